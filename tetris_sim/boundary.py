@@ -1,0 +1,149 @@
+"""Boundary: what holds on each face of the domain, and how the ghost ring outside it follows.
+
+Every face that is not periodic is one affine reflection: the ghost point number j = 1, 2, ... beyond the face takes
+
+    ghost_j = a_j + b_j * u_mirror(j),        u_mirror(j) = the j-th interior point counted from the face,
+
+and the two lie a distance d_j = (2 j - 1) * spacing apart with the face halfway between them. Kernels get only the
+numbers a and b. Axis 0 is filled first and each later axis over the extended range, which defines the corners.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+Side = Literal["low", "high"]  # towards smaller / larger index along an axis
+SIDES: tuple[Side, Side] = ("low", "high")
+Reflection = tuple[float, float]  # (a, b)
+
+
+@dataclass(frozen=True)
+class Dirichlet:
+    """A given value on the face: the average of ghost and mirror point is `value`."""
+
+    value: float
+
+    def reflection(self, distance: float) -> Reflection:
+        """(2 value, -1)."""
+        return 2 * self.value, -1.0
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A ghost ring held at a given value, as in the papers' codes: first order, but the simplest."""
+
+    value: float
+
+    def reflection(self, distance: float) -> Reflection:
+        """(value, 0)."""
+        return self.value, 0.0
+
+
+@dataclass(frozen=True)
+class Neumann:
+    """A given flux into the body: conductivity * du/dn = flux, n being the outward normal.
+
+    Attributes:
+        flux: into the body [W/m^2]; 0 is an insulated face (or a symmetry plane).
+        conductivity: of the body [W/(m K)].
+    """
+
+    flux: float = 0.0
+    conductivity: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.conductivity > 0:
+            msg = f"conductivity must be positive, got {self.conductivity} W/(m K)"
+            raise ValueError(msg)
+
+    def reflection(self, distance: float) -> Reflection:
+        """(distance * flux / conductivity, 1)."""
+        return distance * self.flux / self.conductivity, 1.0
+
+
+@dataclass(frozen=True)
+class Robin:
+    """Convection: conductivity * du/dn = h * (ambient - u) on the face, n being the outward normal.
+
+    Attributes:
+        h: heat transfer coefficient [W/(m^2 K)], 0 or more.
+        ambient: value far away from the face.
+        conductivity: of the body [W/(m K)].
+    """
+
+    h: float
+    ambient: float
+    conductivity: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.h >= 0:
+            msg = f"the heat transfer coefficient h must be 0 or more, got {self.h} W/(m^2 K)"
+            raise ValueError(msg)
+        if not self.conductivity > 0:
+            msg = f"conductivity must be positive, got {self.conductivity} W/(m K)"
+            raise ValueError(msg)
+
+    def reflection(self, distance: float) -> Reflection:
+        """(2 h d T / (2 k + h d), (2 k - h d) / (2 k + h d)): flux by difference, face value by average."""
+        k, hd = self.conductivity, self.h * distance
+        return 2 * hd * self.ambient / (2 * k + hd), (2 * k - hd) / (2 * k + hd)
+
+
+@dataclass(frozen=True)
+class Periodic:
+    """The face is joined to the opposite one."""
+
+
+Face = Dirichlet | Fixed | Neumann | Robin | Periodic
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """One face condition per axis and side.
+
+    Attributes:
+        faces: per axis in array order, (low side, high side). An axis is periodic on both sides or on none.
+    """
+
+    faces: tuple[tuple[Face, Face], ...]
+
+    def __post_init__(self) -> None:
+        for axis, (low, high) in enumerate(self.faces):
+            if isinstance(low, Periodic) != isinstance(high, Periodic):
+                msg = f"axis {axis} is periodic on one side only: {low} and {high}"
+                raise ValueError(msg)
+
+    @classmethod
+    def everywhere(cls, face: Face, ndim: int) -> Boundary:
+        """The same condition on every face."""
+        return cls(faces=((face, face),) * ndim)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.faces)
+
+    def periodic(self, axis: int) -> bool:
+        """Whether the two faces of `axis` are joined."""
+        return isinstance(self.faces[axis][0], Periodic)
+
+    def reflections(self, axis: int, side: Side, *, spacing: float, width: int) -> tuple[Reflection, ...]:
+        """(a_j, b_j) for the ghost points j = 1 .. width beyond one face.
+
+        Args:
+            axis: which axis, array order.
+            side: which of its two faces; it must not be periodic.
+            spacing: distance between points along the axis [m].
+            width: ghost points wanted, the stencil's radius along the axis.
+        """
+        face = self.faces[axis][SIDES.index(side)]
+        if isinstance(face, Periodic):
+            msg = f"axis {axis} is periodic: its ghost points are copies, not reflections"
+            raise TypeError(msg)
+        reflections = tuple(face.reflection((2 * j - 1) * spacing) for j in range(1, width + 1))
+        if not all(math.isfinite(value) for pair in reflections for value in pair):
+            msg = f"{face} gives ghost coefficients that are not finite: {reflections}"
+            raise ValueError(msg)
+        return reflections

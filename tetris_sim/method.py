@@ -1,0 +1,79 @@
+"""Method and Stepper: the two Protocols behind which every way to advance a slab lives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+from tetris_sim.boundary import Side
+from tetris_sim.problem import Field, Problem
+from tetris_sim.slab import Slab
+
+DeviceKind = Literal["cpu", "gpu"]
+Parameters = Mapping[str, int]  # what a tuner may choose for a method: tile sizes, fusion depth, ...
+Box = tuple[tuple[int, int], ...]  # per axis (start, stop), global indices
+
+
+class Stepper(Protocol):
+    """One slab's state in the layout its method likes, and how to advance it.
+
+    Global indices throughout. A stepper fills the physical ghost ring itself at every step; the halo it gets from
+    its neighbours through `set_halo`.
+    """
+
+    slab: Slab
+
+    def load(self, u: Field) -> None:
+        """Take the owned points, (n_fields, *slab.shape)."""
+
+    def advance(self, steps: int) -> None:
+        """Advance the owned points by `steps`; may return before the work is done, whatever is called next waits.
+
+        Uses up the halo: needs steps * radius <= halo on every side that has one, and a fresh halo afterwards.
+        """
+
+    def edge(self, axis: int, side: Side) -> Field:
+        """The outermost owned planes along `axis` that the neighbour on `side` needs as its halo.
+
+        (n_fields, ...) with halo planes along `axis`, owned points along later axes, and owned points plus halo
+        along earlier axes: halos are exchanged axis by axis including those just received, so corners need no
+        message of their own. A contiguous copy in host memory.
+        """
+
+    def set_halo(self, axis: int, side: Side, planes: Field) -> None:
+        """Take the halo beyond `side`, of the shape `edge` has."""
+
+    def interior(self, box: Box | None = None) -> Field:
+        """The owned points, or those of them inside `box`: (n_fields, ...), a copy in host memory."""
+
+    def find_nonfinite(self) -> Box | None:
+        """The first small box of owned points that holds a NaN or an infinity; None if all are finite."""
+
+    def close(self) -> None:
+        """Give memory and devices back."""
+
+
+class Method(Protocol):
+    """One way to advance on one kind of device."""
+
+    name: str  # "cpu.plain", "gpu.stream", ...
+    device: DeviceKind
+
+    def refusal(self, problem: Problem) -> str | None:
+        """Why this method cannot do this problem, as a sentence for the user; None if it can."""
+
+    def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
+        """What a tuner may try for this problem, the best guess first; never empty."""
+
+    def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
+        """Bytes of device memory that `prepare` will take."""
+
+    def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Stepper:
+        """Compile for this stencil and dtype and take memory. Slow; called once per slab.
+
+        Args:
+            problem: what to advance.
+            slab: which part of it.
+            parameters: one of `parameters(problem)`.
+            device: what it runs on: a `ThreadTeam` for CPU methods.
+        """

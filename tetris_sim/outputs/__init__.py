@@ -1,0 +1,1 @@
+"""What leaves a running simulation: fields, probes, statistics, pictures."""

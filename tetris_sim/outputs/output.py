@@ -1,0 +1,47 @@
+"""Output and Snapshot: the two Protocols between the run loop and everything that is written down."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tetris_sim.method import Box
+from tetris_sim.problem import Field, Problem
+
+
+class Snapshot(Protocol):
+    """The state at one step; what is asked for is fetched from the workers once and kept."""
+
+    problem: Problem
+    step: int
+
+    @property
+    def time(self) -> float:
+        """Simulated time [s]."""
+
+    def field(self) -> Field:
+        """The whole state in global order, (n_fields, n0, ...); must not be changed."""
+
+    def box(self, box: Box) -> Field:
+        """The part of the state inside `box`, (n_fields, ...), without fetching the rest."""
+
+
+class Output(Protocol):
+    """Something that wants the state from time to time."""
+
+    def next_step(self, step: int) -> int | None:
+        """Smallest step greater than `step` at which it wants a snapshot; None if never again.
+
+        A function of the step alone, so that it is the same on every rank and after every restart.
+        """
+
+    def start(self, step: int) -> None:
+        """Called once before the loop: forget records later than `step` (a restart may go back in time)."""
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Record the snapshot. A record that already exists for the step is replaced."""
+
+    def flush(self) -> None:
+        """Make every record so far survive a crash; called before a checkpoint is taken."""
+
+    def close(self) -> None:
+        """Finish the files."""

@@ -1,0 +1,118 @@
+"""Problem: the mathematics of one simulation, and nothing about machines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.boundary import Boundary
+from tetris_sim.grid import Grid
+from tetris_sim.slab import Slab
+from tetris_sim.stencil import Stencil
+
+Field = npt.NDArray[np.floating[Any]]  # host array, (n_fields, n0[, n1[, n2]]), float32 or float64
+InitialField = Callable[[Slab], Field]  # owned points of a slab, (n_fields, *slab.shape)
+
+
+@dataclass(frozen=True)
+class Total:
+    """What the integral of a variable over the domain means.
+
+    Attributes:
+        name: for example "heat".
+        unit: for example "J/m" (per metre of depth in 2D).
+        density: factor from the variable to the integrand, for example rho * c [J/(m^3 K)].
+    """
+
+    name: str
+    unit: str
+    density: float
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One field of the state, for the people and programs that read the output.
+
+    Attributes:
+        name: identifier in files, for example "temperature".
+        unit: for example "degC"; "1" if it has none.
+        long_name: for axis labels.
+        total: meaning of its integral over the domain.
+    """
+
+    name: str
+    unit: str
+    long_name: str
+    total: Total
+
+
+@dataclass(frozen=True)
+class Problem:
+    """u(t + dt) = stencil applied to u(t), with ghosts from the boundary, `steps` times.
+
+    Attributes:
+        grid: the points.
+        stencil: one time step.
+        boundary: what holds on the faces.
+        initial: the state at time 0 as a function of a slab: (n_fields, *slab.shape). Restart passes another one.
+        dt: time step [s].
+        steps: number of steps of the whole run.
+        dtype: float64 or float32; of the state, the weights and every operation.
+        variables: one per field.
+        dt_limit: largest stable dt [s]; infinite where a time step means nothing.
+    """
+
+    grid: Grid
+    stencil: Stencil
+    boundary: Boundary
+    initial: InitialField
+    dt: float
+    steps: int
+    dtype: np.dtype[Any]
+    variables: tuple[Variable, ...]
+    dt_limit: float = math.inf
+
+    def __post_init__(self) -> None:
+        if not self.grid.ndim == self.stencil.ndim == self.boundary.ndim:
+            msg = (
+                f"grid, stencil and boundary must have the same number of axes, "
+                f"got {self.grid.ndim}, {self.stencil.ndim} and {self.boundary.ndim}"
+            )
+            raise ValueError(msg)
+        for axis, (n, radius) in enumerate(zip(self.grid.shape, self.stencil.radii, strict=True)):
+            if n < radius:
+                msg = (
+                    f"the grid has {n} points along {self.grid.axis_names[axis]}, but the stencil reaches {radius}: "
+                    f"it needs at least {radius}, so that every ghost point has a mirror point"
+                )
+                raise ValueError(msg)
+        if np.dtype(self.dtype) not in (np.dtype(np.float64), np.dtype(np.float32)):
+            msg = f"dtype must be float64 or float32, got {self.dtype}"
+            raise ValueError(msg)
+        if self.steps < 0 or not self.dt > 0:
+            msg = f"steps must be 0 or more and dt positive, got {self.steps} and {self.dt}"
+            raise ValueError(msg)
+
+    @property
+    def n_fields(self) -> int:
+        """Number of fields, the length of axis 0 of every state array."""
+        return len(self.variables)
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        """Shape of the whole state, (n_fields, n0, ...)."""
+        return (self.n_fields, *self.grid.shape)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the whole state without ghosts."""
+        return math.prod(self.state_shape) * np.dtype(self.dtype).itemsize
+
+    def time(self, step: int) -> float:
+        """Simulated time after `step` steps [s]; never accumulated, so it does not drift."""
+        return step * self.dt

@@ -1,0 +1,83 @@
+"""The plain NumPy answer: the oracle of every kernel test, short enough to be believed."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from tetris_sim.boundary import SIDES, Boundary
+from tetris_sim.problem import Field, Problem
+from tetris_sim.stencil import Stencil
+
+
+def with_ghosts(u: Field, boundary: Boundary, spacing: tuple[float, ...], radii: tuple[int, ...]) -> Field:
+    """Surround (n_fields, n0, ...) by its ghost ring of `radii` points per axis: axis 0 first, corners by the last."""
+    for axis, radius in enumerate(radii):
+        along = np.moveaxis(u, axis + 1, 0)
+        if boundary.periodic(axis):
+            low, high = [along[-j] for j in range(radius, 0, -1)], [along[j] for j in range(radius)]
+        else:
+            ghosts = {}
+            for side in SIDES:
+                pairs = boundary.reflections(axis, side, spacing=spacing[axis], width=radius)
+                mirrors = [along[j] if side == "low" else along[-1 - j] for j in range(radius)]
+                ghosts[side] = [
+                    u.dtype.type(a) + u.dtype.type(b) * mirror for (a, b), mirror in zip(pairs, mirrors, strict=True)
+                ]
+            low, high = ghosts["low"][::-1], ghosts["high"]
+        u = np.moveaxis(np.stack([*low, *along, *high]), 0, axis + 1)
+    return u
+
+
+def step(u: Field, stencil: Stencil, boundary: Boundary, spacing: tuple[float, ...]) -> Field:
+    """One time step of (n_fields, n0, ...)."""
+    padded = with_ghosts(u, boundary, spacing, stencil.radii)
+    new = np.zeros_like(u)
+    for offset, weight in zip(stencil.offsets, stencil.weights, strict=True):
+        window = tuple(
+            slice(radius + shift, radius + shift + n)
+            for radius, shift, n in zip(stencil.radii, offset, u.shape[1:], strict=True)
+        )
+        new += u.dtype.type(weight) * padded[(slice(None), *window)]
+    return new
+
+
+def advance(u: Field, problem: Problem, steps: int) -> Field:
+    """`steps` time steps of the whole state (n_fields, n0, ...), in the dtype of `problem`."""
+    u = np.asarray(u, dtype=problem.dtype)
+    for _ in range(steps):
+        u = step(u, problem.stencil, problem.boundary, problem.grid.spacing)
+    return u
+
+
+def tolerance(problem: Problem, steps: int, largest: float, dtype: np.dtype[Any] | None = None) -> float:
+    """How far two correct implementations may differ after `steps` steps.
+
+    Each point and step rounds once per product, once per sum and twice in a ghost value, each time by at most eps
+    times the largest partial result; a stable step does not amplify what was there before. Both sides of a
+    comparison round, hence the factor 2.
+
+    Args:
+        problem: what was advanced.
+        steps: by how many steps.
+        largest: largest magnitude of the field and its ghosts during these steps.
+        dtype: the coarser type of the two, if it is not the problem's.
+    """
+    eps = float(np.finfo(dtype or problem.dtype).eps)
+    gain = max(1.0, sum(abs(weight) for weight in problem.stencil.weights))
+    return 2 * (2 * problem.stencil.n_points + 2) * eps * max(steps, 1) * gain * largest
+
+
+def largest_magnitude(u: Field, problem: Problem) -> float:
+    """Largest magnitude of a state and of the ghost values it leads to, for `tolerance`."""
+    bound = float(np.abs(u).max(initial=0.0))
+    ghosts = 0.0
+    for axis, side in itertools.product(range(problem.grid.ndim), SIDES):
+        if not problem.boundary.periodic(axis):
+            pairs = problem.boundary.reflections(
+                axis, side, spacing=problem.grid.spacing[axis], width=problem.stencil.radii[axis]
+            )
+            ghosts = max([ghosts, *(abs(a) + abs(b) * bound for a, b in pairs)])
+    return max(bound, ghosts)

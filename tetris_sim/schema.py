@@ -1,0 +1,286 @@
+"""The sections of a configuration that every model shares, as pydantic models: names, types, units, allowed values.
+
+Numbers are SI (temperatures in degC) once a section exists; text with units was converted while it was read. Lists
+along axes are in the order x, y, z here, as a person writes them; `Request` turns them into array order. What one
+section needs to know of another is checked in `config.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator, model_validator
+
+from tetris_sim.quantities import (
+    AnyInterval,
+    Conductivity,
+    HeatFlux,
+    HeatTransferCoefficient,
+    Interval,
+    Length,
+    PositiveDuration,
+    PositiveLength,
+    Temperature,
+    WallTime,
+)
+
+FACE_PATTERN = r"^(\*|[xyz][-+]?)$"
+
+
+class Section(BaseModel):
+    """Base of every section: unknown keys are errors, values do not change, NaN and infinity are not numbers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
+
+
+class GridSection(Section):
+    """How many points, and how large the box is."""
+
+    shape: Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=3)]
+    """Points along x, y, z."""
+    size: tuple[PositiveLength, ...] | None = None
+    """Edge lengths along x, y, z [m]. Give this or `spacing`; neither means a spacing of 1."""
+    spacing: tuple[PositiveLength, ...] | None = None
+    """Distance between points along x, y, z [m]."""
+
+    @model_validator(mode="after")
+    def _one_length_per_axis(self) -> GridSection:
+        if self.size is not None and self.spacing is not None:
+            msg = "size and spacing are both given; one follows from the other, so give one"
+            raise ValueError(msg)
+        for name, lengths in (("size", self.size), ("spacing", self.spacing)):
+            if lengths is not None and len(lengths) != len(self.shape):
+                msg = f"{name} has {len(lengths)} entries but shape has {len(self.shape)}; both list x, y, z"
+                raise ValueError(msg)
+        return self
+
+
+class GaussianInitial(Section):
+    """background + amplitude * exp(-|r - center|^2 / (2 sigma^2))."""
+
+    type: Literal["gaussian"]
+    amplitude: Temperature
+    """Height above the background; a difference, in kelvin or degC alike."""
+    sigma: PositiveLength
+    """Standard deviation [m]."""
+    center: tuple[Length, ...] | None = None
+    """Position of the maximum along x, y, z [m]; the middle of the box if not given."""
+    background: Temperature = 0.0
+
+
+class ExpressionInitial(Section):
+    """A formula in x, y, z [m], Lx, Ly, Lz [m], pi, and constants of your own."""
+
+    type: Literal["expression"]
+    expression: str
+    constants: dict[str, float] = {}
+
+
+class ConstantInitial(Section):
+    """The same value everywhere."""
+
+    type: Literal["constant"]
+    value: Temperature
+
+
+class FileInitial(Section):
+    """A .npy array, a dataset of an HDF5 file, or a greyscale picture, of the grid's shape (z, y, x)."""
+
+    type: Literal["file"]
+    path: str
+    """Relative paths start at the configuration file."""
+    dataset: str | None = None
+    """For HDF5: which dataset; needed if the file has more than one."""
+    black: Temperature = 0.0
+    """For pictures: the value that black stands for."""
+    white: Temperature = 1.0
+    """For pictures: the value that white stands for."""
+
+
+class RandomInitial(Section):
+    """Uniform random numbers, the same for a seed on any machine and any partition: for tests and benchmarks."""
+
+    type: Literal["random"]
+    low: Temperature = 0.0
+    high: Temperature = 1.0
+    seed: Annotated[int, Field(ge=0)] = 0
+
+
+InitialSection = Annotated[
+    GaussianInitial | ExpressionInitial | ConstantInitial | FileInitial | RandomInitial, Field(discriminator="type")
+]
+
+
+class DirichletFace(Section):
+    """The value on the face."""
+
+    type: Literal["dirichlet"]
+    value: Temperature
+
+
+class FixedFace(Section):
+    """A ghost ring held at a value."""
+
+    type: Literal["fixed"]
+    value: Temperature
+
+
+class NeumannFace(Section):
+    """The flux into the body [W/m^2]; 0 is insulated."""
+
+    type: Literal["neumann"]
+    flux: HeatFlux = 0.0
+
+
+class RobinFace(Section):
+    """Convection: k dT/dn = h (ambient - T), n outward."""
+
+    type: Literal["robin"]
+    h: HeatTransferCoefficient
+    ambient: Temperature
+    conductivity: Conductivity | None = None
+    """Of the body; taken from the material if not given."""
+
+
+class PeriodicFace(Section):
+    """Joined to the opposite face."""
+
+    type: Literal["periodic"]
+
+
+FaceSection = Annotated[DirichletFace | FixedFace | NeumannFace | RobinFace | PeriodicFace, Field(discriminator="type")]
+
+
+class TimeSection(Section):
+    """How long, and in which steps."""
+
+    dt: Literal["auto"] | PositiveDuration | None = None
+    """A number, or auto: `safety` times the largest stable step. Auto is what happens if nothing is given."""
+    cfl: Annotated[float, Field(gt=0)] | None = None
+    """Instead of dt: diffusivity * dt / spacing^2, with the smallest spacing."""
+    safety: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """For dt: auto."""
+    t_end: PositiveDuration | None = None
+    """Simulated time at the end [s]; dt is shrunk so that whole steps end there."""
+    steps: Annotated[int, Field(ge=0)] | None = None
+    """Instead of t_end: the number of steps."""
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> TimeSection:
+        if self.dt is not None and self.cfl is not None:
+            msg = "dt and cfl are both given; one follows from the other, so give one"
+            raise ValueError(msg)
+        if (self.t_end is None) == (self.steps is None):
+            msg = "give either t_end or steps"
+            raise ValueError(msg)
+        return self
+
+
+class ComputeSection(Section):
+    """On what, how, and how precisely."""
+
+    devices: Literal["auto", "cpu"] | Annotated[tuple[Literal["cpu"], ...], Field(min_length=1)] = "auto"
+    """What computes. A list names one worker each: [cpu, cpu] splits the grid between two teams of threads."""
+    method: str = "auto"
+    """A method's name, or auto: the fastest that does not refuse."""
+    precision: Literal["float64", "float32"] = "float64"
+    time_block: Literal["auto"] | PositiveInt = "auto"
+    """Steps between two exchanges of halos."""
+    threads: Literal["auto"] | PositiveInt = "auto"
+    """CPU threads in all; auto is one per core that this process may use."""
+    shares: Literal["auto"] | Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = "auto"
+    """Relative share of the grid of each device of the list; auto is by speed."""
+
+
+class FieldsSection(Section):
+    """The whole field, as HDF5."""
+
+    every: Interval
+    compression: Literal["none", "gzip"] = "none"
+
+
+class ProbeSection(Section):
+    """The value at one place over time, as CSV."""
+
+    at: Annotated[tuple[Length, ...], Field(min_length=1, max_length=3)]
+    """Position along x, y, z [m]."""
+    every: Interval
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$")] | None = None
+
+
+class StatisticsSection(Section):
+    """Minimum, maximum, mean and total over time, as CSV."""
+
+    every: Interval
+
+
+class OutputSection(Section):
+    """What is written down, and where."""
+
+    directory: str | None = None
+    """Where results go; relative paths start at the working directory. Default: results/<name of the config file>."""
+    fields: FieldsSection | None = None
+    probes: tuple[ProbeSection, ...] = ()
+    statistics: StatisticsSection | None = None
+    pictures: bool = True
+    """Pictures of the initial and the final state and of their difference."""
+
+    @field_validator("probes", mode="after")
+    @classmethod
+    def _distinct_names(cls, probes: tuple[ProbeSection, ...]) -> tuple[ProbeSection, ...]:
+        names = [probe.name for probe in probes if probe.name is not None]
+        for name in names:
+            if names.count(name) > 1:
+                msg = f"two probes are named {name!r}; names become file names, so they must differ"
+                raise ValueError(msg)
+        return probes
+
+
+class CheckpointSection(Section):
+    """When the whole state is saved so that the run can be continued."""
+
+    every: AnyInterval | None = None
+    keep: PositiveInt = 2
+    """How many of the newest checkpoints stay."""
+    at_end: bool = True
+
+
+class RunSection(Section):
+    """Limits of this run."""
+
+    max_walltime: WallTime | None = None
+    """Stop with a checkpoint (exit code 75) after this time [s]."""
+
+
+class Request(Section):
+    """A whole configuration but for its `model`, whose section belongs to the model."""
+
+    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
+    title: str = ""
+    grid: GridSection
+    initial: InitialSection
+    boundaries: Annotated[dict[Annotated[str, Field(pattern=FACE_PATTERN)], FaceSection], Field(min_length=1)]
+    """Per face x-, x+, y-, ...; `x` means both faces of an axis, `*` every face not named otherwise."""
+    time: TimeSection
+    compute: ComputeSection = ComputeSection()
+    output: OutputSection = OutputSection()
+    checkpoint: CheckpointSection = CheckpointSection()
+    run: RunSection = RunSection()
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        validate_default=True,
+        validate_by_name=True,
+        validate_by_alias=True,
+    )
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes of the grid."""
+        return len(self.grid.shape)
+
+    def resolved(self) -> dict[str, Any]:
+        """The configuration as plain SI data, defaults filled in; loading it again gives an equal configuration."""
+        return self.model_dump(mode="json", by_alias=True)

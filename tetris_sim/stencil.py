@@ -1,0 +1,224 @@
+"""Stencil: one linear update of a point from its neighbours, and what follows from its weights alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+Offset = tuple[int, ...]
+_Objective = Callable[[npt.NDArray[np.complex128]], npt.NDArray[np.float64]]
+
+# Points per axis of the wave-number grid on which a symbol is first searched; the best of them are then refined.
+_SYMBOL_SAMPLES = {1: 1024, 2: 96, 3: 32}
+
+
+@dataclass(frozen=True)
+class Stencil:
+    """u_new(i) = sum over k of weights[k] * u(i + offsets[k]).
+
+    Offsets are kept in lexicographic order whatever the order they were given in: the order of the terms is the
+    order of the roundings, and two ways to write one stencil must give the same bits.
+
+    >>> heat = Stencil(offsets=((0,), (-1,), (1,)), weights=(0.5, 0.25, 0.25))
+    >>> heat.offsets, heat.radius
+    (((-1,), (0,), (1,)), 1)
+
+    Attributes:
+        offsets: points read, relative to the point written, array order (dz, dy, dx).
+        weights: dimensionless factors, one per offset. (For an operator such as a Laplacian: its coefficients.)
+    """
+
+    offsets: tuple[Offset, ...]
+    weights: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.offsets or len(self.offsets) != len(self.weights):
+            msg = f"a stencil needs one weight per offset, got {len(self.offsets)} offsets, {len(self.weights)} weights"
+            raise ValueError(msg)
+        if len({len(offset) for offset in self.offsets}) != 1 or not 1 <= len(self.offsets[0]) <= 3:
+            msg = f"all offsets of a stencil have the same 1, 2 or 3 components, got {self.offsets}"
+            raise ValueError(msg)
+        if len(set(self.offsets)) != len(self.offsets):
+            twice = sorted({o for o in self.offsets if self.offsets.count(o) > 1})
+            msg = f"offsets {twice} are given more than once"
+            raise ValueError(msg)
+        if not all(math.isfinite(weight) for weight in self.weights):
+            msg = f"weights must be finite, got {self.weights}"
+            raise ValueError(msg)
+        order = sorted(range(len(self.offsets)), key=lambda k: self.offsets[k])
+        object.__setattr__(self, "offsets", tuple(tuple(int(c) for c in self.offsets[k]) for k in order))
+        object.__setattr__(self, "weights", tuple(float(self.weights[k]) for k in order))
+
+    @classmethod
+    def from_terms(cls, terms: Mapping[Offset, float]) -> Stencil:
+        """Make a stencil from {offset: weight}."""
+        return cls(offsets=tuple(terms), weights=tuple(terms.values()))
+
+    @property
+    def terms(self) -> dict[Offset, float]:
+        """The stencil as {offset: weight}, in lexicographic order of the offsets."""
+        return dict(zip(self.offsets, self.weights, strict=True))
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes: 1, 2 or 3."""
+        return len(self.offsets[0])
+
+    @cached_property
+    def radii(self) -> tuple[int, ...]:
+        """Largest distance read along each axis: the width of the ghost ring there."""
+        return tuple(max(abs(offset[axis]) for offset in self.offsets) for axis in range(self.ndim))
+
+    @property
+    def radius(self) -> int:
+        """Largest distance read along any axis."""
+        return max(self.radii)
+
+    @property
+    def n_points(self) -> int:
+        """Number of points read."""
+        return len(self.offsets)
+
+    @cached_property
+    def symmetric(self) -> bool:
+        """Whether opposite offsets have equal weights, so that the symbol is real."""
+        terms = self.terms
+        return all(terms.get(tuple(-c for c in offset)) == weight for offset, weight in terms.items())
+
+    def power(self, steps: int) -> Stencil:
+        """Compose `steps` applications into one stencil of `steps` times the radius.
+
+        >>> Stencil(((-1,), (1,)), (0.5, 0.5)).power(2).terms
+        {(-2,): 0.25, (0,): 0.5, (2,): 0.25}
+        """
+        if steps < 1:
+            msg = f"a stencil can be composed 1 or more times, got {steps}"
+            raise ValueError(msg)
+        composed = self.terms
+        for _ in range(steps - 1):
+            composed = _convolve(composed, self.terms)
+        return Stencil.from_terms(composed)
+
+    def symbol(self, theta: npt.ArrayLike) -> npt.NDArray[np.complex128]:
+        """Factor by which one application multiplies the wave exp(i theta.j).
+
+        Args:
+            theta: phase per point along each axis [rad], (ndim, ...).
+
+        Returns:
+            The complex factors, (...).
+        """
+        phase = np.tensordot(np.array(self.offsets, dtype=np.float64), np.asarray(theta, dtype=np.float64), axes=1)
+        return np.asarray(np.tensordot(np.array(self.weights), np.exp(1j * phase), axes=1), dtype=np.complex128)
+
+    @cached_property
+    def spectral_radius(self) -> float:
+        """Largest |symbol|: the factor by which one step can amplify a periodic field.
+
+        Above 1 the iteration is unstable. For a symmetric stencil the bound holds with every reflecting face too;
+        for others it is the bound of the periodic problem.
+        """
+        return -_minimise_over_waves(self, lambda value: -np.abs(value))
+
+
+def identity(ndim: int) -> Stencil:
+    """The stencil that changes nothing."""
+    return Stencil(offsets=((0,) * ndim,), weights=(1.0,))
+
+
+def add(*stencils: Stencil) -> Stencil:
+    """The stencil whose result is the sum of the results of `stencils`.
+
+    >>> add(Stencil(((0,),), (1.0,)), Stencil(((0,), (1,)), (-1.0, 1.0))).terms
+    {(0,): 0.0, (1,): 1.0}
+    """
+    total: dict[Offset, float] = {}
+    for stencil in stencils:
+        for offset, weight in stencil.terms.items():
+            total[offset] = total.get(offset, 0.0) + weight
+    return Stencil.from_terms(total)
+
+
+def scale(stencil: Stencil, factor: float) -> Stencil:
+    """The stencil with every weight multiplied by `factor`."""
+    return Stencil(stencil.offsets, tuple(factor * weight for weight in stencil.weights))
+
+
+def compose(first: Stencil, second: Stencil) -> Stencil:
+    """The stencil that applies `first` and then `second`."""
+    return Stencil.from_terms(_convolve(first.terms, second.terms))
+
+
+def euler_step(operator: Stencil, dt: float) -> Stencil:
+    """Forward Euler for du/dt = operator(u): identity + dt * operator.
+
+    Args:
+        operator: coefficients [1/s].
+        dt: time step [s].
+    """
+    return add(identity(operator.ndim), scale(operator, dt))
+
+
+def largest_stable_dt(operator: Stencil) -> float:
+    """Largest dt [s] for which forward Euler with `operator` [1/s] amplifies no wave.
+
+    |1 + dt s|^2 <= 1 for s = symbol(theta) means dt <= -2 Re(s) / |s|^2; the answer is the smallest such bound over
+    all waves. It is 0 where some wave grows for every dt, and infinite for an operator that is zero.
+    """
+
+    def bound(symbol: npt.NDArray[np.complex128]) -> npt.NDArray[np.float64]:
+        magnitude = np.abs(symbol) ** 2
+        # The constant wave (s = 0 for a derivative) is neutral; rounding must not turn it into a bound.
+        neutral = magnitude <= (1e-12 * sum(abs(w) for w in operator.weights)) ** 2
+        return np.where(neutral, np.inf, -2 * symbol.real / np.where(neutral, 1.0, magnitude))
+
+    return max(0.0, _minimise_over_waves(operator, bound))
+
+
+def _convolve(first: Mapping[Offset, float], second: Mapping[Offset, float]) -> dict[Offset, float]:
+    # math.fsum makes the composed weight independent of the order in which its parts are met.
+    parts: dict[Offset, list[float]] = {}
+    for offset, weight in first.items():
+        for shift, factor in second.items():
+            parts.setdefault(tuple(a + b for a, b in zip(offset, shift, strict=True)), []).append(weight * factor)
+    return {offset: math.fsum(values) for offset, values in sorted(parts.items())}
+
+
+def _minimise_over_waves(stencil: Stencil, objective: _Objective) -> float:
+    """Minimum of objective(symbol(theta)) over all theta: a sampled search, then a local refinement of the best."""
+    from scipy.optimize import minimize
+
+    ndim = stencil.ndim
+    samples = max(_SYMBOL_SAMPLES[ndim], 8 * stencil.radius)
+    samples += samples % 2  # an even number contains theta = pi, where the checkerboard wave lies
+    axis = 2 * np.pi * np.arange(samples) / samples
+    theta = np.stack(np.meshgrid(*[axis] * ndim, indexing="ij")).reshape(ndim, -1)
+    values = np.concatenate([objective(stencil.symbol(part)) for part in _parts(theta)])
+    best = float(values.min())
+    if not math.isfinite(best):
+        return best
+    for index in np.argsort(values)[:3]:
+        if not np.isfinite(values[index]):
+            continue
+        found = minimize(
+            lambda point: float(objective(stencil.symbol(point.reshape(ndim, 1)))[0]),
+            theta[:, index],
+            method="Nelder-Mead",
+            options={"initial_simplex": _simplex(theta[:, index], np.pi / samples), "xatol": 1e-10, "fatol": 1e-15},
+        )
+        best = min(best, float(found.fun))
+    return best
+
+
+def _parts(theta: npt.NDArray[np.float64], width: int = 1 << 16) -> Iterable[npt.NDArray[np.float64]]:
+    for start in range(0, theta.shape[1], width):
+        yield theta[:, start : start + width]
+
+
+def _simplex(point: npt.NDArray[np.float64], edge: float) -> npt.NDArray[np.float64]:
+    return np.vstack([point, point + edge * np.eye(point.size)])
