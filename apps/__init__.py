@@ -1,0 +1,17 @@
+"""Physics: what a model's parameters mean as a `Problem`. Nothing here knows of a machine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from tetris_sim.apps.stencil import StencilModel
+from tetris_sim.apps.thermal import HeatModel
+from tetris_sim.schema import Section
+
+MODELS: dict[str, type[Section]] = {"heat": HeatModel, "stencil": StencilModel}
+"""The section of each model by the name that `model.type` gives it."""
+
+AnyModel = Annotated[HeatModel | StencilModel, Field(discriminator="type")]
+"""Any model's section, for the configuration."""

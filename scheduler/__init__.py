@@ -1,0 +1,1 @@
+"""Who computes what, and when they meet: machine, partition, plan, worker, exchange."""

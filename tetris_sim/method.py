@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
 from tetris_sim.boundary import Side
-from tetris_sim.problem import Field, Problem
+from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.slab import Slab
 
 DeviceKind = Literal["cpu", "gpu"]
@@ -23,8 +23,8 @@ class Stepper(Protocol):
 
     slab: Slab
 
-    def load(self, u: Field) -> None:
-        """Take the owned points, (n_fields, *slab.shape)."""
+    def load(self, initial: InitialField) -> None:
+        """Take the owned points from a function of any part of the slab; it is called part by part, from any thread."""
 
     def advance(self, steps: int) -> None:
         """Advance the owned points by `steps`; may return before the work is done, whatever is called next waits.
@@ -49,6 +49,9 @@ class Stepper(Protocol):
     def find_nonfinite(self) -> Box | None:
         """The first small box of owned points that holds a NaN or an infinity; None if all are finite."""
 
+    def wait(self) -> None:
+        """Return when everything that was started is done."""
+
     def close(self) -> None:
         """Give memory and devices back."""
 
@@ -56,8 +59,13 @@ class Stepper(Protocol):
 class Method(Protocol):
     """One way to advance on one kind of device."""
 
-    name: str  # "cpu.plain", "gpu.stream", ...
-    device: DeviceKind
+    @property
+    def name(self) -> str:
+        """For example "cpu.plain"."""
+
+    @property
+    def device(self) -> DeviceKind:
+        """What it runs on."""
 
     def refusal(self, problem: Problem) -> str | None:
         """Why this method cannot do this problem, as a sentence for the user; None if it can."""

@@ -7,6 +7,7 @@ section needs to know of another is checked in `config.py`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator, model_validator
@@ -21,16 +22,50 @@ from tetris_sim.quantities import (
     PositiveDuration,
     PositiveLength,
     Temperature,
+    TemperatureDifference,
     WallTime,
 )
 
-FACE_PATTERN = r"^(\*|[xyz][-+]?)$"
+FaceName = Annotated[
+    str,
+    Field(
+        pattern=r"^(\*|[xyz][-+]?)$",
+        description="a face (x-, x+, y-, ..., x for both faces of an axis, * for the rest)",
+    ),
+]
+ProbeName = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$", description="a name of at most 64 letters, digits, _ and -"),
+]
 
 
 class Section(BaseModel):
     """Base of every section: unknown keys are errors, values do not change, NaN and infinity are not numbers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _true_is_not_one(cls, values: object) -> object:
+        if not isinstance(values, Mapping):
+            return values
+        return {key: value if _takes_truth(cls, key) else _without_truth(value) for key, value in values.items()}
+
+
+def _takes_truth(section: type[Section], key: object) -> bool:
+    field = section.model_fields.get(str(key))
+    return field is not None and field.annotation is bool
+
+
+def _without_truth(value: object) -> object:
+    """true and false as text: pydantic reads them as the numbers 1 and 0, but text as a bool where one is wanted."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return [_without_truth(part) for part in value]
+    if isinstance(value, Mapping):
+        return {key: _without_truth(part) if isinstance(part, bool) else part for key, part in value.items()}
+    return value
 
 
 class GridSection(Section):
@@ -59,7 +94,7 @@ class GaussianInitial(Section):
     """background + amplitude * exp(-|r - center|^2 / (2 sigma^2))."""
 
     type: Literal["gaussian"]
-    amplitude: Temperature
+    amplitude: TemperatureDifference
     """Height above the background; a difference, in kelvin or degC alike."""
     sigma: PositiveLength
     """Standard deviation [m]."""
@@ -205,7 +240,8 @@ class ProbeSection(Section):
     at: Annotated[tuple[Length, ...], Field(min_length=1, max_length=3)]
     """Position along x, y, z [m]."""
     every: Interval
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$")] | None = None
+    name: ProbeName | None = None
+    """Of its file; numbered if not given."""
 
 
 class StatisticsSection(Section):
@@ -259,7 +295,7 @@ class Request(Section):
     title: str = ""
     grid: GridSection
     initial: InitialSection
-    boundaries: Annotated[dict[Annotated[str, Field(pattern=FACE_PATTERN)], FaceSection], Field(min_length=1)]
+    boundaries: Annotated[dict[FaceName, FaceSection], Field(min_length=1)]
     """Per face x-, x+, y-, ...; `x` means both faces of an axis, `*` every face not named otherwise."""
     time: TimeSection
     compute: ComputeSection = ComputeSection()

@@ -1,0 +1,121 @@
+"""Where is it computed, and from what state? The part of building a `Problem` that every model shares."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from tetris_sim.apps.initial import make_initial
+from tetris_sim.boundary import SIDES, Boundary
+from tetris_sim.errors import ConfigError
+from tetris_sim.grid import Grid
+from tetris_sim.problem import Field, InitialField, Problem, Variable
+from tetris_sim.schema import GridSection, Request
+from tetris_sim.slab import Slab
+from tetris_sim.stencil import Stencil
+
+KeyPath = tuple[str | int, ...]
+
+
+def refuse(problems: Iterable[tuple[KeyPath, str]]) -> None:
+    """Stop if there are mistakes: (key path, sentence) each.
+
+    Raises:
+        ConfigError: with all of them, one a line.
+    """
+    lines = [f"{'.'.join(map(str, path))}: {sentence}" for path, sentence in problems]
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def make_grid(section: GridSection) -> Grid:
+    """The grid, in array order; the spacing is 1 m where neither size nor spacing is given.
+
+    Raises:
+        ConfigError: lengths that a computer cannot represent.
+    """
+    shape = section.shape[::-1]
+    try:
+        if section.size is not None:
+            grid = Grid.box(shape, section.size[::-1])
+        else:
+            spacing = (1.0,) * len(shape) if section.spacing is None else section.spacing[::-1]
+            grid = Grid(shape=shape, spacing=spacing, origin=tuple(h / 2 for h in spacing))
+        lengths = (*grid.size, grid.cell_volume)
+    except (ValueError, OverflowError) as error:
+        msg = f"grid: {error}; choose lengths that a computer can represent"
+        raise ConfigError(msg) from error
+    if not all(0 < length < math.inf for length in lengths):
+        msg = f"grid: a box of {grid.size[::-1]} m in cells of {grid.cell_volume} m^{grid.ndim} cannot be computed"
+        raise ConfigError(msg)
+    return grid
+
+
+def assemble(
+    request: Request,
+    *,
+    grid: Grid,
+    stencil: Stencil,
+    boundary: Boundary,
+    variable: Variable,
+    time: tuple[float, int],
+    dt_limit: float,
+    continued: bool,
+) -> Problem:
+    """The problem of one variable, with everything checked that a kernel relies on.
+
+    Args:
+        request: the configuration.
+        grid: the points.
+        stencil: one time step.
+        boundary: what holds on the faces.
+        variable: what the field means.
+        time: dt [s] and the number of steps.
+        dt_limit: largest stable dt [s].
+        continued: whether the state comes from a checkpoint; a file of initial values may then be gone.
+
+    Raises:
+        ConfigError: the stencil does not fit into the grid, or numbers overflow in the precision asked for.
+    """
+    dtype = np.dtype(request.compute.precision)
+    largest = float(np.finfo(dtype).max)
+    for axis, side in itertools.product(range(grid.ndim), SIDES):
+        if boundary.periodic(axis):
+            continue
+        width, spacing = stencil.radii[axis], grid.spacing[axis]
+        try:
+            pairs = boundary.reflections(axis, side, spacing=spacing, width=width)
+        except ValueError as error:
+            msg = f"boundaries, {side} face of {grid.axis_names[axis]}: {error}; choose smaller numbers"
+            raise ConfigError(msg) from error
+        if any(abs(number) > largest for pair in pairs for number in pair):
+            msg = f"boundaries, {side} face of {grid.axis_names[axis]}: ghost coefficients {pairs} overflow in {dtype}"
+            raise ConfigError(msg)
+    if any(abs(weight) > largest for weight in stencil.weights):
+        msg = f"the weights of the stencil, up to {max(map(abs, stencil.weights)):.3g}, overflow in {dtype}"
+        raise ConfigError(msg)
+    try:
+        return Problem(
+            grid=grid,
+            stencil=stencil,
+            boundary=boundary,
+            initial=_later(request, grid, dtype) if continued else make_initial(request.initial, grid, dtype),
+            dt=time[0],
+            steps=time[1],
+            dtype=dtype,
+            variables=(variable,),
+            dt_limit=dt_limit,
+        )
+    except ValueError as error:
+        msg = f"grid.shape: {error}"
+        raise ConfigError(msg) from error
+
+
+def _later(request: Request, grid: Grid, dtype: np.dtype[np.generic]) -> InitialField:
+    def initial(slab: Slab) -> Field:
+        return make_initial(request.initial, grid, dtype)(slab)
+
+    return initial

@@ -1,0 +1,181 @@
+"""What is the state at time 0? Turns the `initial` section into a function of a slab.
+
+Values are computed block by block, and the blocks are anchored to global indices: whichever slab asks, a point's value
+comes from the same call on the same array shape, so any partition gives the same bits, and the memory needed besides
+the slab itself is that of a few blocks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.apps.initial_file import open_file
+from tetris_sim.errors import ConfigError, NumericsError
+from tetris_sim.expressions import ExpressionError, compile_expression, usable_name
+from tetris_sim.grid import AXIS_NAMES, Grid
+from tetris_sim.problem import Field, InitialField
+from tetris_sim.schema import (
+    ConstantInitial,
+    ExpressionInitial,
+    FileInitial,
+    GaussianInitial,
+    InitialSection,
+    RandomInitial,
+)
+from tetris_sim.slab import Slab
+
+Box = tuple[tuple[int, int], ...]  # per axis (start, stop), global indices, array order
+Values = npt.NDArray[np.float64]
+Source = Callable[[Box], npt.ArrayLike]  # values of the points in a box, anything that broadcasts to its shape
+
+BLOCK_POINTS = 1 << 18  # 2 MiB of float64: large enough that calls cost nothing, small enough for a cache
+
+
+def make_initial(section: InitialSection, grid: Grid, dtype: np.dtype[Any]) -> InitialField:
+    """The initial state as a function of a slab, which returns (1, *slab.shape) in `dtype`.
+
+    Args:
+        section: what was asked for.
+        grid: where the points lie.
+        dtype: float64 or float32; values are computed in float64 and rounded once.
+
+    Raises:
+        ConfigError: a file is missing or has another shape, or a centre has another number of components; raised
+            here, before anything is computed. The function itself raises NumericsError for values that are not finite.
+    """
+    source = _make_source(section, grid)
+
+    def initial(slab: Slab) -> Field:
+        state = np.empty((1, *slab.shape), dtype=dtype)
+        owned = tuple(zip(slab.start, slab.stop, strict=True))
+        for block in _blocks(grid.shape, owned):
+            shared = tuple((max(b[0], o[0]), min(b[1], o[1])) for b, o in zip(block, owned, strict=True))
+            # A formula may overflow on its way to a good value; only what is not finite at the end is refused.
+            with np.errstate(all="ignore"):
+                values = np.broadcast_to(np.asarray(source(block), dtype=np.float64), _shape(block))
+                rounded = values[_slices(shared, block)].astype(dtype)
+            if not np.isfinite(rounded).all():
+                raise NumericsError(_complaint(section, grid, rounded, shared))
+            state[0][_slices(shared, owned)] = rounded
+        return state
+
+    return initial
+
+
+def _make_source(section: InitialSection, grid: Grid) -> Source:
+    match section:
+        case ConstantInitial():
+            return lambda box: section.value
+        case GaussianInitial():
+            return _gaussian(section, grid)
+        case ExpressionInitial():
+            return _expression(section, grid)
+        case RandomInitial():
+            return _random(section, grid)
+        case FileInitial():
+            return open_file(section, grid)
+
+
+def _gaussian(section: GaussianInitial, grid: Grid) -> Source:
+    center = tuple(length / 2 for length in grid.size) if section.center is None else section.center[::-1]
+    if len(center) != grid.ndim:
+        msg = f"initial.center has {len(center)} components, but the grid has {grid.ndim} axes; list x, y, z"
+        raise ConfigError(msg)
+
+    def values(box: Box) -> Values:
+        # Divided before squared: sigma^2 may underflow where sigma does not.
+        distances = [p - c for p, c in zip(_positions(grid, box), center, strict=True)]
+        square = sum((distance / section.sigma) ** 2 for distance in distances)
+        return np.asarray(section.background + section.amplitude * np.exp(-square / 2))
+
+    return values
+
+
+def _expression(section: ExpressionInitial, grid: Grid) -> Source:
+    lengths = {f"L{name}": length for name, length in zip(grid.axis_names, grid.size, strict=True)}
+    for name in section.constants:
+        problem = usable_name(name)
+        if name in (*AXIS_NAMES, *(f"L{axis}" for axis in AXIS_NAMES)):
+            problem = f"{name!r} already means a position or a length; choose another name"
+        if problem is not None:
+            msg = f"initial.constants: {problem}"
+            raise ConfigError(msg)
+    try:
+        expression = compile_expression(section.expression, [*grid.axis_names, *lengths, *section.constants])
+    except ExpressionError as error:
+        msg = f"initial.expression: {error}"
+        raise ConfigError(msg) from error
+
+    def values(box: Box) -> npt.ArrayLike:
+        coordinates = dict(zip(grid.axis_names, _positions(grid, box), strict=True))
+        return expression(**coordinates, **lengths, **section.constants)
+
+    return values
+
+
+def _random(section: RandomInitial, grid: Grid) -> Source:
+    counts = tuple(math.ceil(n / b) for n, b in zip(grid.shape, _block_shape(grid.shape), strict=True))
+
+    def values(box: Box) -> Values:
+        place = tuple(start // b for (start, _), b in zip(box, _block_shape(grid.shape), strict=True))
+        number = int(np.ravel_multi_index(place, counts))
+        # A stream per block, whose raw output is fixed by NumPy's compatibility promise (that of `uniform` is not).
+        stream = np.random.Philox(np.random.SeedSequence(section.seed, spawn_key=(number,)))
+        shape = _shape(box)
+        unit = (stream.random_raw(math.prod(shape)) >> np.uint64(11)) * 2.0**-53
+        return np.asarray(section.low * (1 - unit) + section.high * unit).reshape(shape)
+
+    return values
+
+
+def _positions(grid: Grid, box: Box) -> list[Values]:
+    """Coordinates of the points of a box per axis [m], shaped to broadcast against each other."""
+    return [
+        grid.coordinates(axis, start, stop).reshape([-1 if k == axis else 1 for k in range(grid.ndim)])
+        for axis, (start, stop) in enumerate(box)
+    ]
+
+
+def _block_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Whole rows, as many as fit into a block, whole planes if they fit."""
+    block: tuple[int, ...] = ()
+    for n in reversed(shape):
+        block = (min(n, max(1, BLOCK_POINTS // math.prod(block))), *block)
+    return block
+
+
+def _blocks(shape: tuple[int, ...], owned: Box) -> Iterator[Box]:
+    """The blocks of the whole grid that have points in `owned`."""
+    ranges = []
+    for n, width, (start, stop) in zip(shape, _block_shape(shape), owned, strict=True):
+        ranges.append([(low, min(low + width, n)) for low in range(start // width * width, stop, width)])
+    yield from itertools.product(*ranges)
+
+
+def _shape(box: Box) -> tuple[int, ...]:
+    return tuple(stop - start for start, stop in box)
+
+
+def _slices(part: Box, whole: Box) -> tuple[slice, ...]:
+    """Where `part` lies in an array of the points of `whole`."""
+    return tuple(slice(p[0] - w[0], p[1] - w[0]) for p, w in zip(part, whole, strict=True))
+
+
+def _complaint(section: InitialSection, grid: Grid, values: Field, box: Box) -> str:
+    """Which point is the first bad one, in the words of the configuration."""
+    place = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
+    index = [start + i for (start, _), i in zip(box, place, strict=True)]
+    where = ", ".join(
+        f"{name} = {float(grid.coordinates(axis, index[axis], index[axis] + 1)[0]):.6g} m"
+        for axis, name in reversed(list(enumerate(grid.axis_names)))
+    )
+    return (
+        f"initial: the {section.type} gives {values[place]} at {where} (array index {index}); every initial value "
+        f"must be finite in {values.dtype}, so change it there"
+    )

@@ -1,0 +1,154 @@
+"""What does a file say about the state at time 0? Reads .npy arrays, HDF5 datasets and greyscale pictures by boxes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.errors import ConfigError
+from tetris_sim.grid import Grid
+from tetris_sim.schema import FileInitial
+
+if TYPE_CHECKING:
+    import h5py
+
+Box = tuple[tuple[int, int], ...]  # per axis (start, stop), global indices, array order
+Reader = Callable[[Box], npt.NDArray[Any]]
+
+HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")
+
+
+def open_file(section: FileInitial, grid: Grid) -> Reader:
+    """A function that reads the values of any box of the grid; shape and kind of numbers are checked at once.
+
+    Raises:
+        ConfigError: the file is missing, cannot be read, or does not hold one real number per grid point.
+    """
+    path = Path(section.path)
+    if not path.is_file():
+        msg = f"initial.path: there is no file {path}; relative paths start at the configuration file"
+        raise ConfigError(msg)
+    suffix = path.suffix.lower()
+    if section.dataset is not None and suffix not in HDF5_SUFFIXES:
+        msg = (
+            f"initial.dataset = {section.dataset!r} needs an HDF5 file ({', '.join(HDF5_SUFFIXES)}), and {path} is not"
+        )
+        raise ConfigError(msg)
+    if suffix == ".npy":
+        return _open_npy(path, grid)
+    if suffix in HDF5_SUFFIXES:
+        return _open_hdf5(path, section.dataset, grid)
+    return _open_picture(path, section, grid)
+
+
+def _open_npy(path: Path, grid: Grid) -> Reader:
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        msg = f"initial.path: {path} cannot be read as a .npy array of numbers ({error})"
+        raise ConfigError(msg) from error
+    _check(path, array.shape, array.dtype, grid)
+    return lambda box: np.asarray(array[_slices(box)])
+
+
+def _open_hdf5(path: Path, name: str | None, grid: Grid) -> Reader:
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as file:
+            dataset = _find_dataset(file, path, name)
+            name = str(dataset.name)
+            shape, dtype = tuple(dataset.shape or ()), dataset.dtype
+    except OSError as error:
+        msg = f"initial.path: {path} cannot be read as HDF5 ({error})"
+        raise ConfigError(msg) from error
+    leading = len(shape) - grid.ndim  # a file written per output time has a time axis of length 1 in front
+    if leading > 0 and set(shape[:leading]) == {1}:
+        shape = shape[leading:]
+    _check(path, shape, dtype, grid)
+
+    def read(box: Box) -> npt.NDArray[Any]:
+        with h5py.File(path, "r") as file:  # not kept open: workers and ranks read at their own times
+            return np.asarray(file[name][(0,) * max(leading, 0) + _slices(box)])
+
+    return read
+
+
+def _find_dataset(file: h5py.File, path: Path, name: str | None) -> Any:
+    import h5py
+
+    found: list[str] = []
+    file.visititems(lambda key, item: found.append(key) if isinstance(item, h5py.Dataset) else None)
+    if name is None and len(found) == 1:
+        name = found[0]
+    if name is None or not isinstance(file.get(name), h5py.Dataset):
+        asked = "initial.dataset is not given" if name is None else f"initial.dataset = {name!r} is not in {path}"
+        msg = f"{asked}; {path} holds {', '.join(found[:12]) or 'no dataset'}{', ...' if len(found) > 12 else ''}"
+        raise ConfigError(msg)
+    return file[name]
+
+
+def _open_picture(path: Path, section: FileInitial, grid: Grid) -> Reader:
+    grey = _read_grey(path)
+    if grid.ndim != 2:
+        msg = f"initial.path: {path} is a picture and the grid has {grid.ndim} axes; pictures are for grids of x and y"
+        raise ConfigError(msg)
+    _check(path, grey.shape, grey.dtype, grid)
+    upright = grey[::-1]  # the first row of a picture is its top, where y is largest
+    span = section.white - section.black
+    return lambda box: section.black + span * upright[_slices(box)]
+
+
+def _read_grey(path: Path) -> npt.NDArray[np.float64]:
+    """Brightness from 0 (black) to 1 (white), (rows, columns), the top row first."""
+    from PIL import Image, UnidentifiedImageError  # comes with matplotlib
+
+    try:
+        with warnings.catch_warnings():
+            # Pillow warns of pictures above 89 million points; the paper's grid is larger, and shapes are checked.
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(path) as picture:
+                if picture.mode.startswith("I"):  # 16 bits per point
+                    return np.asarray(picture, dtype=np.float64) / 65535
+                if picture.mode == "F":
+                    msg = f"initial.path: {path} is a picture of floating-point numbers; save it as .npy"
+                    raise ConfigError(msg)
+                if picture.mode in ("1", "L", "LA"):
+                    return np.asarray(picture.convert("L"), dtype=np.float64) / 255
+                colours = np.asarray(picture.convert("RGB"))
+    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
+        msg = f"initial.path: {path} cannot be read ({error}); give a .npy array, an HDF5 file or a greyscale picture"
+        raise ConfigError(msg) from error
+    if (colours != colours[..., :1]).any():
+        msg = f"initial.path: {path} is in colour, and which colour means which value is not known; save it in grey"
+        raise ConfigError(msg)
+    return colours[..., 0].astype(np.float64) / 255
+
+
+def _check(path: Path, shape: tuple[int, ...], dtype: Any, grid: Grid) -> None:
+    if np.dtype(dtype).kind not in "fiub":
+        msg = f"initial.path: {path} holds {dtype}; real numbers are needed"
+        raise ConfigError(msg)
+    if tuple(shape) != grid.shape:
+        msg = (
+            f"initial.path: {path} holds an array of shape {_words(tuple(shape))}, but grid.shape makes "
+            f"{_words(grid.shape)}; arrays are in the order z, y, x, the configuration in x, y, z"
+        )
+        raise ConfigError(msg)
+
+
+def _words(shape: tuple[int, ...]) -> str:
+    """A shape in array order, with what that is along x, y, z."""
+    if not 1 <= len(shape) <= 3:
+        return f"{shape} (no shape of a grid)"
+    points = ", ".join(f"{n} along {name}" for name, n in zip("xyz", reversed(shape), strict=False))
+    return f"{shape} ({points})"
+
+
+def _slices(box: Box) -> tuple[slice, ...]:
+    return tuple(slice(start, stop) for start, stop in box)

@@ -1,0 +1,168 @@
+"""A bare stencil applied n times: what the papers time, and image filters and cellular averages besides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from tetris_sim.apps.domain import KeyPath, assemble, make_grid, refuse
+from tetris_sim.apps.faces import make_boundary
+from tetris_sim.apps.timestep import MAX_STEPS, count_steps
+from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
+from tetris_sim.errors import ConfigError, UnstableStepError
+from tetris_sim.problem import Problem, Total, Variable
+from tetris_sim.schema import Request, Section
+from tetris_sim.stencil import Offset, Stencil
+from tetris_sim.wording import suggestion
+
+_ROUNDING = 1e-12  # how far rounding of the weights may lift the spectral radius above 1
+_LARGEST = 1e100  # beyond it a symbol cannot be squared
+_MOST_WORK = 1 << 30  # waves tried times points of the stencil: some ten seconds
+_MOST_POINTS = 4096  # far more than any method is good at; keeps the search for growing waves short
+
+OffsetText = Annotated[str, Field(pattern=r"^\s*[-+]?\d{1,6}(\s*,\s*[-+]?\d{1,6}){0,2}\s*$")]
+OffsetList = Annotated[tuple[int, ...], Field(min_length=1, max_length=3)]
+
+
+class StencilModel(Section):
+    """u_new = sum of weights * u at the offsets; a named stencil, or offsets and weights of your own."""
+
+    type: Literal["stencil"]
+    stencil: str | None = None
+    """A name of the catalogue; with its weights unless `weights` gives others."""
+    offsets: Annotated[tuple[OffsetList, ...], Field(min_length=1, max_length=_MOST_POINTS)] | None = None
+    """Instead of a name: the points read, each as its distance along x, y, z."""
+    weights: tuple[float, ...] | dict[OffsetText, float] | None = None
+    """One per offset, in their order; or {"dx, dy": weight}. For a named stencil: in the order x fastest, z slowest."""
+    allow_growth: bool = False
+    """Whether a stencil that amplifies some wave at every step is accepted."""
+
+    @model_validator(mode="after")
+    def _one_stencil(self) -> StencilModel:
+        nameless = self.offsets is not None or isinstance(self.weights, dict)
+        if (self.stencil is None and not nameless) or (self.stencil is not None and self.offsets is not None):
+            msg = "give either the name of a stencil, or offsets and weights"
+            raise ValueError(msg)
+        if self.stencil is not None and self.stencil not in STENCIL_NAMES:
+            meant = suggestion(self.stencil, STENCIL_NAMES)
+            msg = f"stencil {self.stencil!r} is not in the catalogue{meant}; known are {', '.join(STENCIL_NAMES)}"
+            raise ValueError(msg)
+        self.operator()
+        return self
+
+    def operator(self) -> Stencil:
+        """The stencil, in array order.
+
+        Raises:
+            ValueError: offsets and weights do not belong together.
+        """
+        named = None if self.stencil is None else named_stencil(self.stencil).stencil
+        if self.weights is None:
+            if named is None:
+                msg = "offsets are given without weights; give one weight per offset"
+                raise ValueError(msg)
+            return named
+        if isinstance(self.weights, Mapping):
+            return self._from_mapping(self.weights, named)
+        if named is not None:
+            offsets = named.offsets
+        else:
+            offsets = tuple(offset[::-1] for offset in self.offsets or ())
+        if len(self.weights) != len(offsets):
+            msg = f"{len(self.weights)} weights are given for {len(offsets)} offsets; give one per offset"
+            raise ValueError(msg)
+        return Stencil(offsets, self.weights)
+
+    def _from_mapping(self, weights: Mapping[str, float], named: Stencil | None) -> Stencil:
+        given: dict[Offset, float] = {}
+        for text, weight in weights.items():
+            offset = tuple(int(part) for part in text.split(","))[::-1]
+            if offset in given:
+                msg = f"the offset {text!r} is given twice"
+                raise ValueError(msg)
+            given[offset] = weight
+        wanted = None if named is None else set(named.offsets)
+        if named is None and self.offsets is not None:
+            wanted = {offset[::-1] for offset in self.offsets}
+        if wanted is not None and set(given) != wanted:
+            wrong = sorted(set(given) ^ wanted)
+            listed = "; ".join(", ".join(map(str, offset[::-1])) for offset in wrong[:8])
+            msg = f"weights and offsets do not match at the offsets {listed} (x, y, z); give one weight per offset"
+            raise ValueError(msg)
+        if not given:
+            msg = "weights are empty; give one weight per offset"
+            raise ValueError(msg)
+        return Stencil.from_terms(given)
+
+    def problems(self, request: Request) -> Iterable[tuple[KeyPath, str]]:
+        """What does not fit between this section and the others, with the key path of each mistake."""
+        stencil, time = self.operator(), request.time
+        if stencil.ndim != request.ndim:
+            yield (
+                ("model", "offsets" if self.stencil is None else "stencil"),
+                f"the stencil has {stencil.ndim} axes, but the grid has {request.ndim}",
+            )
+        for key, value in (("dt", time.dt), ("cfl", time.cfl)):
+            if value is not None:
+                yield (
+                    ("time", key),
+                    f"{key} = {value} means nothing for a bare stencil: one application is one step, and its time "
+                    f"counts as 1 s; give steps only",
+                )
+
+    def build(self, request: Request, *, dt: float | None = None) -> Problem:
+        """The problem that the configuration describes; a step counts as 1 s.
+
+        Args:
+            request: the other sections.
+            dt: given if a run is continued; it is 1 s.
+
+        Raises:
+            ConfigError: the sections do not fit together.
+            UnstableStepError: some wave would grow at every step.
+        """
+        refuse(self.problems(request))
+        grid, stencil, time = make_grid(request.grid), self.operator(), request.time
+        steps = time.steps if time.steps is not None else count_steps(time.t_end or 0.0, 1.0)
+        if steps > MAX_STEPS:
+            msg = f"time.steps = {steps} cannot be counted in a double; at most 2^53 = {MAX_STEPS} are allowed"
+            raise ConfigError(msg)
+        problem = assemble(
+            request,
+            grid=grid,
+            stencil=stencil,
+            boundary=make_boundary(request.boundaries, grid.ndim, conductivity=1.0),
+            variable=Variable("u", "1", "u", Total("integral", "m" if grid.ndim == 1 else f"m^{grid.ndim}", 1.0)),
+            time=(1.0, steps),
+            dt_limit=math.inf,
+            continued=dt is not None,
+        )
+        if not self.allow_growth:
+            _refuse_growth(stencil)
+        return problem
+
+
+def _refuse_growth(stencil: Stencil) -> None:
+    # No wave grows by more than the sum of the magnitudes: the usual case needs no search.
+    bound = sum(abs(weight) for weight in stencil.weights)
+    if bound <= 1 + _ROUNDING:
+        return
+    waves = max(100, 8 * stencil.radius) ** stencil.ndim
+    if waves * stencil.n_points > _MOST_WORK:
+        msg = (
+            f"model.weights: the magnitudes sum to {bound:.6g}, and a stencil of {stencil.n_points} points and radius "
+            f"{stencil.radius} is too large to find out whether some wave grows; set model.allow_growth: true"
+        )
+        raise UnstableStepError(msg)
+    growth = stencil.spectral_radius if bound < _LARGEST else bound
+    if growth <= 1 + _ROUNDING:
+        return
+    periodic = "" if stencil.symmetric else " (the bound for periodic faces, as the stencil is not symmetric)"
+    msg = (
+        f"model.weights: some wave grows by a factor of {growth:.9g} at every step{periodic}, so rounding would take "
+        f"over; at most 1 is stable. Scale the weights down, or set model.allow_growth: true"
+    )
+    raise UnstableStepError(msg)

@@ -1,0 +1,87 @@
+"""How long is a step, and how many are there? Turns the `time` section into dt and a number of steps."""
+
+from __future__ import annotations
+
+import math
+
+from tetris_sim.errors import ConfigError, UnstableStepError
+from tetris_sim.schema import TimeSection
+
+MAX_STEPS = 2**53  # above it, step * dt can no longer tell neighbouring steps apart
+
+# Quotients of two doubles that should be whole miss it by a few roundings; 1e-12 is thousands of them and still far
+# less than a step for any number of steps that can be waited for.
+_ROUNDING = 1e-12
+
+
+def count_steps(t_end: float, dt: float) -> int:
+    """Smallest number of steps of `dt` [s] that reaches `t_end` [s], at least 1.
+
+    >>> count_steps(1.0, 0.1), count_steps(1.0, 0.3)
+    (10, 4)
+
+    Raises:
+        ConfigError: more steps than can be counted.
+    """
+    wanted = t_end / dt if dt > 0 else math.inf
+    if not wanted <= MAX_STEPS:
+        msg = (
+            f"time.t_end = {t_end:g} s needs {wanted:.3g} steps of {dt:.3g} s, and at most 2^53 = {MAX_STEPS:.3g} can "
+            f"be counted; choose a shorter t_end or a coarser grid"
+        )
+        raise ConfigError(msg)
+    return max(1, math.ceil(wanted * (1 - _ROUNDING)))
+
+
+def choose_time_step(
+    time: TimeSection, *, dt_limit: float, cfl_unit: float, dt: float | None = None
+) -> tuple[float, int]:
+    """The time step [s] and the number of steps.
+
+    Args:
+        time: what was asked for.
+        dt_limit: largest stable time step [s].
+        cfl_unit: the time step of CFL number 1, smallest spacing squared / diffusivity [s].
+        dt: the time step of a run that is continued; it is kept, whatever `time` says.
+
+    Raises:
+        UnstableStepError: the step is larger than the limit.
+        ConfigError: the numbers are beyond what a computer can represent or count.
+    """
+    if not (0 < cfl_unit < math.inf and 0 < dt_limit < math.inf):
+        msg = (
+            f"spacing^2 / diffusivity comes out as {cfl_unit:g} s and the largest stable time step as {dt_limit:g} s; "
+            f"choose grid.spacing and model.diffusivity so that both are positive and finite"
+        )
+        raise ConfigError(msg)
+    wanted, name = (dt, "the time step of the run") if dt is not None else _wanted(time, dt_limit, cfl_unit)
+    if not (0 < wanted < math.inf):
+        msg = f"{name} comes out as {wanted:g} s, which is no time step; change the numbers of the time section"
+        raise ConfigError(msg)
+    if wanted > dt_limit * (1 + _ROUNDING):
+        msg = (
+            f"{name} = {wanted:.6g} s is unstable on this grid: the largest stable step is {dt_limit:.6g} s "
+            f"(cfl {dt_limit / cfl_unit:.6g}); take at most that, or time.dt: auto"
+        )
+        raise UnstableStepError(msg)
+    if time.t_end is None:
+        return wanted, _checked_count(time.steps or 0)
+    steps = count_steps(time.t_end, wanted)
+    # A continued run keeps its step to the bit and may end a fraction of a step after t_end.
+    return (wanted if dt is not None else time.t_end / steps), steps
+
+
+def _wanted(time: TimeSection, dt_limit: float, cfl_unit: float) -> tuple[float, str]:
+    """The step asked for [s], before it is shrunk to end at t_end, and what to call it."""
+    if time.cfl is not None:
+        return time.cfl * cfl_unit, f"time.cfl = {time.cfl:g}, dt"
+    if time.dt is None or time.dt == "auto":
+        return time.safety * dt_limit, "time.dt: auto"
+    return time.dt, "time.dt"
+
+
+def _checked_count(steps: int) -> int:
+    if steps > MAX_STEPS:
+        msg = f"time.steps = {steps} is more than can be counted in a double; at most 2^53 = {MAX_STEPS} are allowed"
+        raise ConfigError(msg)
+    return steps

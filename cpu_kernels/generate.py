@@ -1,0 +1,79 @@
+"""Make the compiled time loop of one stencil shape and dtype, once, and keep it on disk.
+
+The source of `sweep.py` with the row update of the stencil in place of its own becomes a module in the cache folder:
+Numba keeps compiled code on disk for functions that live in real files only. Weights and boundary values are
+arguments, so a new time step compiles nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from tetris_sim.cache import cache_directory
+from tetris_sim.files import atomic_text
+from tetris_sim.stencil import Offset
+
+_FOLDER = Path(__file__).parent
+_BEGIN, _END = "# [the row update begins]\n", "# [the row update ends]\n"
+
+
+def padded_offset(offset: Offset) -> tuple[int, int, int]:
+    """An offset of 1, 2 or 3 axes as one of three: (0, 0, dx), (dy, 0, dx) or (dz, dy, dx)."""
+    if len(offset) == 2:
+        return offset[0], 0, offset[1]
+    return (0,) * (3 - len(offset)) + offset  # type: ignore[return-value]
+
+
+def row_update(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> str:
+    """Source of `update_row` for a stencil: one multiplication, then one fused multiply-add per further point.
+
+    The chain runs in the order of `offsets`, so every loop around it gives the same bits.
+    """
+    lines = [f"REAL = types.{dtype.name}", "", ""]
+    lines += ['@njit(nogil=True, cache=True, inline="always")', "def update_row(u, v, p, n, pitch0, pitch1, weights):"]
+    for k, offset in enumerate(offsets):
+        i, j, x = padded_offset(offset)
+        lines += [f"    w{k} = weights[{k}]", f"    p{k} = p + {i} * pitch0 + {j} * pitch1 + {x}"]
+    lines += ["    for x in range(n):", "        value = w0 * load(u, p0 + x)"]
+    lines += [f"        value = fma(w{k}, load(u, p{k} + x), value)" for k in range(1, len(offsets))]
+    lines += ["        store(v, p + x, value)", "", ""]
+    return "\n".join(lines)
+
+
+def make_advance(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> Callable[..., None]:
+    """The compiled `advance` of `sweep.py` for a stencil's offsets and dtype."""
+    template = (_FOLDER / "sweep.py").read_text()
+    head, rest = template.split(_BEGIN)
+    _, tail = rest.split(_END)
+    source = head + row_update(offsets, dtype) + tail
+    return _load(source).advance  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _load(source: str) -> ModuleType:
+    digest = hashlib.sha256((source + _callees()).encode()).hexdigest()[:24]
+    name = f"tetris_sim_sweep_{digest}"
+    path = cache_directory("kernels") / f"{name}.py"
+    if not path.exists() or path.read_text() != source:
+        atomic_text(path, source)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None  # noqa: PT018  a path ending in .py always has both
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # Numba looks the module of a cached function up by name
+    spec.loader.exec_module(module)
+    return module
+
+
+@functools.cache
+def _callees() -> str:
+    # Numba's cache knows when a function's own file changed, but not the files of what it calls.
+    return "".join((_FOLDER / name).read_text() for name in ("intrinsics.py", "barrier.py"))

@@ -1,0 +1,101 @@
+"""Every method x stencil x boundary x dtype x number of steps against the plain NumPy reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from cases import SHAPES, make_problem, mixed_boundaries
+
+from tetris_sim import reference
+from tetris_sim.boundary import Boundary, Periodic
+from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
+from tetris_sim.cpu_kernels import METHODS
+from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.method import Method
+from tetris_sim.problem import Field, Problem
+from tetris_sim.slab import Slab
+from tetris_sim.stencil import Stencil
+
+CUSTOM = {
+    "upwind": Stencil(((0, 0), (0, -1), (-2, 0)), (0.5, 0.25, 0.25)),
+    "skew": Stencil(((1, -2), (0, 3), (-1, 0)), (0.5, 0.25, 0.25)),
+    "shift": Stencil(((3,),), (1.0,)),
+    "flat": Stencil(((0, 1, 0), (0, -1, 0), (0, 0, 0)), (0.5, 0.25, 0.25)),
+}
+STENCILS = {**{name: named_stencil(name).stencil for name in STENCIL_NAMES}, **CUSTOM}
+SMALLEST = {1: (3,), 2: (3, 3), 3: (1, 1, 1)}  # as small as the radius of some stencil allows
+
+
+@pytest.fixture(scope="module")
+def teams() -> Iterator[dict[int, ThreadTeam]]:
+    teams = {size: ThreadTeam(size) for size in (1, 2, 3)}
+    yield teams
+    for team in teams.values():
+        team.close()
+
+
+def run(method: Method, problem: Problem, steps: int, team: ThreadTeam) -> Field:
+    stepper = method.prepare(problem, Slab.whole(problem.grid), method.parameters(problem)[0], team)
+    try:
+        stepper.load(problem.initial)
+        done = 0
+        for block in (1, 2, steps):  # odd and even blocks, so that both arrays serve as source
+            stepper.advance(min(block, steps - done))
+            done += min(block, steps - done)
+        return stepper.interior()
+    finally:
+        stepper.close()
+
+
+def cases() -> list[pytest.param]:  # type: ignore[valid-type]
+    """Pairwise: every stencil meets every kind of face and both dtypes. All products with --run-full."""
+    found = []
+    for name, stencil in STENCILS.items():
+        for index, (kind, boundary) in enumerate(mixed_boundaries(stencil.ndim)):
+            for dtype in ("float64", "float32"):
+                usual = index < 5 or (index + (dtype == "float32")) % 4 == len(name) % 4
+                marks = () if usual else (pytest.mark.full,)
+                found.append(pytest.param(name, boundary, dtype, id=f"{name}-{kind}-{dtype}", marks=marks))
+    return found
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+@pytest.mark.parametrize(("name", "boundary", "dtype"), cases())
+def test_a_method_agrees_with_the_reference(
+    method: Method, name: str, boundary: Boundary, dtype: str, teams: dict[int, ThreadTeam]
+) -> None:
+    stencil = STENCILS[name]
+    steps = 7
+    for shape in (SHAPES[stencil.ndim], tuple(max(pair) for pair in zip(stencil.radii, SMALLEST[stencil.ndim], strict=True))):
+        problem, state = make_problem(stencil, boundary, dtype=dtype, shape=shape, n_fields=2)
+        expected = reference.advance(state, problem, steps)
+        largest = max(reference.largest_magnitude(state, problem), reference.largest_magnitude(expected, problem))
+        results = [run(method, problem, steps, team) for team in teams.values()]
+        assert results[0].dtype == np.dtype(dtype)
+        np.testing.assert_allclose(results[0], expected, rtol=0, atol=reference.tolerance(problem, steps, largest))
+        for other in results[1:]:
+            np.testing.assert_array_equal(other, results[0])
+
+
+def test_a_shift_by_one_point_is_exact_on_a_periodic_grid(teams: dict[int, ThreadTeam]) -> None:
+    stencil = Stencil(((1, -2),), (1.0,))
+    problem, state = make_problem(stencil, Boundary.everywhere(Periodic(), 2))
+    weight = problem.stencil.weights[0]
+    result = run(METHODS[-1], problem, 5, teams[2])
+    np.testing.assert_array_equal(result, weight**5 * np.roll(state, (-5, 10), axis=(1, 2)))
+
+
+def test_the_first_box_with_a_nan_is_named(teams: dict[int, ThreadTeam]) -> None:
+    problem, state = make_problem(STENCILS["heat-2d"], Boundary.everywhere(Periodic(), 2), shape=(40, 30))
+    stepper = METHODS[-1].prepare(problem, Slab.whole(problem.grid), {}, teams[2])
+    stepper.load(problem.initial)
+    assert stepper.find_nonfinite() is None
+    state[0, 33, 20] = np.inf
+    state[0, 17, 12] = np.nan
+    stepper.load(problem.initial)
+    box = stepper.find_nonfinite()
+    assert box is not None
+    assert [start <= i < stop for (start, stop), i in zip(box, (17, 12), strict=True)] == [True, True]
+    stepper.close()

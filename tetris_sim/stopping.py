@@ -1,0 +1,93 @@
+"""Why a run should stop or save before its last step: signals, the wall-time limit, the end of a Slurm job.
+
+SIGTERM, SIGUSR1 and the first Ctrl-C are noted and seen at the end of the time block: USR1 saves a checkpoint and goes
+on, TERM saves and stops with exit code 75, Ctrl-C saves and stops with exit code 130. A second Ctrl-C aborts at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import FrameType
+
+from tetris_sim.errors import ExitCode
+
+
+@dataclass(frozen=True)
+class StopReason:
+    """Why a run ended early, and the exit code that says so."""
+
+    exit_code: ExitCode
+    sentence: str
+
+
+class Stopping:
+    """Collects reasons to stop; asked once per time block.
+
+    Args:
+        deadline: value of time.time() at which the run must have stopped, if there is one.
+        margin: seconds before the deadline at which to stop, so that the last checkpoint can be written.
+    """
+
+    def __init__(self, deadline: float | None = None, margin: float = 0.0) -> None:
+        self._deadline = deadline
+        self._margin = margin
+        self._reason: StopReason | None = None
+        self._save = False
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Handle signals inside the block. In another thread than the main one signals are left as they are."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {
+            number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+        }
+        try:
+            yield
+        finally:
+            for number, action in before.items():
+                signal.signal(number, action)
+
+    def reason(self, block_seconds: float = 0.0) -> StopReason | None:
+        """Why to stop now; None to go on.
+
+        Args:
+            block_seconds: how long the next block will take: it must end before the deadline.
+        """
+        if self._reason is None and self._deadline is not None:
+            left = self._deadline - time.time()
+            if left < self._margin + block_seconds:
+                sentence = f"the wall-time limit is near ({max(left, 0):.0f} s left)"
+                self._reason = StopReason(ExitCode.REQUEUE, sentence)
+        return self._reason
+
+    def save_requested(self) -> bool:
+        """Whether SIGUSR1 asked for a checkpoint since the last call."""
+        asked, self._save = self._save, False
+        return asked
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGUSR1:
+            self._save = True
+        elif number == signal.SIGTERM:
+            self._reason = self._reason or StopReason(ExitCode.REQUEUE, "SIGTERM arrived")
+        elif self._reason is not None and self._reason.exit_code == ExitCode.INTERRUPTED:
+            raise KeyboardInterrupt
+        else:
+            self._reason = StopReason(ExitCode.INTERRUPTED, "Ctrl-C was pressed (press it again to abort at once)")
+
+
+def find_deadline(max_walltime: float | None, environ: Mapping[str, str] | None = None) -> float | None:
+    """The earlier of now + `max_walltime` [s] and the end of the Slurm job, as time.time(); None without a limit."""
+    limits = [] if max_walltime is None else [time.time() + max_walltime]
+    slurm = (os.environ if environ is None else environ).get("SLURM_JOB_END_TIME", "")
+    if slurm.isdigit():
+        limits.append(float(slurm))
+    return min(limits, default=None)

@@ -1,0 +1,57 @@
+"""Phrases that error messages share: what was found, and what may have been meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+from numbers import Real
+
+_LONGEST = 80  # characters of the user's text that a message repeats
+
+
+def describe(value: object) -> str:
+    """What was found, short whatever the value is.
+
+    >>> describe("15 mm"), describe(None), describe([1, 2]), describe(True)
+    ("'15 mm'", 'nothing', 'a list of 2', 'true')
+    """
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return repr(_shortened(value))
+    if isinstance(value, Mapping):
+        return "a section of keys and values" if value else "an empty section"
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}" if value else "an empty list"
+    if isinstance(value, int) and abs(value) >= 10**_LONGEST:
+        return "a whole number of very many digits"
+    return _shortened(str(value)) if isinstance(value, Real) else f"an object of type {type(value).__name__}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def suggestion(word: object, allowed: Collection[str]) -> str:
+    """The end of a message that offers the allowed word most like `word`; empty if none is like it.
+
+    >>> suggestion("t_ned", ["t_end", "steps"])
+    " (did you mean 't_end'?)"
+    """
+    if not isinstance(word, str) or len(word) > _LONGEST:
+        return ""
+    lower = {name.lower(): name for name in allowed}
+    close = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=0.6)
+    return f" (did you mean {lower[close[0]]!r}?)" if close and lower[close[0]] != word else ""
+
+
+def listed(words: Collection[str], last: str = "or") -> str:
+    """The words as a person lists them.
+
+    >>> listed(["cpu", "gpu", "auto"])
+    'cpu, gpu or auto'
+    """
+    *head, tail = words
+    return f"{', '.join(head)} {last} {tail}" if head else tail
