@@ -141,8 +141,8 @@ class HeatModel(Section):
         if max(grid.spacing) > _MOST_UNEQUAL * smallest:
             msg = f"grid: spacings {grid.spacing[::-1]} m differ by more than a factor of {_MOST_UNEQUAL:g}"
             raise ConfigError(msg)
-        # On spacings relative to the smallest the time step is the CFL number: nothing overflows, and equal spacings
-        # give the weights of the formula to the bit (0.23 and 1 - 4 * 0.23 for the paper's plate).
+        # On spacings relative to the smallest the time step is the CFL number: nothing overflows, and the weights on
+        # equal spacings are those of the paper's equation 3.
         operator = laplacian(self.stencil or laplacian_names(grid.ndim)[0], tuple(h / smallest for h in grid.spacing))
         cfl_unit = smallest * smallest / diffusivity
         dt_limit = largest_stable_dt(operator) * cfl_unit

@@ -21,10 +21,11 @@ from tetris_sim.method import Method, Parameters, Stepper
 from tetris_sim.problem import Field, Problem
 from tetris_sim.slab import Slab
 
-_TRIAL_BYTES = 256 << 20  # larger than the last-level cache share of most machines, allocated in a tenth of a second
+_TRIAL_BYTES = 128 << 20  # larger than the last-level cache of most machines, filled in a tenth of a second
 _CHECK_POINTS = 40_000  # the reference needs a millisecond per step for this
 _CHECK_STEPS = 3
 _REPEATS = 3
+_RANDOM_NUMBERS = 1_000_003  # a prime: no row length makes neighbouring rows alike
 
 
 @dataclass(frozen=True)
@@ -121,9 +122,13 @@ def piece_of(problem: Problem, n_bytes: int, *, every_axis: bool = False) -> Pro
         if not every_axis and shape[axis] > 2 * radius + 1:
             break
 
+    numbers = np.random.default_rng(0).uniform(0.0, 1.0, _RANDOM_NUMBERS).astype(problem.dtype)
+
     def initial(slab: Slab) -> Field:
-        rng = np.random.default_rng([*slab.start])
-        return rng.uniform(0.0, 1.0, (problem.n_fields, *slab.shape)).astype(problem.dtype)
+        # A number for each global position, so that every part of the slab fits to the others.
+        ranges = [np.arange(start, stop) for start, stop in zip(slab.start, slab.stop, strict=True)]
+        position = np.ravel_multi_index(np.ix_(*ranges), tuple(shape), mode="wrap")
+        return np.stack([numbers.take(position + field, mode="wrap") for field in range(problem.n_fields)])
 
     grid = Grid(shape=tuple(shape), spacing=problem.grid.spacing, origin=problem.grid.origin)
     return dataclasses.replace(problem, grid=grid, initial=initial)

@@ -1,0 +1,80 @@
+"""tetris_sim: stencil simulations, thermal diffusion first, on everything a machine has.
+
+The walk of a run, one call per arrow:
+
+    config = load_config(path)                          YAML text to checked numbers in SI units
+    problem = config.model.build(config)                physics to grid, stencil, boundary, initial field, dt, steps
+    plan = make_plan(problem, find_machine())           which slab to which worker, which method, and why
+    with open_simulation(problem, plan) as simulation:  workers get memory and the initial field
+        simulation.run()                                advance, exchange, write
+
+Importing this package costs NumPy only; the names below are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tetris_sim.boundary import Boundary, Dirichlet, Fixed, Neumann, Periodic, Robin
+from tetris_sim.grid import Grid
+from tetris_sim.problem import Problem
+from tetris_sim.slab import Slab
+from tetris_sim.stencil import Stencil
+from tetris_sim.version import __version__
+
+if TYPE_CHECKING:
+    from tetris_sim.api import thermal_diffusion
+    from tetris_sim.catalogue import named_stencil
+    from tetris_sim.config import Config, load_config, make_config
+    from tetris_sim.scheduler.machine import find_machine
+    from tetris_sim.scheduler.plan import Plan, make_plan
+    from tetris_sim.simulation import Simulation, open_simulation
+
+_LAZY = {
+    "thermal_diffusion": "tetris_sim.api",
+    "named_stencil": "tetris_sim.catalogue",
+    "Config": "tetris_sim.config",
+    "load_config": "tetris_sim.config",
+    "make_config": "tetris_sim.config",
+    "find_machine": "tetris_sim.scheduler.machine",
+    "Plan": "tetris_sim.scheduler.plan",
+    "make_plan": "tetris_sim.scheduler.plan",
+    "Simulation": "tetris_sim.simulation",
+    "open_simulation": "tetris_sim.simulation",
+}
+
+__all__ = [
+    "Boundary",
+    "Config",
+    "Dirichlet",
+    "Fixed",
+    "Grid",
+    "Neumann",
+    "Periodic",
+    "Plan",
+    "Problem",
+    "Robin",
+    "Simulation",
+    "Slab",
+    "Stencil",
+    "__version__",
+    "find_machine",
+    "load_config",
+    "make_config",
+    "make_plan",
+    "named_stencil",
+    "open_simulation",
+    "thermal_diffusion",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        msg = f"module 'tetris_sim' has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(importlib.import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

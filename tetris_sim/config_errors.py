@@ -32,6 +32,23 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """Something wrong, before it is known where it was written.
+
+    Attributes:
+        path: the key it is about.
+        message: what was found, what is allowed.
+        at_key: whether the key itself is wrong, rather than its value.
+        character: for text: which character of it is meant, counted from 1.
+    """
+
+    path: KeyPath
+    message: str
+    at_key: bool = False
+    character: int | None = None
+
+
+@dataclass(frozen=True)
 class Mistake:
     """One thing that is wrong in a configuration.
 

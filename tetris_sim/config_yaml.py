@@ -62,33 +62,34 @@ class Node:
             return [node.plain() for node in self.value]
         return self.value
 
-    def place(self, path: KeyPath, source: str) -> Place:
+    def find(self, path: KeyPath) -> Any:
+        """The plain value at `path`, which exists."""
+        node = self
+        for part in path:
+            node = node.value[part]
+        return node.plain()
+
+    def place(self, path: KeyPath, source: str, *, at_key: bool = False) -> Place:
         """Where `path` is written; where its section is, as far as it exists, if it is not.
 
         Args:
             path: the key looked for.
             source: name of the text.
+            at_key: whether the key is meant rather than its value.
         """
         node, line, column = self, self.line, self.column
         for i, part in enumerate(path):
             if isinstance(node.value, dict) and part in node.value:
-                node, last = node.value[part], node
-                # A key is where a section begins; a single value is what a mistake is usually about.
-                single = i == len(path) - 1 and node.text is not None
-                line, column = (node.line, node.column) if single else last.keys[str(part)]
+                node, section = node.value[part], node
+                # A single value is what a mistake is usually about; a section begins at its key.
+                single = node.text is not None and not at_key and i == len(path) - 1
+                line, column = (node.line, node.column) if single else section.keys[str(part)]
             elif isinstance(node.value, list) and isinstance(part, int) and 0 <= part < len(node.value):
                 node = node.value[part]
                 line, column = node.line, node.column
             else:
                 break
         return Place(source, line, column)
-
-    def key_place(self, path: KeyPath, source: str) -> Place:
-        """Where the key at the end of `path` is written, rather than its value."""
-        node = self
-        for part in path[:-1]:
-            node = node.value[part]
-        return Place(source, *node.keys[str(path[-1])])
 
 
 def scalar(text: str) -> bool | int | float | str | None:

@@ -164,6 +164,11 @@ class IntervalText:
     wall: bool
 
     @property
+    def wanted(self) -> str:
+        """What is allowed, for error messages."""
+        return self._seconds.wanted
+
+    @property
     def _seconds(self) -> Quantity:
         examples = ("100 steps", "1 ms", "30 min wall") if self.wall else ("100 steps", "1 ms")
         return Quantity("an interval", "s", examples, "positive")

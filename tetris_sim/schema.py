@@ -58,7 +58,7 @@ def _takes_truth(section: type[Section], key: object) -> bool:
 
 
 def _without_truth(value: object) -> object:
-    """true and false as text: pydantic reads them as the numbers 1 and 0, but text as a bool where one is wanted."""
+    """The value with true and false as text, which pydantic takes for a bool, but not for the number 1 or 0."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
@@ -291,7 +291,7 @@ class RunSection(Section):
 class Request(Section):
     """A whole configuration but for its `model`, whose section belongs to the model."""
 
-    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
+    schema_version: Literal[1] = Field(default=1, alias="schema")
     title: str = ""
     grid: GridSection
     initial: InitialSection
@@ -318,5 +318,8 @@ class Request(Section):
         return len(self.grid.shape)
 
     def resolved(self) -> dict[str, Any]:
-        """The configuration as plain SI data, defaults filled in; loading it again gives an equal configuration."""
-        return self.model_dump(mode="json", by_alias=True)
+        """The configuration as plain SI data, defaults filled in; loading it again gives an equal configuration.
+
+        Keys without a value are left out.
+        """
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -1,0 +1,98 @@
+# Every target is one line that can be copied. Only Python (3.11 or newer) and make are needed; whatever else is wanted
+# goes into .venv. `make help` lists the targets. Works with GNU make 3.82 and later.
+#
+#   make run PYTHON=python3.12      take this interpreter for a new .venv
+#   make test PYTEST_ARGS='-k heat' hand options on to pytest
+
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check --editable
+PYTEST := $(PY) -m pytest $(PYTEST_ARGS)
+GPU := gpu13
+CANDIDATES := $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
+
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+.PHONY: run test test-all test-gpu test-mpi check lint docs bench size clean help
+
+run: $(VENV)/.installed ## simulate a cooling copper plate: checkpoint, pictures and report in results/copper_plate
+	@$(PY) -m tetris_sim run examples/copper_plate.yaml --overwrite
+
+test: $(VENV)/.installed-dev ## run the tests; what cannot run here is counted at the end
+	@$(PYTEST)
+
+test-all: $(VENV)/.installed-dev ## run the tests with the whole product of cases
+	@$(PYTEST) --run-full
+
+test-gpu: $(VENV)/.installed-$(GPU) ## run the tests that need a GPU (GPU=gpu12 for CUDA 12)
+	@$(PYTEST) -m gpu
+
+test-mpi: $(VENV)/.installed-dev ## run the tests that need MPI
+	@$(PYTEST) -m mpi
+
+check: lint ## lint, types, layers and the quick tests: before every commit
+	@$(PYTEST) -m "not slow"
+
+lint: $(VENV)/.installed-dev ## ruff, mypy, import layers
+	@$(PY) -m ruff check
+	@$(PY) -m ruff format --check
+	@$(PY) -m mypy
+	@$(BIN)/lint-imports
+
+docs: $(VENV)/.installed-dev ## build the API reference into docs/api
+	@$(PY) -m pdoc --docformat google --output-directory docs/api tetris_sim
+	@echo "open docs/api/index.html"
+
+bench: $(VENV)/.installed ## time the CPU kernels against a hand-written Numba loop, in one run
+	@$(PY) tests/benchmarks/plain_against_prange.py
+
+size: ## lines per source file, and their change since the last release
+	@sh .ci/size
+
+clean: ## remove .venv and everything that was made from the sources; results/ stays
+	@rm -rf $(VENV) build dist docs/api *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
+
+# A .venv that is not there, or whose interpreter has gone (an upgrade, an interrupted start), is made anew.
+ifneq ($(shell $(PY) -c 'import pip; print("works")' 2>/dev/null),works)
+.PHONY: $(PY) $(VENV)/.installed $(VENV)/.installed-dev $(VENV)/.installed-$(GPU)
+endif
+
+# The first interpreter that is new enough and can make virtual environments; a found name may still not start (pyenv).
+$(PY):
+	@found=; unfit=; \
+	for python in $(CANDIDATES); do \
+		if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+			if $$python -c 'import venv, ensurepip' >/dev/null 2>&1; then found=$$python; break; fi; \
+			unfit=$$python; \
+		fi; \
+	done; \
+	if [ -z "$$found" ] && [ -n "$$unfit" ]; then \
+		echo "$$unfit has no venv or ensurepip module, which make needs: install them (Debian, Ubuntu: apt install python3-venv), or name another Python with make PYTHON=path." >&2; exit 1; \
+	fi; \
+	if [ -z "$$found" ]; then \
+		echo "No Python 3.11 or newer was found (tried: $(CANDIDATES)): install one, or name it with make PYTHON=path." >&2; exit 1; \
+	fi; \
+	echo "Making $(VENV) with $$($$found --version)"; \
+	$$found -m venv --clear $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(PY)
+	@echo "Installing tetris_sim and what it needs into $(VENV) (once; a minute or two)"
+	@$(PIP_INSTALL) .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(PY)
+	@echo "Installing tetris_sim and what its tests need, MPI included, into $(VENV) (once; a minute or two)"
+	@$(PIP_INSTALL) '.[dev,mpi]'
+	@touch $(VENV)/.installed $@
+
+$(VENV)/.installed-$(GPU): $(VENV)/.installed-dev
+	@echo "Installing CuPy and the CUDA libraries into $(VENV) (once; a few minutes)"
+	@$(PIP_INSTALL) '.[$(GPU)]'
+	@touch $@

@@ -1,0 +1,110 @@
+"""What every test gets: random numbers that repeat, floating-point errors that raise, a cache of the session's own.
+
+Marked tests that cannot run, or were not asked for, are skipped with the reason and the remedy, and counted at the end:
+green never means that nothing ran.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import pytest
+
+FULL = "--run-full asks for it (make test-all)"
+
+hypothesis.settings.register_profile("dev", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True, database=None)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--run-full", action="store_true", help="run the whole product of cases too (marker full)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # One cache for the session, its xdist workers and every process a test starts: a kernel is compiled once, and
+    # nobody's own cache is read or written.
+    if not hasattr(config, "workerinput"):
+        cache = tempfile.mkdtemp(prefix="tetris_sim_tests_")
+        os.environ["TETRIS_SIM_CACHE_DIR"] = cache
+        os.environ.pop("TETRIS_SIM_NO_CACHE", None)
+        config.add_cleanup(lambda: shutil.rmtree(cache, ignore_errors=True))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    reasons = {
+        "full": None if config.getoption("--run-full") else FULL,
+        "gpu": why_no_gpu() if any(item.get_closest_marker("gpu") for item in items) else None,
+        "mpi": why_no_mpi(),
+    }
+    for item in items:
+        for marker, reason in reasons.items():
+            if reason is not None and item.get_closest_marker(marker) is not None:
+                item.add_marker(pytest.mark.skip(reason=f"{marker}: {reason}"))
+
+
+def why_no_gpu() -> str | None:
+    """Why no GPU test can run here, and what would help; None if they can."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no CUDA driver here (make test-gpu on a machine with an NVIDIA GPU)"
+    count = ctypes.c_int()
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
+        return "no CUDA device here (make test-gpu on a machine with an NVIDIA GPU)"
+    if importlib.util.find_spec("cupy") is None:
+        return "CuPy is not installed (make test-gpu installs it)"
+    return None
+
+
+def why_no_mpi() -> str | None:
+    """Why no MPI test can run here, and what would help; None if they can."""
+    if importlib.util.find_spec("mpi4py") is None:
+        return "mpi4py is not installed (make test-mpi installs it)"
+    if mpiexec() is None:
+        return "there is no mpiexec (make test-mpi installs one)"
+    return None
+
+
+def mpiexec() -> str | None:
+    """The launcher that belongs to this environment, or else the machine's."""
+    return shutil.which("mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    counts: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        if isinstance(report.longrepr, tuple):
+            counts[report.longrepr[2].removeprefix("Skipped: ")] += 1
+    for reason, count in sorted(counts.items()):
+        terminalreporter.write_line(f"did not run: {count} x {reason}", yellow=True)
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """Random numbers that differ between tests and repeat between runs."""
+    return np.random.default_rng(list(request.node.nodeid.encode()))
+
+
+@pytest.fixture(autouse=True)
+def _floating_point_errors_raise() -> Iterator[None]:
+    with np.errstate(all="raise", under="ignore"):
+        yield
+
+
+@pytest.fixture(scope="session")
+def launcher() -> str:
+    """Path of mpiexec, for tests marked mpi."""
+    path = mpiexec()
+    assert path is not None
+    return path

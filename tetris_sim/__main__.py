@@ -1,0 +1,109 @@
+"""The command line: `python -m tetris_sim VERB`, the same as `tetris-sim VERB`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import sys
+from collections.abc import Sequence
+
+from tetris_sim.errors import ConfigError, ExitCode, TetrisError
+from tetris_sim.version import __version__
+
+# Each verb is a module of `tetris_sim.commands`; only the one that is asked for is imported, so that `--help` and
+# hundreds of ranks start fast.
+VERBS = {
+    "init": "write a commented configuration to start from",
+    "validate": "check a configuration: all mistakes at once, with line numbers",
+    "plan": "say what a run would do and cost, without running",
+    "run": "run a simulation",
+    "restart": "continue a run from a checkpoint",
+    "info": "say what is in an output, a checkpoint or a results directory",
+    "plot": "draw a field",
+    "export": "convert outputs for other programs",
+    "verify": "check this machine's answers against analytic solutions",
+    "bench": "measure how fast this machine is",
+    "doctor": "say what was found on this machine, for bug reports",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; the exit code as in `ExitCode`."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    parser = _parser(next((word for word in words if word in VERBS), None))
+    args = parser.parse_args(words)
+    _set_up_logging(args)
+    if args.verb is None:
+        parser.print_help()
+        return ExitCode.CONFIG
+    try:
+        return int(args.run(args))
+    except TetrisError as error:
+        if args.debug:
+            raise
+        print_error(error, as_json=args.json)
+        return int(error.exit_code)
+    except KeyboardInterrupt:
+        print("aborted", file=sys.stderr)
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output, `head` for example, has gone: not an error.
+        sys.stderr.close()
+        return ExitCode.OK
+    except Exception:
+        logging.getLogger("tetris_sim").exception(
+            "this is a bug in tetris_sim %s: please report it with the output of `tetris-sim doctor`", __version__
+        )
+        return ExitCode.INTERNAL
+
+
+def print_error(error: TetrisError, *, as_json: bool) -> None:
+    """Say on stderr what is wrong; with --json also on stdout for a program."""
+    if as_json and not isinstance(error, ConfigError):
+        import json
+
+        print(json.dumps({"error": str(error), "exit_code": int(error.exit_code)}))
+    print(f"tetris-sim: {error}", file=sys.stderr)
+
+
+def _parser(wanted: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tetris-sim", description="Stencil simulations on everything a machine has.", parents=[_common()]
+    )
+    parser.set_defaults(verb=None, verbose=0, quiet=False, json=False, no_progress=False, debug=False)
+    parser.add_argument("-V", "--version", action="version", version=f"tetris-sim {__version__}")
+    verbs = parser.add_subparsers(metavar="VERB", dest="verb")
+    for verb, text in VERBS.items():
+        child = verbs.add_parser(verb, help=text, description=text[0].upper() + text[1:] + ".", parents=[_common()])
+        if verb == wanted:
+            module = importlib.import_module(f"tetris_sim.commands.{verb}")
+            module.add_arguments(child)
+            child.set_defaults(run=module.run)
+    return parser
+
+
+def _common() -> argparse.ArgumentParser:
+    """The flags that may stand before and after the verb; unset, they do not hide what the other place says."""
+    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    group = common.add_argument_group("everywhere")
+    group.add_argument("-v", "--verbose", action="count", help="say more (-vv: debugging)")
+    group.add_argument("-q", "--quiet", action="store_true", help="say only what went wrong")
+    group.add_argument("--json", action="store_true", help="results as JSON on stdout")
+    group.add_argument("--no-progress", action="store_true", help="no progress bar")
+    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return common
+
+
+def _set_up_logging(args: argparse.Namespace) -> None:
+    level = logging.WARNING if args.quiet else logging.DEBUG if args.verbose > 1 else logging.INFO
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s" if level > logging.DEBUG else "%(name)s: %(message)s"))
+    logger = logging.getLogger("tetris_sim")
+    logger.handlers[:] = [handler]
+    logger.setLevel(level)
+    logger.propagate = False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""`doctor`: what was found on this machine, in one block for a bug report."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from tetris_sim.cache import cache_directory, caching
+from tetris_sim.errors import ExitCode
+from tetris_sim.report import package_versions
+from tetris_sim.scheduler.machine import find_machine
+from tetris_sim.scheduler.plan import gib
+
+HELP = "say what was found on this machine, for bug reports"
+_OPTIONAL = ("mpi4py", "mpich", "openmpi", "cupy-cuda13x", "cupy-cuda12x", "xarray", "h5netcdf")
+_VARIABLES = ("TETRIS_SIM_", "SLURM_CPUS", "SLURM_JOB_END", "OMP_NUM_THREADS", "NUMBA_", "CUDA_VISIBLE", "HDF5_")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """No arguments of its own."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the findings."""
+    found = findings()
+    if args.json:
+        print(json.dumps(found, indent=2))
+        return ExitCode.OK
+    for title, entries in found.items():
+        print(f"{title}:")
+        for name, value in entries.items():
+            print(f"  {name:<14} {value}")
+    return ExitCode.OK
+
+
+def findings() -> dict[str, dict[str, Any]]:
+    """Everything a bug report should hold, by heading."""
+    machine = find_machine()
+    return {
+        "machine": {
+            "host": machine.host,
+            "system": platform.platform(),
+            "cpu": machine.cpu,
+            "threads": f"{machine.threads} ({machine.threads_reason})",
+            "memory": f"{gib(machine.memory)} ({machine.memory_reason})",
+            "load": " ".join(f"{value:.2f}" for value in os.getloadavg()),
+        },
+        "versions": package_versions(),
+        "optional": {name: _version_of(name) for name in _OPTIONAL},
+        "hdf5": _hdf5(),
+        "kernels": _kernels(),
+        "environment": {
+            name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)
+        } or {"": "none of our variables is set"},
+    }
+
+
+def _version_of(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _hdf5() -> dict[str, Any]:
+    import h5py
+
+    return {"library": h5py.version.hdf5_version, "parallel": bool(h5py.get_config().mpi)}
+
+
+def _kernels() -> dict[str, Any]:
+    import llvmlite.binding
+
+    features = llvmlite.binding.get_host_cpu_features()
+    vectors = [name for name in ("avx512f", "avx2", "fma", "neon", "sve") if features.get(name)]
+    directory = cache_directory("kernels")
+    return {
+        "llvm cpu": llvmlite.binding.get_host_cpu_name(),
+        "vectors": " ".join(vectors) or "none that are used",
+        "cache": f"{directory} ({'kept' if caching() else 'not kept: TETRIS_SIM_NO_CACHE'})",
+        "cached": f"{len(list(directory.glob('*.py')))} stencils",
+        "gpu": "no GPU methods in this version" if importlib.util.find_spec("cupy") is None else "cupy is installed",
+    }

@@ -1,0 +1,236 @@
+"""Config: what the user asked for, checked, in SI units; and the ways to it from a file, a text and Python data.
+
+A configuration is right as a whole or not at all: everything that is wrong with it is collected and told in one
+`ConfigMistakesError`, each mistake with the place where it was written. The file counts more than the environment,
+and --set more than the file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tetris_sim.apps import AnyModel
+from tetris_sim.config_checks import check_together
+from tetris_sim.config_errors import ConfigMistakesError, Finding, Mistake, Place
+from tetris_sim.config_overrides import (
+    Override,
+    apply_defaults,
+    apply_overrides,
+    read_environment,
+    read_override,
+)
+from tetris_sim.config_sections import check_sections
+from tetris_sim.config_text import expand_paths, plain_values, write_yaml
+from tetris_sim.config_yaml import MOST_CHARACTERS, Node, read_yaml
+from tetris_sim.problem import Problem
+from tetris_sim.schema import Request
+
+_ORDER = ("schema", "title", "grid", "model", "initial", "boundaries", "time", "compute", "output", "checkpoint", "run")
+_PHYSICS = ("schema", "grid", "model", "initial", "boundaries")  # and compute.precision
+
+
+class Config(Request):
+    """A whole configuration, right in itself."""
+
+    model: AnyModel
+
+    def build(self, *, dt: float | None = None) -> Problem:
+        """The problem it describes.
+
+        Args:
+            dt: the time step of a run that is continued [s].
+
+        Raises:
+            TetrisError: the problem cannot be computed, for example because the time step is unstable.
+        """
+        return self.model.build(self, dt=dt)
+
+    def resolved_text(self) -> str:
+        """The configuration as YAML, in SI numbers and with defaults filled in; loading it gives the equal one."""
+        values = self.resolved()
+        return write_yaml({key: values[key] for key in _ORDER})
+
+    def physics(self) -> dict[str, Any]:
+        """What must not change when a run is continued: {"grid.shape": [512, 512], ...}, plain values."""
+        values = self.resolved()
+        chosen = {key: values[key] for key in _PHYSICS} | {"compute": {"precision": self.compute.precision}}
+        return dict(_flat(chosen))
+
+    def difference(self, other: Config) -> list[str]:
+        """A sentence for each key of `physics` that differs from that of `other`, the earlier configuration."""
+        new, old = self.physics(), other.physics()
+        sentences = []
+        for key in dict.fromkeys((*old, *new)):
+            if key not in new:
+                sentences.append(f"{key} was {old[key]}, and is not given now")
+            elif key not in old:
+                sentences.append(f"{key} is {new[key]}, and was not given before")
+            elif new[key] != old[key]:
+                sentences.append(f"{key} is {new[key]}, and was {old[key]}")
+        return sentences
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def load_config(
+    path: Path, *, overrides: Sequence[str | Override] = (), environ: Mapping[str, str] | None = None
+) -> Config:
+    """Read a configuration file.
+
+    Args:
+        path: the YAML file.
+        overrides: "key.path=value" each, as after --set; they count more than the file.
+        environ: instead of the environment of this process.
+
+    Raises:
+        ConfigMistakesError: the file cannot be read, or something is wrong in it: everything that is wrong.
+    """
+    return read_config(
+        _read_text(Path(path)), name=str(path), base=Path(path).parent, overrides=overrides, environ=environ
+    )
+
+
+def _read_text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(4 * MOST_CHARACTERS + 1)
+    except (OSError, ValueError) as error:
+        reason = {"FileNotFoundError": "there is no such file", "IsADirectoryError": "this is a folder"}
+        said = reason.get(type(error).__name__, getattr(error, "strerror", None) or str(error))
+        message = f"{said}; a configuration file is wanted, and `init` writes one"
+        raise ConfigMistakesError([Mistake((), message, Place(str(path)))]) from error
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        message = "this is not text in UTF-8; a YAML file is wanted"
+        raise ConfigMistakesError([Mistake((), message, Place(str(path), line, 1))]) from error
+
+
+def read_config(
+    text: str,
+    *,
+    name: str,
+    base: Path,
+    overrides: Sequence[str | Override] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Config:
+    """Read a configuration from a text, for example that of a checkpoint.
+
+    Args:
+        text: YAML.
+        name: of the text, for messages; results go to results/<name without folder and ending>.
+        base: folder where relative paths of input files start.
+        overrides: as for `load_config`.
+        environ: as for `load_config`.
+
+    Raises:
+        ConfigMistakesError: with everything that is wrong.
+    """
+    root, mistakes = read_yaml(text, name)
+    if root is None or root.value is None:
+        mistakes.append(
+            Mistake((), "this is empty; a configuration is wanted, and `init` writes one", Place(name, 1, 1))
+        )
+        raise ConfigMistakesError(mistakes)
+    if not isinstance(root.value, dict):
+        message = "a section of keys and values is wanted at the top level"
+        raise ConfigMistakesError([*mistakes, Mistake((), message, Place(name, root.line, root.column))])
+    stem = re.sub(r"[^A-Za-z0-9._-]", "_", Path(name).stem) or "config"
+    directory = Override("", ("output", "directory"), f"results/{stem}")
+    lines = text.splitlines()
+    return _check(
+        root.plain(),
+        lambda finding: _place_in_text(root, finding, name, lines),
+        mistakes=mistakes,
+        base=base,
+        overrides=overrides,
+        environ=environ,
+        defaults=[directory],
+    )
+
+
+def _place_in_text(root: Node, finding: Finding, name: str, lines: Sequence[str]) -> Place:
+    place = root.place(finding.path, name, at_key=finding.at_key)
+    if finding.character is None or place.line is None or place.column is None:
+        return place
+    # Text on one line without escapes stands in the file as it is, perhaps in quotes: point at the very character.
+    text, line = str(root.find(finding.path)), lines[place.line - 1]
+    for quote in (0, 1):
+        if line.startswith(text, place.column - 1 + quote):
+            return Place(name, place.line, place.column + quote + finding.character - 1)
+    return place
+
+
+def make_config(
+    data: Mapping[str, Any], *, base: Path | None = None, environ: Mapping[str, str] | None = None
+) -> Config:
+    """Check a configuration given as Python data.
+
+    Args:
+        data: what the YAML file would hold: mappings, sequences, numbers, text.
+        base: folder where relative paths of input files start; the working directory if not given.
+        environ: as for `load_config`.
+
+    Raises:
+        ConfigMistakesError: with everything that is wrong.
+    """
+    mistakes: list[Mistake] = []
+    values = plain_values(data, mistakes)
+    base = Path.cwd() if base is None else base
+    return _check(
+        values, lambda finding: Place(), mistakes=mistakes, base=base, overrides=(), environ=environ, defaults=()
+    )
+
+
+def _check(
+    values: dict[str, Any],
+    locate: Callable[[Finding], Place],
+    *,
+    mistakes: list[Mistake],
+    base: Path,
+    overrides: Sequence[str | Override],
+    environ: Mapping[str, str] | None,
+    defaults: Sequence[Override],
+) -> Config:
+    """Put all sources together and check the result."""
+    environ = os.environ if environ is None else environ
+    asked, refused = apply_overrides(values, _read_all(overrides, mistakes))
+    mistakes += refused
+    used = [*apply_defaults(values, [*defaults, *read_environment(environ)]), *asked]
+    findings = expand_paths(values, environ=environ, base=base)
+    sections, wrong = check_sections(Config, values)
+    findings += wrong
+    findings += check_together(sections)
+    mistakes += [Mistake(each.path, each.message, _origin(each, used) or locate(each)) for each in findings]
+    if mistakes:
+        raise ConfigMistakesError(mistakes)
+    return Config.model_validate(sections)
+
+
+def _read_all(overrides: Sequence[str | Override], mistakes: list[Mistake]) -> list[Override]:
+    read = []
+    for override in overrides:
+        try:
+            read.append(read_override(override) if isinstance(override, str) else override)
+        except ConfigMistakesError as error:
+            mistakes += error.problems
+    return read
+
+
+def _origin(finding: Finding, overrides: Sequence[Override]) -> Place | None:
+    """The override that a value came from, the last if there are several."""
+    for override in reversed(overrides):
+        if override.place and finding.path[: len(override.path)] == override.path:
+            return Place(override.place)
+    return None

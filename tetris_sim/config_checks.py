@@ -1,0 +1,237 @@
+"""Do the sections of a configuration fit together?
+
+Each check looks at sections that are right by themselves; a check whose sections are not all right is left out, so
+that everything that can be said is said at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tetris_sim.apps.faces import find_face
+from tetris_sim.config_errors import Finding, KeyPath
+from tetris_sim.expressions import ExpressionError, compile_expression, usable_name
+from tetris_sim.grid import AXIS_NAMES
+from tetris_sim.schema import (
+    CheckpointSection,
+    ComputeSection,
+    ConstantInitial,
+    ExpressionInitial,
+    FaceSection,
+    GaussianInitial,
+    GridSection,
+    InitialSection,
+    NeumannFace,
+    OutputSection,
+    PeriodicFace,
+    RandomInitial,
+    Request,
+    TimeSection,
+)
+from tetris_sim.wording import listed
+
+Boundaries = Mapping[str, FaceSection]
+
+_SMALLEST, _LARGEST = 1e-30, 1e30  # m; beyond these, squares and volumes come close to the limits of a double
+_LARGEST_FLOAT32 = 3.4e38
+_MOST_FILES = 1_000_000
+
+
+def check_together(sections: Mapping[str, Any]) -> Iterator[Finding]:
+    """What does not fit.
+
+    Args:
+        sections: the sections that are right by themselves, by key.
+    """
+    checks: tuple[tuple[Callable[..., Iterator[Finding]], tuple[str, ...]], ...] = (
+        (_lengths, ("grid",)),
+        (_faces, ("grid", "boundaries")),
+        (_center, ("grid", "initial")),
+        (_expression, ("grid", "initial")),
+        (_probes, ("grid", "output")),
+        (_numbers_in_float32, ("compute", "initial", "boundaries")),
+        (_shares, ("compute",)),
+        (_amount_of_output, ("time", "output")),
+        (_checkpoints, ("time", "checkpoint")),
+    )
+    for check, names in checks:
+        if all(name in sections for name in names):
+            yield from check(*(sections[name] for name in names))
+    if "grid" in sections and "model" in sections:
+        yield from _model(sections)
+
+
+def _box(grid: GridSection) -> tuple[float, ...]:
+    """Edge lengths along x, y, z [m]."""
+    spacing = grid.spacing or (1.0,) * len(grid.shape)
+    return grid.size or tuple(n * h for n, h in zip(grid.shape, spacing, strict=True))
+
+
+def _lengths(grid: GridSection) -> Iterator[Finding]:
+    name = "size" if grid.size is not None else "spacing" if grid.spacing is not None else "shape"
+    for axis, (n, length) in enumerate(zip(grid.shape, _box(grid), strict=True)):
+        if not (length / n > _SMALLEST and length < _LARGEST):
+            yield Finding(
+                ("grid", name, axis),
+                f"{n} points over {length:g} m were found; a spacing above {_SMALLEST:g} m and a length below "
+                f"{_LARGEST:g} m are wanted",
+            )
+
+
+def _faces(grid: GridSection, boundaries: Boundaries) -> Iterator[Finding]:
+    axes = AXIS_NAMES[: len(grid.shape)]
+    for key in boundaries:
+        if key != "*" and key[0] not in axes:
+            yield Finding(
+                ("boundaries", key),
+                f"the grid has {len(axes)} {'axis' if len(axes) == 1 else 'axes'} ({listed(axes, 'and')}), "
+                f"so there is no face {key}",
+                at_key=True,
+            )
+    missing = [axis + sign for axis in axes for sign in "-+" if find_face(boundaries, axis + sign) is None]
+    if missing:
+        yield Finding(
+            ("boundaries",),
+            f"nothing is said about {listed(missing, 'and')}; name each face, its axis, or '*' for the rest",
+        )
+    for axis in axes:
+        low, high = (find_face(boundaries, axis + sign) for sign in "-+")
+        if low is None or high is None:
+            continue
+        if isinstance(boundaries[low], PeriodicFace) != isinstance(boundaries[high], PeriodicFace):
+            periodic = low if isinstance(boundaries[low], PeriodicFace) else high
+            yield Finding(
+                ("boundaries", periodic),
+                f"{axis}- and {axis}+ are joined if periodic, so both or neither must be; "
+                f"write {axis}: {{type: periodic}} for both",
+            )
+
+
+def _position(path: KeyPath, position: tuple[float, ...], grid: GridSection) -> Iterator[Finding]:
+    if len(position) != len(grid.shape):
+        message = f"{len(position)} coordinates were found; the grid has {len(grid.shape)} axes, so list as many"
+        yield Finding(path, message)
+        return
+    for axis, (coordinate, length) in enumerate(zip(position, _box(grid), strict=True)):
+        if not 0 <= coordinate <= length:
+            yield Finding(
+                (*path, axis),
+                f"{AXIS_NAMES[axis]} = {coordinate:g} m is outside the box, which reaches from 0 to {length:g} m",
+            )
+
+
+def _center(grid: GridSection, initial: InitialSection) -> Iterator[Finding]:
+    if isinstance(initial, GaussianInitial) and initial.center is not None:
+        yield from _position(("initial", "center"), initial.center, grid)
+
+
+def _probes(grid: GridSection, output: OutputSection) -> Iterator[Finding]:
+    for number, probe in enumerate(output.probes):
+        yield from _position(("output", "probes", number, "at"), probe.at, grid)
+
+
+def _expression(grid: GridSection, initial: InitialSection) -> Iterator[Finding]:
+    if not isinstance(initial, ExpressionInitial):
+        return
+    positions = AXIS_NAMES[: len(grid.shape)]
+    lengths = tuple(f"L{axis}" for axis in positions)
+    taken = (*AXIS_NAMES, *(f"L{axis}" for axis in AXIS_NAMES))
+    for name in initial.constants:
+        trouble = usable_name(name)
+        if name in taken:
+            trouble = f"{name!r} already means a position or a length; choose another name"
+        if trouble is not None:
+            yield Finding(("initial", "constants", name), trouble, at_key=True)
+    try:
+        compile_expression(initial.expression, [*positions, *lengths, *initial.constants])
+    except ExpressionError as error:
+        yield Finding(("initial", "expression"), str(error), character=error.column)
+
+
+def _numbers_in_float32(compute: ComputeSection, initial: InitialSection, boundaries: Boundaries) -> Iterator[Finding]:
+    if compute.precision != "float32":
+        return
+    names: tuple[str, ...] = ()
+    if isinstance(initial, ConstantInitial | GaussianInitial | RandomInitial):
+        names = ("value", "amplitude", "background", "low", "high")
+    numbers: list[tuple[KeyPath, float]] = [(("initial", name), getattr(initial, name, 0.0)) for name in names]
+    for key, face in boundaries.items():
+        name = "ambient" if hasattr(face, "ambient") else "flux" if isinstance(face, NeumannFace) else "value"
+        numbers.append((("boundaries", key, name), getattr(face, name, 0.0)))
+    for path, number in numbers:
+        if abs(number) > _LARGEST_FLOAT32:
+            yield Finding(
+                path,
+                f"{number:g} was found; with compute.precision: float32 numbers reach to {_LARGEST_FLOAT32:g} only",
+            )
+
+
+def _shares(compute: ComputeSection) -> Iterator[Finding]:
+    devices = 1 if isinstance(compute.devices, str) else len(compute.devices)
+    if not isinstance(compute.shares, str) and len(compute.shares) != devices:
+        yield Finding(
+            ("compute", "shares"),
+            f"{len(compute.shares)} shares were found; compute.devices names {devices}, so list one share for each",
+        )
+    if not isinstance(compute.threads, str) and compute.threads < devices:
+        yield Finding(
+            ("compute", "threads"),
+            f"{compute.threads} threads were found; compute.devices names {devices} teams, and each needs a thread",
+        )
+
+
+def _steps(time: TimeSection) -> float | None:
+    """The number of steps, as far as the section alone says it."""
+    if time.steps is not None:
+        return time.steps
+    if isinstance(time.dt, float) and time.t_end is not None:
+        return time.t_end / time.dt
+    return None
+
+
+def _amount_of_output(time: TimeSection, output: OutputSection) -> Iterator[Finding]:
+    """A file per output time: a slip in a unit must not fill a disk with millions of them."""
+    steps = _steps(time)
+    if output.fields is None or steps is None:
+        return
+    every, files = output.fields.every, steps
+    if every.unit == "steps":
+        files = steps / every.value
+    elif time.t_end is not None:
+        files = min(steps, time.t_end / every.value)
+    if files > _MOST_FILES:
+        yield Finding(
+            ("output", "fields", "every"),
+            f"every {every} makes {files:.3g} files, one per output time; at most {_MOST_FILES} are allowed",
+        )
+
+
+def _checkpoints(time: TimeSection, checkpoint: CheckpointSection) -> Iterator[Finding]:
+    every, steps = checkpoint.every, _steps(time)
+    if every is None or checkpoint.at_end:
+        return
+    never = (every.unit == "steps" and steps is not None and every.value > steps) or (
+        every.unit == "s" and time.t_end is not None and every.value > time.t_end
+    )
+    if never:
+        yield Finding(
+            ("checkpoint", "every"),
+            f"every {every} is longer than the run, and at_end is false, so there would never be a checkpoint; "
+            f"shorten it or set checkpoint.at_end: true",
+        )
+
+
+def _model(sections: Mapping[str, Any]) -> Iterator[Finding]:
+    """What the model says, with harmless sections in the place of those that are wrong by themselves."""
+    harmless = {
+        "initial": ConstantInitial(type="constant", value=0.0),
+        "boundaries": {"*": NeumannFace(type="neumann")},
+        "time": TimeSection(steps=1),
+    }
+    names = [field.alias or name for name, field in Request.model_fields.items()]
+    request = Request.model_validate(harmless | {name: sections[name] for name in names if name in sections})
+    if hasattr(sections["model"], "problems"):
+        for path, message in sections["model"].problems(request):
+            if path[0] == "model" or path[0] in sections:
+                yield Finding(tuple(path), message)

@@ -1,0 +1,120 @@
+"""What is said about a configuration outside of its file: --set, flags, and environment variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tetris_sim.config_errors import ConfigMistakesError, KeyPath, Mistake, Place
+from tetris_sim.config_yaml import read_yaml
+from tetris_sim.wording import describe
+
+# Defaults for keys that the file leaves out.
+VARIABLES: dict[str, KeyPath] = {
+    "TETRIS_SIM_DEVICES": ("compute", "devices"),
+    "TETRIS_SIM_METHOD": ("compute", "method"),
+    "TETRIS_SIM_THREADS": ("compute", "threads"),
+}
+
+
+@dataclass(frozen=True)
+class Override:
+    """A value for a key that did not come from the file.
+
+    Attributes:
+        place: how messages name its origin: "--set time.t_end=2".
+        path: the key; parts that are digits may be list indices.
+        value: plain data.
+    """
+
+    place: str
+    path: KeyPath
+    value: Any
+
+
+def read_override(text: str) -> Override:
+    """An override from the text after --set: "time.t_end=2 s", the value being YAML.
+
+    Raises:
+        ConfigMistakesError: it is not of this form.
+    """
+    place = f"--set {text if len(text) <= 80 else text[:77] + '...'}"
+    key, equals, value = text.partition("=")
+    parts = tuple(key.strip().split("."))
+    if not equals or not all(parts):
+        raise ConfigMistakesError([Mistake((), "key=value is wanted, for example time.t_end=2", Place(place))])
+    try:
+        root, mistakes = read_yaml(value, place)
+    except ConfigMistakesError as error:
+        root, mistakes = None, [*error.problems]
+    if mistakes:  # lines and columns inside of one flag help nobody
+        raise ConfigMistakesError(Mistake(parts, each.message, Place(place)) for each in mistakes)
+    return Override(place, parts, None if root is None else root.plain())
+
+
+def device_value(text: str) -> str | list[str]:
+    """The value of compute.devices that `auto`, `cpu` or `cpu,cpu` stands for."""
+    return [part.strip() for part in text.split(",")] if "," in text else text.strip()
+
+
+def read_environment(environ: Mapping[str, str]) -> Iterable[Override]:
+    """The overrides that the environment asks for; an empty variable asks for nothing."""
+    for name, path in VARIABLES.items():
+        text = environ.get(name, "").strip()
+        if text:
+            yield Override(name, path, device_value(text) if path[-1] == "devices" else text)
+
+
+def apply_overrides(values: dict[str, Any], overrides: Iterable[Override]) -> tuple[list[Override], list[Mistake]]:
+    """Change `values` as the overrides say.
+
+    Returns:
+        Those applied, with list indices as numbers in their paths; and what kept the others from being applied.
+    """
+    applied, mistakes = [], []
+    for override in overrides:
+        try:
+            applied.append(replace(override, path=_set(values, override.path, override.value)))
+        except ValueError as error:
+            mistakes.append(Mistake(override.path, str(error), Place(override.place)))
+    return applied, mistakes
+
+
+def apply_defaults(values: dict[str, Any], defaults: Iterable[Override]) -> list[Override]:
+    """Fill keys that `values` leaves out; those that were filled are returned."""
+    absent = []
+    for default in defaults:
+        section, key = values.get(str(default.path[0])), default.path[1]
+        if section is None or (isinstance(section, dict) and section.get(key) is None):
+            absent.append(default)
+    return apply_overrides(values, absent)[0]
+
+
+def _set(values: Any, path: KeyPath, value: Any) -> KeyPath:
+    """Store `value` under `path`, whose list indices may still be text."""
+    done: list[str | int] = []
+    for part in path:
+        last = len(done) == len(path) - 1
+        key: Any = part
+        if isinstance(values, list):
+            key = _index(part, len(values), extend=last)
+            values += [None] * (key == len(values))
+        elif not isinstance(values, dict):
+            msg = f"{'.'.join(map(str, done))} is {describe(values)}, which has no keys"
+            raise ValueError(msg)
+        elif not last and values.get(part) is None:
+            values[part] = {}
+        if last:
+            values[key] = value
+        values = values[key]
+        done.append(key)
+    return tuple(done)
+
+
+def _index(part: str | int, length: int, *, extend: bool) -> int:
+    number = int(part) if str(part).isdecimal() and len(str(part)) < 10 else -1
+    if not 0 <= number < length + extend:
+        msg = f"{describe(part)} is not the number of an entry; the list has {length}, counted from 0"
+        raise ValueError(msg)
+    return number

@@ -1,0 +1,118 @@
+"""Is each section of a configuration right by itself, and if not, how is that said in plain words?"""
+
+from __future__ import annotations
+
+import functools
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from tetris_sim.config_errors import Finding, KeyPath
+from tetris_sim.config_words import Kind, Spot, find_spot, homes, keys_of, tags_of, wanted, words
+from tetris_sim.schema import Section
+from tetris_sim.wording import describe, listed, suggestion
+
+_MOST_HOMES = 3  # places that a message lists for a key that stands in the wrong one
+
+
+def check_sections(whole: type[Section], values: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
+    """Check every section by itself.
+
+    Args:
+        whole: the class of the whole configuration.
+        values: plain values by key.
+
+    Returns:
+        The sections that are right, by key, defaults included; and what is wrong with the others.
+    """
+    right: dict[str, Any] = {}
+    findings = [
+        Finding((key,), _unknown_key(key, whole, whole), at_key=True) for key in values if key not in keys_of(whole)
+    ]
+    for key, field in ((field.alias or name, field) for name, field in whole.model_fields.items()):
+        # A section whose every line is commented out is empty text, which means the defaults, if there are any.
+        if values.get(key) is None and not field.is_required():
+            right[key] = field.get_default(call_default_factory=True)
+        elif values.get(key) is None:
+            findings.append(Finding((key,), f"missing; {wanted(keys_of(whole)[key])} is wanted"))
+        else:
+            try:
+                right[key] = _adapter(whole, key).validate_python(values[key])
+            except ValidationError as error:
+                findings += _explain(error, keys_of(whole)[key], values, key, whole)
+    return right, findings
+
+
+@functools.cache
+def _adapter(whole: type[Section], key: str) -> TypeAdapter[Any]:
+    hints = typing.get_type_hints(whole, include_extras=True)
+    return TypeAdapter(next(hints[name] for name, field in whole.model_fields.items() if key in (field.alias, name)))
+
+
+def _explain(
+    error: ValidationError, kind: Kind, values: Mapping[str, Any], key: str, whole: type[Section]
+) -> Iterator[Finding]:
+    """Say what pydantic found; several complaints about one value that may have several types become one."""
+    found = error.errors(include_url=False, include_input=False)
+    spots = [(find_spot(kind, each["loc"], (key,)), each) for each in found]
+    # Where one of the possible types fits and only a part of it is wrong, that part alone is worth telling.
+    inner = {spot.path[: spot.choice] for spot, _ in spots if spot.choice is not None and len(spot.path) > spot.choice}
+    told: set[KeyPath] = set()
+    for spot, each in sorted(spots, key=lambda pair: pair[1]["type"] != "value_error"):
+        at_choice = spot.choice == len(spot.path)
+        if at_choice and (spot.path in inner or spot.path in told):
+            continue
+        if at_choice:
+            told.add(spot.path)
+        yield _finding(spot, each, values, whole)
+
+
+def _finding(spot: Spot, error: Mapping[str, Any], values: Mapping[str, Any], whole: type[Section]) -> Finding:
+    last, kind = spot.path[-1], spot.kind
+    if error["type"] == "extra_forbidden":
+        return Finding(spot.path, _unknown_key(str(last), spot.owner, whole), at_key=True)
+    if error["loc"][-1:] == ("[key]",):
+        is_what = "allowed here" if kind is None or kind.description is None else kind.description
+        return Finding(spot.path, f"{describe(last)} is not {is_what}", at_key=True)
+    if kind is None:  # not reached: every other complaint is about a key that the schema has
+        return Finding(spot.path, str(error["msg"]))
+    if error["type"] == "missing":
+        return Finding(spot.path, f"missing; {wanted(kind)} is wanted")
+    value = _value_at(values, spot.path)
+    if error["type"] in ("union_tag_invalid", "union_tag_not_found") and kind.tag is not None:
+        tag, allowed = value.get(kind.tag), list(tags_of(kind))
+        seen = "missing" if tag is None else f"{describe(tag)} was found"
+        return Finding((*spot.path, kind.tag), f"{seen}; {listed(allowed)} is wanted{suggestion(tag, allowed)}")
+    if error["type"] == "value_error":
+        return Finding(spot.path, _own_words(str(error["ctx"]["error"]), spot, kind, value))
+    return Finding(spot.path, f"{describe(value)} was found; {wanted(kind)} is wanted{_meant(value, kind)}")
+
+
+def _own_words(said: str, spot: Spot, kind: Kind, value: Any) -> str:
+    """A sentence of ours, completed by the other types that the value may have."""
+    if spot.choice != len(spot.path):
+        return said
+    return f"{said.partition('; ')[0]}; {wanted(kind)} is wanted{_meant(value, kind)}"
+
+
+def _meant(value: Any, kind: Kind) -> str:
+    if kind.tag is not None and isinstance(value, str) and value in tags_of(kind):
+        return f"; write {{{kind.tag}: {value}}}"
+    return suggestion(value, words(kind))
+
+
+def _unknown_key(key: str, owner: type[Section] | None, whole: type[Section]) -> str:
+    allowed = [] if owner is None else list(keys_of(owner))
+    meant = suggestion(key, allowed)
+    places = homes(whole, key)
+    if places and not meant:
+        return f"unknown key; {key} belongs under {listed(places[:_MOST_HOMES])}"
+    return f"unknown key{meant}; the keys here are {listed(allowed, 'and')}" if allowed else "unknown key"
+
+
+def _value_at(values: Any, path: KeyPath) -> Any:
+    for part in path:
+        values = values[part]
+    return values

@@ -1,0 +1,157 @@
+"""The performance report: how fast, where the time went, and what bounds it, as text and as JSON."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from tetris_sim.clock import PhaseClock
+from tetris_sim.errors import ExitCode
+from tetris_sim.problem import Problem
+from tetris_sim.progress import format_duration, format_time
+from tetris_sim.scheduler.machine import Machine
+from tetris_sim.scheduler.plan import Plan, gib
+from tetris_sim.version import __version__
+
+PACKAGES = ("numpy", "numba", "llvmlite", "h5py", "scipy", "pydantic")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run did and how long each part took.
+
+    Attributes:
+        exit_code: 0, or why it ended early.
+        ended: that as a sentence.
+        first_step: the step this run began at.
+        step: the step it ended at.
+        steps: the last step of the problem.
+        time_s: simulated time at the end [s].
+        points: interior points times fields.
+        precision: dtype of the state.
+        wall_s: wall time of this run [s].
+        phases_s: wall time per phase [s].
+        points_per_second: point updates per second of computing, exchanges included.
+        points_per_second_overall: the same over the whole wall time.
+        effective_bytes_per_second: as if every step read and wrote every point once.
+        methods: worker to method.
+        plan: the reasons behind the plan.
+        machine: host, cpu and threads.
+        versions: of the packages that matter.
+        outputs: folder of the results.
+    """
+
+    exit_code: int
+    ended: str
+    first_step: int
+    step: int
+    steps: int
+    time_s: float
+    points: int
+    precision: str
+    wall_s: float
+    phases_s: dict[str, float]
+    points_per_second: float
+    points_per_second_overall: float
+    effective_bytes_per_second: float
+    methods: dict[str, str]
+    plan: tuple[str, ...]
+    machine: dict[str, Any]
+    versions: dict[str, str]
+    outputs: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        return asdict(self)
+
+    def as_text(self) -> str:
+        """A page for people."""
+        done = self.step - self.first_step
+        lines = [
+            f"{self.ended}: steps {self.first_step} to {self.step} of {self.steps}, t = {format_time(self.time_s)}",
+            f"  {self.points_per_second / 1e9:.3g} GStencil/s while computing, "
+            f"{self.points_per_second_overall / 1e9:.3g} over all "
+            f"({done} steps of {self.points} points, {self.precision})",
+            f"  {self.effective_bytes_per_second / 1e9:.3g} GB/s effective (one read and one write per point and step)",
+            f"  {', '.join(f'{worker}: {method}' for worker, method in self.methods.items())}; "
+            f"{self.machine['threads']} threads of {self.machine['cpu']}",
+            f"  wall time {format_duration(self.wall_s)}:",
+        ]
+        rest = self.wall_s - sum(self.phases_s.values())
+        for name, seconds in [*self.phases_s.items(), ("rest", rest)]:
+            if seconds > 0:
+                lines.append(f"    {name:<10} {seconds:9.3f} s  {seconds / self.wall_s:6.1%}")
+        written = self.phases_s["output"] + self.phases_s["checkpoint"]
+        if written > self.phases_s["compute"] and done:
+            lines.append("  Writing took longer than computing: widen output.*.every or checkpoint.every.")
+        return "\n".join(lines)
+
+
+def make_report(
+    problem: Problem,
+    plan: Plan,
+    machine: Machine,
+    clock: PhaseClock,
+    *,
+    first_step: int,
+    step: int,
+    ended: str,
+    exit_code: ExitCode,
+    outputs: str,
+) -> Report:
+    """Collect the figures at the end of a run.
+
+    Args:
+        problem: what was advanced.
+        plan: how.
+        machine: on what.
+        clock: the time of each phase.
+        first_step: where this run began.
+        step: where it ended.
+        ended: why, as a sentence without a full stop.
+        exit_code: the exit code that goes with it.
+        outputs: folder of the results.
+    """
+    points = problem.grid.n_points * problem.n_fields
+    updates = points * (step - first_step)
+    computing = clock.seconds["compute"] + clock.seconds["exchange"]
+    wall = clock.elapsed
+    rate = updates / computing if computing > 0 else 0.0
+    return Report(
+        exit_code=int(exit_code),
+        ended=ended,
+        first_step=first_step,
+        step=step,
+        steps=problem.steps,
+        time_s=problem.time(step),
+        points=points,
+        precision=problem.dtype.name,
+        wall_s=wall,
+        phases_s=dict(clock.seconds),
+        points_per_second=rate,
+        points_per_second_overall=updates / wall,
+        effective_bytes_per_second=rate * 2 * problem.dtype.itemsize,
+        methods={share.worker: share.method.name for share in plan.shares},
+        plan=plan.reasons,
+        machine={"host": machine.host, "cpu": machine.cpu, "threads": sum(share.threads for share in plan.shares)},
+        versions=package_versions(),
+        outputs=outputs,
+    )
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of Python, of this package and of those that decide about numbers and files."""
+    found = {"tetris_sim": __version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def describe_memory(plan: Plan, machine: Machine) -> str:
+    """Memory needed and available, one line."""
+    return f"{gib(plan.memory)} of {gib(machine.memory)} ({machine.memory_reason})"

@@ -1,0 +1,115 @@
+"""The results directory of a run: what lies in it, who may write to it, and what may be replaced.
+
+    config.yaml            resolved configuration
+    fields.h5 fields.xdmf fields/     probes/  statistics.csv      outputs
+    initial.png final.png difference.png overview.png
+    checkpoints/           the newest ones
+    report.json report.txt
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from tetris_sim.errors import ConfigError, UnsupportedError
+
+CONFIG = "config.yaml"
+CHECKPOINTS = "checkpoints"
+REPORT_JSON = "report.json"
+REPORT_TEXT = "report.txt"
+_OURS = (
+    CONFIG,
+    CHECKPOINTS,
+    REPORT_JSON,
+    REPORT_TEXT,
+    "fields",
+    "fields.h5",
+    "fields.xdmf",
+    "probes",
+    "statistics.csv",
+    "initial.png",
+    "final.png",
+    "difference.png",
+    "overview.png",
+)
+_LOCK = ".lock"
+
+
+def default_directory(config_path: Path | None) -> Path:
+    """results/<name of the configuration file>, in the working directory."""
+    return Path("results") / (config_path.stem if config_path is not None else "run")
+
+
+def has_results(directory: Path) -> bool:
+    """Whether a run has written here."""
+    return any((directory / name).exists() for name in _OURS)
+
+
+def refuse_to_overwrite(directory: Path) -> None:
+    """Raise if a run has written here."""
+    if has_results(directory):
+        msg = (
+            f"{directory} already holds the results of a run, and nothing was asked that may replace them. Use "
+            f"--overwrite to replace them, --resume auto to continue the run, or another output.directory."
+        )
+        raise ConfigError(msg)
+
+
+def clear(directory: Path) -> None:
+    """Remove what earlier runs wrote here, and nothing else."""
+    for name in _OURS:
+        path = directory / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Make the directory, and let no second run write to it at the same time.
+
+    Raises:
+        ConfigError: if another run is writing here, or the directory cannot be made.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        msg = f"the results directory {directory} cannot be written to: {error.strerror}. Set output.directory."
+        raise ConfigError(msg) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            msg = f"another run is writing to {directory}. Wait for it, stop it, or set another output.directory."
+            raise ConfigError(msg) from None
+        except OSError:
+            pass  # a file system without locks: better unprotected than unusable
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def refuse_full_disk(directory: Path, needed: int) -> None:
+    """Raise if the file system of `directory` has fewer than `needed` bytes left."""
+    free = free_bytes(directory)
+    if needed > free:
+        msg = (
+            f"the run would write {needed / 2**30:.3g} GiB to {directory}, where {free / 2**30:.3g} GiB are free. "
+            f"Widen output.fields.every, lower checkpoint.keep, or set output.directory to a larger disk."
+        )
+        raise UnsupportedError(msg)
+
+
+def free_bytes(directory: Path) -> int:
+    """Bytes free for us on the file system where `directory` is or will be."""
+    place = directory.absolute()
+    while not place.exists():
+        place = place.parent
+    return shutil.disk_usage(place).free
