@@ -7,7 +7,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
-PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check --editable
+PIP_INSTALL := $(PY) -m pip install -qq --disable-pip-version-check --editable
 PYTEST := $(PY) -m pytest $(PYTEST_ARGS)
 GPU := gpu13
 CANDIDATES := $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
@@ -46,8 +46,8 @@ docs: $(VENV)/.installed-dev ## build the API reference into docs/api
 	@$(PY) -m pdoc --docformat google --output-directory docs/api tetris_sim
 	@echo "open docs/api/index.html"
 
-bench: $(VENV)/.installed ## time the CPU kernels against a hand-written Numba loop, in one run
-	@$(PY) tests/benchmarks/plain_against_prange.py
+bench: $(VENV)/.installed ## time the CPU methods beside Numba loops a user would write, in one run
+	@$(PY) -m tetris_sim bench cpu
 
 size: ## lines per source file, and their change since the last release
 	@sh .ci/size

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -54,6 +55,31 @@ def make_grid(section: GridSection) -> Grid:
     return grid
 
 
+def check_numbers(stencil: Stencil, boundary: Boundary, grid: Grid, dtype: np.dtype[Any]) -> None:
+    """Make sure that the weights and the ghost coefficients are numbers of `dtype`.
+
+    Raises:
+        ConfigError: one of them overflows.
+    """
+    largest = float(np.finfo(dtype).max)
+    for axis, side in itertools.product(range(grid.ndim), SIDES):
+        if boundary.periodic(axis):
+            continue
+        # A stencil wider than the grid is refused later, and may be absurdly wide.
+        width, spacing = min(stencil.radii[axis], grid.shape[axis]), grid.spacing[axis]
+        try:
+            pairs = boundary.reflections(axis, side, spacing=spacing, width=width)
+        except ValueError as error:
+            msg = f"boundaries, {side} face of {grid.axis_names[axis]}: {error}; choose smaller numbers"
+            raise ConfigError(msg) from error
+        if any(abs(number) > largest for pair in pairs for number in pair):
+            msg = f"boundaries, {side} face of {grid.axis_names[axis]}: ghost coefficients {pairs} overflow in {dtype}"
+            raise ConfigError(msg)
+    if any(abs(weight) > largest for weight in stencil.weights):
+        msg = f"the weights of the stencil, up to {max(map(abs, stencil.weights)):.3g}, overflow in {dtype}"
+        raise ConfigError(msg)
+
+
 def assemble(
     request: Request,
     *,
@@ -81,22 +107,7 @@ def assemble(
         ConfigError: the stencil does not fit into the grid, or numbers overflow in the precision asked for.
     """
     dtype = np.dtype(request.compute.precision)
-    largest = float(np.finfo(dtype).max)
-    for axis, side in itertools.product(range(grid.ndim), SIDES):
-        if boundary.periodic(axis):
-            continue
-        width, spacing = stencil.radii[axis], grid.spacing[axis]
-        try:
-            pairs = boundary.reflections(axis, side, spacing=spacing, width=width)
-        except ValueError as error:
-            msg = f"boundaries, {side} face of {grid.axis_names[axis]}: {error}; choose smaller numbers"
-            raise ConfigError(msg) from error
-        if any(abs(number) > largest for pair in pairs for number in pair):
-            msg = f"boundaries, {side} face of {grid.axis_names[axis]}: ghost coefficients {pairs} overflow in {dtype}"
-            raise ConfigError(msg)
-    if any(abs(weight) > largest for weight in stencil.weights):
-        msg = f"the weights of the stencil, up to {max(map(abs, stencil.weights)):.3g}, overflow in {dtype}"
-        raise ConfigError(msg)
+    check_numbers(stencil, boundary, grid, dtype)
     try:
         return Problem(
             grid=grid,
@@ -114,7 +125,7 @@ def assemble(
         raise ConfigError(msg) from error
 
 
-def _later(request: Request, grid: Grid, dtype: np.dtype[np.generic]) -> InitialField:
+def _later(request: Request, grid: Grid, dtype: np.dtype[Any]) -> InitialField:
     def initial(slab: Slab) -> Field:
         return make_initial(request.initial, grid, dtype)(slab)
 

@@ -19,7 +19,7 @@ from tetris_sim.errors import ConfigError
 from tetris_sim.problem import Problem, Total, Variable
 from tetris_sim.quantities import Conductivity, Density, Diffusivity, SpecificHeat
 from tetris_sim.schema import Request, Section
-from tetris_sim.stencil import euler_step, largest_stable_dt
+from tetris_sim.stencil import Stencil, euler_step, largest_stable_dt
 from tetris_sim.wording import suggestion
 
 _AGREEMENT = 0.01  # tables round to two or three digits, so properties that belong together differ by up to that
@@ -138,12 +138,7 @@ class HeatModel(Section):
         refuse(self.problems(request))
         grid = make_grid(request.grid)
         smallest, diffusivity = min(grid.spacing), self.body().diffusivity
-        if max(grid.spacing) > _MOST_UNEQUAL * smallest:
-            msg = f"grid: spacings {grid.spacing[::-1]} m differ by more than a factor of {_MOST_UNEQUAL:g}"
-            raise ConfigError(msg)
-        # On spacings relative to the smallest the time step is the CFL number: nothing overflows, and the weights on
-        # equal spacings are those of the paper's equation 3.
-        operator = laplacian(self.stencil or laplacian_names(grid.ndim)[0], tuple(h / smallest for h in grid.spacing))
+        operator = heat_operator(self.stencil, grid.spacing)
         cfl_unit = smallest * smallest / diffusivity
         dt_limit = largest_stable_dt(operator) * cfl_unit
         chosen = choose_time_step(request.time, dt_limit=dt_limit, cfl_unit=cfl_unit, dt=dt)
@@ -163,3 +158,25 @@ class HeatModel(Section):
         if capacity is None:
             return Total("integral", f"degC m^{ndim}" if ndim > 1 else "degC m", 1.0)
         return Total("heat", _HEAT_UNIT[ndim], capacity)
+
+
+def heat_operator(name: str | None, spacing: tuple[float, ...]) -> Stencil:
+    """The Laplacian in units of 1 / (smallest spacing)^2.
+
+    In these units a time step is a CFL number: nothing overflows, and the weights of a step on equal spacings are those
+    of the paper's equation 3.
+
+    Args:
+        name: one of `laplacian_names`; None for the usual one.
+        spacing: distance between points per axis [m], array order.
+
+    Raises:
+        ConfigError: the spacings differ by more than can be computed.
+    """
+    smallest = min(spacing)
+    if max(spacing) > _MOST_UNEQUAL * smallest:
+        msg = (
+            f"grid: spacings of {smallest:g} m and {max(spacing):g} m differ by more than a factor of {_MOST_UNEQUAL:g}"
+        )
+        raise ConfigError(msg)
+    return laplacian(name or laplacian_names(len(spacing))[0], tuple(h / smallest for h in spacing))

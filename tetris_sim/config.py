@@ -88,15 +88,22 @@ def load_config(
     """Read a configuration file.
 
     Args:
-        path: the YAML file.
+        path: the YAML file; results go to results/<its name without the ending> if it does not say where.
         overrides: "key.path=value" each, as after --set; they count more than the file.
         environ: instead of the environment of this process.
 
     Raises:
         ConfigMistakesError: the file cannot be read, or something is wrong in it: everything that is wrong.
     """
-    return read_config(
-        _read_text(Path(path)), name=str(path), base=Path(path).parent, overrides=overrides, environ=environ
+    path = Path(path)
+    stem = re.sub(r"[^A-Za-z0-9._-]", "_", path.stem) or "config"
+    return _read(
+        _read_text(path),
+        name=str(path),
+        base=path.parent,
+        overrides=overrides,
+        environ=environ,
+        defaults=[Override("", ("output", "directory"), f"results/{stem}")],
     )
 
 
@@ -109,6 +116,9 @@ def _read_text(path: Path) -> str:
         said = reason.get(type(error).__name__, getattr(error, "strerror", None) or str(error))
         message = f"{said}; a configuration file is wanted, and `init` writes one"
         raise ConfigMistakesError([Mistake((), message, Place(str(path)))]) from error
+    if len(content) > 4 * MOST_CHARACTERS:  # no character has more bytes
+        message = f"the file is larger than {4 * MOST_CHARACTERS} bytes; a configuration is much smaller"
+        raise ConfigMistakesError([Mistake((), message, Place(str(path)))])
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -129,7 +139,7 @@ def read_config(
 
     Args:
         text: YAML.
-        name: of the text, for messages; results go to results/<name without folder and ending>.
+        name: of the text, for messages.
         base: folder where relative paths of input files start.
         overrides: as for `load_config`.
         environ: as for `load_config`.
@@ -137,6 +147,18 @@ def read_config(
     Raises:
         ConfigMistakesError: with everything that is wrong.
     """
+    return _read(text, name=name, base=base, overrides=overrides, environ=environ, defaults=())
+
+
+def _read(
+    text: str,
+    *,
+    name: str,
+    base: Path,
+    overrides: Sequence[str | Override],
+    environ: Mapping[str, str] | None,
+    defaults: Sequence[Override],
+) -> Config:
     root, mistakes = read_yaml(text, name)
     if root is None or root.value is None:
         mistakes.append(
@@ -146,8 +168,6 @@ def read_config(
     if not isinstance(root.value, dict):
         message = "a section of keys and values is wanted at the top level"
         raise ConfigMistakesError([*mistakes, Mistake((), message, Place(name, root.line, root.column))])
-    stem = re.sub(r"[^A-Za-z0-9._-]", "_", Path(name).stem) or "config"
-    directory = Override("", ("output", "directory"), f"results/{stem}")
     lines = text.splitlines()
     return _check(
         root.plain(),
@@ -156,7 +176,7 @@ def read_config(
         base=base,
         overrides=overrides,
         environ=environ,
-        defaults=[directory],
+        defaults=defaults,
     )
 
 

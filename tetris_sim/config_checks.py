@@ -29,7 +29,7 @@ from tetris_sim.schema import (
     Request,
     TimeSection,
 )
-from tetris_sim.wording import listed
+from tetris_sim.wording import describe, listed
 
 Boundaries = Mapping[str, FaceSection]
 
@@ -68,6 +68,11 @@ def _box(grid: GridSection) -> tuple[float, ...]:
     return grid.size or tuple(n * h for n, h in zip(grid.shape, spacing, strict=True))
 
 
+def _axes(grid: GridSection) -> str:
+    names = AXIS_NAMES[: len(grid.shape)]
+    return f"{len(names)} {'axis' if len(names) == 1 else 'axes'} ({listed(names, 'and')})"
+
+
 def _lengths(grid: GridSection) -> Iterator[Finding]:
     name = "size" if grid.size is not None else "spacing" if grid.spacing is not None else "shape"
     for axis, (n, length) in enumerate(zip(grid.shape, _box(grid), strict=True)):
@@ -85,8 +90,7 @@ def _faces(grid: GridSection, boundaries: Boundaries) -> Iterator[Finding]:
         if key != "*" and key[0] not in axes:
             yield Finding(
                 ("boundaries", key),
-                f"the grid has {len(axes)} {'axis' if len(axes) == 1 else 'axes'} ({listed(axes, 'and')}), "
-                f"so there is no face {key}",
+                f"the grid has {_axes(grid)}, so there is no face {key}",
                 at_key=True,
             )
     missing = [axis + sign for axis in axes for sign in "-+" if find_face(boundaries, axis + sign) is None]
@@ -110,7 +114,7 @@ def _faces(grid: GridSection, boundaries: Boundaries) -> Iterator[Finding]:
 
 def _position(path: KeyPath, position: tuple[float, ...], grid: GridSection) -> Iterator[Finding]:
     if len(position) != len(grid.shape):
-        message = f"{len(position)} coordinates were found; the grid has {len(grid.shape)} axes, so list as many"
+        message = f"{describe(position)} was found; the grid has {_axes(grid)}, so list {len(grid.shape)} coordinates"
         yield Finding(path, message)
         return
     for axis, (coordinate, length) in enumerate(zip(position, _box(grid), strict=True)):
@@ -172,12 +176,12 @@ def _shares(compute: ComputeSection) -> Iterator[Finding]:
     if not isinstance(compute.shares, str) and len(compute.shares) != devices:
         yield Finding(
             ("compute", "shares"),
-            f"{len(compute.shares)} shares were found; compute.devices names {devices}, so list one share for each",
+            f"{describe(compute.shares)} was found; compute.devices names {devices}, so list one share for each",
         )
     if not isinstance(compute.threads, str) and compute.threads < devices:
         yield Finding(
             ("compute", "threads"),
-            f"{compute.threads} threads were found; compute.devices names {devices} teams, and each needs a thread",
+            f"{compute.threads} was found; compute.devices names {devices} teams, and each needs a thread",
         )
 
 

@@ -165,7 +165,8 @@ def wanted(kind: Kind) -> str:
     if kind.tag is not None:
         return f"a section with a {kind.tag} ({listed(list(tags_of(kind)))})"
     if kind.members:
-        return listed([wanted(open_annotation(member)) for member in kind.members])
+        members = [open_annotation(member) for member in kind.members]
+        return listed([option for member in members for option in words(member) or [wanted(member)]])
     arguments, origin = typing.get_args(kind.base), typing.get_origin(kind.base)
     if origin is Literal:
         return listed([str(value) for value in arguments])
@@ -202,25 +203,28 @@ def _count(kind: Kind) -> str:
 
 def homes(section: type[Section], key: str) -> list[str]:
     """Where a key belongs: "time", "initial (type: gaussian)", "output.fields"."""
-    return [] if key == "type" else list(dict.fromkeys(_homes(section, key, "")))
+    return [] if key == "type" else list(dict.fromkeys(place for name, place in _all_keys(section) if name == key))
 
 
-def _homes(section: type[Section], key: str, place: str) -> Iterator[str]:
+@functools.cache
+def _all_keys(section: type[Section]) -> tuple[tuple[str, str], ...]:
+    return tuple(_keys_below(section, ""))
+
+
+def _keys_below(section: type[Section], place: str) -> Iterator[tuple[str, str]]:
     for name, kind in keys_of(section).items():
-        if name == key:
-            yield place or "the top level"
-        inner = f"{place}.{name}" if place else name
-        yield from _homes_in(kind, key, inner)
+        yield name, place or "the top level"
+        yield from _keys_in(kind, f"{place}.{name}" if place else name)
 
 
-def _homes_in(kind: Kind, key: str, place: str) -> Iterator[str]:
+def _keys_in(kind: Kind, place: str) -> Iterator[tuple[str, str]]:
     arguments = typing.get_args(kind.base)
     if kind.section is not None:
-        yield from _homes(kind.section, key, place)
+        yield from _keys_below(kind.section, place)
     elif kind.tag is not None:
         for tag, member in tags_of(kind).items():
-            yield from _homes(member, key, f"{place} ({kind.tag}: {tag})")
+            yield from _keys_below(member, f"{place} ({kind.tag}: {tag})")
     elif typing.get_origin(kind.base) is tuple:
-        yield from _homes_in(open_annotation(arguments[0]), key, place)
+        yield from _keys_in(open_annotation(arguments[0]), place)
     elif typing.get_origin(kind.base) is dict:
-        yield from _homes_in(open_annotation(arguments[1]), key, place)
+        yield from _keys_in(open_annotation(arguments[1]), place)

@@ -81,8 +81,9 @@ class Node:
         for i, part in enumerate(path):
             if isinstance(node.value, dict) and part in node.value:
                 node, section = node.value[part], node
-                # A single value is what a mistake is usually about; a section begins at its key.
-                single = node.text is not None and not at_key and i == len(path) - 1
+                # A single value is what a mistake is usually about; a section begins at its key, and what is empty is
+                # nowhere.
+                single = bool(node.text) and not at_key and i == len(path) - 1
                 line, column = (node.line, node.column) if single else section.keys[str(part)]
             elif isinstance(node.value, list) and isinstance(part, int) and 0 <= part < len(node.value):
                 node = node.value[part]

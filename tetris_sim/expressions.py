@@ -47,8 +47,8 @@ _FORBIDDEN: dict[type[ast.AST], str] = {
     ast.Starred: "'*' in front of an argument",
     ast.List: "a list",
     ast.Tuple: "a comma outside a function call",
-    ast.Dict: "braces",
-    ast.Set: "braces",
+    ast.Dict: "'{'",
+    ast.Set: "'{'",
     ast.ListComp: "a comprehension",
     ast.SetComp: "a comprehension",
     ast.DictComp: "a comprehension",
@@ -126,8 +126,10 @@ class _Reader:
                 warnings.simplefilter("ignore", DeprecationWarning)
                 return ast.parse(self.text.lstrip(), mode="eval").body
         except SyntaxError as error:
-            indent = len(self.text) - len(self.text.lstrip())
-            column = min(max(error.offset or 1, 1) + indent, len(self.text))
+            if not error.offset:  # the parser was still reading when the text ended
+                msg = "this is not a formula: something is missing at its end"
+                raise ExpressionError(msg, len(self.text)) from None
+            column = min(error.offset + len(self.text) - len(self.text.lstrip()), len(self.text))
             msg = "this is not a formula" + (f" ({error.msg})" if error.msg != "invalid syntax" else "")
             raise ExpressionError(msg, column) from None
         except (RecursionError, MemoryError):  # the parser's own words for "too deep"

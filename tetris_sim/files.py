@@ -1,25 +1,48 @@
-"""Files that are either whole or not there: written under a temporary name, flushed to the disk, renamed into place."""
+"""Files that are either whole or not there: written under a temporary name, flushed to the disk, renamed into place.
+
+Whatever goes wrong while a file is written (a full disk, a kill, an exception), the file that was there before stays
+as it was. A disk that refuses becomes an `UnsupportedError` that names the file and what is free.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from tetris_sim.errors import UnsupportedError
+
+PART = ".part"  # ends the name of every file that is not finished
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_REFUSED = (*_FULL, errno.EROFS, errno.EIO)
 
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it into place when the block ends well, remove it when it does not."""
+    """Yield a temporary path beside `path`; rename it into place when the block ends well, remove it when it does not.
+
+    For HDF5 use `atomic_hdf5`: HDF5 itself may crash the process on a full disk.
+
+    Raises:
+        UnsupportedError: if the disk is full or does not let us write.
+    """
     path = Path(path)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part = path.with_name(f"{path.name}.{os.getpid()}{PART}")
     try:
         yield part
         with part.open("rb+") as written:
             os.fsync(written.fileno())
         part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        if isinstance(error, OSError) and _is_about(error, part):
+            raise UnsupportedError(_refusal(error, path)) from error
         raise
     sync_directory(path.parent)
 
@@ -30,10 +53,146 @@ def atomic_text(path: Path, text: str) -> None:
         part.write_text(text, encoding="utf-8")
 
 
+@contextlib.contextmanager
+def atomic_hdf5(path: Path) -> Iterator[Any]:
+    """Yield a new `h5py.File` that becomes `path` when the block ends well; otherwise as `atomic_file`.
+
+    Raises:
+        UnsupportedError: if the disk is full or does not let us write.
+    """
+    with atomic_file(path) as part, new_hdf5(part) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def new_hdf5(path: Path) -> Iterator[Any]:
+    """Yield a new `h5py.File`, inside an `atomic_file`; an error of the disk is raised when HDF5 has closed everything.
+
+    HDF5 1.14 and 2.0 cannot recover from a write that fails: objects stay open, and the process may die with a
+    segmentation fault when it ends. So HDF5 writes through a file of ours that keeps the first error to itself until
+    HDF5 has closed everything. Speed is that of HDF5's own driver.
+    """
+    import h5py
+
+    with _Unfailing(path) as unfailing:
+        # Readable by HDF5 1.10 and newer, which is also what virtual datasets need.
+        try:
+            with h5py.File(unfailing, "w", libver=("earliest", "v110")) as file:
+                yield file
+        finally:
+            if unfailing.error is not None:
+                raise unfailing.error
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn an `OSError` of the block that means that `path` cannot be written into an `UnsupportedError`."""
+    try:
+        yield
+    except OSError as error:
+        if not _is_about(error, Path(path)):
+            raise
+        raise UnsupportedError(_refusal(error, Path(path))) from error
+
+
+def make_directory(directory: Path) -> None:
+    """Make a directory and those above it.
+
+    Raises:
+        UnsupportedError: if that is not possible.
+    """
+    with disk_errors(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+
+
 def sync_directory(directory: Path) -> None:
     """Make renames inside `directory` survive a power cut."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network file systems cannot sync a directory
+            raise
     finally:
         os.close(descriptor)
+
+
+def remove_parts(directory: Path, start: str = "") -> None:
+    """Remove what a killed process left unfinished in `directory`; nobody else may be writing there.
+
+    Args:
+        directory: where to look.
+        start: only files whose names start so.
+    """
+    for part in directory.glob(f"{start}*{PART}"):
+        part.unlink(missing_ok=True)
+
+
+def _is_about(error: OSError, path: Path) -> bool:
+    return error.errno in _REFUSED or (error.filename is not None and Path(str(error.filename)) == path)
+
+
+def _refusal(error: OSError, path: Path) -> str:
+    if error.errno not in _FULL:
+        return f"{path} cannot be written: {error.strerror}. Choose a place that may be written to."
+    place = next(parent for parent in path.absolute().parents if parent.exists())
+    reason = "it would be larger than this process may write (ulimit -f)" if error.errno == errno.EFBIG else "disk full"
+    return (
+        f"{path} cannot be written: {reason}; {shutil.disk_usage(place).free} bytes are free in {place}. Free some "
+        f"space or write to a larger disk; what was written before is whole."
+    )
+
+
+class _Unfailing(io.RawIOBase):
+    """A file that keeps the first error of a write to itself, and pretends from then on."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        self._position = 0
+        self.error: OSError | None = None
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = (0, self._position, os.fstat(self._descriptor).st_size)[whence]
+        self._position = start + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        n = os.preadv(self._descriptor, [buffer], self._position)
+        self._position += n
+        return n
+
+    def write(self, data: Any) -> int:
+        view, done = memoryview(data).cast("B"), 0
+        try:
+            while self.error is None and done < len(view):  # a nearly full disk takes a part without an error
+                done += os.pwrite(self._descriptor, view[done:], self._position + done)
+        except OSError as error:
+            self.error = error
+        self._position += len(view)
+        return len(view)
+
+    def truncate(self, size: int | None = None) -> int:
+        length = self._position if size is None else size
+        try:
+            if self.error is None:
+                os.ftruncate(self._descriptor, length)
+        except OSError as error:
+            self.error = error
+        return length
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._descriptor)
+        super().close()

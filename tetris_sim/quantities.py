@@ -23,9 +23,11 @@ _BOUNDS: dict[Bound, str] = {"any": "", "positive": " greater than 0", "nonnegat
 
 _LONGEST = 80  # characters; far longer than any quantity, far too short to be slow
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?"
-_UNIT_NAME = r"[A-Za-z°µμΩΔ%_]+"
-_UNIT_PART = rf"{_UNIT_NAME}|(?:\*\*|\^) ?[+-]?[0-9](?![0-9])|[²³]|[*/·() ]"
-_QUANTITY = re.compile(rf"\s*({_NUMBER})\s*({_UNIT_NAME}(?:{_UNIT_PART})*)?\s*")
+# Possessive (`++`), so that a text that does not match fails at once instead of after trying every way to split names.
+_UNIT_NAME = r"[A-Za-z°µμΩΔ%_]++"
+_EXPONENT = r"(?:(?:\*\*|\^) ?[+-]?[0-9](?![0-9*^])|[²³])"
+_UNIT = rf"{_UNIT_NAME}{_EXPONENT}?(?:{_UNIT_NAME}{_EXPONENT}?|\){_EXPONENT}?|\*(?!\*)|[/·( ])*"
+_QUANTITY = re.compile(rf"\s*({_NUMBER})\s*({_UNIT})?\s*")
 _STEPS = re.compile(rf"\s*({_NUMBER})\s*steps?\s*")
 _WALL = re.compile(r"\s*(\S.*?)\s+wall\s*")
 

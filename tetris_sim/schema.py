@@ -42,7 +42,9 @@ ProbeName = Annotated[
 class Section(BaseModel):
     """Base of every section: unknown keys are errors, values do not change, NaN and infinity are not numbers."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True, use_attribute_docstrings=True
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -303,14 +305,7 @@ class Request(Section):
     checkpoint: CheckpointSection = CheckpointSection()
     run: RunSection = RunSection()
 
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        allow_inf_nan=False,
-        validate_default=True,
-        validate_by_name=True,
-        validate_by_alias=True,
-    )
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
 
     @property
     def ndim(self) -> int:

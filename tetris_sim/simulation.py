@@ -34,7 +34,7 @@ class Saving(Protocol):
     def save(self, snapshot: Snapshot) -> None:
         """Save the state; may return before it is on the disk."""
 
-    def finish(self, snapshot: Snapshot) -> None:
+    def finish(self, snapshot: Snapshot, *, early: bool) -> None:
         """Save the last state, unless that was just done or is not wanted, and wait until it is on the disk."""
 
     def dump(self, snapshot: Snapshot) -> str:
@@ -120,7 +120,7 @@ class Simulation:
             self._check_finite()
             with self.clock.phase("checkpoint"):
                 self._flush()
-                self._saving.finish(self.snapshot())
+                self._saving.finish(self.snapshot(), early=self.step < self.problem.steps)
         return reason if self.step < self.problem.steps else None
 
     def advance(self, steps: int) -> None:

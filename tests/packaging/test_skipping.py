@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -83,10 +84,10 @@ def test_random_numbers_repeat_and_differ_between_tests(suite: Path) -> None:
 
 
 def test_the_cache_of_a_session_goes_with_it(suite: Path) -> None:
-    (suite / "test_suite.py").write_text(
-        "import os\ndef test_it(): print('cache', os.environ['TETRIS_SIM_CACHE_DIR'])\n"
-    )
-    (line,) = (line for line in run_suite(suite, "-s").splitlines() if line.startswith("cache"))
-    used = Path(line.split()[1])
+    test = "import os\ndef test_it(): print('cache', os.environ['TETRIS_SIM_CACHE_DIR'])\n"
+    (suite / "test_suite.py").write_text(test)
+    found = re.search(r"cache (/\S+)", run_suite(suite, "-s"))
+    assert found is not None
+    used = Path(found[1])
     assert used != Path(os.environ["TETRIS_SIM_CACHE_DIR"])
     assert not used.exists()

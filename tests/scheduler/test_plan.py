@@ -9,6 +9,7 @@ from cases import make_problem
 
 from tetris_sim.boundary import Boundary, Neumann, Periodic
 from tetris_sim.catalogue import named_stencil
+from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler import plan as planning
@@ -96,7 +97,7 @@ def test_an_unknown_method_is_refused_with_the_names_of_all() -> None:
 
 def test_a_method_that_computes_something_else_is_found_out() -> None:
     problem = problem_of((30, 20))
-    method = planning.cpu_kernels.METHODS[-1]
+    method = METHODS[-1]
     assert check_method(problem, method, {}, threads=2) is None
 
     class Wrong:
@@ -108,7 +109,7 @@ def test_a_method_that_computes_something_else_is_found_out() -> None:
             weights = tuple(w * (1 + 1e-9) for w in trial.stencil.weights)
             return method.prepare(
                 dataclasses.replace(trial, stencil=dataclasses.replace(trial.stencil, weights=weights)),
-                *rest,  # type: ignore[arg-type]
+                *rest,
             )
 
     sentence = check_method(problem, Wrong(), {}, threads=2)  # type: ignore[arg-type]
@@ -117,7 +118,7 @@ def test_a_method_that_computes_something_else_is_found_out() -> None:
 
 
 def test_speed_is_measured_on_the_real_stencil() -> None:
-    speed = measure_speed(problem_of((200, 300)), planning.cpu_kernels.METHODS[-1], {}, threads=1, seconds=0.02)
+    speed = measure_speed(problem_of((200, 300)), METHODS[-1], {}, threads=1, seconds=0.02)
     assert 1e6 < speed.points_per_second < 1e12
     assert 0 <= speed.latency < 0.1
 

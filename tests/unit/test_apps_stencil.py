@@ -121,7 +121,7 @@ def test_for_a_stencil_without_symmetry_the_message_says_that_the_bound_is_the_p
 
 def test_a_stencil_too_large_to_search_is_refused_with_the_way_out() -> None:
     wide = {"offsets": [[-40000], [0], [40000]], "weights": [0.6, 0.6, -0.6]}
-    sections = {"grid": {"shape": [50000]}}
+    sections: dict[str, Any] = {"grid": {"shape": [50000]}}
     many = {"offsets": [[k] for k in range(4096)], "weights": [0.001, *[-0.001] * 4095]}
     with pytest.raises(UnstableStepError, match="grows by"):
         build(wide, **sections)

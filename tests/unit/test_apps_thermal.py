@@ -34,7 +34,7 @@ def build(dt: float | None = None, **sections: Any) -> Problem:
     return config.model.build(config, dt=dt)
 
 
-def body(**keys: Any) -> tuple[float, float | None, float | None]:
+def body(**keys: Any) -> tuple[Any, ...]:
     found = HeatModel(type="heat", **keys).body()
     return found.diffusivity, found.conductivity, found.heat_capacity
 

@@ -84,7 +84,7 @@ def test_the_largest_stable_step_is_accepted_and_a_longer_one_refused_with_both_
 )
 def test_absurd_numbers_are_a_configuration_error(section: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
-        choose(**section)  # type: ignore[arg-type]
+        choose(**section)
 
 
 def test_the_most_steps_that_can_be_counted_are_allowed() -> None:

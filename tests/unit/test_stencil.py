@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tetris_sim import reference
-from tetris_sim.boundary import Boundary, Dirichlet, Fixed, Neumann, Periodic, Robin
+from tetris_sim.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
 from tetris_sim.catalogue import STENCIL_NAMES, laplacian, laplacian_names, named_stencil
 from tetris_sim.stencil import Stencil, add, compose, euler_step, identity, largest_stable_dt, scale
 
@@ -97,14 +97,13 @@ def test_sums_multiples_and_compositions_are_those_of_the_operators() -> None:
     rng = np.random.default_rng(0)
     first, second = Stencil(((0, 1), (-1, 0)), (0.5, 0.25)), Stencil(((0, 1), (2, 0)), (-0.5, 1.0))
     u = rng.uniform(-1, 1, (6, 7))
-    tiny = {"rtol": 0, "atol": 1e-15}
-    np.testing.assert_allclose(
-        apply_periodic(add(first, second), u), apply_periodic(first, u) + apply_periodic(second, u), **tiny
-    )
-    np.testing.assert_allclose(apply_periodic(scale(first, -3.0), u), -3 * apply_periodic(first, u), **tiny)
-    np.testing.assert_allclose(
-        apply_periodic(compose(first, second), u), apply_periodic(second, apply_periodic(first, u)), **tiny
-    )
+
+    def same(found: Array, expected: Array) -> None:
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-15)
+
+    same(apply_periodic(add(first, second), u), apply_periodic(first, u) + apply_periodic(second, u))
+    same(apply_periodic(scale(first, -3.0), u), -3 * apply_periodic(first, u))
+    same(apply_periodic(compose(first, second), u), apply_periodic(second, apply_periodic(first, u)))
     np.testing.assert_array_equal(apply_periodic(identity(2), u), u)
 
 
@@ -166,7 +165,7 @@ def test_the_largest_stable_step_is_that_of_the_periodic_matrix(ndim: int) -> No
         assert largest_stable_dt(operator) == pytest.approx(-2 / eigenvalues.real.min(), rel=1e-12)
 
 
-FACES = (Dirichlet(1.0), Fixed(0.5), Neumann(flux=2.0), Robin(3.0, 1.0), Robin(300.0, 1.0))
+FACES: tuple[Face, ...] = (Dirichlet(1.0), Fixed(0.5), Neumann(flux=2.0), Robin(3.0, 1.0), Robin(300.0, 1.0))
 
 
 @pytest.mark.parametrize("name", [name for ndim in (1, 2, 3) for name in laplacian_names(ndim)])

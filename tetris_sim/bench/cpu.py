@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -61,7 +62,7 @@ def bench_kernel(
     """
     problem = random_problem(name, shape, dtype)
     team = ThreadTeam(find_machine().threads)
-    candidates = {}
+    candidates: dict[str, Callable[[int], None]] = {}
     u = padded_random(problem.stencil, shape, dtype)
     arrays, weights = [u, u.copy()], np.array(problem.stencil.weights, dtype=dtype)
     for form in ("slices", "indexed"):

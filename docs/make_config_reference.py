@@ -1,0 +1,105 @@
+"""Write docs/guide/configuration.md from the sections of the schema: `python docs/make_config_reference.py`.
+
+A test compares the page with what this would write, so the page cannot rot.
+"""
+
+from __future__ import annotations
+
+import types
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from tetris_sim.apps import MODELS
+from tetris_sim.quantities import IntervalText, Quantity
+from tetris_sim.schema import Request, Section
+
+PAGE = Path(__file__).parent / "guide" / "configuration.md"
+
+INTRODUCTION = """# Configuration
+
+<!-- written by docs/make_config_reference.py from the schema; do not edit -->
+
+A configuration is a YAML 1.2 file. Numbers are SI, temperatures in degC; text may carry a unit ("15 mm", "300 K",
+"2 h"), which is checked. Lists along axes are in the order x, y, z. Unknown keys are errors. `tetris-sim init --list`
+shows commented files to start from, `tetris-sim validate` says everything that is wrong at once.
+
+Points are cell centres: spacing = size / shape, and the first point lies half a spacing inside the box. A face lies
+halfway between the outermost point and its ghost.
+
+Intervals (`every`) are steps ("100 steps") or simulated time ("1 ms", or a number of seconds); for checkpoints also
+wall time ("30 min wall"). The last step is always written.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [INTRODUCTION, _section("Top level", Request, "")]
+    parts += [_section(f"model, type: {name}", model, "model.") for name, model in MODELS.items()]
+    for name in ("grid", "initial", "boundaries", "time", "compute", "output", "checkpoint", "run"):
+        for section in _sections(Request.model_fields[name].annotation, Request.model_fields[name]):
+            parts += _with_children(name, section)
+    return "\n".join(parts)
+
+
+def _with_children(name: str, section: type[Section]) -> list[str]:
+    kind = section.model_fields.get("type")
+    title = f"{name}, type: {get_args(kind.annotation)[0]}" if kind is not None else name
+    found = [_section(title, section, f"{name}.")]
+    for key, field in section.model_fields.items():
+        for child in _sections(field.annotation, field):
+            found += _with_children(f"{name}.{key}", child)
+    return found
+
+
+def _sections(annotation: Any, field: FieldInfo | None = None) -> list[type[Section]]:
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return [annotation]
+    return [section for part in get_args(annotation) for section in _sections(part)]
+
+
+def _section(title: str, section: type[Section], prefix: str) -> str:
+    lines = [f"## {title}", "", (section.__doc__ or "").strip(), "", "| Key | Takes | Default | Meaning |", "|---|---|---|---|"]
+    for name, field in section.model_fields.items():
+        meaning = " ".join((field.description or "").split())
+        lines.append(f"| `{field.alias or name}` | {_takes(field.annotation, field.metadata)} | {_default(field)} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "needed"
+    value = field.default
+    if value is None or value is PydanticUndefined or isinstance(value, Section) or value in ((), {}, ""):
+        return ""
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _takes(annotation: Any, metadata: Any = ()) -> str:
+    for mark in metadata:
+        if isinstance(mark, Quantity):
+            return f"{mark.wanted} [{mark.unit.replace('delta_degC', 'K')}]"
+        if isinstance(mark, IntervalText):
+            return "an interval"
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _takes(parts[0], parts[1:])
+    if origin is Literal:
+        return " or ".join(f"`{part}`" for part in parts)
+    if origin in (Union, types.UnionType):
+        if all(_sections(part) for part in parts if part is not type(None)):
+            return "a section"
+        return ", or ".join(_takes(part) for part in parts if part is not type(None))
+    if origin is tuple:
+        return f"a list: {_takes(parts[0])}" if not _sections(parts[0]) else "a list of sections"
+    if origin is dict:
+        return f"a section of {_takes(parts[1])}" if not _sections(parts[1]) else "a section per face"
+    if _sections(annotation):
+        return "a section"
+    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(annotation, str(annotation))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,155 @@
+"""README and the user guide do what they say: commands and Python blocks are run in order, each document in a folder.
+
+In a ```console block a line that begins with `$ ` is a command, and the lines below it must occur in its output in that
+order (`...` stands for anything). `<!-- not run: reason -->` before a block exempts it, and with
+`<!-- fails with exit code 2 -->` its last command must end so. ```python blocks of a document share their names. The
+folder has the examples/.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+BLOCK = re.compile(
+    r"^(?:<!-- (?P<note>[^>]*) -->\n\s*)?^```(?P<language>console|python)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A piece of a document that can be run."""
+
+    line: int
+    language: str
+    body: str
+    note: str
+
+    @property
+    def runs(self) -> bool:
+        return not self.note.startswith("not run: ")
+
+    @property
+    def exit_code(self) -> int:
+        found = re.fullmatch(r"fails with exit code (\d+)", self.note)
+        return int(found[1]) if found else 0
+
+
+def blocks(text: str) -> list[Block]:
+    return [
+        Block(text.count("\n", 0, found.start("body")), found["language"], found["body"], found["note"] or "")
+        for found in BLOCK.finditer(text)
+    ]
+
+
+def commands(body: str) -> list[tuple[str, list[str]]]:
+    """(command, the output lines shown below it) of a console block."""
+    found: list[tuple[str, list[str]]] = []
+    for line in body.splitlines():
+        if found and not found[-1][1] and found[-1][0].endswith("\\"):
+            found[-1] = (f"{found[-1][0]}\n{line}", [])
+        elif line.startswith("$ "):
+            found.append((line[2:], []))
+        elif line.strip():
+            found[-1][1].append(line)
+    return found
+
+
+def run_console(block: Block, folder: Path) -> None:
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PYTHONPATH": str(ROOT),
+        "COLUMNS": "120",
+    }
+    listed = commands(block.body)
+    for number, (command, shown) in enumerate(listed, start=1):
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        expected = block.exit_code if number == len(listed) else 0
+        assert done.returncode == expected, f"$ {command}\n{done.stdout}\nexited {done.returncode}, not {expected}"
+        pattern = ".*".join(re.escape(line.strip()).replace(re.escape("..."), "[^\n]*") for line in shown)
+        assert re.search(pattern, done.stdout, re.DOTALL), f"$ {command}\n{done.stdout}\ndoes not show\n{shown}"
+
+
+def run_document(text: str, name: str, folder: Path) -> None:
+    names: dict[str, object] = {"__name__": "__main__"}
+    for block in blocks(text):
+        if block.runs and block.language == "console":
+            run_console(block, folder)
+        elif block.runs:
+            code = "\n" * block.line + block.body
+            exec(compile(code, name, "exec"), names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+def test_the_commands_of_a_document_work(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    monkeypatch.chdir(tmp_path)
+    run_document(document.read_text(), str(document), tmp_path)
+
+
+def test_the_readme_and_the_guide_show_commands_and_python_that_are_run() -> None:
+    runnable = {
+        document.name: {block.language for block in blocks(document.read_text()) if block.runs}
+        for document in DOCUMENTS
+    }
+    assert runnable["README.md"] == {"console", "python"}
+    assert len(runnable) > 1
+    assert all(runnable.values()), runnable
+
+
+def test_every_remark_on_a_block_is_understood_and_says_why() -> None:
+    for document in DOCUMENTS:
+        for block in blocks(document.read_text()):
+            known = block.exit_code or len(block.note.removeprefix("not run: ")) > 10
+            assert not block.note or known, f"{document}:{block.line} {block.note}"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("```console\n$ false\n```\n", "exited 1, not 0"),
+        ("<!-- fails with exit code 2 -->\n```console\n$ true\n```\n", "exited 0, not 2"),
+        ("```console\n$ echo one; echo two\ntwo\none\n```\n", "does not show"),
+        ("```python\nassert 1 == 2, 'not one'\n```\n", "not one"),
+        ("```python\nx = 1\n```\n\n```python\nassert x == 2, 'not two'\n```\n", "not two"),
+    ],
+)
+def test_what_does_not_work_is_noticed(text: str, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=problem):
+        run_document(text, "example.md", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<!-- not run: it would take a day -->\n```console\n$ false\n```\n",
+        "<!-- fails with exit code 3 -->\n\n```console\n$ true\n$ exit 3\n```\n",
+        "```console\n$ echo 10 steps in 3.2 s; echo and more; echo done\n... steps in ... s\ndone\n```\n",
+        "```console\n$ echo one \\\n  two\none two\n```\n",
+        "```yaml\n$ false\n```\n",
+        "```python\nx = 1\n```\n```python\nassert x == 1\n```\n",
+        "```console\n$ test -z ''\n$ test ! -t 0\n```\n",
+    ],
+)
+def test_what_works_passes(text: str, tmp_path: Path) -> None:
+    run_document(text, "example.md", tmp_path)

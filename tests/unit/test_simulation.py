@@ -1,0 +1,177 @@
+"""The run loop: never over an output, checkpoints after outputs, NaN before anything is written."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from cases import make_problem
+
+from tetris_sim import reference
+from tetris_sim.boundary import Boundary, Neumann
+from tetris_sim.catalogue import named_stencil
+from tetris_sim.cpu_kernels.plain import PlainMethod
+from tetris_sim.errors import ExitCode, NumericsError
+from tetris_sim.outputs.output import Snapshot
+from tetris_sim.problem import Problem
+from tetris_sim.scheduler.plan import Plan, Share
+from tetris_sim.simulation import open_simulation
+from tetris_sim.slab import Slab
+from tetris_sim.stopping import Stopping, StopReason
+
+
+class Recorder:
+    """An output that wants every `period`-th step and notes what happens to it, in a common log."""
+
+    def __init__(self, name: str, period: int, log: list[tuple[str, str, int]]) -> None:
+        self.name, self.period, self.log = name, period, log
+        self.fields: dict[int, object] = {}
+
+    def next_step(self, step: int) -> int | None:
+        due = (step // self.period + 1) * self.period
+        return due if due <= 20 else None
+
+    def start(self, step: int) -> None:
+        self.log.append((self.name, "start", step))
+
+    def write(self, snapshot: Snapshot) -> None:
+        self.log.append((self.name, "write", snapshot.step))
+        self.fields[snapshot.step] = snapshot.field().copy()
+
+    def flush(self) -> None:
+        self.log.append((self.name, "flush", -1))
+
+    def close(self) -> None:
+        self.log.append((self.name, "close", -1))
+
+
+class Saver(Recorder):
+    """Checkpoints that are only noted."""
+
+    clock = False
+
+    def due_by_clock(self) -> bool:
+        return self.clock
+
+    def save(self, snapshot: Snapshot) -> None:
+        self.log.append((self.name, "save", snapshot.step))
+
+    def finish(self, snapshot: Snapshot, *, early: bool) -> None:
+        self.log.append((self.name, "early" if early else "finish", snapshot.step))
+
+    def dump(self, snapshot: Snapshot) -> str:
+        self.log.append((self.name, "dump", snapshot.step))
+        return "The last good checkpoint is CHECKPOINT."
+
+
+def make_plan(problem: Problem, time_block: int) -> Plan:
+    share = Share("cpu:0", Slab.whole(problem.grid), PlainMethod(), {}, 2, 1e9, 0)
+    return Plan((share,), time_block, 1e-6, 0.0, copy_for_checkpoints=True, reasons=())
+
+
+def heat(steps: int = 20) -> Problem:
+    stencil = named_stencil("heat-2d").stencil
+    return make_problem(stencil, Boundary.everywhere(Neumann(), 2), steps=steps)[0]
+
+
+@pytest.mark.parametrize("time_block", [1, 3, 1000])
+def test_every_output_sees_exactly_the_steps_it_wants(time_block: int) -> None:
+    problem, log = heat(), []
+    outputs = [Recorder("fours", 4, log), Recorder("sevens", 7, log)]
+    with open_simulation(problem, make_plan(problem, time_block), outputs=outputs) as simulation:
+        simulation.run()
+    assert [step for name, what, step in log if (name, what) == ("fours", "write")] == [0, 4, 8, 12, 16, 20]
+    assert [step for name, what, step in log if (name, what) == ("sevens", "write")] == [0, 7, 14]
+    state = problem.initial(Slab.whole(problem.grid))
+    for step, field in outputs[1].fields.items():
+        np.testing.assert_allclose(field, reference.advance(state, problem, step), rtol=0, atol=1e-13)  # type: ignore[arg-type]
+
+
+def test_a_checkpoint_is_saved_after_the_outputs_of_its_step_were_flushed() -> None:
+    problem, log = heat(), []
+    output, saver = Recorder("out", 5, log), Saver("saver", 10, log)
+    with open_simulation(problem, make_plan(problem, 1000), outputs=[output], saving=saver) as simulation:
+        simulation.run()
+    at = log.index(("saver", "save", 10))
+    assert log[at - 2 : at] == [("out", "write", 10), ("out", "flush", -1)]
+    assert ("saver", "finish", 20) in log
+    assert log[-1] == ("out", "close", -1)
+
+
+def test_a_checkpoint_by_the_clock_is_taken_at_the_end_of_a_block() -> None:
+    problem, log = heat(), []
+    saver = Saver("saver", 1000, log)
+    saver.clock = True
+    with open_simulation(problem, make_plan(problem, 7), saving=saver) as simulation:
+        simulation.run()
+    assert [step for _, what, step in log if what == "save"] == [7, 14, 20]
+
+
+def resuming_at(step: int) -> Callable[[Problem], Problem]:
+    def resume(problem: Problem) -> Problem:
+        state = reference.advance(problem.initial(Slab.whole(problem.grid)), problem, step)
+        return dataclasses.replace(problem, initial=lambda slab: state[_box(slab)])
+
+    return resume
+
+
+def _box(slab: Slab) -> tuple[slice, ...]:
+    return (slice(None), *(slice(a, b) for a, b in zip(slab.start, slab.stop, strict=True)))
+
+
+def test_a_resumed_run_starts_at_its_step_and_writes_nothing_twice() -> None:
+    problem, log = heat(), []
+    outputs = [Recorder("fours", 4, log)]
+    resumed = resuming_at(8)(problem)
+    with open_simulation(resumed, make_plan(problem, 1000), outputs=outputs, step=8) as simulation:
+        simulation.run()
+    assert log[0] == ("fours", "start", 8)
+    assert [step for _, what, step in log if what == "write"] == [12, 16, 20]
+
+
+class StopAfter(Stopping):
+    """Asks to stop after some blocks."""
+
+    def __init__(self, blocks: int) -> None:
+        super().__init__()
+        self.blocks = blocks
+
+    def reason(self, block_seconds: float = 0.0) -> StopReason | None:
+        self.blocks -= 1
+        return StopReason(ExitCode.REQUEUE, "enough") if self.blocks <= 0 else None
+
+
+def test_a_reason_to_stop_ends_the_run_with_a_checkpoint_and_is_returned() -> None:
+    problem, log = heat(), []
+    saver = Saver("saver", 1000, log)
+    with open_simulation(problem, make_plan(problem, 5), saving=saver, stopping=StopAfter(2)) as simulation:
+        reason = simulation.run()
+    assert reason == StopReason(ExitCode.REQUEUE, "enough")
+    assert log == [("saver", "early", 10)]
+
+
+def test_a_reason_that_comes_with_the_last_step_does_not_matter() -> None:
+    problem = heat()
+    with open_simulation(problem, make_plan(problem, 10), stopping=StopAfter(2)) as simulation:
+        assert simulation.run() is None
+    assert simulation.step == 20
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_field_that_is_not_finite_is_never_written_or_saved(value: float) -> None:
+    problem, log = heat(), []
+    state = problem.initial(Slab.whole(problem.grid)).copy()
+    state[0, 4, 17] = value
+    broken = dataclasses.replace(problem, initial=lambda slab: state[_box(slab)])
+    outputs: Sequence[Recorder] = [Recorder("fours", 4, log)]
+    saver = Saver("saver", 1000, log)
+    with (
+        pytest.raises(NumericsError, match=r"points x = \d+\.\.\d+, y = \d+\.\.\d+.*found at step 10.*at step 8.*CHECKPOINT"),
+        open_simulation(broken, make_plan(problem, 2), outputs=outputs, saving=saver, step=8) as simulation,
+    ):
+        outputs[0].period = 10
+        simulation.run()
+    assert [what for _, what, _ in log if what in ("write", "save", "finish")] == []
+    assert ("saver", "dump", 10) in log

@@ -1,0 +1,213 @@
+"""Thermal diffusion as a function on arrays: the interface of the Tetris paper's figure 15.
+
+Where the paper has `m_out = Tetris_mix(m_in, times, kernels)`, this is `u = thermal_diffusion(u0, steps, stencil)`. The
+steps are made by the same plan and the same run loop as those of a configuration; for outputs, checkpoints and
+physical materials use a configuration (`make_config` or `load_config`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.apps.domain import check_numbers
+from tetris_sim.apps.thermal import heat_operator
+from tetris_sim.boundary import Boundary, Face, Neumann
+from tetris_sim.catalogue import laplacian_names
+from tetris_sim.errors import ConfigError, NumericsError, UnstableStepError
+from tetris_sim.grid import Grid
+from tetris_sim.problem import Field, Problem, Total, Variable
+from tetris_sim.scheduler.machine import find_machine
+from tetris_sim.scheduler.plan import make_plan
+from tetris_sim.schema import ComputeSection
+from tetris_sim.simulation import open_simulation
+from tetris_sim.slab import Slab
+from tetris_sim.stencil import Stencil, euler_step, largest_stable_dt
+
+_USUAL = 0.92  # of the stability limit: 0.23 for heat-2d, the CFL number of the paper
+_ROUNDING = 1e-12
+
+
+def thermal_diffusion(
+    field: npt.ArrayLike,
+    steps: int,
+    stencil: str | Stencil | None = None,
+    *,
+    cfl: float | None = None,
+    diffusivity: float | None = None,
+    dt: float | None = None,
+    spacing: float | Sequence[float] = 1.0,
+    boundary: Boundary | Face | None = None,
+    dtype: npt.DTypeLike | None = None,
+    method: str = "auto",
+    threads: int | None = None,
+) -> Field:
+    """Let heat spread through `field` for a number of steps.
+
+    >>> import numpy as np
+    >>> from tetris_sim import Periodic, thermal_diffusion
+    >>> spot = np.zeros((64, 96))
+    >>> spot[32, 48] = 100.0
+    >>> u = thermal_diffusion(spot, 200, boundary=Periodic())
+    >>> u.shape, bool(abs(u.sum() - 100.0) < 1e-9)
+    ((64, 96), True)
+
+    Args:
+        field: temperatures at the start, (n0,), (n0, n1) or (n0, n1, n2), finite real numbers. It is not changed.
+        steps: how many time steps, 0 or more.
+        stencil: which Laplacian, by name: heat-1d, star-1d5p; heat-2d, star-2d9p, star-2d13p, box-2d9p; heat-3d,
+            box-3d27p. If not given, the 3, 5 or 7 points that fit the array. Or a `Stencil`, which is then one whole
+            step as it is, for example `named_stencil("box-2d25p").stencil`: then no cfl, diffusivity or dt.
+        cfl: diffusivity * dt / (smallest spacing)^2 of a step. If neither it nor diffusivity and dt are given, 0.92 of
+            the largest stable number, which is 0.23 for heat-2d.
+        diffusivity: instead of cfl, with dt [m^2/s].
+        dt: instead of cfl, with diffusivity: the time step [s].
+        spacing: distance between points [m], one number or one per axis of the array.
+        boundary: what holds on the faces: a `Boundary` with faces in the order of the array's axes, or one of
+            Dirichlet, Fixed, Neumann, Robin, Periodic for every face. Insulated, `Neumann()`, if not given.
+        dtype: float64 or float32; that of `field` if it is one of them and nothing is given, else float64.
+        method: one of the methods that `tetris-sim doctor` lists; the fastest if not given.
+        threads: CPU threads to use; all that this process may use if not given.
+
+    Returns:
+        The temperatures after `steps` steps, a new array of the shape of `field`.
+
+    Raises:
+        ConfigError: arguments that do not fit together.
+        UnstableStepError: the step is larger than the largest stable one.
+        NumericsError: `field` or the result holds NaN or infinity.
+        UnsupportedError: there is not enough memory, or no method can do it.
+    """
+    state = _checked_field(field, dtype)
+    grid = _make_grid(state.shape, spacing)
+    step, dt_taken = _make_step(stencil, grid, cfl=cfl, diffusivity=diffusivity, dt=dt)
+    compute = ComputeSection(method=method, threads="auto" if threads is None else _positive("threads", threads))
+    problem = _make_problem(state, grid, step, _make_boundary(boundary, grid.ndim), (dt_taken, _counted(steps)))
+    with open_simulation(problem, make_plan(problem, find_machine(), compute)) as simulation:
+        simulation.run()
+        result = np.array(simulation.field()[0])
+    if not np.isfinite(result).all():
+        msg = f"the field is not finite after {steps} steps: the stencil amplifies some wave; scale its weights down"
+        raise NumericsError(msg)
+    return result
+
+
+def _checked_field(field: npt.ArrayLike, dtype: npt.DTypeLike | None) -> Field:
+    given = np.asarray(field)
+    if given.dtype.kind not in "fiub" or not 1 <= given.ndim <= 3 or given.size == 0:
+        msg = f"field is an array of shape {given.shape} of {given.dtype}; 1, 2 or 3 axes of real numbers are wanted"
+        raise ConfigError(msg)
+    floats = (np.dtype(np.float64), np.dtype(np.float32))
+    wanted = np.dtype(dtype) if dtype is not None else given.dtype if given.dtype in floats else floats[0]
+    if wanted not in floats:
+        msg = f"dtype is {wanted}; float64 or float32 is wanted"
+        raise ConfigError(msg)
+    with np.errstate(over="ignore"):
+        state = given.astype(wanted, copy=False)
+    if not np.isfinite(state).all():
+        place = tuple(int(i) for i in np.argwhere(~np.isfinite(state))[0])
+        msg = f"field{list(place)} is {state[place]} in {wanted}; every temperature must be finite"
+        raise NumericsError(msg)
+    return state
+
+
+def _make_grid(shape: tuple[int, ...], spacing: float | Sequence[float]) -> Grid:
+    lengths = tuple(float(h) for h in np.atleast_1d(np.asarray(spacing, dtype=np.float64)))
+    if len(lengths) == 1:
+        lengths *= len(shape)
+    if len(lengths) != len(shape):
+        msg = f"spacing has {len(lengths)} entries, but field has {len(shape)} axes; give one number or one per axis"
+        raise ConfigError(msg)
+    try:
+        return Grid(shape=shape, spacing=lengths, origin=tuple(h / 2 for h in lengths))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _make_step(
+    stencil: str | Stencil | None,
+    grid: Grid,
+    *,
+    cfl: float | None,
+    diffusivity: float | None,
+    dt: float | None,
+) -> tuple[Stencil, float]:
+    """One time step and how long it is [s]."""
+    timing = {"cfl": cfl, "diffusivity": diffusivity, "dt": dt}
+    given = [name for name, value in timing.items() if value is not None]
+    if isinstance(stencil, Stencil):
+        if given:
+            msg = f"{' and '.join(given)} mean nothing for a Stencil, which is one whole step; name a Laplacian instead"
+            raise ConfigError(msg)
+        return stencil, 1.0
+    if given not in ([], ["cfl"], ["diffusivity", "dt"]):
+        msg = f"{' and '.join(given)} are given; give cfl alone, or diffusivity and dt, or none of them"
+        raise ConfigError(msg)
+    names = laplacian_names(grid.ndim)
+    if stencil is not None and stencil not in names:
+        msg = (
+            f"stencil {stencil!r} is no Laplacian for {grid.ndim} axes; those are {', '.join(names)}. "
+            f"Another stencil is given as a Stencil, for example named_stencil(name).stencil"
+        )
+        raise ConfigError(msg)
+    operator = heat_operator(stencil, grid.spacing)
+    limit, smallest = largest_stable_dt(operator), min(grid.spacing)
+    unit = smallest * smallest / (1.0 if diffusivity is None else _positive("diffusivity", diffusivity))
+    number = _USUAL * limit if cfl is None else _positive("cfl", cfl)
+    if dt is not None:
+        number = _positive("dt", dt) / unit if unit > 0 else math.inf
+    if number > limit * (1 + _ROUNDING):
+        msg = (
+            f"a CFL number of {number:.6g} is unstable: the largest stable one of this stencil and spacing is "
+            f"{limit:.6g} (dt = {limit * unit:.6g} s)"
+        )
+        raise UnstableStepError(msg)
+    return euler_step(operator, number), number * unit
+
+
+def _make_boundary(boundary: Boundary | Face | None, ndim: int) -> Boundary:
+    made = boundary if isinstance(boundary, Boundary) else Boundary.everywhere(boundary or Neumann(), ndim)
+    if made.ndim != ndim:
+        msg = f"boundary has {made.ndim} axes, but field has {ndim}; give a pair of faces per axis of the array"
+        raise ConfigError(msg)
+    return made
+
+
+def _make_problem(state: Field, grid: Grid, step: Stencil, boundary: Boundary, time: tuple[float, int]) -> Problem:
+    def initial(slab: Slab) -> Field:
+        owned = tuple(slice(start, stop) for start, stop in zip(slab.start, slab.stop, strict=True))
+        return state[owned][np.newaxis]
+
+    check_numbers(step, boundary, grid, state.dtype)
+    total = Total("integral", f"degC m^{grid.ndim}" if grid.ndim > 1 else "degC m", 1.0)
+    try:
+        return Problem(
+            grid=grid,
+            stencil=step,
+            boundary=boundary,
+            initial=initial,
+            dt=time[0],
+            steps=time[1],
+            dtype=state.dtype,
+            variables=(Variable("temperature", "degC", "temperature", total),),
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _positive(name: str, number: Any) -> Any:
+    if not (number > 0 and math.isfinite(number)):
+        msg = f"{name} is {number}; a finite number greater than 0 is wanted"
+        raise ConfigError(msg)
+    return number
+
+
+def _counted(steps: int) -> int:
+    if steps != int(steps) or steps < 0:
+        msg = f"steps is {steps}; a whole number, 0 or more, is wanted"
+        raise ConfigError(msg)
+    return int(steps)

@@ -1,0 +1,219 @@
+"""The checkpoints of a run: saved so that there is always a good one, found again after whatever happened.
+
+A checkpoint is `checkpoint_<step>.h5`. The newest good ones are kept, and one is removed only when a newer one is
+safe on the disk. A state that holds NaN or infinity goes to `crash_<step>.h5`, where no restart takes it for good.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tetris_sim.checkpoint_file import Checkpoint, open_checkpoint, write_file
+from tetris_sim.checkpoint_seal import read_seal
+from tetris_sim.checkpoint_state import RunState, problem_digest
+from tetris_sim.errors import CheckpointError, ConfigError, UnsupportedError
+from tetris_sim.files import make_directory, remove_parts
+from tetris_sim.method import Box
+from tetris_sim.problem import Field, Problem
+
+if TYPE_CHECKING:
+    from tetris_sim.config import Config
+
+__all__ = [
+    "Checkpoint",
+    "RunState",
+    "find_checkpoint",
+    "forget_later",
+    "good_checkpoints",
+    "open_checkpoint",
+    "problem_digest",
+    "refuse_changed_problem",
+    "write_checkpoint",
+    "write_crash_dump",
+]
+
+_NAME = re.compile(r"checkpoint_(\d{12,})\.h5")
+_STEPS = ("dt", "cfl", "safety")  # keys of the time section that decide the time step
+_OVERHEAD = 1 << 20  # bytes of a checkpoint beyond the field and the texts
+
+log = logging.getLogger("tetris_sim")
+
+
+def write_checkpoint(
+    directory: Path, state: RunState, problem: Problem, read: Callable[[Box], Field], *, keep: int
+) -> Path:
+    """Save a state, then remove the oldest checkpoints.
+
+    Args:
+        directory: where the run's checkpoints lie; made if it is not there.
+        state: the run state.
+        problem: whose field it is.
+        read: the points inside a box, (n_fields, ...); called block by block, so that the whole field need not be in
+            memory.
+        keep: how many good checkpoints stay, this one included.
+
+    Returns:
+        The file.
+
+    Raises:
+        UnsupportedError: the disk is full or does not let us write; earlier checkpoints are as they were.
+    """
+    path = _checkpoint_path(directory, state.step)
+    _write(path, state, problem, read, good=True)
+    forget_later(directory, state.step)
+    for older in good_checkpoints(directory)[max(keep, 1) :]:
+        _remove(older)
+    return path
+
+
+def write_crash_dump(directory: Path, state: RunState, problem: Problem, read: Callable[[Box], Field]) -> Path:
+    """Save a state that holds NaN or infinity, to be looked at and not to be continued; as `write_checkpoint`."""
+    path = directory / f"crash_{state.step:012d}.h5"
+    _write(path, state, problem, read, good=False)
+    return path
+
+
+def find_checkpoint(directory: Path, *, tidy: bool = True) -> tuple[Checkpoint | None, tuple[str, ...]]:
+    """Open the newest checkpoint that is good.
+
+    Args:
+        directory: where the run's checkpoints lie; it need not exist.
+        tidy: whether to remove what a killed run left unfinished. Only for who may write there.
+
+    Returns:
+        The checkpoint, None if there is none, and a sentence for each newer file that cannot be used.
+    """
+    if tidy:
+        remove_parts(directory)
+    sentences = []
+    for path in _newest_first(directory):
+        try:
+            checkpoint = open_checkpoint(path)
+        except CheckpointError as error:
+            if path.exists():  # else a run that goes on has just removed it
+                sentences.append(f"Skipped: {error}")
+            continue
+        if checkpoint.good:
+            return checkpoint, tuple(sentences)
+        checkpoint.close()
+        sentences.append(f"Skipped: {_not_good(path)}.")
+    return None, tuple(sentences)
+
+
+def good_checkpoints(directory: Path) -> list[Path]:
+    """The files that look good at their ends, newest first; cheap for files of any size."""
+    return [path for path in _newest_first(directory) if _looks_good(path)]
+
+
+def forget_later(directory: Path, step: int) -> None:
+    """Remove good checkpoints of steps after `step`.
+
+    A run that goes back to an earlier checkpoint writes its outputs anew from there. A later state would then be found
+    first after a crash, and the outputs between would be missing.
+    """
+    for path in good_checkpoints(directory):
+        if _step(path) > step:
+            _remove(path)
+
+
+def refuse_changed_problem(checkpoint: Checkpoint, config: Config, problem: Problem) -> None:
+    """Raise unless `problem` is the one whose state `checkpoint` holds.
+
+    Args:
+        checkpoint: what is to be continued.
+        config: the configuration with which.
+        problem: what was built from it, with the checkpoint's time step.
+
+    Raises:
+        CheckpointError: with everything that differs; or the checkpoint is a crash dump.
+    """
+    if not checkpoint.good:
+        msg = f"{_not_good(checkpoint.path)}, so that it cannot be continued. Take an earlier checkpoint"
+        earlier = good_checkpoints(checkpoint.path.parent)
+        raise CheckpointError(msg + (f", such as {earlier[0]}." if earlier else "."))
+    differences = _differences(checkpoint, config)
+    if problem_digest(problem) != checkpoint.state.problem_digest and not differences:
+        written = checkpoint.state.versions.get("tetris_sim", "another version")
+        differences = [
+            f"the same configuration gives another grid, stencil, time step or boundary than in tetris_sim {written}, "
+            f"which wrote it"
+        ]
+    if differences:
+        msg = (
+            f"{checkpoint.path} cannot be continued with this configuration, which describes another problem: "
+            f"{'; '.join(differences)}. The end of the run, outputs and compute may change, physics may not: restore "
+            f"these keys, or start a new run."
+        )
+        raise CheckpointError(msg)
+
+
+def _differences(checkpoint: Checkpoint, config: Config) -> list[str]:
+    from tetris_sim.config import read_config
+
+    try:
+        # No environment: the text is resolved, and what was set then must not be set again now.
+        old = read_config(checkpoint.state.config, name=str(checkpoint.path), base=checkpoint.path.parent, environ={})
+    except ConfigError:
+        return []  # of an earlier version; the digest decides
+    differences = config.difference(old)
+    for key in _STEPS:
+        now, before = getattr(config.time, key), getattr(old.time, key)
+        if now != before:
+            differences.append(f"time.{key} is {now or 'not given'}, and was {before or 'not given'}")
+    return differences
+
+
+def _write(path: Path, state: RunState, problem: Problem, read: Callable[[Box], Field], *, good: bool) -> None:
+    make_directory(path.parent)
+    texts = sum(len(text.encode()) for text in (state.config, *state.config_history))
+    needed = problem.state_bytes + texts + _OVERHEAD
+    disk = shutil.disk_usage(path.parent)
+    if needed > disk.free and disk.total:  # some network file systems say 0 of 0
+        msg = f"{path} needs {needed} bytes, and {disk.free} are free there. {_last_good(path.parent)}"
+        raise UnsupportedError(msg)
+    try:
+        write_file(path, state, problem, read, good=good)
+    except UnsupportedError as error:
+        msg = f"{error} The checkpoint needs {needed} bytes. {_last_good(path.parent)}"
+        raise UnsupportedError(msg) from error
+
+
+def _last_good(directory: Path) -> str:
+    good = good_checkpoints(directory)
+    return f"The last good checkpoint is {good[0]}." if good else "There is no earlier checkpoint."
+
+
+def _not_good(path: Path) -> str:
+    return f"{path} holds the state of a run that failed, with NaN or infinity in it"
+
+
+def _checkpoint_path(directory: Path, step: int) -> Path:
+    return directory / f"checkpoint_{step:012d}.h5"
+
+
+def _newest_first(directory: Path) -> list[Path]:
+    return sorted((path for path in directory.glob("checkpoint_*.h5") if _NAME.fullmatch(path.name)), key=_step)[::-1]
+
+
+def _step(path: Path) -> int:
+    found = _NAME.fullmatch(path.name)
+    return int(found[1]) if found else -1
+
+
+def _looks_good(path: Path) -> bool:
+    with contextlib.suppress(CheckpointError):
+        return read_seal(path).good
+    return False
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("The old checkpoint %s cannot be removed: %s.", path, error.strerror)

@@ -1,0 +1,191 @@
+"""Seal: how does a file prove that not one of its bytes has changed since it was written?
+
+A sealed file is its content, followed by what proves it:
+
+    content | SHA-256 of each piece of 64 MiB of the content | footer of 512 bytes
+
+The content is HDF5, whose readers look at the beginning of a file and never at what follows its end. The footer is a
+line of JSON, padded with spaces, and the SHA-256 of that line. It is checked before anything is believed, then the
+length of the file, then the digests, and only a file that passes is shown to the HDF5 library, which can crash or
+loop on damaged input. Pieces are digested by several threads, so that a fast disk is not slowed down.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tetris_sim.errors import CheckpointError
+
+FORMAT_VERSION = 1
+_KIND = "tetris_sim checkpoint"
+_FOOTER = 512
+_PIECE = 1 << 26
+_READ = 1 << 20  # bytes held in memory per thread
+_DIGEST = hashlib.sha256().digest_size
+_REMEDY = "Continue from another checkpoint of the run"
+
+
+@dataclass(frozen=True)
+class Seal:
+    """What the footer of a sealed file says.
+
+    Attributes:
+        kind: "tetris_sim checkpoint".
+        format_version: of the footer and of the content.
+        good: whether the state passed the check for NaN and infinity; False for a crash dump.
+        step: of the state.
+        content_bytes: length of the content.
+        piece_bytes: length of each digested piece but the last.
+        table: SHA-256 of the digests of the pieces, in hexadecimal.
+    """
+
+    kind: str
+    format_version: int
+    good: bool
+    step: int
+    content_bytes: int
+    piece_bytes: int
+    table: str
+
+    @property
+    def n_pieces(self) -> int:
+        """Number of digests."""
+        return -(-self.content_bytes // self.piece_bytes)
+
+    @property
+    def file_bytes(self) -> int:
+        """Length of the whole file."""
+        return self.content_bytes + self.n_pieces * _DIGEST + _FOOTER
+
+
+def append_seal(path: Path, *, step: int, good: bool) -> None:
+    """Seal a finished file. It is digested as it is now, so that what is sealed is what can be read back.
+
+    Raises:
+        OSError: the file cannot be read or written.
+    """
+    with path.open("rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        # One thread: this runs beside the computation, which needs the others.
+        digests = b"".join(_digest_pieces(file.fileno(), size, _PIECE, threads=1))
+        seal = Seal(
+            kind=_KIND,
+            format_version=FORMAT_VERSION,
+            good=good,
+            step=step,
+            content_bytes=size,
+            piece_bytes=_PIECE,
+            table=hashlib.sha256(digests).hexdigest(),
+        )
+        file.write(digests + _footer(seal))
+
+
+def read_seal(path: Path) -> Seal:
+    """Read what the footer says and check it and the length of the file, which takes no time for a file of any size.
+
+    Raises:
+        CheckpointError: the file is missing, cut off, damaged, of another kind or of a later format.
+    """
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _FOOTER))
+            footer = file.read(_FOOTER)
+    except OSError as error:
+        raise CheckpointError(_unreadable(path, error)) from error
+    seal = _parse(path, footer, size)
+    if size != seal.file_bytes:
+        msg = f"{path} is damaged: it has {size} bytes, and {seal.file_bytes} were written. {_REMEDY}."
+        raise CheckpointError(msg)
+    return seal
+
+
+def check_content(path: Path, seal: Seal) -> None:
+    """Compare every byte of the content with its digest.
+
+    Raises:
+        CheckpointError: some byte has changed, or cannot be read.
+    """
+    threads = min(8, len(os.sched_getaffinity(0)))
+    try:
+        with path.open("rb") as file:
+            table = os.pread(file.fileno(), seal.n_pieces * _DIGEST, seal.content_bytes)
+            found = _digest_pieces(file.fileno(), seal.content_bytes, seal.piece_bytes, threads=threads)
+    except OSError as error:
+        raise CheckpointError(_unreadable(path, error)) from error
+    if hashlib.sha256(table).hexdigest() != seal.table:
+        msg = f"{path} is damaged: the digests at its end are not those that were written. {_REMEDY}."
+        raise CheckpointError(msg)
+    for number, digest in enumerate(found):
+        if digest != table[number * _DIGEST : (number + 1) * _DIGEST]:
+            start, stop = _piece(number, seal.content_bytes, seal.piece_bytes)
+            msg = f"{path} is damaged: something among its bytes {start} to {stop - 1} has changed. {_REMEDY}."
+            raise CheckpointError(msg)
+
+
+def _footer(seal: Seal) -> bytes:
+    line = json.dumps(asdict(seal)).encode()
+    return _with_digest(line.ljust(_FOOTER - 2 * _DIGEST - 2) + b" ")
+
+
+def _with_digest(line: bytes) -> bytes:
+    return line + hashlib.sha256(line).hexdigest().encode() + b"\n"
+
+
+def _parse(path: Path, footer: bytes, size: int) -> Seal:
+    if _KIND.encode() not in footer:
+        msg = f"{path}, {size} bytes long, is not a checkpoint, or its end is missing or damaged. {_REMEDY}."
+        raise CheckpointError(msg)
+    line = footer[: _FOOTER - 2 * _DIGEST - 1]
+    if _with_digest(line) != footer:
+        msg = f"{path} is damaged: something among its last {_FOOTER} bytes has changed. {_REMEDY}."
+        raise CheckpointError(msg)
+    try:
+        said = json.loads(line)
+        version = int(said["format_version"])
+        if version > FORMAT_VERSION:
+            msg = (
+                f"{path} has checkpoint format {version}, and this version of tetris_sim reads formats up to "
+                f"{FORMAT_VERSION}. Use a newer tetris_sim."
+            )
+            raise CheckpointError(msg)
+        seal = Seal(**said)
+        if seal.kind == _KIND and min(seal.content_bytes, seal.piece_bytes) > 0:
+            return seal
+    except (KeyError, TypeError, ValueError):
+        pass
+    msg = f"{path} was not written by tetris_sim: its last {_FOOTER} bytes make no sense. {_REMEDY}."
+    raise CheckpointError(msg)
+
+
+def _digest_pieces(descriptor: int, size: int, piece: int, *, threads: int) -> Sequence[bytes]:
+    pieces = [_piece(number, size, piece) for number in range(-(-size // piece))]
+    with ThreadPoolExecutor(max_workers=threads) as pool:
+        return list(pool.map(lambda part: _digest(descriptor, *part), pieces))
+
+
+def _piece(number: int, size: int, piece: int) -> tuple[int, int]:
+    return number * piece, min((number + 1) * piece, size)
+
+
+def _digest(descriptor: int, start: int, stop: int) -> bytes:
+    digest = hashlib.sha256()
+    while start < stop:
+        part = os.pread(descriptor, min(_READ, stop - start), start)
+        if not part:
+            break  # cut off since its length was looked up: the digest will not fit
+        digest.update(part)
+        start += len(part)
+    return digest.digest()
+
+
+def _unreadable(path: Path, error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"{path} is not there. Give a checkpoint that a run has written."
+    return f"{path} cannot be read: {error.strerror}. {_REMEDY}."

@@ -1,0 +1,137 @@
+"""RunState: what a run must remember, besides the field, to go on as if it had never stopped."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tetris_sim.boundary import SIDES
+from tetris_sim.problem import Problem
+
+
+@dataclass(frozen=True)
+class RunState:
+    """The state of a run between two steps, without the field.
+
+    Attributes:
+        step: steps made so far.
+        dt: time step [s].
+        steps: steps of the whole run, as planned when this was written.
+        run_id: what tells this run from others; a restart keeps it.
+        config: the resolved configuration as YAML.
+        problem_digest: `problem_digest` of the problem.
+        config_history: earlier configurations of a run that was restarted with another one, oldest first.
+        methods: who computed and how: worker, method, parameters, time block; plain JSON data.
+        created: when it was saved, ISO 8601.
+        versions: package to version.
+        wall_time_s: wall time of the run so far, earlier parts included [s].
+        outputs: what outputs want to remember; plain JSON data.
+    """
+
+    step: int
+    dt: float
+    steps: int
+    run_id: str
+    config: str
+    problem_digest: str
+    config_history: tuple[str, ...] = ()
+    methods: Mapping[str, Any] = field(default_factory=dict)
+    created: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    wall_time_s: float = 0.0
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def time(self) -> float:
+        """Simulated time [s]."""
+        return self.step * self.dt
+
+
+def problem_digest(problem: Problem) -> str:
+    """SHA-256, in hexadecimal, of everything that decides the bits of the next step, and of what the fields are called.
+
+    The initial field is not among it, and neither is the number of steps.
+    """
+    grid, boundary = problem.grid, problem.boundary
+    faces = [
+        "periodic"
+        if boundary.periodic(axis)
+        else [
+            [_hex(pair) for pair in boundary.reflections(axis, side, spacing=spacing, width=radius)] for side in SIDES
+        ]
+        for axis, (spacing, radius) in enumerate(zip(grid.spacing, problem.stencil.radii, strict=True))
+    ]
+    everything = {
+        "shape": grid.shape,
+        "spacing": _hex(grid.spacing),
+        "origin": _hex(grid.origin),
+        "offsets": problem.stencil.offsets,
+        "weights": _hex(problem.stencil.weights),
+        "faces": faces,
+        "dt": float(problem.dt).hex(),
+        "dtype": problem.dtype.name,
+        "variables": [(variable.name, variable.unit) for variable in problem.variables],
+    }
+    return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()
+
+
+def write_state(group: Any, state: RunState) -> None:
+    """Write the state into an HDF5 group: numbers and short texts as attributes, the rest as datasets.
+
+    An attribute ends at 64 KiB, which a configuration or the list of a thousand workers may exceed.
+    """
+    import h5py
+
+    group.attrs["step"] = np.int64(state.step)
+    group.attrs["steps"] = np.int64(state.steps)
+    group.attrs["dt"] = np.float64(state.dt)
+    group.attrs["time"] = np.float64(state.time)
+    group.attrs["wall_time_s"] = np.float64(state.wall_time_s)
+    for name in ("run_id", "problem_digest", "created"):
+        group.attrs[name] = getattr(state, name)
+    group.attrs["versions"] = json.dumps(dict(state.versions))
+    group.create_dataset("config", data=state.config)
+    history = group.create_dataset("config_history", shape=(len(state.config_history),), dtype=h5py.string_dtype())
+    for number, text in enumerate(state.config_history):
+        history[number] = text
+    group.create_dataset("methods", data=json.dumps(dict(state.methods)))
+    group.create_dataset("outputs", data=json.dumps(dict(state.outputs)))
+
+
+def read_state(group: Any) -> RunState:
+    """The state that `write_state` wrote; raises what h5py and json raise if something is missing."""
+    attributes = group.attrs
+    return RunState(
+        step=int(attributes["step"]),
+        dt=float(attributes["dt"]),
+        steps=int(attributes["steps"]),
+        run_id=str(attributes["run_id"]),
+        config=_text(group["config"]),
+        problem_digest=str(attributes["problem_digest"]),
+        config_history=tuple(text.decode() for text in group["config_history"][:]),
+        methods=json.loads(_text(group["methods"])),
+        created=str(attributes["created"]),
+        versions=json.loads(attributes["versions"]),
+        wall_time_s=float(attributes["wall_time_s"]),
+        outputs=json.loads(_text(group["outputs"])),
+    )
+
+
+def as_plain(state: RunState) -> dict[str, Any]:
+    """The state as plain data, for `info --json`."""
+    return {**dataclasses.asdict(state), "time": state.time}
+
+
+def _text(dataset: Any) -> str:
+    text: str = dataset.asstr()[()]
+    return text
+
+
+def _hex(numbers: tuple[float, ...]) -> list[str]:
+    return [float(number).hex() for number in numbers]

@@ -1,0 +1,125 @@
+"""When a run saves its state, and what it does with a state that is not worth saving."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tetris_sim.checkpoint import RunState, good_checkpoints, write_checkpoint, write_crash_dump
+from tetris_sim.checkpoint_writer import CheckpointWriter
+from tetris_sim.errors import UnsupportedError
+from tetris_sim.method import Box
+from tetris_sim.outputs.output import Snapshot
+from tetris_sim.outputs.schedule import StepSchedule
+from tetris_sim.problem import Field
+
+log = logging.getLogger("tetris_sim")
+
+
+class Checkpoints:
+    """The checkpoints of one run.
+
+    Args:
+        directory: where they lie.
+        make_state: the run state at a step.
+        schedule: when to save by step or simulated time; None for never.
+        wall_seconds: how often to save by the clock; None for never.
+        keep: how many of the newest stay.
+        at_end: whether the last state is saved.
+        copy: whether there is memory to write from a copy while the computation goes on.
+        saved_step: step of the checkpoint in `directory` that the run continues from, if it does.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        make_state: Callable[[int], RunState],
+        *,
+        schedule: StepSchedule | None,
+        wall_seconds: float | None,
+        keep: int,
+        at_end: bool,
+        copy: bool,
+        saved_step: int | None = None,
+    ) -> None:
+        self._directory = directory
+        self._make_state = make_state
+        self._schedule = schedule
+        self._wall_seconds = wall_seconds
+        self._keep = keep
+        self._at_end = at_end
+        self._writer = CheckpointWriter() if copy else None
+        self._last_clock = time.perf_counter()
+        self._saved_step = saved_step
+
+    def next_step(self, step: int) -> int | None:
+        """Smallest step greater than `step` at which the schedule wants a checkpoint."""
+        return None if self._schedule is None else self._schedule.next_step(step)
+
+    def due_by_clock(self) -> bool:
+        """Whether the last checkpoint is too long ago."""
+        return self._wall_seconds is not None and time.perf_counter() - self._last_clock > self._wall_seconds
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Save the state, from a copy if there is room for one.
+
+        A checkpoint that cannot be written costs nothing yet: the run goes on, with a warning.
+        """
+        self._last_clock = time.perf_counter()
+        try:
+            if self._writer is None:
+                self._write(snapshot)
+            else:
+                self._writer.wait()  # before the copy is made, so that there is never a second one
+                state, copy = self._make_state(snapshot.step), snapshot.field()
+                self._writer.submit(
+                    self._directory, state, snapshot.problem, lambda box: _part(copy, box), keep=self._keep
+                )
+            self._saved_step = snapshot.step
+        except UnsupportedError as error:
+            log.warning("%s The run goes on without this checkpoint.", error)
+
+    def finish(self, snapshot: Snapshot, *, early: bool) -> None:
+        """Save the last state unless that was just done or is not wanted, and wait until everything is on the disk.
+
+        Args:
+            snapshot: the last state.
+            early: whether the run stopped before its last step; then the state is saved in any case.
+
+        Raises:
+            UnsupportedError: it could not be written; the exit code then says that the run cannot be continued here.
+        """
+        if self._writer is not None:
+            try:
+                self._writer.wait()
+            except UnsupportedError as error:
+                self._saved_step = None
+                log.warning("%s", error)
+        if (self._at_end or early) and self._saved_step != snapshot.step:
+            self._write(snapshot)
+
+    def dump(self, snapshot: Snapshot) -> str:
+        """Write a state that is not finite to a crash file, which no restart takes for a checkpoint."""
+        good = good_checkpoints(self._directory)
+        last = f"The last good checkpoint is {good[0]}." if good else "There is no checkpoint."
+        try:
+            path = write_crash_dump(self._directory, self._make_state(snapshot.step), snapshot.problem, snapshot.box)
+        except UnsupportedError as error:
+            return f"{last} The bad state could not be kept: {error}"
+        return f"{last} The bad state is in {path}, for `info` and `plot`."
+
+    def abandon(self) -> None:
+        """Give up what is being written; for a run that is aborted."""
+        if self._writer is not None:
+            self._writer.abandon()
+
+    def _write(self, snapshot: Snapshot) -> None:
+        state = self._make_state(snapshot.step)
+        write_checkpoint(self._directory, state, snapshot.problem, snapshot.box, keep=self._keep)
+        self._saved_step = snapshot.step
+
+
+def _part(copy: Field, box: Box) -> Field:
+    return copy[(slice(None), *(slice(low, high) for low, high in box))]

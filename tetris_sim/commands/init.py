@@ -1,0 +1,102 @@
+"""`init`: a commented configuration to start from."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.resources
+import json
+import sys
+from pathlib import Path
+
+from tetris_sim.errors import ConfigError, ExitCode
+from tetris_sim.wording import listed, suggestion
+
+HELP = "write a commented configuration to start from"
+
+# Template -> the short name it also answers to.
+TEMPLATES = {
+    "plate_2d": "heat2d",
+    "rod_1d": "heat1d",
+    "block_3d": "heat3d",
+    "periodic_2d": "periodic",
+    "stencil_2d": "stencil",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which template, and where to."""
+    names = listed([f"{name} ({alias})" for name, alias in TEMPLATES.items()])
+    parser.add_argument("template", nargs="?", default="plate_2d", metavar="TEMPLATE", help=names)
+    parser.add_argument(
+        "-o", "--output", default="config.yaml", metavar="FILE", help="where to write it (config.yaml); - for stdout"
+    )
+    parser.add_argument("--list", action="store_true", help="say what the templates are")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the template, or list what there is."""
+    if args.list:
+        print_list(as_json=args.json)
+        return ExitCode.OK
+    name = template_name(args.template)
+    text = template_text(name)
+    if args.output == "-":
+        sys.stdout.write(text)
+        return ExitCode.OK
+    write(Path(args.output), text, overwrite=args.overwrite)
+    if args.json:
+        print(json.dumps({"template": name, "file": args.output}))
+    else:
+        print(f"{args.output} is written; check it with `tetris-sim validate {args.output}`, run it with `run`")
+    return ExitCode.OK
+
+
+def print_list(*, as_json: bool) -> None:
+    """Name the templates, with a line about each."""
+    if as_json:
+        rows = [{"template": name, "alias": alias, "about": about(name)} for name, alias in TEMPLATES.items()]
+        print(json.dumps(rows, indent=2))
+        return
+    for name, alias in TEMPLATES.items():
+        print(f"{name:<12} {alias:<9} {about(name)}")
+
+
+def template_name(word: str) -> str:
+    """The template that a name or alias means.
+
+    Raises:
+        ConfigError: it means none.
+    """
+    names = {alias: name for name, alias in TEMPLATES.items()} | {name: name for name in TEMPLATES}
+    if word not in names:
+        msg = f"there is no template {word!r}{suggestion(word, names)}; there are {listed(list(TEMPLATES), 'and')}"
+        raise ConfigError(msg)
+    return names[word]
+
+
+def template_text(name: str) -> str:
+    """The YAML text of a template."""
+    return importlib.resources.files("tetris_sim").joinpath("templates", f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def about(name: str) -> str:
+    """What a template is: its first line."""
+    return template_text(name).splitlines()[0].removeprefix("#").strip()
+
+
+def write(path: Path, text: str, *, overwrite: bool) -> None:
+    """Write the file, unless one is there.
+
+    Raises:
+        ConfigError: there is one, or the place cannot be written to.
+    """
+    try:
+        with path.open("w" if overwrite else "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        msg = f"{path} is there already; name another file with -o, or replace it with --overwrite"
+        raise ConfigError(msg) from None
+    except OSError as error:
+        msg = f"{path} cannot be written ({error.strerror}); name another file with -o"
+        raise ConfigError(msg) from error

@@ -1,0 +1,118 @@
+"""`plan CONFIG`: what a run would do and cost, without running."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from tetris_sim.commands.arguments import add_config_arguments, load
+from tetris_sim.errors import ExitCode
+
+HELP = "say what a run would do and cost, without running"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `plan`."""
+    add_config_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Build the problem, plan it, print; refuse what `run` would refuse."""
+    from tetris_sim import results
+    from tetris_sim.launch import build_problem, predicted_bytes, results_directory
+    from tetris_sim.scheduler.machine import find_machine
+    from tetris_sim.scheduler.plan import make_plan
+
+    config = load(args)
+    problem = build_problem(config)
+    machine = find_machine()
+    plan = make_plan(problem, machine, config.compute)
+    results.refuse_full_disk(results_directory(config), predicted_bytes(config, problem))
+    facts = collect(config, problem, plan, machine)
+    print(json.dumps(facts, indent=1) if args.json else as_text(facts))
+    return ExitCode.OK
+
+
+def collect(config: Any, problem: Any, plan: Any, machine: Any) -> dict[str, Any]:
+    """Everything `plan` says, as plain data in SI units."""
+    from tetris_sim.launch import count_fields, predicted_bytes, results_directory
+    from tetris_sim.results import free_bytes
+
+    directory = results_directory(config)
+    return {
+        "title": config.title or config.model.type,
+        "grid": {
+            "shape": list(reversed(problem.grid.shape)),
+            "spacing_m": list(reversed(problem.grid.spacing)),
+            "points": problem.grid.n_points,
+        },
+        "stencil": {"points": problem.stencil.n_points, "radius": problem.stencil.radius},
+        "precision": problem.dtype.name,
+        "time": {
+            "dt_s": problem.dt,
+            "dt_limit_s": problem.dt_limit,
+            "steps": problem.steps,
+            "t_end_s": problem.time(problem.steps),
+        },
+        "workers": [
+            {
+                "worker": share.worker,
+                "method": share.method.name,
+                "parameters": dict(share.parameters),
+                "threads": share.threads,
+                "share": share.slab.n_points / problem.grid.n_points,
+                "halo": [list(pair) for pair in share.slab.halo],
+                "points_per_second": share.points_per_second,
+                "memory_bytes": share.memory,
+            }
+            for share in plan.shares
+        ],
+        "time_block": plan.time_block,
+        "redundant": plan.redundant,
+        "memory_bytes": plan.memory + (problem.state_bytes if plan.copy_for_checkpoints else 0),
+        "memory_available_bytes": machine.memory,
+        "seconds": plan.seconds_per_step * problem.steps,
+        "files": {
+            "directory": str(directory),
+            "fields": count_fields(config, problem),
+            "state_bytes": problem.state_bytes,
+            "total_bytes": predicted_bytes(config, problem),
+            "free_bytes": free_bytes(directory),
+        },
+        "reasons": list(plan.reasons),
+    }
+
+
+def as_text(facts: dict[str, Any]) -> str:
+    """The same for people."""
+    from tetris_sim.progress import format_duration, format_time
+    from tetris_sim.scheduler.plan import gib
+
+    grid, time, files = facts["grid"], facts["time"], facts["files"]
+    limit = time["dt_limit_s"]
+    against = f", {time['dt_s'] / limit:.0%} of the largest stable step" if limit != float("inf") else ""
+    lines = [
+        facts["title"],
+        f"  grid     {' x '.join(str(n) for n in grid['shape'])} = {grid['points']} points, "
+        f"spacing {' x '.join(f'{h:.4g}' for h in grid['spacing_m'])} m",
+        f"  stencil  {facts['stencil']['points']} points, radius {facts['stencil']['radius']}, {facts['precision']}",
+        f"  time     {time['steps']} steps of {format_time(time['dt_s'])}{against}; "
+        f"ends at {format_time(time['t_end_s'])}",
+    ]
+    for worker in facts["workers"]:
+        lines.append(
+            f"  {worker['worker']:<8} {worker['method']}, {worker['threads']} threads, {worker['share']:.1%} of the "
+            f"grid, {worker['points_per_second'] / 1e9:.3g} GStencil/s, {gib(worker['memory_bytes'])}"
+        )
+    if len(facts["workers"]) > 1:
+        lines.append(f"  halos    every {facts['time_block']} steps, {facts['redundant']:.2%} of the work done twice")
+    lines += [
+        f"  memory   {gib(facts['memory_bytes'])} of {gib(facts['memory_available_bytes'])}",
+        f"  takes    about {format_duration(facts['seconds'])} without output",
+        f"  writes   {files['fields']} fields of {gib(files['state_bytes'])}, at most {gib(files['total_bytes'])} with "
+        f"checkpoints, to {files['directory']} ({gib(files['free_bytes'])} free)",
+        "  why",
+        *(f"    {reason}" for reason in facts["reasons"]),
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,39 @@
+"""`restart CHECKPOINT [CONFIG]`: continue a run, with its own configuration or a changed one."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tetris_sim.commands.run import tell
+
+HELP = "continue a run from a checkpoint"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `restart`."""
+    parser.add_argument("checkpoint", type=Path, help="a checkpoint file, or the results directory of a run")
+    parser.add_argument(
+        "config", type=Path, nargs="?", default=None, help="a changed configuration (default: that of the checkpoint)"
+    )
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key, for example "
+                        "time.t_end=2; physics cannot be changed")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Find the checkpoint, load the configuration, continue."""
+    from tetris_sim.checkpoint import open_checkpoint
+    from tetris_sim.clock import PhaseClock
+    from tetris_sim.config import load_config, read_config
+    from tetris_sim.launch import launch, newest_checkpoint, wants_bar
+
+    clock = PhaseClock()
+    path = newest_checkpoint(args.checkpoint) if args.checkpoint.is_dir() else args.checkpoint
+    with open_checkpoint(path) as checkpoint:
+        text = checkpoint.state.config
+    if args.config is not None:
+        config = load_config(args.config, overrides=args.set)
+    else:
+        config = read_config(text, name=str(path), base=Path.cwd(), overrides=args.set)
+    bar = wants_bar(quiet=args.quiet, no_progress=args.no_progress)
+    return tell(launch(config, resume=path, bar=bar, clock=clock), as_json=args.json)

@@ -1,0 +1,53 @@
+"""`run CONFIG`: run a simulation."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tetris_sim.commands.arguments import add_config_arguments, load
+from tetris_sim.report import Report
+
+HELP = "run a simulation"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `run`."""
+    add_config_arguments(parser)
+    add_result_arguments(parser)
+    parser.add_argument(
+        "--resume",
+        default="never",
+        metavar="auto|never|CHECKPOINT",
+        help="auto: continue from the newest good checkpoint of the results directory if there is one (default: never)",
+    )
+
+
+def add_result_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `run` and `restart` have in common."""
+    parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Load, run, report."""
+    from tetris_sim.clock import PhaseClock
+    from tetris_sim.launch import launch, wants_bar
+
+    clock = PhaseClock()
+    config = load(args)
+    resume = args.resume if args.resume in ("auto", "never") else Path(args.resume)
+    bar = wants_bar(quiet=args.quiet, no_progress=args.no_progress)
+    report = launch(config, resume=resume, overwrite=args.overwrite, bar=bar, clock=clock)
+    return tell(report, as_json=args.json)
+
+
+def tell(report: Report, *, as_json: bool) -> int:
+    """Print the report; its exit code."""
+    if as_json:
+        import json
+
+        print(json.dumps(report.as_json(), indent=1))
+    else:
+        print(report.as_text())
+        print(f"  results in {report.outputs}")
+    return report.exit_code

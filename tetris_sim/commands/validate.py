@@ -1,0 +1,94 @@
+"""`validate`: is a configuration right, and what does it ask for?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from typing import Any
+
+from tetris_sim.commands.arguments import add_config_arguments, load
+from tetris_sim.config import Config
+from tetris_sim.errors import ExitCode, TetrisError
+from tetris_sim.problem import Problem
+
+HELP = "check a configuration: all mistakes at once, with line numbers"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The configuration, nothing else."""
+    add_config_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a summary of the configuration if it is right; tell what is wrong if it is not."""
+    try:
+        config = load(args)
+        problem = config.build()
+    except TetrisError as error:
+        if not args.json:
+            raise
+        print(json.dumps({"valid": False, "problems": problems_as_json(error)}, indent=2))
+        return error.exit_code
+    if args.json:
+        print(json.dumps({"valid": True, "problems": [], **_numbers(problem)}, indent=2))
+    else:
+        print(f"ok: {summary(config, problem)}")
+    return ExitCode.OK
+
+
+def problems_as_json(error: TetrisError) -> list[dict[str, Any]]:
+    """What is wrong, as plain values: the mistakes of a configuration one by one, any other error as a whole."""
+    mistakes = getattr(error, "problems", None)
+    if mistakes is None:
+        return [{"key": "", "message": str(error), "source": "", "line": None, "column": None}]
+    return [mistake.as_json() for mistake in mistakes]
+
+
+def _numbers(problem: Problem) -> dict[str, Any]:
+    limit = problem.dt_limit if math.isfinite(problem.dt_limit) else None
+    return {
+        "shape": list(problem.grid.shape[::-1]),
+        "size": list(problem.grid.size[::-1]),
+        "stencil_points": problem.stencil.n_points,
+        "precision": str(problem.dtype),
+        "dt": problem.dt,
+        "dt_limit": limit,
+        "steps": problem.steps,
+        "t_end": problem.time(problem.steps),
+    }
+
+
+def summary(config: Config, problem: Problem) -> str:
+    """One paragraph: what will be computed, for how long, and what will be written."""
+    grid = problem.grid
+    points = " x ".join(map(str, grid.shape[::-1]))
+    lengths = " x ".join(f"{length:.6g}" for length in grid.size[::-1])
+    name = f"{config.title!r}, " if config.title else ""
+    stable = (
+        "" if math.isinf(problem.dt_limit) else f" ({problem.dt / problem.dt_limit:.1%} of the largest stable step)"
+    )
+    return (
+        f"{name}model {config.model.type} on {points} points over {lengths} m in {problem.dtype}, "
+        f"with a stencil of {problem.stencil.n_points} points. "
+        f"{problem.steps} steps of {problem.dt:.6g} s{stable} end at t = {problem.time(problem.steps):.6g} s. "
+        f"Results: {_results(config)}."
+    )
+
+
+def _results(config: Config) -> str:
+    output, checkpoint = config.output, config.checkpoint
+    parts = []
+    if output.fields is not None:
+        parts.append(f"fields every {output.fields.every}")
+    if output.probes:
+        parts.append(f"{len(output.probes)} {'probe' if len(output.probes) == 1 else 'probes'}")
+    if output.statistics is not None:
+        parts.append(f"statistics every {output.statistics.every}")
+    if output.pictures:
+        parts.append("pictures")
+    if checkpoint.every is not None:
+        parts.append(f"checkpoints every {checkpoint.every}")
+    if checkpoint.at_end:
+        parts.append("a checkpoint at the end")
+    return ", ".join(parts or ["nothing"]) + (f", in {output.directory}" if output.directory else "")

@@ -1,0 +1,277 @@
+"""Launch: a run from its configuration to its report, in its results directory, from the start or from a checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import sys
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tetris_sim import results
+from tetris_sim.checkpoint import Checkpoint, RunState, find_checkpoint, open_checkpoint, problem_digest, refuse_changed_problem
+from tetris_sim.checkpointing import Checkpoints
+from tetris_sim.clock import PhaseClock
+from tetris_sim.config import Config
+from tetris_sim.errors import CheckpointError, ConfigError, ExitCode
+from tetris_sim.files import atomic_text
+from tetris_sim.outputs.make import make_outputs
+from tetris_sim.outputs.schedule import StepSchedule
+from tetris_sim.problem import Problem
+from tetris_sim.progress import Progress, format_time
+from tetris_sim.report import Report, make_report, package_versions
+from tetris_sim.scheduler.machine import Machine, find_machine
+from tetris_sim.scheduler.plan import Plan, make_plan
+from tetris_sim.simulation import open_simulation
+from tetris_sim.stopping import Stopping, find_deadline
+
+log = logging.getLogger("tetris_sim")
+
+Resume = Literal["never", "auto"] | Path
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a run begins.
+
+    Attributes:
+        checkpoint: what it continues from; None from the initial field.
+        sentences: what to tell the user about it.
+    """
+
+    checkpoint: Checkpoint | None
+    sentences: tuple[str, ...] = ()
+
+    @property
+    def step(self) -> int:
+        """The first step that is not there yet."""
+        return 0 if self.checkpoint is None else self.checkpoint.state.step
+
+
+def launch(
+    config: Config,
+    *,
+    resume: Resume = "never",
+    overwrite: bool = False,
+    bar: bool = False,
+    clock: PhaseClock | None = None,
+) -> Report:
+    """Run a configuration to its last step, or until there is a reason to stop.
+
+    Args:
+        config: what to do.
+        resume: "never" starts anew, "auto" continues from the newest good checkpoint if there is one, a path from
+            that one.
+        overwrite: whether results of an earlier run may be replaced; never together with `resume`.
+        bar: whether to draw a progress bar.
+        clock: adds up the time of each phase.
+
+    Raises:
+        TetrisError: of any kind, with its exit code.
+    """
+    clock = clock or PhaseClock()
+    directory = results_directory(config)
+    with results.locked(directory):
+        start = find_start(directory, resume, overwrite=overwrite)
+        try:
+            return _run(config, start, directory, overwrite=overwrite, bar=bar, clock=clock)
+        finally:
+            if start.checkpoint is not None:
+                start.checkpoint.close()
+
+
+def results_directory(config: Config) -> Path:
+    """Where the results of a configuration go."""
+    return Path(config.output.directory) if config.output.directory else results.default_directory(None)
+
+
+def newest_checkpoint(directory: Path) -> Path:
+    """The newest good checkpoint of a results directory.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    found, sentences = find_checkpoint(directory / results.CHECKPOINTS, tidy=False)
+    for sentence in sentences:
+        log.info("%s", sentence)
+    if found is None:
+        msg = f"{directory} holds no good checkpoint; give a results directory of a run, or a checkpoint file"
+        raise CheckpointError(msg)
+    found.close()
+    return found.path
+
+
+def find_start(directory: Path, resume: Resume, *, overwrite: bool) -> Start:
+    """Decide where to begin, and refuse what would lose results."""
+    if overwrite and resume != "never":
+        msg = "--overwrite replaces results and --resume continues them: give one of the two"
+        raise ConfigError(msg)
+    if isinstance(resume, Path):
+        checkpoint = open_checkpoint(resume)
+        return Start(checkpoint, (f"Continuing from {resume} at step {checkpoint.state.step}.",))
+    if resume == "auto":
+        found, sentences = find_checkpoint(directory / results.CHECKPOINTS)
+        if found is None:
+            return Start(None, (*sentences, "No checkpoint to continue from: starting at step 0."))
+        return Start(found, (*sentences, f"Continuing from {found.path} at step {found.state.step}."))
+    if not overwrite:
+        results.refuse_to_overwrite(directory)
+    return Start(None)
+
+
+def build_problem(config: Config, checkpoint: Checkpoint | None = None) -> Problem:
+    """The problem of a configuration; continued from a checkpoint if one is given.
+
+    Raises:
+        CheckpointError: if the configuration is that of another problem, or ends before the checkpoint.
+    """
+    if checkpoint is None:
+        return config.build()
+    problem = config.build(dt=checkpoint.state.dt)
+    refuse_changed_problem(checkpoint, config, problem)
+    if checkpoint.state.step > problem.steps:
+        msg = (
+            f"{checkpoint.path} is at step {checkpoint.state.step}, but the run is to end at step {problem.steps}. "
+            f"Set a later time.t_end or more time.steps, or continue from an earlier checkpoint."
+        )
+        raise CheckpointError(msg)
+    return dataclasses.replace(problem, initial=checkpoint.initial)
+
+
+def _run(
+    config: Config, start: Start, directory: Path, *, overwrite: bool, bar: bool, clock: PhaseClock
+) -> Report:
+    for sentence in start.sentences:
+        log.info("%s", sentence)
+    with clock.phase("plan"):
+        problem = build_problem(config, start.checkpoint)
+        machine = find_machine()
+        plan = make_plan(problem, machine, config.compute)
+    results.refuse_full_disk(directory, predicted_bytes(config, problem))
+    if overwrite:
+        results.clear(directory)
+    atomic_text(directory / results.CONFIG, config.resolved_text())
+    log.info("%s", describe(config, problem, plan))
+    outputs = make_outputs(config, problem, directory)
+    stopping = Stopping(find_deadline(config.run.max_walltime), margin=_saving_seconds(problem))
+    progress = Progress(problem, start.step, bar=bar)
+    saving = _make_checkpoints(config, problem, plan, start, directory, clock)
+    try:
+        with (
+            stopping.listening(),
+            open_simulation(
+                problem,
+                plan,
+                outputs=outputs,
+                saving=saving,
+                stopping=stopping,
+                progress=progress,
+                clock=clock,
+                step=start.step,
+            ) as simulation,
+        ):
+            reason = simulation.run()
+    finally:
+        progress.close()
+        saving.abandon()  # nothing is under way after a run that ended; one that failed must not write on
+    ended = "Done" if reason is None else f"Stopped early: {reason.sentence}"
+    report = make_report(
+        problem,
+        plan,
+        machine,
+        clock,
+        first_step=start.step,
+        step=simulation.step,
+        ended=ended,
+        exit_code=ExitCode.OK if reason is None else reason.exit_code,
+        outputs=str(directory),
+    )
+    atomic_text(directory / results.REPORT_JSON, json.dumps(report.as_json(), indent=1) + "\n")
+    atomic_text(directory / results.REPORT_TEXT, report.as_text() + "\n")
+    return report
+
+
+def _make_checkpoints(
+    config: Config, problem: Problem, plan: Plan, start: Start, directory: Path, clock: PhaseClock
+) -> Checkpoints:
+    earlier = None if start.checkpoint is None else start.checkpoint.state
+    text = config.resolved_text()
+    history: tuple[str, ...] = ()
+    if earlier is not None:
+        history = earlier.config_history + (() if earlier.config == text else (earlier.config,))
+    run_id = str(uuid.uuid4()) if earlier is None else earlier.run_id
+    methods = {
+        share.worker: {"method": share.method.name, "parameters": dict(share.parameters)} for share in plan.shares
+    }
+
+    def make_state(step: int) -> RunState:
+        return RunState(
+            step=step,
+            dt=problem.dt,
+            steps=problem.steps,
+            run_id=run_id,
+            config=text,
+            config_history=history,
+            problem_digest=problem_digest(problem),
+            methods={"time_block": plan.time_block, "workers": methods},
+            created=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            versions=package_versions(),
+            wall_time_s=clock.elapsed + (0.0 if earlier is None else earlier.wall_time_s),
+            outputs={},
+        )
+
+    every = config.checkpoint.every
+    by_clock = every is not None and every.unit == "wall"
+    return Checkpoints(
+        directory / results.CHECKPOINTS,
+        make_state,
+        schedule=None if every is None or by_clock else StepSchedule(every, problem.dt, problem.steps),
+        wall_seconds=every.value if every is not None and by_clock else None,
+        keep=config.checkpoint.keep,
+        at_end=config.checkpoint.at_end,
+        copy=plan.copy_for_checkpoints,
+        saved_step=None if start.checkpoint is None or not _within(start.checkpoint.path, directory) else start.step,
+    )
+
+
+def _within(path: Path, directory: Path) -> bool:
+    return path.resolve().parent == (directory / results.CHECKPOINTS).resolve()
+
+
+def _saving_seconds(problem: Problem) -> float:
+    """Time to leave for the last checkpoint: at 100 MB/s, as slow as a busy network disk, and a little for the rest."""
+    return 2.0 + problem.state_bytes / 100e6
+
+
+def predicted_bytes(config: Config, problem: Problem) -> int:
+    """Most bytes that the run will have on the disk at one time: fields and checkpoints, the rest is small."""
+    checkpoints = (config.checkpoint.keep + 1) * problem.state_bytes
+    return checkpoints + count_fields(config, problem) * problem.state_bytes
+
+
+def count_fields(config: Config, problem: Problem) -> int:
+    """How many times the whole field will be written."""
+    if config.output.fields is None:
+        return 0
+    every = config.output.fields.every
+    period = every.value if every.unit == "steps" else max(every.value / problem.dt, 1.0)
+    return 1 + int(-(-problem.steps // period))
+
+
+def describe(config: Config, problem: Problem, plan: Plan) -> str:
+    """What is about to happen, in two lines."""
+    shape = " x ".join(str(n) for n in reversed(problem.grid.shape))
+    methods = ", ".join(dict.fromkeys(share.method.name for share in plan.shares))
+    return (
+        f"{config.title or config.model.type}: {shape} points, {problem.dtype}, {problem.steps} steps of "
+        f"{format_time(problem.dt)}\n{methods} with {sum(share.threads for share in plan.shares)} threads"
+    )
+
+
+def wants_bar(*, quiet: bool, no_progress: bool) -> bool:
+    """Whether to draw a progress bar: on a terminal, unless told not to."""
+    return sys.stderr.isatty() and not quiet and not no_progress

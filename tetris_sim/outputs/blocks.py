@@ -1,0 +1,55 @@
+"""In which pieces is a grid walked through, so that no output ever needs the whole field in memory?"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from tetris_sim.method import Box
+
+BLOCK_BYTES = 1 << 25  # 32 MiB: large enough for a disk, small beside any field that matters
+
+
+def blocks(
+    shape: Sequence[int], itemsize: int, *, multiple: Sequence[int] | None = None, limit: int = BLOCK_BYTES
+) -> Iterator[Box]:
+    """Boxes that cover a grid exactly once, in storage order: runs of planes, or parts of one plane if it is large.
+
+    A function of the grid alone, so that what is added up block by block is the same for any partition.
+
+    >>> list(blocks((5, 4), 8, limit=64))
+    [((0, 2), (0, 4)), ((2, 4), (0, 4)), ((4, 5), (0, 4))]
+
+    Args:
+        shape: points per axis.
+        itemsize: bytes per point, all fields together.
+        multiple: per axis, what the length of a block must be a multiple of where the axis is cut (chunks of a file).
+        limit: bytes of a block; exceeded only if a block of one `multiple` is larger.
+    """
+    block = list(shape)
+    for axis, unit in enumerate(multiple or (1,) * len(shape)):
+        plane = math.prod(block) // block[axis] * itemsize
+        if plane * block[axis] <= limit:
+            break
+        block[axis] = min(block[axis], max(1, limit // plane // unit) * unit)
+    ranges = [
+        [(start, min(start + length, n)) for start in range(0, n, length)]
+        for n, length in zip(shape, block, strict=True)
+    ]
+    yield from itertools.product(*ranges)
+
+
+def chunk_shape(shape: Sequence[int], itemsize: int, target: int = 1 << 20) -> tuple[int, ...]:
+    """Chunk of a compressed dataset: whole rows, then whole planes, about `target` bytes.
+
+    >>> chunk_shape((400, 9600), 8), chunk_shape((7, 5, 6), 8)
+    ((13, 9600), (7, 5, 6))
+    """
+    chunk, room = [1] * len(shape), max(1, target // itemsize)
+    for axis in range(len(shape) - 1, -1, -1):
+        chunk[axis] = min(shape[axis], room)
+        room //= chunk[axis]
+        if room <= 1:
+            break
+    return tuple(chunk)

@@ -1,0 +1,106 @@
+"""Which panels make up a picture of one state, of a change, and of a whole run?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tetris_sim.outputs.drawing import (
+    CHANGE_COLOURS,
+    Drawing,
+    Limits,
+    Panel,
+    change_limits,
+    draw,
+    field_limits,
+)
+from tetris_sim.outputs.labels import change, length_unit, quantity
+from tetris_sim.outputs.sampling import Plane
+
+
+def draw_state(
+    planes: Sequence[Plane], *, long_name: str, unit: str, heading: str, moment: str, limits: Limits | None = None
+) -> Drawing:
+    """One state: a graph, a map, or maps of the middle planes side by side.
+
+    Args:
+        planes: what to show.
+        long_name: what the values are.
+        unit: of the values.
+        heading: above everything.
+        moment: when it is.
+        limits: of the scale; those of the values if not given.
+    """
+    scale = field_limits(planes) if limits is None else limits
+    panels = [Panel(plane, quantity(long_name, unit), scale, title=_place(plane)) for plane in planes]
+    return draw([_one_bar(panels)], heading=heading, moment=moment)
+
+
+def draw_change(
+    before: Sequence[Plane], after: Sequence[Plane], *, long_name: str, unit: str, heading: str, moment: str
+) -> Drawing:
+    """What changed between two states, around zero: more is red, less is blue."""
+    planes = difference(before, after)
+    scale = change_limits(planes)
+    panels = [Panel(plane, change(long_name, unit), scale, CHANGE_COLOURS, _place(plane)) for plane in planes]
+    return draw([_one_bar(panels)], heading=heading, moment=moment)
+
+
+def draw_overview(
+    before: Sequence[Plane],
+    after: Sequence[Plane],
+    *,
+    long_name: str,
+    unit: str,
+    heading: str,
+    moments: tuple[str, str],
+) -> Drawing:
+    """Before, after and difference side by side, a row per plane; before and after share their scale.
+
+    Args:
+        before: the first state.
+        after: the last state.
+        long_name: what the values are.
+        unit: of the values.
+        heading: above everything.
+        moments: when the two states are.
+    """
+    planes = difference(before, after)
+    scale, change_scale = field_limits([*before, *after]), change_limits(planes)
+    name, change_name = quantity(long_name, unit), change(long_name, unit)
+    between = " to ".join(moments)
+    if before[0].values.ndim == 1:
+        graph = Panel(after[0], name, scale, before=before[0])
+        below = Panel(planes[0], change_name, change_scale, CHANGE_COLOURS)
+        return draw([[graph], [below]], heading=heading, moment=between)
+    rows = []
+    for first, last, differing in zip(before, after, planes, strict=True):
+        rows.append(
+            [
+                Panel(first, name, scale, title=_joined(moments[0], _place(first)), bar=False),
+                Panel(last, name, scale, title=_joined(moments[1], _place(last))),
+                Panel(differing, change_name, change_scale, CHANGE_COLOURS, _joined("difference", _place(differing))),
+            ]
+        )
+    return draw(rows, heading=heading, moment=between)
+
+
+def difference(before: Sequence[Plane], after: Sequence[Plane]) -> list[Plane]:
+    """After minus before, plane by plane."""
+    return [replace(last, values=last.values - first.values) for first, last in zip(before, after, strict=True)]
+
+
+def _one_bar(panels: Sequence[Panel]) -> list[Panel]:
+    """All panels share a scale, so the last one shows it for all."""
+    return [replace(panel, bar=i == len(panels) - 1) for i, panel in enumerate(panels)]
+
+
+def _place(plane: Plane) -> str:
+    if plane.place is None:
+        return ""
+    axis, position = plane.place
+    return f"{axis} = {length_unit([high - low for low, high in plane.bounds]).text(position)}"
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)

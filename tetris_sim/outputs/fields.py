@@ -1,0 +1,124 @@
+"""The whole field over time: one HDF5 file per output time, an index over them, and an XDMF file for ParaView."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tetris_sim.errors import CheckpointError
+from tetris_sim.files import atomic_text, disk_errors, make_directory, remove_parts, sync_directory
+from tetris_sim.outputs.field_file import (
+    FOLDER,
+    INDEX,
+    Compression,
+    record_name,
+    recorded_steps,
+    write_index,
+    write_record,
+)
+from tetris_sim.outputs.output import Snapshot
+from tetris_sim.outputs.provenance import Provenance
+from tetris_sim.outputs.schedule import StepSchedule
+from tetris_sim.outputs.series import open_fields
+from tetris_sim.outputs.xdmf import Frame, Source, xdmf_text
+from tetris_sim.problem import Problem
+
+XDMF = "fields.xdmf"
+_OFTEN = 256  # up to so many records the index is written with each of them, then ever less often: linear cost in all
+
+
+class FieldsOutput:
+    """Writes fields; see `docs/file-format.md`.
+
+    Args:
+        problem: what is simulated.
+        directory: the results directory.
+        schedule: when.
+        provenance: what the files say about the run.
+        compression: of the values.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        directory: Path,
+        schedule: StepSchedule,
+        *,
+        provenance: Provenance,
+        compression: Compression = "none",
+    ) -> None:
+        self._problem = problem
+        self._directory = directory
+        self._schedule = schedule
+        self._provenance = provenance
+        self._compression: Compression = compression
+        self._steps: list[int] = []
+        self._index_is_old = False
+
+    def next_step(self, step: int) -> int | None:
+        """The schedule's next step."""
+        return self._schedule.next_step(step)
+
+    def start(self, step: int) -> None:
+        """Remove the files of later steps and what a killed run left unfinished.
+
+        Raises:
+            CheckpointError: the files that stay belong to another grid.
+        """
+        folder = self._directory / FOLDER
+        make_directory(folder)
+        remove_parts(folder)
+        remove_parts(self._directory, "fields.")
+        found = recorded_steps(self._directory)
+        # A run that starts at step 0 writes it again, so nothing of an earlier run can stay.
+        self._steps = [recorded for recorded in found if 0 < step >= recorded]
+        with disk_errors(folder):
+            for late in found[len(self._steps) :]:
+                (self._directory / record_name(late)).unlink()
+            sync_directory(folder)
+        if self._steps:
+            self._refuse_other_grid(self._directory / record_name(self._steps[-1]))
+            self._write_index()
+        else:
+            (self._directory / INDEX).unlink(missing_ok=True)
+            (self._directory / XDMF).unlink(missing_ok=True)
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Write the file of the snapshot's step."""
+        write_record(self._directory, snapshot, provenance=self._provenance, compression=self._compression)
+        self._steps = sorted({*self._steps, snapshot.step})
+        self._index_is_old = True
+        if len(self._steps) % (len(self._steps) // _OFTEN + 1) == 0:
+            self._write_index()
+
+    def flush(self) -> None:
+        """Bring the index up to date; the files themselves were flushed when they were written."""
+        if self._index_is_old:
+            self._write_index()
+
+    def close(self) -> None:
+        """Bring the index up to date."""
+        self.flush()
+
+    def _write_index(self) -> None:
+        problem = self._problem
+        write_index(self._directory, problem, self._steps, self._provenance)
+        shape = (1, *problem.grid.shape)
+        frames = [
+            Frame(problem.time(step), {v.name: Source(record_name(step), v.name, shape) for v in problem.variables})
+            for step in self._steps
+        ]
+        atomic_text(self._directory / XDMF, xdmf_text(problem.grid, problem.dtype, frames))
+        self._index_is_old = False
+
+    def _refuse_other_grid(self, path: Path) -> None:
+        problem = self._problem
+        names = [variable.name for variable in problem.variables]
+        with open_fields(path) as series:
+            found = (series.grid, series.dtype, [variable.name for variable in series.variables])
+        if found != (problem.grid, problem.dtype, names):
+            msg = (
+                f"{path} holds {', '.join(found[2])} on {found[0].shape} points as {found[1]}, but this run has "
+                f"{', '.join(names)} on {problem.grid.shape} points as {problem.dtype}, on the same box; choose "
+                f"another output.directory, or start anew with --overwrite"
+            )
+            raise CheckpointError(msg)

@@ -1,0 +1,101 @@
+"""Which outputs did the configuration ask for?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tetris_sim.errors import ConfigError
+from tetris_sim.grid import Grid
+from tetris_sim.outputs.fields import FieldsOutput
+from tetris_sim.outputs.output import Output
+from tetris_sim.outputs.pictures import PicturesOutput
+from tetris_sim.outputs.probes import ProbeOutput
+from tetris_sim.outputs.provenance import make_provenance
+from tetris_sim.outputs.schedule import StepSchedule
+from tetris_sim.outputs.statistics import StatisticsOutput
+from tetris_sim.problem import InitialField, Problem
+from tetris_sim.quantities import Every
+from tetris_sim.schema import ProbeSection, Request
+
+
+def make_outputs(
+    request: Request,
+    problem: Problem,
+    directory: Path,
+    *,
+    initial: InitialField | None = None,
+    run_id: str = "",
+) -> tuple[Output, ...]:
+    """The outputs of a run; nothing is written before their `start`.
+
+    Args:
+        request: the configuration.
+        problem: what it describes.
+        directory: the results directory.
+        initial: the state at time 0, if `problem.initial` is that of a checkpoint; the pictures compare with it.
+        run_id: what tells this run from others; it goes into the files.
+
+    Raises:
+        ConfigError: a probe lies outside the box.
+    """
+
+    def schedule(every: Every) -> StepSchedule:
+        return StepSchedule(every, problem.dt, problem.steps)
+
+    section = request.output
+    outputs: list[Output] = []
+    if section.fields is not None:
+        outputs.append(
+            FieldsOutput(
+                problem,
+                directory,
+                schedule(section.fields.every),
+                provenance=make_provenance(request, run_id),
+                compression=section.fields.compression,
+            )
+        )
+    for name, probe in name_probes(section.probes).items():
+        position = probe_position(problem.grid, name, probe)
+        outputs.append(ProbeOutput(problem, directory, name, position=position, schedule=schedule(probe.every)))
+    if section.statistics is not None:
+        outputs.append(StatisticsOutput(problem, directory, schedule(section.statistics.every)))
+    if section.pictures:
+        outputs.append(PicturesOutput(problem, directory, heading=request.title, initial=initial))
+    return tuple(outputs)
+
+
+def name_probes(probes: tuple[ProbeSection, ...]) -> dict[str, ProbeSection]:
+    """Probes by name; those without one are called probe_1, probe_2, ... in their order, past names that are taken."""
+    taken = {probe.name for probe in probes}
+    named: dict[str, ProbeSection] = {}
+    number = 0
+    for probe in probes:
+        name = probe.name
+        while name is None:
+            number += 1
+            name = None if f"probe_{number}" in taken else f"probe_{number}"
+        named[name] = probe
+    return named
+
+
+def probe_position(grid: Grid, name: str, probe: ProbeSection) -> tuple[float, ...]:
+    """Where a probe is [m], array order.
+
+    Raises:
+        ConfigError: it lies outside the box, or has another number of components than the grid has axes.
+    """
+    if len(probe.at) != grid.ndim:
+        msg = f"output.probes: {name} has {len(probe.at)} components, but the grid has {grid.ndim} axes; list x, y, z"
+        raise ConfigError(msg)
+    position = probe.at[::-1]
+    for axis, place in enumerate(position):
+        low = grid.origin[axis] - grid.spacing[axis] / 2
+        high = low + grid.size[axis]
+        slack = 1e-9 * grid.size[axis]  # a probe on a face may be off by a rounding
+        if not low - slack <= place <= high + slack:
+            msg = (
+                f"output.probes: {name} is at {grid.axis_names[axis]} = {place:g} m, outside the box, which is from "
+                f"{low:g} m to {high:g} m"
+            )
+            raise ConfigError(msg)
+    return position

@@ -1,0 +1,145 @@
+"""Which numbers does a picture need? At most some 1500 points per axis of a line, a plane, or three middle planes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.errors import ConfigError
+from tetris_sim.grid import Grid
+from tetris_sim.method import Box
+from tetris_sim.outputs.blocks import blocks
+
+MOST_POINTS = 1500  # per axis: more than a screen shows
+Values = npt.NDArray[np.floating[Any]]
+Reader = Callable[[Box], Values]  # a box -> one variable's values in it, of the box's shape
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A field along one axis (a line) or on two (a plane), thinned out evenly where the grid is fine.
+
+    Attributes:
+        axes: names of its axes in array order: ("x",), or (rows, columns) such as ("y", "x").
+        positions: of the points per axis [m].
+        widths: distance between the points per axis [m].
+        bounds: the box's extent per axis [m].
+        values: (n,) or (rows, columns).
+        place: name of the axis that is cut and where it is cut [m]; None if nothing is.
+    """
+
+    axes: tuple[str, ...]
+    positions: tuple[npt.NDArray[np.float64], ...]
+    widths: tuple[float, ...]
+    bounds: tuple[tuple[float, float], ...]
+    values: Values
+    place: tuple[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where a grid is cut: `index` along `axis`; `axis` is None if it is taken whole."""
+
+    axis: int | None
+    index: int = 0
+
+
+def default_cuts(grid: Grid) -> tuple[Cut, ...]:
+    """The whole of a line or plane; the three middle planes of a 3D grid, normal to z, y and x."""
+    if grid.ndim < 3:
+        return (Cut(None),)
+    return tuple(Cut(axis, n // 2) for axis, n in enumerate(grid.shape))
+
+
+def cuts_at(grid: Grid, places: Mapping[str, float]) -> tuple[Cut, ...]:
+    """Planes of a 3D grid through the points nearest to given positions.
+
+    Args:
+        grid: the points.
+        places: axis name to position [m].
+
+    Raises:
+        ConfigError: the grid is not 3D, or a position lies outside it.
+    """
+    if grid.ndim < 3:
+        msg = f"a slice is for 3D fields; this one has {grid.ndim} axes and is drawn whole"
+        raise ConfigError(msg)
+    cuts = []
+    for name, position in places.items():
+        axis = grid.axis_names.index(name)
+        spacing, low = grid.spacing[axis], grid.origin[axis] - grid.spacing[axis] / 2
+        high = low + grid.size[axis]
+        if not low <= position <= high:
+            msg = f"the slice {name} = {position:g} m lies outside the box, which is from {low:g} m to {high:g} m"
+            raise ConfigError(msg)
+        cuts.append(Cut(axis, min(math.floor((position - low) / spacing), grid.shape[axis] - 1)))
+    return tuple(cuts)
+
+
+def sample(read: Reader, grid: Grid, cuts: Sequence[Cut], *, most: int = MOST_POINTS) -> tuple[Plane, ...]:
+    """Read the points that pictures of these cuts need, block by block.
+
+    Args:
+        read: reads a box of the field.
+        grid: its points.
+        cuts: where to cut it.
+        most: points per axis.
+    """
+    return tuple(_sample_cut(read, grid, cut, most) for cut in cuts)
+
+
+def _sample_cut(read: Reader, grid: Grid, cut: Cut, most: int) -> Plane:
+    kept = [axis for axis in range(grid.ndim) if axis != cut.axis]
+    indices = [np.array([cut.index]) if axis == cut.axis else _thinned(n, most) for axis, n in enumerate(grid.shape)]
+    values = _read_points(read, [1 if axis == cut.axis else n for axis, n in enumerate(grid.shape)], indices, cut)
+    positions = tuple(grid.origin[axis] + indices[axis] * grid.spacing[axis] for axis in kept)
+    low = [grid.origin[axis] - grid.spacing[axis] / 2 for axis in kept]
+    place = None
+    if cut.axis is not None:
+        place = (grid.axis_names[cut.axis], float(grid.coordinates(cut.axis, cut.index, cut.index + 1)[0]))
+    return Plane(
+        axes=tuple(grid.axis_names[axis] for axis in kept),
+        positions=positions,
+        widths=tuple(_stride(grid.shape[axis], most) * grid.spacing[axis] for axis in kept),
+        bounds=tuple((edge, edge + grid.size[axis]) for edge, axis in zip(low, kept, strict=True)),
+        values=values.reshape([len(indices[axis]) for axis in kept]),
+        place=place,
+    )
+
+
+def _read_points(read: Reader, shape: Sequence[int], indices: Sequence[npt.NDArray[np.int64]], cut: Cut) -> Values:
+    """The points at the product of `indices`; `shape` is that of the grid, 1 along the axis that is cut."""
+    values: Values = np.empty([len(index) for index in indices])
+    for block in blocks(shape, values.itemsize):
+        place, box = [], []
+        for axis, (low, high) in enumerate(block):
+            shift = cut.index if axis == cut.axis else 0
+            first, last = np.searchsorted(indices[axis], (low + shift, high + shift))
+            place.append(slice(int(first), int(last)))
+            wanted = indices[axis][first:last]
+            box.append((int(wanted[0]), int(wanted[-1]) + 1) if len(wanted) else (0, 0))
+        if any(low == high for low, high in box):
+            continue
+        steps = [slice(None, None, _step(index[part])) for index, part in zip(indices, place, strict=True)]
+        values[tuple(place)] = read(tuple(box))[tuple(steps)]
+    return values
+
+
+def _stride(n: int, most: int) -> int:
+    return math.ceil(n / most)
+
+
+def _thinned(n: int, most: int) -> npt.NDArray[np.int64]:
+    """Every stride-th index, as far from one end as from the other."""
+    stride = _stride(n, most)
+    count = math.ceil(n / stride)
+    return np.arange(count) * stride + (n - 1 - (count - 1) * stride) // 2
+
+
+def _step(indices: npt.NDArray[np.int64]) -> int:
+    return int(indices[1] - indices[0]) if len(indices) > 1 else 1

@@ -1,0 +1,176 @@
+"""Series: fields over time as a reader sees them, whatever file they lie in."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.errors import CheckpointError
+from tetris_sim.grid import AXIS_NAMES, Grid
+from tetris_sim.method import Box
+from tetris_sim.outputs.field_file import FORMAT, FORMAT_VERSION, INDEX, record_name
+
+Values = npt.NDArray[np.floating[Any]]
+Place = tuple[Path, str, tuple[int, ...]]  # file, dataset, shape of the dataset
+
+
+@dataclass(frozen=True)
+class SeriesVariable:
+    """What one field is.
+
+    Attributes:
+        name: identifier.
+        unit: "1" if it has none.
+        long_name: for axis labels.
+    """
+
+    name: str
+    unit: str
+    long_name: str
+
+
+@dataclass(frozen=True)
+class Series:
+    """Fields at one or several times.
+
+    Attributes:
+        path: the file they come from.
+        grid: the points.
+        dtype: of the values.
+        variables: what the fields are.
+        steps: number of time steps, per record.
+        times: simulated time [s], per record.
+        read: (record, variable, box) -> the values in the box, of its shape.
+        place: (record, variable) -> the dataset that holds the values, its earlier axes having length 1; for XDMF.
+        meta: what the file says about the run.
+        timeless: whether a time step stands for no physical time.
+    """
+
+    path: Path
+    grid: Grid
+    dtype: np.dtype[Any]
+    variables: tuple[SeriesVariable, ...]
+    steps: tuple[int, ...]
+    times: tuple[float, ...]
+    read: Callable[[int, int, Box], Values]
+    place: Callable[[int, int], Place]
+    meta: dict[str, Any] = field(default_factory=dict)
+    timeless: bool = False
+
+
+def is_field_file(file: Any) -> bool:
+    """Whether an open HDF5 file holds fields of ours."""
+    return bool(file.attrs.get("format") == FORMAT)
+
+
+@contextlib.contextmanager
+def open_hdf5(path: Path) -> Iterator[Any]:
+    """Open an HDF5 file for reading.
+
+    Raises:
+        CheckpointError: it is missing, damaged or no HDF5 file.
+    """
+    import h5py
+
+    if not path.is_file():
+        msg = f"{path} is not there; give an HDF5 file that a run has written"
+        raise CheckpointError(msg)
+    try:
+        file = h5py.File(path, "r", locking="best-effort")
+    except OSError as error:
+        msg = f"{path} cannot be opened as HDF5 ({_first_line(error)}): it is damaged or another kind of file"
+        raise CheckpointError(msg) from error
+    with file:
+        yield file
+
+
+@contextlib.contextmanager
+def open_fields(path: Path) -> Iterator[Series]:
+    """The fields in `fields.h5` or in the file of one step; they can be read until the block ends.
+
+    Raises:
+        CheckpointError: the file is missing, damaged, or no file of fields.
+    """
+    with open_hdf5(path) as file:
+        if not is_field_file(file):
+            msg = f"{path} is an HDF5 file, but not one of fields written by tetris_sim"
+            raise CheckpointError(msg)
+        found = int(file.attrs.get("format_version", 0))
+        if found > FORMAT_VERSION:
+            msg = f"{path} has format version {found}, this program reads up to {FORMAT_VERSION}; use a newer one"
+            raise CheckpointError(msg)
+        try:
+            series = _read_frame(path, file)
+        except (KeyError, ValueError, OSError) as error:
+            msg = f"{path} is damaged: {_first_line(error)}"
+            raise CheckpointError(msg) from error
+        yield series
+
+
+def read_meta(file: Any) -> dict[str, Any]:
+    """What the group /meta says, as plain data."""
+    meta = file["meta"]
+    found: dict[str, Any] = {
+        name: value.item() if isinstance(value, np.generic) else value for name, value in meta.attrs.items()
+    }
+    found["versions"] = json.loads(found["versions"])
+    found["variables"] = json.loads(found["variables"])
+    found["config"] = json.loads(meta["config"].asstr()[()])
+    found["creator"] = str(file.attrs["creator"])
+    found["format_version"] = int(file.attrs["format_version"])
+    return found
+
+
+def _read_frame(path: Path, file: Any) -> Series:
+    meta = read_meta(file)
+    names = [name for name in reversed(AXIS_NAMES) if name in file]
+    grid = Grid(
+        shape=tuple(len(file[name]) for name in names),
+        spacing=tuple(float(file[name].attrs["spacing"]) for name in names),
+        origin=tuple(float(file[name][0]) for name in names),
+    )
+    datasets = [file[name] for name in meta["variables"]]
+    steps = tuple(map(int, file["step"][:]))
+
+    def place(record: int, variable: int) -> Place:
+        one_time = (1, *grid.shape)
+        name = datasets[variable].name
+        return (path.parent / record_name(steps[record]) if datasets[variable].is_virtual else path, name, one_time)
+
+    def read(record: int, variable: int, box: Box) -> Values:
+        source = place(record, variable)[0]
+        if not source.is_file():
+            msg = f"{source} is not there, but {path} refers to it; move {INDEX} and its folder together"
+            raise CheckpointError(msg)
+        try:
+            return np.asarray(datasets[variable][(record, *(slice(low, high) for low, high in box))])
+        except OSError as error:
+            msg = f"{source} is damaged: {_first_line(error)}"
+            raise CheckpointError(msg) from error
+
+    return Series(
+        path=path,
+        grid=grid,
+        dtype=np.dtype(datasets[0].dtype),
+        variables=tuple(
+            SeriesVariable(dataset.name[1:], str(dataset.attrs["units"]), str(dataset.attrs["long_name"]))
+            for dataset in datasets
+        ),
+        steps=steps,
+        times=tuple(map(float, file["time"][:])),
+        read=read,
+        place=place,
+        meta=meta,
+        timeless=not np.isfinite(meta["dt_limit"]),
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

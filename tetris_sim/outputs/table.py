@@ -1,0 +1,144 @@
+"""A CSV file that grows by a row per record, and that a killed or restarted run finds its way in again."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from tetris_sim.errors import CheckpointError
+from tetris_sim.files import disk_errors, make_directory, sync_directory
+
+LEADING = ("step", "time [s]")
+
+
+class Table:
+    """Rows of step, time and values; numbers are written so that reading them gives the same bits.
+
+    Args:
+        path: the file.
+        columns: names of the columns after step and time.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        self._path = path
+        self._header = _line((*LEADING, *columns))
+        self._n_columns = len(LEADING) + len(columns)
+        self._file: io.FileIO | None = None
+        self._last_step = -1
+
+    def start(self, step: int) -> None:
+        """Open the file and drop rows later than `step`, a torn last line included; at step 0 every row.
+
+        Raises:
+            CheckpointError: the file has other columns.
+        """
+        make_directory(self._path.parent)
+        new = step == 0 or not self._path.exists() or self._path.stat().st_size == 0
+        with disk_errors(self._path):
+            self._file = self._path.open("wb" if new else "rb+", buffering=0)
+        if new:
+            self._write(self._header)
+            sync_directory(self._path.parent)
+        else:
+            self._keep(step)
+
+    def append(self, step: int, time: float, values: Sequence[float]) -> None:
+        """Add a row; rows of this step and of later ones, if there are any, are replaced."""
+        if step <= self._last_step:
+            self._keep(step - 1)
+        self._write(_line((str(step), *(repr(float(value)) for value in (time, *values)))))
+        self._last_step = step
+
+    def sync(self) -> None:
+        """Make every row survive a power cut."""
+        if self._file is not None:
+            with disk_errors(self._path):
+                os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Sync and close the file."""
+        if self._file is not None:
+            self.sync()
+            self._file.close()
+            self._file = None
+
+    def _write(self, line: bytes) -> None:
+        file = self._open_file()
+        begin, rest = file.tell(), memoryview(line)
+        try:
+            with disk_errors(self._path):
+                while rest:  # a nearly full disk takes a part without an error
+                    rest = rest[file.write(rest) :]
+        except BaseException:
+            self._cut(begin)
+            raise
+
+    def _keep(self, step: int) -> None:
+        """Cut the file after the last whole row whose step is not later than `step`."""
+        with self._path.open("rb") as reader:
+            if reader.readline() != self._header:
+                msg = (
+                    f"{self._path} has other columns than this run would write ({self._header.decode().strip()}); "
+                    f"choose another output.directory, or start anew with --overwrite"
+                )
+                raise CheckpointError(msg)
+            end, self._last_step = len(self._header), -1
+            for line in reader:
+                found = _step_of(line, self._n_columns)
+                if found is None or not self._last_step < found <= step:
+                    break
+                end, self._last_step = end + len(line), found
+        self._cut(end)
+
+    def _cut(self, end: int) -> None:
+        file = self._open_file()
+        file.truncate(end)
+        file.seek(end)
+
+    def _open_file(self) -> io.FileIO:
+        if self._file is None:
+            msg = f"{self._path} is not open: start() comes first"
+            raise RuntimeError(msg)
+        return self._file
+
+
+def read_table(path: Path) -> tuple[list[str], list[list[float]]]:
+    """Column names and rows of a table; a torn last line is left out.
+
+    Raises:
+        CheckpointError: the file is missing or no table of ours.
+    """
+    try:
+        with path.open("rb") as file:
+            header = next(csv.reader([file.readline().decode()]), [])
+            if tuple(header[: len(LEADING)]) != LEADING:
+                msg = f"{path} is no table written by tetris_sim: its first columns are not {', '.join(LEADING)}"
+                raise CheckpointError(msg)
+            lines = [line for line in file if _step_of(line, len(header)) is not None]
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{path} cannot be read: {error}"
+        raise CheckpointError(msg) from error
+    return header, [[float(word) for word in line.split(b",")] for line in lines]
+
+
+def _step_of(line: bytes, n_columns: int) -> int | None:
+    """The step of a whole row; None for anything else."""
+    words = line.rstrip(b"\r\n").split(b",")
+    if not line.endswith(b"\n") or len(words) != n_columns:
+        return None
+    try:
+        numbers = [float(word) for word in words[1:]]
+        step = int(words[0])
+    except ValueError:
+        return None
+    return None if step < 0 or math.isnan(numbers[0]) else step
+
+
+def _line(words: Sequence[str]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(words)
+    return text.getvalue().encode()

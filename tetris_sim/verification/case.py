@@ -1,0 +1,114 @@
+"""What a verification case is, what comes out of it, and the small problems it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from tetris_sim.boundary import Boundary
+from tetris_sim.grid import Grid
+from tetris_sim.problem import Field, InitialField, Problem, Total, Variable
+from tetris_sim.slab import Slab
+from tetris_sim.stencil import Stencil
+
+# Lengths and spacings that are unequal on every axis, so that no two axes can be taken for each other.
+SHAPES = {1: (53,), 2: (29, 42), 3: (13, 18, 22)}
+SPACINGS = {1: (0.5,), 2: (0.5, 0.4), 3: (0.5, 0.4, 0.3)}
+
+_VARIABLE = Variable("u", "1", "u", Total("integral", "1", 1.0))
+
+
+class Advance(Protocol):
+    """One way to compute a problem (see `solver.py`)."""
+
+    @property
+    def stepwise(self) -> bool:
+        """Whether a point's result depends on its neighbourhood alone, not on where it lies."""
+
+    def __call__(self, problem: Problem, *, workers: int = 1) -> Field:
+        """The state after the last step, (n_fields, n0, ...), computed by so many workers."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a case found.
+
+    Attributes:
+        error: largest deviation from the exact answer.
+        bound: how large it may be.
+        order: observed order of accuracy, if the case refines a grid; the bound then follows from the error on a
+            coarser one.
+    """
+
+    error: float
+    bound: float
+    order: float | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the answer is right; NaN never is."""
+        return self.error <= self.bound
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing that must be true of every method.
+
+    Attributes:
+        name: what it is about, for the table.
+        ndim: number of axes.
+        check: advances problems of the given precision and compares; may be called with any method's `Advance`.
+        precisions: in which it is tried.
+    """
+
+    name: str
+    ndim: int
+    check: Callable[[Advance, np.dtype[Any]], Outcome]
+    precisions: tuple[str, ...] = ("float64", "float32")
+
+
+def make_problem(
+    stencil: Stencil, boundary: Boundary, initial: InitialField, *, dtype: np.dtype[Any], steps: int
+) -> Problem:
+    """A problem on the usual small grid of the stencil's dimension."""
+    ndim = stencil.ndim
+    grid = Grid(SHAPES[ndim], SPACINGS[ndim], tuple(h / 2 for h in SPACINGS[ndim]))
+    return Problem(
+        grid=grid,
+        stencil=stencil,
+        boundary=boundary,
+        initial=initial,
+        dt=1.0,
+        steps=steps,
+        dtype=dtype,
+        variables=(_VARIABLE,),
+    )
+
+
+def from_array(state: Field) -> InitialField:
+    """The initial state that is `state`, (n_fields, n0, ...)."""
+
+    def initial(slab: Slab) -> Field:
+        owned = tuple(slice(start, stop) for start, stop in zip(slab.start, slab.stop, strict=True))
+        return state[(slice(None), *owned)]
+
+    return initial
+
+
+def rounded_weights(problem: Problem) -> Stencil:
+    """The stencil with the weights that are computed with: rounded to the dtype of the problem."""
+    weights = tuple(float(weight) for weight in np.array(problem.stencil.weights, dtype=problem.dtype))
+    return Stencil(problem.stencil.offsets, weights)
+
+
+def rounding_per_step(problem: Problem) -> float:
+    """By how much rounding can change a value in one step, if no value is larger than 1.
+
+    A sum of n products rounds n times and a reflected ghost value twice, each time by at most eps / 2 of the sum of the
+    magnitudes. What a stable step makes of earlier errors is not larger than they were.
+    """
+    eps = float(np.finfo(problem.dtype).eps)
+    return (problem.stencil.n_points + 2) * eps / 2 * sum(abs(weight) for weight in rounded_weights(problem).weights)

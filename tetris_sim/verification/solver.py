@@ -1,0 +1,58 @@
+"""How the cases are computed: by the same plan and run loop as every simulation, with one method after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tetris_sim.method import Method
+from tetris_sim.problem import Field, Problem
+from tetris_sim.scheduler.machine import Machine
+from tetris_sim.scheduler.plan import make_plan
+from tetris_sim.schema import ComputeSection
+from tetris_sim.simulation import open_simulation
+
+# Methods with one fixed chain of operations per point, whose result does not depend on where a point lies. Others fuse
+# steps on tiles anchored to the grid: shifting a state shifts their result to within rounding only.
+STEPWISE = ("cpu.plain", "cpu.tessellate", "cpu.stream", "gpu.plain")
+
+
+class RefusalError(Exception):
+    """The method says that it cannot do a problem; not a mistake of either."""
+
+
+@dataclass(frozen=True)
+class Solver:
+    """Advances a problem from its first to its last step with one method.
+
+    Attributes:
+        method: which.
+        machine: on what.
+    """
+
+    method: Method
+    machine: Machine
+
+    @property
+    def stepwise(self) -> bool:
+        """Whether a point's result does not depend on where the point lies."""
+        return self.method.name in STEPWISE
+
+    def __call__(self, problem: Problem, *, workers: int = 1) -> Field:
+        """The state after the last step, (n_fields, n0, ...).
+
+        Args:
+            problem: what to advance, from its step 0.
+            workers: between how many workers the grid is split.
+
+        Raises:
+            RefusalError: the method does not do this problem.
+            UnsupportedError: it does, but disagrees with the reference.
+        """
+        why_not = self.method.refusal(problem)
+        if why_not is not None:
+            raise RefusalError(why_not)
+        compute = ComputeSection(method=self.method.name, devices=("cpu",) * workers)
+        plan = make_plan(problem, self.machine, compute)
+        with open_simulation(problem, plan) as simulation:
+            simulation.run()
+            return simulation.field()

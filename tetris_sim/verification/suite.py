@@ -1,0 +1,98 @@
+"""Every verification case, with every method of this machine, one result after the other."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from tetris_sim import cpu_kernels
+from tetris_sim.errors import ConfigError, UnsupportedError
+from tetris_sim.method import Method
+from tetris_sim.scheduler.machine import Machine, find_machine
+from tetris_sim.verification.case import Case, Outcome
+from tetris_sim.verification.invariants import invariant_cases
+from tetris_sim.verification.modes import mode_cases
+from tetris_sim.verification.solutions import solution_cases
+from tetris_sim.verification.solver import RefusalError, Solver
+
+Verdict = Literal["pass", "FAIL", "refused"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One case with one method in one precision.
+
+    Attributes:
+        case: its name.
+        ndim: number of axes.
+        method: by which it was computed.
+        dtype: in which precision.
+        verdict: pass, FAIL, or refused if the method does not do such problems.
+        outcome: the numbers; None if there are none.
+        note: why there are none.
+    """
+
+    case: str
+    ndim: int
+    method: str
+    dtype: str
+    verdict: Verdict
+    outcome: Outcome | None = None
+    note: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for --json; numbers that JSON cannot hold become null."""
+        numbers = dataclasses.asdict(self.outcome) if self.outcome is not None else {}
+        finite = {key: value if value is None or math.isfinite(value) else None for key, value in numbers.items()}
+        return {**dataclasses.asdict(self), "outcome": finite or None}
+
+
+def all_cases() -> tuple[Case, ...]:
+    """Every case, in the order of the table."""
+    return (*mode_cases(), *invariant_cases(), *solution_cases())
+
+
+def choose_methods(name: str | None) -> tuple[Method, ...]:
+    """The method of that name, or all of this machine's.
+
+    Raises:
+        ConfigError: there is no such method.
+    """
+    chosen = tuple(method for method in cpu_kernels.METHODS if name in (None, method.name))
+    if not chosen:
+        names = ", ".join(method.name for method in cpu_kernels.METHODS)
+        msg = f"--method {name} is not one of this machine's methods: {names}"
+        raise ConfigError(msg)
+    return chosen
+
+
+def verify(methods: tuple[Method, ...], cases: tuple[Case, ...], machine: Machine | None = None) -> Iterator[Result]:
+    """Compute the cases; each result is given as soon as it is there.
+
+    Args:
+        methods: with each of them.
+        cases: what to compute.
+        machine: on what; this machine if not given.
+    """
+    machine = machine or find_machine()
+    for method in methods:
+        solver = Solver(method, machine)
+        for case in cases:
+            for precision in case.precisions:
+                yield _result(case, solver, precision)
+
+
+def _result(case: Case, solver: Solver, precision: str) -> Result:
+    about = (case.name, case.ndim, solver.method.name, precision)
+    try:
+        outcome = case.check(solver, np.dtype(precision))
+    except RefusalError as refusal:
+        return Result(*about, "refused", note=str(refusal))
+    except UnsupportedError as error:  # it disagrees with the reference already on the trial piece
+        return Result(*about, "FAIL", note=str(error))
+    return Result(*about, "pass" if outcome.passed else "FAIL", outcome)
