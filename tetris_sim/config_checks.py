@@ -188,7 +188,7 @@ def _shares(compute: ComputeSection) -> Iterator[Finding]:
 def _steps(time: TimeSection) -> float | None:
     """The number of steps, as far as the section alone says it."""
     if time.steps is not None:
-        return time.steps
+        return float(min(time.steps, 2**53))
     if isinstance(time.dt, float) and time.t_end is not None:
         return time.t_end / time.dt
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.config_errors import ConfigMistakesError, Finding, KeyPath, Mistake
-from tetris_sim.config_yaml import DEEPEST, MOST_NODES, scalar
+from tetris_sim.config_yaml import DEEPEST, LONGEST_WHOLE, MOST_NODES, scalar
 from tetris_sim.wording import describe
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
@@ -51,6 +52,8 @@ def plain_values(data: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, 
             return [plain(part, (*path, i)) for i, part in enumerate(value)]
         if isinstance(value, str):
             return _whole_text(value, path, mistakes)
+        if isinstance(value, int) and abs(value) >= 10**LONGEST_WHOLE:
+            return float(value) if abs(value) < 10**308 else math.copysign(math.inf, value)
         return str(value) if isinstance(value, Path) else value
 
     if not isinstance(data, Mapping):

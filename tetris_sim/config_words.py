@@ -187,9 +187,9 @@ def _bounds(kind: Kind) -> str:
             case annotated_types.Ge(ge=limit):
                 limits.append(f"of at least {limit}")
             case annotated_types.Lt(lt=limit):
-                limits.append(f"less than {limit}")
+                limits.append(f"less than {limit:.4g}")
             case annotated_types.Le(le=limit):
-                limits.append(f"of at most {limit}")
+                limits.append(f"of at most {limit:.4g}")
     return f" {' and '.join(limits)}" if limits else ""
 
 

@@ -31,7 +31,7 @@ _PLAIN_WORDS = {
     "found character '\\t' that cannot start any token": "there is a tab here; indent with blanks",
     "could not find expected ':'": "there is a key without ':' in front of this",
 }
-_LONGEST_WHOLE = 40  # digits; longer ones lose nothing that a configuration needs by being floats
+LONGEST_WHOLE = 40  # digits; longer ones lose nothing that a configuration needs by being floats
 
 
 @dataclass(frozen=True)
@@ -104,9 +104,9 @@ def scalar(text: str) -> bool | int | float | str | None:
     if text in _TRUTH:
         return _TRUTH[text]
     if _WHOLE.fullmatch(text):
-        return int(text) if len(text) <= _LONGEST_WHOLE else float(text)
+        return int(text) if len(text) <= LONGEST_WHOLE else float(text)
     if _BASED.fullmatch(text):
-        return int(text, 0) if len(text) <= _LONGEST_WHOLE else float("inf")
+        return int(text, 0) if len(text) <= LONGEST_WHOLE else float("inf")
     if _FLOAT.fullmatch(text):
         return float(text)
     if _INFINITE.fullmatch(text):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from tetris_sim.quantities import (
     AnyInterval,
@@ -37,6 +37,9 @@ ProbeName = Annotated[
     str,
     Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$", description="a name of at most 64 letters, digits, _ and -"),
 ]
+
+
+Count = Annotated[int, Field(gt=0, le=2**31 - 1)]
 
 
 class Section(BaseModel):
@@ -73,7 +76,7 @@ def _without_truth(value: object) -> object:
 class GridSection(Section):
     """How many points, and how large the box is."""
 
-    shape: Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=3)]
+    shape: Annotated[tuple[Annotated[int, Field(gt=0, le=10**12)], ...], Field(min_length=1, max_length=3)]
     """Points along x, y, z."""
     size: tuple[PositiveLength, ...] | None = None
     """Edge lengths along x, y, z [m]. Give this or `spacing`; neither means a spacing of 1."""
@@ -140,7 +143,7 @@ class RandomInitial(Section):
     type: Literal["random"]
     low: Temperature = 0.0
     high: Temperature = 1.0
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
 
 InitialSection = Annotated[
@@ -221,9 +224,9 @@ class ComputeSection(Section):
     method: str = "auto"
     """A method's name, or auto: the fastest that does not refuse."""
     precision: Literal["float64", "float32"] = "float64"
-    time_block: Literal["auto"] | PositiveInt = "auto"
+    time_block: Literal["auto"] | Count = "auto"
     """Steps between two exchanges of halos."""
-    threads: Literal["auto"] | PositiveInt = "auto"
+    threads: Literal["auto"] | Count = "auto"
     """CPU threads in all; auto is one per core that this process may use."""
     shares: Literal["auto"] | Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = "auto"
     """Relative share of the grid of each device of the list; auto is by speed."""
@@ -278,7 +281,7 @@ class CheckpointSection(Section):
     """When the whole state is saved so that the run can be continued."""
 
     every: AnyInterval | None = None
-    keep: PositiveInt = 2
+    keep: Count = 2
     """How many of the newest checkpoints stay."""
     at_end: bool = True
 

@@ -147,6 +147,7 @@ class Simulation:
             for output in self._outputs:
                 output.start(self.step)
         if self.step == 0 and self._outputs:
+            self._check_finite()
             self._write(self.snapshot())
 
     def _next_due(self) -> int:

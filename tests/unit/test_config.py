@@ -92,7 +92,7 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
     """
     told = mistakes(text, "time.steps=x", "foo", TETRIS_SIM_THREADS="4")
     assert [line for line in told if "model.material" not in line] == [
-        "c.yaml:2:21: grid.shape.1: 0 was found; a whole number greater than 0 is wanted",
+        "c.yaml:2:21: grid.shape.1: 0 was found; a whole number greater than 0 and of at most 1e+12 is wanted",
         "c.yaml:2:39: grid.size.1: '15 s' is a time; a length greater than 0 is wanted, for example '15 mm'",
         "c.yaml:2:46: grid.t_end: unknown key; t_end belongs under time",
         "c.yaml:7:9: initial.type: 'gausian' was found; gaussian, expression, constant, file or random is wanted "
@@ -106,7 +106,7 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
         "c.yaml:14:12: time.dt: 'atuo' was found; auto or a time greater than 0 is wanted (did you mean 'auto'?)",
         "c.yaml:14:23: time.cfl: true was found; a number greater than 0 is wanted",
         "c.yaml:16:18: compute.devices.1: 'tpu' was found; cpu is wanted (did you mean 'cpu'?)",
-        "c.yaml:17:12: compute.threads: 'many' was found; auto or a whole number greater than 0 is wanted",
+        "c.yaml:17:12: compute.threads: 'many' was found; auto or a whole number greater than 0 and of at most 2.147e+09 is wanted",
         "c.yaml:18:15: compute.shares.1: -1 was found; a number greater than 0 is wanted",
         "c.yaml:19:3: compute.precison: unknown key (did you mean 'precision'?); the keys here are devices, method, "
         "precision, time_block, threads and shares",
@@ -131,7 +131,7 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
         ("grid", "grid: {shape: [12, 10], size: [15 mm, 12.5 mm], spacing: [1, 1]}",
          "c.yaml:1:1: grid: size and spacing are both given; one follows from the other, so give one"),
         ("grid", "grid: {size: [1, 1]}", "c.yaml:1:1: grid.shape: missing; a list of 1 to 3 entries, each a whole "
-         "number greater than 0 is wanted"),
+         "number greater than 0 and of at most 1e+12 is wanted"),
         ("grid", "grid: [12, 10]", "c.yaml:1:1: grid: a list of 2 was found; a section of keys and values is wanted"),
         ("grid", "grid: {shape: [12, 10], size: [15 mm, 1e-40]}", "c.yaml:1:39: grid.size.1: 10 points over 1e-40 m "
          "were found; a spacing above 1e-30 m and a length below 1e+30 m are wanted"),
@@ -394,7 +394,7 @@ def test_a_mistake_in_set_names_it_as_the_place(override: str, told: str) -> Non
 
 def test_a_mistake_in_the_environment_names_the_variable() -> None:
     assert mistakes(GOOD, TETRIS_SIM_THREADS="many") == [
-        "TETRIS_SIM_THREADS: compute.threads: 'many' was found; auto or a whole number greater than 0 is wanted"
+        "TETRIS_SIM_THREADS: compute.threads: 'many' was found; auto or a whole number greater than 0 and of at most 2.147e+09 is wanted"
     ]
 
 
@@ -444,7 +444,10 @@ def test_mistakes_in_python_data_name_the_key_only() -> None:
     loop: dict[str, Any] = {}
     loop["grid"] = loop
     for data, told in (
-        ({"grid": {"shape": [0]}}, "grid.shape.0: 0 was found; a whole number greater than 0 is wanted"),
+        (
+            {"grid": {"shape": [0]}},
+            "grid.shape.0: 0 was found; a whole number greater than 0 and of at most 1e+12 is wanted",
+        ),
         ({1: 2}, "a key is 1; keys are text"),
         ({"grid": {"shape": object()}}, "grid.shape: an object of type object was found; a list of 1 to 3 entries"),
         ({"title": "\ud800"}, "title: this text holds half of a character"),

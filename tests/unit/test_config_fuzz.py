@@ -244,29 +244,14 @@ def test_a_good_configuration_with_random_changes_is_refused_or_right(seed: int)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_good_text_with_random_changes_is_refused_or_right(seed: int) -> None:
     rng = random.Random(1000 + seed)
-    signs = [
-        *":,[]{}#&*!|>'\"%@`-?\n\t ~",
-        "0",
-        "1",
-        "e",
-        ".",
-        "x",
-        "\x00",
-        "\ufeff",
-        "é",
-        "<<",
-        "---",
-        "!!int ",
-        "&a ",
-        "*a",
-    ]
+    signs = [*":,[]{}#&*!|>'\"%@`-?\n\t ~e.x\x00\ufeffé", "<<", "---", "!!int ", "&a ", "*a"]
     right = 0
     for _ in range(100):
         # Without comments, where most changes would fall.
         text = "\n".join(line.partition("#")[0].rstrip() for line in rng.choice(list(TEXTS.values())).splitlines())
         for _ in range(rng.choice([1, 1, 3, 10])):
             at = rng.randrange(len(text))
-            text = text[:at] + rng.choice(signs) + text[at + rng.randrange(2) :]
+            text = text[:at] + rng.choice(signs if rng.random() < 0.3 else "0123456789") + text[at + rng.randrange(2) :]
         if rng.random() < 0.2:
             lines = text.splitlines()
             rng.shuffle(lines)

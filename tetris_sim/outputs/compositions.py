@@ -14,75 +14,62 @@ from tetris_sim.outputs.drawing import (
     draw,
     field_limits,
 )
-from tetris_sim.outputs.labels import change, length_unit, quantity
+from tetris_sim.outputs.labels import Caption, length_unit
 from tetris_sim.outputs.sampling import Plane
 
 
-def draw_state(
-    planes: Sequence[Plane], *, long_name: str, unit: str, heading: str, moment: str, limits: Limits | None = None
-) -> Drawing:
+def draw_state(planes: Sequence[Plane], caption: Caption, *, moment: str, limits: Limits | None = None) -> Drawing:
     """One state: a graph, a map, or maps of the middle planes side by side.
 
     Args:
         planes: what to show.
-        long_name: what the values are.
-        unit: of the values.
-        heading: above everything.
+        caption: what they are.
         moment: when it is.
         limits: of the scale; those of the values if not given.
     """
     scale = field_limits(planes) if limits is None else limits
-    panels = [Panel(plane, quantity(long_name, unit), scale, title=_place(plane)) for plane in planes]
-    return draw([_one_bar(panels)], heading=heading, moment=moment)
+    panels = [Panel(plane, caption.quantity, scale, title=_place(plane)) for plane in planes]
+    return draw([_one_bar(panels)], heading=caption.heading, moment=moment)
 
 
-def draw_change(
-    before: Sequence[Plane], after: Sequence[Plane], *, long_name: str, unit: str, heading: str, moment: str
-) -> Drawing:
+def draw_change(before: Sequence[Plane], after: Sequence[Plane], caption: Caption, *, moment: str) -> Drawing:
     """What changed between two states, around zero: more is red, less is blue."""
     planes = difference(before, after)
     scale = change_limits(planes)
-    panels = [Panel(plane, change(long_name, unit), scale, CHANGE_COLOURS, _place(plane)) for plane in planes]
-    return draw([_one_bar(panels)], heading=heading, moment=moment)
+    panels = [Panel(plane, caption.change, scale, CHANGE_COLOURS, _place(plane)) for plane in planes]
+    return draw([_one_bar(panels)], heading=caption.heading, moment=moment)
 
 
 def draw_overview(
-    before: Sequence[Plane],
-    after: Sequence[Plane],
-    *,
-    long_name: str,
-    unit: str,
-    heading: str,
-    moments: tuple[str, str],
+    before: Sequence[Plane], after: Sequence[Plane], caption: Caption, *, moments: tuple[str, str]
 ) -> Drawing:
     """Before, after and difference side by side, a row per plane; before and after share their scale.
 
     Args:
         before: the first state.
         after: the last state.
-        long_name: what the values are.
-        unit: of the values.
-        heading: above everything.
+        caption: what they are.
         moments: when the two states are.
     """
     planes = difference(before, after)
     scale, change_scale = field_limits([*before, *after]), change_limits(planes)
-    name, change_name = quantity(long_name, unit), change(long_name, unit)
     between = " to ".join(moments)
     if before[0].values.ndim == 1:
-        graph = Panel(after[0], name, scale, before=before[0])
-        below = Panel(planes[0], change_name, change_scale, CHANGE_COLOURS)
-        return draw([[graph], [below]], heading=heading, moment=between)
+        graph = Panel(after[0], caption.quantity, scale, before=before[0])
+        below = Panel(planes[0], caption.change, change_scale, CHANGE_COLOURS)
+        return draw([[graph], [below]], heading=caption.heading, moment=between)
     rows = []
     for first, last, differing in zip(before, after, planes, strict=True):
         rows.append(
             [
-                Panel(first, name, scale, title=_joined(moments[0], _place(first)), bar=False),
-                Panel(last, name, scale, title=_joined(moments[1], _place(last))),
-                Panel(differing, change_name, change_scale, CHANGE_COLOURS, _joined("difference", _place(differing))),
+                Panel(first, caption.quantity, scale, title=_joined(moments[0], _place(first)), bar=False),
+                Panel(last, caption.quantity, scale, title=_joined(moments[1], _place(last))),
+                Panel(
+                    differing, caption.change, change_scale, CHANGE_COLOURS, _joined("difference", _place(differing))
+                ),
             ]
         )
-    return draw(rows, heading=heading, moment=between)
+    return draw(rows, heading=caption.heading, moment=between)
 
 
 def difference(before: Sequence[Plane], after: Sequence[Plane]) -> list[Plane]:

@@ -22,7 +22,7 @@ Limits = tuple[float, float]
 DPI = 150
 FIELD_COLOURS = "inferno"
 CHANGE_COLOURS = "RdBu_r"  # hotter red, colder blue, as in figure 16 of the Tetris paper
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 10,
     "axes.titlesize": 11,
     "axes.linewidth": 0.8,
@@ -219,7 +219,7 @@ def _draw_map(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> Any
         bar.set_label(panel.label)
         bar.locator = MaxNLocator(_ticks(box.height * h) + 1)
         bar.update_ticks()
-        bar.outline.set_linewidth(0.6)  # type: ignore[operator]
+        bar.outline.set_linewidth(0.6)
     return image
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tetris_sim.progress import format_time
 
 _UNITS = {"degC": "°C", "1": ""}
-_DIFFERENCES = {"degC": "K"}  # a difference of two temperatures
+_DIFFERENCES = {"degC": "K", "1": ""}  # a difference of two temperatures
 
 
 @dataclass(frozen=True)
@@ -46,26 +47,43 @@ def length_unit(lengths: Iterable[float]) -> LengthUnit:
     ['mm', 'cm', 'm', 'µm', 'km']
     """
     longest = max(lengths)
-    for unit, following in zip(_LENGTHS, _LENGTHS[1:], strict=False):
+    for unit, following in itertools.pairwise(_LENGTHS):
         limit = _LARGEST.get(unit.name, 100.0 if following.name == "cm" else 1000.0)
         if longest < limit * unit.metres * (1 - 1e-9):
             return unit
     return _LENGTHS[-1]
 
 
-def quantity(long_name: str, unit: str) -> str:
-    """What a colour bar or an axis shows.
+@dataclass(frozen=True)
+class Caption:
+    """What a picture says besides when it is.
 
-    >>> quantity("temperature", "degC"), quantity("u", "1")
-    ('temperature [°C]', 'u')
+    >>> Caption("temperature", "degC", "Plate").quantity, Caption("temperature", "degC", "Plate").change
+    ('temperature [°C]', 'change of temperature [K]')
+
+    Attributes:
+        long_name: what the values are.
+        unit: of the values; "1" if they have none.
+        heading: above everything.
     """
-    text = _UNITS.get(unit, unit)
-    return f"{long_name} [{text}]" if text else long_name
+
+    long_name: str
+    unit: str
+    heading: str
+
+    @property
+    def quantity(self) -> str:
+        """What a colour bar or an axis shows."""
+        return _with_unit(self.long_name, _UNITS.get(self.unit, self.unit))
+
+    @property
+    def change(self) -> str:
+        """The same for the difference of two states."""
+        return _with_unit(f"change of {self.long_name}", _DIFFERENCES.get(self.unit, self.unit))
 
 
-def change(long_name: str, unit: str) -> str:
-    """The same for the difference of two states."""
-    return quantity(f"change of {long_name}", _DIFFERENCES.get(unit, unit))
+def _with_unit(name: str, unit: str) -> str:
+    return f"{name} [{unit}]" if unit else name
 
 
 def moment(step: int, time: float, *, timeless: bool) -> str:

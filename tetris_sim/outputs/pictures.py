@@ -14,7 +14,7 @@ from tetris_sim.files import remove_parts
 from tetris_sim.method import Box
 from tetris_sim.outputs.compositions import draw_change, draw_overview, draw_state
 from tetris_sim.outputs.field_file import record_name
-from tetris_sim.outputs.labels import moment
+from tetris_sim.outputs.labels import Caption, moment
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.sampling import Plane, Reader, default_cuts, sample
 from tetris_sim.outputs.series import open_fields
@@ -46,12 +46,12 @@ class Subject:
     Attributes:
         index: of the variable.
         suffix: of its files' names.
-        words: for the labels.
+        caption: what its pictures say.
     """
 
     index: int
     suffix: str
-    words: dict[str, str]
+    caption: Caption
 
     def path(self, directory: Path, name: str) -> Path:
         """Where a picture of it goes."""
@@ -113,25 +113,21 @@ class PicturesOutput:
             Subject(
                 index=k,
                 suffix=f"_{variable.name}" if k else "",
-                words={
-                    "long_name": variable.long_name,
-                    "unit": variable.unit,
-                    "heading": self._heading or variable.long_name,
-                },
+                caption=Caption(variable.long_name, variable.unit, self._heading or variable.long_name),
             )
             for k, variable in enumerate(self._problem.variables)
         ]
 
     def _draw_state(self, subject: Subject, state: Sampled, name: str) -> None:
-        drawing = draw_state(state.planes[subject.index], moment=state.label, **subject.words)
+        drawing = draw_state(state.planes[subject.index], subject.caption, moment=state.label)
         drawing.save(subject.path(self._directory, name))
 
     def _draw_change(self, subject: Subject, before: Sampled, after: Sampled) -> None:
         states = before.planes[subject.index], after.planes[subject.index]
         between = f"{before.label} to {after.label}"
-        drawing = draw_change(*states, moment=between, **subject.words)
+        drawing = draw_change(*states, subject.caption, moment=between)
         drawing.save(subject.path(self._directory, DIFFERENCE))
-        drawing = draw_overview(*states, moments=(before.label, after.label), **subject.words)
+        drawing = draw_overview(*states, subject.caption, moments=(before.label, after.label))
         drawing.save(subject.path(self._directory, OVERVIEW))
 
     def _sample(self, readers: Sequence[Reader], step: int) -> Sampled:

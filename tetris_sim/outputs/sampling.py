@@ -97,7 +97,7 @@ def _sample_cut(read: Reader, grid: Grid, cut: Cut, most: int) -> Plane:
     kept = [axis for axis in range(grid.ndim) if axis != cut.axis]
     indices = [np.array([cut.index]) if axis == cut.axis else _thinned(n, most) for axis, n in enumerate(grid.shape)]
     values = _read_points(read, [1 if axis == cut.axis else n for axis, n in enumerate(grid.shape)], indices, cut)
-    positions = tuple(grid.origin[axis] + indices[axis] * grid.spacing[axis] for axis in kept)
+    positions = tuple(np.asarray(grid.origin[axis] + indices[axis] * grid.spacing[axis], float) for axis in kept)
     low = [grid.origin[axis] - grid.spacing[axis] / 2 for axis in kept]
     place = None
     if cut.axis is not None:
