@@ -43,8 +43,7 @@ lint: $(VENV)/.installed-dev ## ruff, mypy, import layers
 	@$(BIN)/lint-imports
 
 docs: $(VENV)/.installed-dev ## build the API reference into docs/api
-	@$(PY) -m pdoc --docformat google --output-directory docs/api tetris_sim
-	@echo "open docs/api/index.html"
+	@$(PY) .ci/reference.py docs/api
 
 bench: $(VENV)/.installed ## time the CPU methods beside Numba loops a user would write, in one run
 	@$(PY) -m tetris_sim bench cpu

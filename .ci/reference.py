@@ -1,7 +1,7 @@
 """Build the API reference from the docstrings: python .ci/reference.py docs/api.
 
 pdoc documents what it finds in a module's namespace. The public names of `tetris_sim` are loaded on first use, so they
-are loaded here first; and as the package has an `__all__`, its modules are named one by one.
+are loaded here first; and as the package has an `__all__`, its modules are named one by one (pdoc finds those below).
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ def main(folder: Path) -> int:
     """Write the reference into `folder`; a warning of pdoc's is an error."""
     for name in tetris_sim.__all__:
         setattr(tetris_sim, name, getattr(tetris_sim, name))
-    found = pkgutil.walk_packages(tetris_sim.__path__, "tetris_sim.")
+    found = pkgutil.iter_modules(tetris_sim.__path__, "tetris_sim.")
     modules = ["tetris_sim", *(module.name for module in found if not module.name.endswith("__main__"))]
     pdoc.render.configure(docformat="google", footer_text=f"tetris_sim {tetris_sim.__version__}")
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         pdoc.pdoc(*modules, output_directory=folder)
-    print(f"{len(modules)} modules: {folder / 'index.html'}")
+    pages = sum(1 for _ in folder.rglob("*.html"))
+    print(f"{pages} pages: {folder / 'index.html'}")
     return 0
 
 

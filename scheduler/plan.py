@@ -17,6 +17,8 @@ from tetris_sim.slab import Slab
 
 _BLOCK_SECONDS = 0.2  # a signal, the progress bar and the clock are looked at this often
 _MAX_BLOCK = 1 << 20
+_POINTS_PER_THREAD = 1 << 16  # above this, meeting the others costs less than a tenth of a step
+_WORTH_CHANGING = 1.05  # a measurement must be this much better to count
 _RESERVE = 256 << 20  # bytes for the interpreter, libraries and output buffers beyond what is there already
 
 
@@ -86,14 +88,16 @@ def make_plan(problem: Problem, machine: Machine, compute: ComputeSection | None
     reasons: list[str] = []
     threads = machine.threads if compute.threads == "auto" else compute.threads
     reasons.append(
-        f"{threads} CPU threads: {machine.threads_reason}."
+        f"{count_threads(threads)}: {machine.threads_reason}."
         if compute.threads == "auto"
-        else f"{threads} CPU threads, as asked ({machine.threads} {machine.threads_reason})."
+        else f"{count_threads(threads)}, as asked; there are {machine.threads} {machine.threads_reason}."
     )
     names = ("cpu",) if isinstance(compute.devices, str) else compute.devices
     teams = _split_threads(threads, len(names))
     _refuse_what_does_not_fit(problem, machine)
     method, parameters, speed = _choose_method(problem, compute.method, teams[0], reasons)
+    if compute.threads == "auto" and len(names) == 1:
+        teams[0], speed = _choose_team(problem, method, parameters, (teams[0], speed), reasons)
     speeds = [speed.points_per_second * team / teams[0] for team in teams]
     weights = list(compute.shares) if compute.shares != "auto" else speeds
     time_block = _choose_time_block(problem, speed, len(names), compute, reasons)
@@ -131,6 +135,11 @@ def _refuse_what_does_not_fit(problem: Problem, machine: Machine) -> None:
         raise UnsupportedError(msg)
 
 
+def count_threads(threads: int) -> str:
+    """A number of threads for people."""
+    return "1 thread" if threads == 1 else f"{threads} threads"
+
+
 def gib(n_bytes: float) -> str:
     """A number of bytes for people."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
@@ -162,6 +171,25 @@ def _choose_method(problem: Problem, wanted: str, threads: int, reasons: list[st
     if best is None:
         msg = f"no method can advance this problem on this machine. {' '.join(reasons)}"
         raise UnsupportedError(msg)
+    return best
+
+
+def _choose_team(
+    problem: Problem, method: Method, parameters: Parameters, most: tuple[int, Speed], reasons: list[str]
+) -> tuple[int, Speed]:
+    """Fewer threads where meeting once per step takes longer than the work of a step: (threads, their speed)."""
+    best = most
+    size = most[0] // 2
+    while size >= 1 and problem.grid.n_points * problem.n_fields < most[0] * _POINTS_PER_THREAD:
+        speed = measure_speed(problem, method, parameters, threads=size, seconds=0.05)
+        if speed.points_per_second > best[1].points_per_second * _WORTH_CHANGING:
+            best = size, speed
+        size //= 2
+    if best is not most:
+        reasons.append(
+            f"{count_threads(best[0])} of {most[0]}: the grid is so small that fewer are faster "
+            f"({best[1].points_per_second / 1e9:.3g} GStencil/s)."
+        )
     return best
 
 

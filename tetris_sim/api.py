@@ -8,6 +8,7 @@ physical materials use a configuration (`make_config` or `load_config`).
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -89,10 +90,7 @@ def thermal_diffusion(
     problem = _make_problem(state, grid, step, _make_boundary(boundary, grid.ndim), (dt_taken, _counted(steps)))
     with open_simulation(problem, make_plan(problem, find_machine(), compute)) as simulation:
         simulation.run()
-        result = np.array(simulation.field()[0])
-    if not np.isfinite(result).all():
-        msg = f"the field is not finite after {steps} steps: the stencil amplifies some wave; scale its weights down"
-        raise NumericsError(msg)
+        result: Field = simulation.field()[0]
     return result
 
 
@@ -102,9 +100,14 @@ def _checked_field(field: npt.ArrayLike, dtype: npt.DTypeLike | None) -> Field:
         msg = f"field is an array of shape {given.shape} of {given.dtype}; 1, 2 or 3 axes of real numbers are wanted"
         raise ConfigError(msg)
     floats = (np.dtype(np.float64), np.dtype(np.float32))
-    wanted = np.dtype(dtype) if dtype is not None else given.dtype if given.dtype in floats else floats[0]
+    wanted = given.dtype if given.dtype in floats else floats[0]
+    if dtype is not None:
+        try:
+            wanted = np.dtype(dtype)
+        except TypeError:
+            wanted = np.dtype(object)
     if wanted not in floats:
-        msg = f"dtype is {wanted}; float64 or float32 is wanted"
+        msg = f"dtype is {dtype}; float64 or float32 is wanted"
         raise ConfigError(msg)
     with np.errstate(over="ignore"):
         state = given.astype(wanted, copy=False)
@@ -142,6 +145,9 @@ def _make_step(
     if isinstance(stencil, Stencil):
         if given:
             msg = f"{' and '.join(given)} mean nothing for a Stencil, which is one whole step; name a Laplacian instead"
+            raise ConfigError(msg)
+        if stencil.ndim != grid.ndim:
+            msg = f"the stencil has {stencil.ndim} axes, but field has {grid.ndim}"
             raise ConfigError(msg)
         return stencil, 1.0
     if given not in ([], ["cfl"], ["diffusivity", "dt"]):
@@ -207,7 +213,11 @@ def _positive(name: str, number: Any) -> Any:
 
 
 def _counted(steps: int) -> int:
-    if steps != int(steps) or steps < 0:
+    try:
+        count = operator.index(steps)
+    except TypeError:
+        count = -1
+    if count < 0:
         msg = f"steps is {steps}; a whole number, 0 or more, is wanted"
         raise ConfigError(msg)
-    return int(steps)
+    return count

@@ -111,12 +111,12 @@ def read_state(group: Any) -> RunState:
         step=int(attributes["step"]),
         dt=float(attributes["dt"]),
         steps=int(attributes["steps"]),
-        run_id=str(attributes["run_id"]),
+        run_id=_word(attributes["run_id"]),
         config=_text(group["config"]),
-        problem_digest=str(attributes["problem_digest"]),
+        problem_digest=_word(attributes["problem_digest"]),
         config_history=tuple(text.decode() for text in group["config_history"][:]),
         methods=json.loads(_text(group["methods"])),
-        created=str(attributes["created"]),
+        created=_word(attributes["created"]),
         versions=json.loads(attributes["versions"]),
         wall_time_s=float(attributes["wall_time_s"]),
         outputs=json.loads(_text(group["outputs"])),
@@ -126,6 +126,13 @@ def read_state(group: Any) -> RunState:
 def as_plain(state: RunState) -> dict[str, Any]:
     """The state as plain data, for `info --json`."""
     return {**dataclasses.asdict(state), "time": state.time}
+
+
+def _word(attribute: Any) -> str:
+    if not isinstance(attribute, str):
+        msg = f"a text is wanted, and {attribute!r} is there"
+        raise TypeError(msg)
+    return attribute
 
 
 def _text(dataset: Any) -> str:

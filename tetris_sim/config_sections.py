@@ -14,6 +14,7 @@ from tetris_sim.config_words import Kind, Spot, find_spot, homes, keys_of, tags_
 from tetris_sim.schema import Section
 from tetris_sim.wording import describe, listed, suggestion
 
+_TELLING = ("value_error", "less_than_equal")  # these say more than that a value is not one of the allowed words
 _MOST_HOMES = 3  # places that a message lists for a key that stands in the wrong one
 
 
@@ -60,7 +61,7 @@ def _explain(
     # Where one of the possible types fits and only a part of it is wrong, that part alone is worth telling.
     inner = {spot.path[: spot.choice] for spot, _ in spots if spot.choice is not None and len(spot.path) > spot.choice}
     told: set[KeyPath] = set()
-    for spot, each in sorted(spots, key=lambda pair: pair[1]["type"] != "value_error"):
+    for spot, each in sorted(spots, key=lambda pair: pair[1]["type"] not in _TELLING):
         at_choice = spot.choice == len(spot.path)
         if at_choice and (spot.path in inner or spot.path in told):
             continue
@@ -85,6 +86,8 @@ def _finding(spot: Spot, error: Mapping[str, Any], values: Mapping[str, Any], wh
         tag, allowed = value.get(kind.tag), list(tags_of(kind))
         seen = "missing" if tag is None else f"{describe(tag)} was found"
         return Finding((*spot.path, kind.tag), f"{seen}; {listed(allowed)} is wanted{suggestion(tag, allowed)}")
+    if error["type"] == "less_than_equal":
+        return Finding(spot.path, f"{describe(value)} was found; at most {error['ctx']['le']:.6g} is allowed")
     if error["type"] == "value_error":
         return Finding(spot.path, _own_words(str(error["ctx"]["error"]), spot, kind, value))
     return Finding(spot.path, f"{describe(value)} was found; {wanted(kind)} is wanted{_meant(value, kind)}")

@@ -53,7 +53,7 @@ def plain_values(data: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, 
         if isinstance(value, str):
             return _whole_text(value, path, mistakes)
         if isinstance(value, int) and abs(value) >= 10**LONGEST_WHOLE:
-            return float(value) if abs(value) < 10**308 else math.copysign(math.inf, value)
+            return float(value) if abs(value) < 10**308 else math.inf if value > 0 else -math.inf
         return str(value) if isinstance(value, Path) else value
 
     if not isinstance(data, Mapping):

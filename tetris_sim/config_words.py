@@ -21,6 +21,8 @@ from tetris_sim.quantities import IntervalText, Quantity
 from tetris_sim.schema import Section
 from tetris_sim.wording import listed
 
+_LARGE = 1e6  # upper limits above it are told only to those who exceed them
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -179,17 +181,15 @@ def wanted(kind: Kind) -> str:
 
 
 def _bounds(kind: Kind) -> str:
-    limits = []
+    limits: list[str] = []
     for item in kind.metadata:
         match item:
             case annotated_types.Gt(gt=limit):
                 limits.append(f"greater than {limit}")
             case annotated_types.Ge(ge=limit):
                 limits.append(f"of at least {limit}")
-            case annotated_types.Lt(lt=limit):
-                limits.append(f"less than {limit:.4g}")
-            case annotated_types.Le(le=limit):
-                limits.append(f"of at most {limit:.4g}")
+            case annotated_types.Le(le=int() | float() as limit) if limit < _LARGE:
+                limits.append(f"of at most {limit}")
     return f" {' and '.join(limits)}" if limits else ""
 
 

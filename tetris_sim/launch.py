@@ -25,7 +25,7 @@ from tetris_sim.problem import Problem
 from tetris_sim.progress import Progress, format_time
 from tetris_sim.report import Report, make_report, package_versions
 from tetris_sim.scheduler.machine import Machine, find_machine
-from tetris_sim.scheduler.plan import Plan, make_plan
+from tetris_sim.scheduler.plan import Plan, count_threads, make_plan
 from tetris_sim.simulation import open_simulation
 from tetris_sim.stopping import Stopping, find_deadline
 
@@ -268,7 +268,7 @@ def describe(config: Config, problem: Problem, plan: Plan) -> str:
     methods = ", ".join(dict.fromkeys(share.method.name for share in plan.shares))
     return (
         f"{config.title or config.model.type}: {shape} points, {problem.dtype}, {problem.steps} steps of "
-        f"{format_time(problem.dt)}\n{methods} with {sum(share.threads for share in plan.shares)} threads"
+        f"{format_time(problem.dt)}\n{methods} with {count_threads(sum(share.threads for share in plan.shares))}"
     )
 
 

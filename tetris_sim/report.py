@@ -12,7 +12,7 @@ from tetris_sim.errors import ExitCode
 from tetris_sim.problem import Problem
 from tetris_sim.progress import format_duration, format_time
 from tetris_sim.scheduler.machine import Machine
-from tetris_sim.scheduler.plan import Plan, gib
+from tetris_sim.scheduler.plan import Plan, count_threads, gib
 from tetris_sim.version import __version__
 
 PACKAGES = ("numpy", "numba", "llvmlite", "h5py", "scipy", "pydantic")
@@ -76,7 +76,7 @@ class Report:
             f"({done} steps of {self.points} points, {self.precision})",
             f"  {self.effective_bytes_per_second / 1e9:.3g} GB/s effective (one read and one write per point and step)",
             f"  {', '.join(f'{worker}: {method}' for worker, method in self.methods.items())}; "
-            f"{self.machine['threads']} threads of {self.machine['cpu']}",
+            f"{count_threads(self.machine['threads'])} of {self.machine['cpu']}",
             f"  wall time {format_duration(self.wall_s)}:",
         ]
         rest = self.wall_s - sum(self.phases_s.values())

@@ -143,7 +143,7 @@ class RandomInitial(Section):
     type: Literal["random"]
     low: Temperature = 0.0
     high: Temperature = 1.0
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    seed: Annotated[int, Field(ge=0, le=2**128 - 1)] = 0
 
 
 InitialSection = Annotated[

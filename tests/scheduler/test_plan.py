@@ -89,6 +89,24 @@ def test_threads_are_divided_between_the_workers_and_each_has_one() -> None:
     assert [share.threads for share in plan.shares] == [1, 1, 1]
 
 
+def test_a_small_grid_gets_as_many_threads_as_are_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def measure(*_: object, threads: int, **__: object) -> Speed:
+        asked.append(threads)
+        return Speed({4: 1e9, 2: 3e9, 1: 2e9}[threads], 1e-6)
+
+    monkeypatch.setattr(planning, "measure_speed", measure)
+    plan = make_plan(problem_of((30, 20)), MACHINE)
+    assert asked == [4, 2, 1]
+    assert plan.shares[0].threads == 2
+    assert plan.shares[0].points_per_second == 3e9
+    asked.clear()
+    assert make_plan(large((1000, 1000)), MACHINE).shares[0].threads == 4
+    assert make_plan(problem_of((30, 20)), MACHINE, ComputeSection(threads=4)).shares[0].threads == 4
+    assert asked == [4, 4]
+
+
 @pytest.mark.usefixtures("speed")
 def test_an_unknown_method_is_refused_with_the_names_of_all() -> None:
     with pytest.raises(ConfigError, match=r"'cpu\.fast', which is not one of the methods: auto, .*cpu\.plain"):

@@ -183,7 +183,7 @@ def test_a_sealed_file_with_a_missing_or_odd_attribute_is_refused(path: Path, na
     with h5py.File(path, "r+") as file:
         file["meta"].attrs[name] = np.array([[1, 2], [3, 4]])
     _sealed(path)
-    _refusal(path) if name != "run_id" else None
+    _refusal(path)
     with h5py.File(path, "r+") as file:
         del file["meta"].attrs[name]
     _sealed(path)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from checkpoint_samples import awkward_field, bits, make_problem, make_state, reader, save, whole
 
-from tetris_sim import checkpoint as module
 from tetris_sim.checkpoint import (
     Checkpoint,
     find_checkpoint,
@@ -165,7 +164,7 @@ def test_a_disk_without_room_is_refused_before_anything_is_written(
     def read(box: object) -> np.ndarray:
         raise AssertionError
 
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: usage._replace(free=problem.state_bytes))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=problem.state_bytes))
     with pytest.raises(UnsupportedError) as raised:
         write_checkpoint(tmp_path, make_state(problem, 20), problem, read, keep=1)
     message = str(raised.value)
@@ -176,11 +175,8 @@ def test_a_disk_without_room_is_refused_before_anything_is_written(
 
 
 def test_a_disk_that_cannot_tell_its_size_is_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        module.shutil,
-        "disk_usage",
-        lambda path: shutil._ntuple_diskusage(0, 0, 0),  # type: ignore[attr-defined]
-    )
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(total=0, used=0, free=0))
     save(tmp_path, 20)
     assert _found_step(tmp_path) == 20
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import functools
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -46,14 +48,17 @@ def test_the_caller_goes_on_while_the_state_is_written(tmp_path: Path) -> None:
 
 def test_a_second_one_waits_for_the_first_and_order_is_kept(tmp_path: Path) -> None:
     gate = _Gate()
-    order = []
+    order: list[int] = []
+
+    def read_second(box: Box) -> Field:
+        order.append(6)
+        return reader(gate.u)(box)
+
     writer = CheckpointWriter()
     writer.submit(tmp_path, make_state(PROBLEM, 5), PROBLEM, gate.read, keep=1)
 
     def second() -> None:
-        writer.submit(
-            tmp_path, make_state(PROBLEM, 6), PROBLEM, lambda box: order.append(6) or reader(gate.u)(box), keep=1
-        )
+        writer.submit(tmp_path, make_state(PROBLEM, 6), PROBLEM, read_second, keep=1)
 
     caller = threading.Thread(target=second)
     caller.start()
@@ -91,16 +96,22 @@ def _full(*args: object, **options: object) -> Path:
 @pytest.mark.parametrize("call", ["wait", "close", "submit"])
 def test_an_error_is_raised_once_by_the_next_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     writer = CheckpointWriter()
+
+    def submit(step: int) -> None:
+        writer.submit(tmp_path, make_state(PROBLEM, step), PROBLEM, reader(awkward_field(PROBLEM)), keep=2)
+
+    next_call: dict[str, Callable[[], object]] = {
+        "wait": writer.wait,
+        "close": writer.close,
+        "submit": functools.partial(submit, 6),
+    }
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint_writer, "write_checkpoint", _full)
-        writer.submit(tmp_path, make_state(PROBLEM, 5), PROBLEM, reader(awkward_field(PROBLEM)), keep=2)
+        submit(5)
         with pytest.raises(UnsupportedError, match="the disk is full"):
-            if call == "submit":
-                writer.submit(tmp_path, make_state(PROBLEM, 6), PROBLEM, reader(awkward_field(PROBLEM)), keep=2)
-            else:
-                getattr(writer, call)()
+            next_call[call]()
     assert writer.wait() is None
-    writer.submit(tmp_path, make_state(PROBLEM, 7), PROBLEM, reader(awkward_field(PROBLEM)), keep=2)
+    submit(7)
     assert writer.wait() == tmp_path / "checkpoint_000000000007.h5"
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint_000000000007.h5"]
 
@@ -122,13 +133,18 @@ def test_an_abandoned_write_leaves_the_earlier_checkpoint_and_nothing_else(
 ) -> None:
     monkeypatch.setattr("tetris_sim.checkpoint_file._BLOCK", 400)
     gate = _Gate()
-    with pytest.raises(KeyboardInterrupt), CheckpointWriter() as writer:
-        writer.submit(tmp_path, make_state(PROBLEM, 5), PROBLEM, reader(gate.u), keep=1)
-        writer.wait()
-        writer.submit(tmp_path, make_state(PROBLEM, 6), PROBLEM, gate.read, keep=1)
-        assert gate.entered.wait(LONG)
-        threading.Timer(0.2, gate.open.set).start()
-        raise KeyboardInterrupt
+
+    def run() -> None:
+        with CheckpointWriter() as writer:
+            writer.submit(tmp_path, make_state(PROBLEM, 5), PROBLEM, reader(gate.u), keep=1)
+            writer.wait()
+            writer.submit(tmp_path, make_state(PROBLEM, 6), PROBLEM, gate.read, keep=1)
+            assert gate.entered.wait(LONG)
+            threading.Timer(0.2, gate.open.set).start()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint_000000000005.h5"]
     found, sentences = find_checkpoint(tmp_path)
     assert found is not None

@@ -29,7 +29,7 @@ from tetris_sim.config_yaml import read_yaml
 from tetris_sim.errors import TetrisError
 from tetris_sim.problem import Problem
 
-LONGEST = 10.0  # seconds that one input may take; far more than any does, far less than for ever
+LONGEST = 30.0  # seconds that one input may take on a busy machine; the longest of them takes two on a quiet one
 JARGON = ("input should be", "valid integer", "field required", "extra inputs", "value error", "pydantic", "union_tag")
 
 
@@ -208,7 +208,7 @@ def mutate(tree: dict[str, Any], rng: random.Random) -> None:
         parent[rng.choice(KEYS)] = random_value(rng)
     elif kind == 3:
         parent[last] = rng.choice([[parent[last]], {"value": parent[last]}, str(parent[last])])
-    elif kind == 4 and isinstance(parent[last], int | float):
+    elif kind == 4 and isinstance(parent[last], int | float) and abs(parent[last]) < 1e300:
         parent[last] = parent[last] * rng.choice([-1, 0, 0.5, 2, 10, 1e10, 1e-10])
     elif kind == 5:
         source: Any = rng.choice(list(TREES.values()))
@@ -241,12 +241,12 @@ def test_a_good_configuration_with_random_changes_is_refused_or_right(seed: int)
     assert 10 < right < 240  # both ways are taken
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_good_text_with_random_changes_is_refused_or_right(seed: int) -> None:
     rng = random.Random(1000 + seed)
     signs = [*":,[]{}#&*!|>'\"%@`-?\n\t ~e.x\x00\ufeffé", "<<", "---", "!!int ", "&a ", "*a"]
     right = 0
-    for _ in range(100):
+    for _ in range(200):
         # Without comments, where most changes would fall.
         text = "\n".join(line.partition("#")[0].rstrip() for line in rng.choice(list(TEXTS.values())).splitlines())
         for _ in range(rng.choice([1, 1, 3, 10])):
@@ -257,7 +257,7 @@ def test_a_good_text_with_random_changes_is_refused_or_right(seed: int) -> None:
             rng.shuffle(lines)
             text = "\n".join(lines)
         right += settle(read(text)) is not None
-    assert 0 < right < 100
+    assert 2 < right < 198
 
 
 @pytest.mark.parametrize("seed", range(4))

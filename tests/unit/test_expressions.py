@@ -104,7 +104,7 @@ def test_a_comparison_chain_computes_its_middle_once() -> None:
         text = f"(0 < {text} < 1)"  # 2**24 evaluations if each middle were computed twice
     start = time.perf_counter()
     compute(text)
-    assert time.perf_counter() - start < 1
+    assert time.perf_counter() - start < 5
 
 
 def test_names_are_those_that_occur_and_values_may_be_numbers_or_arrays() -> None:
@@ -275,13 +275,13 @@ def _grow(children: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
         return f"({a[0]} if {b[0]} else {c[0]})", lambda x, y: np.where(b[1](x, y) != 0, a[1](x, y), c[1](x, y))
 
     def minus(a: Pair) -> Pair:
-        return f"-{a[0]}", lambda x, y: -a[1](x, y)
+        return f"(-{a[0]})", lambda x, y: -a[1](x, y)
 
     return st.one_of(
         st.builds(binary, st.sampled_from(sorted(_BINARY)), children, children),
         st.builds(call, st.sampled_from(sorted(_CALLS)), children),
         st.builds(choice, children, children, children),
-        st.builds(minus, children.filter(lambda pair: "**" not in pair[0] or pair[0][0] == "(")),
+        st.builds(minus, children),
     )
 
 

@@ -147,7 +147,7 @@ def test_what_is_wanted_is_said_in_plain_words() -> None:
     said = {
         (name, key): wanted(kind) for name, section in all_sections().items() for key, kind in keys_of(section).items()
     }
-    assert said["GridSection", "shape"] == "a list of 1 to 3 entries, each a whole number greater than 0 and of at most 1e+12"
+    assert said["GridSection", "shape"] == "a list of 1 to 3 entries, each a whole number greater than 0"
     assert said["GridSection", "size"] == "a list of entries, each a length greater than 0"
     assert said["TimeSection", "dt"] == "auto or a time greater than 0"
     assert said["TimeSection", "safety"] == "a number greater than 0 and of at most 1"

@@ -87,7 +87,7 @@ def collect(config: Any, problem: Any, plan: Any, machine: Any) -> dict[str, Any
 def as_text(facts: dict[str, Any]) -> str:
     """The same for people."""
     from tetris_sim.progress import format_duration, format_time
-    from tetris_sim.scheduler.plan import gib
+    from tetris_sim.scheduler.plan import count_threads, gib
 
     grid, time, files = facts["grid"], facts["time"], facts["files"]
     limit = time["dt_limit_s"]
@@ -102,7 +102,7 @@ def as_text(facts: dict[str, Any]) -> str:
     ]
     for worker in facts["workers"]:
         lines.append(
-            f"  {worker['worker']:<8} {worker['method']}, {worker['threads']} threads, {worker['share']:.1%} of the "
+            f"  {worker['worker']:<8} {worker['method']}, {count_threads(worker['threads'])}, {worker['share']:.1%} of the "
             f"grid, {worker['points_per_second'] / 1e9:.3g} GStencil/s, {gib(worker['memory_bytes'])}"
         )
     if len(facts["workers"]) > 1:

@@ -28,15 +28,20 @@ def draw_state(planes: Sequence[Plane], caption: Caption, *, moment: str, limits
         limits: of the scale; those of the values if not given.
     """
     scale = field_limits(planes) if limits is None else limits
-    panels = [Panel(plane, caption.quantity, scale, title=_place(plane)) for plane in planes]
+    panels = [
+        Panel(plane, caption.quantity, scale, title=place) for plane, place in zip(planes, _places(planes), strict=True)
+    ]
     return draw([_one_bar(panels)], heading=caption.heading, moment=moment)
 
 
 def draw_change(before: Sequence[Plane], after: Sequence[Plane], caption: Caption, *, moment: str) -> Drawing:
     """What changed between two states, around zero: more is red, less is blue."""
     planes = difference(before, after)
-    scale = change_limits(planes)
-    panels = [Panel(plane, caption.change, scale, CHANGE_COLOURS, _place(plane)) for plane in planes]
+    scale = field_limits(planes) if planes[0].values.ndim == 1 else change_limits(planes)
+    panels = [
+        Panel(plane, caption.change, scale, CHANGE_COLOURS, place)
+        for plane, place in zip(planes, _places(planes), strict=True)
+    ]
     return draw([_one_bar(panels)], heading=caption.heading, moment=moment)
 
 
@@ -52,24 +57,23 @@ def draw_overview(
         moments: when the two states are.
     """
     planes = difference(before, after)
-    scale, change_scale = field_limits([*before, *after]), change_limits(planes)
-    between = " to ".join(moments)
+    scale = field_limits([*before, *after])
     if before[0].values.ndim == 1:
-        graph = Panel(after[0], caption.quantity, scale, before=before[0])
-        below = Panel(planes[0], caption.change, change_scale, CHANGE_COLOURS)
-        return draw([[graph], [below]], heading=caption.heading, moment=between)
+        graph = Panel(after[0], caption.quantity, scale, name=moments[1], before=(before[0], moments[0]))
+        below = Panel(planes[0], caption.change, field_limits(planes), CHANGE_COLOURS)
+        return draw([[graph], [below]], heading=caption.heading)
+    change_scale = change_limits(planes)
     rows = []
-    for first, last, differing in zip(before, after, planes, strict=True):
+    for first, last, differing, place in zip(before, after, planes, _places(planes), strict=True):
+        titles = [_joined(word, place) for word in (*moments, "difference")]
         rows.append(
             [
-                Panel(first, caption.quantity, scale, title=_joined(moments[0], _place(first)), bar=False),
-                Panel(last, caption.quantity, scale, title=_joined(moments[1], _place(last))),
-                Panel(
-                    differing, caption.change, change_scale, CHANGE_COLOURS, _joined("difference", _place(differing))
-                ),
+                Panel(first, caption.quantity, scale, title=titles[0], bar=False),
+                Panel(last, caption.quantity, scale, title=titles[1]),
+                Panel(differing, caption.change, change_scale, CHANGE_COLOURS, titles[2]),
             ]
         )
-    return draw(rows, heading=caption.heading, moment=between)
+    return draw(rows, heading=caption.heading)
 
 
 def difference(before: Sequence[Plane], after: Sequence[Plane]) -> list[Plane]:
@@ -82,11 +86,10 @@ def _one_bar(panels: Sequence[Panel]) -> list[Panel]:
     return [replace(panel, bar=i == len(panels) - 1) for i, panel in enumerate(panels)]
 
 
-def _place(plane: Plane) -> str:
-    if plane.place is None:
-        return ""
-    axis, position = plane.place
-    return f"{axis} = {length_unit([high - low for low, high in plane.bounds]).text(position)}"
+def _places(planes: Sequence[Plane]) -> list[str]:
+    """Where each plane cuts the box, in the unit of the axes; empty if it does not."""
+    unit = length_unit([high - low for plane in planes for low, high in plane.bounds])
+    return ["" if plane.place is None else f"{plane.place[0]} = {unit.text(plane.place[1])}" for plane in planes]
 
 
 def _joined(*parts: str) -> str:

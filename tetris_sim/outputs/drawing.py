@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tetris_sim.files import atomic_file
 from tetris_sim.outputs.labels import LengthUnit, length_unit
@@ -22,21 +24,24 @@ Limits = tuple[float, float]
 DPI = 150
 FIELD_COLOURS = "inferno"
 CHANGE_COLOURS = "RdBu_r"  # hotter red, colder blue, as in figure 16 of the Tetris paper
+LINE_COLOUR = "#1f3b70"
+CHANGE_LINE_COLOUR = "#b2182b"
 _STYLE: dict[Any, Any] = {
     "font.size": 10,
     "axes.titlesize": 11,
     "axes.linewidth": 0.8,
     "xtick.major.width": 0.8,
     "ytick.major.width": 0.8,
-    "axes.formatter.useoffset": False,
     "axes.formatter.limits": (-4, 5),
     "axes.formatter.use_mathtext": True,
 }
 # Everything in inches.
 _SIDE = {1: 5.2, 2: 4.2, 3: 3.7}  # longest side of a panel, by the number of panels in a row
 _SHORTEST = 0.7
-_LEFT, _BOTTOM, _TITLE, _BAR, _NO_BAR, _EDGE = 0.80, 0.62, 0.36, 1.05, 0.12, 0.14
-_HEADING = 0.62
+_LEFT, _BOTTOM, _TITLE, _NO_TITLE, _BAR, _NO_BAR, _EDGE = 0.80, 0.62, 0.42, 0.14, 1.05, 0.12, 0.14
+_HEADING, _MOMENT = 0.38, 0.24
+_NARROWEST = 4.4
+_LETTER = 0.0086  # width of a bold letter per point of its size, on average
 _LINE_SIZE = (6.4, 3.4)
 
 
@@ -51,7 +56,8 @@ class Panel:
         colours: name of a colour map.
         title: above the panel.
         bar: whether it has a colour bar.
-        before: an earlier state drawn as a second, fainter line (graphs only).
+        name: of the line, for the legend (graphs only).
+        before: an earlier state and its name, drawn as a second, fainter line (graphs only).
     """
 
     plane: Plane
@@ -60,7 +66,8 @@ class Panel:
     colours: str = FIELD_COLOURS
     title: str = ""
     bar: bool = True
-    before: Plane | None = None
+    name: str = ""
+    before: tuple[Plane, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,16 @@ class Drawing:
                 artist.set_data(plane.values)
         self.moment.set_text(moment)
 
+    def pixels(self, dpi: int) -> npt.NDArray[np.uint8]:
+        """The figure as it is now, (rows, columns, 3) red, green, blue."""
+        from matplotlib import rc_context
+
+        with rc_context(_STYLE):
+            self.figure.set_dpi(dpi)
+            canvas: Any = self.figure.canvas
+            canvas.draw()
+        return np.array(canvas.buffer_rgba(), dtype=np.uint8)[..., :3]
+
     def save(self, path: Path) -> None:
         """Write a PNG file atomically."""
         from matplotlib import rc_context
@@ -96,25 +113,31 @@ class Drawing:
             self.figure.savefig(part, format="png", dpi=DPI, metadata={"Software": "tetris_sim"})
 
 
-def field_limits(planes: Sequence[Plane]) -> Limits:
-    """Lowest and highest finite value of all planes; never equal."""
+def extent(planes: Sequence[Plane]) -> Limits:
+    """Lowest and highest finite value of all planes; (0, 0) if there is none."""
     finite = [plane.values[np.isfinite(plane.values)] for plane in planes]
-    low = min((float(values.min()) for values in finite if values.size), default=0.0)
-    high = max((float(values.max()) for values in finite if values.size), default=0.0)
-    return widened((low, high))
+    return (
+        min((float(values.min()) for values in finite if values.size), default=0.0),
+        max((float(values.max()) for values in finite if values.size), default=0.0),
+    )
 
 
 def widened(limits: Limits) -> Limits:
     """The limits, apart from each other by enough for a scale to show."""
     low, high = limits
-    least = 1e-9 * max(abs(low), abs(high), 1e-30)
-    return limits if high - low > least else (low - max(0.5 * abs(low), 0.5), high + max(0.5 * abs(high), 0.5))
+    if high - low > 1e-12 * max(abs(low), abs(high)):
+        return limits
+    return low - max(0.5 * abs(low), 0.5), high + max(0.5 * abs(high), 0.5)
+
+
+def field_limits(planes: Sequence[Plane]) -> Limits:
+    """A scale that just holds every finite value."""
+    return widened(extent(planes))
 
 
 def change_limits(planes: Sequence[Plane]) -> Limits:
-    """A scale around zero that holds every finite value."""
-    low, high = field_limits(planes)
-    most = max(abs(low), abs(high)) if any(np.any(plane.values) for plane in planes) else 1.0
+    """A scale around zero that just holds every finite value."""
+    most = max(map(abs, extent(planes))) or 1.0
     return -most, most
 
 
@@ -131,65 +154,65 @@ def draw(rows: Sequence[Sequence[Panel]], *, heading: str, moment: str = "") -> 
     panels = [panel for row in rows for panel in row]
     with rc_context(_STYLE):
         graphs = panels[0].plane.values.ndim == 1
-        sizes = _graph_sizes(rows) if graphs else _map_sizes(rows)
         unit = length_unit([high - low for panel in panels for low, high in panel.plane.bounds])
-        figure, axes = _lay_out(rows, sizes)
+        figure, axes = _lay_out(rows, _HEADING + (_MOMENT if moment else 0.0))
         artists = tuple(
             (_draw_graph if graphs else _draw_map)(figure, place, panel, unit)
             for place, panel in zip(axes, panels, strict=True)
         )
         height = figure.get_figheight()
-        left = _LEFT / 4 / figure.get_figwidth()
-        figure.text(left, 1 - 0.10 / height, heading, fontsize=13, fontweight="bold", va="top")
-        text = figure.text(left, 1 - 0.36 / height, moment, fontsize=11, va="top", color="0.25")
-    return Drawing(figure, axes, artists, text)
+        left = 0.2 / figure.get_figwidth()
+        text, size = _fitted(heading, figure.get_figwidth() - 0.4)
+        figure.text(left, 1 - 0.12 / height, text, fontsize=size, fontweight="bold", va="top")
+        line = figure.text(left, 1 - _HEADING / height, moment, fontsize=11, va="top", color="0.25")
+    return Drawing(figure, axes, artists, line)
 
 
-def _map_sizes(rows: Sequence[Sequence[Panel]]) -> list[list[tuple[float, float]]]:
-    """Width and height of each panel: true to scale unless one would be thinner than can be seen."""
-    side = _SIDE[max(map(len, rows))]
-    extents = [[tuple(high - low for low, high in panel.plane.bounds[::-1]) for panel in row] for row in rows]
-    longest = max(length for row in extents for extent in row for length in extent)
-    return [
-        [(max(_SHORTEST, side * e[0] / longest), max(_SHORTEST, side * e[1] / longest)) for e in row] for row in extents
-    ]
+def _fitted(heading: str, width: float) -> tuple[str, float]:
+    """The heading and its size in points, made smaller, then shorter, until it fits."""
+    size = max(8.0, min(13.0, width / (_LETTER * max(1, len(heading)))))
+    most = int(width / (_LETTER * size))
+    return (heading if len(heading) <= most else f"{heading[: most - 1]}…"), size
 
 
-def _graph_sizes(rows: Sequence[Sequence[Panel]]) -> list[list[tuple[float, float]]]:
-    return [[_LINE_SIZE for _ in row] for row in rows]
+def _size(panel: Panel, side: float, longest: float) -> tuple[float, float]:
+    """Width and height of a panel: true to scale unless it would be too thin to see."""
+    if panel.plane.values.ndim == 1:
+        return _LINE_SIZE
+    width, height = (high - low for low, high in panel.plane.bounds[::-1])
+    return max(_SHORTEST, side * width / longest), max(_SHORTEST, side * height / longest)
 
 
-def _lay_out(
-    rows: Sequence[Sequence[Panel]], sizes: Sequence[Sequence[tuple[float, float]]]
-) -> tuple[Figure, tuple[Axes, ...]]:
+def _lay_out(rows: Sequence[Sequence[Panel]], heading: float) -> tuple[Figure, tuple[Axes, ...]]:
     """Place the panels by hand: in inches, so that nothing overlaps whatever the shape of the box."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    side = _SIDE[max(map(len, rows))]
+    longest = max(high - low for row in rows for panel in row for low, high in panel.plane.bounds)
+    sizes = [[_size(panel, side, longest) for panel in row] for row in rows]
     rights = [[_BAR if panel.bar and panel.plane.values.ndim == 2 else _NO_BAR for panel in row] for row in rows]
-    widths = [
-        sum(_LEFT + w + right for (w, _), right in zip(size, right_row, strict=True))
-        for size, right_row in zip(sizes, rights, strict=True)
+    titles = [_TITLE if any(panel.title for panel in row) else _NO_TITLE for row in rows]
+    columns = [
+        _LEFT + max(w for w, _ in size) + max(right)
+        for size, right in zip(zip(*sizes, strict=True), zip(*rights, strict=True), strict=True)
     ]
-    heights = [_TITLE + max(h for _, h in size) + _BOTTOM for size in sizes]
-    width, height = max(widths) + _EDGE, _HEADING + sum(heights) + _EDGE
+    heights = [max(h for _, h in size) for size in sizes]
+    width = max(sum(columns) + _EDGE, _NARROWEST)
+    height = heading + sum(heights) + sum(titles) + len(rows) * _BOTTOM + _EDGE
     figure = Figure(figsize=(width, height), facecolor="white")
     FigureCanvasAgg(figure)
-    axes = []
-    top = height - _HEADING
-    for size, right_row, row_height in zip(sizes, rights, heights, strict=True):
-        left = 0.0
-        for (w, h), right in zip(size, right_row, strict=True):
-            bottom = top - row_height + _BOTTOM + (row_height - _TITLE - _BOTTOM - h)
-            axes.append(figure.add_axes(((left + _LEFT) / width, bottom / height, w / width, h / height)))
-            left += _LEFT + w + right
-        top -= row_height
+    axes, top = [], height - heading
+    for size, title, row_height in zip(sizes, titles, heights, strict=True):
+        left, top = _LEFT, top - title
+        for (w, h), column in zip(size, columns, strict=True):
+            axes.append(figure.add_axes((left / width, (top - h) / height, w / width, h / height)))
+            left += column
+        top -= row_height + _BOTTOM
     return figure, tuple(axes)
 
 
 def _draw_map(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> Any:
-    from matplotlib.ticker import MaxNLocator
-
     plane = panel.plane
     edges = [
         ((positions[0] - width / 2) / unit.metres, (positions[-1] + width / 2) / unit.metres)
@@ -211,13 +234,13 @@ def _draw_map(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> Any
     axes.set_ylabel(f"{plane.axes[0]} [{unit.name}]")
     axes.set_title(panel.title)
     box, (w, h) = axes.get_position(), figure.get_size_inches()
-    axes.xaxis.set_major_locator(MaxNLocator(_ticks(box.width * w)))
-    axes.yaxis.set_major_locator(MaxNLocator(_ticks(box.height * h)))
+    axes.xaxis.set_major_locator(_locator(box.width * w))
+    axes.yaxis.set_major_locator(_locator(box.height * h))
     if panel.bar:
         place = figure.add_axes((box.x1 + 0.10 / w, box.y0, 0.14 / w, box.height))
         bar = figure.colorbar(image, cax=place)
-        bar.set_label(panel.label)
-        bar.locator = MaxNLocator(_ticks(box.height * h) + 1)
+        bar.set_label(textwrap.fill(panel.label, max(12, int(14 * box.height * h))))
+        bar.locator = _locator(box.height * h)
         bar.update_ticks()
         bar.outline.set_linewidth(0.6)
     return image
@@ -225,10 +248,12 @@ def _draw_map(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> Any
 
 def _draw_graph(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> Any:
     plane = panel.plane
+    positions = plane.positions[0] / unit.metres
     if panel.before is not None:
-        axes.plot(plane.positions[0] / unit.metres, panel.before.values, color="0.6", linewidth=1.4, label="before")
-    colour = "#b2182b" if panel.colours == CHANGE_COLOURS else "#1f3b70"
-    (line,) = axes.plot(plane.positions[0] / unit.metres, plane.values, color=colour, linewidth=1.8, label="after")
+        axes.plot(positions, panel.before[0].values, color="0.6", linewidth=1.4, label=panel.before[1])
+    colour = CHANGE_LINE_COLOUR if panel.colours == CHANGE_COLOURS else LINE_COLOUR
+    marker = "o" if len(positions) == 1 else ""
+    (line,) = axes.plot(positions, plane.values, color=colour, linewidth=1.8, marker=marker, label=panel.name)
     if panel.before is not None:
         axes.legend(frameon=False)
     if panel.limits[0] < 0 < panel.limits[1]:
@@ -244,5 +269,8 @@ def _draw_graph(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> A
     return line
 
 
-def _ticks(inches: float) -> int:
-    return max(1, min(6, int(inches / 0.6)))
+def _locator(inches: float) -> Any:
+    """Ticks at round numbers, as many as there is room for."""
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(max(1, min(6, int(inches / 0.6))), steps=[1, 2, 2.5, 5, 10])

@@ -45,6 +45,11 @@ def recorded_steps(directory: Path) -> list[int]:
     return sorted(int(match[1]) for match in matches if match is not None)
 
 
+def is_field_file(file: Any) -> bool:
+    """Whether an open HDF5 file holds fields of ours."""
+    return bool(file.attrs.get("format") == FORMAT)
+
+
 def write_record(
     directory: Path, snapshot: Snapshot, *, provenance: Provenance, compression: Compression = "none"
 ) -> Path:

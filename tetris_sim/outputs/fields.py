@@ -23,7 +23,7 @@ from tetris_sim.outputs.xdmf import Frame, Source, xdmf_text
 from tetris_sim.problem import Problem
 
 XDMF = "fields.xdmf"
-_OFTEN = 256  # up to so many records the index is written with each of them, then ever less often: linear cost in all
+_OFTEN = 100  # up to so many records the index is written with each of them, then ever less often: linear cost in all
 
 
 class FieldsOutput:
@@ -53,6 +53,7 @@ class FieldsOutput:
         self._compression: Compression = compression
         self._steps: list[int] = []
         self._index_is_old = False
+        self._n_indexed = 0
 
     def next_step(self, step: int) -> int | None:
         """The schedule's next step."""
@@ -79,6 +80,7 @@ class FieldsOutput:
             self._refuse_other_grid(self._directory / record_name(self._steps[-1]))
             self._write_index()
         else:
+            self._index_is_old, self._n_indexed = False, 0
             (self._directory / INDEX).unlink(missing_ok=True)
             (self._directory / XDMF).unlink(missing_ok=True)
 
@@ -87,7 +89,7 @@ class FieldsOutput:
         write_record(self._directory, snapshot, provenance=self._provenance, compression=self._compression)
         self._steps = sorted({*self._steps, snapshot.step})
         self._index_is_old = True
-        if len(self._steps) % (len(self._steps) // _OFTEN + 1) == 0:
+        if len(self._steps) - self._n_indexed > len(self._steps) // _OFTEN:
             self._write_index()
 
     def flush(self) -> None:
@@ -108,7 +110,7 @@ class FieldsOutput:
             for step in self._steps
         ]
         atomic_text(self._directory / XDMF, xdmf_text(problem.grid, problem.dtype, frames))
-        self._index_is_old = False
+        self._index_is_old, self._n_indexed = False, len(self._steps)
 
     def _refuse_other_grid(self, path: Path) -> None:
         problem = self._problem

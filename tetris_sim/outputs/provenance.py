@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
+from tetris_sim.config_text import write_yaml
 from tetris_sim.schema import Request
 from tetris_sim.version import __version__
 
@@ -19,7 +20,7 @@ class Provenance:
     """Where numbers come from.
 
     Attributes:
-        config: the resolved configuration as JSON (which is also YAML); loading it again gives the same run.
+        config: the resolved configuration as YAML; loading it again gives the same run.
         title: the configuration's title; may be empty.
         run_id: what tells this run from others; empty if it has none.
         versions: of the packages that decide about numbers and files.
@@ -34,7 +35,7 @@ class Provenance:
 def make_provenance(request: Request, run_id: str = "") -> Provenance:
     """What this run's files say about it."""
     return Provenance(
-        config=json.dumps(request.resolved(), indent=2),
+        config=write_yaml(request.resolved()),
         title=request.title,
         run_id=run_id,
         versions={

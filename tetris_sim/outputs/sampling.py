@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,12 +56,12 @@ def default_cuts(grid: Grid) -> tuple[Cut, ...]:
     return tuple(Cut(axis, n // 2) for axis, n in enumerate(grid.shape))
 
 
-def cuts_at(grid: Grid, places: Mapping[str, float]) -> tuple[Cut, ...]:
+def cuts_at(grid: Grid, places: Iterable[tuple[str, float]]) -> tuple[Cut, ...]:
     """Planes of a 3D grid through the points nearest to given positions.
 
     Args:
         grid: the points.
-        places: axis name to position [m].
+        places: name of an axis and position along it [m].
 
     Raises:
         ConfigError: the grid is not 3D, or a position lies outside it.
@@ -70,7 +70,7 @@ def cuts_at(grid: Grid, places: Mapping[str, float]) -> tuple[Cut, ...]:
         msg = f"a slice is for 3D fields; this one has {grid.ndim} axes and is drawn whole"
         raise ConfigError(msg)
     cuts = []
-    for name, position in places.items():
+    for name, position in places:
         axis = grid.axis_names.index(name)
         spacing, low = grid.spacing[axis], grid.origin[axis] - grid.spacing[axis] / 2
         high = low + grid.size[axis]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tetris_sim.errors import CheckpointError
 from tetris_sim.grid import AXIS_NAMES, Grid
 from tetris_sim.method import Box
-from tetris_sim.outputs.field_file import FORMAT, FORMAT_VERSION, INDEX, record_name
+from tetris_sim.outputs.field_file import FORMAT_VERSION, INDEX, is_field_file, record_name
 
 Values = npt.NDArray[np.floating[Any]]
 Place = tuple[Path, str, tuple[int, ...]]  # file, dataset, shape of the dataset
@@ -49,7 +49,7 @@ class Series:
         times: simulated time [s], per record.
         read: (record, variable, box) -> the values in the box, of its shape.
         place: (record, variable) -> the dataset that holds the values, its earlier axes having length 1; for XDMF.
-        meta: what the file says about the run.
+        meta: what the file says about the run: title, config (YAML), versions, ...
         timeless: whether a time step stands for no physical time.
     """
 
@@ -63,11 +63,6 @@ class Series:
     place: Callable[[int, int], Place]
     meta: dict[str, Any] = field(default_factory=dict)
     timeless: bool = False
-
-
-def is_field_file(file: Any) -> bool:
-    """Whether an open HDF5 file holds fields of ours."""
-    return bool(file.attrs.get("format") == FORMAT)
 
 
 @contextlib.contextmanager
@@ -122,7 +117,7 @@ def read_meta(file: Any) -> dict[str, Any]:
     }
     found["versions"] = json.loads(found["versions"])
     found["variables"] = json.loads(found["variables"])
-    found["config"] = json.loads(meta["config"].asstr()[()])
+    found["config"] = meta["config"].asstr()[()]
     found["creator"] = str(file.attrs["creator"])
     found["format_version"] = int(file.attrs["format_version"])
     return found

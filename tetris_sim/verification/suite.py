@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ class Result:
         return {**dataclasses.asdict(self), "outcome": finite or None}
 
 
+@functools.cache
 def all_cases() -> tuple[Case, ...]:
     """Every case, in the order of the table."""
     return (*mode_cases(), *invariant_cases(), *solution_cases())

@@ -1,0 +1,42 @@
+"""A good configuration, and ways to read it and to change it, for the tests of configurations."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tetris_sim.config import Config, read_config
+from tetris_sim.config_errors import ConfigMistakesError
+from tetris_sim.errors import ExitCode
+
+GOOD = """\
+grid: {shape: [12, 10], size: [15 mm, 12.5 mm]}
+model: {type: heat, material: copper}
+initial: {type: gaussian, amplitude: 100 K, sigma: 2 mm}
+boundaries:
+  "*": {type: neumann}
+  x-: {type: dirichlet, value: 300 K}
+time: {t_end: 1 ms}
+"""
+
+
+def read(text: str, *overrides: str, **environ: str) -> Config:
+    base = Path("/nowhere")
+    return read_config(textwrap.dedent(text), name="c.yaml", base=base, overrides=overrides, environ=environ)
+
+
+def mistakes(text: str, *overrides: str, **environ: str) -> list[str]:
+    with pytest.raises(ConfigMistakesError) as caught:
+        read(text, *overrides, **environ)
+    assert str(caught.value).splitlines() == [str(problem) for problem in caught.value.problems]
+    assert caught.value.exit_code == ExitCode.CONFIG
+    return str(caught.value).splitlines()
+
+
+def changed(line: str, new: str) -> str:
+    """GOOD with the line that begins with `line` replaced."""
+    lines = [new if each.startswith(line) else each for each in GOOD.splitlines()]
+    assert lines != GOOD.splitlines()
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,218 @@
+"""`export FILE|DIRECTORY -o TARGET`: convert outputs for other programs; the suffix of the target says how."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tetris_sim.commands import sources
+from tetris_sim.commands.plot import draw_record
+from tetris_sim.errors import CheckpointError, ConfigError, ExitCode
+from tetris_sim.files import atomic_text
+from tetris_sim.outputs import probes, statistics
+from tetris_sim.outputs.series import Series
+from tetris_sim.scheduler.plan import gib
+from tetris_sim.wording import listed
+
+if TYPE_CHECKING:
+    from tetris_sim.outputs.animation import Film
+
+HELP = "convert outputs for other programs"
+_FPS = 10.0
+_MOST_FPS = 1000
+
+
+PICTURES = (".png", ".gif", ".mp4")
+FILMS = (".gif", ".mp4")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is to be exported.
+
+    Attributes:
+        series: where the values are, with the variables that are wanted.
+        records: which of them, ascending.
+        single: whether one record was asked for by its step or time.
+        slices: where pictures cut a 3D field.
+        frames_per_second: of a film.
+    """
+
+    series: Series
+    records: tuple[int, ...]
+    single: bool
+    slices: list[str]
+    frames_per_second: float
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `export`."""
+    sources.add_source_arguments(parser)
+    sources.add_slice_argument(parser)
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="TARGET",
+        help=f"the file to write; its suffix is one of {', '.join(WRITERS)}",
+    )
+    parser.add_argument("--every", type=int, metavar="K", help="only every K-th record (default: all of them)")
+    parser.add_argument("--fps", type=float, metavar="N", help=f"frames per second of a film (default: {_FPS:g})")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that is already there")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the target."""
+    output: Path = args.output
+    sources.refuse_other_suffix(output, tuple(WRITERS))
+    sources.refuse_existing(output, overwrite=args.overwrite)
+    _refuse_idle_flags(args)
+    tables = find_probes(args.source) if output.suffix == ".csv" else {}
+    if tables:
+        _write_probes(args, tables)
+        return _tell(args, f"{len(tables)} probes", probes=list(tables))
+    with sources.open_series(args.source) as found:
+        series = found if args.variable is None else sources.only_variable(found, args.variable)
+        one = sources.choose_records(series, args)
+        records = tuple(range(0, len(series.steps), args.every or 1)) if one is None else one
+        if output.suffix == ".png":
+            records = records[-1:]
+        WRITERS[output.suffix](Choice(series, records, one is not None, args.slice, args.fps or _FPS), output)
+        text = sources.describe_record(series, records[0]) if len(records) == 1 else f"{len(records)} records"
+        return _tell(args, text, steps=[series.steps[record] for record in records])
+
+
+def find_probes(source: Path) -> dict[str, Path]:
+    """Tables by probe, if `source` is their folder, or a results directory whose fields, if any, are no lines."""
+    if not source.is_dir():
+        return {}
+    folder = source
+    if (source / probes.FOLDER).is_dir():
+        with contextlib.suppress(CheckpointError), sources.open_series(source) as series:
+            if series.grid.ndim == 1:
+                return {}
+        folder = source / probes.FOLDER
+    return {path.stem: path for path in sorted(folder.glob("*.csv")) if path.name != statistics.FILE}
+
+
+def _refuse_idle_flags(args: argparse.Namespace) -> None:
+    """Raise for a flag that would have no effect, or has no meaning."""
+    suffix = args.output.suffix
+    chosen = args.last or args.step is not None or args.time is not None
+    if args.slice and suffix not in PICTURES:
+        msg = f"--slice is for pictures ({listed(PICTURES)}); {suffix} holds the whole field"
+    elif args.fps is not None and suffix not in FILMS:
+        msg = f"--fps is for films ({listed(FILMS)}), not for {suffix}"
+    elif args.every is not None and (chosen or suffix == ".png"):
+        msg = "--every chooses among many records, but only one was asked for; leave it out"
+    elif args.every is not None and args.every < 1:
+        msg = f"--every {args.every}: a whole number, 1 or more, is wanted"
+    elif args.fps is not None and not 0 < args.fps <= _MOST_FPS:
+        msg = f"--fps {args.fps:g}: a number greater than 0 and at most {_MOST_FPS} is wanted"
+    else:
+        return
+    raise ConfigError(msg)
+
+
+def _write_probes(args: argparse.Namespace, tables: dict[str, Path]) -> None:
+    from tetris_sim.outputs.arrays import write_probes
+
+    if args.last or args.variable or any(flag is not None for flag in (args.step, args.time, args.every)):
+        msg = "--step, --time, --last, --every and --variable choose among fields; probes are exported whole"
+        raise ConfigError(msg)
+    write_probes(tables, args.output)
+
+
+def _tell(args: argparse.Namespace, text: str, **found: list[str] | list[int]) -> int:
+    """Print what was written."""
+    n_bytes = args.output.stat().st_size
+    if args.json:
+        print(json.dumps({"file": str(args.output), "bytes": n_bytes, **found}))
+    else:
+        print(f"{args.output}: {text}, {gib(n_bytes)}")
+    return ExitCode.OK
+
+
+def _write_xdmf(choice: Choice, output: Path) -> None:
+    from tetris_sim.outputs.xdmf import Frame, Source, xdmf_text
+
+    series = choice.series
+    frames = []
+    for record in choice.records:
+        places = {v.name: series.place(record, k) for k, v in enumerate(series.variables)}
+        frames.append(
+            Frame(
+                series.times[record],
+                {
+                    name: Source(os.path.relpath(file, output.absolute().parent), dataset, shape)
+                    for name, (file, dataset, shape) in places.items()
+                },
+            )
+        )
+    atomic_text(output, xdmf_text(series.grid, series.dtype, frames))
+
+
+def _write_vtkhdf(choice: Choice, output: Path) -> None:
+    from tetris_sim.outputs.vtkhdf import write_vtkhdf
+
+    write_vtkhdf(choice.series, choice.records, output)
+
+
+def _write_netcdf(choice: Choice, output: Path) -> None:
+    from tetris_sim.outputs.netcdf import write_netcdf
+
+    write_netcdf(choice.series, choice.records, output)
+
+
+def _write_npy(choice: Choice, output: Path) -> None:
+    from tetris_sim.outputs.arrays import write_npy
+
+    write_npy(choice.series, choice.records, output, single=choice.single)
+
+
+def _write_csv(choice: Choice, output: Path) -> None:
+    from tetris_sim.outputs.arrays import write_csv
+
+    write_csv(choice.series, choice.records, output)
+
+
+def _write_png(choice: Choice, output: Path) -> None:
+    draw_record(choice.series, choice.records[0], 0, slices=choice.slices, output=output)
+
+
+def _write_gif(choice: Choice, output: Path) -> None:
+    from tetris_sim.outputs.animation import write_gif
+
+    write_gif(_film(choice), output, frames_per_second=choice.frames_per_second)
+
+
+def _write_mp4(choice: Choice, output: Path) -> None:
+    from tetris_sim.outputs.animation import write_mp4
+
+    write_mp4(_film(choice), output, frames_per_second=choice.frames_per_second)
+
+
+def _film(choice: Choice) -> Film:
+    from tetris_sim.outputs.animation import Film
+
+    cuts = sources.choose_cuts(choice.series, choice.slices)
+    return Film(choice.series, choice.records, 0, cuts, sources.caption(choice.series, 0))
+
+
+WRITERS: dict[str, Callable[[Choice, Path], None]] = {
+    ".xdmf": _write_xdmf,
+    ".vtkhdf": _write_vtkhdf,
+    ".nc": _write_netcdf,
+    ".npy": _write_npy,
+    ".csv": _write_csv,
+    ".png": _write_png,
+    ".gif": _write_gif,
+    ".mp4": _write_mp4,
+}

@@ -1,0 +1,166 @@
+"""`info FILE|DIRECTORY`: what is in an output, a checkpoint or a results directory; with --stencils, the catalogue."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from tetris_sim.commands.contents import Facts, describe
+from tetris_sim.commands.sources import read_config_text
+from tetris_sim.errors import ConfigError, ExitCode
+from tetris_sim.outputs.labels import length_unit
+from tetris_sim.progress import format_duration, format_time
+from tetris_sim.scheduler.plan import gib
+
+HELP = "say what is in an output, a checkpoint or a results directory"
+_MOST_RECORDS = 12  # listed one by one
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `info`."""
+    parser.add_argument(
+        "path",
+        type=Path,
+        nargs="?",
+        metavar="FILE|DIRECTORY",
+        help="fields.h5, one of its files, a checkpoint, a table (.csv), or the results directory of a run",
+    )
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--config", action="store_true", help="print the configuration that the file holds, as YAML")
+    shown.add_argument("--stencils", action="store_true", help="list the named stencils")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what was found."""
+    if args.stencils == (args.path is not None):
+        msg = "info wants either a file or directory, or --stencils"
+        raise ConfigError(msg)
+    if args.stencils:
+        found = list_stencils()
+        print(json.dumps(found, indent=1) if args.json else "\n".join(_stencil_lines(found)))
+        return ExitCode.OK
+    facts = describe(args.path)
+    if args.config:
+        text = _stored_config(facts)
+        print(json.dumps(read_config_text(text), indent=1) if args.json else text.rstrip())
+    else:
+        print(json.dumps(facts, indent=1) if args.json else "\n".join(as_lines(facts)))
+    return ExitCode.OK
+
+
+def list_stencils() -> list[Facts]:
+    """The catalogue as plain data."""
+    from tetris_sim.catalogue import STENCIL_NAMES, laplacian_names, named_stencil
+
+    rows = []
+    for name in STENCIL_NAMES:
+        named = named_stencil(name)
+        stencil = named.stencil
+        rows.append(
+            {
+                "name": name,
+                "axes": stencil.ndim,
+                "points": stencil.n_points,
+                "radius": stencil.radius,
+                "heat": name in laplacian_names(stencil.ndim),
+                "description": named.description,
+            }
+        )
+    return rows
+
+
+def as_lines(facts: Facts) -> Iterator[str]:
+    """What was found, for people."""
+    title = f"{facts['path']}: {facts['kind']}"
+    yield title + (f", {gib(facts['bytes'])}" if "bytes" in facts else "")
+    if facts["kind"] == "results":
+        yield from _result_lines(facts)
+        return
+    rows = _table_rows(facts) if facts["kind"] == "table" else _field_rows(facts)
+    for label, text in rows:
+        yield f"  {label:<12} {text}"
+
+
+def _result_lines(facts: Facts) -> Iterator[str]:
+    report = facts.get("report")
+    if report:
+        rate = f"{report['points_per_second'] / 1e9:.3g} GStencil/s"
+        yield f"  last run     {report['ended']}, {rate}, {format_duration(report['wall_s'])}"
+    if facts["checkpoints"]:
+        yield f"  checkpoints  {', '.join(Path(saved['path']).name for saved in facts['checkpoints'])}"
+    if facts["pictures"]:
+        yield f"  pictures     {', '.join(Path(path).name for path in facts['pictures'])}"
+    parts = [facts.get("fields"), *facts["tables"], facts.get("newest_checkpoint")]
+    for part in parts:
+        if part is not None:
+            yield from (f"  {line}" if i else line for i, line in enumerate(_indented(part)))
+
+
+def _indented(part: Facts) -> Iterator[str]:
+    first, *rest = as_lines(part)
+    yield f"  {first}"
+    yield from rest
+
+
+def _field_rows(facts: Facts) -> Iterator[tuple[str, str]]:
+    def moment(step: int, time_s: float) -> str:
+        return f"step {step}" if facts["timeless"] else f"step {step} (t = {format_time(time_s)})"
+
+    if facts["title"]:
+        yield "title", facts["title"]
+    yield "grid", _grid_text(facts)
+    yield "variables", ", ".join(f"{v['name']} [{v['unit']}]" for v in facts["variables"]) + f", {facts['dtype']}"
+    if "records" in facts:
+        records = facts["records"]
+        ends = records if len(records) == 1 else [records[0], records[-1]] if records else []
+        yield "records", f"{len(records)}: " + " to ".join(moment(**record) for record in ends)
+        if 2 < len(records) <= _MOST_RECORDS:
+            yield "", f"steps {', '.join(str(record['step']) for record in records)}"
+        if facts["missing"]:
+            yield "missing", ", ".join(facts["missing"])
+    else:
+        yield "state", f"{moment(facts['step'], facts['time_s'])} of {facts['steps']}, {facts['created']}"
+        yield "run so far", format_duration(facts["wall_time_s"])
+        workers = facts["methods"].get("workers", {})
+        yield "methods", ", ".join(f"{worker}: {how['method']}" for worker, how in workers.items()) or "not stored"
+    if not facts["timeless"]:
+        yield "time step", format_time(facts["dt_s"])
+    config = read_config_text(facts["config"])
+    yield "model", str(config.get("model", {}).get("type", "not stored"))
+    if facts["run_id"]:
+        yield "run", facts["run_id"]
+    yield "versions", ", ".join(f"{package} {number}" for package, number in facts["versions"].items())
+
+
+def _table_rows(facts: Facts) -> Iterator[tuple[str, str]]:
+    yield "columns", ", ".join(facts["columns"])
+    yield "rows", str(facts["rows"])
+    if facts["rows"]:
+        yield "last", ", ".join(f"{value:.6g}" for value in facts["last"].values())
+
+
+def _grid_text(facts: Facts) -> str:
+    unit = length_unit(facts["size_m"])
+    points = " x ".join(map(str, facts["shape"]))
+    axes = ", ".join("xyz"[: len(facts["shape"])])
+    size = " x ".join(unit.text(length) for length in facts["size_m"])
+    fine = length_unit(facts["spacing_m"])
+    return f"{points} points ({axes}), {size}, spacing {' x '.join(fine.text(h) for h in facts['spacing_m'])}"
+
+
+def _stencil_lines(rows: list[Facts]) -> Iterator[str]:
+    yield f"{'name':<12} {'axes':>4} {'points':>6} {'radius':>6}  {'heat':<4}  weights without `weights:`"
+    for row in rows:
+        heat = "yes" if row["heat"] else "no"
+        numbers = f"{row['axes']:>4} {row['points']:>6} {row['radius']:>6}"
+        yield f"{row['name']:<12} {numbers}  {heat:<4}  {row['description']}"
+
+
+def _stored_config(facts: Facts) -> str:
+    for part in (facts, facts.get("fields", {}), facts.get("newest_checkpoint", {})):
+        if part.get("config"):
+            return str(part["config"])
+    msg = f"{facts['path']} holds no configuration; fields, checkpoints and results directories do"
+    raise ConfigError(msg)

@@ -1,0 +1,67 @@
+"""`plot FILE|DIRECTORY`: draw a field."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+from pathlib import Path
+
+from tetris_sim.commands import sources
+from tetris_sim.errors import ExitCode
+from tetris_sim.outputs.compositions import draw_state
+from tetris_sim.outputs.labels import moment
+from tetris_sim.outputs.sampling import sample
+from tetris_sim.outputs.series import Series
+
+HELP = "draw a field"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `plot`."""
+    sources.add_source_arguments(parser)
+    sources.add_slice_argument(parser)
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="PICTURE.png",
+        help="the picture (default: <variable>_<step>.png in the working directory)",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace a picture that is already there")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Draw one record; the last one unless another is asked for."""
+    if args.output is not None:
+        sources.refuse_other_suffix(args.output, (".png",))
+        sources.refuse_existing(args.output, overwrite=args.overwrite)
+    with sources.open_series(args.source) as series:
+        (record,) = sources.choose_records(series, args) or (len(series.steps) - 1,)
+        variable = sources.choose_variable(series, args.variable)
+        name = series.variables[variable].name
+        output = args.output or Path(f"{name}_{series.steps[record]:012d}.png")
+        sources.refuse_existing(output, overwrite=args.overwrite)
+        draw_record(series, record, variable, slices=args.slice, output=output)
+        if args.json:
+            found = {"picture": str(output), "step": series.steps[record], "time_s": series.times[record]}
+            print(json.dumps({**found, "variable": name}))
+        else:
+            print(f"{output}: {name}, {sources.describe_record(series, record)}")
+    return ExitCode.OK
+
+
+def draw_record(series: Series, record: int, variable: int, *, slices: list[str], output: Path) -> None:
+    """Draw one record of one variable.
+
+    Args:
+        series: where the values are.
+        record: which one.
+        variable: which one.
+        slices: where to cut a 3D field, as AXIS=POSITION.
+        output: the picture.
+    """
+    cuts = sources.choose_cuts(series, slices)
+    planes = sample(functools.partial(series.read, record, variable), series.grid, cuts)
+    when = moment(series.steps[record], series.times[record], timeless=series.timeless)
+    draw_state(planes, sources.caption(series, variable), moment=when).save(output)

@@ -1,0 +1,272 @@
+"""Where are the fields that a path stands for, and which of them are meant? Shared by `plot` and `export`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tetris_sim import results
+from tetris_sim.errors import CheckpointError, ConfigError
+from tetris_sim.method import Box
+from tetris_sim.outputs.field_file import INDEX
+from tetris_sim.outputs.labels import Caption
+from tetris_sim.outputs.sampling import Cut, cuts_at, default_cuts
+from tetris_sim.outputs.series import Place, Series, SeriesVariable, Values, open_fields
+from tetris_sim.progress import format_time
+from tetris_sim.quantities import Quantity
+from tetris_sim.wording import listed, suggestion
+
+if TYPE_CHECKING:
+    from tetris_sim.checkpoint import Checkpoint
+
+log = logging.getLogger("tetris_sim")
+
+_LENGTH = Quantity("a position", "m", ("z=5mm", "z=0.005"))
+_TIME = Quantity("a time", "s", ("5 ms", "0.005"))
+
+
+def add_source_arguments(parser: argparse.ArgumentParser) -> None:
+    """The file, and which records and variable of it."""
+    parser.add_argument(
+        "source",
+        type=Path,
+        metavar="FILE|DIRECTORY",
+        help="fields.h5, one of its files, a checkpoint, or the results directory of a run",
+    )
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--step", type=int, metavar="N", help="the record of this step")
+    chosen.add_argument("--time", metavar="T", help="the record nearest to this simulated time, for example '5 ms'")
+    chosen.add_argument("--last", action="store_true", help="the last record")
+    parser.add_argument("--variable", metavar="NAME", help="only this variable (default: all; a picture: the first)")
+
+
+def add_slice_argument(parser: argparse.ArgumentParser) -> None:
+    """Where pictures cut a 3D field."""
+    parser.add_argument(
+        "--slice",
+        action="append",
+        default=[],
+        metavar="AXIS=POSITION",
+        help="cut a 3D field there, for example z=5mm; may be repeated (default: the three middle planes)",
+    )
+
+
+@contextlib.contextmanager
+def open_series(path: Path) -> Iterator[Series]:
+    """The fields behind a path: a file of fields, a checkpoint, or the newest of either in a directory.
+
+    Raises:
+        CheckpointError: there are none, or the file is damaged.
+    """
+    if path.is_dir() and not (path / INDEX).exists():
+        with find_newest_checkpoint(path) as checkpoint:
+            yield _checkpoint_series(checkpoint)
+        return
+    if path.is_dir():
+        path = path / INDEX
+    if is_checkpoint(path):
+        from tetris_sim.checkpoint import open_checkpoint
+
+        with open_checkpoint(path) as checkpoint:
+            yield _checkpoint_series(checkpoint)
+        return
+    with open_fields(path) as series:
+        if not series.steps:
+            msg = f"{path} holds no record yet"
+            raise CheckpointError(msg)
+        yield series
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a file is a checkpoint or a crash dump, by its name or by its seal; HDF5 is not asked."""
+    from tetris_sim.checkpoint_seal import read_seal
+
+    if path.name.startswith(("checkpoint_", "crash_")):
+        return True
+    with contextlib.suppress(CheckpointError):
+        read_seal(path)
+        return True
+    return False
+
+
+def find_newest_checkpoint(directory: Path) -> Checkpoint:
+    """Open the newest good checkpoint of a results directory, or of its folder of checkpoints.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    from tetris_sim.checkpoint import find_checkpoint
+
+    for place in (directory, directory / results.CHECKPOINTS):
+        found, sentences = find_checkpoint(place, tidy=False)
+        for sentence in sentences:
+            log.warning("%s", sentence)
+        if found is not None:
+            return found
+    msg = f"{directory} holds neither {INDEX} nor a good checkpoint; give the results directory of a run, or a file"
+    raise CheckpointError(msg)
+
+
+def choose_records(series: Series, args: argparse.Namespace) -> tuple[int, ...] | None:
+    """The one record that --step, --time or --last asks for; None if none of them is given.
+
+    Raises:
+        ConfigError: there is no record of that step.
+    """
+    if args.last:
+        return (len(series.steps) - 1,)
+    if args.time is not None:
+        try:
+            time = _TIME.read(args.time)
+        except ValueError as error:
+            msg = f"--time: {error}"
+            raise ConfigError(msg) from error
+        return (min(range(len(series.times)), key=lambda i: abs(series.times[i] - time)),)
+    if args.step is None:
+        return None
+    if args.step not in series.steps:
+        near = sorted(series.steps, key=lambda step: (abs(step - args.step), step))[:3]
+        msg = f"--step {args.step}: {series.path} has no record of this step; the nearest are {_numbers(sorted(near))}"
+        raise ConfigError(msg)
+    return (series.steps.index(args.step),)
+
+
+def only_variable(series: Series, name: str) -> Series:
+    """The same series with one variable.
+
+    Raises:
+        ConfigError: there is no such variable.
+    """
+    variable = choose_variable(series, name)
+    return replace(
+        series,
+        variables=(series.variables[variable],),
+        read=lambda record, _, box: series.read(record, variable, box),
+        place=lambda record, _: series.place(record, variable),
+    )
+
+
+def choose_variable(series: Series, name: str | None) -> int:
+    """Index of the variable called `name`, of the first one if no name is given.
+
+    Raises:
+        ConfigError: there is no such variable.
+    """
+    if name is None:
+        return 0
+    names = [variable.name for variable in series.variables]
+    if name not in names:
+        msg = f"--variable {name}: {series.path} has {listed(names, 'and')}{suggestion(name, names)}"
+        raise ConfigError(msg)
+    return names.index(name)
+
+
+def choose_cuts(series: Series, slices: list[str]) -> tuple[Cut, ...]:
+    """Where to cut: as --slice says, or through the middle.
+
+    Raises:
+        ConfigError: a slice is not AXIS=POSITION, or lies outside the box.
+    """
+    if not slices:
+        return default_cuts(series.grid)
+    places: list[tuple[str, float]] = []
+    for text in slices:
+        name, equals, position = text.partition("=")
+        name = name.strip()
+        if not equals or name not in series.grid.axis_names:
+            msg = f"--slice {text}: AXIS=POSITION is wanted, with an axis of {listed(series.grid.axis_names[::-1])}"
+            raise ConfigError(msg)
+        try:
+            places.append((name, _LENGTH.read(position)))
+        except ValueError as error:
+            msg = f"--slice {text}: {error}"
+            raise ConfigError(msg) from error
+    return cuts_at(series.grid, places)
+
+
+def caption(series: Series, variable: int) -> Caption:
+    """What pictures of one variable say."""
+    found = series.variables[variable]
+    return Caption(found.long_name, found.unit, str(series.meta.get("title", "")) or found.long_name)
+
+
+def refuse_other_suffix(path: Path, allowed: Collection[str]) -> None:
+    """Raise unless the name ends with one of the suffixes.
+
+    Raises:
+        ConfigError: with those that are allowed.
+    """
+    if path.suffix not in allowed:
+        found = f"the suffix {path.suffix}" if path.suffix else "no suffix"
+        msg = f"{path} has {found}, which says what to write; allowed: {listed(allowed)}"
+        raise ConfigError(msg + suggestion(path.suffix, allowed))
+
+
+def refuse_existing(path: Path, *, overwrite: bool) -> None:
+    """Raise if `path` is there and may not be replaced, or lies in a directory that is not there.
+
+    Raises:
+        ConfigError: with what to do.
+    """
+    if path.is_dir():
+        msg = f"{path} is a directory; give the name of a file"
+        raise ConfigError(msg)
+    if path.exists() and not overwrite:
+        msg = f"{path} is already there; use --overwrite to replace it, or another name"
+        raise ConfigError(msg)
+    if not path.absolute().parent.is_dir():
+        msg = f"the directory {path.parent} is not there; make it first"
+        raise ConfigError(msg)
+
+
+def describe_record(series: Series, record: int) -> str:
+    """Step and time of a record."""
+    step = f"step {series.steps[record]}"
+    return step if series.timeless else f"{step}, t = {format_time(series.times[record])}"
+
+
+def read_config_text(text: str) -> dict[str, Any]:
+    """A configuration from a file of ours as plain data; empty if it cannot be read."""
+    from ruamel.yaml import YAML, YAMLError
+
+    try:
+        found = YAML(typ="safe", pure=True).load(text)
+    except (YAMLError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _checkpoint_series(checkpoint: Checkpoint) -> Series:
+    """A checkpoint as a series of one record."""
+    state = checkpoint.state
+    config = read_config_text(state.config)
+
+    def read(record: int, variable: int, box: Box) -> Values:
+        return np.asarray(checkpoint.read(box)[variable])
+
+    def place(record: int, variable: int) -> Place:
+        return checkpoint.path, f"/fields/{checkpoint.variables[variable].name}", checkpoint.grid.shape
+
+    return Series(
+        path=checkpoint.path,
+        grid=checkpoint.grid,
+        dtype=checkpoint.dtype,
+        variables=tuple(SeriesVariable(v.name, v.unit, v.long_name) for v in checkpoint.variables),
+        steps=(state.step,),
+        times=(state.time,),
+        read=read,
+        place=place,
+        meta={"title": config.get("title", ""), "versions": dict(state.versions), "config": state.config},
+        timeless=config.get("model", {}).get("type") == "stencil",
+    )
+
+
+def _numbers(steps: list[int]) -> str:
+    return listed([str(step) for step in steps], "and")

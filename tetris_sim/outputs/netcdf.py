@@ -1,0 +1,61 @@
+"""A series as one NetCDF-4 file, for xarray, Panoply, CDO and whatever else reads NetCDF.
+
+NetCDF-4 is HDF5 with dimension scales, in the order in which things were made. It needs no NetCDF library, has no
+limit of size, and is written block by block; the classic format would need the whole series in memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tetris_sim.files import atomic_hdf5
+from tetris_sim.outputs.blocks import blocks, chunk_shape
+from tetris_sim.outputs.provenance import CREATOR
+from tetris_sim.outputs.series import Series
+
+
+def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
+    """Write the given records of a series; deflated, as NetCDF tools do.
+
+    Args:
+        series: where the values are.
+        records: which of them, ascending.
+        path: the file to write.
+    """
+    grid, itemsize = series.grid, series.dtype.itemsize
+    chunk = chunk_shape(grid.shape, itemsize)
+    with atomic_hdf5(path) as file:
+        file.attrs["creator"] = CREATOR
+        file.attrs["source"] = series.path.name
+        file.attrs["title"] = str(series.meta.get("title", ""))
+        file.attrs["history"] = json.dumps({"versions": series.meta.get("versions", {})})
+        time = file.create_dataset("time", data=np.array([series.times[record] for record in records]))
+        time.make_scale("time")
+        time.attrs.update({"units": "s", "long_name": "simulated time", "axis": "T"})
+        for axis, name in enumerate(grid.axis_names):
+            scale = file.create_dataset(name, data=grid.coordinates(axis))
+            scale.make_scale(name)
+            scale.attrs.update({"units": "m", "long_name": f"position along {name}", "axis": name.upper()})
+        step = file.create_dataset("step", data=np.array([series.steps[record] for record in records]))
+        step.attrs.update({"units": "1", "long_name": "number of time steps"})
+        step.dims[0].attach_scale(time)
+        for k, variable in enumerate(series.variables):
+            dataset = file.create_dataset(
+                variable.name,
+                shape=(len(records), *grid.shape),
+                dtype=series.dtype,
+                chunks=(1, *chunk),
+                compression="gzip",
+                compression_opts=1,
+                shuffle=True,
+            )
+            dataset.attrs.update({"units": variable.unit, "long_name": variable.long_name, "coordinates": "step"})
+            for axis, name in enumerate(("time", *grid.axis_names)):
+                dataset.dims[axis].attach_scale(file[name])
+            for i, record in enumerate(records):
+                for box in blocks(grid.shape, itemsize, multiple=chunk):
+                    dataset[(i, *(slice(low, high) for low, high in box))] = series.read(record, k, box)

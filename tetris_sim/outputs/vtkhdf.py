@@ -1,0 +1,64 @@
+"""A series as one VTKHDF file (ImageData, format 2): what ParaView 5.12 and newer read without any plug-in.
+
+Points are cell centres, so values are cell data, and the box has its true size. The axes that a 1D or 2D field lacks
+have no thickness here, unlike in XDMF.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tetris_sim.files import atomic_hdf5
+from tetris_sim.outputs.blocks import blocks, chunk_shape
+from tetris_sim.outputs.series import Series
+
+VERSION = (2, 0)  # the first with time steps
+
+
+def write_vtkhdf(series: Series, records: Sequence[int], path: Path) -> None:
+    """Write the given records of a series.
+
+    Args:
+        series: where the values are.
+        records: which of them, ascending.
+        path: the file to write.
+    """
+    grid = series.grid
+    missing = 3 - grid.ndim
+    with atomic_hdf5(path) as file:
+        root = file.create_group("VTKHDF")
+        root.attrs["Version"] = np.array(VERSION, dtype=np.int64)
+        root.attrs["Type"] = np.bytes_("ImageData")  # a string of fixed length, or VTK does not find it
+        cells = (*grid.shape[::-1], *(0,) * missing)
+        root.attrs["WholeExtent"] = np.array([bound for n in cells for bound in (0, n)], dtype=np.int64)
+        corner = [p - h / 2 for p, h in zip(grid.origin, grid.spacing, strict=True)][::-1]
+        root.attrs["Origin"] = np.array([*corner, *(0.0,) * missing])
+        root.attrs["Spacing"] = np.array([*grid.spacing[::-1], *(min(grid.spacing),) * missing])
+        root.attrs["Direction"] = np.eye(3).ravel()
+        steps = root.create_group("Steps")
+        steps.attrs["NSteps"] = len(records)
+        steps["Values"] = np.array([series.times[record] for record in records])
+        offsets = steps.create_group("CellDataOffsets")
+        values = root.create_group("CellData")
+        for k, variable in enumerate(series.variables):
+            offsets[variable.name] = np.arange(len(records), dtype=np.int64)
+            _write_values(values, series, records, k)
+
+
+def _write_values(group: Any, series: Series, records: Sequence[int], variable: int) -> None:
+    shape, itemsize = series.grid.shape, series.dtype.itemsize
+    # VTK wants as many axes as the box has thickness along, and time before them.
+    dataset = group.create_dataset(
+        series.variables[variable].name,
+        shape=(len(records), *shape),
+        dtype=series.dtype,
+        chunks=(1, *chunk_shape(shape, itemsize)),
+    )
+    for i, record in enumerate(records):
+        for box in blocks(shape, itemsize, multiple=chunk_shape(shape, itemsize)):
+            place = tuple(slice(low, high) for low, high in box)
+            dataset[(i, *place)] = series.read(record, variable, box)
