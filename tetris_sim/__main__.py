@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from tetris_sim.errors import ConfigError, ExitCode, TetrisError
+from tetris_sim.errors import ExitCode, TetrisError
 from tetris_sim.version import __version__
 
 # Each verb is a module of `tetris_sim.commands`; only the one that is asked for is imported, so that `--help` and
@@ -60,10 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def print_error(error: TetrisError, *, as_json: bool) -> None:
     """Say on stderr what is wrong; with --json also on stdout for a program."""
-    if as_json and not isinstance(error, ConfigError):
+    if as_json:
         import json
 
-        print(json.dumps({"error": str(error), "exit_code": int(error.exit_code)}))
+        problems = [problem.as_json() for problem in getattr(error, "problems", ())]
+        print(json.dumps({"error": str(error), "exit_code": int(error.exit_code), "problems": problems}))
     print(f"tetris-sim: {error}", file=sys.stderr)
 
 

@@ -6,6 +6,7 @@ when the configuration names none; `laplacian` gives the finite-difference Lapla
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -146,6 +147,7 @@ _BUILDERS: dict[str, tuple[Callable[[], Stencil], str]] = {
 STENCIL_NAMES: tuple[str, ...] = tuple(_BUILDERS)
 
 
+@functools.cache
 def named_stencil(name: str) -> NamedStencil:
     """Look a stencil of the catalogue up by its name (one of `STENCIL_NAMES`)."""
     build, description = _BUILDERS[name]

@@ -199,11 +199,13 @@ def _amount_of_output(time: TimeSection, output: OutputSection) -> Iterator[Find
     steps = _steps(time)
     if output.fields is None or steps is None:
         return
-    every, files = output.fields.every, steps
+    every = output.fields.every
     if every.unit == "steps":
         files = steps / every.value
     elif time.t_end is not None:
         files = min(steps, time.t_end / every.value)
+    else:
+        return  # the time step is not known yet; `plan` and `run` hold the bytes against the disk
     if files > _MOST_FILES:
         yield Finding(
             ("output", "fields", "every"),

@@ -137,7 +137,7 @@ def contents(results: Path) -> dict[str, bytes]:
     return found
 
 
-def assert_same_results(results: Path, expected: Path) -> None:
+def assert_same_results(results: Path, expected: Path, *, fields: bool = True) -> None:
     ours, theirs = contents(results), contents(expected)
     assert not ours.keys() ^ theirs.keys(), (
         f"only here {ours.keys() - theirs.keys()}, not {theirs.keys() - ours.keys()}"
@@ -145,6 +145,6 @@ def assert_same_results(results: Path, expected: Path) -> None:
     different = [name for name in ours if ours[name] != theirs[name]]
     assert not different, f"not the same: {different}"
     assert any(name.endswith(":fields/temperature") for name in ours)  # of a checkpoint
-    assert any(name.startswith("fields/") for name in ours)
+    assert any(name.startswith("fields/") for name in ours) == fields
     assert "probes/one.csv" in ours
     assert "statistics.csv" in ours

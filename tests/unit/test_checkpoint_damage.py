@@ -63,6 +63,13 @@ def test_the_message_says_where_the_damage_is(path: Path, rng: np.random.Generat
         content[place] ^= 1
 
 
+def test_damage_to_the_digests_is_told_from_damage_to_what_they_prove(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[read_seal(path).content_bytes + 5] ^= 1
+    path.write_bytes(content)
+    assert "the digests at its end are not those that were written" in _refusal(path)
+
+
 def test_a_file_cut_off_anywhere_is_found(path: Path, rng: np.random.Generator) -> None:
     content = path.read_bytes()
     lengths = {0, 1, FOOTER - 1, FOOTER, len(content) - FOOTER, len(content) - 1}

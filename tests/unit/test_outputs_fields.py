@@ -25,7 +25,7 @@ from outputs_samples import (
 )
 
 from tetris_sim.errors import CheckpointError, ExitCode, UnsupportedError
-from tetris_sim.outputs import field_file
+from tetris_sim.outputs import field_file, fields
 from tetris_sim.outputs.blocks import blocks, chunk_shape
 from tetris_sim.outputs.series import open_fields
 from tetris_sim.problem import Problem
@@ -216,11 +216,9 @@ def test_a_full_disk_leaves_the_old_index_and_says_where(tmp_path: Path, monkeyp
 def test_with_many_records_the_index_is_not_written_with_each_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tetris_sim.outputs import fields
-
     problem = make_problem((3,), steps=10**6)
     written: list[int] = []
-    real = fields.write_index
+    real = field_file.write_index
 
     def write_index(directory: Path, problem: Problem, steps: list[int], provenance: Any) -> Path:
         written.append(len(steps))
@@ -268,7 +266,7 @@ def test_the_xdmf_file_leads_to_the_right_numbers_in_a_box_of_true_size(tmp_path
 
 
 def read_hyperslab(attribute: ElementTree.Element, directory: Path) -> Any:
-    """What a reader of XDMF sees: the selected part of the dataset, which must have as many values as there are cells."""
+    """What a reader of XDMF sees: the selected part of the dataset, a value per cell."""
     slab = attribute.find("DataItem")
     assert slab is not None
     selection, item = slab.findall("DataItem")

@@ -65,7 +65,9 @@ def test_the_next_step_does_not_depend_on_where_one_asks_from(dt: float, ratio: 
 @given(period=st.fractions(Fraction(1, 2), 100, max_denominator=12), last=st.integers(1, 300))
 def test_times_are_those_of_exact_arithmetic(period: Fraction, last: int) -> None:
     dt = Fraction(1, 8)
-    exact = sorted({min(math.ceil(k * period / dt), last) for k in range(1, math.ceil(last * dt / period) + 1)} | {last})
+    exact = sorted(
+        {min(math.ceil(k * period / dt), last) for k in range(1, math.ceil(last * dt / period) + 1)} | {last}
+    )
     assert due_steps(StepSchedule(Every(float(period), "s"), dt=float(dt), last=last)) == exact
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tetris_sim.errors import TetrisError
-from tetris_sim.files import remove_parts
+from tetris_sim.files import make_directory, remove_parts
 from tetris_sim.method import Box
 from tetris_sim.outputs.compositions import draw_change, draw_overview, draw_state
 from tetris_sim.outputs.field_file import record_name
@@ -84,6 +84,7 @@ class PicturesOutput:
 
     def start(self, step: int) -> None:
         """Remove what a killed run left unfinished."""
+        make_directory(self._directory)
         for name in (INITIAL, FINAL, DIFFERENCE, OVERVIEW):
             remove_parts(self._directory, Path(name).stem)
 

@@ -1,0 +1,141 @@
+"""When checkpoints are taken, and what the run waits for."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import make_problem
+
+from tetris_sim import checkpoint_writer, checkpointing
+from tetris_sim.boundary import Boundary, Neumann
+from tetris_sim.catalogue import named_stencil
+from tetris_sim.checkpoint import RunState, find_checkpoint, problem_digest, write_checkpoint
+from tetris_sim.checkpointing import Checkpoints
+from tetris_sim.errors import UnsupportedError
+from tetris_sim.outputs.schedule import StepSchedule
+from tetris_sim.problem import Field, Problem
+from tetris_sim.quantities import Every
+from tetris_sim.simulation import StateSnapshot
+
+
+def small_problem() -> tuple[Problem, Field]:
+    return make_problem(named_stencil("heat-2d").stencil, Boundary.everywhere(Neumann(), 2), steps=100)
+
+
+def checkpoints(directory: Path, problem: Problem, **changes: Any) -> Checkpoints:
+    def make_state(step: int) -> RunState:
+        return RunState(step, problem.dt, problem.steps, "run", "config", problem_digest(problem))
+
+    schedule = StepSchedule(Every(10, "steps"), problem.dt, problem.steps)
+    settings: dict[str, Any] = {"schedule": schedule, "wall_seconds": None, "keep": 2, "at_end": True, "copy": True}
+    return Checkpoints(directory, make_state, **(settings | changes))
+
+
+def snapshot_of(problem: Problem, step: int, state: Field) -> StateSnapshot:
+    def read(box: tuple[tuple[int, int], ...]) -> Field:
+        return state[(slice(None), *(slice(a, b) for a, b in box))].copy()
+
+    return StateSnapshot(problem, step, read)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Writing a checkpoint waits for this event."""
+    event = threading.Event()
+
+    def slow(*arguments: Any, **settings: Any) -> Path:
+        assert event.wait(20)
+        return write_checkpoint(*arguments, **settings)
+
+    monkeypatch.setattr(checkpoint_writer, "write_checkpoint", slow)
+    monkeypatch.setattr(checkpointing, "write_checkpoint", slow)
+    return event
+
+
+def test_a_checkpoint_is_written_from_a_copy_while_the_state_changes(tmp_path: Path, held: threading.Event) -> None:
+    problem, state = small_problem()
+    saving = checkpoints(tmp_path, problem)
+    before = state.copy()
+    saving.save(snapshot_of(problem, 10, state))  # returns although the disk is held up
+    state[:] = 0.0
+    held.set()
+    saving.finish(snapshot_of(problem, 100, state), early=False)
+    found, _ = find_checkpoint(tmp_path)
+    assert found is not None
+    assert found.state.step == 100
+    found.close()
+    (tmp_path / "checkpoint_000000000100.h5").unlink()
+    found, _ = find_checkpoint(tmp_path)
+    assert found is not None
+    np.testing.assert_array_equal(found.read(((0, 11), (0, 23))), before)
+    found.close()
+
+
+def test_without_room_for_a_copy_the_run_waits_for_the_disk(tmp_path: Path, held: threading.Event) -> None:
+    problem, state = small_problem()
+    saving = checkpoints(tmp_path, problem, copy=False)
+    thread = threading.Thread(target=saving.save, args=(snapshot_of(problem, 10, state),))
+    thread.start()
+    thread.join(0.2)
+    assert thread.is_alive()
+    held.set()
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_the_last_state_is_saved_once_and_only_if_wanted(tmp_path: Path) -> None:
+    problem, state = small_problem()
+    saved: list[int] = []
+
+    def run(finish: Callable[[Checkpoints], None], **changes: Any) -> None:
+        saving = checkpoints(tmp_path, problem, **changes)
+        original = saving._write
+        saving._write = lambda snapshot: (saved.append(snapshot.step), original(snapshot))[1]  # type: ignore[method-assign]
+        finish(saving)
+
+    last = snapshot_of(problem, 100, state)
+    run(lambda saving: saving.finish(last, early=False))
+    run(lambda saving: saving.finish(last, early=False), at_end=False)
+    run(lambda saving: saving.finish(last, early=False), saved_step=100)
+    run(lambda saving: saving.finish(snapshot_of(problem, 37, state), early=True), at_end=False)
+    assert saved == [100, 37]
+
+
+def test_a_failed_checkpoint_is_a_warning_and_a_failed_last_one_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    problem, state = small_problem()
+    saving = checkpoints(tmp_path, problem, copy=False)
+    good = write_checkpoint(tmp_path, saving._make_state(5), problem, snapshot_of(problem, 5, state).box, keep=2)
+
+    def full(*_: Any, **__: Any) -> Path:
+        msg = "the disk is full."
+        raise UnsupportedError(msg)
+
+    monkeypatch.setattr(checkpointing, "write_checkpoint", full)
+    monkeypatch.setattr(logging.getLogger("tetris_sim"), "propagate", True)
+    saving.save(snapshot_of(problem, 10, state))
+    assert "the disk is full. The run goes on without this checkpoint." in caplog.text
+    with pytest.raises(UnsupportedError, match="full"):
+        saving.finish(snapshot_of(problem, 100, state), early=False)
+    assert good.exists()
+
+
+def test_the_clock_asks_for_a_checkpoint_and_is_wound_by_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, state = small_problem()
+    now = [1000.0]
+    monkeypatch.setattr(checkpointing.time, "perf_counter", lambda: now[0])
+    saving = checkpoints(tmp_path, problem, schedule=None, wall_seconds=60.0)
+    assert saving.next_step(0) is None
+    assert not saving.due_by_clock()
+    now[0] += 61
+    assert saving.due_by_clock()
+    saving.save(snapshot_of(problem, 10, state))
+    assert not saving.due_by_clock()
+    saving.finish(snapshot_of(problem, 10, state), early=False)

@@ -1,0 +1,410 @@
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from matplotlib import colormaps
+from outputs_samples import (
+    SALT,
+    SHAPES,
+    TEMPERATURE,
+    FakeSnapshot,
+    fields_output,
+    make_problem,
+    names,
+    snapshot,
+    state,
+)
+from PIL import Image
+
+from tetris_sim.errors import ConfigError
+from tetris_sim.grid import Grid
+from tetris_sim.outputs import sampling
+from tetris_sim.outputs.compositions import draw_change, draw_overview, draw_state
+from tetris_sim.outputs.drawing import DPI, Drawing, change_limits, field_limits
+from tetris_sim.outputs.labels import Caption, LengthUnit, length_unit, moment
+from tetris_sim.outputs.pictures import PicturesOutput
+from tetris_sim.outputs.sampling import Cut, Plane, cuts_at, default_cuts, sample
+from tetris_sim.problem import Problem
+
+Pixels = npt.NDArray[np.float64]
+CAPTION = Caption("temperature", "degC", "A plate")
+PICTURES = ["difference.png", "final.png", "initial.png", "overview.png"]
+
+
+@pytest.fixture(autouse=True)
+def _as_in_a_run() -> Any:
+    # Matplotlib computes with what may underflow or be invalid in between.
+    with np.errstate(all="warn"):
+        yield
+
+
+def planes_of(
+    grid: Grid, function: Callable[..., Any], *, most: int = 1500, cuts: tuple[Cut, ...] | None = None
+) -> tuple[Plane, ...]:
+    """The planes of a field given as a function of its coordinates in array order."""
+    values = np.asarray(function(*np.meshgrid(*map(grid.coordinates, range(grid.ndim)), indexing="ij")))
+
+    def read(box: Any) -> Any:
+        return values[tuple(slice(low, high) for low, high in box)]
+
+    return sample(read, grid, default_cuts(grid) if cuts is None else cuts, most=most)
+
+
+def decode(path: Path) -> Pixels:
+    """Red, green and blue between 0 and 1, (rows, columns, 3), from the top."""
+    with Image.open(path) as picture:
+        return np.asarray(picture.convert("RGB"), dtype=np.float64) / 255
+
+
+def panel(pixels: Pixels, drawing: Drawing, k: int) -> Pixels:
+    """The inside of panel k, rows counted from its bottom."""
+    box = drawing.axes[k].get_position()
+    rows, columns = pixels.shape[:2]
+    left, right = math.ceil(box.x0 * columns) + 3, math.floor(box.x1 * columns) - 3
+    bottom, top = math.ceil(box.y0 * rows) + 3, math.floor(box.y1 * rows) - 3
+    return pixels[rows - top : rows - bottom, left:right][::-1]
+
+
+def place_of(pixels: Pixels, colour: tuple[float, float, float]) -> tuple[float, float]:
+    """Where the pixels are that are most like a colour: (up, right), each from 0 to 1."""
+    distance = ((pixels - np.array(colour)) ** 2).sum(axis=2)
+    rows, columns = np.nonzero(distance <= distance.min() + 1e-4)
+    return rows.mean() / pixels.shape[0], columns.mean() / pixels.shape[1]
+
+
+def top_colour(name: str) -> tuple[float, float, float]:
+    red, green, blue, _ = colormaps[name](1.0)
+    return red, green, blue
+
+
+def bottom_colour(name: str) -> tuple[float, float, float]:
+    red, green, blue, _ = colormaps[name](0.0)
+    return red, green, blue
+
+
+def hill(y0: float, x0: float, height: float = 1.0) -> Callable[..., Any]:
+    """A smooth hill on the plane."""
+    return lambda y, x: height * np.exp(-((y - y0) ** 2 + (x - x0) ** 2) / 0.02)
+
+
+PLATE = Grid.box((60, 90), (0.6, 0.9))
+
+
+def test_the_hottest_pixel_is_where_the_hottest_point_is_with_y_upwards(tmp_path: Path) -> None:
+    drawing = draw_state(planes_of(PLATE, hill(0.12, 0.7)), CAPTION, moment="t = 1 s")
+    drawing.save(tmp_path / "a.png")
+    pixels = decode(tmp_path / "a.png")
+    up, right = place_of(panel(pixels, drawing, 0), top_colour("inferno"))
+    assert up == pytest.approx(0.12 / 0.6, abs=0.02)
+    assert right == pytest.approx(0.7 / 0.9, abs=0.02)
+
+
+def test_the_picture_has_the_size_of_its_figure_and_the_panel_the_shape_of_the_box(tmp_path: Path) -> None:
+    drawing = draw_state(planes_of(PLATE, hill(0.3, 0.3)), CAPTION, moment="t = 1 s")
+    drawing.save(tmp_path / "a.png")
+    pixels = decode(tmp_path / "a.png")
+    width, height = drawing.figure.get_size_inches()
+    assert pixels.shape[:2] == (int(height * DPI), int(width * DPI))
+    box = drawing.axes[0].get_position()
+    assert box.width * width / (box.height * height) == pytest.approx(0.9 / 0.6, rel=1e-9)
+    assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 200  # not blank
+    np.testing.assert_array_equal(pixels[[0, 0, -1, -1], [0, -1, 0, -1]], 1.0)  # a white edge
+
+
+def test_hotter_is_red_colder_is_blue_and_unchanged_is_neutral(tmp_path: Path) -> None:
+    before = planes_of(PLATE, lambda y, x: 20 + 0 * x)
+    after = planes_of(PLATE, lambda y, x: 20 + hill(0.45, 0.2, 5.0)(y, x) - hill(0.15, 0.7, 2.0)(y, x))
+    drawing = draw_change(before, after, CAPTION, moment="")
+    drawing.save(tmp_path / "a.png")
+    shown = panel(decode(tmp_path / "a.png"), drawing, 0)
+    up, right = place_of(shown, top_colour("RdBu_r"))
+    assert (up, right) == (pytest.approx(0.45 / 0.6, abs=0.02), pytest.approx(0.2 / 0.9, abs=0.02))
+    bluest = np.unravel_index((shown[..., 2] - shown[..., 0]).argmax(), shown.shape[:2])
+    assert bluest[0] / shown.shape[0] == pytest.approx(0.15 / 0.6, abs=0.04)
+    assert bluest[1] / shown.shape[1] == pytest.approx(0.7 / 0.9, abs=0.04)
+    np.testing.assert_allclose(shown[2, 2], colormaps["RdBu_r"](0.5)[:3], atol=0.02)  # the lower left corner
+    low, high = drawing.artists[0].get_clim()
+    assert low == -high
+    assert high == pytest.approx(5.0, rel=0.01)
+
+
+def test_before_and_after_share_their_scale_in_the_overview(tmp_path: Path) -> None:
+    before, after = planes_of(PLATE, hill(0.3, 0.3, 100.0)), planes_of(PLATE, hill(0.3, 0.3, 50.0))
+    drawing = draw_overview(before, after, CAPTION, moments=("t = 0 s", "t = 1 s"))
+    drawing.save(tmp_path / "a.png")
+    first, last, change = drawing.artists
+    assert first.get_clim() == last.get_clim()
+    assert first.get_clim()[1] == pytest.approx(100, rel=0.01)
+    assert change.get_clim()[1] == pytest.approx(50, rel=0.01)
+    assert [axes.get_title() for axes in drawing.axes] == ["t = 0 s", "t = 1 s", "difference"]
+    pixels = decode(tmp_path / "a.png")
+    peak = panel(pixels, drawing, 0)[::-1].max(axis=(0, 1)), panel(pixels, drawing, 1).max(axis=(0, 1))
+    assert peak[0][1] > peak[1][1] + 0.3  # half as hot is not shown as bright
+    blue = panel(pixels, drawing, 2)
+    assert place_of(blue, bottom_colour("RdBu_r")) == (
+        pytest.approx(0.5, abs=0.02),
+        pytest.approx(1 / 3, abs=0.02),
+    )
+
+
+def test_a_thinned_picture_shows_the_same_place(tmp_path: Path) -> None:
+    grid = Grid.box((640, 960), (0.6, 0.9))
+    (plane,) = planes_of(grid, hill(0.12, 0.7), most=97)
+    assert max(plane.values.shape) <= 97
+    np.testing.assert_array_equal(plane.values, hill(0.12, 0.7)(*np.meshgrid(*plane.positions, indexing="ij")))
+    for positions, (low, high) in zip(plane.positions, plane.bounds, strict=True):
+        assert abs((positions[0] - low) - (high - positions[-1])) < grid.spacing[0] * 1.001  # centred
+    drawing = draw_state((plane,), CAPTION, moment="")
+    drawing.save(tmp_path / "a.png")
+    up, right = place_of(panel(decode(tmp_path / "a.png"), drawing, 0), top_colour("inferno"))
+    assert (up, right) == (pytest.approx(0.12 / 0.6, abs=0.03), pytest.approx(0.7 / 0.9, abs=0.03))
+
+
+@pytest.mark.parametrize("shape", [(700,), (50, 90), (13, 17, 11)])
+@pytest.mark.parametrize("most", [1, 5, 12, 1500])
+def test_thinning_reads_little_at_a_time_and_every_point_it_shows(
+    shape: tuple[int, ...], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = Grid.box(shape, tuple(0.1 * n for n in shape))
+    values = np.arange(math.prod(shape), dtype=float).reshape(shape)
+    limit = values.nbytes // 5
+    blocks = sampling.blocks
+    monkeypatch.setattr(sampling, "blocks", lambda *args: blocks(*args, limit=limit))
+
+    def read(box: Any) -> Any:
+        part = values[tuple(slice(low, high) for low, high in box)]
+        assert part.nbytes <= limit
+        return part
+
+    for plane, cut in zip(sample(read, grid, default_cuts(grid), most=most), default_cuts(grid), strict=True):
+        whole = values if cut.axis is None else values.take(cut.index, axis=cut.axis)
+        assert all(n <= most for n in plane.values.shape)
+        assert set(plane.values.ravel()) <= set(whole.ravel())
+        assert len(set(plane.values.ravel())) == plane.values.size
+        if most == 1500:
+            np.testing.assert_array_equal(plane.values, whole)
+
+
+def test_a_3d_field_is_shown_in_its_three_middle_planes(tmp_path: Path) -> None:
+    grid = Grid.box((4, 6, 10), (0.04, 0.06, 0.1))
+    planes = planes_of(grid, lambda z, y, x: 100 * z + 10 * y + x)
+    assert [plane.axes for plane in planes] == [("y", "x"), ("z", "x"), ("z", "y")]
+    assert [plane.place and plane.place[0] for plane in planes] == ["z", "y", "x"]
+    z, y, x = (grid.coordinates(axis) for axis in range(3))
+    np.testing.assert_allclose(planes[1].values, 100 * z[:, None] + 10 * y[3] + x[None, :])
+    drawing = draw_state(planes, CAPTION, moment="t = 1 s")
+    assert [axes.get_title() for axes in drawing.axes] == ["z = 2.5 cm", "y = 3.5 cm", "x = 5.5 cm"]
+    assert drawing.axes[1].get_ylabel() == "z [cm]"
+    assert len({artist.get_clim() for artist in drawing.artists}) == 1
+    drawing.save(tmp_path / "a.png")
+    shown = panel(decode(tmp_path / "a.png"), drawing, 1).sum(axis=2)
+    assert shown[-1].mean() > shown[0].mean()  # z upwards: the top is hotter
+
+
+def test_a_slice_goes_through_the_nearest_points_and_must_lie_in_the_box() -> None:
+    grid = Grid.box((4, 6, 10), (0.04, 0.06, 0.1))
+    assert cuts_at(grid, [("z", 0.0), ("x", 0.1), ("y", 0.0349), ("y", 0.04)]) == (
+        Cut(0, 0),
+        Cut(2, 9),
+        Cut(1, 3),
+        Cut(1, 4),
+    )
+    with pytest.raises(ConfigError, match=r"z = 0\.05 m lies outside the box, which is from 0 m to 0\.04 m"):
+        cuts_at(grid, [("z", 0.05)])
+    with pytest.raises(ConfigError, match="for 3D fields"):
+        cuts_at(PLATE, [("y", 0.0)])
+
+
+def test_a_line_goes_through_its_values() -> None:
+    grid = Grid.box((50,), (0.5,))
+    before, after = planes_of(grid, lambda x: 0 * x + 1), planes_of(grid, lambda x: 3 * x)
+    drawing = draw_overview(before, after, CAPTION, moments=("t = 0 s", "t = 1 s"))
+    top, bottom = drawing.axes
+    lines = {line.get_label(): line for line in top.get_lines()}
+    np.testing.assert_allclose(np.asarray(lines["t = 1 s"].get_xdata()), 100 * grid.coordinates(0))
+    np.testing.assert_allclose(np.asarray(lines["t = 1 s"].get_ydata()), 3 * grid.coordinates(0))
+    np.testing.assert_allclose(np.asarray(lines["t = 0 s"].get_ydata()), 1)
+    np.testing.assert_allclose(np.asarray(drawing.artists[1].get_ydata()), 3 * grid.coordinates(0) - 1)
+    assert (top.get_xlabel(), top.get_ylabel()) == ("x [cm]", "temperature [°C]")
+    assert bottom.get_ylabel() == "change of temperature [K]"
+
+
+@pytest.mark.parametrize("size", [(1e-3, 0.2), (2.0, 0.01), (15e-3, 15e-3), (1e4, 3e4)])
+@pytest.mark.parametrize("heading", ["Plate", "A heading that is much longer than any picture is wide, " * 4])
+def test_nothing_overlaps_and_nothing_leaves_the_picture(size: tuple[float, float], heading: str) -> None:
+    grid = Grid.box((12, 20), size)
+    before, after = planes_of(grid, lambda y, x: y * 1e4), planes_of(grid, lambda y, x: -x / 7)
+    caption = Caption("temperature", "degC", heading)
+    drawing = draw_overview(before, after, caption, moments=("t = 0 s", "t = 19.22 ms"))
+    figure: Any = drawing.figure
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    panels = [axes.get_tightbbox(renderer) for axes in drawing.axes]
+    for k, box in enumerate(panels):
+        assert box.x0 >= -1
+        assert box.y0 >= -1
+        assert box.x1 <= figure.bbox.width + 1
+        assert box.y1 <= figure.bbox.height + 1
+        assert not any(box.overlaps(other) for other in panels[k + 1 :])
+    (text,) = [text for text in figure.texts if text.get_text().startswith(heading[:5])]
+    over = text.get_window_extent(renderer)
+    assert over.x1 <= figure.bbox.width
+    assert not any(over.overlaps(box) for box in panels)
+
+
+def test_scales_hold_constant_and_broken_fields() -> None:
+    def plane(*values: float) -> Plane:
+        return Plane(("x",), (np.arange(len(values)) * 1.0,), (1.0,), ((0.0, 1.0),), np.array(values))
+
+    assert field_limits([plane(1.0, 5.0), plane(-2.0, 3.0)]) == (-2.0, 5.0)
+    low, high = field_limits([plane(20.0, 20.0)])
+    assert low < 20.0 < high
+    assert field_limits([plane(20.0, 20.0 + 1e-9)]) == (20.0, 20.0 + 1e-9)
+    assert field_limits([plane(1.0, np.nan, np.inf, 2.0)]) == (1.0, 2.0)
+    assert change_limits([plane(-3.0, -3.0)]) == (-3.0, 3.0)
+    assert change_limits([plane(0.0, 0.0)]) == (-1.0, 1.0)
+    low, high = field_limits([plane(np.nan)])
+    assert low < high
+
+
+@pytest.mark.parametrize(
+    ("length", "unit", "text"),
+    [
+        (0.015, "mm", "7.5 mm"),
+        (0.3, "cm", "15 cm"),
+        (2.0, "m", "1 m"),
+        (3e-7, "nm", "150 nm"),
+        (5e7, "km", "2.5e+04 km"),
+    ],
+)
+def test_lengths_are_short_numbers(length: float, unit: str, text: str) -> None:
+    found = length_unit([length / 3, length])
+    assert isinstance(found, LengthUnit)
+    assert (found.name, found.text(length / 2)) == (unit, text)
+
+
+def test_a_step_without_physical_time_is_called_by_its_number() -> None:
+    assert moment(1200, 1200.0, timeless=True) == "step 1200"
+    assert moment(1200, 0.0125, timeless=False) == "t = 12.5 ms"
+
+
+def run_pictures(problem: Problem, directory: Path, **options: Any) -> None:
+    output = PicturesOutput(problem, directory, heading="", initial=None, **options)
+    output.start(0)
+    output.write(snapshot(problem, 0))
+    assert output.next_step(0) == problem.steps
+    output.write(snapshot(problem, problem.steps))
+    assert output.next_step(problem.steps) is None
+    output.flush()
+    output.close()
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_a_run_leaves_four_pictures(tmp_path: Path, ndim: int) -> None:
+    problem = make_problem(SHAPES[ndim])
+    run_pictures(problem, tmp_path)
+    assert names(tmp_path) == PICTURES
+    shown = {name: decode(tmp_path / name) for name in PICTURES}
+    assert all(pixels.std() > 0.05 for pixels in shown.values())
+    assert not np.array_equal(shown["initial.png"], shown["final.png"])
+    assert shown["overview.png"].size > shown["final.png"].size
+
+
+def test_every_variable_has_pictures(tmp_path: Path) -> None:
+    run_pictures(make_problem(variables=(TEMPERATURE, SALT)), tmp_path)
+    assert names(tmp_path) == sorted(PICTURES + [name.replace(".png", "_salt.png") for name in PICTURES])
+
+
+def test_a_run_of_no_steps_has_pictures_too(tmp_path: Path) -> None:
+    problem = make_problem(steps=0)
+    output = PicturesOutput(problem, tmp_path, heading="", initial=None)
+    output.start(0)
+    output.write(snapshot(problem, 0))
+    output.close()
+    assert names(tmp_path) == PICTURES
+
+
+def resumed(problem: Problem, directory: Path, initial: Any) -> None:
+    output = PicturesOutput(problem, directory, heading="", initial=initial)
+    output.start(20)
+    output.write(snapshot(problem, problem.steps))
+    output.close()
+
+
+def test_a_resumed_run_draws_the_same_pictures(tmp_path: Path) -> None:
+    problem = make_problem((30, 40))
+    run_pictures(problem, tmp_path / "whole")
+    first = problem.initial  # type: ignore[misc]
+    resumed(problem, tmp_path / "resumed", first)
+    for name in ("final.png", "difference.png", "overview.png"):
+        np.testing.assert_array_equal(decode(tmp_path / "resumed" / name), decode(tmp_path / "whole" / name))
+
+
+def test_a_resumed_run_finds_its_first_state_among_the_fields(tmp_path: Path) -> None:
+    problem = make_problem((30, 40))
+    run_pictures(problem, tmp_path / "whole")
+    output = fields_output(problem, tmp_path / "resumed")
+    output.start(0)
+    output.write(snapshot(problem, 0))
+    output.close()
+    resumed(problem, tmp_path / "resumed", None)
+    for name in ("difference.png", "overview.png"):
+        np.testing.assert_array_equal(decode(tmp_path / "resumed" / name), decode(tmp_path / "whole" / name))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_without_its_first_state_a_resumed_run_ends_well_and_says_what_is_missing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, known: bool
+) -> None:
+    def gone(slab: Any) -> Any:
+        msg = "initial.path: plate.npy is not there"
+        raise ConfigError(msg)
+
+    logger = logging.getLogger("tetris_sim")
+    logger.addHandler(caplog.handler)
+    try:
+        resumed(make_problem(), tmp_path, gone if known else None)
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert names(tmp_path) == ["final.png"]
+    assert "difference.png and overview.png are not drawn" in caplog.text
+    assert "is not there" in caplog.text
+
+
+def test_leftovers_of_a_killed_run_are_removed(tmp_path: Path) -> None:
+    for name in ("initial.png.5.part", "overview.png.77.part", "fields.h5.3.part"):
+        (tmp_path / name).write_text("torn")
+    PicturesOutput(make_problem(), tmp_path, heading="", initial=None).start(20)
+    assert names(tmp_path) == ["fields.h5.3.part"]
+
+
+def test_pictures_of_a_fine_grid_fetch_it_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = make_problem((400, 300))
+    blocks = sampling.blocks
+    monkeypatch.setattr(sampling, "blocks", lambda *args: blocks(*args, limit=1 << 16))
+    monkeypatch.setattr(sampling.sample, "__kwdefaults__", {"most": 60})
+    taken = FakeSnapshot(problem, 0, state(problem, 0))
+    output = PicturesOutput(problem, tmp_path, heading="", initial=None)
+    output.start(0)
+    output.write(taken)
+    assert 0 < taken.largest <= 1 << 16
+    assert decode(tmp_path / "initial.png").std() > 0.05
+
+
+def test_drawing_leaves_matplotlib_as_it_was(tmp_path: Path) -> None:
+    import sys
+
+    import matplotlib as mpl
+
+    before = dict(mpl.rcParams)
+    run_pictures(make_problem(), tmp_path)
+    assert dict(mpl.rcParams) == before
+    if "matplotlib.pyplot" in sys.modules:
+        assert sys.modules["matplotlib.pyplot"].get_fignums() == []
