@@ -63,7 +63,7 @@ def store(typing_context, array, index, value):
 
 @intrinsic
 def fma(typing_context, a, b, c):
-    """a * b + c rounded once, in the type of a, b and c; the same bits on every machine."""
+    """A * b + c rounded once, in the type of a, b and c; the same bits on every machine."""
 
     def generate(context, builder, signature, arguments):
         kind = context.get_value_type(signature.return_type)
@@ -87,6 +87,8 @@ def fetch_add(typing_context, array, index, value):
 
 @intrinsic
 def load_acquire(typing_context, array, index):
+    """array[index]; everything that was released before it was stored is visible."""
+
     def generate(context, builder, signature, arguments):
         return builder.load_atomic(_address(context, builder, signature.args[0], *arguments), "acquire", 8, typ=_INT64)
 
@@ -95,6 +97,8 @@ def load_acquire(typing_context, array, index):
 
 @intrinsic
 def store_release(typing_context, array, index, value):
+    """array[index] = value; everything done before becomes visible with it."""
+
     def generate(context, builder, signature, arguments):
         address = _address(context, builder, signature.args[0], arguments[0], arguments[1])
         builder.store_atomic(arguments[2], address, "release", 8)

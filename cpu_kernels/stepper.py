@@ -37,7 +37,7 @@ class CpuStepper:
         self._reach = tuple(problem.stencil.radii)
 
     def load(self, initial: InitialField) -> None:
-        """Take the owned points. Each thread asks for and writes the planes it will compute: their pages lie near it."""
+        """Take the owned points; each thread writes the planes it will compute, so that their pages lie near it."""
         self._team.wait()
         arrays = [self._view_owned(self._current), self._view_owned(self._next)]
         start, stop = self.slab.start, self.slab.stop

@@ -61,10 +61,19 @@ def _sections(annotation: Any, field: FieldInfo | None = None) -> list[type[Sect
 
 
 def _section(title: str, section: type[Section], prefix: str) -> str:
-    lines = [f"## {title}", "", (section.__doc__ or "").strip(), "", "| Key | Takes | Default | Meaning |", "|---|---|---|---|"]
+    lines = [
+        f"## {title}",
+        "",
+        (section.__doc__ or "").strip(),
+        "",
+        "| Key | Takes | Default | Meaning |",
+        "|---|---|---|---|",
+    ]
     for name, field in section.model_fields.items():
         meaning = " ".join((field.description or "").split())
-        lines.append(f"| `{field.alias or name}` | {_takes(field.annotation, field.metadata)} | {_default(field)} | {meaning} |")
+        lines.append(
+            f"| `{field.alias or name}` | {_takes(field.annotation, field.metadata)} | {_default(field)} | {meaning} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -98,7 +107,9 @@ def _takes(annotation: Any, metadata: Any = ()) -> str:
         return f"a section of {_takes(parts[1])}" if not _sections(parts[1]) else "a section per face"
     if _sections(annotation):
         return "a section"
-    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(annotation, str(annotation))
+    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(
+        annotation, str(annotation)
+    )
 
 
 if __name__ == "__main__":

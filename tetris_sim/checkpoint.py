@@ -157,8 +157,7 @@ def _differences(checkpoint: Checkpoint, config: Config) -> list[str]:
     from tetris_sim.config import read_config
 
     try:
-        # No environment: the text is resolved, and what was set then must not be set again now.
-        old = read_config(checkpoint.state.config, name=str(checkpoint.path), base=checkpoint.path.parent, environ={})
+        old = read_config(checkpoint.state.config, name=str(checkpoint.path), base=checkpoint.path.parent)
     except ConfigError:
         return []  # of an earlier version; the digest decides
     differences = config.difference(old)

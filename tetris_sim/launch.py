@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Literal
 
 from tetris_sim import results
-from tetris_sim.checkpoint import Checkpoint, RunState, find_checkpoint, open_checkpoint, problem_digest, refuse_changed_problem
+from tetris_sim.checkpoint import (
+    Checkpoint,
+    RunState,
+    find_checkpoint,
+    open_checkpoint,
+    problem_digest,
+    refuse_changed_problem,
+)
 from tetris_sim.checkpointing import Checkpoints
 from tetris_sim.clock import PhaseClock
 from tetris_sim.config import Config
@@ -24,7 +31,7 @@ from tetris_sim.outputs.schedule import StepSchedule
 from tetris_sim.problem import Problem
 from tetris_sim.progress import Progress, format_time
 from tetris_sim.report import Report, make_report, package_versions
-from tetris_sim.scheduler.machine import Machine, find_machine
+from tetris_sim.scheduler.machine import find_machine
 from tetris_sim.scheduler.plan import Plan, count_threads, make_plan
 from tetris_sim.simulation import open_simulation
 from tetris_sim.stopping import Stopping, find_deadline
@@ -142,9 +149,7 @@ def build_problem(config: Config, checkpoint: Checkpoint | None = None) -> Probl
     return dataclasses.replace(problem, initial=checkpoint.initial)
 
 
-def _run(
-    config: Config, start: Start, directory: Path, *, overwrite: bool, bar: bool, clock: PhaseClock
-) -> Report:
+def _run(config: Config, start: Start, directory: Path, *, overwrite: bool, bar: bool, clock: PhaseClock) -> Report:
     for sentence in start.sentences:
         log.info("%s", sentence)
     with clock.phase("plan"):

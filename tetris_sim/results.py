@@ -1,10 +1,10 @@
 """The results directory of a run: what lies in it, who may write to it, and what may be replaced.
 
-    config.yaml            resolved configuration
-    fields.h5 fields.xdmf fields/     probes/  statistics.csv      outputs
-    initial.png final.png difference.png overview.png
-    checkpoints/           the newest ones
-    report.json report.txt
+config.yaml            resolved configuration
+fields.h5 fields.xdmf fields/     probes/  statistics.csv      outputs
+initial.png final.png difference.png overview.png
+checkpoints/           the newest ones
+report.json report.txt
 """
 
 from __future__ import annotations

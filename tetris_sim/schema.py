@@ -2,7 +2,7 @@
 
 Numbers are SI (temperatures in degC) once a section exists; text with units was converted while it was read. Lists
 along axes are in the order x, y, z here, as a person writes them; `Request` turns them into array order. What one
-section needs to know of another is checked in `config.py`.
+section needs to know of another is checked in `config/checks.py`.
 """
 
 from __future__ import annotations

@@ -98,9 +98,8 @@ def test_a_damaged_newest_checkpoint_is_passed_over(
     shutil.copytree(killed, results)
     *_, before, newest = checkpoint_steps(results)
     path = results / "checkpoints" / f"checkpoint_{newest:012d}.h5"
-    content = bytearray(path.read_bytes())
-    flipped = bytearray(content)
-    flipped[5000] ^= 16
+    content = path.read_bytes()
+    flipped = content[:5000] + bytes([content[5000] ^ 16]) + content[5001:]
     path.write_bytes({"none": content, "cut off": content[:-700], "flipped bit": flipped, "empty": b""}[damage])
 
     said = _resume(killed, results, checkpoint_steps(uninterrupted)[-1])

@@ -68,7 +68,10 @@ def test_a_method_agrees_with_the_reference(
 ) -> None:
     stencil = STENCILS[name]
     steps = 7
-    for shape in (SHAPES[stencil.ndim], tuple(max(pair) for pair in zip(stencil.radii, SMALLEST[stencil.ndim], strict=True))):
+    for shape in (
+        SHAPES[stencil.ndim],
+        tuple(max(pair) for pair in zip(stencil.radii, SMALLEST[stencil.ndim], strict=True)),
+    ):
         problem, state = make_problem(stencil, boundary, dtype=dtype, shape=shape, n_fields=2)
         expected = reference.advance(state, problem, steps)
         largest = max(reference.largest_magnitude(state, problem), reference.largest_magnitude(expected, problem))

@@ -95,9 +95,7 @@ def test_any_process_grid_gives_the_bits_of_one_worker(name: str, periodic: bool
     np.testing.assert_array_equal(results[0], results[1])
 
 
-def open_workers(
-    problem: Problem, slabs: list[Slab], state: Field, stack: contextlib.ExitStack
-) -> list[CpuWorker]:
+def open_workers(problem: Problem, slabs: list[Slab], state: Field, stack: contextlib.ExitStack) -> list[CpuWorker]:
     workers = []
     for number, slab in enumerate(slabs):
         worker = CpuWorker(problem, Share(f"cpu:{number}", slab, PlainMethod(), {}, 1 + number % 2, 1.0, 0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +25,7 @@ def test_pieces_cover_the_range_in_order_and_none_is_too_short(
     pieces = split_by_speed(n_planes, speeds, min_planes=min_planes)
     assert pieces[0][0] == 0
     assert pieces[-1][1] == n_planes
-    assert all(stop == start for (_, stop), (start, _) in zip(pieces, pieces[1:], strict=False))
+    assert all(stop == start for (_, stop), (start, _) in itertools.pairwise(pieces))
     assert all(stop - start >= min_planes for start, stop in pieces)
 
 

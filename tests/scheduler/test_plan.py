@@ -38,7 +38,8 @@ def large(shape: tuple[int, ...]) -> Problem:
 
 @pytest.mark.usefixtures("speed")
 def test_a_grid_that_does_not_fit_into_memory_is_refused_with_both_numbers() -> None:
-    with pytest.raises(UnsupportedError, match=r"40000 x 20000 points in float64 needs 11\.9 GiB.*but 8 GiB can be had"):
+    said = r"40000 x 20000 points in float64 needs 11\.9 GiB.*but 8 GiB can be had"
+    with pytest.raises(UnsupportedError, match=said):
         make_plan(large((20000, 40000)), MACHINE)
 
 
@@ -127,7 +128,7 @@ def test_a_method_that_computes_something_else_is_found_out() -> None:
             weights = tuple(w * (1 + 1e-9) for w in trial.stencil.weights)
             return method.prepare(
                 dataclasses.replace(trial, stencil=dataclasses.replace(trial.stencil, weights=weights)),
-                *rest,
+                *rest,  # type: ignore[arg-type]
             )
 
     sentence = check_method(problem, Wrong(), {}, threads=2)  # type: ignore[arg-type]

@@ -55,7 +55,8 @@ def test_any_partition_gives_the_same_bits(name: str, dtype: str) -> None:
 
 def test_two_workers_are_given_the_shares_that_were_asked_for() -> None:
     problem, _ = make_problem(
-        named_stencil("heat-2d").stencil, Boundary.everywhere(dict(mixed_boundaries(2))["neumann"].faces[0][0], 2),
+        named_stencil("heat-2d").stencil,
+        Boundary.everywhere(dict(mixed_boundaries(2))["neumann"].faces[0][0], 2),
         shape=(100, 20),
     )
     plan = make_plan(problem, find_machine(), ComputeSection(devices=("cpu", "cpu"), shares=(3.0, 1.0), time_block=2))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tetris_sim.config import Config, read_config
-from tetris_sim.config_errors import ConfigMistakesError
+from tetris_sim.config.errors import ConfigMistakesError
 from tetris_sim.errors import ExitCode
 
 GOOD = """\

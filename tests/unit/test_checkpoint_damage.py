@@ -21,6 +21,7 @@ PROBLEM = make_problem(SHAPES[3], n_fields=2)
 @pytest.fixture(params=[1 << 26, 4096], ids=["one piece", "many pieces"])
 def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(checkpoint_seal, "_PIECE", request.param)
+    monkeypatch.setattr(checkpoint_seal, "_READ", 48)
     written = write_checkpoint(tmp_path, make_state(PROBLEM), PROBLEM, reader(awkward_field(PROBLEM)), keep=1)
     assert (read_seal(written).n_pieces > 3) == (request.param == 4096)
     return written

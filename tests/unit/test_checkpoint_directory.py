@@ -227,14 +227,6 @@ def test_what_is_not_physics_may_change_at_a_restart(plate: Checkpoint, override
     _continue(plate, override)
 
 
-def test_what_the_environment_says_now_is_not_read_into_what_was_saved(
-    plate: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TETRIS_SIM_THREADS", "not a number")
-    with pytest.raises(CheckpointError, match="initial.value is 21"):
-        _continue(plate, "initial.value=21")
-
-
 @pytest.mark.parametrize(
     ("override", "said"),
     [

@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 
 from tetris_sim.commands.init import TEMPLATES, template_text
 from tetris_sim.config import Config, load_config, make_config, read_config
-from tetris_sim.config_errors import ConfigMistakesError
-from tetris_sim.config_words import Kind, keys_of, tags_of
-from tetris_sim.config_yaml import read_yaml
+from tetris_sim.config.errors import ConfigMistakesError
+from tetris_sim.config.words import Kind, keys_of, tags_of
+from tetris_sim.config.yaml import read_yaml
 from tetris_sim.errors import TetrisError
 from tetris_sim.problem import Problem
 

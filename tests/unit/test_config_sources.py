@@ -10,8 +10,8 @@ import pytest
 from config_cases import GOOD, changed, mistakes, read
 
 from tetris_sim.config import load_config, make_config, read_config
-from tetris_sim.config_errors import ConfigMistakesError, Mistake, Place
-from tetris_sim.config_yaml import MOST_CHARACTERS, read_yaml
+from tetris_sim.config.errors import ConfigMistakesError, Mistake, Place
+from tetris_sim.config.yaml import MOST_CHARACTERS, read_yaml
 from tetris_sim.errors import ConfigError
 from tetris_sim.quantities import Every
 from tetris_sim.schema import GridSection

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from config_cases import GOOD, changed, mistakes, read
 
-from tetris_sim.config_yaml import MOST_CHARACTERS, read_yaml
+from tetris_sim.config.yaml import MOST_CHARACTERS, read_yaml
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from tetris_sim.config import Config
-from tetris_sim.config_words import Kind, find_spot, homes, keys_of, open_annotation, tags_of, wanted
+from tetris_sim.config.words import Kind, find_spot, homes, keys_of, open_annotation, tags_of, wanted
 from tetris_sim.quantities import Every
 from tetris_sim.schema import (
     CheckpointSection,

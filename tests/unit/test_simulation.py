@@ -15,19 +15,21 @@ from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels.plain import PlainMethod
 from tetris_sim.errors import ExitCode, NumericsError
 from tetris_sim.outputs.output import Snapshot
-from tetris_sim.problem import Problem
+from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.plan import Plan, Share
 from tetris_sim.simulation import open_simulation
 from tetris_sim.slab import Slab
 from tetris_sim.stopping import Stopping, StopReason
 
+Log = list[tuple[str, str, int]]  # (who, what, step)
+
 
 class Recorder:
     """An output that wants every `period`-th step and notes what happens to it, in a common log."""
 
-    def __init__(self, name: str, period: int, log: list[tuple[str, str, int]]) -> None:
+    def __init__(self, name: str, period: int, log: Log) -> None:
         self.name, self.period, self.log = name, period, log
-        self.fields: dict[int, object] = {}
+        self.fields: dict[int, Field] = {}
 
     def next_step(self, step: int) -> int | None:
         due = (step // self.period + 1) * self.period
@@ -78,7 +80,8 @@ def heat(steps: int = 20) -> Problem:
 
 @pytest.mark.parametrize("time_block", [1, 3, 1000])
 def test_every_output_sees_exactly_the_steps_it_wants(time_block: int) -> None:
-    problem, log = heat(), []
+    problem = heat()
+    log: Log = []
     outputs = [Recorder("fours", 4, log), Recorder("sevens", 7, log)]
     with open_simulation(problem, make_plan(problem, time_block), outputs=outputs) as simulation:
         simulation.run()
@@ -86,11 +89,12 @@ def test_every_output_sees_exactly_the_steps_it_wants(time_block: int) -> None:
     assert [step for name, what, step in log if (name, what) == ("sevens", "write")] == [0, 7, 14]
     state = problem.initial(Slab.whole(problem.grid))
     for step, field in outputs[1].fields.items():
-        np.testing.assert_allclose(field, reference.advance(state, problem, step), rtol=0, atol=1e-13)  # type: ignore[arg-type]
+        np.testing.assert_allclose(field, reference.advance(state, problem, step), rtol=0, atol=1e-13)
 
 
 def test_a_checkpoint_is_saved_after_the_outputs_of_its_step_were_flushed() -> None:
-    problem, log = heat(), []
+    problem = heat()
+    log: Log = []
     output, saver = Recorder("out", 5, log), Saver("saver", 10, log)
     with open_simulation(problem, make_plan(problem, 1000), outputs=[output], saving=saver) as simulation:
         simulation.run()
@@ -101,7 +105,8 @@ def test_a_checkpoint_is_saved_after_the_outputs_of_its_step_were_flushed() -> N
 
 
 def test_a_checkpoint_by_the_clock_is_taken_at_the_end_of_a_block() -> None:
-    problem, log = heat(), []
+    problem = heat()
+    log: Log = []
     saver = Saver("saver", 1000, log)
     saver.clock = True
     with open_simulation(problem, make_plan(problem, 7), saving=saver) as simulation:
@@ -122,7 +127,8 @@ def _box(slab: Slab) -> tuple[slice, ...]:
 
 
 def test_a_resumed_run_starts_at_its_step_and_writes_nothing_twice() -> None:
-    problem, log = heat(), []
+    problem = heat()
+    log: Log = []
     outputs = [Recorder("fours", 4, log)]
     resumed = resuming_at(8)(problem)
     with open_simulation(resumed, make_plan(problem, 1000), outputs=outputs, step=8) as simulation:
@@ -144,7 +150,8 @@ class StopAfter(Stopping):
 
 
 def test_a_reason_to_stop_ends_the_run_with_a_checkpoint_and_is_returned() -> None:
-    problem, log = heat(), []
+    problem = heat()
+    log: Log = []
     saver = Saver("saver", 1000, log)
     with open_simulation(problem, make_plan(problem, 5), saving=saver, stopping=StopAfter(2)) as simulation:
         reason = simulation.run()
@@ -161,17 +168,19 @@ def test_a_reason_that_comes_with_the_last_step_does_not_matter() -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_field_that_is_not_finite_is_never_written_or_saved(value: float) -> None:
-    problem, log = heat(), []
+    problem = heat()
+    log: Log = []
     state = problem.initial(Slab.whole(problem.grid)).copy()
     state[0, 4, 17] = value
     broken = dataclasses.replace(problem, initial=lambda slab: state[_box(slab)])
     outputs: Sequence[Recorder] = [Recorder("fours", 4, log)]
     saver = Saver("saver", 1000, log)
+    said = r"points x = \d+\.\.\d+, y = \d+\.\.\d+.*found at step 10.*at step 8.*CHECKPOINT"
+    outputs[0].period = 10
     with (
-        pytest.raises(NumericsError, match=r"points x = \d+\.\.\d+, y = \d+\.\.\d+.*found at step 10.*at step 8.*CHECKPOINT"),
         open_simulation(broken, make_plan(problem, 2), outputs=outputs, saving=saver, step=8) as simulation,
+        pytest.raises(NumericsError, match=said),
     ):
-        outputs[0].period = 10
         simulation.run()
     assert [what for _, what, _ in log if what in ("write", "save", "finish")] == []
     assert ("saver", "dump", 10) in log

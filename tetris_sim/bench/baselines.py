@@ -35,7 +35,9 @@ def prange_source(stencil: Stencil, form: Form) -> str:
         if axis == inner and form == "slices" and ndim > 1:
             break
         loop = "prange" if axis == 0 else "range"
-        lines.append(f"{'    ' * (axis + 1)}for {index[axis]} in {loop}({radii[axis]}, u.shape[{axis}] - {radii[axis]}):")
+        lines.append(
+            f"{'    ' * (axis + 1)}for {index[axis]} in {loop}({radii[axis]}, u.shape[{axis}] - {radii[axis]}):"
+        )
     if form == "indexed" or ndim == 1:
         terms = [
             f"w[{k}] * u[{', '.join(f'{index[axis]} + {d}' for axis, d in enumerate(offset))}]"

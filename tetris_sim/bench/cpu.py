@@ -110,7 +110,9 @@ def bench_cpu(
     """The whole benchmark: bandwidth before and after, every stencil between."""
     before = copy_bandwidth()
     kernels = [
-        bench_kernel(name, shape or SHAPES[named_stencil(name).stencil.ndim], dtype=dtype, rounds=rounds, seconds=seconds)
+        bench_kernel(
+            name, shape or SHAPES[named_stencil(name).stencil.ndim], dtype=dtype, rounds=rounds, seconds=seconds
+        )
         for name in names
     ]
     return {

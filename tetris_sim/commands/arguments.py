@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from tetris_sim.config import Config, load_config
-from tetris_sim.config_overrides import Override, device_value
+from tetris_sim.config.overrides import Override, device_value
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:

@@ -54,9 +54,8 @@ def findings() -> dict[str, dict[str, Any]]:
         "optional": {name: _version_of(name) for name in _OPTIONAL},
         "hdf5": _hdf5(),
         "kernels": _kernels(),
-        "environment": {
-            name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)
-        } or {"": "none of our variables is set"},
+        "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)}
+        or {"": "none of our variables is set"},
     }
 
 

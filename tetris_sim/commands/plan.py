@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tetris_sim.commands.arguments import add_config_arguments, load
 from tetris_sim.errors import ExitCode
+
+if TYPE_CHECKING:
+    from tetris_sim.config import Config
+    from tetris_sim.problem import Problem
+    from tetris_sim.scheduler.machine import Machine
+    from tetris_sim.scheduler.plan import Plan
 
 HELP = "say what a run would do and cost, without running"
 
@@ -34,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def collect(config: Any, problem: Any, plan: Any, machine: Any) -> dict[str, Any]:
+def collect(config: Config, problem: Problem, plan: Plan, machine: Machine) -> dict[str, Any]:
     """Everything `plan` says, as plain data in SI units."""
     from tetris_sim.launch import count_fields, predicted_bytes, results_directory
     from tetris_sim.results import free_bytes
@@ -100,11 +106,12 @@ def as_text(facts: dict[str, Any]) -> str:
         f"  time     {time['steps']} steps of {format_time(time['dt_s'])}{against}; "
         f"ends at {format_time(time['t_end_s'])}",
     ]
-    for worker in facts["workers"]:
-        lines.append(
-            f"  {worker['worker']:<8} {worker['method']}, {count_threads(worker['threads'])}, {worker['share']:.1%} of the "
-            f"grid, {worker['points_per_second'] / 1e9:.3g} GStencil/s, {gib(worker['memory_bytes'])}"
-        )
+    lines += [
+        f"  {worker['worker']:<8} {worker['method']}, {count_threads(worker['threads'])}, "
+        f"{worker['share']:.1%} of the grid, {worker['points_per_second'] / 1e9:.3g} GStencil/s, "
+        f"{gib(worker['memory_bytes'])}"
+        for worker in facts["workers"]
+    ]
     if len(facts["workers"]) > 1:
         lines.append(f"  halos    every {facts['time_block']} steps, {facts['redundant']:.2%} of the work done twice")
     lines += [

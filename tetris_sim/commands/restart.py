@@ -16,8 +16,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "config", type=Path, nargs="?", default=None, help="a changed configuration (default: that of the checkpoint)"
     )
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a key, for example "
-                        "time.t_end=2; physics cannot be changed")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change a key, for example time.t_end=2; physics cannot be changed",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-from tetris_sim.config_text import write_yaml
+from tetris_sim.config.text import write_yaml
 from tetris_sim.schema import Request
 from tetris_sim.version import __version__
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.config_errors import ConfigMistakesError, Finding, KeyPath, Mistake
-from tetris_sim.config_yaml import DEEPEST, LONGEST_WHOLE, MOST_NODES, scalar
+from tetris_sim.config.errors import ConfigMistakesError, Finding, KeyPath, Mistake
+from tetris_sim.config.yaml import DEEPEST, LONGEST_WHOLE, MOST_NODES, scalar
 from tetris_sim.wording import describe
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
@@ -111,7 +111,7 @@ def _expand(text: str, environ: Mapping[str, str]) -> tuple[str, str | None]:
 
 
 def write_yaml(values: Mapping[str, Any]) -> str:
-    """Plain values as YAML text that `config_yaml.read_yaml` reads as the equal values."""
+    """Plain values as YAML text that `read_yaml` reads as the equal values."""
     from ruamel.yaml import YAML
 
     yaml = YAML(typ="rt", pure=True)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Union
 import annotated_types
 from pydantic.fields import FieldInfo
 
-from tetris_sim.config_errors import KeyPath
+from tetris_sim.config.errors import KeyPath
 from tetris_sim.quantities import IntervalText, Quantity
 from tetris_sim.schema import Section
 from tetris_sim.wording import listed

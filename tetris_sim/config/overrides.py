@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tetris_sim.config_errors import ConfigMistakesError, KeyPath, Mistake, Place
-from tetris_sim.config_yaml import read_yaml
+from tetris_sim.config.errors import ConfigMistakesError, KeyPath, Mistake, Place
+from tetris_sim.config.yaml import read_yaml
 from tetris_sim.wording import describe
 
 # Defaults for keys that the file leaves out.

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tetris_sim.config_errors import ConfigMistakesError, KeyPath, Mistake, Place
+from tetris_sim.config.errors import ConfigMistakesError, KeyPath, Mistake, Place
 from tetris_sim.wording import describe
 
 MOST_CHARACTERS = 1 << 20

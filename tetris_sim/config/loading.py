@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from tetris_sim.apps import AnyModel
-from tetris_sim.config_checks import check_together
-from tetris_sim.config_errors import ConfigMistakesError, Finding, Mistake, Place
-from tetris_sim.config_overrides import (
+from tetris_sim.config.checks import check_together
+from tetris_sim.config.errors import ConfigMistakesError, Finding, Mistake, Place
+from tetris_sim.config.overrides import (
     Override,
     apply_defaults,
     apply_overrides,
     read_environment,
     read_override,
 )
-from tetris_sim.config_sections import check_sections
-from tetris_sim.config_text import expand_paths, plain_values, write_yaml
-from tetris_sim.config_yaml import MOST_CHARACTERS, Node, read_yaml
+from tetris_sim.config.sections import check_sections
+from tetris_sim.config.text import expand_paths, plain_values, write_yaml
+from tetris_sim.config.yaml import MOST_CHARACTERS, Node, read_yaml
 from tetris_sim.problem import Problem
 from tetris_sim.schema import Request
 
