@@ -27,7 +27,7 @@ class Progress:
 
     def __init__(self, problem: Problem, start: int, *, bar: bool) -> None:
         self._problem = problem
-        self._recent: deque[tuple[float, int]] = deque([(time.perf_counter(), start)])
+        self._recent: deque[tuple[float, int]] = deque()
         self._last_line = time.perf_counter()
         self._bar: Any = None
         if bar:

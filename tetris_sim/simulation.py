@@ -108,6 +108,7 @@ class Simulation:
             NumericsError: if the state holds a NaN or an infinity.
         """
         self._start_outputs()
+        self._show_progress()
         reason = None
         while self.step < self.problem.steps and reason is None:
             due = self._next_due()
@@ -172,13 +173,16 @@ class Simulation:
 
     def _look_after(self) -> None:
         """What the wall clock asks for: progress, the search for NaN, a checkpoint."""
-        if self._progress is not None:
-            self._progress.update(self.step)
+        self._show_progress()
         if time.perf_counter() - self._finite_clock > _CHECK_SECONDS:
             self._check_finite()
         if self._saving is not None and (self._stopping.save_requested() or self._saving.due_by_clock()):
             self._check_finite()
             self._save(self.snapshot())
+
+    def _show_progress(self) -> None:
+        if self._progress is not None:
+            self._progress.update(self.step)
 
     def _save(self, snapshot: Snapshot) -> None:
         assert self._saving is not None

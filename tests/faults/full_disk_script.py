@@ -15,7 +15,7 @@ from fault_runs import checkpoint_steps, contents, start, tetris_here, wait_unti
 
 from tetris_sim.checkpoint import good_checkpoints
 
-STEPS, OFTEN, CHECKPOINT = 400_000, 2_000, 4_000
+STEPS, OFTEN, CHECKPOINT = 400_000, 10_000, 20_000
 
 
 def main(folder: Path) -> None:
@@ -24,7 +24,7 @@ def main(folder: Path) -> None:
     log, results, ballast = folder / "log", folder / "out", folder / "ballast"
     with log.open("w") as said:
         process = start(said, "run", config)
-        wait_until(lambda: len(checkpoint_steps(results)) >= 2, process, log)
+        wait_until(lambda: checkpoint_steps(results) != [], process, log)
         _fill(ballast)
         code = process.wait(120)
     told = {
