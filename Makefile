@@ -33,8 +33,8 @@ test-gpu: $(VENV)/.installed-$(GPU) ## run the tests that need a GPU (GPU=gpu12 
 test-mpi: $(VENV)/.installed-dev ## run the tests that need MPI
 	@$(PYTEST) -m mpi
 
-check: lint ## lint, types, layers and the quick tests: before every commit
-	@$(PYTEST) -m "not slow"
+check: lint ## lint, types, layers and the quick tests, in about a minute: before every commit
+	@$(PYTEST) -m "not slow" -n auto tests/unit tests/docs
 
 lint: $(VENV)/.installed-dev ## ruff, mypy, import layers
 	@$(PY) -m ruff check

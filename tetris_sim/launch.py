@@ -161,10 +161,13 @@ def _run(config: Config, start: Start, directory: Path, *, overwrite: bool, bar:
         results.clear(directory)
     atomic_text(directory / results.CONFIG, config.resolved_text())
     log.info("%s", describe(config, problem, plan))
-    outputs = make_outputs(config, problem, directory)
+    run_id = str(uuid.uuid4()) if start.checkpoint is None else start.checkpoint.state.run_id
+    # The pictures compare with the state at step 0, which a resumed run does not begin with.
+    first = None if start.checkpoint is None else config.build(dt=problem.dt).initial
+    outputs = make_outputs(config, problem, directory, initial=first, run_id=run_id)
     stopping = Stopping(find_deadline(config.run.max_walltime), margin=_saving_seconds(problem))
     progress = Progress(problem, start.step, bar=bar)
-    saving = _make_checkpoints(config, problem, plan, start, directory, clock)
+    saving = _make_checkpoints(config, problem, plan, start, directory, clock, run_id=run_id)
     try:
         with (
             stopping.listening(),
@@ -201,14 +204,13 @@ def _run(config: Config, start: Start, directory: Path, *, overwrite: bool, bar:
 
 
 def _make_checkpoints(
-    config: Config, problem: Problem, plan: Plan, start: Start, directory: Path, clock: PhaseClock
+    config: Config, problem: Problem, plan: Plan, start: Start, directory: Path, clock: PhaseClock, *, run_id: str
 ) -> Checkpoints:
     earlier = None if start.checkpoint is None else start.checkpoint.state
     text = config.resolved_text()
     history: tuple[str, ...] = ()
     if earlier is not None:
         history = earlier.config_history + (() if earlier.config == text else (earlier.config,))
-    run_id = str(uuid.uuid4()) if earlier is None else earlier.run_id
     methods = {
         share.worker: {"method": share.method.name, "parameters": dict(share.parameters)} for share in plan.shares
     }

@@ -15,6 +15,7 @@ from tetris_sim.scheduler.machine import Machine
 from tetris_sim.scheduler.plan import Plan, count_threads, gib
 from tetris_sim.version import __version__
 
+_WORTH_SAYING = 30.0  # seconds of writing that are worth a hint
 PACKAGES = ("numpy", "numba", "llvmlite", "h5py", "scipy", "pydantic")
 
 
@@ -84,7 +85,7 @@ class Report:
             if seconds > 0:
                 lines.append(f"    {name:<10} {seconds:9.3f} s  {seconds / self.wall_s:6.1%}")
         written = self.phases_s["output"] + self.phases_s["checkpoint"]
-        if written > self.phases_s["compute"] and done:
+        if written > self.phases_s["compute"] and written > _WORTH_SAYING and done:
             lines.append("  Writing took longer than computing: widen output.*.every or checkpoint.every.")
         return "\n".join(lines)
 

@@ -75,8 +75,8 @@ def test_a_signal_ends_the_run_with_a_checkpoint_that_leads_to_the_same_bits(
 
 
 def test_a_second_ctrl_c_aborts_at_once_and_leaves_the_last_checkpoint(tmp_path: Path) -> None:
-    # Blocks of half a minute: only an abort can end the run in less.
-    long = {"compute.time_block": 10**7, "output.statistics.every": "100000000 steps", "output.probes": []}
+    # Blocks of a minute and more: only an abort can end the run in less.
+    long = {"compute.time_block": 10**8, "output.statistics.every": "100000000 steps", "output.probes": []}
     overrides = [part for key, value in long.items() for part in ("--set", f"{key}={value}")]
     with _running(tmp_path, *overrides, "--set", "output.fields.every=100000000 steps") as (process, log):
         time.sleep(0.5)
@@ -84,14 +84,10 @@ def test_a_second_ctrl_c_aborts_at_once_and_leaves_the_last_checkpoint(tmp_path:
         time.sleep(0.5)
         assert process.poll() is None, log.read_text()
         process.send_signal(signal.SIGINT)
-        begin = time.monotonic()
-        code = process.wait(120)
-        seconds = time.monotonic() - begin
-    assert code == 130, log.read_text()
+        assert process.wait(5) == 130, log.read_text()
     assert "aborted" in log.read_text()
     assert "Traceback" not in log.read_text()
     assert checkpoint_steps(tmp_path / "out") == []
-    assert seconds < 5
 
 
 def test_a_wall_time_limit_ends_the_run_in_time_with_a_checkpoint(tmp_path: Path) -> None:

@@ -30,9 +30,13 @@ def test_a_period_of_time_is_due_at_the_first_step_not_before_each_multiple() ->
 
 
 def test_rounding_does_not_move_a_step_that_lies_on_a_multiple() -> None:
-    for denominator in (3, 7, 10, 11, 1000):
+    assert 49 * (1 / 49) < 1  # it would be taken for a step before the multiple
+    assert 3 * 0.1 / 1e-3 > 300  # it would be taken for a multiple after the step
+    for denominator in (3, 7, 10, 49, 98, 103, 1000):
         schedule = StepSchedule(Every(1.0, "s"), dt=1 / denominator, last=50 * denominator)
         assert due_steps(schedule) == [k * denominator for k in range(1, 51)]
+    schedule = StepSchedule(Every(0.1, "s"), dt=1e-3, last=5000)
+    assert due_steps(schedule) == list(range(100, 5001, 100))
 
 
 def test_a_period_shorter_than_a_step_is_due_at_every_step() -> None:
