@@ -17,11 +17,12 @@ from tetris_sim.checkpoint import (
     Checkpoint,
     RunState,
     find_checkpoint,
+    forget_later,
     open_checkpoint,
     problem_digest,
     refuse_changed_problem,
 )
-from tetris_sim.checkpointing import Checkpoints
+from tetris_sim.checkpoint.saving import Checkpoints
 from tetris_sim.clock import PhaseClock
 from tetris_sim.config import Config
 from tetris_sim.errors import CheckpointError, ConfigError, ExitCode
@@ -159,13 +160,14 @@ def _run(config: Config, start: Start, directory: Path, *, overwrite: bool, bar:
     results.refuse_full_disk(directory, predicted_bytes(config, problem))
     if overwrite:
         results.clear(directory)
+    forget_later(directory / results.CHECKPOINTS, start.step)  # else a crash now would lead to a state after this one
     atomic_text(directory / results.CONFIG, config.resolved_text())
     log.info("%s", describe(config, problem, plan))
     run_id = str(uuid.uuid4()) if start.checkpoint is None else start.checkpoint.state.run_id
     # The pictures compare with the state at step 0, which a resumed run does not begin with.
     first = None if start.checkpoint is None else config.build(dt=problem.dt).initial
     outputs = make_outputs(config, problem, directory, initial=first, run_id=run_id)
-    stopping = Stopping(find_deadline(config.run.max_walltime), margin=_saving_seconds(problem))
+    stopping = Stopping(find_deadline(config.run.max_walltime, elapsed=clock.elapsed), margin=_saving_seconds(problem))
     progress = Progress(problem, start.step, bar=bar)
     saving = _make_checkpoints(config, problem, plan, start, directory, clock, run_id=run_id)
     try:

@@ -23,7 +23,7 @@ _CHECK_SECONDS = 5.0  # a NaN is found at the latest after this much wall time
 
 
 class Saving(Protocol):
-    """What the run loop needs of checkpoints (see checkpointing.py)."""
+    """What the run loop needs of checkpoints (see checkpoint/saving.py)."""
 
     def next_step(self, step: int) -> int | None:
         """Smallest step greater than `step` at which a checkpoint is wanted; None if never again."""

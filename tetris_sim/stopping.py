@@ -79,14 +79,25 @@ class Stopping:
         elif number == signal.SIGTERM:
             self._reason = self._reason or StopReason(ExitCode.REQUEUE, "SIGTERM arrived")
         elif self._reason is not None and self._reason.exit_code == ExitCode.INTERRUPTED:
-            raise KeyboardInterrupt
+            # Not by an exception: closing the threads would wait for the end of the block. Every file is renamed into
+            # place when it is whole, so nothing is lost that was there before.
+            os.write(2, b"\naborted\n")
+            os._exit(ExitCode.INTERRUPTED)
         else:
             self._reason = StopReason(ExitCode.INTERRUPTED, "Ctrl-C was pressed (press it again to abort at once)")
 
 
-def find_deadline(max_walltime: float | None, environ: Mapping[str, str] | None = None) -> float | None:
-    """The earlier of now + `max_walltime` [s] and the end of the Slurm job, as time.time(); None without a limit."""
-    limits = [] if max_walltime is None else [time.time() + max_walltime]
+def find_deadline(
+    max_walltime: float | None, *, elapsed: float = 0.0, environ: Mapping[str, str] | None = None
+) -> float | None:
+    """The earlier of the wall-time limit and the end of the Slurm job, as time.time(); None without a limit.
+
+    Args:
+        max_walltime: of this run [s].
+        elapsed: how long the run has been going on [s].
+        environ: the environment to read Slurm's variables from; the process's own if not given.
+    """
+    limits = [] if max_walltime is None else [time.time() - elapsed + max_walltime]
     slurm = (os.environ if environ is None else environ).get("SLURM_JOB_END_TIME", "")
     if slurm.isdigit():
         limits.append(float(slurm))

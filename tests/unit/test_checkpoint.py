@@ -13,10 +13,9 @@ from checkpoint_samples import SHAPES, awkward_field, bits, make_problem, make_s
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tetris_sim import checkpoint_file
 from tetris_sim.boundary import Boundary, Dirichlet, Periodic
-from tetris_sim.checkpoint import open_checkpoint, problem_digest, write_checkpoint, write_crash_dump
-from tetris_sim.checkpoint_state import RunState, as_plain
+from tetris_sim.checkpoint import file, open_checkpoint, problem_digest, write_checkpoint, write_crash_dump
+from tetris_sim.checkpoint.state import RunState, as_plain
 from tetris_sim.errors import CheckpointError
 from tetris_sim.method import Box
 from tetris_sim.problem import Field, Problem
@@ -107,7 +106,7 @@ def test_a_run_goes_on_from_any_partition(tmp_path: Path) -> None:
 def test_the_state_is_read_block_by_block_and_every_point_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], limit: int
 ) -> None:
-    monkeypatch.setattr(checkpoint_file, "_BLOCK", limit)
+    monkeypatch.setattr(file, "_BLOCK", limit)
     problem = make_problem(shape, n_fields=2)
     u = awkward_field(problem)
     seen = np.zeros(shape, dtype=int)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 
@@ -9,9 +10,8 @@ import numpy as np
 import pytest
 from checkpoint_samples import SHAPES, awkward_field, bits, make_problem, make_state, reader, whole
 
-from tetris_sim import checkpoint_seal
-from tetris_sim.checkpoint import open_checkpoint, write_checkpoint
-from tetris_sim.checkpoint_seal import read_seal
+from tetris_sim.checkpoint import open_checkpoint, seal, write_checkpoint
+from tetris_sim.checkpoint.seal import read_seal
 from tetris_sim.errors import CheckpointError
 
 FOOTER = 512
@@ -20,8 +20,8 @@ PROBLEM = make_problem(SHAPES[3], n_fields=2)
 
 @pytest.fixture(params=[1 << 26, 4096], ids=["one piece", "many pieces"])
 def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(checkpoint_seal, "_PIECE", request.param)
-    monkeypatch.setattr(checkpoint_seal, "_READ", 48)
+    monkeypatch.setattr(seal, "_PIECE", request.param)
+    monkeypatch.setattr(seal, "_READ", 48)
     written = write_checkpoint(tmp_path, make_state(PROBLEM), PROBLEM, reader(awkward_field(PROBLEM)), keep=1)
     assert (read_seal(written).n_pieces > 3) == (request.param == 4096)
     return written
@@ -39,6 +39,18 @@ def _refusal(path: Path) -> str:
 def test_the_undamaged_file_opens(path: Path) -> None:
     with open_checkpoint(path) as checkpoint:
         assert np.array_equal(bits(checkpoint.read(whole(PROBLEM))), bits(awkward_field(PROBLEM)))
+
+
+def test_the_seal_can_be_checked_with_nothing_but_the_page_on_the_file_format(path: Path) -> None:
+    content = path.read_bytes()
+    line, proof = content[-512:-65], content[-65:]
+    assert hashlib.sha256(line).hexdigest().encode() + b"\n" == proof
+    said = json.loads(line)
+    end, piece = said["content_bytes"], said["piece_bytes"]
+    digests = [hashlib.sha256(content[start : min(start + piece, end)]).digest() for start in range(0, end, piece)]
+    assert content[end:-512] == b"".join(digests)
+    assert said["table"] == hashlib.sha256(b"".join(digests)).hexdigest()
+    assert (said["kind"], said["format_version"], said["good"], said["step"]) == ("tetris_sim checkpoint", 1, True, 120)
 
 
 def test_a_flipped_bit_is_found_wherever_it_is(path: Path, rng: np.random.Generator) -> None:
@@ -98,7 +110,7 @@ def test_pages_lost_by_the_disk_are_found(path: Path) -> None:
 
 
 def test_pieces_that_changed_places_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint_seal, "_PIECE", 1024)
+    monkeypatch.setattr(seal, "_PIECE", 1024)
     path = write_checkpoint(tmp_path, make_state(PROBLEM), PROBLEM, reader(awkward_field(PROBLEM)), keep=1)
     content = path.read_bytes()
     path.write_bytes(content[1024:2048] + content[:1024] + content[2048:])
@@ -134,7 +146,7 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
 def _reseal(path: Path, line: dict[str, object] | list[object]) -> None:
     """Give the file a footer that is right in itself."""
     text = json.dumps(line).encode().ljust(FOOTER - 65)
-    path.write_bytes(path.read_bytes()[:-FOOTER] + checkpoint_seal._with_digest(text))
+    path.write_bytes(path.read_bytes()[:-FOOTER] + seal._with_digest(text))
 
 
 def test_a_later_format_asks_for_a_newer_program(path: Path) -> None:
@@ -164,7 +176,7 @@ def test_a_seal_without_sense_is_refused(path: Path) -> None:
 
 
 def _sealed(path: Path) -> None:
-    checkpoint_seal.append_seal(path, step=1, good=True)
+    seal.append_seal(path, step=1, good=True)
 
 
 def test_a_sealed_file_without_the_right_contents_is_refused(tmp_path: Path, rng: np.random.Generator) -> None:

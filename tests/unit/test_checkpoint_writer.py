@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from checkpoint_samples import awkward_field, bits, make_problem, make_state, reader, whole
 
-from tetris_sim import checkpoint_writer
 from tetris_sim.checkpoint import find_checkpoint, good_checkpoints, open_checkpoint
-from tetris_sim.checkpoint_writer import CheckpointWriter
+from tetris_sim.checkpoint.writer import CheckpointWriter
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.method import Box
 from tetris_sim.problem import Field
@@ -106,7 +105,7 @@ def test_an_error_is_raised_once_by_the_next_call(tmp_path: Path, monkeypatch: p
         "submit": functools.partial(submit, 6),
     }
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint_writer, "write_checkpoint", _full)
+        patch.setattr(writing, "write_checkpoint", _full)
         submit(5)
         with pytest.raises(UnsupportedError, match="the disk is full"):
             next_call[call]()
@@ -131,7 +130,7 @@ def test_a_bug_in_reading_the_state_comes_out_as_it_is(tmp_path: Path) -> None:
 def test_an_abandoned_write_leaves_the_earlier_checkpoint_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tetris_sim.checkpoint_file._BLOCK", 400)
+    monkeypatch.setattr("tetris_sim.checkpoint.file._BLOCK", 400)
     gate = _Gate()
 
     def run() -> None:

@@ -86,7 +86,7 @@ def open_series(path: Path) -> Iterator[Series]:
 
 def is_checkpoint(path: Path) -> bool:
     """Whether a file is a checkpoint or a crash dump, by its name or by its seal; HDF5 is not asked."""
-    from tetris_sim.checkpoint_seal import read_seal
+    from tetris_sim.checkpoint.seal import read_seal
 
     if path.name.startswith(("checkpoint_", "crash_")):
         return True

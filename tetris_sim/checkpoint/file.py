@@ -3,7 +3,7 @@
     /fields/<variable>      (n0[, n1[, n2]])  the interior points in global order, whatever devices computed them
     /fields/z y x           their positions, attached as dimension scales
     /meta                   the run state
-    seal                    behind the end of HDF5, see checkpoint_seal.py
+    seal                    behind the end of HDF5, see seal.py
 
 There are no halos and no trace of the partition, so that any number and kind of devices can go on from it.
 """
@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.checkpoint_seal import FORMAT_VERSION, append_seal, check_content, read_seal
-from tetris_sim.checkpoint_state import RunState, read_state, write_state
+from tetris_sim.checkpoint.seal import FORMAT_VERSION, append_seal, check_content, read_seal
+from tetris_sim.checkpoint.state import RunState, read_state, write_state
 from tetris_sim.errors import CheckpointError
 from tetris_sim.files import atomic_file, new_hdf5
 from tetris_sim.grid import AXIS_NAMES, Grid

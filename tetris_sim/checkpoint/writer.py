@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from tetris_sim.checkpoint import write_checkpoint
-from tetris_sim.checkpoint_state import RunState
+from tetris_sim.checkpoint.directory import write_checkpoint
+from tetris_sim.checkpoint.state import RunState
 from tetris_sim.method import Box
 from tetris_sim.problem import Field, Problem
 

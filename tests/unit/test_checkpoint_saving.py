@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from cases import make_problem
 
-from tetris_sim import checkpoint_writer, checkpointing
 from tetris_sim.boundary import Boundary, Neumann
 from tetris_sim.catalogue import named_stencil
-from tetris_sim.checkpoint import RunState, find_checkpoint, problem_digest, write_checkpoint
-from tetris_sim.checkpointing import Checkpoints
+from tetris_sim.checkpoint import RunState, find_checkpoint, problem_digest, write_checkpoint, writer
+from tetris_sim.checkpoint import saving as saving_module
+from tetris_sim.checkpoint.saving import Checkpoints
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.outputs.schedule import StepSchedule
 from tetris_sim.problem import Field, Problem
@@ -53,8 +53,8 @@ def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         assert event.wait(20)
         return write_checkpoint(*arguments, **settings)
 
-    monkeypatch.setattr(checkpoint_writer, "write_checkpoint", slow)
-    monkeypatch.setattr(checkpointing, "write_checkpoint", slow)
+    monkeypatch.setattr(writer, "write_checkpoint", slow)
+    monkeypatch.setattr(saving_module, "write_checkpoint", slow)
     return event
 
 
@@ -119,7 +119,7 @@ def test_a_failed_checkpoint_is_a_warning_and_a_failed_last_one_an_error(
         msg = "the disk is full."
         raise UnsupportedError(msg)
 
-    monkeypatch.setattr(checkpointing, "write_checkpoint", full)
+    monkeypatch.setattr(saving_module, "write_checkpoint", full)
     monkeypatch.setattr(logging.getLogger("tetris_sim"), "propagate", True)
     saving.save(snapshot_of(problem, 10, state))
     assert "the disk is full. The run goes on without this checkpoint." in caplog.text

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tetris_sim.checkpoint_file import Checkpoint, open_checkpoint, write_file
-from tetris_sim.checkpoint_seal import read_seal
-from tetris_sim.checkpoint_state import RunState, problem_digest
+from tetris_sim.checkpoint.file import Checkpoint, open_checkpoint, write_file
+from tetris_sim.checkpoint.seal import read_seal
+from tetris_sim.checkpoint.state import RunState, problem_digest
 from tetris_sim.errors import CheckpointError, ConfigError, UnsupportedError
 from tetris_sim.files import make_directory, remove_parts
 from tetris_sim.method import Box
@@ -24,19 +24,6 @@ from tetris_sim.problem import Field, Problem
 
 if TYPE_CHECKING:
     from tetris_sim.config import Config
-
-__all__ = [
-    "Checkpoint",
-    "RunState",
-    "find_checkpoint",
-    "forget_later",
-    "good_checkpoints",
-    "open_checkpoint",
-    "problem_digest",
-    "refuse_changed_problem",
-    "write_checkpoint",
-    "write_crash_dump",
-]
 
 _NAME = re.compile(r"checkpoint_(\d{12,})\.h5")
 _STEPS = ("dt", "cfl", "safety")  # keys of the time section that decide the time step

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tetris_sim.checkpoint import RunState, good_checkpoints, write_checkpoint, write_crash_dump
-from tetris_sim.checkpoint_writer import CheckpointWriter
+from tetris_sim.checkpoint.directory import good_checkpoints, write_checkpoint, write_crash_dump
+from tetris_sim.checkpoint.state import RunState
+from tetris_sim.checkpoint.writer import CheckpointWriter
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.method import Box
 from tetris_sim.outputs.output import Snapshot
@@ -68,11 +70,11 @@ class Checkpoints:
         A checkpoint that cannot be written costs nothing yet: the run goes on, with a warning.
         """
         self._last_clock = time.perf_counter()
+        self._wait()  # before the copy is made, so that there is never a second one
         try:
             if self._writer is None:
                 self._write(snapshot)
             else:
-                self._writer.wait()  # before the copy is made, so that there is never a second one
                 state, copy = self._make_state(snapshot.step), snapshot.field()
                 self._writer.submit(
                     self._directory, state, snapshot.problem, lambda box: _part(copy, box), keep=self._keep
@@ -91,17 +93,15 @@ class Checkpoints:
         Raises:
             UnsupportedError: it could not be written; the exit code then says that the run cannot be continued here.
         """
-        if self._writer is not None:
-            try:
-                self._writer.wait()
-            except UnsupportedError as error:
-                self._saved_step = None
-                log.warning("%s", error)
+        self._wait()
         if (self._at_end or early) and self._saved_step != snapshot.step:
             self._write(snapshot)
 
     def dump(self, snapshot: Snapshot) -> str:
         """Write a state that is not finite to a crash file, which no restart takes for a checkpoint."""
+        if self._writer is not None:  # what it is writing is the last good one
+            with contextlib.suppress(UnsupportedError):
+                self._writer.wait()
         good = good_checkpoints(self._directory)
         last = f"The last good checkpoint is {good[0]}." if good else "There is no checkpoint."
         try:
@@ -114,6 +114,16 @@ class Checkpoints:
         """Give up what is being written; for a run that is aborted."""
         if self._writer is not None:
             self._writer.abandon()
+
+    def _wait(self) -> None:
+        """Until nothing is being written; what could not be written is said, and is not there."""
+        if self._writer is None:
+            return
+        try:
+            self._writer.wait()
+        except UnsupportedError as error:
+            self._saved_step = None
+            log.warning("%s The run goes on without this checkpoint.", error)
 
     def _write(self, snapshot: Snapshot) -> None:
         state = self._make_state(snapshot.step)

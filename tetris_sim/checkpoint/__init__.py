@@ -1,0 +1,27 @@
+"""Checkpoints: the whole state of a run in one file that proves itself, and always a good one among them."""
+
+from __future__ import annotations
+
+from tetris_sim.checkpoint.directory import (
+    find_checkpoint,
+    forget_later,
+    good_checkpoints,
+    refuse_changed_problem,
+    write_checkpoint,
+    write_crash_dump,
+)
+from tetris_sim.checkpoint.file import Checkpoint, open_checkpoint
+from tetris_sim.checkpoint.state import RunState, problem_digest
+
+__all__ = [
+    "Checkpoint",
+    "RunState",
+    "find_checkpoint",
+    "forget_later",
+    "good_checkpoints",
+    "open_checkpoint",
+    "problem_digest",
+    "refuse_changed_problem",
+    "write_checkpoint",
+    "write_crash_dump",
+]
