@@ -105,7 +105,7 @@ def test_an_error_is_raised_once_by_the_next_call(tmp_path: Path, monkeypatch: p
         "submit": functools.partial(submit, 6),
     }
     with monkeypatch.context() as patch:
-        patch.setattr(writing, "write_checkpoint", _full)
+        patch.setattr("tetris_sim.checkpoint.writer.write_checkpoint", _full)
         submit(5)
         with pytest.raises(UnsupportedError, match="the disk is full"):
             next_call[call]()
