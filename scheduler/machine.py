@@ -50,6 +50,13 @@ def find_machine(environ: Mapping[str, str] | None = None) -> Machine:
     )
 
 
+def count_ranks(environ: Mapping[str, str] | None = None) -> int:
+    """How many MPI ranks the launcher started, from what MPICH, Open MPI and Intel MPI tell their processes."""
+    environ = os.environ if environ is None else environ
+    sizes = [environ.get(name, "") for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")]
+    return max([1, *(int(size) for size in sizes if size.isdigit())])
+
+
 def _threads(environ: Mapping[str, str]) -> tuple[int, str]:
     """Fewest of: the affinity mask, what Slurm gave to the task, the container's CPU quota."""
     limits = [(len(os.sched_getaffinity(0)), "cores in the affinity mask")]

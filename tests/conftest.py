@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import logging
 import os
 import shutil
 import sys
@@ -100,6 +101,17 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 def _floating_point_errors_raise() -> Iterator[None]:
     with np.errstate(all="raise", under="ignore"):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _logging_stays_as_it_was() -> Iterator[None]:
+    # The command line sets the package's logger up for a terminal, with a handler on this test's captured stderr.
+    logger = logging.getLogger("tetris_sim")
+    handlers, level, propagate = list(logger.handlers), logger.level, logger.propagate
+    yield
+    logger.handlers[:] = handlers
+    logger.setLevel(level)
+    logger.propagate = propagate
 
 
 @pytest.fixture(scope="session")

@@ -25,14 +25,14 @@ from tetris_sim.checkpoint import (
 from tetris_sim.checkpoint.saving import Checkpoints
 from tetris_sim.clock import PhaseClock
 from tetris_sim.config import Config
-from tetris_sim.errors import CheckpointError, ConfigError, ExitCode
+from tetris_sim.errors import CheckpointError, ConfigError, ExitCode, UnsupportedError
 from tetris_sim.files import atomic_text
 from tetris_sim.outputs.make import make_outputs
 from tetris_sim.outputs.schedule import StepSchedule
 from tetris_sim.problem import Problem
 from tetris_sim.progress import Progress, format_time
 from tetris_sim.report import Report, make_report, package_versions
-from tetris_sim.scheduler.machine import find_machine
+from tetris_sim.scheduler.machine import count_ranks, find_machine
 from tetris_sim.scheduler.plan import Plan, count_threads, make_plan
 from tetris_sim.simulation import open_simulation
 from tetris_sim.stopping import Stopping, find_deadline
@@ -81,6 +81,12 @@ def launch(
     Raises:
         TetrisError: of any kind, with its exit code.
     """
+    if (ranks := count_ranks()) > 1:
+        msg = (
+            f"an MPI launcher started {ranks} ranks, but this version computes in one process, with all its threads. "
+            f"Start it without the launcher."
+        )
+        raise UnsupportedError(msg)
     clock = clock or PhaseClock()
     directory = results_directory(config)
     with results.locked(directory):

@@ -13,7 +13,7 @@ from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler import plan as planning
-from tetris_sim.scheduler.machine import Machine, find_machine
+from tetris_sim.scheduler.machine import Machine, count_ranks, find_machine
 from tetris_sim.scheduler.measure import Speed, check_method, measure_speed, piece_of
 from tetris_sim.scheduler.plan import make_plan
 from tetris_sim.schema import ComputeSection
@@ -164,6 +164,12 @@ def test_the_machine_is_found() -> None:
     assert machine.threads >= 1
     assert machine.memory > 1 << 20
     assert find_machine({"SLURM_CPUS_PER_TASK": "1"}).threads == 1
+
+
+def test_the_ranks_of_a_launcher_are_counted() -> None:
+    assert count_ranks({}) == 1
+    assert count_ranks({"OMPI_COMM_WORLD_SIZE": "3"}) == 3
+    assert count_ranks({"PMI_SIZE": "2", "PMI_RANK": "0"}) == 2
 
 
 def test_a_periodic_axis_can_be_shared() -> None:
