@@ -24,7 +24,7 @@ from tetris_sim.checkpoint import (
 )
 from tetris_sim.checkpoint.saving import Checkpoints
 from tetris_sim.clock import PhaseClock
-from tetris_sim.config import Config
+from tetris_sim.config import Config, load_config
 from tetris_sim.errors import CheckpointError, ConfigError, ExitCode, UnsupportedError
 from tetris_sim.files import atomic_text
 from tetris_sim.outputs.make import make_outputs
@@ -35,7 +35,7 @@ from tetris_sim.report import Report, make_report, package_versions
 from tetris_sim.scheduler.machine import count_ranks, find_machine
 from tetris_sim.scheduler.plan import Plan, count_threads, make_plan
 from tetris_sim.simulation import open_simulation
-from tetris_sim.stopping import Stopping, find_deadline
+from tetris_sim.stopping import Stopping, StopReason, find_deadline
 
 log = logging.getLogger("tetris_sim")
 
@@ -90,7 +90,7 @@ def launch(
     clock = clock or PhaseClock()
     directory = results_directory(config)
     with results.locked(directory):
-        start = find_start(directory, resume, overwrite=overwrite)
+        start = find_start(config, directory, resume, overwrite=overwrite)
         try:
             return _run(config, start, directory, overwrite=overwrite, bar=bar, clock=clock)
         finally:
@@ -119,22 +119,42 @@ def newest_checkpoint(directory: Path) -> Path:
     return found.path
 
 
-def find_start(directory: Path, resume: Resume, *, overwrite: bool) -> Start:
-    """Decide where to begin, and refuse what would lose results."""
+def find_start(config: Config, directory: Path, resume: Resume, *, overwrite: bool) -> Start:
+    """Decide where to begin, and refuse what would lose the results of this or another run."""
     if overwrite and resume != "never":
         msg = "--overwrite replaces results and --resume continues them: give one of the two"
         raise ConfigError(msg)
     if isinstance(resume, Path):
+        if not _within(resume, directory):
+            results.refuse_to_overwrite(directory)
         checkpoint = open_checkpoint(resume)
         return Start(checkpoint, (f"Continuing from {resume} at step {checkpoint.state.step}.",))
     if resume == "auto":
         found, sentences = find_checkpoint(directory / results.CHECKPOINTS)
         if found is None:
+            _refuse_another_run(config, directory)
             return Start(None, (*sentences, "No checkpoint to continue from: starting at step 0."))
         return Start(found, (*sentences, f"Continuing from {found.path} at step {found.state.step}."))
     if not overwrite:
         results.refuse_to_overwrite(directory)
     return Start(None)
+
+
+def _refuse_another_run(config: Config, directory: Path) -> None:
+    """Raise if the results in `directory`, which has no checkpoint, are those of another problem."""
+    path = directory / results.CONFIG
+    if not path.exists():
+        return
+    try:
+        differences = config.difference(load_config(path, environ={}))
+    except ConfigError:
+        return  # torn by the crash that also left no checkpoint
+    if differences:
+        msg = (
+            f"{directory} holds the results of another problem and no checkpoint: {'; '.join(differences)}. Use "
+            f"--overwrite to replace them, or another output.directory."
+        )
+        raise ConfigError(msg)
 
 
 def build_problem(config: Config, checkpoint: Checkpoint | None = None) -> Problem:
@@ -169,6 +189,27 @@ def _run(config: Config, start: Start, directory: Path, *, overwrite: bool, bar:
     forget_later(directory / results.CHECKPOINTS, start.step)  # else a crash now would lead to a state after this one
     atomic_text(directory / results.CONFIG, config.resolved_text())
     log.info("%s", describe(config, problem, plan))
+    step, reason = _simulate(config, problem, plan, start, directory, bar=bar, clock=clock)
+    report = make_report(
+        problem,
+        plan,
+        machine,
+        clock,
+        first_step=start.step,
+        step=step,
+        ended="Done" if reason is None else f"Stopped early: {reason.sentence}",
+        exit_code=ExitCode.OK if reason is None else reason.exit_code,
+        outputs=str(directory),
+    )
+    atomic_text(directory / results.REPORT_JSON, json.dumps(report.as_json(), indent=1) + "\n")
+    atomic_text(directory / results.REPORT_TEXT, report.as_text() + "\n")
+    return report
+
+
+def _simulate(
+    config: Config, problem: Problem, plan: Plan, start: Start, directory: Path, *, bar: bool, clock: PhaseClock
+) -> tuple[int, StopReason | None]:
+    """The run itself, with everything that belongs to a results directory: (last step reached, why not the last)."""
     run_id = str(uuid.uuid4()) if start.checkpoint is None else start.checkpoint.state.run_id
     # The pictures compare with the state at step 0, which a resumed run does not begin with.
     first = None if start.checkpoint is None else config.build(dt=problem.dt).initial
@@ -191,24 +232,10 @@ def _run(config: Config, start: Start, directory: Path, *, overwrite: bool, bar:
             ) as simulation,
         ):
             reason = simulation.run()
+            return simulation.step, reason
     finally:
         progress.close()
         saving.abandon()  # nothing is under way after a run that ended; one that failed must not write on
-    ended = "Done" if reason is None else f"Stopped early: {reason.sentence}"
-    report = make_report(
-        problem,
-        plan,
-        machine,
-        clock,
-        first_step=start.step,
-        step=simulation.step,
-        ended=ended,
-        exit_code=ExitCode.OK if reason is None else reason.exit_code,
-        outputs=str(directory),
-    )
-    atomic_text(directory / results.REPORT_JSON, json.dumps(report.as_json(), indent=1) + "\n")
-    atomic_text(directory / results.REPORT_TEXT, report.as_text() + "\n")
-    return report
 
 
 def _make_checkpoints(
