@@ -17,6 +17,7 @@ from tetris_sim.slab import Slab
 
 _BLOCK_SECONDS = 0.2  # a signal, the progress bar and the clock are looked at this often
 _MAX_BLOCK = 1 << 20
+_THREADS_PER_CORE = 8  # they wait for each other at every step: with many more, hardly anything moves
 _POINTS_PER_THREAD = 1 << 16  # above this, meeting the others costs less than a tenth of a step
 _WORTH_CHANGING = 1.05  # a measurement must be this much better to count
 _RESERVE = 256 << 20  # bytes for the interpreter, libraries and output buffers beyond what is there already
@@ -92,6 +93,12 @@ def make_plan(problem: Problem, machine: Machine, compute: ComputeSection | None
         if compute.threads == "auto"
         else f"{count_threads(threads)}, as asked; there are {machine.threads} {machine.threads_reason}."
     )
+    if threads > _THREADS_PER_CORE * machine.threads:
+        msg = (
+            f"compute.threads is {threads}, but there are {machine.threads} {machine.threads_reason}; at most "
+            f"{_THREADS_PER_CORE} per core are allowed, and one per core is fastest. Leave it out, or set it to auto."
+        )
+        raise ConfigError(msg)
     names = ("cpu",) if isinstance(compute.devices, str) else compute.devices
     teams = _split_threads(threads, len(names))
     _refuse_what_does_not_fit(problem, machine)

@@ -166,6 +166,13 @@ def test_the_machine_is_found() -> None:
     assert find_machine({"SLURM_CPUS_PER_TASK": "1"}).threads == 1
 
 
+@pytest.mark.usefixtures("speed")
+def test_far_more_threads_than_cores_are_refused() -> None:
+    assert make_plan(problem_of((30, 20)), MACHINE, ComputeSection(threads=32)).shares[0].threads == 32
+    with pytest.raises(ConfigError, match=r"threads is 1000, but there are 4 cores .* at most 8 per core"):
+        make_plan(problem_of((30, 20)), MACHINE, ComputeSection(threads=1000))
+
+
 def test_the_ranks_of_a_launcher_are_counted() -> None:
     assert count_ranks({}) == 1
     assert count_ranks({"OMPI_COMM_WORLD_SIZE": "3"}) == 3

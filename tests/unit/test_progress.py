@@ -38,17 +38,30 @@ def test_rate_and_time_left_come_from_the_last_seconds(clock: list[float]) -> No
     assert shown.describe() == "step 300/1000, t = 300 s, 0.0002 GStencil/s, 1:10 min left"
 
 
+class Lines(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
 def test_without_a_terminal_a_line_is_logged_every_ten_seconds(
-    clock: list[float], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress_module.log, "propagate", True)
-    caplog.set_level(logging.INFO, logger="tetris_sim")
+    kept = Lines()
+    monkeypatch.setattr(progress_module.log, "handlers", [kept])
+    monkeypatch.setattr(progress_module.log, "level", logging.INFO)
+    progress_module.log.manager._clear_cache()  # type: ignore[attr-defined]  # of what was enabled before
     shown = progress()
     for step in range(0, 300, 10):
         shown.update(step)
         clock[0] += 1.0
     shown.close()
-    assert [message[:5] for message in caplog.messages] == [" 11 %", " 22 %"]
+    assert [line[:5] for line in kept.lines] == [" 11 %", " 22 %"]
 
 
 def test_a_bar_shows_percent_and_rate(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
