@@ -8,18 +8,13 @@ arguments, so a new time step compiles nothing.
 from __future__ import annotations
 
 import functools
-import hashlib
-import importlib.util
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from tetris_sim.cache import cache_directory
-from tetris_sim.files import atomic_text
+from tetris_sim.cache import generated_module
 from tetris_sim.stencil import Offset
 
 _FOLDER = Path(__file__).parent
@@ -55,22 +50,7 @@ def make_advance(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> Callable[
     head, rest = template.split(_BEGIN)
     _, tail = rest.split(_END)
     source = head + row_update(offsets, dtype) + tail
-    return _load(source).advance  # type: ignore[no-any-return]
-
-
-@functools.cache
-def _load(source: str) -> ModuleType:
-    digest = hashlib.sha256((source + _callees()).encode()).hexdigest()[:24]
-    name = f"tetris_sim_sweep_{digest}"
-    path = cache_directory("kernels") / f"{name}.py"
-    if not path.exists() or path.read_text() != source:
-        atomic_text(path, source)
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None  # noqa: PT018  a path ending in .py always has both
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # Numba looks the module of a cached function up by name
-    spec.loader.exec_module(module)
-    return module
+    return generated_module(source, part="kernels", salt=_callees()).advance  # type: ignore[no-any-return]
 
 
 @functools.cache

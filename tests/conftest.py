@@ -104,14 +104,19 @@ def _floating_point_errors_raise() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _logging_stays_as_it_was() -> Iterator[None]:
-    # The command line sets the package's logger up for a terminal, with a handler on this test's captured stderr.
-    logger = logging.getLogger("tetris_sim")
-    handlers, level, propagate = list(logger.handlers), logger.level, logger.propagate
+def _logging_as_after_import() -> Iterator[None]:
+    # The command line sets the package's logger up for a terminal, with a handler on the captured stderr of one test.
+    # A fixture of a module may have done so before this one.
+    _reset_logging()
     yield
-    logger.handlers[:] = handlers
-    logger.setLevel(level)
-    logger.propagate = propagate
+    _reset_logging()
+
+
+def _reset_logging() -> None:
+    logger = logging.getLogger("tetris_sim")
+    logger.handlers.clear()
+    logger.setLevel(logging.NOTSET)
+    logger.propagate = True
 
 
 @pytest.fixture(scope="session")

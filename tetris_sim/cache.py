@@ -5,12 +5,18 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import hashlib
+import importlib.util
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
+from types import ModuleType
 
 import platformdirs
+
+from tetris_sim.files import atomic_text
 
 
 def caching() -> bool:
@@ -37,6 +43,28 @@ def cache_directory(part: str) -> Path:
     directory = _temporary_directory() / part
     directory.mkdir(exist_ok=True)
     return directory
+
+
+@functools.cache
+def generated_module(source: str, *, part: str, salt: str = "") -> ModuleType:
+    """Import a text as a module that lies in the cache folder, so that Numba can keep what it compiles of it.
+
+    Args:
+        source: Python source; it is run.
+        part: as for `cache_directory`.
+        salt: whatever else the compiled code depends on, for example the source of functions that it calls.
+    """
+    digest = hashlib.sha256((source + salt).encode()).hexdigest()[:24]
+    name = f"tetris_sim_{part}_{digest}"
+    path = cache_directory(part) / f"{name}.py"
+    if not path.exists() or path.read_text() != source:
+        atomic_text(path, source)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None  # noqa: PT018  a path ending in .py always has both
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # Numba looks the module of a cached function up by name
+    spec.loader.exec_module(module)
+    return module
 
 
 @functools.cache

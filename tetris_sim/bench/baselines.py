@@ -8,16 +8,13 @@ ghost ring; boundaries are not updated, which flatters these loops.
 from __future__ import annotations
 
 import functools
-import hashlib
-import importlib.util
 from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.cache import cache_directory
-from tetris_sim.files import atomic_text
+from tetris_sim.cache import generated_module
 from tetris_sim.stencil import Stencil
 
 Form = Literal["slices", "indexed"]
@@ -59,16 +56,7 @@ def prange_source(stencil: Stencil, form: Form) -> str:
 def make_prange(stencil: Stencil, form: Form) -> Callable[[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]], None]:
     """The compiled sweep; with `form` "slices" in 1D the array is cut into one piece per thread by prange itself."""
     source = prange_source(stencil, form)
-    name = f"tetris_sim_baseline_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
-    path = cache_directory("baselines") / f"{name}.py"
-    if not path.exists():
-        atomic_text(path, source)
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.sweep  # type: ignore[no-any-return]
+    return generated_module(source, part="baselines").sweep  # type: ignore[no-any-return]
 
 
 def padded_random(stencil: Stencil, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
