@@ -24,7 +24,7 @@ def new_barrier() -> npt.NDArray[np.int64]:
     return np.zeros(40, dtype=np.int64)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)  # compiled into its callers, which are kept on disk
 def wait(barrier, threads):
     """Return when all `threads` have called it; everything written before is then visible to all of them."""
     if threads == 1:

@@ -56,4 +56,4 @@ def make_advance(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> Callable[
 @functools.cache
 def _callees() -> str:
     # Numba's cache knows when a function's own file changed, but not the files of what it calls.
-    return "".join((_FOLDER / name).read_text() for name in ("intrinsics.py", "barrier.py"))
+    return "".join((_FOLDER / name).read_text() for name in ("intrinsics.py", "barrier.py", "columns.py"))

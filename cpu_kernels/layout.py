@@ -17,7 +17,7 @@ from tetris_sim.problem import Field, Problem
 from tetris_sim.slab import Slab
 
 _LINE = 64  # bytes of a cache line
-_PAGE = 4096  # rows a multiple of this apart fall into the same cache sets
+_PAGE = 4096  # bytes; what lies a multiple of this apart falls into the same cache sets
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,18 @@ class PaddedField:
     @property
     def n_bytes(self) -> int:
         """Bytes of one array of this layout."""
-        return self.n_fields * self.field_pitch * self.dtype.itemsize + _LINE
+        return self.n_fields * self.field_pitch * self.dtype.itemsize + _PAGE
 
-    def allocate(self) -> npt.NDArray[Any]:
-        """A flat array with every row's first owned point on a cache line; not touched, so pages have no place yet."""
+    def allocate(self, offset: int = 0) -> npt.NDArray[Any]:
+        """A flat array with every row's first owned point on a cache line; not touched, so pages have no place yet.
+
+        Args:
+            offset: bytes from the start of a page, a multiple of a cache line. Source and target of a sweep should
+                differ in it: a load waits for a recent store at the same place of another page.
+        """
         raw = np.empty(self.n_bytes, dtype=np.uint8)
-        shift = -raw.ctypes.data % _LINE
-        return raw[shift : shift + self.n_bytes - _LINE].view(self.dtype)
+        shift = (offset - raw.ctypes.data) % _PAGE
+        return raw[shift : shift + self.n_bytes - _PAGE].view(self.dtype)
 
     def view(self, flat: npt.NDArray[Any], ranges: tuple[tuple[int, int], ...]) -> Field:
         """A view of padded index ranges, one per axis of the problem: (n_fields, ...)."""

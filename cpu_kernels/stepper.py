@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.boundary import SIDES, Reflection, Side
-from tetris_sim.cpu_kernels import sweep
+from tetris_sim.cpu_kernels import columns
 from tetris_sim.cpu_kernels.barrier import new_barrier
 from tetris_sim.cpu_kernels.layout import PaddedField, pad
 from tetris_sim.cpu_kernels.threads import ThreadTeam
@@ -19,6 +19,8 @@ from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.slab import Slab
 
 _LOAD_POINTS = 1 << 20  # points asked for at a time, so that no second copy of the slab comes into being
+_CHECK_POINTS = 1 << 16  # points searched for NaN at a time
+_HALF_PAGE = 2048  # bytes
 _BAD_BOX = 8  # edge of the box in which a non-finite value is reported, in points
 
 
@@ -30,7 +32,7 @@ class CpuStepper:
         self._layout = pad(problem, slab)
         self._team = team
         self._advance = advance
-        self._current, self._next = self._layout.allocate(), self._layout.allocate()
+        self._current, self._next = self._layout.allocate(), self._layout.allocate(_HALF_PAGE)
         self._geometry = kernel_geometry(problem, slab, self._layout)
         self._weights = np.array(problem.stencil.weights, dtype=problem.dtype)
         self._barrier = new_barrier()
@@ -106,14 +108,18 @@ class CpuStepper:
         """The box of a few points around the first value that is not finite."""
         self._team.wait()
         owned = self._view_owned(self._current)
+        planes = max(1, _CHECK_POINTS // max(1, owned[0, 0].size))
         found: list[int] = []
         lock = threading.Lock()
 
         def search(thread: int) -> None:
-            for plane in self._team.split(owned.shape[1], thread):
-                if not np.isfinite(owned[:, plane]).all():
+            part = self._team.split(owned.shape[1], thread)
+            for low in range(part.start, part.stop, planes):
+                chunk = owned[:, low : min(low + planes, part.stop)]
+                if not np.isfinite(chunk).all():
+                    bad = ~np.isfinite(chunk).all(axis=(0, *range(2, chunk.ndim)))
                     with lock:
-                        found.append(plane)
+                        found.append(low + int(np.argmax(bad)))
                     return
 
         self._team.run(search)
@@ -153,20 +159,20 @@ def kernel_geometry(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[Any]]:
     """The arrays `axes`, `links` and `faces` of `sweep.py` for one slab."""
     most = 2 * max(1, problem.stencil.radius)
-    axes = np.zeros((3, sweep.N_COLUMNS), dtype=np.int64)
+    axes = np.zeros((3, columns.N_COLUMNS), dtype=np.int64)
     links = np.zeros((3, most, 2), dtype=np.int64)
     faces = np.zeros((3, most, 2), dtype=problem.dtype)
-    axes[:, sweep.FIRST], axes[:, sweep.COUNT], axes[:, sweep.PITCH] = layout.first, layout.count, layout.pitch
+    axes[:, columns.FIRST], axes[:, columns.COUNT], axes[:, columns.PITCH] = layout.first, layout.count, layout.pitch
     for axis, padded in enumerate(layout.axis_of):
         radius = problem.stencil.radii[axis]
         found: list[tuple[tuple[int, int], Reflection]] = []
         for number, side in enumerate(SIDES):
             if slab.halo[axis][number]:
-                axes[padded, sweep.SHRINK + number] = radius
+                axes[padded, columns.SHRINK + number] = radius
             else:
-                axes[padded, sweep.GHOSTS + number] = radius
+                axes[padded, columns.GHOSTS + number] = radius
                 found += _links(problem, axis, side, layout.owned(axis))
-        axes[padded, sweep.LINKS] = len(found)
+        axes[padded, columns.LINKS] = len(found)
         for k, (link, reflection) in enumerate(found):
             links[padded, k], faces[padded, k] = link, reflection
     return axes, links, faces

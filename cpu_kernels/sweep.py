@@ -2,8 +2,8 @@
 
 Idea    One call advances many steps, so Python is not in the loop. Threads own ranges of planes and meet at one barrier
         per step: whoever computed the points that a ghost mirrors also writes that ghost.
-Layout  u, v: flat arrays of n_fields fields, each a padded box of three axes (slowest first; missing axes have one
-        point and no ghosts). `axes[d]` holds the columns named below. Along axis d there are `axes[d, LINKS]` planes
+Layout  u, v: flat arrays of n_fields fields, each a padded box of three axes (slowest first; missing axes have
+        one point and no ghosts). `axes[d]` holds the columns of `columns.py`. Axis d has `axes[d, LINKS]` planes
         of ghosts; number k lies at padded index `links[d, k, 0]` and takes a + b * u at index `links[d, k, 1]`, with
         (a, b) = `faces[d, k]`. A periodic ghost has b = 1 and a = -0.0, which leaves every bit as it is. A side with
         SHRINK is owned by a neighbour: there the computed range shrinks by as much a step, starting from
@@ -19,6 +19,7 @@ from numba import njit
 from numba.core import types
 
 from tetris_sim.cpu_kernels.barrier import wait
+from tetris_sim.cpu_kernels.columns import COUNT, FIRST, GHOSTS, LINKS, PITCH, SHRINK
 from tetris_sim.cpu_kernels.intrinsics import fma, load, store
 
 # [the row update begins]
@@ -35,8 +36,6 @@ def update_row(u, v, p, n, pitch0, pitch1, weights):
 
 # [the row update ends]
 
-FIRST, COUNT, PITCH, LINKS, SHRINK, GHOSTS = 0, 1, 2, 3, 4, 6  # columns of axes; SHRINK and GHOSTS: + side
-N_COLUMNS = 8
 _INT = types.intp
 _AXES = types.int64[:, ::1]
 _LINKS = types.int64[:, :, ::1]

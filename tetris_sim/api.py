@@ -176,6 +176,9 @@ def _make_step(
 
 
 def _make_boundary(boundary: Boundary | Face | None, ndim: int) -> Boundary:
+    if boundary is not None and not isinstance(boundary, Boundary | Face):
+        msg = f"boundary is {boundary!r}; a Boundary, or one of Dirichlet, Fixed, Neumann, Robin, Periodic is wanted"
+        raise ConfigError(msg)
     made = boundary if isinstance(boundary, Boundary) else Boundary.everywhere(boundary or Neumann(), ndim)
     if made.ndim != ndim:
         msg = f"boundary has {made.ndim} axes, but field has {ndim}; give a pair of faces per axis of the array"

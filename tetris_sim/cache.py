@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from types import ModuleType
 
@@ -45,6 +46,9 @@ def cache_directory(part: str) -> Path:
     return directory
 
 
+_IMPORTING = threading.Lock()
+
+
 @functools.cache
 def generated_module(source: str, *, part: str, salt: str = "") -> ModuleType:
     """Import a text as a module that lies in the cache folder, so that Numba can keep what it compiles of it.
@@ -54,6 +58,11 @@ def generated_module(source: str, *, part: str, salt: str = "") -> ModuleType:
         part: as for `cache_directory`.
         salt: whatever else the compiled code depends on, for example the source of functions that it calls.
     """
+    with _IMPORTING:  # two threads may want the same kernel at once
+        return _import_generated(source, part, salt)
+
+
+def _import_generated(source: str, part: str, salt: str) -> ModuleType:
     digest = hashlib.sha256((source + salt).encode()).hexdigest()[:24]
     name = f"tetris_sim_{part}_{digest}"
     path = cache_directory(part) / f"{name}.py"

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import io
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +33,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
         UnsupportedError: if the disk is full or does not let us write.
     """
     path = Path(path)
-    part = path.with_name(f"{path.name}.{os.getpid()}{PART}")
+    part = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}{PART}")
     try:
         yield part
         with part.open("rb+") as written:

@@ -88,11 +88,12 @@ def launch(
         )
         raise UnsupportedError(msg)
     clock = clock or PhaseClock()
+    stopping = Stopping(find_deadline(config.run.max_walltime, elapsed=clock.elapsed))
     directory = results_directory(config)
-    with results.locked(directory):
+    with stopping.listening(), results.locked(directory):
         start = find_start(config, directory, resume, overwrite=overwrite)
         try:
-            return _run(config, start, directory, overwrite=overwrite, bar=bar, clock=clock)
+            return _run(config, start, directory, stopping, overwrite=overwrite, bar=bar, clock=clock)
         finally:
             if start.checkpoint is not None:
                 start.checkpoint.close()
@@ -131,6 +132,12 @@ def find_start(config: Config, directory: Path, resume: Resume, *, overwrite: bo
         return Start(checkpoint, (f"Continuing from {resume} at step {checkpoint.state.step}.",))
     if resume == "auto":
         found, sentences = find_checkpoint(directory / results.CHECKPOINTS)
+        if found is None and sentences:
+            msg = (
+                f"{' '.join(sentences)} No checkpoint in {directory} can be used. Mend them, or use --overwrite to "
+                f"start anew."
+            )
+            raise CheckpointError(msg)
         if found is None:
             _refuse_another_run(config, directory)
             return Start(None, (*sentences, "No checkpoint to continue from: starting at step 0."))
@@ -176,20 +183,30 @@ def build_problem(config: Config, checkpoint: Checkpoint | None = None) -> Probl
     return dataclasses.replace(problem, initial=checkpoint.initial)
 
 
-def _run(config: Config, start: Start, directory: Path, *, overwrite: bool, bar: bool, clock: PhaseClock) -> Report:
+def _run(
+    config: Config,
+    start: Start,
+    directory: Path,
+    stopping: Stopping,
+    *,
+    overwrite: bool,
+    bar: bool,
+    clock: PhaseClock,
+) -> Report:
     for sentence in start.sentences:
         log.info("%s", sentence)
     with clock.phase("plan"):
         problem = build_problem(config, start.checkpoint)
         machine = find_machine()
         plan = make_plan(problem, machine, config.compute)
-    results.refuse_full_disk(directory, predicted_bytes(config, problem))
+    results.refuse_full_disk(directory, predicted_bytes(config, problem) - results.written_bytes(directory))
     if overwrite:
         results.clear(directory)
     forget_later(directory / results.CHECKPOINTS, start.step)  # else a crash now would lead to a state after this one
     atomic_text(directory / results.CONFIG, config.resolved_text())
     log.info("%s", describe(config, problem, plan))
-    step, reason = _simulate(config, problem, plan, start, directory, bar=bar, clock=clock)
+    stopping.margin = _saving_seconds(problem, plan)
+    step, reason = _simulate(config, problem, plan, start, directory, stopping, bar=bar, clock=clock)
     report = make_report(
         problem,
         plan,
@@ -207,30 +224,34 @@ def _run(config: Config, start: Start, directory: Path, *, overwrite: bool, bar:
 
 
 def _simulate(
-    config: Config, problem: Problem, plan: Plan, start: Start, directory: Path, *, bar: bool, clock: PhaseClock
+    config: Config,
+    problem: Problem,
+    plan: Plan,
+    start: Start,
+    directory: Path,
+    stopping: Stopping,
+    *,
+    bar: bool,
+    clock: PhaseClock,
 ) -> tuple[int, StopReason | None]:
     """The run itself, with everything that belongs to a results directory: (last step reached, why not the last)."""
     run_id = str(uuid.uuid4()) if start.checkpoint is None else start.checkpoint.state.run_id
     # The pictures compare with the state at step 0, which a resumed run does not begin with.
     first = None if start.checkpoint is None else config.build(dt=problem.dt).initial
     outputs = make_outputs(config, problem, directory, initial=first, run_id=run_id)
-    stopping = Stopping(find_deadline(config.run.max_walltime, elapsed=clock.elapsed), margin=_saving_seconds(problem))
     progress = Progress(problem, start.step, bar=bar)
     saving = _make_checkpoints(config, problem, plan, start, directory, clock, run_id=run_id)
     try:
-        with (
-            stopping.listening(),
-            open_simulation(
-                problem,
-                plan,
-                outputs=outputs,
-                saving=saving,
-                stopping=stopping,
-                progress=progress,
-                clock=clock,
-                step=start.step,
-            ) as simulation,
-        ):
+        with open_simulation(
+            problem,
+            plan,
+            outputs=outputs,
+            saving=saving,
+            stopping=stopping,
+            progress=progress,
+            clock=clock,
+            step=start.step,
+        ) as simulation:
             reason = simulation.run()
             return simulation.step, reason
     finally:
@@ -284,9 +305,9 @@ def _within(path: Path, directory: Path) -> bool:
     return path.resolve().parent == (directory / results.CHECKPOINTS).resolve()
 
 
-def _saving_seconds(problem: Problem) -> float:
-    """Time to leave for the last checkpoint: at 100 MB/s, as slow as a busy network disk, and a little for the rest."""
-    return 2.0 + problem.state_bytes / 100e6
+def _saving_seconds(problem: Problem, plan: Plan) -> float:
+    """Time to leave for the last checkpoint and one that is being written: at 100 MB/s, as slow as a busy disk."""
+    return 2.0 + (2 if plan.copy_for_checkpoints else 1) * problem.state_bytes / 100e6
 
 
 def predicted_bytes(config: Config, problem: Problem) -> int:

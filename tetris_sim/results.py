@@ -1,6 +1,6 @@
 """The results directory of a run: what lies in it, who may write to it, and what may be replaced.
 
-config.yaml            resolved configuration
+resolved.yaml          resolved configuration
 fields.h5 fields.xdmf fields/     probes/  statistics.csv      outputs
 initial.png final.png difference.png overview.png
 checkpoints/           the newest ones
@@ -18,25 +18,27 @@ from pathlib import Path
 
 from tetris_sim.errors import ConfigError, UnsupportedError
 
-CONFIG = "config.yaml"
+CONFIG = "resolved.yaml"  # never the name of a file that a person writes
 CHECKPOINTS = "checkpoints"
 REPORT_JSON = "report.json"
 REPORT_TEXT = "report.txt"
-_OURS = (
+_OURS = (  # patterns: only what a run writes, so that nothing else in the folder is ever taken for ours
     CONFIG,
-    CHECKPOINTS,
+    f"{CHECKPOINTS}/checkpoint_*.h5",
+    f"{CHECKPOINTS}/crash_*.h5",
     REPORT_JSON,
     REPORT_TEXT,
-    "fields",
+    "fields/fields_*.h5",
     "fields.h5",
     "fields.xdmf",
-    "probes",
+    "probes/*.csv",
     "statistics.csv",
-    "initial.png",
-    "final.png",
-    "difference.png",
-    "overview.png",
+    "initial*.png",
+    "final*.png",
+    "difference*.png",
+    "overview*.png",
 )
+_FOLDERS = (CHECKPOINTS, "fields", "probes")
 _LOCK = ".lock"
 
 
@@ -45,9 +47,18 @@ def default_directory(config_path: Path | None) -> Path:
     return Path("results") / (config_path.stem if config_path is not None else "run")
 
 
+def _files(directory: Path) -> list[Path]:
+    return [path for pattern in _OURS for path in directory.glob(pattern)]
+
+
 def has_results(directory: Path) -> bool:
     """Whether a run has written here."""
-    return any((directory / name).exists() for name in _OURS)
+    return bool(_files(directory))
+
+
+def written_bytes(directory: Path) -> int:
+    """Bytes of what earlier runs wrote here."""
+    return sum(path.stat().st_size for path in _files(directory))
 
 
 def refuse_to_overwrite(directory: Path) -> None:
@@ -62,12 +73,11 @@ def refuse_to_overwrite(directory: Path) -> None:
 
 def clear(directory: Path) -> None:
     """Remove what earlier runs wrote here, and nothing else."""
-    for name in _OURS:
-        path = directory / name
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+    for path in _files(directory):
+        path.unlink(missing_ok=True)
+    for name in _FOLDERS:
+        with contextlib.suppress(OSError):  # not there, or somebody else's files are in it
+            (directory / name).rmdir()
 
 
 @contextlib.contextmanager

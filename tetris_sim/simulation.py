@@ -95,7 +95,7 @@ class Simulation:
         self._saving = saving
         self._stopping = stopping or Stopping()
         self._progress = progress
-        self._finite_step, self._finite_clock = step, time.perf_counter()
+        self._finite_step, self._finite_clock, self._checked = step, time.perf_counter(), False
         self._exchange.swap(workers)  # the first block needs halos too
 
     def run(self) -> StopReason | None:
@@ -155,7 +155,7 @@ class Simulation:
         wanted = [output.next_step(self.step) for output in self._outputs]
         if self._saving is not None:
             wanted.append(self._saving.next_step(self.step))
-        return min((step for step in wanted if step is not None), default=self.problem.steps)
+        return min([self.problem.steps, *(step for step in wanted if step is not None)])
 
     def _write_outputs(self) -> None:
         """Hand the state to every output, and to the checkpoint, that wanted it at this step."""
@@ -198,11 +198,13 @@ class Simulation:
         return self._stopping.reason(self.plan.time_block * self.plan.seconds_per_step)
 
     def _check_finite(self) -> None:
+        if self._finite_step == self.step and self._checked:
+            return
         with self.clock.phase("check"):
             boxes = [worker.stepper.find_nonfinite() for worker in self._workers]
         bad = min((box for box in boxes if box is not None), default=None)
         if bad is None:
-            self._finite_step, self._finite_clock = self.step, time.perf_counter()
+            self._finite_step, self._finite_clock, self._checked = self.step, time.perf_counter(), True
             return
         msg = (
             f"the field is not finite any more: NaN or infinity at {_describe(bad, self.problem)}, found at step "

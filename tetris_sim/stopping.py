@@ -36,7 +36,7 @@ class Stopping:
 
     def __init__(self, deadline: float | None = None, margin: float = 0.0) -> None:
         self._deadline = deadline
-        self._margin = margin
+        self.margin = margin
         self._reason: StopReason | None = None
         self._save = False
 
@@ -63,7 +63,7 @@ class Stopping:
         """
         if self._reason is None and self._deadline is not None:
             left = self._deadline - time.time()
-            if left < self._margin + block_seconds:
+            if left < self.margin + block_seconds:
                 sentence = f"the wall-time limit is near ({max(left, 0):.0f} s left)"
                 self._reason = StopReason(ExitCode.REQUEUE, sentence)
         return self._reason

@@ -132,7 +132,7 @@ def contents(results: Path) -> dict[str, bytes]:
                         else {}
                     )
                 )
-        elif path.is_file() and path.name not in ("config.yaml", "report.json", "report.txt", ".lock"):
+        elif path.is_file() and path.name not in ("resolved.yaml", "report.json", "report.txt", ".lock"):
             found[name] = path.read_bytes()
     return found
 

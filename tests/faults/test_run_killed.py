@@ -108,21 +108,23 @@ def test_a_damaged_newest_checkpoint_is_passed_over(
     assert_same_results(results, uninterrupted)
 
 
-def test_without_any_good_checkpoint_a_run_starts_anew_and_says_so(tmp_path: Path, killed: Path) -> None:
+def test_without_any_good_checkpoint_nothing_is_replaced_unless_asked(tmp_path: Path, killed: Path) -> None:
     results = tmp_path / "out"
     shutil.copytree(killed, results)
     damaged = [results / "checkpoints" / f"checkpoint_{step:012d}.h5" for step in checkpoint_steps(results)]
     for path in damaged:
         path.write_bytes(b"nothing")
-    said = _resume(killed, results, 1000)
-    assert said.count("Skipped: ") == len(damaged)
-    assert "starting at step 0" in said
-    for path in damaged:  # they are not ours to remove
-        assert path.read_bytes() == b"nothing"
-        path.unlink()
+    before = {path: path.read_bytes() for path in results.rglob("*") if path.is_file()}
+    overrides = ["--set", "time.steps=1000", "--set", f"output.directory={results}"]
+    refused = tetris_here("run", killed.parent / "plate.yaml", "--resume", "auto", *overrides)
+    assert refused.returncode == 2
+    assert refused.stderr.count("Skipped: ") == len(damaged)
+    assert "--overwrite" in refused.stderr
+    assert {path: path.read_bytes() for path in results.rglob("*") if path.is_file()} == before
 
     config = write_plate(tmp_path / "whole", steps=1000, often=OFTEN, checkpoint=CHECKPOINT)
     assert tetris_here("run", config).returncode == 0
+    assert tetris_here("run", killed.parent / "plate.yaml", "--overwrite", *overrides).returncode == 0
     assert_same_results(results, tmp_path / "whole" / "out")
 
 

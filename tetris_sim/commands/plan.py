@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 from tetris_sim.commands.arguments import add_config_arguments, load
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     plan = make_plan(problem, machine, config.compute)
     results.refuse_full_disk(results_directory(config), predicted_bytes(config, problem))
     facts = collect(config, problem, plan, machine)
-    print(json.dumps(facts, indent=1) if args.json else as_text(facts))
+    print(json.dumps(facts, indent=1, allow_nan=False) if args.json else as_text(facts))
     return ExitCode.OK
 
 
@@ -57,7 +58,7 @@ def collect(config: Config, problem: Problem, plan: Plan, machine: Machine) -> d
         "precision": problem.dtype.name,
         "time": {
             "dt_s": problem.dt,
-            "dt_limit_s": problem.dt_limit,
+            "dt_limit_s": None if math.isinf(problem.dt_limit) else problem.dt_limit,
             "steps": problem.steps,
             "t_end_s": problem.time(problem.steps),
         },
@@ -97,7 +98,7 @@ def as_text(facts: dict[str, Any]) -> str:
 
     grid, time, files = facts["grid"], facts["time"], facts["files"]
     limit = time["dt_limit_s"]
-    against = f", {time['dt_s'] / limit:.0%} of the largest stable step" if limit != float("inf") else ""
+    against = f", {time['dt_s'] / limit:.0%} of the largest stable step" if limit is not None else ""
     lines = [
         facts["title"],
         f"  grid     {' x '.join(str(n) for n in grid['shape'])} = {grid['points']} points, "

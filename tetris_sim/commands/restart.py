@@ -31,14 +31,23 @@ def run(args: argparse.Namespace) -> int:
     from tetris_sim.clock import PhaseClock
     from tetris_sim.config import load_config, read_config
     from tetris_sim.launch import launch, newest_checkpoint, wants_bar
+    from tetris_sim.results import CHECKPOINTS
 
     clock = PhaseClock()
     path = newest_checkpoint(args.checkpoint) if args.checkpoint.is_dir() else args.checkpoint
-    with open_checkpoint(path) as checkpoint:
+    with open_checkpoint(path, verify=False) as checkpoint:  # launch looks at every byte
         text = checkpoint.state.config
     if args.config is not None:
         config = load_config(args.config, overrides=args.set)
     else:
         config = read_config(text, name=str(path), base=Path.cwd(), overrides=args.set)
+    directory = path.resolve().parent.parent
+    if args.config is None and path.resolve().parent.name == CHECKPOINTS and not _sets_directory(args.set):
+        # The run goes on where it is found now, not where it was begun.
+        config = config.model_copy(update={"output": config.output.model_copy(update={"directory": str(directory)})})
     bar = wants_bar(quiet=args.quiet, no_progress=args.no_progress)
-    return tell(launch(config, resume=path, bar=bar, clock=clock), as_json=args.json)
+    return tell(launch(config, resume=path, bar=bar, clock=clock), as_json=args.json, quiet=args.quiet)
+
+
+def _sets_directory(overrides: list[str]) -> bool:
+    return any(text.split("=")[0].strip() == "output.directory" for text in overrides)

@@ -38,16 +38,16 @@ def run(args: argparse.Namespace) -> int:
     resume = args.resume if args.resume in ("auto", "never") else Path(args.resume)
     bar = wants_bar(quiet=args.quiet, no_progress=args.no_progress)
     report = launch(config, resume=resume, overwrite=args.overwrite, bar=bar, clock=clock)
-    return tell(report, as_json=args.json)
+    return tell(report, as_json=args.json, quiet=args.quiet)
 
 
-def tell(report: Report, *, as_json: bool) -> int:
-    """Print the report; its exit code."""
+def tell(report: Report, *, as_json: bool, quiet: bool) -> int:
+    """Print the report unless nothing is to be said; its exit code."""
     if as_json:
         import json
 
         print(json.dumps(report.as_json(), indent=1))
-    else:
+    elif not quiet:
         print(report.as_text())
         print(f"  results in {report.outputs}")
     return report.exit_code
