@@ -36,6 +36,7 @@ def update_row(u, v, p, n, pitch0, pitch1, weights):
 
 # [the row update ends]
 
+CACHED_POINTS = 1 << 15  # planes of about this many points get their ghosts while they are in the L2 cache
 _INT = types.intp
 _AXES = types.int64[:, ::1]
 _LINKS = types.int64[:, :, ::1]
@@ -117,14 +118,17 @@ def advance(thread, threads, u, v, n_fields, field_pitch, axes, links, faces, we
     for field in range(n_fields):
         _fill_ghosts(u, field * field_pitch, planes, axes, links, faces, rows, columns)
     wait(barrier, threads)
+    block = max(1, CACHED_POINTS // pitch0)
     for steps_left in range(steps - 1, -1, -1):
         planes, rows, columns = _ranges(axes, steps_left, thread, threads)
         for field in range(n_fields):
             base = field * field_pitch
-            for i in range(planes[0], planes[1]):
-                for j in range(rows[0], rows[1]):
-                    p = base + i * pitch0 + j * pitch1 + columns[0]
-                    update_row(u, v, p, columns[1] - columns[0], pitch0, pitch1, weights)
-            _fill_ghosts(v, base, planes, axes, links, faces, rows, columns)
+            for first in range(planes[0], planes[1], block):
+                last = min(first + block, planes[1])
+                for i in range(first, last):
+                    for j in range(rows[0], rows[1]):
+                        p = base + i * pitch0 + j * pitch1 + columns[0]
+                        update_row(u, v, p, columns[1] - columns[0], pitch0, pitch1, weights)
+                _fill_ghosts(v, base, (first, last), axes, links, faces, rows, columns)
         wait(barrier, threads)
         u, v = v, u
