@@ -12,7 +12,7 @@ from tetris_sim.errors import ExitCode
 from tetris_sim.problem import Problem
 from tetris_sim.progress import format_duration, format_time
 from tetris_sim.scheduler.machine import Machine
-from tetris_sim.scheduler.plan import Plan, count_threads, gib
+from tetris_sim.scheduler.plan import Plan, count_threads
 from tetris_sim.version import __version__
 
 _WORTH_SAYING = 30.0  # seconds of writing that are worth a hint
@@ -151,8 +151,3 @@ def package_versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "not installed"
     return found
-
-
-def describe_memory(plan: Plan, machine: Machine) -> str:
-    """Memory needed and available, one line."""
-    return f"{gib(plan.memory)} of {gib(machine.memory)} ({machine.memory_reason})"
