@@ -87,7 +87,6 @@ class Simulation:
         self.problem = problem
         self.plan = plan
         self.step = step
-        self.first_step = step
         self.clock = clock or PhaseClock()
         self._workers = workers
         self._exchange: Exchange = LocalExchange(problem, [share.slab for share in plan.shares])
