@@ -28,18 +28,31 @@ def padded_offset(offset: Offset) -> tuple[int, int, int]:
     return (0,) * (3 - len(offset)) + offset  # type: ignore[return-value]
 
 
+def chain_order(offsets: tuple[Offset, ...]) -> list[int]:
+    """The order in which every CPU method adds up the terms of a stencil: along the last axis first.
+
+    One order for all methods gives the same bits from all of them. This one lets a kernel that walks along a row add
+    a whole column of neighbours, the moment it has loaded them, to every point that needs them.
+
+    >>> chain_order(((-1, 0), (0, -1), (0, 0), (0, 1), (1, 0)))
+    [1, 0, 2, 4, 3]
+    """
+    return sorted(range(len(offsets)), key=lambda k: (offsets[k][-1], offsets[k]))
+
+
 def row_update(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> str:
     """Source of `update_row` for a stencil: one multiplication, then one fused multiply-add per further point.
 
-    The chain runs in the order of `offsets`, so every loop around it gives the same bits.
+    The chain runs in `chain_order`, so every loop around it gives the same bits.
     """
     lines = [f"REAL = types.{dtype.name}", "", ""]
     lines += ['@njit(nogil=True, cache=True, inline="always")', "def update_row(u, v, p, n, pitch0, pitch1, weights):"]
     for k, offset in enumerate(offsets):
         i, j, x = padded_offset(offset)
         lines += [f"    w{k} = weights[{k}]", f"    p{k} = p + {i} * pitch0 + {j} * pitch1 + {x}"]
-    lines += ["    for x in range(n):", "        value = w0 * load(u, p0 + x)"]
-    lines += [f"        value = fma(w{k}, load(u, p{k} + x), value)" for k in range(1, len(offsets))]
+    first, *others = chain_order(offsets)
+    lines += ["    for x in range(n):", f"        value = w{first} * load(u, p{first} + x)"]
+    lines += [f"        value = fma(w{k}, load(u, p{k} + x), value)" for k in others]
     lines += ["        store(v, p + x, value)", "", ""]
     return "\n".join(lines)
 

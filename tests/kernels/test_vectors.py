@@ -1,0 +1,89 @@
+"""Vector operations do what their names say, for every length that a machine may have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numba import njit
+
+from tetris_sim.cpu_kernels.vectors import align_pair, native_width, unpack_pair, vector_operations
+
+KINDS = [("float64", 8), ("float64", 4), ("float64", 2), ("float32", 16), ("float32", 8), ("float32", 4)]
+
+
+def compile_all(dtype: str, lanes: int) -> Any:
+    v = vector_operations(dtype, lanes)
+    load, store, past = v.load, v.store, v.store_past_caches
+    broadcast, multiply, fma = v.broadcast, v.multiply, v.fma
+    up, down, last = v.shift_up, v.shift_down, v.last
+    align, unpack_low, unpack_high = (
+        align_pair(dtype, lanes, 1),
+        unpack_pair(dtype, lanes, high=False),
+        unpack_pair(dtype, lanes, high=True),
+    )
+
+    @njit
+    def all_of(a, out, s):  # type: ignore[no-untyped-def]
+        x, y = load(a, 0), load(a, lanes)
+        store(out, 0, fma(x, y, broadcast(s)))
+        store(out, lanes, multiply(x, y))
+        store(out, 2 * lanes, up(x, s))
+        store(out, 3 * lanes, down(x, s))
+        store(out, 4 * lanes, align(x, y))
+        store(out, 5 * lanes, unpack_low(x, y))
+        store(out, 6 * lanes, unpack_high(x, y))
+        past(out, 7 * lanes, y)
+        return last(x)
+
+    return all_of
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), KINDS)
+def test_operations(dtype: str, lanes: int) -> None:
+    a = np.random.default_rng(0).random(2 * lanes).astype(dtype)
+    out = np.zeros(16 * lanes, dtype=dtype)
+    out = out[(-out.ctypes.data) % 64 // out.itemsize :][: 8 * lanes]
+    s = np.dtype(dtype).type(0.75)
+    assert compile_all(dtype, lanes)(a, out, s) == a[lanes - 1]
+    x, y = a[:lanes], a[lanes:]
+    fused, product, up, down, align, low, high, past = out.reshape(8, lanes)
+    np.testing.assert_array_almost_equal_nulp(fused, x * y + s, 1)
+    np.testing.assert_array_equal(product, x * y)
+    np.testing.assert_array_equal(up, [s, *x[:-1]])
+    np.testing.assert_array_equal(down, [*x[1:], s])
+    np.testing.assert_array_equal(align, [*x[1:], y[0]])
+    pieces = np.stack([x, y]).reshape(2, lanes * out.itemsize // 16, -1)
+    half = pieces.shape[2] // 2
+    np.testing.assert_array_equal(low, pieces[:, :, :half].transpose(1, 2, 0).ravel())
+    np.testing.assert_array_equal(high, pieces[:, :, half:].transpose(1, 2, 0).ravel())
+    np.testing.assert_array_equal(past, y)
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), KINDS)
+def test_transposition_and_its_inverse(dtype: str, lanes: int) -> None:
+    v = vector_operations(dtype, lanes)
+    transpose_in, transpose_out, past = v.transpose_in, v.transpose_out, v.transpose_out_past_caches
+
+    @njit
+    def there_and_back(a, stride, b, c, d):  # type: ignore[no-untyped-def]
+        transpose_in(a, 3, stride, b, 0)
+        transpose_out(b, 0, c, 0, stride)
+        past(b, 0, d, 0, stride)
+
+    stride = 64
+    a = np.random.default_rng(0).random(lanes * stride + 64).astype(dtype)
+    b = np.zeros(lanes * lanes, dtype=dtype)
+    c = np.zeros(lanes * stride + 64, dtype=dtype)
+    d = np.zeros(lanes * stride + 64, dtype=dtype)
+    d = d[(-d.ctypes.data) % 64 // d.itemsize :]
+    there_and_back(a, stride, b, c, d)
+    square = a[3 : 3 + lanes * stride].reshape(lanes, stride)[:, :lanes]
+    np.testing.assert_array_equal(b.reshape(lanes, lanes), square.T)
+    for back in (c, d):
+        np.testing.assert_array_equal(back[: lanes * stride].reshape(lanes, stride)[:, :lanes], square)
+
+
+def test_the_width_of_this_machine_is_one_that_exists() -> None:
+    assert native_width() in (16, 32, 64)
