@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tetris_sim.cpu_kernels.plain import PlainMethod
+from tetris_sim.cpu_kernels.stream import StreamMethod
+from tetris_sim.cpu_kernels.tessellate import TessellateMethod
 from tetris_sim.method import Method
 
-METHODS: tuple[Method, ...] = (PlainMethod(),)
+METHODS: tuple[Method, ...] = (StreamMethod(), TessellateMethod(), PlainMethod())
 """The CPU methods, best guess first."""

@@ -1,8 +1,8 @@
 """Make the compiled time loop of one stencil shape and dtype, once, and keep it on disk.
 
-The source of `sweep.py` with the row update of the stencil in place of its own becomes a module in the cache folder:
-Numba keeps compiled code on disk for functions that live in real files only. Weights and boundary values are
-arguments, so a new time step compiles nothing.
+The source of a template (`sweep.py`, `tile_sweep.py`) with the row update of the stencil in place of its own becomes a
+module in the cache folder: Numba keeps compiled code on disk for functions that live in real files only. Weights and
+boundary values are arguments, so a new time step compiles nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tetris_sim.stencil import Offset
 
 _FOLDER = Path(__file__).parent
 _BEGIN, _END = "# [the row update begins]\n", "# [the row update ends]\n"
+_CALLEES = ("intrinsics.py", "barrier.py", "columns.py", "vectors.py", "tiles.py")
 
 
 def padded_offset(offset: Offset) -> tuple[int, int, int]:
@@ -59,14 +61,27 @@ def row_update(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> str:
 
 def make_advance(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> Callable[..., None]:
     """The compiled `advance` of `sweep.py` for a stencil's offsets and dtype."""
-    template = (_FOLDER / "sweep.py").read_text()
-    head, rest = template.split(_BEGIN)
+    return splice("sweep.py", row_update(offsets, dtype)).advance  # type: ignore[no-any-return]
+
+
+def splice(template: str, part: str) -> ModuleType:
+    """A file of this folder as a generated module, with a text in place of what stands between its two markers."""
+    head, rest = (_FOLDER / template).read_text().split(_BEGIN)
     _, tail = rest.split(_END)
-    source = head + row_update(offsets, dtype) + tail
-    return generated_module(source, part="kernels", salt=_callees()).advance  # type: ignore[no-any-return]
+    return compiled_module(head + part + tail)
+
+
+def copied_module(name: str) -> ModuleType:
+    """A file of this folder as a module of the cache folder; whoever installed this one may not be who runs it."""
+    return compiled_module((_FOLDER / name).read_text())
+
+
+def compiled_module(source: str) -> ModuleType:
+    """A source that Numba compiles as a module of the cache folder, so that the compiled code is kept."""
+    return generated_module(source, part="kernels", salt=_callees())
 
 
 @functools.cache
 def _callees() -> str:
     # Numba's cache knows when a function's own file changed, but not the files of what it calls.
-    return "".join((_FOLDER / name).read_text() for name in ("intrinsics.py", "barrier.py", "columns.py"))
+    return "".join((_FOLDER / name).read_text() for name in _CALLEES)

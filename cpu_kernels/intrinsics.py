@@ -134,3 +134,31 @@ def sched_yield(typing_context):
         return context.get_dummy_value()
 
     return types.void(), generate
+
+
+@intrinsic
+def call_box(
+    typing_context, kernel, u, v, weights, base, plane, last_plane, row, last_row, column, last_column, pitch0, pitch1
+):
+    """Call the function at an address with three pointers and nine numbers."""
+
+    def generate(context, builder, signature, arguments):
+        kinds = [value.type for value in arguments[1:]]
+        function = builder.inttoptr(arguments[0], ir.FunctionType(ir.VoidType(), kinds).as_pointer())
+        builder.call(function, arguments[1:])
+        return context.get_dummy_value()
+
+    return types.void(types.intp, u, v, weights, *(types.intp,) * 9), generate
+
+
+@intrinsic
+def call_kernel(typing_context, address, reals, integers):
+    """Call the function at an address with two pointers."""
+
+    def generate(context, builder, signature, arguments):
+        kinds = [value.type for value in arguments[1:]]
+        function = builder.inttoptr(arguments[0], ir.FunctionType(ir.VoidType(), kinds).as_pointer())
+        builder.call(function, arguments[1:])
+        return context.get_dummy_value()
+
+    return types.void(types.intp, reals, integers), generate

@@ -3,8 +3,8 @@
 Idea    LLVM has vector types of any length and turns each operation on them into the widest instructions of the
         machine; Numba has no name for them. `vector_operations(dtype, lanes)` gives a Numba type for one such vector
         and one intrinsic per operation, each of which emits exactly what its name says.
-Layout  Arrays are flat; an index counts elements. `load` and `store` need no alignment beyond that of one element;
-        `store_past_caches` needs the alignment of a whole vector.
+Layout  Arrays are flat, or bare pointers (`elements_of`); an index counts elements. `load` and `store` need no more
+        alignment than one element, `store_past_caches` that of a whole vector.
 Limits  Lanes are a power of two. The caller guarantees that indices are inside.
 Test    tests/kernels/test_vectors.py
 """
@@ -118,6 +118,18 @@ def unpack_pair(dtype: str, lanes: int, *, high: bool) -> Any:
     return _shuffle_pair(dtype, lanes, tuple(mask))
 
 
+def halves_pair(dtype: str, lanes: int, *, high: bool) -> Any:
+    """The intrinsic that joins the low (or high) 8-byte halves of the 16-byte pieces of a and b, as `vunpcklpd` does.
+
+    Applied to its own two results it gives a and b back.
+    """
+    half = 8 // np.dtype(dtype).itemsize
+    mask: list[int] = []
+    for start in range(half if high else 0, lanes, 2 * half):
+        mask += [*range(start, start + half), *range(lanes + start, lanes + start + half)]
+    return _shuffle_pair(dtype, lanes, tuple(mask))
+
+
 @functools.cache
 def vector_operations(dtype: str, lanes: int) -> VectorOperations:
     """The operations on vectors of `lanes` elements of `dtype` ("float64" or "float32")."""
@@ -131,7 +143,8 @@ def prefetch(typing_context, array, index):
     """Ask for the cache line of array[index] to be read into the first-level cache."""
 
     def generate(context, builder, signature, arguments):
-        pointer = _pointer(context, builder, signature.args[0], *arguments, ir.IntType(8))
+        place, number = arguments
+        pointer = _pointer(context, builder, signature.args[0], place, number, ir.IntType(8))
         kind = ir.FunctionType(ir.VoidType(), [pointer.type, _INT32, _INT32, _INT32])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
         builder.call(function, [pointer, _INT32(0), _INT32(3), _INT32(1)])
@@ -155,8 +168,24 @@ def fence_stores(typing_context):
     return types.void(), generate
 
 
+@intrinsic
+def elements_of(typing_context, array):
+    """The elements of a contiguous array as a bare pointer.
+
+    It can be indexed like the array, and the operations of this module take it for one. Numba counts references to
+    arrays that are handed to functions, with atomic operations that empty the store buffer of the core: in a loop over
+    short rows they cost more than the arithmetic.
+    """
+
+    def generate(context, builder, signature, arguments):
+        return context.make_array(signature.args[0])(context, builder, arguments[0]).data
+
+    return types.CPointer(array.dtype)(array), generate  # type: ignore[attr-defined]
+
+
 def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any, target: Any) -> Any:
-    data = context.make_array(array_type)(context, builder, array).data
+    bare = isinstance(array_type, types.CPointer)  # type: ignore[attr-defined]
+    data = array if bare else context.make_array(array_type)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [index]), target.as_pointer())
 
 
@@ -266,7 +295,8 @@ def _shuffle_pair(dtype: str, lanes: int, mask: tuple[int, ...]) -> Any:
     @intrinsic
     def shuffle(typing_context, a, b):
         def generate(context, builder, signature, arguments):
-            return _shuffled(builder, *arguments, mask)
+            first, second = arguments
+            return _shuffled(builder, first, second, mask)
 
         return kind(kind, kind), generate
 

@@ -22,6 +22,7 @@ class Machine:
         threads_reason: where that number comes from, for the user.
         memory: bytes that can still be taken without swapping or being killed.
         memory_reason: what limits it.
+        cache: bytes of all last-level caches together; what a desktop has if the machine does not say.
     """
 
     host: str
@@ -30,6 +31,7 @@ class Machine:
     threads_reason: str
     memory: int
     memory_reason: str
+    cache: int = 32 << 20
 
 
 def find_machine(environ: Mapping[str, str] | None = None) -> Machine:
@@ -47,6 +49,7 @@ def find_machine(environ: Mapping[str, str] | None = None) -> Machine:
         threads_reason=threads_reason,
         memory=memory,
         memory_reason=memory_reason,
+        cache=last_level_cache() or Machine.cache,
     )
 
 
@@ -115,6 +118,19 @@ def _read_words(path: Path | str) -> list[str]:
         return Path(path).read_text().split()
     except OSError:
         return []
+
+
+def last_level_cache(cpus: Path = Path("/sys/devices/system/cpu")) -> int:
+    """Bytes of the last-level caches of the cores that this process may use, each cache once; 0 if nothing is said."""
+    found: dict[tuple[int, str], int] = {}
+    for core in os.sched_getaffinity(0):
+        for cache in (cpus / f"cpu{core}" / "cache").glob("index*"):
+            level, size, shared = (_read_words(cache / name) for name in ("level", "size", "shared_cpu_list"))
+            if level and size and shared:
+                unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(size[0][-1], 1)
+                found[int(level[0]), shared[0]] = int(size[0].rstrip("KMG")) * unit
+    last = max((level for level, _ in found), default=0)
+    return sum(size for (level, _), size in found.items() if level == last)
 
 
 def _cpu_model() -> str:

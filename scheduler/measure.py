@@ -1,12 +1,11 @@
-"""Measure how fast a method advances the real problem on this machine, on a piece small enough to take no time.
+"""How fast is a method with certain parameters on this machine, and is its answer right?
 
-The piece has the real stencil, boundary kinds, dtype and row length, random data, and as many planes as fit a budget;
-its result is compared with the reference before the speed is believed.
+Both are found on a piece of the real problem (`piece.py`): a piece for the speed that does not fit into the caches if
+the grid does not, and a small one for the answer, which is compared with the plain NumPy reference.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import statistics
 import time
@@ -16,16 +15,21 @@ import numpy as np
 
 from tetris_sim import reference
 from tetris_sim.cpu_kernels.threads import ThreadTeam
-from tetris_sim.grid import Grid
-from tetris_sim.method import Method, Parameters, Stepper
-from tetris_sim.problem import Field, Problem
+from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
+from tetris_sim.problem import Problem
+from tetris_sim.scheduler.piece import piece_of
 from tetris_sim.slab import Slab
 
-_TRIAL_BYTES = 128 << 20  # larger than the last-level cache of most machines, filled in a tenth of a second
-_CHECK_POINTS = 40_000  # the reference needs a millisecond per step for this
+_CACHES = 2  # the state of a trial piece is this many times the last-level caches
+_SMALLEST_TRIAL, _LARGEST_TRIAL = 64 << 20, 1 << 30  # bytes; filled in a tenth of a second by one core, by hundred
+_MEMORY_SHARE = 8  # of the memory that can be had, a trial piece takes at most one part of this many
+_PLANES = 64  # of a trial piece: tiles of 16 steps of radius 1 need 32
+_PLANES_PER_THREAD = 4
+_MOST_PLANES = 1024
+_CHECK_TERMS = 60_000_000  # products that the reference makes in a fifth of a second
+_CHECK_POINTS = (4096, 250_000)
 _CHECK_STEPS = 3
 _REPEATS = 3
-_RANDOM_NUMBERS = 1_000_003  # a prime: no row length makes neighbouring rows alike
 
 
 @dataclass(frozen=True)
@@ -41,94 +45,151 @@ class Speed:
     latency: float
 
 
+def steps_per_block(parameters: Parameters) -> int:
+    """Steps that a method with these parameters makes on a tile before the next; 1 if it has no such parameter."""
+    return max(1, parameters.get(STEPS_PER_BLOCK, 1))
+
+
+def trial_bytes(memory: int, cache: int) -> int:
+    """Bytes of state of a piece that behaves like a grid far larger than the caches."""
+    return min(max(_CACHES * cache, _SMALLEST_TRIAL), _LARGEST_TRIAL, max(1 << 20, memory // _MEMORY_SHARE))
+
+
+def trial_piece(problem: Problem, n_bytes: int, *, threads: int, steps: int = 1) -> Problem:
+    """A piece to measure speed on.
+
+    Args:
+        problem: the real one.
+        n_bytes: largest size of its state.
+        threads: that will share it.
+        steps: most steps per block of any method to be tried; tiles in space and time are about twice as wide as the
+            stencil reaches in so many steps, and there should be some of them.
+    """
+    planes = max(_PLANES, _PLANES_PER_THREAD * threads, 4 * steps * problem.stencil.radius)
+    return piece_of(problem, n_bytes, planes=min(planes, _MOST_PLANES))
+
+
+class Trial:
+    """A method on a trial piece, ready to be timed again and again; to be closed."""
+
+    def __init__(self, piece: Problem, method: Method, parameters: Parameters, team: ThreadTeam) -> None:
+        self._points = piece.grid.n_points * piece.n_fields
+        self._block = steps_per_block(parameters)
+        self._seconds: float | None = None  # per step, as far as it is known
+        self._stepper = method.prepare(piece, Slab.whole(piece.grid), parameters, team)
+        try:
+            begin = time.perf_counter()
+            self._stepper.load(piece.initial)
+            self._loading = time.perf_counter() - begin
+            self._advance(self._block)  # first use of code and pages
+        except BaseException:
+            self._stepper.close()
+            raise
+
+    def time(self, seconds: float) -> Speed:
+        """One timing of whole blocks of the method's own, about so long but at least one."""
+        one = self._advance(self._block) if self._seconds is None else self._block * self._seconds
+        blocks = math.ceil(seconds / max(one, 1e-7))
+        latency = 0.0  # where one block is long enough to be timed, starting and ending it does not count beside it
+        if blocks > 1 or self._seconds is not None:
+            one = self._advance(blocks * self._block) / blocks
+        if blocks > 1:
+            latency = max(0.0, self._advance(self._block) - one)
+        self._seconds = one / self._block
+        return Speed(self._points / self._seconds, latency)
+
+    def duration(self, seconds: float) -> float:
+        """About how long `time(seconds)` takes."""
+        return max(seconds, self._block * (self._seconds or 0.0))
+
+    def reopening(self) -> float:
+        """About how long it would take to open such a trial once more, with the code compiled and in memory."""
+        return self._loading + self.duration(0.0)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._stepper.close()
+
+    def _advance(self, steps: int) -> float:
+        begin = time.perf_counter()
+        self._stepper.advance(steps)
+        self._stepper.wait()
+        return max(time.perf_counter() - begin, 1e-9)
+
+
+def middle(speeds: list[Speed]) -> Speed:
+    """The median of several timings."""
+    return Speed(
+        statistics.median(speed.points_per_second for speed in speeds),
+        statistics.median(speed.latency for speed in speeds),
+    )
+
+
 def measure_speed(
-    problem: Problem, method: Method, parameters: Parameters, *, threads: int, seconds: float = 0.2
+    piece: Problem, method: Method, parameters: Parameters, *, threads: int, seconds: float = 0.2
 ) -> Speed:
-    """Median speed of a method on a piece of the problem.
+    """Median speed of a method on a trial piece.
+
+    Args:
+        piece: a problem, taken as it is.
+        method: how to advance it.
+        parameters: one choice of `method.parameters(problem)`.
+        threads: CPU threads.
+        seconds: about how long to measure, after compilation.
+    """
+    team = ThreadTeam(threads)
+    try:
+        trial = Trial(piece, method, parameters, team)
+        try:
+            return middle([trial.time(seconds / _REPEATS) for _ in range(_REPEATS)])
+        finally:
+            trial.close()
+    finally:
+        team.close()
+
+
+def check_steps(parameters: Parameters) -> int:
+    """Steps that a check makes: more than one block of the method's own, and not a whole number of blocks.
+
+    >>> [check_steps({"steps_per_block": n}) for n in (1, 2, 3, 4, 32)]
+    [3, 3, 4, 6, 48]
+    """
+    block = steps_per_block(parameters)
+    return max(_CHECK_STEPS, block + max(1, block // 2)) if block > 1 else _CHECK_STEPS
+
+
+def check_method(
+    problem: Problem, method: Method, parameters: Parameters, *, threads: int, effort: float = 1.0
+) -> str | None:
+    """Compare a method with the reference on a small piece: a sentence if it is wrong, None if it is right.
 
     Args:
         problem: what is to be advanced.
         method: how.
         parameters: one choice of `method.parameters(problem)`.
         threads: CPU threads.
-        seconds: about how long to measure, after compilation.
+        effort: 1 for as many points as the reference can do in a fifth of a second; less for fewer.
     """
-    trial = piece_of(problem, _TRIAL_BYTES)
+    steps = check_steps(parameters)
+    terms = _CHECK_TERMS * effort / (steps * problem.stencil.n_points * problem.n_fields)
+    points = min(max(int(terms), _CHECK_POINTS[0]), _CHECK_POINTS[1])
+    piece = piece_of(problem, points * problem.n_fields * problem.dtype.itemsize, every_axis=True)
+    state = piece.initial(Slab.whole(piece.grid))
+    expected = reference.advance(state, piece, steps)
     team = ThreadTeam(threads)
     try:
-        stepper = method.prepare(trial, Slab.whole(trial.grid), parameters, team)
+        stepper = method.prepare(piece, Slab.whole(piece.grid), parameters, team)
         try:
-            stepper.load(trial.initial)
-            return _time_blocks(stepper, trial.grid.n_points * trial.n_fields, seconds)
-        finally:
-            stepper.close()
-    finally:
-        team.close()
-
-
-def _time_blocks(stepper: Stepper, n_points: int, seconds: float) -> Speed:
-    def block(steps: int) -> float:
-        begin = time.perf_counter()
-        stepper.advance(steps)
-        stepper.wait()
-        return time.perf_counter() - begin
-
-    block(2)  # first use of code and pages
-    one = block(1)
-    steps = max(1, math.ceil(seconds / _REPEATS / max(one, 1e-7)))
-    per_step = statistics.median(block(steps) for _ in range(_REPEATS)) / steps
-    latency = statistics.median(block(1) for _ in range(_REPEATS)) - per_step
-    return Speed(points_per_second=n_points / per_step, latency=max(latency, 0.0))
-
-
-def check_method(problem: Problem, method: Method, parameters: Parameters, *, threads: int) -> str | None:
-    """Compare a method with the reference on a small piece: a sentence if it is wrong, None if it is right."""
-    trial = piece_of(problem, _CHECK_POINTS * problem.n_fields * problem.dtype.itemsize, every_axis=True)
-    state = trial.initial(Slab.whole(trial.grid))
-    expected = reference.advance(state, trial, _CHECK_STEPS)
-    team = ThreadTeam(threads)
-    try:
-        stepper = method.prepare(trial, Slab.whole(trial.grid), parameters, team)
-        try:
-            stepper.load(trial.initial)
-            stepper.advance(_CHECK_STEPS)
+            stepper.load(piece.initial)
+            stepper.advance(steps)
             found = stepper.interior()
         finally:
             stepper.close()
     finally:
         team.close()
-    largest = max(reference.largest_magnitude(state, trial), reference.largest_magnitude(expected, trial))
-    allowed = reference.tolerance(trial, _CHECK_STEPS, largest)
+    largest = max(reference.largest_magnitude(state, piece), reference.largest_magnitude(expected, piece))
+    allowed = reference.tolerance(piece, steps, largest)
     error = float(np.abs(found - expected).max())
     if error <= allowed:
         return None
     return f"{method.name} differs from the reference by {error:.2g}, more than rounding allows ({allowed:.2g})"
-
-
-def piece_of(problem: Problem, n_bytes: int, *, every_axis: bool = False) -> Problem:
-    """The problem on fewer points with random data: at most `n_bytes` of state, never fewer points than the radius.
-
-    Args:
-        problem: the real one.
-        n_bytes: size of the state.
-        every_axis: shorten all axes alike; otherwise axis 0 first, so that rows keep their length.
-    """
-    shape = list(problem.grid.shape)
-    most = max(1, n_bytes // (problem.n_fields * problem.dtype.itemsize))
-    for axis, radius in enumerate(problem.stencil.radii):
-        others = math.prod(shape[axis + 1 :])
-        limit = round(most ** (1 / len(shape))) if every_axis else most // others
-        shape[axis] = min(shape[axis], max(limit, 2 * radius + 1, 1))
-        if not every_axis and shape[axis] > 2 * radius + 1:
-            break
-
-    numbers = np.random.default_rng(0).uniform(0.0, 1.0, _RANDOM_NUMBERS).astype(problem.dtype)
-
-    def initial(slab: Slab) -> Field:
-        # A number for each global position, so that every part of the slab fits to the others.
-        ranges = [np.arange(start, stop) for start, stop in zip(slab.start, slab.stop, strict=True)]
-        position = np.ravel_multi_index(np.ix_(*ranges), tuple(shape), mode="wrap")
-        return np.stack([numbers.take(position + field, mode="wrap") for field in range(problem.n_fields)])
-
-    grid = Grid(shape=tuple(shape), spacing=problem.grid.spacing, origin=problem.grid.origin)
-    return dataclasses.replace(problem, grid=grid, initial=initial)

@@ -7,8 +7,9 @@ import importlib
 import logging
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
-from tetris_sim.errors import ExitCode, TetrisError
+from tetris_sim.errors import ConfigError, ExitCode, TetrisError, UnsupportedError
 from tetris_sim.version import __version__
 
 # Each verb is a module of `tetris_sim.commands`; only the one that is asked for is imported, so that `--help` and
@@ -23,6 +24,7 @@ VERBS = {
     "plot": "draw a field",
     "export": "convert outputs for other programs",
     "verify": "check this machine's answers against analytic solutions",
+    "tune": "find the fastest method and its parameters for a problem, and keep them for later runs",
     "bench": "measure how fast this machine is",
     "doctor": "say what was found on this machine, for bug reports",
 }
@@ -32,7 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; the exit code as in `ExitCode`."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     parser = _parser(next((word for word in words if word in VERBS), None))
-    args = parser.parse_args(words)
+    try:
+        args = parser.parse_args(words)
+    except ConfigError as error:
+        print_error(error, as_json="--json" in words)
+        raise SystemExit(int(error.exit_code)) from None
     _set_up_logging(args)
     if args.verb is None:
         parser.print_help()
@@ -44,6 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print_error(error, as_json=args.json)
         return int(error.exit_code)
+    except MemoryError as error:
+        if args.debug:
+            raise
+        said = f" ({error})" if str(error) else ""
+        msg = f"memory ran out{said}: use a smaller grid, compute.precision: float32, or a machine with more memory"
+        print_error(UnsupportedError(msg), as_json=args.json)
+        return ExitCode.RESOURCES
     except KeyboardInterrupt:
         print("aborted", file=sys.stderr)
         return ExitCode.INTERRUPTED
@@ -68,13 +81,21 @@ def print_error(error: TetrisError, *, as_json: bool) -> None:
     print(f"tetris-sim: {error}", file=sys.stderr)
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints are errors of ours, so that --json holds for them too."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        raise ConfigError(message)
+
+
 def _parser(wanted: str | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="tetris-sim", description="Stencil simulations on everything a machine has.", parents=[_common()]
     )
     parser.set_defaults(verb=None, verbose=0, quiet=False, json=False, no_progress=False, debug=False)
     parser.add_argument("-V", "--version", action="version", version=f"tetris-sim {__version__}")
-    verbs = parser.add_subparsers(metavar="VERB", dest="verb")
+    verbs = parser.add_subparsers(metavar="VERB", dest="verb", parser_class=_Parser)
     for verb, text in VERBS.items():
         child = verbs.add_parser(verb, help=text, description=text[0].upper() + text[1:] + ".", parents=[_common()])
         if verb == wanted:
@@ -84,9 +105,9 @@ def _parser(wanted: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def _common() -> argparse.ArgumentParser:
+def _common() -> _Parser:
     """The flags that may stand before and after the verb; unset, they do not hide what the other place says."""
-    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    common = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
     group = common.add_argument_group("everywhere")
     group.add_argument("-v", "--verbose", action="count", help="say more (-vv: debugging)")
     group.add_argument("-q", "--quiet", action="store_true", help="say only what went wrong")

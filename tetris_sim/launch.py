@@ -32,12 +32,18 @@ from tetris_sim.outputs.schedule import StepSchedule
 from tetris_sim.problem import Problem
 from tetris_sim.progress import Progress, format_time
 from tetris_sim.report import Report, make_report, package_versions
+from tetris_sim.scheduler.candidates import Asked
 from tetris_sim.scheduler.machine import count_ranks, find_machine
-from tetris_sim.scheduler.plan import Plan, count_threads, make_plan
+from tetris_sim.scheduler.plan import Plan, make_plan
+from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation
 from tetris_sim.stopping import Stopping, StopReason, find_deadline
+from tetris_sim.wording import count_threads
 
 log = logging.getLogger("tetris_sim")
+
+_TUNING_SHARE = 0.1  # of the time until a wall-time limit
+_LEAST_TUNING = 0.1  # seconds; 0 would mean not to measure
 
 Resume = Literal["never", "auto"] | Path
 
@@ -67,6 +73,7 @@ def launch(
     overwrite: bool = False,
     bar: bool = False,
     clock: PhaseClock | None = None,
+    use_cache: bool = True,
 ) -> Report:
     """Run a configuration to its last step, or until there is a reason to stop.
 
@@ -77,6 +84,7 @@ def launch(
         overwrite: whether results of an earlier run may be replaced; never together with `resume`.
         bar: whether to draw a progress bar.
         clock: adds up the time of each phase.
+        use_cache: whether method and parameters may be those that were measured in an earlier run.
 
     Raises:
         TetrisError: of any kind, with its exit code.
@@ -93,7 +101,9 @@ def launch(
     with stopping.listening(), results.locked(directory):
         start = find_start(config, directory, resume, overwrite=overwrite)
         try:
-            return _run(config, start, directory, stopping, overwrite=overwrite, bar=bar, clock=clock)
+            return _run(
+                config, start, directory, stopping, overwrite=overwrite, bar=bar, clock=clock, use_cache=use_cache
+            )
         finally:
             if start.checkpoint is not None:
                 start.checkpoint.close()
@@ -183,6 +193,21 @@ def build_problem(config: Config, checkpoint: Checkpoint | None = None) -> Probl
     return dataclasses.replace(problem, initial=checkpoint.initial)
 
 
+def method_of(state: RunState) -> Asked | None:
+    """The method and parameters that a checkpoint was computed with; None if it does not say."""
+    workers = state.methods.get("workers")
+    if not isinstance(workers, dict) or not workers:
+        return None
+    first = next(iter(workers.values()))
+    return Asked(first["method"], dict(first["parameters"]), by="the checkpoint's method")
+
+
+def spare_time(compute: ComputeSection, seconds_left: float) -> ComputeSection:
+    """The section with no more time for tuning than a small part of what a run with a time limit has."""
+    budget = min(compute.tuning_budget, max(_TUNING_SHARE * seconds_left, _LEAST_TUNING))
+    return compute.model_copy(update={"tuning_budget": budget})
+
+
 def _run(
     config: Config,
     start: Start,
@@ -192,19 +217,22 @@ def _run(
     overwrite: bool,
     bar: bool,
     clock: PhaseClock,
+    use_cache: bool,
 ) -> Report:
     for sentence in start.sentences:
         log.info("%s", sentence)
     with clock.phase("plan"):
         problem = build_problem(config, start.checkpoint)
         machine = find_machine()
-        plan = make_plan(problem, machine, config.compute)
+        begun_with = None if start.checkpoint is None else method_of(start.checkpoint.state)
+        compute = spare_time(config.compute, stopping.seconds_left())
+        plan = make_plan(problem, machine, compute, begun_with=begun_with, use_cache=use_cache)
     results.refuse_full_disk(directory, predicted_bytes(config, problem) - results.written_bytes(directory))
     if overwrite:
         results.clear(directory)
     forget_later(directory / results.CHECKPOINTS, start.step)  # else a crash now would lead to a state after this one
     atomic_text(directory / results.CONFIG, config.resolved_text())
-    log.info("%s", describe(config, problem, plan))
+    log.info("%s", "\n".join((describe(config, problem, plan), *plan.notes)))
     stopping.margin = _saving_seconds(problem, plan)
     step, reason = _simulate(config, problem, plan, start, directory, stopping, bar=bar, clock=clock)
     report = make_report(

@@ -11,7 +11,13 @@ from tetris_sim.slab import Slab
 
 DeviceKind = Literal["cpu", "gpu"]
 Parameters = Mapping[str, int]  # what a tuner may choose for a method: tile sizes, fusion depth, ...
+STEPS_PER_BLOCK = "steps_per_block"  # the parameter that says how many steps a method makes on a tile before the next
+TILE = "tile_"  # begins the names of tile sizes: these and STEPS_PER_BLOCK are arguments, not part of compiled code
 Box = tuple[tuple[int, int], ...]  # per axis (start, stop), global indices
+
+# Methods with one fixed chain of operations per point, the same for all of them: their results have the same bits, and
+# do not depend on where a point lies. Others fuse steps on tiles anchored to the grid: equal to within rounding only.
+STEPWISE = ("cpu.plain", "cpu.tessellate", "cpu.stream", "gpu.plain")
 
 
 class Stepper(Protocol):
@@ -71,7 +77,10 @@ class Method(Protocol):
         """Why this method cannot do this problem, as a sentence for the user; None if it can."""
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
-        """What a tuner may try for this problem, the best guess first; never empty."""
+        """What a tuner may try for this problem, the best guess first; never empty.
+
+        `prepare` must take each of them for smaller grids too, on which the tuner tries them.
+        """
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
         """Bytes of device memory that `prepare` will take."""

@@ -111,6 +111,7 @@ PositiveLength = Annotated[float, Quantity("a length", "m", ("15 mm",), "positiv
 Duration = Annotated[float, Quantity("a time", "s", ("1 ms",))]
 PositiveDuration = Annotated[float, Quantity("a time", "s", ("1 ms",), "positive")]
 WallTime = Annotated[float, Quantity("a time", "s", ("2 h", "30 min"), "positive")]
+TuningTime = Annotated[float, Quantity("a time", "s", ("5 s", "1 min"), "nonnegative")]
 Temperature = Annotated[float, Quantity("a temperature", "degC", ("20 degC", "300 K"))]
 TemperatureDifference = Annotated[float, Quantity("a temperature difference", "delta_degC", ("100 K",))]
 Diffusivity = Annotated[float, Quantity("a diffusivity", "m^2/s", ("1.11e-4 m^2/s",), "positive")]

@@ -27,7 +27,8 @@ def with_ghosts(u: Field, boundary: Boundary, spacing: tuple[float, ...], radii:
                     u.dtype.type(a) + u.dtype.type(b) * mirror for (a, b), mirror in zip(pairs, mirrors, strict=True)
                 ]
             low, high = ghosts["low"][::-1], ghosts["high"]
-        u = np.moveaxis(np.stack([*low, *along, *high]), 0, axis + 1)
+        rings = [[np.stack(ghosts)] if ghosts else [] for ghosts in (low, high)]
+        u = np.moveaxis(np.concatenate([*rings[0], along, *rings[1]]), 0, axis + 1)
     return u
 
 

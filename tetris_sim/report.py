@@ -12,8 +12,9 @@ from tetris_sim.errors import ExitCode
 from tetris_sim.problem import Problem
 from tetris_sim.progress import format_duration, format_time
 from tetris_sim.scheduler.machine import Machine
-from tetris_sim.scheduler.plan import Plan, count_threads
+from tetris_sim.scheduler.plan import Plan
 from tetris_sim.version import __version__
+from tetris_sim.wording import count_threads
 
 _WORTH_SAYING = 30.0  # seconds of writing that are worth a hint
 PACKAGES = ("numpy", "numba", "llvmlite", "h5py", "scipy", "pydantic")
@@ -42,6 +43,7 @@ class Report:
         machine: host, cpu and threads.
         versions: of the packages that matter.
         outputs: folder of the results.
+        notes: what a reader of the results must know of how they were computed.
     """
 
     exit_code: int
@@ -62,6 +64,7 @@ class Report:
     machine: dict[str, Any]
     versions: dict[str, str]
     outputs: str
+    notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Everything as plain data."""
@@ -78,6 +81,7 @@ class Report:
             f"  {self.effective_bytes_per_second / 1e9:.3g} GB/s effective (one read and one write per point and step)",
             f"  {', '.join(f'{worker}: {method}' for worker, method in self.methods.items())}; "
             f"{count_threads(self.machine['threads'])} of {self.machine['cpu']}",
+            *(f"  {note}" for note in self.notes),
             f"  wall time {format_duration(self.wall_s)}:",
         ]
         rest = self.wall_s - sum(self.phases_s.values())
@@ -139,6 +143,7 @@ def make_report(
         machine={"host": machine.host, "cpu": machine.cpu, "threads": sum(share.threads for share in plan.shares)},
         versions=package_versions(),
         outputs=outputs,
+        notes=plan.notes,
     )
 
 

@@ -23,6 +23,7 @@ from tetris_sim.quantities import (
     PositiveLength,
     Temperature,
     TemperatureDifference,
+    TuningTime,
     WallTime,
 )
 
@@ -223,11 +224,19 @@ class ComputeSection(Section):
     """What computes. A list names one worker each: [cpu, cpu] splits the grid between two teams of threads."""
     method: str = "auto"
     """A method's name, or auto: the fastest that does not refuse."""
+    parameters: dict[str, Annotated[int, Field(ge=0, le=2**31 - 1)]] = {}
+    """Tile sizes and the like of the method that is named, for example {steps_per_block: 16}; `plan` shows those that
+    were found to be best, and those that are left out are the method's best guess."""
+    tuning_budget: TuningTime = 5.0
+    """Time that measuring methods and parameters may take, compilation included [s]; 0 measures nothing and takes the
+    best guess of the first method that does not refuse."""
     precision: Literal["float64", "float32"] = "float64"
     time_block: Literal["auto"] | Count = "auto"
     """Steps between two exchanges of halos."""
     threads: Literal["auto"] | Count = "auto"
     """CPU threads in all; auto is one per core that this process may use."""
+    reserve_cores: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    """With threads: auto, so many cores are left free, for example to drive a GPU."""
     shares: Literal["auto"] | Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = "auto"
     """Relative share of the grid of each device of the list; auto is by speed."""
 

@@ -7,6 +7,7 @@ on, TERM saves and stops with exit code 75, Ctrl-C saves and stops with exit cod
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import threading
@@ -67,6 +68,10 @@ class Stopping:
                 sentence = f"the wall-time limit is near ({max(left, 0):.0f} s left)"
                 self._reason = StopReason(ExitCode.REQUEUE, sentence)
         return self._reason
+
+    def seconds_left(self) -> float:
+        """Time until the deadline [s]; infinite if there is none."""
+        return math.inf if self._deadline is None else max(0.0, self._deadline - time.time())
 
     def save_requested(self) -> bool:
         """Whether SIGUSR1 asked for a checkpoint since the last call."""

@@ -1,4 +1,4 @@
-"""Phrases that error messages share: what was found, and what may have been meant."""
+"""Phrases that messages share: what was found, what may have been meant, and how much of it there is."""
 
 from __future__ import annotations
 
@@ -45,6 +45,24 @@ def suggestion(word: object, allowed: Collection[str]) -> str:
     lower = {name.lower(): name for name in allowed}
     close = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=0.6)
     return f" (did you mean {lower[close[0]]!r}?)" if close and lower[close[0]] != word else ""
+
+
+def gib(n_bytes: float) -> str:
+    """A number of bytes for people.
+
+    >>> gib(1536), gib(3 << 40)
+    ('1.5 KiB', '3 TiB')
+    """
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if n_bytes < 1024:
+            return f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1024
+    return f"{n_bytes:.3g} TiB"
+
+
+def count_threads(threads: int) -> str:
+    """A number of threads for people."""
+    return "1 thread" if threads == 1 else f"{threads} threads"
 
 
 def listed(words: Collection[str], last: str = "or") -> str:

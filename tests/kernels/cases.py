@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
+from tetris_sim.boundary import SIDES, Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
+from tetris_sim.catalogue import named_stencil
+from tetris_sim.cpu_kernels.threads import ThreadTeam
 from tetris_sim.grid import Grid
+from tetris_sim.method import Method, Parameters
 from tetris_sim.problem import Field, Problem, Total, Variable
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
@@ -79,3 +82,81 @@ def make_problem(
         variables=variables(n_fields),
     )
     return problem, state
+
+
+CUSTOM = {
+    "skew": Stencil(((1, -2), (0, 3), (-1, 0)), (0.5, 0.25, 0.25)),
+    "shift": Stencil(((3,),), (1.0,)),
+    "flat": Stencil(((0, 1, 0), (0, -1, 0), (0, 0, 0)), (0.5, 0.25, 0.25)),
+    "lopsided": Stencil(((0, -1, 2), (1, 0, 0), (0, 1, 1), (-1, 1, -1)), (0.4, 0.3, 0.2, 0.1)),
+}
+BOUNDARIES = {
+    "rings": Boundary.everywhere(FACES["periodic"], 3),
+    "walls": Boundary(
+        (
+            (FACES["robin"], FACES["fixed"]),
+            (FACES["neumann"], FACES["robin"]),
+            (FACES["dirichlet"], FACES["neumann"]),
+        )
+    ),
+    "mixed": Boundary(
+        (
+            (FACES["periodic"], FACES["periodic"]),
+            (FACES["fixed"], FACES["dirichlet"]),
+            (FACES["periodic"], FACES["periodic"]),
+        )
+    ),
+}
+HALOS: list[tuple[str, tuple[tuple[int, int], ...]]] = [
+    ("heat-1d", ((6, 6),)),
+    ("star-1d5p", ((0, 13),)),
+    ("heat-2d", ((7, 6), (0, 0))),
+    ("box-2d9p", ((6, 0), (6, 6))),
+    ("heat-2d", ((0, 0), (0, 6))),
+    ("heat-3d", ((6, 6), (7, 6), (0, 0))),
+    ("box-3d27p", ((0, 6), (6, 0), (6, 6))),
+]
+
+
+def stencil_of(name: str) -> Stencil:
+    return CUSTOM[name] if name in CUSTOM else named_stencil(name).stencil
+
+
+def boundary_of(name: str, ndim: int) -> Boundary:
+    return Boundary(BOUNDARIES[name].faces[3 - ndim :])
+
+
+def run(
+    method: Method, problem: Problem, parameters: Parameters, team: ThreadTeam, blocks: tuple[int, ...] = (1, 7, 4)
+) -> Field:
+    stepper = method.prepare(problem, Slab.whole(problem.grid), parameters, team)
+    try:
+        stepper.load(problem.initial)
+        for steps in blocks:
+            stepper.advance(steps)
+        return stepper.interior()
+    finally:
+        stepper.close()
+
+
+def run_with_halo(
+    method: Method, problem: Problem, halo: tuple[tuple[int, int], ...], parameters: Parameters, team: ThreadTeam
+) -> list[Field]:
+    """A slab in the middle of the grid, its halos filled with numbers twice: its field, and every edge before that."""
+    shape = problem.grid.shape
+    start = tuple(9 if low else 0 for low, _ in halo)
+    stop = tuple(n - 11 if high else n for n, (_, high) in zip(shape, halo, strict=True))
+    stepper = method.prepare(problem, Slab(start, stop, halo), parameters, team)
+    stepper.load(problem.initial)
+    edges = []
+    for steps in (4, 6):
+        numbers = np.random.default_rng(steps)
+        for axis, widths in enumerate(halo):
+            for side, width in zip(SIDES, widths, strict=True):
+                if width:
+                    edges.append(stepper.edge(axis, side))
+                    stepper.set_halo(axis, side, numbers.uniform(-1, 1, edges[-1].shape))
+        stepper.advance(steps)
+    result = [stepper.interior(), *edges]
+    stepper.close()
+    return result

@@ -66,11 +66,8 @@ def test_a_swap_fills_every_halo_with_its_owners_values_corners_included(name: s
                 )
             )
             stepper = worker.stepper
-            ranges_ = tuple(
-                (low - halo[0], high + halo[1])
-                for (low, high), halo in zip(map(stepper._layout.owned, range(ndim)), slab.halo, strict=True)  # type: ignore[attr-defined]
-            )
-            held = stepper._layout.view(stepper._current, ranges_)  # type: ignore[attr-defined]
+            ranges_ = tuple((-halo[0], n + halo[1]) for n, halo in zip(slab.shape, slab.halo, strict=True))
+            held = stepper._layout.read(stepper._current, ranges_)  # type: ignore[attr-defined]
             np.testing.assert_array_equal(held[0], position[0][index])
 
 

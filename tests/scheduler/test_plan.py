@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import shutil
+from pathlib import Path
 
+import numpy as np
 import pytest
 from cases import make_problem
+from fake_methods import FakeMethod
 
 from tetris_sim.boundary import Boundary, Neumann, Periodic
 from tetris_sim.catalogue import named_stencil
@@ -13,17 +18,30 @@ from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler import plan as planning
-from tetris_sim.scheduler.machine import Machine, count_ranks, find_machine
-from tetris_sim.scheduler.measure import Speed, check_method, measure_speed, piece_of
+from tetris_sim.scheduler.candidates import Asked
+from tetris_sim.scheduler.choice import Choice
+from tetris_sim.scheduler.machine import Machine, count_ranks, find_machine, last_level_cache
+from tetris_sim.scheduler.measure import Speed, check_method, measure_speed
+from tetris_sim.scheduler.piece import piece_of
 from tetris_sim.scheduler.plan import make_plan
+from tetris_sim.scheduler.tune import Terms
 from tetris_sim.schema import ComputeSection
 
 MACHINE = Machine("host", "cpu", 4, "cores in the affinity mask", 8 << 30, "free memory of the machine")
+ONE_CORE = dataclasses.replace(MACHINE, threads=1)
 
 
 @pytest.fixture
 def speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "measure_speed", lambda *_, **__: Speed(1e9, 1e-4))
+    """A tuner that knows without measuring."""
+    tune_to(monkeypatch, {})
+
+
+def tune_to(monkeypatch: pytest.MonkeyPatch, parameters: dict[str, int]) -> None:
+    def known(problem: Problem, machine: Machine, terms: Terms) -> Choice:
+        return Choice(METHODS[-1], parameters, terms.threads, Speed(1e9, 1e-4), ("known",))
+
+    monkeypatch.setattr(planning, "tune", known)
 
 
 def problem_of(shape: tuple[int, ...], name: str = "heat-2d") -> Problem:
@@ -86,29 +104,103 @@ def test_more_workers_than_planes_are_refused() -> None:
 def test_threads_are_divided_between_the_workers_and_each_has_one() -> None:
     plan = make_plan(problem_of((30, 20)), MACHINE, ComputeSection(devices=("cpu",) * 3))
     assert sum(share.threads for share in plan.shares) == 4
-    plan = make_plan(problem_of((30, 20)), MACHINE, ComputeSection(devices=("cpu",) * 3, threads=1))
+    plan = make_plan(problem_of((30, 20)), ONE_CORE, ComputeSection(devices=("cpu",) * 3))
     assert [share.threads for share in plan.shares] == [1, 1, 1]
-
-
-def test_a_small_grid_gets_as_many_threads_as_are_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def measure(*_: object, threads: int, **__: object) -> Speed:
-        asked.append(threads)
-        return Speed({4: 1e9, 2: 3e9, 1: 2e9}[threads], 1e-6)
-
-    monkeypatch.setattr(planning, "measure_speed", measure)
-    plan = make_plan(problem_of((30, 20)), MACHINE)
-    assert asked == [4, 2, 1]
-    assert plan.shares[0].threads == 2
-    assert plan.shares[0].points_per_second == 3e9
-    asked.clear()
-    assert make_plan(large((1000, 1000)), MACHINE).shares[0].threads == 4
-    assert make_plan(problem_of((30, 20)), MACHINE, ComputeSection(threads=4)).shares[0].threads == 4
-    assert asked == [4, 4]
+    assert plan.reasons[0].endswith("which are fewer than the 3 workers, so each has one thread.")
 
 
 @pytest.mark.usefixtures("speed")
+def test_more_workers_than_threads_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"threads is 2, but compute\.devices names 3 workers"):
+        make_plan(problem_of((30, 20)), MACHINE, ComputeSection(devices=("cpu",) * 3, threads=2))
+    assert len(make_plan(problem_of((30, 20)), ONE_CORE, ComputeSection(devices=("cpu",) * 8)).shares) == 8
+    with pytest.raises(ConfigError, match=r"devices names 9 workers with a thread each, but there are 1 cores"):
+        make_plan(problem_of((30, 20)), ONE_CORE, ComputeSection(devices=("cpu",) * 9))
+
+
+@pytest.mark.usefixtures("speed")
+def test_reserved_cores_are_left_free() -> None:
+    plan = make_plan(problem_of((30, 20)), MACHINE, ComputeSection(reserve_cores=1))
+    assert plan.shares[0].threads == 3
+    assert plan.reasons[0] == "3 threads: cores in the affinity mask, 1 of 4 left free."
+    with pytest.raises(ConfigError, match=r"reserve_cores is 4, but there are 4 .*; leave at least one"):
+        make_plan(problem_of((30, 20)), MACHINE, ComputeSection(reserve_cores=4))
+
+
+@pytest.mark.usefixtures("speed")
+def test_slabs_whose_halos_do_not_fit_are_refused_though_the_grid_would() -> None:
+    problem = large((4000, 60_000))  # 3.6 GiB for two arrays
+    tight = dataclasses.replace(MACHINE, memory=4 << 30)
+    assert len(make_plan(problem, tight, ComputeSection(devices=("cpu", "cpu"), time_block=1)).shares) == 2
+    compute = ComputeSection(devices=("cpu", "cpu"), time_block=1000)
+    with pytest.raises(UnsupportedError, match=r"the slabs of 2 workers with their halos need 5\.\d* GiB.*but 4 GiB"):
+        make_plan(problem, tight, compute)
+
+
+def test_one_worker_makes_whole_blocks_of_the_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = large((1000, 1000))  # 1 ms per step, so 200 steps are 0.2 s
+    for inner, block in ((1, 200), (16, 192), (7, 196), (300, 300)):
+        tune_to(monkeypatch, {"steps_per_block": inner})
+        plan = make_plan(problem, MACHINE)
+        assert plan.time_block == block
+        assert plan.shares[0].parameters == {"steps_per_block": inner}
+    tune_to(monkeypatch, {"steps_per_block": 16})
+    plan = make_plan(problem, MACHINE, ComputeSection(time_block=24))
+    assert plan.time_block == 24
+    assert any("the method makes 16 at a time, so each block ends with a shorter part" in r for r in plan.reasons)
+
+
+def test_the_halo_of_several_workers_lasts_for_the_methods_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = ComputeSection(devices=("cpu", "cpu"))
+    # Latency and redundant planes balance at 10 steps; 16 cost 30 redundant planes of 1000, less than 5 %.
+    for inner, block, kept in ((1, 10, 1), (4, 8, 4), (16, 16, 16), (64, 10, 10)):
+        tune_to(monkeypatch, {"tile": 5, "steps_per_block": inner})
+        plan = make_plan(large((1000, 1000)), MACHINE, two)
+        assert plan.time_block == block
+        for share in plan.shares:
+            assert share.parameters == {"tile": 5, "steps_per_block": kept}
+            assert max(max(halo) for halo in share.slab.halo) == block
+    tune_to(monkeypatch, {"steps_per_block": 64})
+    plan = make_plan(problem_of((40, 20)), MACHINE, ComputeSection(devices=("cpu", "cpu"), time_block=8))
+    assert plan.shares[0].parameters == {"steps_per_block": 8}
+    assert any("the method makes 8 at a time instead of 64" in reason for reason in plan.reasons)
+
+
+def test_a_run_goes_on_with_the_method_it_was_begun_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = FakeMethod("cpu.first", ({"tile": 1},)), FakeMethod("cpu.second", ({"tile": 2}, {"tile": 3}))
+    monkeypatch.setattr("tetris_sim.cpu_kernels.METHODS", (first, second, *METHODS))
+    problem, quick = problem_of((30, 20)), ComputeSection(tuning_budget=0)
+    assert make_plan(problem, MACHINE, quick).shares[0].method is first
+    before = Asked("cpu.second", {"tile": 3})
+    plan = make_plan(problem, MACHINE, quick, begun_with=before)
+    assert (plan.shares[0].method, plan.shares[0].parameters, plan.notes) == (second, {"tile": 3}, ())
+    assert any("is kept from the run that is continued." in reason for reason in plan.reasons)
+
+
+def test_a_run_that_goes_on_with_another_method_says_whether_bits_may_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    fused = FakeMethod("cpu.fused", ({"tile": 1},))
+    monkeypatch.setattr("tetris_sim.cpu_kernels.METHODS", (fused, *METHODS))
+    problem = problem_of((30, 20))
+
+    def notes(method: str, before: Asked, **parameters: int) -> tuple[str, ...]:
+        compute = ComputeSection(tuning_budget=0, method=method, parameters=parameters)
+        return make_plan(problem, MACHINE, compute, begun_with=before).notes
+
+    (note,) = notes("cpu.plain", Asked("cpu.fused", {"tile": 1}))
+    assert note == (
+        "The run was begun with cpu.fused (tile 1) and goes on with cpu.plain: the result may differ within rounding."
+    )
+    assert notes("cpu.plain", Asked("cpu.plain", {})) == ()
+    (note,) = notes("cpu.plain", Asked("cpu.stream", {"levels": 4}))
+    assert note.endswith("the result has the same bits.")
+    (note,) = notes("cpu.fused", Asked("cpu.fused", {"tile": 1}), tile=2)
+    assert "goes on with cpu.fused (tile 2): the result may differ" in note
+    # One that is not there any more, or refuses now, is replaced.
+    (note,) = notes("auto", Asked("cpu.gone", {"tile": 1}, by="the checkpoint's method"))
+    assert "goes on with cpu.fused (tile 1)" in note
+    assert "It cannot be kept: the checkpoint's method is 'cpu.gone', which is not one of" in note
+
+
 def test_an_unknown_method_is_refused_with_the_names_of_all() -> None:
     with pytest.raises(ConfigError, match=r"'cpu\.fast', which is not one of the methods: auto, .*cpu\.plain"):
         make_plan(problem_of((5, 20)), MACHINE, ComputeSection(method="cpu.fast"))
@@ -146,10 +238,46 @@ def test_a_piece_keeps_the_row_length_and_fits_the_budget() -> None:
     problem = large((20000, 40000))
     piece = piece_of(problem, 64 << 20)
     assert piece.grid.shape[1] == 40000
-    assert piece.state_bytes <= 64 << 20
+    assert 60 << 20 < piece.state_bytes <= 64 << 20
     small = piece_of(problem, 1 << 20, every_axis=True)
     assert small.state_bytes <= 1 << 20
     assert min(small.grid.shape) > 100
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((1024, 1024, 1024), (64, 128, 1024)),  # 64 planes so that tiles find room, then shorter along axis 1
+        ((384, 384, 384), (64, 341, 384)),
+        ((20, 5000, 3000), (20, 139, 3000)),
+        ((2000, 30, 700), (399, 30, 700)),
+        ((5000, 1, 10**7), (64, 1, 131072)),
+        ((12, 200, 100), (12, 200, 100)),
+    ],
+)
+def test_a_piece_of_three_axes_fits_the_budget_and_keeps_what_it_can(
+    shape: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
+    flat = problem_of((7, 9, 13), "heat-3d")
+    problem = dataclasses.replace(flat, grid=dataclasses.replace(flat.grid, shape=shape))
+    piece = piece_of(problem, 64 << 20, planes=64)
+    assert piece.grid.shape == expected
+    assert piece.state_bytes <= 64 << 20
+
+
+def test_a_small_piece_leaves_as_many_points_over_beside_whole_vectors_as_the_grid() -> None:
+    for n in (5003, 4800, 4801):
+        assert piece_of(large((3000, n)), 1 << 20, every_axis=True).grid.shape[1] % 64 == n % 64
+
+
+def test_every_part_of_a_piece_fits_to_the_others() -> None:
+    from tetris_sim.slab import Slab
+
+    problem = piece_of(problem_of((9, 11, 70), "heat-3d"), 1 << 20)
+    whole = problem.initial(Slab.whole(problem.grid))
+    part = Slab((2, 3, 7), (8, 5, 60), ((0, 0),) * 3)
+    np.testing.assert_array_equal(problem.initial(part), whole[:, 2:8, 3:5, 7:60])
+    assert len(np.unique(whole)) > 6900  # of 6930
 
 
 def test_a_piece_is_random_not_zero() -> None:
@@ -159,8 +287,24 @@ def test_a_piece_is_random_not_zero() -> None:
     assert piece.initial(Slab.whole(piece.grid)).std() > 0.1
 
 
+def test_the_last_level_caches_are_added_up_each_once(tmp_path: Path) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    for core in cores:
+        for index, level, size, shared in ((0, 1, "32K", str(core)), (3, 3, "24576K", "0-1"), (2, 2, "1M", str(core))):
+            folder = tmp_path / f"cpu{core}" / "cache" / f"index{index}"
+            folder.mkdir(parents=True)
+            for name, text in (("level", level), ("size", size), ("shared_cpu_list", shared)):
+                (folder / name).write_text(f"{text}\n")
+    assert last_level_cache(tmp_path) == 24 << 20
+    for core in cores:
+        shutil.rmtree(tmp_path / f"cpu{core}" / "cache" / "index3")
+    assert last_level_cache(tmp_path) == len(cores) << 20
+    assert last_level_cache(tmp_path / "nothing") == 0
+
+
 def test_the_machine_is_found() -> None:
     machine = find_machine({})
+    assert machine.cache >= 1 << 18
     assert machine.threads >= 1
     assert machine.memory > 1 << 20
     assert find_machine({"SLURM_CPUS_PER_TASK": "1"}).threads == 1

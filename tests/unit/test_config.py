@@ -68,7 +68,7 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
         "c.yaml:17:12: compute.threads: 'many' was found; auto or a whole number greater than 0 is wanted",
         "c.yaml:18:15: compute.shares.1: -1 was found; a number greater than 0 is wanted",
         "c.yaml:19:3: compute.precison: unknown key (did you mean 'precision'?); the keys here are devices, method, "
-        "precision, time_block, threads and shares",
+        "parameters, tuning_budget, precision, time_block, threads, reserve_cores and shares",
         "c.yaml:21:14: output.directory: the environment variable NOPE is not set; set it, or write the path out",
         "c.yaml:22:19: output.fields.every: '30 min wall' is wall time, which is for checkpoints; "
         "an interval such as '1 ms' is wanted",
@@ -126,6 +126,16 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
          "c.yaml:8:11: compute.shares: a list of 2 was found; compute.devices names 1, so list one share for each"),
         ("time", "time: {t_end: 1 ms}\ncompute: {devices: [cpu, cpu], threads: 1}",
          "c.yaml:8:41: compute.threads: 1 was found; compute.devices names 2 teams, and each needs a thread"),
+        ("time", "time: {t_end: 1 ms}\ncompute: {parameters: {tile: 3}}", "c.yaml:8:11: compute.parameters: parameters "
+         "belong to one method, and compute.method is auto; name the method, or leave them out"),
+        ("time", "time: {t_end: 1 ms}\ncompute: {method: cpu.plain, parameters: {tile: 3.5}}",
+         "c.yaml:8:49: compute.parameters.tile: 3.5 was found; a whole number of at least 0 is wanted"),
+        ("time", "time: {t_end: 1 ms}\ncompute: {method: cpu.plain, parameters: 3}",
+         "c.yaml:8:42: compute.parameters: 3 was found; a section of keys and values is wanted"),
+        ("time", "time: {t_end: 1 ms}\ncompute: {tuning_budget: -1 s}", "c.yaml:8:26: compute.tuning_budget: "
+         "'-1 s' was found; a time of 0 or more is wanted, for example '5 s' or '1 min'"),
+        ("time", "time: {t_end: 1 ms}\ncompute: {reserve_cores: 1, threads: 3}", "c.yaml:8:26: compute.reserve_cores: "
+         "1 was found; compute.threads says already how many cores are used, so leave one of the two out"),
         ("time", "time: {t_end: 1 h, dt: 1 ns}\noutput: {fields: {every: 1 us}}", "c.yaml:8:26: output.fields.every: "
          "every 1e-06 s makes 3.6e+09 files, one per output time; at most 1000000 are allowed"),
         ("time", "time: {steps: 10}\ncheckpoint: {every: 11 steps, at_end: false}", "c.yaml:8:21: checkpoint.every: "

@@ -1,142 +1,186 @@
-"""How fast the CPU methods are, beside what a user would write by hand, and beside the machine's memory bandwidth."""
+"""How fast the CPU methods are: beside what a user would write by hand, and beside what the machine can do at most."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
-from tetris_sim.bench.baselines import make_prange, padded_random
-from tetris_sim.bench.timing import copy_bandwidth, interleave, provenance
-from tetris_sim.boundary import Boundary, Neumann
-from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
+from tetris_sim.bench.candidates import (
+    Candidate,
+    choose_parameters,
+    open_method,
+    open_prange,
+    refuse_what_does_not_fit,
+    time_whole_run,
+)
+from tetris_sim.bench.limits import copy_rate, fma_rate, fma_work, measure_limits
+from tetris_sim.bench.model import find_bounds
+from tetris_sim.bench.problems import SHAPES, WHOLE_RUN_STEPS, random_problem
+from tetris_sim.bench.timing import Work, interleave, provenance
+from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.threads import ThreadTeam
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Field, Problem, Total, Variable
+from tetris_sim.method import STEPS_PER_BLOCK, Method
+from tetris_sim.problem import Problem
 from tetris_sim.scheduler.machine import find_machine
-from tetris_sim.slab import Slab
-from tetris_sim.stencil import Stencil
 
-SHAPES = {1: (10_000_000,), 2: (4800, 4800), 3: (384, 384, 384)}
+_LOG = logging.getLogger(__name__)
 
 
-def random_problem(name: str, shape: tuple[int, ...], dtype: str) -> Problem:
-    """A stencil of the catalogue with random positive weights of sum 1, on random data."""
-    rng = np.random.default_rng(1)
-    offsets = named_stencil(name).stencil.offsets
-    weights = rng.uniform(0.5, 1.5, len(offsets))
-    stencil = Stencil(offsets, tuple(weights / weights.sum()))
-    data = padded_random(stencil, shape, dtype)
-    inside = data[tuple(slice(r, r + n) for r, n in zip(stencil.radii, shape, strict=True))]
+@contextmanager
+def measured_run(dtypes: Sequence[str], *, rounds: int, seconds: float) -> Iterator[tuple[dict[str, Any], ThreadTeam]]:
+    """A result to be filled and the threads to do it with; the limits are measured before and after.
 
-    def initial(slab: Slab) -> Field:
-        box = tuple(slice(start, stop) for start, stop in zip(slab.start, slab.stop, strict=True))
-        return np.asarray(inside[box])[np.newaxis]
+    Args:
+        dtypes: what the limits are measured for.
+        rounds: timings of each limit.
+        seconds: length of one timing.
+    """
+    team = ThreadTeam(find_machine().threads)
+    try:
+        limits = {"before": measure_limits(team, tuple(dtypes), rounds=rounds, seconds=seconds)}
+        result = {**provenance(), "rounds": rounds, "seconds": seconds, "limits": limits}
+        yield result, team
+        limits["after"] = measure_limits(team, tuple(dtypes), rounds=rounds, seconds=seconds)
+    finally:
+        team.close()
 
-    return Problem(
-        grid=Grid(shape, (1.0,) * len(shape), (0.0,) * len(shape)),
-        stencil=stencil,
-        boundary=Boundary.everywhere(Neumann(), len(shape)),
-        initial=initial,
-        dt=1.0,
-        steps=1,
-        dtype=np.dtype(dtype),
-        variables=(Variable("u", "1", "u", Total("integral", "1", 1.0)),),
-    )
+
+def bench_cpu(
+    names: Sequence[str],
+    *,
+    shape: tuple[int, ...] | None = None,
+    dtypes: Sequence[str] = ("float64",),
+    rounds: int = 7,
+    seconds: float = 0.4,
+) -> dict[str, Any]:
+    """The whole benchmark: every stencil in every dtype, between two measurements of the limits.
+
+    Args:
+        names: stencils of the catalogue.
+        shape: interior points, array order; the usual grid of each dimension if not given.
+        dtypes: float64, float32 or both.
+        rounds: timings of each candidate, interleaved.
+        seconds: length of one timing.
+    """
+    kernels = []
+    with measured_run(dtypes, rounds=rounds, seconds=seconds) as (result, team):
+        for name in names:
+            for dtype in dtypes:
+                grid = shape or SHAPES[named_stencil(name).stencil.ndim]
+                kernels.append(bench_kernel(name, grid, dtype, team, rounds=rounds, seconds=seconds))
+    return {**result, "kernels": [judge(kernel, result["limits"]) for kernel in kernels]}
 
 
 def bench_kernel(
-    name: str, shape: tuple[int, ...], *, dtype: str = "float64", rounds: int = 7, seconds: float = 0.4
+    name: str, shape: tuple[int, ...], dtype: str, team: ThreadTeam, *, rounds: int, seconds: float
 ) -> dict[str, Any]:
-    """Steady-state rates of every CPU method and of both baselines for one stencil.
+    """Rates of both hand-written loops and of every tuned method for one stencil, in steady state and end to end.
 
     Args:
         name: of the catalogue.
         shape: interior points, array order.
         dtype: float64 or float32.
+        team: the threads.
         rounds: timings of each candidate, interleaved.
         seconds: length of one timing.
     """
+    refuse_what_does_not_fit(shape, dtype, len(METHODS))
     problem = random_problem(name, shape, dtype)
-    team = ThreadTeam(find_machine().threads)
-    candidates: dict[str, Callable[[int], None]] = {}
-    u = padded_random(problem.stencil, shape, dtype)
-    arrays, weights = [u, u.copy()], np.array(problem.stencil.weights, dtype=dtype)
-    for form in ("slices", "indexed"):
-        sweep = make_prange(problem.stencil, form)
-
-        def baseline(repetitions: int, sweep: Any = sweep) -> None:
-            for k in range(repetitions):
-                sweep(arrays[k % 2], arrays[1 - k % 2], weights)
-
-        candidates[f"prange {form}"] = baseline
-    steppers = []
-    for method in METHODS:
-        if method.refusal(problem) is None:
-            stepper = method.prepare(problem, Slab.whole(problem.grid), method.parameters(problem)[0], team)
-            stepper.load(problem.initial)
-            steppers.append(stepper)
-
-            def advance(repetitions: int, stepper: Any = stepper) -> None:
-                stepper.advance(repetitions)
-                stepper.wait()
-
-            candidates[method.name] = advance
-    timings = interleave(candidates, problem.grid.n_points, rounds=rounds, seconds=seconds)
-    for stepper in steppers:
-        stepper.close()
-    team.close()
-    best = max(timings["prange slices"].median, timings["prange indexed"].median)
-    return {
-        "stencil": name,
-        "shape": list(shape),
-        "dtype": dtype,
-        "rates": {key: asdict(timing) for key, timing in timings.items()},
-        "ratio_to_prange": {m.name: timings[m.name].median / best for m in METHODS if m.name in timings},
+    methods, refusals = usable_methods(problem)
+    tuned = {
+        method.name: choose_parameters(problem, method, method.parameters(problem), team, seconds=seconds / 2)
+        for method in methods
     }
+    loops = open_prange(problem, team.size)
+    candidates = loops + [open_method(problem, method, tuned[method.name][0], team) for method in methods]
+    yardstick = fma_work(team, dtype, team.size)
+    rows = time_steady(candidates, rounds=rounds, seconds=seconds, yardstick=yardstick)
+    for row, method in zip(rows[len(loops) :], methods, strict=True):
+        parameters, row["tried"] = tuned[method.name]
+        steps = WHOLE_RUN_STEPS[len(shape)]
+        row["end_to_end"] = time_whole_run(problem, method, parameters, team, steps=steps)
+    best = max(rows, key=lambda row: float(row["steady"]["median"]))
+    _LOG.info("%s, %s: %s is fastest, %.3g GStencil/s", name, dtype, best["name"], best["steady"]["median"] / 1e9)
+    header = {"stencil": name, "n_terms": problem.stencil.n_points, "shape": list(shape), "dtype": dtype}
+    return {**header, "refusals": refusals, "rows": rows}
 
 
-def bench_cpu(
-    names: tuple[str, ...] = STENCIL_NAMES,
+def usable_methods(problem: Problem) -> tuple[list[Method], dict[str, str]]:
+    """The methods that can advance the problem, and why the others cannot."""
+    refusals = {method.name: method.refusal(problem) for method in METHODS}
+    simplest_first = (METHODS[-1], *METHODS[:-1])
+    usable = [method for method in simplest_first if refusals[method.name] is None]
+    return usable, {name: reason for name, reason in refusals.items() if reason is not None}
+
+
+def time_steady(
+    candidates: Sequence[Candidate],
     *,
-    shape: tuple[int, ...] | None = None,
-    dtype: str = "float64",
-    rounds: int = 7,
-    seconds: float = 0.4,
-) -> dict[str, Any]:
-    """The whole benchmark: bandwidth before and after, every stencil between."""
-    before = copy_bandwidth()
-    kernels = [
-        bench_kernel(
-            name, shape or SHAPES[named_stencil(name).stencil.ndim], dtype=dtype, rounds=rounds, seconds=seconds
-        )
-        for name in names
+    rounds: int,
+    seconds: float,
+    labels: Sequence[str] = (),
+    yardstick: Work | None = None,
+) -> list[dict[str, Any]]:
+    """Interleaved steady-state rates in points per second, one row per candidate; closes the candidates.
+
+    Args:
+        candidates: what to time.
+        rounds: timings of each.
+        seconds: length of one timing.
+        labels: a name for each row, if those of the candidates do not tell them apart.
+        yardstick: what the rates are compared with, moment by moment.
+    """
+    names = labels or [candidate.name for candidate in candidates]
+    works = {name: candidate.work for name, candidate in zip(names, candidates, strict=True)}
+    timings = interleave(works, rounds=rounds, seconds=seconds, yardstick=yardstick)
+    for candidate in candidates:
+        candidate.close()
+    return [
+        {"name": name, "method": c.name, "parameters": dict(c.parameters), "steady": asdict(timings[name])}
+        for name, c in zip(names, candidates, strict=True)
     ]
-    return {
-        **provenance(),
-        "copy_bytes_per_second": [before, copy_bandwidth()],
-        "kernels": kernels,
+
+
+def judge(kernel: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any]:
+    """The same kernel with its bounds, and in every row the ratios that count.
+
+    `ratio_to_prange` is to the better loop, `share_of_fma` to the multiply-add rate of the same moment (without one, to
+    the bound), `share_of_sweep_bound` to the tighter bound of a sweep that goes through memory (for rows that do),
+    `share_of_steady` of end to end to the steady state that was timed beside it.
+    """
+    itemsize = 8 if kernel["dtype"] == "float64" else 4
+    bounds = find_bounds(
+        kernel["n_terms"], itemsize, fma_rate=fma_rate(limits, kernel["dtype"]), copy_rate=copy_rate(limits)
+    )
+    prange = max(row["steady"]["median"] for row in kernel["rows"] if row["name"].startswith("prange"))
+    rows = []
+    for row in kernel["rows"]:
+        rate, of_yardstick = row["steady"]["median"], row["steady"].get("of_yardstick")
+        share = rate / bounds.fma if of_yardstick is None else of_yardstick * kernel["n_terms"]
+        judged = {**row, "ratio_to_prange": rate / prange, "share_of_fma": share}
+        if row["parameters"].get(STEPS_PER_BLOCK, 1) == 1:
+            judged["share_of_sweep_bound"] = rate / bounds.one_sweep
+        if "end_to_end" in row:
+            whole = row["end_to_end"]
+            judged["end_to_end"] = {**whole, "share_of_steady": whole["rate"] / whole["steady_rate"]}
+        rows.append(judged)
+    return {**kernel, "bounds": {**asdict(bounds), "tighter": bounds.tighter}, "rows": rows}
+
+
+def compare_precisions(kernels: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rates of float64 and float32 beside each other, for every stencil and candidate that has both."""
+    rates = {
+        (kernel["stencil"], row["name"], kernel["dtype"]): float(row["steady"]["median"])
+        for kernel in kernels
+        for row in kernel["rows"]
     }
-
-
-def as_table(result: dict[str, Any]) -> str:
-    """The result for people: GStencil/s, median with the spread of the rounds."""
-    low, high = (value / 1e9 for value in result["copy_bytes_per_second"])
-    lines = [
-        f"{result['cpu']}, {result['threads']} threads, {result['date']}, commit {result['commit']}",
-        f"memory copy, read + write: {low:.1f} GB/s before, {high:.1f} GB/s after",
-        f"{'stencil':<12} {'grid':<14} {'dtype':<8} {'candidate':<15} {'GStencil/s':>10} {'spread':>15} {'ratio':>6}",
-    ]
-    for kernel in result["kernels"]:
-        best = max(rate["median"] for name, rate in kernel["rates"].items() if name.startswith("prange"))
-        grid = "x".join(str(n) for n in reversed(kernel["shape"]))
-        for name, rate in kernel["rates"].items():
-            spread = f"{rate['low'] / 1e9:.2f}..{rate['high'] / 1e9:.2f}"
-            lines.append(
-                f"{kernel['stencil']:<12} {grid:<14} {kernel['dtype']:<8} {name:<15} "
-                f"{rate['median'] / 1e9:>10.3f} {spread:>15} {rate['median'] / best:>6.2f}"
-            )
-    return "\n".join(lines)
+    found = []
+    for (stencil, name, dtype), rate in rates.items():
+        other = rates.get((stencil, name, "float32"))
+        if dtype == "float64" and other is not None:
+            found.append({"stencil": stencil, "name": name, "float64": rate, "float32": other, "ratio": other / rate})
+    return found

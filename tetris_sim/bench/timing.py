@@ -1,7 +1,8 @@
-"""Timing of several candidates so that they can be compared: interleaved rounds, medians and spread."""
+"""Timing of several things so that they can be compared: interleaved rounds, medians and spread."""
 
 from __future__ import annotations
 
+import math
 import statistics
 import subprocess
 import time
@@ -10,67 +11,90 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tetris_sim.report import package_versions
 from tetris_sim.scheduler.machine import find_machine
+
+_SETTLE = 0.02  # s; the threads of a prange loop spin after it: libgomp 300,000 times, a pause of up to 50 ns each
+_CALIBRATION = 8  # the first timing that is at least this part of what is wanted says how many repetitions that takes
+
+
+@dataclass(frozen=True)
+class Work:
+    """Something that can be repeated and timed.
+
+    Attributes:
+        run: makes the given number of repetitions and returns when they are done.
+        units: amount of work in one repetition: points, bytes, operations.
+        quantum: repetitions come in multiples of this, for example the steps of a time block.
+    """
+
+    run: Callable[[int], None]
+    units: float
+    quantum: int = 1
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Rates of one candidate over the rounds, in units per second.
+    """Rates over the rounds, in units per second.
 
     Attributes:
         median: of the rounds.
         low: slowest round.
         high: fastest round.
+        of_yardstick: median of the rate over that of a yardstick timed just before, in units of its work.
     """
 
     median: float
     low: float
     high: float
+    of_yardstick: float | None = None
 
 
 def interleave(
-    candidates: Mapping[str, Callable[[int], None]], units: float, *, rounds: int, seconds: float
+    works: Mapping[str, Work], *, rounds: int, seconds: float, yardstick: Work | None = None
 ) -> dict[str, Timing]:
-    """Time every candidate once per round, in turn: memory bandwidth comes in states that last longer than a round.
+    """Time everything once per round, in turn: memory bandwidth comes in states that last longer than a round.
 
     Args:
-        candidates: name to a function that makes the given number of repetitions.
-        units: work of one repetition, for example points.
+        works: what to time, by name.
         rounds: how often each is timed.
         seconds: about how long one timing takes.
+        yardstick: timed for a quarter as long before each of them: cores that are shared with others change their
+            speed from second to second, and what a rate is of a limit can be said only if both are of the same time.
     """
-    repetitions = {}
-    for name, work in candidates.items():
-        work(1)  # compiles, touches memory
-        begin = time.perf_counter()
-        work(2)
-        repetitions[name] = max(2, round(2 * seconds / max(time.perf_counter() - begin, 1e-6)))
-    rates: dict[str, list[float]] = {name: [] for name in candidates}
+    settle = min(_SETTLE, seconds)
+    repetitions = {name: _calibrate(work, seconds, settle) for name, work in works.items()}
+    measure = _calibrate(yardstick, seconds / 4, settle) if yardstick else 0
+    rates: dict[str, list[float]] = {name: [] for name in works}
+    ratios: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
-        for name, work in candidates.items():
-            begin = time.perf_counter()
-            work(repetitions[name])
-            rates[name].append(units * repetitions[name] / (time.perf_counter() - begin))
-    return {name: Timing(statistics.median(found), min(found), max(found)) for name, found in rates.items()}
+        for name, work in works.items():
+            limit = yardstick.units * measure / _elapsed(yardstick, measure, settle) if yardstick else math.nan
+            elapsed = _elapsed(work, repetitions[name], settle)
+            rates[name].append(work.units * repetitions[name] / elapsed)
+            ratios[name].append(rates[name][-1] / limit)
+    return {
+        name: Timing(
+            statistics.median(found), min(found), max(found), statistics.median(ratios[name]) if yardstick else None
+        )
+        for name, found in rates.items()
+    }
 
 
-def copy_bandwidth(n_bytes: int = 256 << 20, rounds: int = 5) -> float:
-    """Bytes per second, read plus written, of copying an array with all threads (NumPy copies without the GIL)."""
-    from concurrent.futures import ThreadPoolExecutor
+def _calibrate(work: Work, seconds: float, settle: float) -> int:
+    """Repetitions that take about `seconds`, a multiple of the quantum."""
+    work.run(work.quantum)  # compiles, touches memory
+    blocks = 1
+    while (elapsed := _elapsed(work, blocks * work.quantum, settle)) < seconds / _CALIBRATION:
+        blocks *= 2
+    return work.quantum * max(1, round(blocks * seconds / elapsed))
 
-    threads = find_machine().threads
-    source, target = np.random.default_rng(0).random(n_bytes // 8), np.zeros(n_bytes // 8)
-    parts = [slice(source.size * k // threads, source.size * (k + 1) // threads) for k in range(threads)]
-    times = []
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in range(rounds + 1):
-            begin = time.perf_counter()
-            list(pool.map(lambda part: np.copyto(target[part], source[part]), parts))
-            times.append(time.perf_counter() - begin)
-    return 2 * source.nbytes / statistics.median(times[1:])
+
+def _elapsed(work: Work, repetitions: int, settle: float) -> float:
+    time.sleep(settle)
+    begin = time.perf_counter()
+    work.run(repetitions)
+    return time.perf_counter() - begin
 
 
 def provenance() -> dict[str, Any]:

@@ -31,6 +31,15 @@ def add_override_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--threads", metavar="N", help="compute.threads: number of CPU threads, or auto")
 
 
+def add_cache_argument(parser: argparse.ArgumentParser) -> None:
+    """Whether what was tuned in earlier runs counts."""
+    parser.add_argument(
+        "--no-cache",
+        action="store_true",
+        help="neither use nor keep which method and parameters were found to be fastest",
+    )
+
+
 def overrides(args: argparse.Namespace) -> list[str | Override]:
     """What the flags ask to change, in the order in which it counts."""
     changes: list[str | Override] = list(args.set)

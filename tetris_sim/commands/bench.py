@@ -1,44 +1,123 @@
-"""`bench cpu`: measure how fast this machine is, beside loops a user would write by hand."""
+"""`bench cpu`: measure how fast this machine is, beside loops a user would write by hand and beside its own limits."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
 from tetris_sim.errors import ConfigError, ExitCode
 
 HELP = "measure how fast this machine is"
 
+_DTYPES = {"float64": ("float64",), "float32": ("float32",), "both": ("float64", "float32")}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `bench`."""
     parser.add_argument("what", choices=["cpu"], help="the CPU methods beside Numba prange loops")
-    parser.add_argument("--stencils", default="all", help="comma-separated names of the catalogue, or all")
-    parser.add_argument("--size", type=int, default=None, metavar="N", help="points per axis (default: 1e7, 4800, 384)")
-    parser.add_argument("--precision", choices=["float64", "float32"], default="float64")
+    parser.add_argument("--stencils", metavar="NAMES", help="comma-separated names of the catalogue, or all")
+    grid = parser.add_mutually_exclusive_group()
+    grid.add_argument("--size", metavar="N", help="points along each axis (default: 1e7, 4800, 384)")
+    grid.add_argument("--shape", metavar="NXxNYxNZ", help="points along x, y, z, for example 4800x2400")
+    parser.add_argument("--dtype", choices=list(_DTYPES), default="float64", help="precision (default float64)")
     parser.add_argument("--rounds", type=int, default=7, help="timings of each candidate, interleaved (default 7)")
     parser.add_argument("--seconds", type=float, default=0.4, help="length of one timing (default 0.4)")
-    parser.add_argument("-o", "--output", type=Path, default=None, help="also write the result as JSON to this file")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--breakdown", action="store_true", help="what each technique adds, as in Figure 12 of the paper")
+    kind.add_argument("--sweep", action="store_true", help="cost against size and against threads, beside a model")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE.json", help="also write the result here, and its pictures beside it"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure and print."""
-    from tetris_sim.bench.cpu import as_table, bench_cpu
+    """Measure and print.
 
-    names = STENCIL_NAMES if args.stencils == "all" else tuple(args.stencils.split(","))
+    Raises:
+        ConfigError: if an argument has a value that nothing can be measured with.
+    """
+    names, shape = _check(args)
+    from tetris_sim.bench.tables import as_text
+
+    bench, default = _kind_of_benchmark(args)
+    dtypes = _DTYPES[args.dtype]
+    result = bench(names or default, shape=shape, dtypes=dtypes, rounds=args.rounds, seconds=args.seconds)
+    if args.output is not None:
+        _write(result, args.output)
+    print(json.dumps(result) if args.json else as_text(result))
+    return ExitCode.OK
+
+
+def _kind_of_benchmark(args: argparse.Namespace) -> tuple[Callable[..., dict[str, Any]], Sequence[str]]:
+    """What to run, and the stencils it takes if none are named."""
+    # Numba takes 0.4 s to import, and a wrong argument is found without it.
+    from tetris_sim.bench import breakdown, cpu, sweeps
+
+    if args.breakdown:
+        return breakdown.bench_breakdown, breakdown.STENCILS
+    if args.sweep:
+        return sweeps.bench_sweeps, sweeps.STENCILS
+    return cpu.bench_cpu, STENCIL_NAMES
+
+
+def _check(args: argparse.Namespace) -> tuple[tuple[str, ...] | None, tuple[int, ...] | None]:
+    """(stencils or None for the default, shape in array order or None for the default)."""
+    if args.rounds < 1:
+        msg = f"--rounds is {args.rounds}: at least one timing of each candidate is needed"
+        raise ConfigError(msg)
+    if not (math.isfinite(args.seconds) and args.seconds > 0):
+        msg = f"--seconds is {args.seconds}: a timing takes some time, for example 0.4"
+        raise ConfigError(msg)
+    if args.output is not None and not args.output.absolute().parent.is_dir():
+        msg = f"--output: there is no folder {args.output.absolute().parent}; make it first"
+        raise ConfigError(msg)
+    names = _names(args.stencils)
+    return names, _shape(args, names)
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    names = STENCIL_NAMES if text == "all" else tuple(text.split(","))
     for name in names:
         if name not in STENCIL_NAMES:
             msg = f"--stencils: {name!r} is not in the catalogue, which has {', '.join(STENCIL_NAMES)}"
             raise ConfigError(msg)
-    dimensions = {named_stencil(name).stencil.ndim for name in names}
-    if args.size is not None and len(dimensions) > 1:
-        msg = "--size is for stencils of one dimension at a time: name them with --stencils"
+    return names
+
+
+def _shape(args: argparse.Namespace, names: tuple[str, ...] | None) -> tuple[int, ...] | None:
+    """The grid that is asked for, if one is, in array order."""
+    flag, text = ("--size", args.size) if args.size is not None else ("--shape", args.shape)
+    if text is None:
+        return None
+    dimensions = {named_stencil(name).stencil.ndim for name in names or STENCIL_NAMES}
+    if len(dimensions) > 1:
+        msg = f"{flag} is for stencils of one dimension at a time: name them with --stencils"
         raise ConfigError(msg)
-    shape = None if args.size is None else (args.size,) * dimensions.pop()
-    result = bench_cpu(names, shape=shape, dtype=args.precision, rounds=args.rounds, seconds=args.seconds)
-    if args.output is not None:
-        args.output.write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps(result) if args.json else as_table(result))
-    return ExitCode.OK
+    ndim = dimensions.pop()
+    counts = (text,) * ndim if flag == "--size" else tuple(reversed(text.split("x")))
+    if not all(count.isdecimal() and int(count) > 0 for count in counts):
+        wanted = (
+            "a whole number of points, at least 1" if flag == "--size" else "such numbers joined by x, like 480x240"
+        )
+        msg = f"{flag} is {text!r}: it must be {wanted}"
+        raise ConfigError(msg)
+    if len(counts) != ndim:
+        msg = f"--shape {text} has {len(counts)} axes, but the stencils {', '.join(names or ())} have {ndim}"
+        raise ConfigError(msg)
+    return tuple(map(int, counts))
+
+
+def _write(result: dict[str, Any], path: Path) -> None:
+    from tetris_sim.bench.plots import draw_all, save
+    from tetris_sim.files import atomic_text
+
+    atomic_text(path, json.dumps(result, indent=1) + "\n")
+    for name, figure in draw_all(result).items():
+        save(figure, path.with_name(f"{path.stem}-{name}.svg"))

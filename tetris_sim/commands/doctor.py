@@ -14,7 +14,7 @@ from tetris_sim.cache import cache_directory, caching
 from tetris_sim.errors import ExitCode
 from tetris_sim.report import package_versions
 from tetris_sim.scheduler.machine import find_machine
-from tetris_sim.scheduler.plan import gib
+from tetris_sim.wording import gib
 
 HELP = "say what was found on this machine, for bug reports"
 _OPTIONAL = ("mpi4py", "mpich", "openmpi", "cupy-cuda13x", "cupy-cuda12x", "xarray", "h5netcdf")

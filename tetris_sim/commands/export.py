@@ -17,8 +17,7 @@ from tetris_sim.errors import CheckpointError, ConfigError, ExitCode
 from tetris_sim.files import atomic_text
 from tetris_sim.outputs import probes, statistics
 from tetris_sim.outputs.series import Series
-from tetris_sim.scheduler.plan import gib
-from tetris_sim.wording import listed
+from tetris_sim.wording import gib, listed
 
 if TYPE_CHECKING:
     from tetris_sim.outputs.animation import Film

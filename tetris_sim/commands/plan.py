@@ -7,7 +7,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from tetris_sim.commands.arguments import add_config_arguments, load
+from tetris_sim.commands.arguments import add_cache_argument, add_config_arguments, load
 from tetris_sim.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ HELP = "say what a run would do and cost, without running"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `plan`."""
     add_config_arguments(parser)
+    add_cache_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -34,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     config = load(args)
     problem = build_problem(config)
     machine = find_machine()
-    plan = make_plan(problem, machine, config.compute)
+    plan = make_plan(problem, machine, config.compute, use_cache=not args.no_cache)
     results.refuse_full_disk(results_directory(config), predicted_bytes(config, problem))
     facts = collect(config, problem, plan, machine)
     print(json.dumps(facts, indent=1, allow_nan=False) if args.json else as_text(facts))
@@ -94,7 +95,8 @@ def collect(config: Config, problem: Problem, plan: Plan, machine: Machine) -> d
 def as_text(facts: dict[str, Any]) -> str:
     """The same for people."""
     from tetris_sim.progress import format_duration, format_time
-    from tetris_sim.scheduler.plan import count_threads, gib
+    from tetris_sim.scheduler.candidates import label_of
+    from tetris_sim.wording import count_threads, gib
 
     grid, time, files = facts["grid"], facts["time"], facts["files"]
     limit = time["dt_limit_s"]
@@ -108,8 +110,9 @@ def as_text(facts: dict[str, Any]) -> str:
         f"ends at {format_time(time['t_end_s'])}",
     ]
     lines += [
-        f"  {worker['worker']:<8} {worker['method']}, {count_threads(worker['threads'])}, "
-        f"{worker['share']:.1%} of the grid, {worker['points_per_second'] / 1e9:.3g} GStencil/s, "
+        f"  {worker['worker']:<8} {label_of(worker['method'], worker['parameters'])}, "
+        f"{count_threads(worker['threads'])}, {worker['share']:.1%} of the grid, "
+        f"{worker['points_per_second'] / 1e9:.3g} GStencil/s, "
         f"{gib(worker['memory_bytes'])}"
         for worker in facts["workers"]
     ]

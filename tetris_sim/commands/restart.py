@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from tetris_sim.commands.arguments import add_cache_argument
 from tetris_sim.commands.run import tell
 
 HELP = "continue a run from a checkpoint"
@@ -23,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="change a key, for example time.t_end=2; physics cannot be changed",
     )
+    add_cache_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -46,7 +48,8 @@ def run(args: argparse.Namespace) -> int:
         # The run goes on where it is found now, not where it was begun.
         config = config.model_copy(update={"output": config.output.model_copy(update={"directory": str(directory)})})
     bar = wants_bar(quiet=args.quiet, no_progress=args.no_progress)
-    return tell(launch(config, resume=path, bar=bar, clock=clock), as_json=args.json, quiet=args.quiet)
+    report = launch(config, resume=path, bar=bar, clock=clock, use_cache=not args.no_cache)
+    return tell(report, as_json=args.json, quiet=args.quiet)
 
 
 def _sets_directory(overrides: list[str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tetris_sim.commands.arguments import add_config_arguments, load
+from tetris_sim.commands.arguments import add_cache_argument, add_config_arguments, load
 from tetris_sim.report import Report
 
 HELP = "run a simulation"
@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_result_arguments(parser: argparse.ArgumentParser) -> None:
     """What `run` and `restart` have in common."""
     parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
+    add_cache_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     config = load(args)
     resume = args.resume if args.resume in ("auto", "never") else Path(args.resume)
     bar = wants_bar(quiet=args.quiet, no_progress=args.no_progress)
-    report = launch(config, resume=resume, overwrite=args.overwrite, bar=bar, clock=clock)
+    report = launch(config, resume=resume, overwrite=args.overwrite, bar=bar, clock=clock, use_cache=not args.no_cache)
     return tell(report, as_json=args.json, quiet=args.quiet)
 
 

@@ -52,6 +52,7 @@ def check_together(sections: Mapping[str, Any]) -> Iterator[Finding]:
         (_probes, ("grid", "output")),
         (_numbers_in_float32, ("compute", "initial", "boundaries")),
         (_shares, ("compute",)),
+        (_method, ("compute",)),
         (_amount_of_output, ("time", "output")),
         (_checkpoints, ("time", "checkpoint")),
     )
@@ -182,6 +183,20 @@ def _shares(compute: ComputeSection) -> Iterator[Finding]:
         yield Finding(
             ("compute", "threads"),
             f"{compute.threads} was found; compute.devices names {devices} teams, and each needs a thread",
+        )
+
+
+def _method(compute: ComputeSection) -> Iterator[Finding]:
+    if compute.parameters and compute.method == "auto":
+        yield Finding(
+            ("compute", "parameters"),
+            "parameters belong to one method, and compute.method is auto; name the method, or leave them out",
+        )
+    if compute.reserve_cores and compute.threads != "auto":
+        yield Finding(
+            ("compute", "reserve_cores"),
+            f"{compute.reserve_cores} was found; compute.threads says already how many cores are used, so leave one of "
+            f"the two out",
         )
 
 

@@ -26,7 +26,7 @@ FIELD_COLOURS = "inferno"
 CHANGE_COLOURS = "RdBu_r"  # hotter red, colder blue, as in figure 16 of the Tetris paper
 LINE_COLOUR = "#1f3b70"
 CHANGE_LINE_COLOUR = "#b2182b"
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 10,
     "axes.titlesize": 11,
     "axes.linewidth": 0.8,
@@ -99,7 +99,7 @@ class Drawing:
         """The figure as it is now, (rows, columns, 3) red, green, blue."""
         from matplotlib import rc_context
 
-        with rc_context(_STYLE):
+        with rc_context(STYLE):
             self.figure.set_dpi(dpi)
             canvas: Any = self.figure.canvas
             canvas.draw()
@@ -109,7 +109,7 @@ class Drawing:
         """Write a PNG file atomically."""
         from matplotlib import rc_context
 
-        with atomic_file(path) as part, rc_context(_STYLE):
+        with atomic_file(path) as part, rc_context(STYLE):
             self.figure.savefig(part, format="png", dpi=DPI, metadata={"Software": "tetris_sim"})
 
 
@@ -152,7 +152,7 @@ def draw(rows: Sequence[Sequence[Panel]], *, heading: str, moment: str = "") -> 
     from matplotlib import rc_context
 
     panels = [panel for row in rows for panel in row]
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         graphs = panels[0].plane.values.ndim == 1
         unit = length_unit([high - low for panel in panels for low, high in panel.plane.bounds])
         figure, axes = _lay_out(rows, _HEADING + (_MOMENT if moment else 0.0))

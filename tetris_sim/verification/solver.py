@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tetris_sim.method import Method
+from tetris_sim.method import STEPWISE, Method
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.machine import Machine
 from tetris_sim.scheduler.plan import make_plan
 from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation
-
-# Methods with one fixed chain of operations per point, whose result does not depend on where a point lies. Others fuse
-# steps on tiles anchored to the grid: shifting a state shifts their result to within rounding only.
-STEPWISE = ("cpu.plain", "cpu.tessellate", "cpu.stream", "gpu.plain")
 
 
 class RefusalError(Exception):

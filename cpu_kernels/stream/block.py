@@ -1,0 +1,143 @@
+"""One time block after the other: what lies beyond periodic faces, and parts dealt out to threads.
+
+Idea    Each thread takes its own parts of the slab first and then those that nobody has begun. Parts need nothing from
+        each other within a block, so the threads meet once per block.
+Layout  u, v: flat arrays of padded boxes as in `sweep.py`; a margin of levels * radius beyond periodic faces.
+        `constants` are the weights and the (a, b) of every ghost.
+Test    tests/kernels/test_stream.py
+"""
+
+from __future__ import annotations
+
+from numba import njit
+from numba.core import types
+
+from tetris_sim.cpu_kernels.barrier import wait
+from tetris_sim.cpu_kernels.intrinsics import fetch_add
+from tetris_sim.cpu_kernels.stream.numbers import (
+    ABOVE,
+    BELOW,
+    BLOCK,
+    COUNT,
+    FACE,
+    FACE_HIGH,
+    FACE_LOW,
+    FIELD,
+    FIRST,
+    HALO,
+    HIGH,
+    LEVELS,
+    LOW,
+    PARTS,
+    PITCH,
+    RADIUS,
+    WEIGHTS,
+    WRAP,
+)
+from tetris_sim.cpu_kernels.stream.rows import LINE_ELEMENTS, REAL, _inner
+from tetris_sim.cpu_kernels.stream.strips import advance_part
+from tetris_sim.cpu_kernels.vectors import elements_of, fence_stores
+
+# [copied into each generated module from here on]
+_INT = types.intp
+SIGNATURE = types.void(
+    _INT, _INT, REAL[::1], REAL[::1], _INT, _INT, REAL[::1], types.int64[:, ::1], REAL[:, ::1], _INT, types.int64[::1],
+    types.int64[::1],
+)  # fmt: skip
+
+
+@_inner
+def _set_part(n, number, left):
+    """The box of part `number` when `left` more steps follow this block."""
+    for axis in range(2, -1, -1):
+        pieces, k = n[PARTS + axis], number % n[PARTS + axis]
+        number //= pieces
+        low, high = n[FIRST + axis], n[FIRST + axis] + n[COUNT + axis]
+        low -= left * n[RADIUS + axis] if n[BELOW + axis] == HALO else 0
+        high += left * n[RADIUS + axis] if n[ABOVE + axis] == HALO else 0
+        step = LINE_ELEMENTS if axis == 2 else 1  # no line of memory belongs to two parts
+        most = (high - low + step - 1) // step
+        n[LOW + axis] = low + most * k // pieces * step
+        n[HIGH + axis] = min(low + most * (k + 1) // pieces * step, high)
+        n[FACE_LOW + axis] = k == 0 and n[BELOW + axis] == FACE
+        n[FACE_HIGH + axis] = k == pieces - 1 and n[ABOVE + axis] == FACE
+
+
+@_inner
+def _margin(kind, radius, levels, left):
+    """Planes beyond a side that this block reads or that a neighbour's halo still holds."""
+    if kind == FACE:
+        return 0
+    return radius * (levels + left) if kind == HALO else radius * levels
+
+
+@_inner
+def _wrap_planes(u, n, field, width, thread, threads):
+    """Copy the planes beyond the periodic faces of axis 0 from the other end, each thread some of them."""
+    first, count, pitch = n[FIRST], n[COUNT], n[PITCH]
+    begin = field + n[FIRST + 1] * n[PITCH + 1]
+    for k in range(thread, 2 * width, threads):
+        plane = first - 1 - k if k < width else first + count + k - width
+        source = first + (plane - first) % count
+        for x in range(begin, begin + n[COUNT + 1] * n[PITCH + 1]):
+            u[plane * pitch + x] = u[source * pitch + x]
+
+
+@_inner
+def _wrap_sides(u, n, field, levels, left, thread, threads):
+    """Copy what lies beyond the periodic faces of axes 1 and 2, each thread in some planes."""
+    low = n[FIRST] - _margin(n[BELOW], n[RADIUS], levels, left)
+    high = n[FIRST] + n[COUNT] + _margin(n[ABOVE], n[RADIUS], levels, left)
+    first, past = n[FIRST + 1], n[FIRST + 1] + n[COUNT + 1]
+    start, columns = n[FIRST + 2], n[COUNT + 2]
+    for plane in range(low + (high - low) * thread // threads, low + (high - low) * (thread + 1) // threads):
+        base = field + plane * n[PITCH] + start
+        for row in range(
+            first - _margin(n[BELOW + 1], n[RADIUS + 1], levels, left),
+            past + _margin(n[ABOVE + 1], n[RADIUS + 1], levels, left),
+        ):
+            p = base + row * n[PITCH + 1]
+            if n[BELOW + 1] == WRAP and not first <= row < past:
+                source = base + (first + (row - first) % n[COUNT + 1]) * n[PITCH + 1]
+                for x in range(columns):
+                    u[p + x] = u[source + x]
+            if n[BELOW + 2] == WRAP:
+                for k in range(levels * n[RADIUS + 2]):
+                    u[p - 1 - k] = u[p + (-1 - k) % columns]
+                    u[p + columns + k] = u[p + k % columns]
+
+
+@njit(SIGNATURE, nogil=True, cache=True)
+def advance(thread, threads, u, v, n_fields, field_pitch, constants, numbers, scratch, steps, claims, barrier):
+    """Advance the state in u by `steps`, to be called by all `threads` at once.
+
+    The result is in u if the number of blocks is even, in v if it is odd.
+    """
+    n, g = elements_of(numbers[thread]), elements_of(scratch[thread])
+    source, target = elements_of(u), elements_of(v)
+    for k in range(constants.size):
+        g[n[WEIGHTS] + k] = constants[k]
+    parts = n[PARTS] * n[PARTS + 1] * n[PARTS + 2]
+    left = steps
+    while left > 0:
+        levels = min(n[BLOCK], left)
+        left -= levels
+        n[LEVELS] = levels
+        if n[BELOW] == WRAP:
+            for field in range(n_fields):
+                _wrap_planes(source, n, field * field_pitch, levels * n[RADIUS], thread, threads)
+            wait(barrier, threads)
+        if n[BELOW + 1] == WRAP or n[BELOW + 2] == WRAP:
+            for field in range(n_fields):
+                _wrap_sides(source, n, field * field_pitch, levels, left, thread, threads)
+            wait(barrier, threads)
+        for k in range(parts):
+            number = (parts * thread // threads + k) % parts  # its own parts first, then those that nobody has begun
+            if fetch_add(claims, number * 8, 1) % threads == 0:
+                _set_part(n, number, left)
+                for field in range(n_fields):
+                    n[FIELD] = field * field_pitch
+                    advance_part(source, target, g, n)
+        fence_stores()
+        wait(barrier, threads)
+        source, target = target, source

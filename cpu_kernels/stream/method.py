@@ -1,0 +1,121 @@
+"""The Method `cpu.stream`: what may be chosen, what it costs, and how its stepper is put together."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from tetris_sim.cpu_kernels.caches import Caches, read_caches
+from tetris_sim.cpu_kernels.layout import PaddedField, least_margins, pad
+from tetris_sim.cpu_kernels.stream.kernels import KernelShape, best_shape, fused_shape, radii_of
+from tetris_sim.cpu_kernels.stream.work import Work, plan_work
+from tetris_sim.method import Parameters
+from tetris_sim.problem import Problem
+from tetris_sim.slab import Slab
+
+_MOST_POINTS = 128  # of a stencil: kernels are written out point by point, and compiling more takes several seconds
+
+
+@dataclass(frozen=True)
+class StreamMethod:
+    """Stream strips through the caches, a block of steps in one pass over memory (`strips.py`, `line.py`).
+
+    Its parameters: `steps_per_block`; `tile_x` and, in 3D, `tile_y`: width of a strip in points; `width`: bytes of a
+    vector; `jam` and, in 3D, `jam_y`: planes and rows computed together; in 1D `fused`: levels per pass.
+    """
+
+    name: str = "cpu.stream"
+    device: Literal["cpu"] = "cpu"
+
+    def refusal(self, problem: Problem) -> str | None:
+        """Refuses stencils of so many points that compiling takes longer than most runs."""
+        n_points = problem.stencil.n_points
+        if n_points <= _MOST_POINTS:
+            return None
+        return (
+            f"the stencil has {n_points} points, and the kernels of cpu.stream, which are written out point by point, "
+            f"are made for up to {_MOST_POINTS}"
+        )
+
+    def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
+        """Rings of all levels that fill about half of the L2 cache, and neighbours of that."""
+        return candidates(problem, read_caches())
+
+    def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
+        """Two copies of the state, and the scratch memory of every thread that there may be."""
+        chosen = self._complete(problem, parameters)
+        cores = _cores()
+        work = _work(problem, slab, chosen, cores)
+        return 2 * _layout(problem, slab, work).n_bytes + cores * work.scratch * np.dtype(problem.dtype).itemsize
+
+    def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
+        """Compile the kernels, take two copies of the slab and the scratch memory; `device` is a `ThreadTeam`."""
+        from tetris_sim.cpu_kernels.stream.stepper import make_stepper
+
+        work = _work(problem, slab, self._complete(problem, parameters), device.size)
+        return make_stepper(problem, slab, work, _layout(problem, slab, work), device)
+
+    def _complete(self, problem: Problem, parameters: Parameters) -> Parameters:
+        return {**self.parameters(problem)[0], **parameters}
+
+
+def _cores() -> int:
+    # Not on every system; where it exists it knows about affinity masks.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def candidates(problem: Problem, caches: Caches) -> tuple[Parameters, ...]:
+    """What is worth trying on a machine with these caches, the best guess first."""
+    from tetris_sim.cpu_kernels.vectors import native_width
+
+    width = native_width()
+    rz, ry, rx = radii_of(problem.stencil.offsets)
+    if problem.grid.ndim == 1:
+        fused = fused_shape(problem.stencil.offsets, width).fused
+        steps = 256 // fused * fused
+        tiles = [caches.l2 // part // np.dtype(problem.dtype).itemsize for part in (16, 8)]
+        return tuple({"steps_per_block": steps, "tile_x": tile, "fused": fused, "width": width} for tile in tiles)
+    found: list[Parameters] = []
+    reach = max(rz, ry, rx, 1)
+    if problem.grid.ndim == 2:
+        for jam, steps, filled in ((2, 32, 0.55), (4, 32, 1.2), (2, 16, 0.55), (4, 24, 0.9)):
+            steps = max(4, steps // reach)
+            row = caches.l2 * filled / ((steps + 1) * (2 * rz + jam)) / np.dtype(problem.dtype).itemsize
+            found.append({"steps_per_block": steps, "tile_x": int(row), "width": width, "jam": jam})
+        return tuple(found)
+    star = all(sum(component != 0 for component in offset) < 2 for offset in problem.stencil.offsets)
+    jams = ((2, 1), (1, 2)) if star else ((1, 2), (1, 1))
+    for (jam, jam_y), (steps, tile_y) in (
+        (jams[0], (8, 24)),
+        (jams[0], (12, 24)),
+        (jams[0], (4, 16)),
+        (jams[1], (8, 24)),
+    ):
+        steps = max(1, steps // reach)
+        common = {"steps_per_block": steps, "tile_y": tile_y * reach, "tile_x": 512, "width": width}
+        found.append({**common, "jam": jam, "jam_y": jam_y})
+    return tuple(found)
+
+
+def _work(problem: Problem, slab: Slab, parameters: Parameters, threads: int) -> Work:
+    offsets, lanes = problem.stencil.offsets, parameters["width"] // np.dtype(problem.dtype).itemsize
+    if problem.grid.ndim == 1:
+        shape: KernelShape = fused_shape(offsets, parameters["width"], parameters["fused"])
+    else:
+        shape = best_shape(offsets, (parameters["jam"], parameters.get("jam_y", 1)), parameters["width"])
+    tile = (parameters.get("tile_y", 1), parameters["tile_x"])
+    return plan_work(problem, slab, threads, lanes=lanes, shape=shape, steps=parameters["steps_per_block"], tile=tile)
+
+
+def _layout(problem: Problem, slab: Slab, work: Work) -> PaddedField:
+    """Room beyond periodic faces for all that a block reads, and beyond the last row for a strip that is too wide."""
+    margins = [
+        (work.steps * radius, work.steps * radius) if problem.boundary.periodic(axis) and halo == (0, 0) else least
+        for axis, (least, halo, radius) in enumerate(
+            zip(least_margins(problem, slab), slab.halo, problem.stencil.radii, strict=True)
+        )
+    ]
+    return pad(problem, slab, margins, tail=work.overhang)

@@ -1,0 +1,145 @@
+"""Work: how a slab is cut into parts and strips, and how much scratch memory that takes. Arithmetic only."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tetris_sim.cpu_kernels.layout import AXIS_OF
+from tetris_sim.cpu_kernels.stream.kernels import KernelShape, radii_of
+from tetris_sim.problem import Problem
+from tetris_sim.slab import Slab
+
+_ALIGNED = 64  # elements; every piece of scratch memory begins on a cache line
+
+
+@dataclass(frozen=True)
+class Work:
+    """The cut, and the layout of a thread's scratch memory in elements.
+
+    Attributes:
+        lanes: elements per vector.
+        shape: of the kernels.
+        steps: time levels per block.
+        parts: boxes per padded axis that are dealt to the threads.
+        strip_rows: most rows of a strip.
+        strip_vectors: most vectors of a strip's rows.
+        constants, rings, across, along, line: where the weights and faces, the rings, the rows and the columns left to
+            the next strip, and a row in natural order begin.
+        scratch: elements of all of it.
+        overhang: elements that the last strip reads beyond the last row.
+    """
+
+    lanes: int
+    shape: KernelShape
+    steps: int
+    parts: tuple[int, int, int]
+    strip_rows: int
+    strip_vectors: int
+    constants: int
+    rings: int
+    across: int
+    along: int
+    line: int
+    scratch: int
+    overhang: int
+
+
+def plan_work(
+    problem: Problem, slab: Slab, threads: int, *, lanes: int, shape: KernelShape, steps: int, tile: tuple[int, int]
+) -> Work:
+    """Cut a slab for some threads.
+
+    Args:
+        problem: gives the stencil.
+        slab: what is cut.
+        threads: how many there are.
+        lanes: elements per vector.
+        shape: of the kernels.
+        steps: levels per block that are wished for; fewer where parts would be too narrow for them.
+        tile: rows and columns of a strip that are wished for; more where a face needs it.
+    """
+    radii = radii_of(problem.stencil.offsets)
+    owned, computed = [1, 1, 1], [1, 1, 1]
+    for axis, padded in enumerate(AXIS_OF[problem.grid.ndim]):
+        owned[padded] = slab.shape[axis]
+        computed[padded] = slab.shape[axis] + sum(slab.halo[axis])  # most of it while a halo lasts
+    parts, steps = _choose_parts(owned, radii, threads, steps)
+    reach = [steps * radius for radius in radii]
+    part = [-(-n // pieces) for n, pieces in zip(computed, parts, strict=True)]
+    # Ghosts and their mirror points lie in the first strip at every level, so it must not be too narrow for them.
+    rows = max(tile[0], 2 * (steps + 2) * radii[1], 1)
+    narrow = -(-(reach[2] + 2 * radii[2]) // lanes) + shape.unroll + lanes + 4 * shape.fused * radii[2]
+    turn = math.lcm(shape.unroll, lanes if problem.grid.ndim == 1 else 1)
+    vectors = -(-max(-(-tile[1] // lanes), 2 * narrow) // turn) * turn
+    sizes = _line_sizes if problem.grid.ndim == 1 else _strip_sizes
+    n_constants = problem.stencil.n_points + 12 * max(1, *radii)
+    starts = [0]
+    for size in (n_constants, *sizes(part, radii, steps, rows, vectors, lanes, shape)):
+        starts.append(starts[-1] + -(-size // _ALIGNED) * _ALIGNED)
+    overhang = reach[2] + lanes * (lanes + shape.unroll) + _ALIGNED
+    # Threads at the same place of different pages would be in each other's way in a shared cache.
+    scratch = starts[-1] + (0 if starts[-1] * np.dtype(problem.dtype).itemsize % 4096 else _ALIGNED)
+    constants, rings, across, along, line, _ = starts
+    return Work(lanes, shape, steps, parts, rows, vectors, constants, rings, across, along, line, scratch, overhang)
+
+
+def _choose_parts(
+    owned: list[int], radii: tuple[int, int, int], threads: int, steps: int
+) -> tuple[tuple[int, int, int], int]:
+    """Parts per axis, as many as threads, that compute least twice; with fewer steps if they would be too narrow."""
+
+    def wide(parts: tuple[int, int, int]) -> bool:
+        # A part reads its own width at most beyond its sides. Along rows its sides are moved to the next cache line.
+        return all(
+            pieces == 1 or owned[axis] // pieces - 16 * (axis == 2) >= 2 * steps * max(radii[axis], 1)
+            for axis, pieces in enumerate(parts)
+        )
+
+    def computed_twice(parts: tuple[int, int, int]) -> tuple[float, int]:
+        return sum((k - 1) * steps * radii[axis] / owned[axis] for axis, k in enumerate(parts)), -parts[0]
+
+    while True:
+        possible = [parts for parts in _factors(threads) if wide(parts)]
+        if possible:
+            return min(possible, key=computed_twice), steps
+        if steps > 1:
+            steps //= 2
+        else:
+            threads -= 1
+
+
+def _factors(n: int) -> list[tuple[int, int, int]]:
+    """All ways to write n as a product of three numbers.
+
+    >>> _factors(2)
+    [(1, 1, 2), (1, 2, 1), (2, 1, 1)]
+    """
+    divisors = [k for k in range(1, n + 1) if n % k == 0]
+    return [(a, b, n // a // b) for a in divisors for b in divisors if n % (a * b) == 0]
+
+
+def _strip_sizes(
+    part: list[int], radii: tuple[int, int, int], steps: int, rows: int, vectors: int, lanes: int, shape: KernelShape
+) -> tuple[int, int, int, int]:
+    """Elements of rings, rows left, columns left, and a line, in two and three dimensions (`strips.py`)."""
+    r0, r1, r2 = radii
+    pitch = (2 * r2 + vectors) * lanes
+    unit = (2 * r1 + -(-rows // shape.jam[1]) * shape.jam[1]) * pitch
+    groups = -(-(part[0] + 2 * steps * r0) // shape.jam[0])
+    places = groups * steps * shape.jam[0] + steps * r0
+    width = part[2] + 2 * steps * r2 + 2 * lanes * max(lanes, shape.unroll) + 64
+    n_right = -(-width // (vectors * lanes)) + 1
+    kept_rows = places * 2 * r1 * (width + n_right * 2 * r2 * lanes)
+    return (steps + 1) * (2 * r0 + shape.jam[0]) * unit, kept_rows, places * rows * 2 * r2, vectors * lanes
+
+
+def _line_sizes(
+    part: list[int], radii: tuple[int, int, int], steps: int, rows: int, vectors: int, lanes: int, shape: KernelShape
+) -> tuple[int, int, int, int]:
+    """The same in one dimension (`line.py`); the line also holds what is computed step by step near a face, twice."""
+    radius = radii[2]
+    near_face = 4 * steps * radius + 2 * shape.fused * radius * lanes + 4 * radius
+    return (2 * shape.fused * radius + vectors) * lanes, 0, 2 * radius * steps, max(vectors * lanes, 2 * near_face)

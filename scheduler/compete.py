@@ -1,0 +1,216 @@
+"""Which candidate is the fastest? All are timed briefly on a piece of the problem, the best of them again, in turn.
+
+The speed of a shared machine drifts by more than the candidates differ, so what decides are timings that lie close
+together: one of each finalist per round. Not more time is spent than was given, and not more than the whole run takes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.problem import Problem
+from tetris_sim.scheduler.candidates import Candidate, describe_failure
+from tetris_sim.scheduler.measure import Speed, Trial, middle
+from tetris_sim.slab import Slab
+
+log = logging.getLogger("tetris_sim")
+
+NO_TIME = "not tried: the budget"  # begins the note of what was left out for lack of time
+SMALLEST_PIECE = 1 << 20  # bytes of state; what finds no memory for this one is out
+_FIRST_SECONDS, _ROUND_SECONDS = 0.03, 0.08  # one timing: long beside 0.1 ms of starting threads
+_ROUNDS, _ROUNDS_ALONE = 5, 2
+_FINALISTS = 4
+_FOR_FINALISTS = 0.4  # of the budget
+_DRIFT = 2.0  # memory bandwidth of a shared machine comes in states a factor of 1.7 apart
+_WORTH_CHANGING = 1.02  # a candidate must be this much better than one that its method thinks better
+
+
+@dataclass(eq=False)
+class Entry:
+    """A candidate in the competition, and what was seen of it.
+
+    Attributes:
+        candidate: what is tried.
+        opening: seconds it took to compile, to load the piece and to make the first block.
+        reopening: seconds it would take once more, with the code compiled.
+        first: its timing right after that; None if it was not tried.
+        speeds: its timings as a finalist.
+        tried: whether it was, with or without success.
+        lost: whether others were so much faster in their first timing that it was not timed again.
+        note: why it was not tried or is not used; empty if nothing speaks against it.
+        check: what the comparison with the reference found; empty if there was none.
+    """
+
+    candidate: Candidate
+    opening: float = 0.0
+    reopening: float = 0.0
+    first: Speed | None = None
+    speeds: list[Speed] = field(default_factory=list)
+    tried: bool = False
+    lost: bool = False
+    note: str = ""
+    check: str = ""
+    trial: Trial | None = field(default=None, repr=False)
+
+    @property
+    def speed(self) -> Speed | None:
+        """Median of its timings; None if it was not tried."""
+        return middle(self.speeds) if self.speeds else self.first
+
+    @property
+    def rate(self) -> float:
+        """Points per second, 0 if it was not tried."""
+        return self.speed.points_per_second if self.speed is not None else 0.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a competition may take.
+
+    Attributes:
+        deadline: `time.perf_counter()` after which nothing more is started.
+        budget: the seconds that end there, for messages.
+        run_updates: point updates of the whole run, which is not worth longer trials than itself; None to leave out
+            nothing but for lack of time.
+        memory: bytes that all trials together may take.
+    """
+
+    deadline: float
+    budget: float
+    run_updates: float | None
+    memory: int
+
+
+def compete(piece: Problem, candidates: Sequence[Candidate], *, threads: int, limits: Limits) -> list[Entry]:
+    """Time the candidates on `piece`, the first of them in any case, the others as far as the limits allow.
+
+    Returns:
+        An entry for each, in the order of `candidates`.
+
+    Raises:
+        MemoryError: there is not enough for this piece, and a smaller one may do.
+    """
+    entries = [Entry(candidate) for candidate in candidates]
+    team = ThreadTeam(threads)
+    try:
+        for entry in entries:
+            entry.note = _why_not_now(entry, entries, limits)
+            if not entry.note:
+                _make_room(entry, entries, piece, limits.memory)
+                _open(entry, piece, team)
+        finalists = _choose_finalists(entries)
+        for _ in range(_ROUNDS if len(finalists) > 1 else _ROUNDS_ALONE):
+            round_seconds = sum(e.trial.duration(_ROUND_SECONDS) for e in finalists if e.trial is not None)
+            if any(e.speeds for e in finalists) and time.perf_counter() + round_seconds > limits.deadline:
+                break
+            for entry in finalists:
+                _time_again(entry)
+    finally:
+        for entry in entries:
+            _close(entry)
+        team.close()
+    return entries
+
+
+def ranked(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries that were timed and that nothing speaks against, the one to use first."""
+    left = [entry for entry in entries if entry.first is not None and not entry.note]
+    order: list[Entry] = []
+    while left:
+        # A single timing says little: what lost by it is used only if none of the finalists can be.
+        equal = [entry for entry in left if not entry.lost] or left
+        best = equal[0]
+        for entry in equal:
+            best = entry if entry.rate > best.rate * _WORTH_CHANGING else best
+        order.append(best)
+        left.remove(best)
+    return order
+
+
+def _why_not_now(entry: Entry, entries: Sequence[Entry], limits: Limits) -> str:
+    opened = [other for other in entries if other.first is not None]
+    if not opened:
+        return ""  # one candidate at least, however long it takes
+    # Part of the time is for the finalists; only a method that was not tried at all may use that too.
+    spared = limits.budget * _FOR_FINALISTS if entry.candidate.guess > 0 else 0.0
+    if time.perf_counter() + _expected_opening(entry, opened) > limits.deadline - spared:
+        return f"{NO_TIME} of {limits.budget:g} s is used up"
+    if limits.run_updates is None:
+        return ""
+    best = max(other.rate for other in opened)
+    rates = [other.rate for other in opened if other.candidate.method is entry.candidate.method]
+    if rates and max(rates) * _DRIFT < best:
+        return "not tried: the method is less than half as fast as another"
+    run_seconds = limits.run_updates / best
+    if opened[-1].opening > run_seconds:
+        return f"not tried: the whole run takes about {run_seconds:.2g} s"
+    return ""
+
+
+def _expected_opening(entry: Entry, opened: Sequence[Entry]) -> float:
+    """Seconds that a trial will take to open, as far as those of the same method tell; 0 if nothing is known."""
+    same = [other for other in opened if other.candidate.method is entry.candidate.method]
+    compiled = [other.reopening for other in same if other.candidate.code == entry.candidate.code]
+    return compiled[-1] if compiled else max((other.opening for other in same), default=0.0)
+
+
+def _make_room(entry: Entry, entries: Sequence[Entry], piece: Problem, memory: int) -> None:
+    """Close the slowest trials until this one fits beside the others."""
+
+    def needed(each: Entry) -> int:
+        return each.candidate.method.memory(piece, Slab.whole(piece.grid), each.candidate.parameters)
+
+    opened = sorted((other for other in entries if other.trial is not None), key=lambda other: other.rate)
+    while opened and sum(map(needed, opened)) + needed(entry) > memory:
+        _close(opened.pop(0))
+
+
+def _open(entry: Entry, piece: Problem, team: ThreadTeam) -> None:
+    begin = time.perf_counter()
+    entry.tried = True
+    try:
+        entry.trial = Trial(piece, entry.candidate.method, entry.candidate.parameters, team)
+        entry.opening = time.perf_counter() - begin
+        entry.first = entry.trial.time(_FIRST_SECONDS)
+        entry.reopening = entry.trial.reopening()
+    except MemoryError as error:
+        if piece.state_bytes > SMALLEST_PIECE:
+            raise
+        _drop(entry, error)
+    except Exception as error:  # noqa: BLE001  a candidate that fails must not stop a run that another can do
+        _drop(entry, error)
+
+
+def _time_again(entry: Entry) -> None:
+    try:
+        if entry.trial is not None:
+            entry.speeds.append(entry.trial.time(_ROUND_SECONDS))
+    except Exception as error:  # noqa: BLE001  as above
+        _drop(entry, error)
+
+
+def _drop(entry: Entry, error: Exception) -> None:
+    log.debug("%s failed", entry.candidate.label, exc_info=True)
+    entry.note = describe_failure(error)
+    entry.first, entry.speeds = None, []
+    _close(entry)
+
+
+def _choose_finalists(entries: Sequence[Entry]) -> list[Entry]:
+    """The fastest few that are still open; those that lost against them are closed."""
+    order = sorted((entry for entry in entries if entry.first is not None), key=lambda e: e.rate, reverse=True)
+    for place, entry in enumerate(order):
+        entry.lost = place >= _FINALISTS or entry.rate * _DRIFT < order[0].rate
+        if entry.lost:
+            _close(entry)
+    return [entry for entry in entries if entry.trial is not None]
+
+
+def _close(entry: Entry) -> None:
+    trial, entry.trial = entry.trial, None
+    if trial is not None:
+        trial.close()

@@ -1,0 +1,124 @@
+"""cpu.tessellate gives the bits of cpu.plain, whatever the row kernel, tiles, threads, blocks, sizes and halos."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from cases import HALOS, boundary_of, make_problem, run, run_with_halo, stencil_of
+
+from tetris_sim.cpu_kernels.caches import Caches
+from tetris_sim.cpu_kernels.plain import PlainMethod
+from tetris_sim.cpu_kernels.tessellate import AUTO, LIFTED, QUADRUPLE, SKEWED, TessellateMethod, candidates
+from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.slab import Slab
+
+KINDS = ("rings", "walls", "mixed")
+ROWS = {"auto": AUTO, "skewed": SKEWED, "quadruple": QUADRUPLE, "lifted": LIFTED}
+# Odd lengths, so that lanes overlap and vectors are left over; the last ones are so small that nothing is
+# cut or lifted.
+SHAPES = {1: ((403,), (61,), (5,)), 2: ((45, 83), (22, 150), (5, 7)), 3: ((19, 17, 43), (5, 4, 6))}
+TILES = ({"tile_x": 8, "tile_y": 9, "tile_z": 5}, {"tile_x": 33, "tile_y": 0, "tile_z": 7}, {"tile_x": 0, "tile_y": 6})
+CASES = [  # stencil, row kernel, bytes of a vector, rows together, dtype
+    ("heat-1d", "auto", 64, 1, "float64"),
+    ("heat-1d", "skewed", 64, 1, "float32"),
+    ("heat-1d", "quadruple", 32, 1, "float64"),
+    ("heat-1d", "lifted", 64, 4, "float32"),
+    ("star-1d5p", "quadruple", 64, 1, "float64"),
+    ("star-1d5p", "lifted", 32, 1, "float64"),
+    ("shift", "quadruple", 16, 1, "float32"),
+    ("shift", "lifted", 64, 1, "float32"),
+    ("heat-2d", "auto", 64, 1, "float32"),
+    ("heat-2d", "skewed", 16, 1, "float64"),
+    ("heat-2d", "lifted", 64, 4, "float64"),
+    ("star-2d13p", "skewed", 64, 1, "float64"),
+    ("star-2d13p", "lifted", 64, 4, "float64"),
+    ("box-2d9p", "quadruple", 64, 1, "float64"),
+    ("box-2d9p", "lifted", 32, 4, "float64"),
+    ("box-2d25p", "skewed", 64, 1, "float64"),
+    ("box-2d25p", "lifted", 64, 2, "float64"),
+    ("skew", "quadruple", 32, 1, "float32"),
+    ("skew", "lifted", 64, 2, "float32"),
+    ("heat-3d", "auto", 64, 1, "float64"),
+    ("heat-3d", "quadruple", 64, 1, "float32"),
+    ("heat-3d", "lifted", 64, 2, "float64"),
+    ("box-3d27p", "skewed", 32, 1, "float64"),
+    ("box-3d27p", "lifted", 64, 2, "float64"),
+    ("flat", "lifted", 64, 4, "float32"),
+    ("lopsided", "quadruple", 32, 1, "float64"),
+    ("lopsided", "lifted", 64, 4, "float64"),
+]
+
+
+@pytest.fixture(scope="module")
+def teams() -> Iterator[dict[int, ThreadTeam]]:
+    teams = {size: ThreadTeam(size) for size in (1, 2, 3)}
+    yield teams
+    for team in teams.values():
+        team.close()
+
+
+@pytest.mark.parametrize(("name", "rows", "width", "jam", "dtype"), CASES)
+def test_a_row_kernel_gives_the_bits_of_plain_for_any_tiles_threads_and_blocks(
+    name: str, rows: str, width: int, jam: int, dtype: str, teams: dict[int, ThreadTeam]
+) -> None:
+    stencil = stencil_of(name)
+    kernel = {"rows": ROWS[rows], "width": width, "jam": jam}
+    for number, (kind, shape) in enumerate((kind, shape) for kind in KINDS for shape in SHAPES[stencil.ndim]):
+        shape = tuple(max(pair) for pair in zip(shape, stencil.radii, strict=True))
+        problem, _ = make_problem(stencil, boundary_of(kind, stencil.ndim), dtype=dtype, shape=shape, n_fields=2)
+        expected = run(PlainMethod(), problem, {}, teams[2])
+        for threads, (size, tile) in zip((1, 2, 3), enumerate(TILES), strict=True):
+            steps = 1 + (number + size) % 4
+            found = run(TessellateMethod(), problem, {**kernel, **tile, "steps_per_block": steps}, teams[threads])
+            assert found.tobytes() == expected.tobytes(), (kind, shape, tile, steps, threads)
+
+
+@pytest.mark.parametrize("rows", ["auto", "lifted"])
+@pytest.mark.parametrize(("name", "halo"), HALOS)
+def test_a_slab_with_halos_gives_the_bits_of_plain(
+    name: str, halo: tuple[tuple[int, int], ...], rows: str, teams: dict[int, ThreadTeam]
+) -> None:
+    stencil = stencil_of(name)
+    shape = {1: (121,), 2: (61, 83), 3: (31, 29, 43)}[stencil.ndim]
+    problem, _ = make_problem(stencil, boundary_of("walls", stencil.ndim), shape=shape)
+    parameters = {"rows": ROWS[rows], "jam": 2, "width": 32, "steps_per_block": 3, **TILES[0]}
+    results = [
+        run_with_halo(method, problem, halo, chosen, teams[2])
+        for method, chosen in ((PlainMethod(), {}), (TessellateMethod(), parameters))
+    ]
+    for plain, tessellated in zip(*results, strict=True):
+        assert plain.tobytes() == tessellated.tobytes()
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_parameters_that_are_not_given_are_those_of_the_best_guess(ndim: int, teams: dict[int, ThreadTeam]) -> None:
+    stencil = stencil_of(f"heat-{ndim}d")
+    problem, _ = make_problem(stencil, boundary_of("mixed", ndim), shape=SHAPES[ndim][0])
+    assert (
+        run(TessellateMethod(), problem, {}, teams[2]).tobytes() == run(PlainMethod(), problem, {}, teams[2]).tobytes()
+    )
+
+
+@pytest.mark.parametrize("name", ["heat-1d", "star-1d5p", "heat-2d", "box-2d49p", "heat-3d", "box-3d27p"])
+@pytest.mark.parametrize("cores", [2, 64])
+@pytest.mark.parametrize("caches", [Caches(), Caches(l1=48 << 10, l2=256 << 10, l3=1 << 20), Caches(l3=64 << 20)])
+def test_candidates_are_different_and_leave_their_tiles_legal(name: str, caches: Caches, cores: int) -> None:
+    stencil = stencil_of(name)
+    shape = {1: (1_000_000,), 2: (2000, 3000), 3: (200, 300, 400)}[stencil.ndim]
+    problem, _ = make_problem(stencil, boundary_of("walls", stencil.ndim), shape=shape)
+    found = candidates(problem, caches, cores)
+    assert 1 <= len(found) <= 8
+    assert len({tuple(sorted(parameters.items())) for parameters in found}) == len(found)
+    assert all(parameters["steps_per_block"] >= 1 for parameters in found)
+    assert {frozenset(parameters) for parameters in found} == {frozenset(found[0])}
+
+
+def test_memory_is_that_of_two_copies(teams: dict[int, ThreadTeam]) -> None:
+    problem, state = make_problem(stencil_of("heat-2d"), boundary_of("walls", 2), shape=(300, 403))
+    method = TessellateMethod()
+    for rows in (AUTO, LIFTED):
+        parameters: dict[str, Any] = {**method.parameters(problem)[0], "rows": rows}
+        claimed = method.memory(problem, Slab.whole(problem.grid), parameters)
+        assert 2 * state.nbytes < claimed < 2.5 * state.nbytes

@@ -1,0 +1,166 @@
+"""What competes in the benchmark, ready to be timed: the `prange` loops, and every method with its best parameters."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tetris_sim.bench.baselines import FORMS, Form, make_prange, padded_pair
+from tetris_sim.bench.timing import Work, interleave
+from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.errors import UnsupportedError
+from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
+from tetris_sim.problem import Problem
+from tetris_sim.scheduler.machine import available_memory
+from tetris_sim.slab import Slab
+from tetris_sim.wording import gib
+
+_TUNING_ROUNDS = 2
+_WHOLE_RUNS = 3  # end-to-end runs of which the median counts, if they do not take too long
+_LONG = 5.0  # s
+_STEADY_PART = 4  # steady state is timed again beside each of them, over this part of its steps
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to advance a problem, with its memory taken.
+
+    Attributes:
+        name: of the method, or "prange indexed" and "prange slices".
+        parameters: chosen for a method; none for the loops.
+        work: one repetition is one step of all points.
+        close: gives the memory back.
+    """
+
+    name: str
+    parameters: Parameters
+    work: Work
+    close: Callable[[], None]
+
+
+def open_prange(problem: Problem, threads: int) -> list[Candidate]:
+    """The hand-written loops, on as many threads as our methods have; they share two arrays."""
+    import numba
+
+    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+    arrays = padded_pair(problem.stencil, problem.grid.shape, problem.dtype)
+    weights = np.array(problem.stencil.weights, dtype=problem.dtype)
+
+    def make_work(form: Form) -> Work:
+        sweep = make_prange(problem.stencil, form)
+
+        def run(steps: int) -> None:
+            for k in range(steps):
+                sweep(arrays[k % 2], arrays[1 - k % 2], weights)
+
+        return Work(run, problem.grid.n_points)
+
+    return [Candidate(f"prange {form}", {}, make_work(form), arrays.clear) for form in FORMS]
+
+
+def open_method(problem: Problem, method: Method, parameters: Parameters, team: ThreadTeam) -> Candidate:
+    """A method with one choice of its parameters, holding the initial field."""
+    stepper = method.prepare(problem, Slab.whole(problem.grid), parameters, team)
+    stepper.load(problem.initial)
+
+    def run(steps: int) -> None:
+        stepper.advance(steps)
+        stepper.wait()
+
+    work = Work(run, problem.grid.n_points, quantum=parameters.get(STEPS_PER_BLOCK, 1))
+    return Candidate(method.name, parameters, work, stepper.close)
+
+
+def refuse_what_does_not_fit(shape: tuple[int, ...], dtype: str, n_methods: int) -> None:
+    """Check that all candidates can have their memory at once, as interleaved timing needs it.
+
+    Raises:
+        UnsupportedError: if they cannot.
+    """
+    arrays = 2 * n_methods + 2 + 2  # two each, two of the loops; the initial field and a result
+    needed = arrays * math.prod(shape) * np.dtype(dtype).itemsize
+    free, reason = available_memory()
+    if needed > free:
+        grid = " x ".join(str(n) for n in reversed(shape))
+        msg = (
+            f"the benchmark on {grid} points in {dtype} needs {gib(needed)} for all candidates together, but "
+            f"{gib(free)} can be had ({reason}). Ask for a smaller --size."
+        )
+        raise UnsupportedError(msg)
+
+
+def choose_parameters(
+    problem: Problem, method: Method, choices: Iterable[Parameters], team: ThreadTeam, *, seconds: float
+) -> tuple[Parameters, list[dict[str, Any]]]:
+    """The fastest choice on the problem itself, and what each one was measured to do.
+
+    A choice that the method cannot prepare here is left out; one that has no rival is not timed.
+
+    Args:
+        problem: what to advance.
+        method: how.
+        choices: parameters to try, the best guess first; equal ones are tried once.
+        team: the threads.
+        seconds: length of each of two timings per choice.
+
+    Raises:
+        UnsupportedError: if none of several choices can be prepared.
+    """
+    different = list({tuple(sorted(choice.items())): choice for choice in choices}.values())
+    if len(different) == 1:
+        return different[0], []
+    trials: list[dict[str, Any]] = []
+    refusals = []
+    for choice in different:
+        try:
+            candidate = open_method(problem, method, choice, team)
+        except UnsupportedError as refusal:
+            refusals.append(str(refusal))
+            continue
+        timing = interleave({"trial": candidate.work}, rounds=_TUNING_ROUNDS, seconds=seconds)["trial"]
+        candidate.close()
+        trials.append({"parameters": dict(choice), "rate": timing.median})
+    if not trials:
+        msg = f"{method.name} can use none of its parameters: {'; '.join(refusals)}"
+        raise UnsupportedError(msg)
+    return max(trials, key=lambda trial: float(trial["rate"]))["parameters"], trials
+
+
+def time_whole_run(
+    problem: Problem, method: Method, parameters: Parameters, team: ThreadTeam, *, steps: int
+) -> dict[str, Any]:
+    """Seconds from nothing to a result: take memory, load the initial field, advance, copy the field out.
+
+    Compilation does not count: the same kernel has run before. Right after each run the same stepper advances in steady
+    state: memory bandwidth may have changed since the rounds in which the candidates were compared.
+    """
+    block = parameters.get(STEPS_PER_BLOCK, 1)
+    steady_steps = max(1, steps // _STEADY_PART // block) * block
+    whole: list[float] = []
+    steady: list[float] = []
+    while len(whole) < _WHOLE_RUNS and sum(whole) < _LONG:
+        begin = time.perf_counter()
+        stepper = method.prepare(problem, Slab.whole(problem.grid), parameters, team)
+        stepper.load(problem.initial)
+        stepper.advance(steps)
+        stepper.interior()
+        whole.append(time.perf_counter() - begin)
+        begin = time.perf_counter()
+        stepper.advance(steady_steps)
+        stepper.wait()
+        steady.append((time.perf_counter() - begin) / steady_steps)
+        stepper.close()
+    seconds, updates = statistics.median(whole), problem.grid.n_points * steps
+    return {
+        "steps": steps,
+        "seconds": seconds,
+        "runs": len(whole),
+        "rate": updates / seconds,
+        "steady_rate": problem.grid.n_points / statistics.median(steady),
+    }

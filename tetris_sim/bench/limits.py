@@ -1,0 +1,205 @@
+"""What this machine can do at most, measured: multiply-adds per second, and bytes per second from every cache.
+
+Rates of kernels are judged by these, so they are measured in the same run, before and after the kernels: cores that are
+shared with others, or that clock down, show in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.bench.probes import CHAINS, TURN, lanes, make_probes
+from tetris_sim.bench.timing import Work, interleave
+from tetris_sim.cpu_kernels.threads import ThreadTeam
+
+_TURNS = 1000  # of the multiply-add loop per repetition, so that calling it costs nothing
+_PAGE = 4096  # bytes
+_LEAST_COPY, _MOST_COPY = 256 << 20, 1 << 30  # bytes of each of the two arrays that are copied in memory
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_COPY_DTYPE = "float64"  # bytes are bytes
+
+
+@dataclass(frozen=True)
+class Cache:
+    """One level of data cache.
+
+    Attributes:
+        level: 1, 2, 3.
+        n_bytes: size of one instance.
+        sharing: hardware threads that share an instance.
+    """
+
+    level: int
+    n_bytes: int
+    sharing: int
+
+    def share(self, threads: int) -> int:
+        """Bytes for each of `threads` busy threads that fill the instances one after another."""
+        return self.n_bytes // max(1, min(self.sharing, threads))
+
+    def capacity(self, threads: int) -> int:
+        """Bytes for all of them together."""
+        return self.share(threads) * threads
+
+
+def find_caches(folder: Path = _CACHES) -> tuple[Cache, ...]:
+    """The data caches of the first core, smallest level first; none where the system does not tell.
+
+    Args:
+        folder: what Linux says of a core's caches.
+    """
+    found = []
+    for index in sorted(folder.glob("index*")):
+        words = {name: _read(index / name) for name in ("level", "type", "size", "shared_cpu_list")}
+        if words["type"] in ("Data", "Unified") and words["level"] and words["size"]:
+            unit = {"K": 1 << 10, "M": 1 << 20}.get(words["size"][-1], 1)
+            size = int(words["size"].rstrip("KM")) * unit
+            found.append(Cache(int(words["level"]), size, _count(words["shared_cpu_list"])))
+    return tuple(sorted(found, key=lambda cache: cache.level))
+
+
+def measure_limits(team: ThreadTeam, dtypes: tuple[str, ...], *, rounds: int, seconds: float) -> dict[str, Any]:
+    """Every limit, measured with all threads of the team at once.
+
+    Args:
+        team: the threads.
+        dtypes: of the multiply-adds.
+        rounds: timings of each, interleaved.
+        seconds: length of one timing.
+
+    Returns:
+        plain data: `threads`; `fma` and `fma_one_thread` per dtype, in multiply-adds of one element per second;
+        `copy` and `copy_past_caches` of memory and `caches`, in bytes per second, read plus written; `load` into
+        registers from the first level.
+    """
+    caches = [cache for cache in find_caches() if cache.share(team.size) >= 2 * _PAGE]
+    works = {}
+    for dtype in dtypes:
+        works[f"fma {dtype}"] = fma_work(team, dtype, team.size)
+        works[f"fma_one_thread {dtype}"] = fma_work(team, dtype, 1)
+    for cache in caches:
+        # Half of the cache: a source and a target of a quarter each, which the level below does not hold.
+        works[f"L{cache.level}"] = _copy_work(team, cache.share(team.size) // 4)
+    works["load"] = _load_work(team, caches[0].share(team.size) // 2 if caches else _PAGE)
+    n_bytes = min(_MOST_COPY, max(_LEAST_COPY, 4 * sum(cache.capacity(team.size) for cache in caches)))
+    memory = _allocate_pairs(team, n_bytes // team.size)
+    works["copy"] = _copy_work(team, n_bytes // team.size, memory)
+    works["copy_past_caches"] = _copy_work(team, n_bytes // team.size, memory, past_caches=True)
+    found = {name: asdict(timing) for name, timing in interleave(works, rounds=rounds, seconds=seconds).items()}
+    return {
+        "threads": team.size,
+        "fma": {dtype: found[f"fma {dtype}"] for dtype in dtypes},
+        "fma_one_thread": {dtype: found[f"fma_one_thread {dtype}"] for dtype in dtypes},
+        "load": found["load"],
+        "copy": found["copy"],
+        "copy_past_caches": found["copy_past_caches"],
+        "caches": [{**asdict(c), "capacity": c.capacity(team.size), "copy": found[f"L{c.level}"]} for c in caches],
+    }
+
+
+def fma_rate(limits: Mapping[str, Any], dtype: str) -> float:
+    """Multiply-adds per second of all threads: the better of before and after, which is the harder limit."""
+    return max(float(found["fma"][dtype]["median"]) for found in (limits["before"], limits["after"]))
+
+
+def copy_rate(limits: Mapping[str, Any]) -> float:
+    """Bytes per second, read plus written, of the faster kind of copy in memory, the better of before and after."""
+    kinds = ("copy", "copy_past_caches")
+    return max(float(limits[when][kind]["median"]) for when in ("before", "after") for kind in kinds)
+
+
+def fma_work(team: ThreadTeam, dtype: str, threads: int) -> Work:
+    """Chains of multiply-adds on the first `threads` threads of the team."""
+    multiply_add, n_lanes = make_probes(dtype).multiply_add, lanes(dtype)
+    states = [_chains(dtype) for _ in range(threads)]
+
+    def run(repetitions: int) -> None:
+        team.run(lambda thread: multiply_add(states[thread], repetitions * _TURNS) if thread < threads else None)
+
+    return Work(run, units=CHAINS * n_lanes * _TURNS * threads)
+
+
+def _load_work(team: ThreadTeam, n_bytes: int) -> Work:
+    """Every thread loads `n_bytes` of its own again and again."""
+    load_only = make_probes(_COPY_DTYPE).load_only
+    sources = [source for source, _ in _allocate_pairs(team, n_bytes)]
+    states, n = [_chains(_COPY_DTYPE) for _ in sources], sources[0].size
+
+    def run(repetitions: int) -> None:
+        # Sums grow, so they start anew each time; they stay far below what overflows.
+        team.run(lambda thread: load_only(sources[thread], states[thread].copy(), n, repetitions))
+
+    return Work(run, units=n * np.dtype(_COPY_DTYPE).itemsize * team.size)
+
+
+def _chains(dtype: str) -> npt.NDArray[Any]:
+    """State for which a <- a * factor + summand stays between 1/2 and 10 for ever."""
+    rng, n_lanes = np.random.default_rng(0), lanes(dtype)
+    parts = [rng.uniform(0.5, most, n_lanes) for most in (*(1.0,) * CHAINS, 0.9, 1.0)]
+    return np.concatenate(parts).astype(dtype)
+
+
+_Pairs = list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]
+
+
+def _copy_work(team: ThreadTeam, n_bytes: int, pairs: _Pairs | None = None, *, past_caches: bool = False) -> Work:
+    """Every thread copies `n_bytes` of its own to another place of its own."""
+    probes = make_probes(_COPY_DTYPE)
+    copy: Callable[..., None] = probes.copy_past_caches if past_caches else probes.copy
+    places = pairs or _allocate_pairs(team, n_bytes)
+    n = places[0][0].size
+
+    def run(repetitions: int) -> None:
+        team.run(lambda thread: copy(*places[thread], n, repetitions))
+
+    return Work(run, units=2 * n * np.dtype(_COPY_DTYPE).itemsize * team.size)
+
+
+def _allocate_pairs(team: ThreadTeam, n_bytes: int) -> _Pairs:
+    """A source of random numbers and a target for each thread, touched first by it."""
+    turn = TURN * lanes(_COPY_DTYPE)
+    n = max(1, n_bytes // np.dtype(_COPY_DTYPE).itemsize // turn) * turn
+    pairs: dict[int, tuple[npt.NDArray[Any], npt.NDArray[Any]]] = {}
+
+    def allocate(thread: int) -> None:
+        source = _aligned(n, 0)
+        target = _aligned(n, _PAGE // 2)  # a load waits for a recent store at the same place of another page
+        np.random.default_rng(thread).random(out=source)
+        target[:] = 1.0
+        pairs[thread] = source, target
+
+    team.run(allocate)
+    return [pairs[thread] for thread in range(team.size)]
+
+
+def _aligned(n: int, offset: int) -> npt.NDArray[Any]:
+    n_bytes = n * np.dtype(_COPY_DTYPE).itemsize
+    raw = np.empty(n_bytes + _PAGE, dtype=np.uint8)
+    shift = (offset - raw.ctypes.data) % _PAGE
+    return raw[shift : shift + n_bytes].view(_COPY_DTYPE)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _count(cpus: str) -> int:
+    """How many a list like 0-3,8 names.
+
+    >>> _count("0-3,8")
+    5
+    """
+    total = 0
+    for part in filter(None, cpus.split(",")):
+        first, _, last = part.partition("-")
+        total += int(last or first) - int(first) + 1
+    return max(1, total)

@@ -1,0 +1,176 @@
+"""Pictures of what was measured: all candidates per stencil, cost against size, rate against threads.
+
+Made from the plain data of a result, so that a page can be drawn again from the file beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tetris_sim.files import atomic_file
+from tetris_sim.outputs.drawing import CHANGE_LINE_COLOUR, LINE_COLOUR, STYLE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = {
+    "prange indexed": "0.78",
+    "prange slices": "0.58",
+    "cpu.plain": "#7b93c4",
+    "cpu.tessellate": LINE_COLOUR,
+    "cpu.stream": CHANGE_LINE_COLOUR,
+}
+_OTHER = "#4d8f6a"  # a method that is not listed
+_PANEL = (2.9, 2.5)  # inches
+_MARGINS = {"left": 0.75, "bottom": 0.55, "top": 0.35, "right": 0.15, "legend": 0.45}  # inches
+_STYLE = {**STYLE, "svg.hashsalt": "tetris_sim", "svg.fonttype": "path"}  # the same data give the same file
+
+
+def draw_comparison(result: Mapping[str, Any]) -> Figure:
+    """GStencil/s of every candidate, a panel per stencil and dtype, with the multiply-add bound where it fits in."""
+    kernels = result["kernels"]
+    figure, places = _panels([_title(kernel) for kernel in kernels], columns=5)
+    for axes, kernel in zip(places, kernels, strict=True):
+        rates = {row["name"]: row["steady"]["median"] / 1e9 for row in kernel["rows"]}
+        bars = axes.bar(range(len(rates)), list(rates.values()), color=[_colour(name) for name in rates], width=0.75)
+        axes.bar_label(bars, [f"{rate:.3g}" for rate in rates.values()], fontsize=8)
+        axes.axhline(kernel["bounds"]["fma"] / 1e9, color="0.3", linewidth=0.9, linestyle="--", label="FMA limit")
+        axes.set_xticks([])
+        axes.set_ylim(0.0, 1.12 * max(*rates.values(), kernel["bounds"]["fma"] / 1e9))
+        for bar, name in zip(bars, rates, strict=True):
+            bar.set_label(name)
+    _finish(figure, places, ylabel="GStencil/s", columns=5)
+    return figure
+
+
+def draw_sizes(result: Mapping[str, Any]) -> Figure:
+    """Cost against the size of the grid, with T_d of one sweep and the time of the multiply-adds."""
+    sweeps = result["sizes"]
+    figure, places = _panels([_title(sweep) for sweep in sweeps])
+    caches = result["limits"]["before"]["caches"]
+    for axes, sweep in zip(places, sweeps, strict=True):
+        size = [point["bytes"] / 2**20 for point in sweep["points"]]
+        for name in _names(sweep["points"]):
+            axes.plot(*_series(sweep["points"], size, name, "ns"), color=_colour(name), label=name, **_MARKED)
+        one_sweep = [point["rows"][0] for point in sweep["points"]]  # a prange loop: every step goes through the level
+        axes.plot(size, [row["transfer_total_ns"] for row in one_sweep], label="T_d of one sweep", **_MODEL)
+        axes.plot(size, [row["fma_ns"] for row in one_sweep], label="multiply-adds", **{**_MODEL, "linestyle": ":"})
+        for cache in caches:
+            half = cache["capacity"] / 2 / 2**20  # two arrays share the cache
+            if size[0] <= half <= size[-1]:
+                axes.axvline(half, color="0.7", linewidth=0.8, zorder=0)
+        axes.set_xscale("log", base=4)
+        axes.set_yscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.set_xlabel("grid [MiB]")
+    _finish(figure, places, ylabel="ns per point update")
+    return figure
+
+
+def draw_threads(result: Mapping[str, Any]) -> Figure:
+    """GStencil/s against threads; straight through the origin would be perfect scaling."""
+    sweeps = result["threads_sweep"]
+    figure, places = _panels([_title(sweep) for sweep in sweeps])
+    for axes, sweep in zip(places, sweeps, strict=True):
+        counts = [point["threads"] for point in sweep["points"]]
+        fastest = 0.0
+        for name in _names(sweep["points"]):
+            where, rates = _series(sweep["points"], counts, name, "rate")
+            axes.plot(where, rates, color=_colour(name), label=name, **_MARKED)
+            fastest = max(fastest, rates[0] / where[0])
+        axes.plot([0, counts[-1]], [0.0, fastest * counts[-1]], label="one thread x threads", **_MODEL)
+        axes.set_xticks([0, *counts])
+        axes.set_ylim(bottom=0.0)
+        axes.set_xlabel("threads")
+    _finish(figure, places, ylabel="GStencil/s")
+    return figure
+
+
+def draw_all(result: Mapping[str, Any]) -> dict[str, Figure]:
+    """Every picture that the result has data for, by what ends its file name."""
+    found = {}
+    if "kernels" in result:
+        found["comparison"] = draw_comparison(result)
+    if "sizes" in result:
+        found["sizes"] = draw_sizes(result)
+        found["threads"] = draw_threads(result)
+    return found
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write an SVG file atomically; equal figures give equal files."""
+    from matplotlib import rc_context
+
+    with atomic_file(path) as part, rc_context(_STYLE):
+        figure.savefig(part, format="svg", metadata={"Date": None, "Creator": "tetris_sim"})
+
+
+_MARKED: dict[str, Any] = {"linewidth": 1.5, "marker": "o", "markersize": 3.5}
+_MODEL: dict[str, Any] = {"color": "0.35", "linewidth": 0.9, "linestyle": "--"}
+
+
+def _names(points: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(row["name"] for point in points for row in point["rows"]))
+
+
+def _series(points: Sequence[Mapping[str, Any]], where: Sequence[float], name: str, what: str) -> tuple[Any, Any]:
+    """(places, values) of one candidate; it may have refused some of the grids."""
+    pairs = [
+        (place, row["ns"] if what == "ns" else row["steady"]["median"] / 1e9)
+        for place, point in zip(where, points, strict=True)
+        for row in point["rows"]
+        if row["name"] == name
+    ]
+    return tuple(zip(*pairs, strict=True))  # type: ignore[return-value]
+
+
+def _title(entry: Mapping[str, Any]) -> str:
+    return f"{entry['stencil']}, {entry['dtype']}"
+
+
+def _colour(name: str) -> str:
+    return COLOURS.get(name, _OTHER)
+
+
+def _panels(titles: Sequence[str], columns: int = 3) -> tuple[Figure, tuple[Axes, ...]]:
+    """Panels of one size, row by row, placed in inches."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = min(columns, len(titles))
+    rows = -(-len(titles) // columns)
+    w = _MARGINS["left"] + _PANEL[0] + _MARGINS["right"]
+    h = _MARGINS["bottom"] + _PANEL[1] + _MARGINS["top"]
+    width, height = columns * w, rows * h + _MARGINS["legend"]
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(width, height), facecolor="white")
+        FigureCanvasAgg(figure)
+        places = []
+        for k, title in enumerate(titles):
+            left = (k % columns) * w + _MARGINS["left"]
+            bottom = (rows - 1 - k // columns) * h + _MARGINS["bottom"] + _MARGINS["legend"]
+            box = (left / width, bottom / height, _PANEL[0] / width, _PANEL[1] / height)
+            axes = figure.add_axes(box)
+            axes.set_title(title)
+            axes.grid(color="0.93", linewidth=0.7, axis="both")
+            axes.set_axisbelow(True)
+            axes.spines[["top", "right"]].set_visible(False)
+            places.append(axes)
+    return figure, tuple(places)
+
+
+def _finish(figure: Figure, places: Sequence[Axes], *, ylabel: str, columns: int = 3) -> None:
+    """One legend for all panels, and the label of the vertical axis once per row."""
+    handles: dict[str, Any] = {}
+    for axes in places:
+        handles.update(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    for axes in places[::columns]:
+        axes.set_ylabel(ylabel)
+    figure.legend(
+        list(handles.values()), list(handles), loc="lower center", frameon=False, ncols=len(handles), fontsize=9
+    )

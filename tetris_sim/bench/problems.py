@@ -1,0 +1,78 @@
+"""What the benchmark advances: stencils of the catalogue with random weights, on random data.
+
+Random, because zeros and ones are multiplied faster on some machines and because symmetric weights would allow sums to
+be shared between points.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.boundary import Boundary, Neumann
+from tetris_sim.catalogue import named_stencil
+from tetris_sim.grid import Grid
+from tetris_sim.problem import Field, Problem, Total, Variable
+from tetris_sim.slab import Slab
+from tetris_sim.stencil import Stencil
+
+SHAPES = {1: (10_000_000,), 2: (4800, 4800), 3: (384, 384, 384)}
+"""The usual grids by number of axes: no cache holds them."""
+
+WHOLE_RUN_STEPS = {1: 1000, 2: 1000, 3: 100}
+"""Steps of an end-to-end run by number of axes."""
+
+_SHIFTS = {1: (1,), 2: (1009, 1), 3: (10007, 1009, 1)}  # primes: no row length makes neighbouring rows alike
+
+
+def random_field(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Field:
+    """Random numbers in (0, 1], read only: u[i, j, k] = table[10007 i + 1009 j + k].
+
+    Rows are views of one table at different places, so the field of a large grid takes a fraction of its memory.
+
+    Args:
+        shape: points, array order.
+        dtype: float64 or float32.
+    """
+    shifts = _SHIFTS[len(shape)]
+    last = sum((n - 1) * shift for n, shift in zip(shape, shifts, strict=True))
+    kind = np.dtype(dtype)
+    rng = np.random.default_rng(0)
+    table = rng.random(last + 1, dtype=np.float32) if kind == np.float32 else rng.random(last + 1)
+    table += np.asarray(2.0**-24, dtype=kind)  # the spacing of float32 random numbers, of which one is 0
+    strides = tuple(shift * kind.itemsize for shift in shifts)
+    return np.lib.stride_tricks.as_strided(table, shape, strides, writeable=False)
+
+
+def random_weights(name: str) -> Stencil:
+    """A stencil of the catalogue with random positive weights of sum 1, which keep every field bounded."""
+    offsets = named_stencil(name).stencil.offsets
+    weights = np.random.default_rng(1).uniform(0.5, 1.5, len(offsets))
+    return Stencil(offsets, tuple(weights / weights.sum()))
+
+
+def random_problem(name: str, shape: tuple[int, ...], dtype: str) -> Problem:
+    """`random_weights(name)` on a `random_field`, with insulated faces.
+
+    Args:
+        name: of the catalogue.
+        shape: interior points, array order.
+        dtype: float64 or float32.
+    """
+    field = random_field(shape, dtype)
+
+    def initial(slab: Slab) -> Field:
+        box = tuple(slice(start, stop) for start, stop in zip(slab.start, slab.stop, strict=True))
+        return np.asarray(field[box])[np.newaxis]
+
+    ndim = len(shape)
+    return Problem(
+        grid=Grid(shape, (1.0,) * ndim, (0.0,) * ndim),
+        stencil=random_weights(name),
+        boundary=Boundary.everywhere(Neumann(), ndim),
+        initial=initial,
+        dt=1.0,
+        steps=1,
+        dtype=np.dtype(dtype),
+        variables=(Variable("u", "1", "u", Total("integral", "1", 1.0)),),
+    )

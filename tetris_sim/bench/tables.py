@@ -1,0 +1,217 @@
+"""A result of the benchmark as tables, for the terminal and for the pages of docs/benchmarks/.
+
+Everything comes from the plain data of the result, so a page can be made again from the JSON file beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tetris_sim.bench.cpu import compare_precisions
+
+Row = Sequence[str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells with a heading.
+
+    Attributes:
+        title: what it shows, a sentence without a full stop.
+        header: of the columns.
+        rows: the cells.
+        words: how many leading columns are text; the others are numbers, set to the right.
+    """
+
+    title: str
+    header: Row
+    rows: Sequence[Row]
+    words: int
+
+
+def as_text(result: Mapping[str, Any]) -> str:
+    """The result for the terminal: who and when, then the tables in columns."""
+    parts = [describe_machine(result)]
+    for table in tables(result):
+        widths = [max(map(len, column)) for column in zip(table.header, *table.rows, strict=True)]
+        lines = [
+            "  ".join(
+                cell.ljust(width) if k < table.words else cell.rjust(width)
+                for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in (table.header, *table.rows)
+        ]
+        parts.append("\n".join([f"{table.title}:", *lines]))
+    return "\n\n".join([*parts, *notes(result)])
+
+
+def as_markdown(result: Mapping[str, Any]) -> str:
+    """The result for a page: who and when, then Markdown tables."""
+    parts = [f"{describe_machine(result)}."]
+    for table in tables(result):
+        rule = ["---" if k < table.words else "---:" for k in range(len(table.header))]
+        lines = [f"| {' | '.join(row)} |" for row in (table.header, rule, *table.rows)]
+        parts.append("\n".join([f"{table.title}:", "", *lines]))
+    return "\n\n".join([*parts, *notes(result)]) + "\n"
+
+
+def describe_machine(result: Mapping[str, Any]) -> str:
+    """Machine, date, commit and versions in a line."""
+    versions = ", ".join(f"{name} {result['versions'][name]}" for name in ("python", "numpy", "numba", "llvmlite"))
+    return f"{result['cpu']}, {result['threads']} threads, {result['date']}, commit {result['commit']}, {versions}"
+
+
+def tables(result: Mapping[str, Any]) -> Iterator[Table]:
+    """All that the result has something for."""
+    yield limits_table(result["limits"])
+    if "kernels" in result:
+        yield kernels_table(result["kernels"])
+        yield bounds_table(result["kernels"])
+        if compare_precisions(result["kernels"]):
+            yield precisions_table(result["kernels"])
+    if "breakdown" in result:
+        yield breakdown_table(result["breakdown"])
+    if "sizes" in result:
+        yield sizes_table(result["sizes"])
+        yield threads_table(result["threads_sweep"])
+
+
+def notes(result: Mapping[str, Any]) -> list[str]:
+    """Why something is not in the tables: a sentence each."""
+    found = [
+        f"{name} not for {kernel['stencil']}: {reason}."
+        for kernel in result.get("kernels", ())
+        for name, reason in kernel["refusals"].items()
+    ]
+    found += [
+        f'"{label}" not for {ladder["stencil"]}: {reason}.'
+        for ladder in result.get("breakdown", ())
+        for label, reason in ladder["missing"].items()
+    ]
+    return ["\n".join(dict.fromkeys(found))] if found else []
+
+
+def limits_table(limits: Mapping[str, Any]) -> Table:
+    """The measured limits, before and after."""
+    before, after = limits["before"], limits["after"]
+    rows = []
+    for dtype in before["fma"]:
+        for key, name in (("fma", "all threads"), ("fma_one_thread", "one thread")):
+            rates = [_billions(found[key][dtype]["median"]) for found in (before, after)]
+            rows.append((f"multiply-adds, {dtype}, {name}", "1e9/s", *rates))
+    copies = [("copy in memory", "copy"), ("copy in memory, past the caches", "copy_past_caches"), ("load, L1", "load")]
+    for label, key in copies:
+        rows.append((label, "GB/s", *(_billions(found[key]["median"]) for found in (before, after))))
+    for one, other in zip(before["caches"], after["caches"], strict=True):
+        rates = [_billions(cache["copy"]["median"]) for cache in (one, other)]
+        rows.append((f"copy in L{one['level']}", "GB/s", *rates))
+    return Table("Limits of the machine (copies: read plus written)", ("limit", "unit", "before", "after"), rows, 2)
+
+
+def kernels_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
+    """Rates of every candidate and what they are of the limits."""
+    words = ("stencil", "grid", "dtype", "candidate", "parameters")
+    numbers = ("GStencil/s", "spread", "x prange", "of FMA limit", "of sweep limit", "end to end")
+    rows = []
+    for kernel in kernels:
+        for row in kernel["rows"]:
+            steady, whole = row["steady"], row.get("end_to_end")
+            cells = [kernel["stencil"], _grid(kernel["shape"]), kernel["dtype"], row["name"]]
+            cells += [_parameters(row["parameters"]), _billions(steady["median"])]
+            cells += [f"{_billions(steady['low'])}..{_billions(steady['high'])}", f"{row['ratio_to_prange']:.2f}"]
+            cells += [_percent(row["share_of_fma"]), _percent(row.get("share_of_sweep_bound"))]
+            rows.append([*cells, _percent(whole and whole["share_of_steady"])])
+    return Table("Steady state, and end to end as a share of it", (*words, *numbers), rows, len(words))
+
+
+def bounds_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
+    """What each stencil cannot exceed, and which limit is tighter for a sweep through memory."""
+    rows = [
+        [
+            kernel["stencil"],
+            kernel["dtype"],
+            {"fma": "multiply-adds", "memory": "memory"}[kernel["bounds"]["tighter"]],
+            _billions(kernel["bounds"]["fma"]),
+            _billions(kernel["bounds"]["memory"]),
+        ]
+        for kernel in kernels
+    ]
+    header = ("stencil", "dtype", "tighter for a sweep through memory", "FMA limit", "memory limit")
+    return Table("Limits in GStencil/s", header, rows, 3)
+
+
+def precisions_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
+    """Both precisions beside each other."""
+    rows = [
+        [pair["stencil"], pair["name"], _billions(pair["float64"]), _billions(pair["float32"]), f"{pair['ratio']:.2f}"]
+        for pair in compare_precisions(kernels)
+    ]
+    return Table("GStencil/s by precision", ("stencil", "candidate", "float64", "float32", "ratio"), rows, 2)
+
+
+def breakdown_table(ladders: Sequence[Mapping[str, Any]]) -> Table:
+    """What each technique adds."""
+    header = ("stencil", "grid", "dtype", "technique", "parameters", "GStencil/s", "x plain", "x above", "of FMA limit")
+    rows = []
+    for ladder in ladders:
+        for row in ladder["steps"]:
+            cells = [ladder["stencil"], _grid(ladder["shape"]), ladder["dtype"], row["name"]]
+            cells += [_parameters(row["parameters"]), _billions(row["steady"]["median"])]
+            cells += [f"{row['over_first']:.2f}", f"{row['over_previous']:.2f}", _percent(row["share_of_fma"])]
+            rows.append(cells)
+    return Table("What each technique adds", header, rows, 5)
+
+
+def sizes_table(sweeps: Sequence[Mapping[str, Any]]) -> Table:
+    """Cost against size, with the parts of the model."""
+    rows = [
+        [sweep["stencil"], sweep["dtype"], _grid(point["shape"]), row["name"], _mebibytes(point), *_costs(row)]
+        for sweep in sweeps
+        for point in sweep["points"]
+        for row in point["rows"]
+    ]
+    header = ("stencil", "dtype", "grid", "candidate", "MiB", *_COSTS)
+    return Table("Cost against size, ns per point update, beside the data transfer model", header, rows, 4)
+
+
+def threads_table(sweeps: Sequence[Mapping[str, Any]]) -> Table:
+    """Cost against threads, with the parts of the model."""
+    rows = [
+        [sweep["stencil"], sweep["dtype"], _grid(sweep["shape"]), row["name"], str(point["threads"]), *_costs(row)]
+        for sweep in sweeps
+        for point in sweep["points"]
+        for row in point["rows"]
+    ]
+    header = ("stencil", "dtype", "grid", "candidate", "threads", *_COSTS)
+    return Table("Cost against threads, ns per point update, beside the data transfer model", header, rows, 4)
+
+
+_COSTS = ("GStencil/s", "measured", "T_d", "its parts, outermost first", "multiply-adds")
+
+
+def _costs(row: Mapping[str, Any]) -> list[str]:
+    parts = " + ".join(f"{ns:.3f}" for ns in row["transfer_ns"].values())
+    ns = [f"{row[key]:.3f}" for key in ("ns", "transfer_total_ns", "fma_ns")]
+    return [_billions(row["steady"]["median"]), *ns[:2], parts, ns[2]]
+
+
+def _billions(value: float) -> str:
+    return f"{value / 1e9:.3g}" if value < 99.5e9 else f"{value / 1e9:.0f}"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"
+
+
+def _mebibytes(point: Mapping[str, Any]) -> str:
+    return f"{point['bytes'] / 2**20:.0f}"
+
+
+def _grid(shape: Sequence[int]) -> str:
+    return " x ".join(str(n) for n in reversed(shape))
+
+
+def _parameters(parameters: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in parameters.items())

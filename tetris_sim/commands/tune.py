@@ -1,0 +1,107 @@
+"""`tune CONFIG`: find the fastest method and its parameters for a problem, and keep them for later runs."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from tetris_sim.commands.arguments import add_cache_argument, add_config_arguments, load
+from tetris_sim.errors import ExitCode
+
+if TYPE_CHECKING:
+    from tetris_sim.problem import Problem
+    from tetris_sim.scheduler.choice import Choice
+    from tetris_sim.scheduler.machine import Machine
+
+HELP = "find the fastest method and its parameters for a problem, and keep them for later runs"
+_BUDGET = (
+    60.0  # seconds: who asks for it waits longer than at the start of a run, whose budget is compute.tuning_budget
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `tune`."""
+    add_config_arguments(parser)
+    add_cache_argument(parser)
+    parser.add_argument(
+        "--budget",
+        type=_seconds,
+        default=_BUDGET,
+        metavar="SECONDS",
+        help="longest time to measure, compilation included; it ends earlier if all was tried (default: 60)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure everything the budget allows, print it as a table, keep the choice."""
+    from tetris_sim.launch import build_problem
+    from tetris_sim.scheduler.machine import find_machine
+    from tetris_sim.scheduler.plan import decide_threads, make_terms, refuse_what_does_not_fit
+    from tetris_sim.scheduler.tune import tune
+
+    config = load(args)
+    problem = build_problem(config)
+    machine = find_machine()
+    threads, _ = decide_threads(machine, config.compute)
+    workers = 1 if isinstance(config.compute.devices, str) else len(config.compute.devices)
+    refuse_what_does_not_fit(problem, machine)
+    terms = make_terms(config.compute, threads // workers, use_cache=not args.no_cache)
+    choice = tune(problem, machine, dataclasses.replace(terms, budget=args.budget, anew=True))
+    facts = collect(problem, machine, choice)
+    print(json.dumps(facts, indent=1, allow_nan=False) if args.json else as_text(facts))
+    return ExitCode.OK
+
+
+def collect(problem: Problem, machine: Machine, choice: Choice) -> dict[str, Any]:
+    """Everything `tune` says, as plain data."""
+    from tetris_sim.scheduler.choice import as_plain
+
+    return {
+        "cpu": machine.cpu,
+        "threads": choice.threads,
+        "grid": list(reversed(problem.grid.shape)),
+        "precision": problem.dtype.name,
+        "chosen": {
+            "method": choice.method.name,
+            "parameters": dict(choice.parameters),
+            "points_per_second": choice.speed.points_per_second,
+            "latency_s": choice.speed.latency,
+        },
+        "seconds": choice.seconds,
+        "candidates": [dict(as_plain(row)) for row in choice.rows],
+        "reasons": list(choice.reasons),
+    }
+
+
+def as_text(facts: dict[str, Any]) -> str:
+    """The same for people: a table, the fastest first, and what was decided."""
+    from tetris_sim.scheduler.candidates import label_of
+    from tetris_sim.wording import count_threads
+
+    def rate(row: dict[str, Any]) -> float:
+        return -row["points_per_second"][0] if row["points_per_second"] is not None else 0.0
+
+    rows = sorted(facts["candidates"], key=rate)
+    labels = [label_of(row["method"], row["parameters"]) for row in rows]
+    width = max(len("candidate"), *map(len, labels))
+    lines = [
+        f"{' x '.join(str(n) for n in facts['grid'])} points, {facts['precision']}, "
+        f"{count_threads(facts['threads'])} of {facts['cpu']}",
+        f"{'candidate':<{width}}  GStencil/s  {'spread':>15}  check  ",
+    ]
+    for label, row in zip(labels, rows, strict=True):
+        median, low, high = (f"{rate / 1e9:.3f}" for rate in row["points_per_second"] or (0.0, 0.0, 0.0))
+        speed, spread = (median, f"{low}..{high}") if row["points_per_second"] else ("", "")
+        lines.append(f"{label:<{width}}  {speed:>10}  {spread:>15}  {row['check']:<5}  {row['note']}".rstrip())
+    return "\n".join([*lines, *facts["reasons"]])
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not (seconds > 0 and math.isfinite(seconds)):
+        msg = f"{text} is not a number of seconds greater than 0"
+        raise argparse.ArgumentTypeError(msg)
+    return seconds
