@@ -86,8 +86,9 @@ def candidates(problem: Problem, caches: Caches, cores: int) -> tuple[Parameters
     # A box stencil keeps 2 radius + 1 sums per row in registers, so fewer rows fit.
     jams = (1,) if problem.grid.ndim == 1 else (4, 2) if star else (2, 4)
     found: list[Parameters] = []
+    tilings = _tilings(problem, caches, cores)
     for jam in jams:
-        for steps, *tile in _tilings(problem, caches, cores):
+        for steps, *tile in tilings if jam == jams[0] else tilings[:1]:
             common = {"rows": LIFTED, "width": native_width(), "jam": jam, "steps_per_block": steps}
             candidate = {**common, **dict(zip(names, tile, strict=True))}
             if candidate not in found:

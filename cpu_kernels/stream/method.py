@@ -81,22 +81,18 @@ def candidates(problem: Problem, caches: Caches) -> tuple[Parameters, ...]:
     found: list[Parameters] = []
     reach = max(rz, ry, rx, 1)
     if problem.grid.ndim == 2:
-        for jam, steps, filled in ((2, 32, 0.55), (4, 32, 1.2), (2, 16, 0.55), (4, 24, 0.9)):
-            steps = max(4, steps // reach)
-            row = caches.l2 * filled / ((steps + 1) * (2 * rz + jam)) / np.dtype(problem.dtype).itemsize
-            found.append({"steps_per_block": steps, "tile_x": int(row), "width": width, "jam": jam})
+        # Rings that fill more than the L2 cache cost little: they are read in order, and the L3 cache holds the rest.
+        wide, narrow = ((4, 32, 1.2), (2, 32, 0.55)), ((2, 32, 0.55), (4, 24, 0.9))
+        for jam, steps, filled in (*wide, (4, 24, 0.9)) if reach == 1 else narrow:
+            levels = max(4, steps // reach)
+            row = caches.l2 * filled / ((levels + 1) * (2 * rz + jam)) / np.dtype(problem.dtype).itemsize
+            found.append({"steps_per_block": levels, "tile_x": int(row), "width": width, "jam": jam})
         return tuple(found)
     star = all(sum(component != 0 for component in offset) < 2 for offset in problem.stencil.offsets)
-    jams = ((2, 1), (1, 2)) if star else ((1, 2), (1, 1))
-    for (jam, jam_y), (steps, tile_y) in (
-        (jams[0], (8, 24)),
-        (jams[0], (12, 24)),
-        (jams[0], (4, 16)),
-        (jams[1], (8, 24)),
-    ):
-        steps = max(1, steps // reach)
-        common = {"steps_per_block": steps, "tile_y": tile_y * reach, "tile_x": 512, "width": width}
-        found.append({**common, "jam": jam, "jam_y": jam_y})
+    jam, jam_y = (2, 1) if star else (1, 2)
+    for steps in (12, 8):
+        tile = {"steps_per_block": max(1, steps // reach), "tile_y": 24 * reach, "tile_x": 512}
+        found.append({**tile, "width": width, "jam": jam, "jam_y": jam_y})
     return tuple(found)
 
 
