@@ -33,6 +33,11 @@ class Candidate:
     guess: int = 0
 
     @property
+    def quick(self) -> bool:
+        """Whether it compiles quickly: the method that never refuses does, the others have more code."""
+        return self.method is cpu_kernels.METHODS[-1]
+
+    @property
     def code(self) -> dict[str, int]:
         """The parameters that code is compiled for: a candidate that differs in others only is not compiled again."""
         free = {name for name in self.parameters if name == STEPS_PER_BLOCK or name.startswith(TILE)}

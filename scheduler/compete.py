@@ -26,6 +26,7 @@ _ROUNDS, _ROUNDS_ALONE = 5, 2
 _FINALISTS = 4
 _FOR_FINALISTS = 0.4  # of the budget
 _DRIFT = 2.0  # memory bandwidth of a shared machine comes in states a factor of 1.7 apart
+_OTHERS_TAKE = 4  # times as long to compile as the first that is tried, which is the quickest
 _WORTH_CHANGING = 1.02  # a candidate must be this much better than one that its method thinks better
 
 
@@ -86,7 +87,9 @@ class Limits:
 
 
 def compete(piece: Problem, candidates: Sequence[Candidate], *, threads: int, limits: Limits) -> list[Entry]:
-    """Time the candidates on `piece`, the first of them in any case, the others as far as the limits allow.
+    """Time the candidates on `piece`, one of them in any case, the others as far as the limits allow.
+
+    What compiles quickly is tried first: it tells how long the run is, and whether it is worth compiling the others.
 
     Returns:
         An entry for each, in the order of `candidates`.
@@ -97,7 +100,7 @@ def compete(piece: Problem, candidates: Sequence[Candidate], *, threads: int, li
     entries = [Entry(candidate) for candidate in candidates]
     team = ThreadTeam(threads)
     try:
-        for entry in entries:
+        for entry in sorted(entries, key=lambda each: (each.candidate.guess, not each.candidate.quick)):
             entry.note = _why_not_now(entry, entries, limits)
             if not entry.note:
                 _make_room(entry, entries, piece, limits.memory)
@@ -146,13 +149,13 @@ def _why_not_now(entry: Entry, entries: Sequence[Entry], limits: Limits) -> str:
     if rates and max(rates) * _DRIFT < best:
         return "not tried: the method is less than half as fast as another"
     run_seconds = limits.run_updates / best
-    if opened[-1].opening > run_seconds:
+    if (_expected_opening(entry, opened) or _OTHERS_TAKE * opened[0].opening) > run_seconds:
         return f"not tried: the whole run takes about {run_seconds:.2g} s"
     return ""
 
 
 def _expected_opening(entry: Entry, opened: Sequence[Entry]) -> float:
-    """Seconds that a trial will take to open, as far as those of the same method tell; 0 if nothing is known."""
+    """Seconds that a trial will take to open, as far as those of the same method tell; 0 if there are none."""
     same = [other for other in opened if other.candidate.method is entry.candidate.method]
     compiled = [other.reopening for other in same if other.candidate.code == entry.candidate.code]
     return compiled[-1] if compiled else max((other.opening for other in same), default=0.0)
