@@ -7,7 +7,8 @@ the ghost takes a + b * source.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,8 @@ Links = list[tuple[tuple[int, int], Reflection]]
 COPY: Reflection = (-0.0, 1.0)  # adding -0.0 leaves every bit as it is
 
 
-class Geometry(NamedTuple):
+@dataclass(frozen=True)
+class Geometry:
     """The arrays `axes`, `links` and `faces` of `sweep.py` and `tile_sweep.py`."""
 
     axes: npt.NDArray[np.int64]

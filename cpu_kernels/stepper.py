@@ -76,7 +76,8 @@ class CpuStepper:
                 raise ValueError(msg)
         self._team.wait()
         layout, team = self._layout, self._team
-        arguments = (self._current, self._next, layout.n_fields, layout.field_pitch, *self._geometry)
+        geometry = (self._geometry.axes, self._geometry.links, self._geometry.faces)
+        arguments = (self._current, self._next, layout.n_fields, layout.field_pitch, *geometry)
         rest = (self._weights, steps, self._barrier)
         team.start(lambda thread: self._advance(thread, team.size, *arguments, *rest))
         if self._passes(steps) % 2:

@@ -71,7 +71,8 @@ def test_every_neighbour_of_a_point_lies_in_the_same_lane_of_a_neighbouring_vect
     flat = layout.allocate()
     points = np.stack([np.arange(67.0), np.arange(67.0)])
     layout.write(flat, ((0, 67),), points)
-    axes, links, faces = layout.geometry(problem, Slab.whole(problem.grid))
+    found = layout.geometry(problem, Slab.whole(problem.grid))
+    axes, links, faces = found.axes, found.links, found.faces
     for k in range(axes[2, LINKS]):
         flat[links[2, k, 0]] = faces[2, k, 0] * (kind == "periodic") + faces[2, k, 1] * flat[links[2, k, 1]]
     vectors = flat[: layout.field_pitch].reshape(-1, 8)
