@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from tetris_sim.cpu_kernels.blocking import too_many_points, usable_cores
 from tetris_sim.cpu_kernels.caches import Caches, read_caches
 from tetris_sim.cpu_kernels.layout import AXIS_OF, Layout, pad
 from tetris_sim.cpu_kernels.lifted import LiftedField, can_lift, lift_slab
@@ -20,7 +20,6 @@ from tetris_sim.slab import Slab
 AUTO, SKEWED, QUADRUPLE, LIFTED = range(4)  # the parameter `rows`: see tessellate_rows.py and swizzle_rows.py
 _LINE = 8  # numbers in a cache line of counters
 _MOST_STEPS = 512  # of a block: by then the trip to memory is no more than a hundredth of the time
-_MOST_POINTS = 128  # of a stencil; 125 points take 3 to 9 s to compile (AMD EPYC 9004, 2026-11-21)
 
 
 @dataclass(frozen=True)
@@ -38,17 +37,11 @@ class TessellateMethod:
 
     def refusal(self, problem: Problem) -> str | None:
         """Refuses stencils of so many points that compiling takes longer than most runs."""
-        n_points = problem.stencil.n_points
-        if n_points <= _MOST_POINTS:
-            return None
-        return (
-            f"the stencil has {n_points} points, and the row kernels of cpu.tessellate, which are written out point by "
-            f"point, are made for up to {_MOST_POINTS}"
-        )
+        return too_many_points(problem, self.name)
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
         """Lifted rows; tiles for the cache levels and numbers of jammed rows that have been best somewhere."""
-        return candidates(problem, read_caches(), _cores())
+        return candidates(problem, read_caches(), usable_cores())
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
         """Two copies of the state."""
@@ -70,11 +63,6 @@ class TessellateMethod:
 
     def _complete(self, problem: Problem, parameters: Parameters) -> Parameters:
         return {**self.parameters(problem)[0], **parameters}
-
-
-def _cores() -> int:
-    # Not on every system; where it exists it knows about affinity masks.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def candidates(problem: Problem, caches: Caches, cores: int) -> tuple[Parameters, ...]:

@@ -107,17 +107,6 @@ def align_pair(dtype: str, lanes: int, shift: int) -> Any:
     return _shuffle_pair(dtype, lanes, tuple(shift + k for k in range(lanes)))
 
 
-def unpack_pair(dtype: str, lanes: int, *, high: bool) -> Any:
-    """The intrinsic that interleaves the low (or high) halves of the 16-byte pieces of a and b, as `vunpcklpd` does."""
-    piece = 16 // np.dtype(dtype).itemsize
-    mask: list[int] = []
-    for start in range(0, lanes, piece):
-        half = range(start + (piece // 2 if high else 0), start + (piece if high else piece // 2))
-        for k in half:
-            mask += [k, lanes + k]
-    return _shuffle_pair(dtype, lanes, tuple(mask))
-
-
 def halves_pair(dtype: str, lanes: int, *, high: bool) -> Any:
     """The intrinsic that joins the low (or high) 8-byte halves of the 16-byte pieces of a and b, as `vunpcklpd` does.
 

@@ -16,10 +16,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import numpy as np
 import pytest
+
+if TYPE_CHECKING:
+    from tetris_sim.cpu_kernels.threads import ThreadTeam
 
 FULL = "--run-full asks for it (make test-all)"
 
@@ -125,3 +129,14 @@ def launcher() -> str:
     path = mpiexec()
     assert path is not None
     return path
+
+
+@pytest.fixture(scope="module")
+def teams() -> Iterator[dict[int, ThreadTeam]]:
+    """Teams of one, two and three threads."""
+    from tetris_sim.cpu_kernels.threads import ThreadTeam
+
+    teams = {size: ThreadTeam(size) for size in (1, 2, 3)}
+    yield teams
+    for team in teams.values():
+        team.close()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from tetris_sim.cpu_kernels.blocking import too_many_points, usable_cores
 from tetris_sim.cpu_kernels.caches import Caches, read_caches
 from tetris_sim.cpu_kernels.layout import PaddedField, least_margins, pad
 from tetris_sim.cpu_kernels.stream.kernels import KernelShape, best_shape, fused_shape, radii_of
@@ -15,8 +15,6 @@ from tetris_sim.cpu_kernels.stream.work import Work, plan_work
 from tetris_sim.method import Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
-
-_MOST_POINTS = 128  # of a stencil: kernels are written out point by point, and compiling more takes several seconds
 
 
 @dataclass(frozen=True)
@@ -32,13 +30,7 @@ class StreamMethod:
 
     def refusal(self, problem: Problem) -> str | None:
         """Refuses stencils of so many points that compiling takes longer than most runs."""
-        n_points = problem.stencil.n_points
-        if n_points <= _MOST_POINTS:
-            return None
-        return (
-            f"the stencil has {n_points} points, and the kernels of cpu.stream, which are written out point by point, "
-            f"are made for up to {_MOST_POINTS}"
-        )
+        return too_many_points(problem, self.name)
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
         """Rings of all levels that fill about half of the L2 cache, and neighbours of that."""
@@ -47,7 +39,7 @@ class StreamMethod:
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
         """Two copies of the state, and the scratch memory of every thread that there may be."""
         chosen = self._complete(problem, parameters)
-        cores = _cores()
+        cores = usable_cores()
         work = _work(problem, slab, chosen, cores)
         return 2 * _layout(problem, slab, work).n_bytes + cores * work.scratch * np.dtype(problem.dtype).itemsize
 
@@ -60,11 +52,6 @@ class StreamMethod:
 
     def _complete(self, problem: Problem, parameters: Parameters) -> Parameters:
         return {**self.parameters(problem)[0], **parameters}
-
-
-def _cores() -> int:
-    # Not on every system; where it exists it knows about affinity masks.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def candidates(problem: Problem, caches: Caches) -> tuple[Parameters, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from cases import SHAPES, make_problem, mixed_boundaries
@@ -26,14 +24,6 @@ CUSTOM = {
 }
 STENCILS = {**{name: named_stencil(name).stencil for name in STENCIL_NAMES}, **CUSTOM}
 SMALLEST = {1: (3,), 2: (3, 3), 3: (1, 1, 1)}  # as small as the radius of some stencil allows
-
-
-@pytest.fixture(scope="module")
-def teams() -> Iterator[dict[int, ThreadTeam]]:
-    teams = {size: ThreadTeam(size) for size in (1, 2, 3)}
-    yield teams
-    for team in teams.values():
-        team.close()
 
 
 def run(method: Method, problem: Problem, steps: int, team: ThreadTeam) -> Field:

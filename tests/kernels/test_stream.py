@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -48,14 +47,6 @@ CASES: list[tuple[str, int, dict[str, int], str]] = [  # stencil, bytes of a vec
     ("flat", 64, {"jam": 2, "jam_y": 2}, "float64"),
     ("lopsided", 64, {"jam": 2, "jam_y": 2}, "float32"),
 ]
-
-
-@pytest.fixture(scope="module")
-def teams() -> Iterator[dict[int, ThreadTeam]]:
-    teams = {size: ThreadTeam(size) for size in (1, 2, 3)}
-    yield teams
-    for team in teams.values():
-        team.close()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -49,14 +48,6 @@ CASES = [  # stencil, row kernel, bytes of a vector, rows together, dtype
     ("lopsided", "quadruple", 32, 1, "float64"),
     ("lopsided", "lifted", 64, 4, "float64"),
 ]
-
-
-@pytest.fixture(scope="module")
-def teams() -> Iterator[dict[int, ThreadTeam]]:
-    teams = {size: ThreadTeam(size) for size in (1, 2, 3)}
-    yield teams
-    for team in teams.values():
-        team.close()
 
 
 @pytest.mark.parametrize(("name", "rows", "width", "jam", "dtype"), CASES)

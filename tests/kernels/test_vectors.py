@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from tetris_sim.cpu_kernels.vectors import align_pair, native_width, unpack_pair, vector_operations
+from tetris_sim.cpu_kernels.vectors import align_pair, halves_pair, native_width, vector_operations
 
 KINDS = [("float64", 8), ("float64", 4), ("float64", 2), ("float32", 16), ("float32", 8), ("float32", 4)]
 
@@ -18,10 +18,10 @@ def compile_all(dtype: str, lanes: int) -> Any:
     load, store, past = v.load, v.store, v.store_past_caches
     broadcast, multiply, fma = v.broadcast, v.multiply, v.fma
     up, down, last = v.shift_up, v.shift_down, v.last
-    align, unpack_low, unpack_high = (
+    align, low_halves, high_halves = (
         align_pair(dtype, lanes, 1),
-        unpack_pair(dtype, lanes, high=False),
-        unpack_pair(dtype, lanes, high=True),
+        halves_pair(dtype, lanes, high=False),
+        halves_pair(dtype, lanes, high=True),
     )
 
     @njit
@@ -32,8 +32,8 @@ def compile_all(dtype: str, lanes: int) -> Any:
         store(out, 2 * lanes, up(x, s))
         store(out, 3 * lanes, down(x, s))
         store(out, 4 * lanes, align(x, y))
-        store(out, 5 * lanes, unpack_low(x, y))
-        store(out, 6 * lanes, unpack_high(x, y))
+        store(out, 5 * lanes, low_halves(x, y))
+        store(out, 6 * lanes, high_halves(x, y))
         past(out, 7 * lanes, y)
         return last(x)
 
@@ -56,8 +56,8 @@ def test_operations(dtype: str, lanes: int) -> None:
     np.testing.assert_array_equal(align, [*x[1:], y[0]])
     pieces = np.stack([x, y]).reshape(2, lanes * out.itemsize // 16, -1)
     half = pieces.shape[2] // 2
-    np.testing.assert_array_equal(low, pieces[:, :, :half].transpose(1, 2, 0).ravel())
-    np.testing.assert_array_equal(high, pieces[:, :, half:].transpose(1, 2, 0).ravel())
+    np.testing.assert_array_equal(low, pieces[:, :, :half].transpose(1, 0, 2).ravel())
+    np.testing.assert_array_equal(high, pieces[:, :, half:].transpose(1, 0, 2).ravel())
     np.testing.assert_array_equal(past, y)
 
 
