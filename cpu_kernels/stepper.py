@@ -17,7 +17,8 @@ from tetris_sim.slab import Slab
 
 _LOAD_POINTS = 1 << 20  # points asked for at a time, so that no second copy of the slab comes into being
 _READ_POINTS = 1 << 16  # points copied or searched for NaN at a time: they stay in the L2 cache
-_HALF_PAGE = 2048  # bytes
+_PAGE = 4096  # bytes
+_HALF_PAGE = _PAGE // 2
 _BAD_BOX = 8  # edge of the box in which a non-finite value is reported, in points
 
 
@@ -63,8 +64,10 @@ class CpuStepper:
             for ranges in self._layout.pieces(thread, self._team.size, _LOAD_POINTS):
                 box = self._global(ranges)
                 values = initial(Slab(tuple(low for low, _ in box), tuple(high for _, high in box), no_halo))
-                for flat in (self._current, self._next):
-                    self._layout.write(flat, ranges, values)
+                self._layout.write(self._current, ranges, values)
+            # Nobody reads the other array before a step has filled it: it only needs its pages.
+            part = self._team.split(self._next.size, thread)
+            self._next[part.start : part.stop : _PAGE // self._next.itemsize] = 0
 
         self._team.run(fill)
 

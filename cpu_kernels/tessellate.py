@@ -102,8 +102,8 @@ def _tilings(problem: Problem, caches: Caches, cores: int) -> Sequence[tuple[int
         fits = rows * shape[1] * point < caches.l3 // 2 and shape[0] >= 2 * rows * cores
         return whole + parts if fits else parts + whole
     # Rows stay whole if they can: their ends cost more than a larger tile does.
-    edges = [edge for edge in (32, 48, 24) if edge * edge * shape[2] * point < caches.l3] or [16]
-    points = 0 if edges[0] > 16 else 256
+    edges = [edge for edge in (32, 40, 48) if edge * edge * shape[2] * point < caches.l3]
+    edges, points = (edges, 0) if edges else ([16], 256)
     return [(_steps(edge, 2 * reach), edge, edge, points) for edge in edges]
 
 

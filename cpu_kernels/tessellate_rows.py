@@ -66,6 +66,16 @@ class Stack:
             if self.row(y, k) == row
         ]
 
+    def fresh(self) -> list[int]:
+        """Those rows that as many rows further on, when the next ones are computed, lie in no cache near by.
+
+        They are rows of the last plane of a 3D stencil, since earlier ones were read for the planes before.
+        """
+        if self.axis == 0 or self.together == 1:
+            return []
+        last = max(plane for plane, _ in self.rows)
+        return [n for (i, j), n in self.rows.items() if i == last and (i, j + self.together) not in self.rows]
+
     def starts(self) -> Iterator[str]:
         """Lines that name the start of each row read r0, r1, ... and of each one computed o0, o1, ..."""
         for (i, j), n in self.rows.items():
@@ -132,7 +142,7 @@ def vector_source(
     inner, outer = ("plane", "row") if stacked(offsets, 1).axis == 0 else ("row", "plane")
     pitch = {"plane": "pitch0", "row": "pitch1"}
     lines = ["from tetris_sim.cpu_kernels.intrinsics import fma"]
-    lines += ["from tetris_sim.cpu_kernels.vectors import align_pair, halves_pair, vector_operations", ""]
+    lines += ["from tetris_sim.cpu_kernels.vectors import align_pair, halves_pair, prefetch, vector_operations", ""]
     lines += [f"REAL = types.{dtype.name}", f'VECTORS = vector_operations("{dtype.name}", {lanes})']
     lines += ["load_vector, store_vector, broadcast = VECTORS.load, VECTORS.store, VECTORS.broadcast"]
     lines += ["multiply, fma_vector = VECTORS.multiply, VECTORS.fma", also, *_head("u, v, weights")]
@@ -205,6 +215,8 @@ def _scattered(stack: Stack, lanes: int) -> Iterator[str]:
     for x in range(low, high):
         yield from column(f"(column + {x}) * {lanes}", x)
     yield f"for x in range(column * {lanes}, last_column * {lanes}, {lanes}):"
+    # The processor's own prefetching begins anew with every row.
+    yield from (f"    prefetch(u, r{n} + x + {stack.together} * pitch1)" for n in stack.fresh())
     yield from ("    " + line for line in column(f"x + {high * lanes}", high))
     for y in range(stack.together):
         yield f"    store_vector(v, o{y} + x, s{y}_0)"

@@ -85,6 +85,7 @@ def test_shares_are_what_one_computes_by_hand() -> None:
     assert rows["cpu.plain"]["share_of_sweep_bound"] == 0.8
     assert rows["cpu.tessellate"]["end_to_end"]["share_of_steady"] == 0.75
     assert rows["cpu.plain"]["end_to_end"]["share_of_steady"] == 0.5
+    assert rows["cpu.plain"]["end_to_end"]["share_without_memory"] == pytest.approx(0.5 / 0.9)
 
 
 def test_precisions_are_compared_where_both_were_measured() -> None:

@@ -138,29 +138,51 @@ def time_whole_run(
     """Seconds from nothing to a result: take memory, load the initial field, advance, copy the field out.
 
     Compilation does not count: the same kernel has run before. Right after each run the same stepper advances in steady
-    state: memory bandwidth may have changed since the rounds in which the candidates were compared.
+    state: memory bandwidth may have changed since the rounds in which the candidates were compared. Then it loads and
+    copies out once more, into memory that the process has had before; what that takes less is `memory_seconds`, the
+    time in which pages were handed over. A virtual machine may have to get them from its host, at 2 s/GiB on some.
     """
-    block = parameters.get(STEPS_PER_BLOCK, 1)
-    steady_steps = max(1, steps // _STEADY_PART // block) * block
-    whole: list[float] = []
-    steady: list[float] = []
-    while len(whole) < _WHOLE_RUNS and sum(whole) < _LONG:
-        begin = time.perf_counter()
-        stepper = method.prepare(problem, Slab.whole(problem.grid), parameters, team)
-        stepper.load(problem.initial)
-        stepper.advance(steps)
-        stepper.interior()
-        whole.append(time.perf_counter() - begin)
-        begin = time.perf_counter()
-        stepper.advance(steady_steps)
-        stepper.wait()
-        steady.append((time.perf_counter() - begin) / steady_steps)
-        stepper.close()
-    seconds, updates = statistics.median(whole), problem.grid.n_points * steps
+    runs: list[tuple[float, float, float]] = []
+    while len(runs) < _WHOLE_RUNS and sum(whole for whole, _, _ in runs) < _LONG:
+        runs.append(_run_whole(problem, method, parameters, team, steps))
+    seconds, steady, memory = (statistics.median(column) for column in zip(*runs, strict=True))
     return {
         "steps": steps,
         "seconds": seconds,
-        "runs": len(whole),
-        "rate": updates / seconds,
-        "steady_rate": problem.grid.n_points / statistics.median(steady),
+        "memory_seconds": max(0.0, memory),
+        "runs": len(runs),
+        "rate": problem.grid.n_points * steps / seconds,
+        "steady_rate": problem.grid.n_points / steady,
     }
+
+
+def _run_whole(
+    problem: Problem, method: Method, parameters: Parameters, team: ThreadTeam, steps: int
+) -> tuple[float, float, float]:
+    """Seconds of a whole run, of a step in steady state, and of handing over memory."""
+    block = parameters.get(STEPS_PER_BLOCK, 1)
+    begin = time.perf_counter()
+    stepper = method.prepare(problem, Slab.whole(problem.grid), parameters, team)
+
+    def advance(steps: int) -> None:
+        stepper.advance(steps)
+        stepper.wait()
+
+    def load() -> None:
+        stepper.load(problem.initial)
+
+    load_seconds = _seconds(load)
+    advance(steps)
+    copy_seconds = _seconds(stepper.interior)
+    whole = time.perf_counter() - begin
+    steady_steps = max(1, steps // _STEADY_PART // block) * block
+    steady = _seconds(lambda: advance(steady_steps)) / steady_steps
+    again = _seconds(load) + _seconds(stepper.interior)
+    stepper.close()
+    return whole, steady, load_seconds + copy_seconds - again
+
+
+def _seconds(action: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    action()
+    return time.perf_counter() - begin

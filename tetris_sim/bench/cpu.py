@@ -150,7 +150,8 @@ def judge(kernel: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any
 
     `ratio_to_prange` is to the better loop, `share_of_fma` to the multiply-add rate of the same moment (without one, to
     the bound), `share_of_sweep_bound` to the tighter bound of a sweep that goes through memory (for rows that do),
-    `share_of_steady` of end to end to the steady state that was timed beside it.
+    `share_of_steady` of end to end to the steady state that was timed beside it, `share_without_memory` if the time in
+    which the machine handed over memory does not count.
     """
     itemsize = 8 if kernel["dtype"] == "float64" else 4
     bounds = find_bounds(
@@ -166,7 +167,9 @@ def judge(kernel: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any
             judged["share_of_sweep_bound"] = rate / bounds.one_sweep
         if "end_to_end" in row:
             whole = row["end_to_end"]
-            judged["end_to_end"] = {**whole, "share_of_steady": whole["rate"] / whole["steady_rate"]}
+            share = whole["rate"] / whole["steady_rate"]
+            without = share * whole["seconds"] / (whole["seconds"] - whole["memory_seconds"])
+            judged["end_to_end"] = {**whole, "share_of_steady": share, "share_without_memory": without}
         rows.append(judged)
     return {**kernel, "bounds": {**asdict(bounds), "tighter": bounds.tighter}, "rows": rows}
 

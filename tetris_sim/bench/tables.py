@@ -113,7 +113,7 @@ def limits_table(limits: Mapping[str, Any]) -> Table:
 def kernels_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
     """Rates of every candidate and what they are of the limits."""
     words = ("stencil", "grid", "dtype", "candidate", "parameters")
-    numbers = ("GStencil/s", "spread", "x prange", "of FMA limit", "of sweep limit", "end to end")
+    numbers = ("GStencil/s", "spread", "x prange", "of FMA limit", "of sweep limit", "end to end", "memory at hand")
     rows = []
     for kernel in kernels:
         for row in kernel["rows"]:
@@ -122,7 +122,8 @@ def kernels_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
             cells += [_parameters(row["parameters"]), _billions(steady["median"])]
             cells += [f"{_billions(steady['low'])}..{_billions(steady['high'])}", f"{row['ratio_to_prange']:.2f}"]
             cells += [_percent(row["share_of_fma"]), _percent(row.get("share_of_sweep_bound"))]
-            rows.append([*cells, _percent(whole and whole["share_of_steady"])])
+            shares = [whole and whole[key] for key in ("share_of_steady", "share_without_memory")]
+            rows.append([*cells, *map(_percent, shares)])
     return Table("Steady state, and end to end as a share of it", (*words, *numbers), rows, len(words))
 
 
