@@ -13,13 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.boundary import SIDES, Reflection
 from tetris_sim.cpu_kernels import columns
+from tetris_sim.ghosts import Links, face_links
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
-
-Links = list[tuple[tuple[int, int], Reflection]]
-COPY: Reflection = (-0.0, 1.0)  # adding -0.0 leaves every bit as it is
 
 
 @dataclass(frozen=True)
@@ -53,29 +50,6 @@ class Padded(Protocol):
     @property
     def pitch(self) -> tuple[int, int, int]:
         """Elements between neighbours, per padded axis."""
-
-
-def face_links(problem: Problem, axis: int, side: int, owned: tuple[int, int], width: int) -> Links:
-    """The ghost planes beyond one side that has no neighbour.
-
-    Args:
-        problem: gives the face.
-        axis: of the problem.
-        side: 0 for low, 1 for high.
-        owned: padded index of the first and of the last plane.
-        width: how many ghosts a ring gets; a reflecting face gets as many as the radius.
-    """
-    first, last = owned
-    n = last - first + 1
-    if problem.boundary.periodic(axis):
-        if side == 0:
-            return [((first - 1 - j, last - j % n), COPY) for j in range(width)]
-        return [((last + 1 + j, first + j % n), COPY) for j in range(width)]
-    radius = problem.stencil.radii[axis]
-    pairs = problem.boundary.reflections(axis, SIDES[side], spacing=problem.grid.spacing[axis], width=radius)
-    if side == 0:
-        return [((first - 1 - j, first + j), pair) for j, pair in enumerate(pairs)]
-    return [((last + 1 + j, last - j), pair) for j, pair in enumerate(pairs)]
 
 
 def geometry_of(layout: Padded, problem: Problem, slab: Slab, row_links: Links) -> Geometry:

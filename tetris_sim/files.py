@@ -54,6 +54,12 @@ def atomic_text(path: Path, text: str) -> None:
         part.write_text(text, encoding="utf-8")
 
 
+def atomic_bytes(path: Path, content: bytes) -> None:
+    """Write a binary file atomically."""
+    with atomic_file(path) as part:
+        part.write_bytes(content)
+
+
 @contextlib.contextmanager
 def atomic_hdf5(path: Path) -> Iterator[Any]:
     """Yield a new `h5py.File` that becomes `path` when the block ends well; otherwise as `atomic_file`.

@@ -1,0 +1,88 @@
+"""GpuDevice: one GPU with the streams that a stepper works on, and how compiled code gets onto it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tetris_sim.errors import UnsupportedError
+from tetris_sim.gpu_kernels.build import compile_source
+
+INSTALL = "install CuPy with: pip install 'tetris-sim[gpu13]' (driver for CUDA 13) or 'tetris-sim[gpu12]'"
+_MOST_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_USUAL_SHARED_BYTES = 48 << 10  # a kernel that wants more must say so
+
+
+def import_cupy() -> Any:
+    """CuPy, which costs half a second and is not everywhere.
+
+    Raises:
+        UnsupportedError: it is not installed, or finds no CUDA libraries.
+    """
+    try:
+        import cupy
+    except ImportError as error:
+        msg = f"the GPU cannot be used without CuPy: {INSTALL}. It says: {str(error).strip().splitlines()[0]}"
+        raise UnsupportedError(msg) from error
+    return cupy
+
+
+class GpuDevice:
+    """A GPU that is used from one thread at a time."""
+
+    def __init__(self, number: int = 0) -> None:
+        """Take two streams.
+
+        Args:
+            number: of the GPU among those that this process sees.
+
+        Raises:
+            UnsupportedError: there is no such GPU, or no CuPy.
+        """
+        self.cupy = import_cupy()
+        self.number = number
+        try:
+            self._device = self.cupy.cuda.Device(number)
+            self.architecture = f"sm_{self._device.compute_capability}"
+            with self._device:
+                self.stream = self.cupy.cuda.Stream(non_blocking=True)
+                self.side_stream = self.cupy.cuda.Stream(non_blocking=True)
+        except self.cupy.cuda.runtime.CUDARuntimeError as error:
+            msg = f"GPU {number} cannot be used: {error}"
+            raise UnsupportedError(msg) from error
+        self.shared_bytes = int(self._device.attributes["MaxSharedMemoryPerBlockOptin"])
+        self._modules: dict[tuple[str, tuple[tuple[str, str | int], ...]], Any] = {}
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator[Any]:
+        """Make this the GPU, and its stream the stream, of what CuPy is asked for inside; yields CuPy."""
+        with self._device, self.stream:
+            yield self.cupy
+
+    def function(self, source: str, entry: str, defines: Mapping[str, str | int], shared_bytes: int = 0) -> Any:
+        """A compiled entry point, ready to be launched as `function(grid, block, arguments, shared_mem=bytes)`.
+
+        Raises:
+            UnsupportedError: it does not compile, or wants more shared memory than the GPU has.
+        """
+        if shared_bytes > self.shared_bytes:
+            msg = f"{source} needs {shared_bytes} bytes of shared memory, and GPU {self.number} has {self.shared_bytes}"
+            raise UnsupportedError(msg)
+        key = source, tuple(sorted(defines.items()))
+        if key not in self._modules:
+            module = self.cupy.cuda.function.Module()
+            module.load(compile_source(source, defines, self.architecture).cubin)
+            self._modules[key] = module
+        function = self._modules[key].get_function(entry)
+        if shared_bytes > _USUAL_SHARED_BYTES:
+            self.cupy.cuda.driver.funcSetAttribute(function.ptr, _MOST_SHARED_BYTES, shared_bytes)
+        return function
+
+    def close(self) -> None:
+        """Give cached memory back, so that others can have it."""
+        with self._device:
+            self.stream.synchronize()
+            self._modules.clear()
+            self.cupy.get_default_memory_pool().free_all_blocks()
+            self.cupy.get_default_pinned_memory_pool().free_all_blocks()

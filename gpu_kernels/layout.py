@@ -1,0 +1,133 @@
+"""PitchedField: where each point of a slab lies in one array of GPU memory, ghosts and halos around it.
+
+Every problem is laid out along three axes, slowest first; the axes that a 1D or 2D problem lacks come first, with one
+point and no ghosts. The first owned point of each row lies at the beginning of a line of 128 bytes, the unit in which
+a GPU reads memory.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.ghosts import Links, face_links
+from tetris_sim.problem import Problem
+from tetris_sim.slab import Slab
+
+LINE = 128  # bytes
+Box3 = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]  # (low, high) per axis, counted from the first owned
+Ranges = tuple[tuple[int, int], ...]  # the same, along the axes of the problem only
+_PAGE = 4096  # bytes; rows that many apart fall into the same sets of a cache
+
+
+@dataclass(frozen=True)
+class PitchedField:
+    """The arithmetic of one slab's memory.
+
+    Attributes:
+        count: points owned, per axis of three.
+        margin: points kept around them (low, high), ghosts or halo; along x what fills the lines.
+        n_fields: number of fields.
+        dtype: of the elements.
+    """
+
+    count: tuple[int, int, int]
+    margin: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+    n_fields: int
+    dtype: np.dtype[Any]
+
+    @property
+    def extent(self) -> tuple[int, int, int]:
+        """Points per axis, margins included."""
+        z, y, x = (low + n + high for n, (low, high) in zip(self.count, self.margin, strict=True))
+        return z, y, x
+
+    @property
+    def field_pitch(self) -> int:
+        """Elements from field to field."""
+        return math.prod(self.extent)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of one array of this layout."""
+        return self.n_fields * self.field_pitch * self.dtype.itemsize
+
+    @property
+    def origin(self) -> int:
+        """Element of the first owned point of a field."""
+        return sum(low * pitch for (low, _), pitch in zip(self.margin, (*self.pitches, 1), strict=True))
+
+    @property
+    def pitches(self) -> tuple[int, int]:
+        """Elements from plane to plane and from row to row."""
+        return self.extent[1] * self.extent[2], self.extent[2]
+
+    @property
+    def within(self) -> Box3:
+        """Everything that is allocated."""
+        z, y, x = ((-low, n + high) for n, (low, high) in zip(self.count, self.margin, strict=True))
+        return z, y, x
+
+    def view(self, flat: Any, ranges: Ranges) -> Any:
+        """The points of a box, (n_fields, ...), of a flat array on any device."""
+        missing = 3 - len(ranges)
+        box = [slice(None), *[slice(0, 1)] * missing]
+        for (start, stop), (low, _) in zip(ranges, self.margin[missing:], strict=True):
+            box.append(slice(low + start, low + stop))
+        array = flat.reshape(self.n_fields, *self.extent)[tuple(box)]
+        return array.reshape(self.n_fields, *array.shape[1 + missing :])
+
+
+def pitch_slab(problem: Problem, slab: Slab) -> PitchedField:
+    """The layout of one slab: halos where it has neighbours, ghosts within the radius elsewhere."""
+    dtype = np.dtype(problem.dtype)
+    missing = 3 - problem.grid.ndim
+    around = [
+        (low or radius, high or radius) for (low, high), radius in zip(slab.halo, problem.stencil.radii, strict=True)
+    ]
+    margin = [*[(0, 0)] * missing, *around]
+    count = (*(1,) * missing, *slab.shape)
+    line = LINE // dtype.itemsize
+    lead = -(-max(margin[2][0], 1) // line) * line
+    row = -(-(lead + count[2] + margin[2][1]) // line) * line
+    if row * dtype.itemsize % _PAGE == 0:
+        row += line
+    return PitchedField(
+        count=(count[0], count[1], count[2]),
+        margin=(margin[0], margin[1], (lead, row - lead - count[2])),
+        n_fields=problem.n_fields,
+        dtype=dtype,
+    )
+
+
+def links_of(problem: Problem, slab: Slab) -> tuple[Links, Links, Links]:
+    """The ghosts along each axis of three, counted from the first owned point; none where a neighbour is."""
+    missing = 3 - problem.grid.ndim
+    found: list[Links] = [[], [], []]
+    for axis, (n, radius) in enumerate(zip(slab.shape, problem.stencil.radii, strict=True)):
+        for side in (0, 1):
+            if not slab.halo[axis][side]:
+                found[missing + axis] += face_links(problem, axis, side, (0, n - 1), radius)
+    return found[0], found[1], found[2]
+
+
+def by_value(numbers: npt.NDArray[Any]) -> npt.NDArray[np.void]:
+    """An array as one value of as many bytes, which is how CuPy hands a struct to a kernel."""
+    return np.ascontiguousarray(numbers).reshape(-1).view(f"V{numbers.nbytes}")
+
+
+def box_argument(box: Box3) -> npt.NDArray[np.void]:
+    """`struct Box` of common.cuh."""
+    lows, highs = zip(*box, strict=True)
+    return by_value(np.array([*lows, *highs], dtype=np.int32))
+
+
+def memory_argument(plane: int, row: int, within: Box3) -> npt.NDArray[np.void]:
+    """`struct Memory` of common.cuh."""
+    kind = np.dtype([("plane", np.int64), ("row", np.int64), ("low", np.int32, 3), ("high", np.int32, 3)])
+    lows, highs = zip(*within, strict=True)
+    return np.array([(plane, row, lows, highs)], dtype=kind)

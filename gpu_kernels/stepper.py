@@ -1,0 +1,175 @@
+"""GpuStepper: one slab's state in GPU memory; between two looks at it nothing leaves the GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tetris_sim.boundary import SIDES, Side
+from tetris_sim.gpu_kernels.device import GpuDevice
+from tetris_sim.gpu_kernels.layout import Ranges, pitch_slab
+from tetris_sim.gpu_kernels.passes import Pass, State
+from tetris_sim.method import Box
+from tetris_sim.problem import Field, InitialField, Problem
+from tetris_sim.slab import Slab
+
+_PIECE_POINTS = 1 << 24  # points that travel or are looked at together
+_BAD_BOX = 8  # edge of the box in which a non-finite value is reported, in points
+_GRAPH_POINTS = 1 << 23  # smaller slabs take less time for a launch than Python does: their launches are recorded
+_GRAPH_PASSES = 32  # in one record; an even number, so that the arrays are back in their places
+
+
+class GpuStepper:
+    """Two arrays that take turns, and passes that advance them; see the Protocol `Stepper` for what the calls mean."""
+
+    def __init__(self, problem: Problem, slab: Slab, device: GpuDevice, passes: list[Pass]) -> None:
+        """Take memory.
+
+        Args:
+            problem: what to advance.
+            slab: which part of it.
+            device: the GPU.
+            passes: ways to advance, the one that makes the most steps first and last one that makes a single step.
+        """
+        self.slab = slab
+        self._problem, self._device, self._passes = problem, device, passes
+        self._layout = pitch_slab(problem, slab)
+        with device.use() as cupy:
+            arrays = [cupy.zeros(self._layout.n_bytes // self._layout.dtype.itemsize, self._layout.dtype) for _ in "ab"]
+            self._state = State(problem, slab, self._layout, device, arrays)
+            for way in passes:
+                way.prepare(self._state)
+        self._graphs: dict[tuple[int, int], Any] = {}
+        self._halo = any(any(widths) for widths in slab.halo)
+
+    def load(self, initial: InitialField) -> None:
+        """Take the owned points, some planes at a time."""
+        with self._device.use() as cupy:
+            for ranges in self._pieces():
+                box = self._global(ranges)
+                no_halo = ((0, 0),) * len(box)
+                part = initial(Slab(tuple(low for low, _ in box), tuple(high for _, high in box), no_halo))
+                values = np.ascontiguousarray(part, dtype=self._layout.dtype)
+                self._layout.view(self._state.now, ranges)[...] = cupy.asarray(values)
+        self._state.ghosts_valid = False
+
+    def advance(self, steps: int) -> None:
+        """Launch everything that advances by `steps`; returns before it is done."""
+        for axis, halo in enumerate(self.slab.halo):
+            if any(0 < width < steps * self._problem.stencil.radii[axis] for width in halo):
+                msg = f"a halo of {halo} planes does not last for {steps} steps"
+                raise ValueError(msg)
+        with self._device.use():
+            later = steps
+            for way in self._passes:
+                for _ in range(self._repeat(way, later // way.depth) if not self._halo else 0):
+                    later -= way.depth * _GRAPH_PASSES
+                while later >= way.depth:
+                    later -= way.depth
+                    self._state.advance(way, later)
+
+    def edge(self, axis: int, side: Side) -> Field:
+        """The owned planes that the neighbour on `side` needs, a contiguous copy."""
+        n, width = self.slab.shape[axis], self.slab.halo[axis][SIDES.index(side)]
+        return self._read(self._exchanged(axis, (0, width) if side == "low" else (n - width, n)))
+
+    def set_halo(self, axis: int, side: Side, planes: Field) -> None:
+        """Take the planes beyond `side`."""
+        n, width = self.slab.shape[axis], self.slab.halo[axis][SIDES.index(side)]
+        ranges = self._exchanged(axis, (-width, 0) if side == "low" else (n, n + width))
+        with self._device.use() as cupy:
+            self._layout.view(self._state.now, ranges)[...] = cupy.asarray(
+                np.ascontiguousarray(planes, dtype=self._layout.dtype)
+            )
+        self._state.ghosts_valid = False
+
+    def interior(self, box: Box | None = None) -> Field:
+        """A copy of the owned points, or of those inside `box` (global indices)."""
+        whole = tuple(zip(self.slab.start, self.slab.stop, strict=True))
+        wanted = tuple(
+            (max(low, start) - start, min(high, stop) - start)
+            for (low, high), (start, stop) in zip(box or whole, whole, strict=True)
+        )
+        result = np.empty((self._layout.n_fields, *(high - low for low, high in wanted)), dtype=self._layout.dtype)
+        for ranges in self._pieces(wanted):
+            place = tuple(
+                slice(low - start, high - start) for (low, high), (start, _) in zip(ranges, wanted, strict=True)
+            )
+            result[(slice(None), *place)] = self._read(ranges)
+        return result
+
+    def find_nonfinite(self) -> Box | None:
+        """The box of a few points around the first value that is not finite."""
+        with self._device.use() as cupy:
+            for ranges in self._pieces():
+                finite = cupy.isfinite(self._layout.view(self._state.now, ranges)).all(axis=0)
+                if not bool(finite.all()):
+                    where = np.unravel_index(int(finite.argmin()), finite.shape)
+                    return self._box_around(tuple(low + int(i) for (low, _), i in zip(ranges, where, strict=True)))
+        return None
+
+    def wait(self) -> None:
+        """Return when the GPU is done."""
+        self._device.stream.synchronize()
+
+    def close(self) -> None:
+        """Wait and give the memory back."""
+        self.wait()
+        self._graphs.clear()
+        self._state.close()
+        with self._device.use() as cupy:
+            cupy.get_default_memory_pool().free_all_blocks()
+
+    def _repeat(self, way: Pass, passes: int) -> int:
+        """Launch as many records of passes as there are passes for; how many those were."""
+        if self._layout.field_pitch > _GRAPH_POINTS or passes < _GRAPH_PASSES:
+            return 0
+        for _ in range(passes // _GRAPH_PASSES):
+            self._state.make_ready(way)
+            self._record(way).launch(self._device.stream)
+            self._state.ghosts_valid = way.leaves_ghosts
+        return passes // _GRAPH_PASSES
+
+    def _record(self, way: Pass) -> Any:
+        """A graph of an even number of passes, which begins and ends with the array that is the state now."""
+        key = way.depth, self._state.turn
+        if key not in self._graphs:
+            stream = self._device.stream
+            stream.begin_capture()
+            try:
+                for _ in range(_GRAPH_PASSES):
+                    way.launch(0)
+                    self._state.swap()
+            finally:
+                self._graphs[key] = stream.end_capture()
+        return self._graphs[key]
+
+    def _read(self, ranges: Ranges) -> Field:
+        with self._device.use() as cupy:
+            return cupy.asnumpy(cupy.ascontiguousarray(self._layout.view(self._state.now, ranges)))  # type: ignore[no-any-return]
+
+    def _pieces(self, wanted: Ranges | None = None) -> list[Ranges]:
+        """The owned points, or a box of them, cut along the first axis."""
+        wanted = wanted or tuple((0, n) for n in self.slab.shape)
+        (first, last), *rest = wanted
+        per_plane = self._layout.n_fields * int(np.prod([high - low for low, high in rest], dtype=np.int64))
+        planes = max(1, _PIECE_POINTS // max(1, per_plane))
+        return [((low, min(low + planes, last)), *rest) for low in range(first, last, planes)]
+
+    def _global(self, ranges: Ranges) -> Box:
+        return tuple((start + low, start + high) for start, (low, high) in zip(self.slab.start, ranges, strict=True))
+
+    def _box_around(self, point: tuple[int, ...]) -> Box:
+        return tuple(
+            (start + i // _BAD_BOX * _BAD_BOX, min(start + (i // _BAD_BOX + 1) * _BAD_BOX, stop))
+            for i, start, stop in zip(point, self.slab.start, self.slab.stop, strict=True)
+        )
+
+    def _exchanged(self, axis: int, span: tuple[int, int]) -> Ranges:
+        """Planes of `axis`: owned points along later axes, owned points and halo along earlier ones."""
+        ranges = []
+        for other, n in enumerate(self.slab.shape):
+            halo = self.slab.halo[other] if other < axis else (0, 0)
+            ranges.append(span if other == axis else (-halo[0], n + halo[1]))
+        return tuple(ranges)
