@@ -51,6 +51,7 @@ class GpuDevice:
         except self.cupy.cuda.runtime.CUDARuntimeError as error:
             msg = f"GPU {number} cannot be used: {error}"
             raise UnsupportedError(msg) from error
+        self.multiprocessors = int(self._device.attributes["MultiProcessorCount"])
         self.shared_bytes = int(self._device.attributes["MaxSharedMemoryPerBlockOptin"])
         self._modules: dict[tuple[str, tuple[tuple[str, str | int], ...]], Any] = {}
 

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tetris_sim import cpu_kernels
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.method import STEPS_PER_BLOCK, TILE, Method, Parameters
 from tetris_sim.problem import Problem
+from tetris_sim.scheduler.place import Place, every_method
 from tetris_sim.slab import Slab
 from tetris_sim.wording import gib, listed, suggestion
 
@@ -26,16 +26,13 @@ class Candidate:
         method: how.
         parameters: with which tile sizes and so on.
         guess: 0 for what the method itself thinks best, 1 for the next, and so on.
+        quick: whether it compiles quickly: the method that never refuses does, the others have more code.
     """
 
     method: Method
     parameters: Parameters
     guess: int = 0
-
-    @property
-    def quick(self) -> bool:
-        """Whether it compiles quickly: the method that never refuses does, the others have more code."""
-        return self.method is cpu_kernels.METHODS[-1]
+    quick: bool = False
 
     @property
     def code(self) -> dict[str, int]:
@@ -70,27 +67,30 @@ def label_of(method: str, parameters: Parameters) -> str:
     return f"{method} ({values})" if values else method
 
 
-def find_candidates(problem: Problem, asked: Asked, memory: int) -> tuple[list[Candidate], dict[str, str]]:
+def find_candidates(
+    problem: Problem, asked: Asked, memory: int, place: Place
+) -> tuple[list[Candidate], dict[str, str]]:
     """Everything that may be tried, the best guess of each method first; and a sentence for each that may not.
 
     Args:
         problem: what is to be advanced.
         asked: which methods are allowed.
         memory: bytes that the whole grid may take.
+        place: on what.
 
     Raises:
         ConfigError: a method or parameter is asked for that does not exist.
     """
     refused: dict[str, str] = {}
     found: list[Candidate] = []
-    for method in _allowed(asked):
+    for method in _allowed(asked, place):
         sentence, proposals = _proposals(problem, method)
         if sentence is not None:
             refused[method.name] = sentence
         elif asked.parameters:
             proposals = (_with_asked(method, proposals, asked),)
         for guess, parameters in enumerate(proposals):
-            candidate = Candidate(method, parameters, guess)
+            candidate = Candidate(method, parameters, guess, quick=method is place.methods[-1])
             sentence = _too_large(problem, candidate, memory)
             if sentence is None:
                 found.append(candidate)
@@ -100,12 +100,12 @@ def find_candidates(problem: Problem, asked: Asked, memory: int) -> tuple[list[C
 
 
 def find_method(name: str, *, by: str) -> Method:
-    """The CPU method of that name.
+    """The method of that name.
 
     Raises:
         ConfigError: there is none.
     """
-    methods = {method.name: method for method in cpu_kernels.METHODS}
+    methods = {method.name: method for method in every_method()}
     if name not in methods:
         msg = (
             f"{by} is {name!r}, which is not one of the methods: auto, {', '.join(methods)}{suggestion(name, methods)}"
@@ -124,13 +124,17 @@ def nothing_left(asked: Asked, refused: Mapping[str, str]) -> ConfigError | Unsu
     return UnsupportedError(f"no method can advance this problem on this machine. {reasons}")
 
 
-def _allowed(asked: Asked) -> tuple[Method, ...]:
+def _allowed(asked: Asked, place: Place) -> tuple[Method, ...]:
     if asked.method != "auto":
-        return (find_method(asked.method, by=asked.by),)
+        method = find_method(asked.method, by=asked.by)
+        if method not in place.methods:
+            msg = f"{asked.by} is {asked.method}, which does not run on {place.name}; change it, or compute.devices"
+            raise ConfigError(msg)
+        return (method,)
     if asked.parameters:
         msg = "compute.parameters belong to one method: name it with compute.method, or leave the parameters out"
         raise ConfigError(msg)
-    return cpu_kernels.METHODS
+    return place.methods
 
 
 def _proposals(problem: Problem, method: Method) -> tuple[str | None, tuple[Parameters, ...]]:

@@ -10,11 +10,12 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from tetris_sim.cpu_kernels.threads import ThreadTeam
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.candidates import Candidate, describe_failure
 from tetris_sim.scheduler.measure import Speed, Trial, middle
+from tetris_sim.scheduler.place import Place
 from tetris_sim.slab import Slab
 
 log = logging.getLogger("tetris_sim")
@@ -86,7 +87,7 @@ class Limits:
     memory: int
 
 
-def compete(piece: Problem, candidates: Sequence[Candidate], *, threads: int, limits: Limits) -> list[Entry]:
+def compete(piece: Problem, candidates: Sequence[Candidate], *, place: Place, limits: Limits) -> list[Entry]:
     """Time the candidates on `piece`, one of them in any case, the others as far as the limits allow.
 
     What compiles quickly is tried first: it tells how long the run is, and whether it is worth compiling the others.
@@ -98,13 +99,13 @@ def compete(piece: Problem, candidates: Sequence[Candidate], *, threads: int, li
         MemoryError: there is not enough for this piece, and a smaller one may do.
     """
     entries = [Entry(candidate) for candidate in candidates]
-    team = ThreadTeam(threads)
+    device = place.open()
     try:
         for entry in sorted(entries, key=lambda each: (each.candidate.guess, not each.candidate.quick)):
             entry.note = _why_not_now(entry, entries, limits)
             if not entry.note:
                 _make_room(entry, entries, piece, limits.memory)
-                _open(entry, piece, team)
+                _open(entry, piece, device)
         finalists = _choose_finalists(entries)
         for _ in range(_ROUNDS if len(finalists) > 1 else _ROUNDS_ALONE):
             round_seconds = sum(e.trial.duration(_ROUND_SECONDS) for e in finalists if e.trial is not None)
@@ -115,7 +116,7 @@ def compete(piece: Problem, candidates: Sequence[Candidate], *, threads: int, li
     finally:
         for entry in entries:
             _close(entry)
-        team.close()
+        device.close()
     return entries
 
 
@@ -172,11 +173,11 @@ def _make_room(entry: Entry, entries: Sequence[Entry], piece: Problem, memory: i
         _close(opened.pop(0))
 
 
-def _open(entry: Entry, piece: Problem, team: ThreadTeam) -> None:
+def _open(entry: Entry, piece: Problem, device: Any) -> None:
     begin = time.perf_counter()
     entry.tried = True
     try:
-        entry.trial = Trial(piece, entry.candidate.method, entry.candidate.parameters, team)
+        entry.trial = Trial(piece, entry.candidate.method, entry.candidate.parameters, device)
         entry.opening = time.perf_counter() - begin
         entry.first = entry.trial.time(_FIRST_SECONDS)
         entry.reopening = entry.trial.reopening()

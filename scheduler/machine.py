@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tetris_sim.cpu_kernels.caches import find_caches
+from tetris_sim.scheduler.gpus import Gpu, find_gpus
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -23,6 +26,8 @@ class Machine:
         memory: bytes that can still be taken without swapping or being killed.
         memory_reason: what limits it.
         cache: bytes of all last-level caches together; what a desktop has if the machine does not say.
+        gpus: the GPUs it may use.
+        gpus_reason: why there are none, or where that list comes from.
     """
 
     host: str
@@ -32,6 +37,8 @@ class Machine:
     memory: int
     memory_reason: str
     cache: int = 32 << 20
+    gpus: tuple[Gpu, ...] = ()
+    gpus_reason: str = "nobody looked for one"
 
 
 def find_machine(environ: Mapping[str, str] | None = None) -> Machine:
@@ -40,6 +47,7 @@ def find_machine(environ: Mapping[str, str] | None = None) -> Machine:
     Args:
         environ: the environment to read Slurm's variables from; the process's own if not given.
     """
+    gpus, gpus_reason = find_gpus()
     threads, threads_reason = _threads(os.environ if environ is None else environ)
     memory, memory_reason = available_memory()
     return Machine(
@@ -50,6 +58,8 @@ def find_machine(environ: Mapping[str, str] | None = None) -> Machine:
         memory=memory,
         memory_reason=memory_reason,
         cache=last_level_cache() or Machine.cache,
+        gpus=gpus,
+        gpus_reason=gpus_reason,
     )
 
 
@@ -122,13 +132,11 @@ def _read_words(path: Path | str) -> list[str]:
 
 def last_level_cache(cpus: Path = Path("/sys/devices/system/cpu")) -> int:
     """Bytes of the last-level caches of the cores that this process may use, each cache once; 0 if nothing is said."""
-    found: dict[tuple[int, str], int] = {}
-    for core in os.sched_getaffinity(0):
-        for cache in (cpus / f"cpu{core}" / "cache").glob("index*"):
-            level, size, shared = (_read_words(cache / name) for name in ("level", "size", "shared_cpu_list"))
-            if level and size and shared:
-                unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(size[0][-1], 1)
-                found[int(level[0]), shared[0]] = int(size[0].rstrip("KMG")) * unit
+    found = {
+        (cache.level, cache.shared_by): cache.n_bytes
+        for core in os.sched_getaffinity(0)
+        for cache in find_caches(cpus / f"cpu{core}" / "cache")
+    }
     last = max((level for level, _ in found), default=0)
     return sum(size for (level, _), size in found.items() if level == last)
 

@@ -6,18 +6,20 @@ the grid does not, and a small one for the answer, which is compared with the pl
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from tetris_sim import reference
-from tetris_sim.cpu_kernels.threads import ThreadTeam
 from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.piece import piece_of
+from tetris_sim.scheduler.place import Place
 from tetris_sim.slab import Slab
 
 _CACHES = 2  # the state of a trial piece is this many times the last-level caches
@@ -72,11 +74,11 @@ def trial_piece(problem: Problem, n_bytes: int, *, threads: int, steps: int = 1)
 class Trial:
     """A method on a trial piece, ready to be timed again and again; to be closed."""
 
-    def __init__(self, piece: Problem, method: Method, parameters: Parameters, team: ThreadTeam) -> None:
+    def __init__(self, piece: Problem, method: Method, parameters: Parameters, device: Any) -> None:
         self._points = piece.grid.n_points * piece.n_fields
         self._block = steps_per_block(parameters)
         self._seconds: float | None = None  # per step, as far as it is known
-        self._stepper = method.prepare(piece, Slab.whole(piece.grid), parameters, team)
+        self._stepper = method.prepare(piece, Slab.whole(piece.grid), parameters, device)
         try:
             begin = time.perf_counter()
             self._stepper.load(piece.initial)
@@ -126,7 +128,7 @@ def middle(speeds: list[Speed]) -> Speed:
 
 
 def measure_speed(
-    piece: Problem, method: Method, parameters: Parameters, *, threads: int, seconds: float = 0.2
+    piece: Problem, method: Method, parameters: Parameters, *, place: Place, seconds: float = 0.2
 ) -> Speed:
     """Median speed of a method on a trial piece.
 
@@ -134,18 +136,11 @@ def measure_speed(
         piece: a problem, taken as it is.
         method: how to advance it.
         parameters: one choice of `method.parameters(problem)`.
-        threads: CPU threads.
+        place: on what.
         seconds: about how long to measure, after compilation.
     """
-    team = ThreadTeam(threads)
-    try:
-        trial = Trial(piece, method, parameters, team)
-        try:
-            return middle([trial.time(seconds / _REPEATS) for _ in range(_REPEATS)])
-        finally:
-            trial.close()
-    finally:
-        team.close()
+    with place.opened() as device, contextlib.closing(Trial(piece, method, parameters, device)) as trial:
+        return middle([trial.time(seconds / _REPEATS) for _ in range(_REPEATS)])
 
 
 def check_steps(parameters: Parameters) -> int:
@@ -159,7 +154,7 @@ def check_steps(parameters: Parameters) -> int:
 
 
 def check_method(
-    problem: Problem, method: Method, parameters: Parameters, *, threads: int, effort: float = 1.0
+    problem: Problem, method: Method, parameters: Parameters, *, place: Place, effort: float = 1.0
 ) -> str | None:
     """Compare a method with the reference on a small piece: a sentence if it is wrong, None if it is right.
 
@@ -167,7 +162,7 @@ def check_method(
         problem: what is to be advanced.
         method: how.
         parameters: one choice of `method.parameters(problem)`.
-        threads: CPU threads.
+        place: on what.
         effort: 1 for as many points as the reference can do in a fifth of a second; less for fewer.
     """
     steps = check_steps(parameters)
@@ -176,17 +171,12 @@ def check_method(
     piece = piece_of(problem, points * problem.n_fields * problem.dtype.itemsize, every_axis=True)
     state = piece.initial(Slab.whole(piece.grid))
     expected = reference.advance(state, piece, steps)
-    team = ThreadTeam(threads)
-    try:
-        stepper = method.prepare(piece, Slab.whole(piece.grid), parameters, team)
-        try:
+    with place.opened() as device:
+        stepper = method.prepare(piece, Slab.whole(piece.grid), parameters, device)
+        with contextlib.closing(stepper):
             stepper.load(piece.initial)
             stepper.advance(steps)
             found = stepper.interior()
-        finally:
-            stepper.close()
-    finally:
-        team.close()
     largest = max(reference.largest_magnitude(state, piece), reference.largest_magnitude(expected, piece))
     allowed = reference.tolerance(piece, steps, largest)
     error = float(np.abs(found - expected).max())

@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from tetris_sim import cpu_kernels
+from tetris_sim import cpu_kernels, gpu_kernels
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.method import STEPWISE, Method, Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.block import choose_time_block, fit_to_block
 from tetris_sim.scheduler.candidates import RESERVE, Asked, label_of
 from tetris_sim.scheduler.choice import Choice
+from tetris_sim.scheduler.gpus import Gpu
 from tetris_sim.scheduler.machine import Machine
 from tetris_sim.scheduler.measure import Speed
 from tetris_sim.scheduler.partition import cut_along_axis_0, split_by_speed
+from tetris_sim.scheduler.place import Place
 from tetris_sim.scheduler.tune import Terms, tune
 from tetris_sim.schema import ComputeSection
 from tetris_sim.slab import Slab
@@ -28,11 +30,11 @@ class Share:
     """What one worker does.
 
     Attributes:
-        worker: its name, "cpu:0".
+        worker: its name, "cpu:0" or "gpu:0".
         slab: the part of the grid it owns.
         method: how it advances.
         parameters: what the method was tuned to.
-        threads: CPU threads it uses.
+        threads: CPU threads it uses; a GPU is driven by one.
         points_per_second: measured, not promised.
         memory: bytes it takes.
     """
@@ -44,6 +46,12 @@ class Share:
     threads: int
     points_per_second: float
     memory: int
+
+    @property
+    def place(self) -> Place:
+        """The worker's device."""
+        device, number = self.worker.split(":")
+        return Place(self.threads, "gpu" if device == "gpu" else "cpu", int(number))
 
 
 @dataclass(frozen=True)
@@ -98,6 +106,69 @@ def make_plan(
         ConfigError: if a method, or more workers than the grid has planes for, is asked for that cannot be.
     """
     compute = compute or ComputeSection()
+    gpu, why_device = choose_device(machine, compute)
+    if gpu is not None:
+        try:
+            return _plan_on_gpu(problem, machine, compute, gpu, begun_with=begun_with, use_cache=use_cache)
+        except UnsupportedError as error:
+            if compute.devices == "gpu":
+                raise
+            why_device = (f"The GPU is not used: {error}",)
+    plan = _plan_on_cpu(problem, machine, compute, begun_with=begun_with, use_cache=use_cache)
+    return dataclasses.replace(plan, reasons=(*why_device, *plan.reasons))
+
+
+def choose_device(machine: Machine, compute: ComputeSection) -> tuple[Gpu | None, tuple[str, ...]]:
+    """(the GPU to compute on, or None for the CPU; a sentence where that is worth one).
+
+    Raises:
+        UnsupportedError: a GPU was asked for and there is none.
+    """
+    if compute.devices == "gpu" and not machine.gpus:
+        msg = f"compute.devices is gpu, but {machine.gpus_reason}. Use compute.devices: cpu, or a machine with a GPU."
+        raise UnsupportedError(msg)
+    if compute.devices not in ("auto", "gpu") or not machine.gpus:
+        return None, ()
+    if compute.devices == "auto" and compute.method.startswith("cpu."):
+        return None, (f"On the CPU, since compute.method is {compute.method}.",)
+    return machine.gpus[0], ()
+
+
+def _plan_on_gpu(
+    problem: Problem,
+    machine: Machine,
+    compute: ComputeSection,
+    gpu: Gpu,
+    *,
+    begun_with: Asked | None,
+    use_cache: bool,
+) -> Plan:
+    """One GPU does everything."""
+    method = gpu_kernels.METHODS[-1]
+    needed = method.memory(problem, Slab.whole(problem.grid), {})
+    if needed + RESERVE > gpu.memory:
+        msg = (
+            f"the grid needs {gib(needed)} of GPU memory and {gib(RESERVE)} beside it, but {gib(gpu.memory)} are free "
+            f"on {gpu.name}"
+        )
+        raise UnsupportedError(msg)
+    terms = dataclasses.replace(make_terms(compute, 1, use_cache=use_cache), gpu=gpu)
+    choice, note = _choose(problem, machine, terms, begun_with)
+    time_block, why_block = choose_time_block(problem, choice.speed, choice.parameters, workers=1, compute=compute)
+    slab = Slab.whole(problem.grid)
+    rate, memory = choice.speed.points_per_second, choice.method.memory(problem, slab, choice.parameters)
+    share = Share(f"gpu:{gpu.number}", slab, choice.method, choice.parameters, 1, rate, memory)
+    seconds, redundant = _predict(problem, (share,), time_block, choice.speed)
+    copy = machine.memory - RESERVE > 2 * problem.state_bytes
+    device = f"GPU {gpu.number}: {gpu.name}, {gib(gpu.memory)} free."
+    reasons = (device, *choice.reasons, *note, why_block, _why_copy(copy=copy))
+    return Plan((share,), time_block, seconds, redundant, copy, reasons, notes=note)
+
+
+def _plan_on_cpu(
+    problem: Problem, machine: Machine, compute: ComputeSection, *, begun_with: Asked | None, use_cache: bool
+) -> Plan:
+    """One team of threads, or as many as the list of devices names, does everything."""
     names = ("cpu",) if isinstance(compute.devices, str) else compute.devices
     threads, reason = decide_threads(machine, compute)
     teams = [max(1, threads * (k + 1) // len(names) - threads * k // len(names)) for k in range(len(names))]
@@ -123,12 +194,14 @@ def make_plan(
     copy = machine.memory - sum(memory) - RESERVE > problem.state_bytes
     reasons = [reason, *choice.reasons, *note, why_block]
     reasons += [_describe_cut(slabs, asked=compute.shares != "auto")] if len(slabs) > 1 else []
-    reasons.append(
-        "Checkpoints are written from a copy while the computation goes on."
-        if copy
-        else "Checkpoints stop the computation while they are written: there is no memory for a copy of the state."
-    )
+    reasons.append(_why_copy(copy=copy))
     return Plan(shares, time_block, seconds, redundant, copy, tuple(reasons), notes=note)
+
+
+def _why_copy(*, copy: bool) -> str:
+    if copy:
+        return "Checkpoints are written from a copy while the computation goes on."
+    return "Checkpoints stop the computation while they are written: there is no memory for a copy of the state."
 
 
 def make_terms(compute: ComputeSection, threads: int, *, use_cache: bool) -> Terms:

@@ -28,8 +28,10 @@ from tetris_sim.scheduler.choice import (
     smaller_team,
 )
 from tetris_sim.scheduler.compete import Entry, Limits, compete, ranked
+from tetris_sim.scheduler.gpus import Gpu
 from tetris_sim.scheduler.machine import Machine
 from tetris_sim.scheduler.measure import Speed, check_method, measure_speed, steps_per_block, trial_bytes, trial_piece
+from tetris_sim.scheduler.place import Place
 
 log = logging.getLogger("tetris_sim")
 
@@ -41,6 +43,7 @@ _RECALL_EFFORT = 0.1  # of a check: a choice that was checked before is checked 
 _SHORT_RUN = 0.5  # seconds; for shorter ones it does not matter whether another method would be faster
 _GUESSED_RATE = 2e9  # products per second and thread, where nothing may be measured
 _GUESSED_LATENCY = 2e-5  # seconds
+_GPU_CACHE = 128 << 20  # bytes; a trial piece twice that size has work for every multiprocessor
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Terms:
         budget: seconds it may take, compilation included; with 0 nothing is measured.
         use_cache: whether earlier choices are read and this one is kept.
         anew: whether to measure even if an earlier choice is there, and as if the run were long.
+        gpu: the GPU on which it is to be; None for CPU threads.
     """
 
     asked: Asked
@@ -62,6 +66,20 @@ class Terms:
     budget: float = BUDGET
     use_cache: bool = True
     anew: bool = False
+    gpu: Gpu | None = None
+
+    @property
+    def place(self) -> Place:
+        """Where candidates are tried."""
+        return self.place_with(self.threads)
+
+    def place_with(self, threads: int) -> Place:
+        """The same with another number of threads."""
+        return Place(threads) if self.gpu is None else Place(1, "gpu", self.gpu.number)
+
+    def memory(self, machine: Machine) -> int:
+        """Bytes that can be had there."""
+        return machine.memory if self.gpu is None else self.gpu.memory
 
 
 def tune(problem: Problem, machine: Machine, terms: Terms) -> Choice:
@@ -77,7 +95,7 @@ def tune(problem: Problem, machine: Machine, terms: Terms) -> Choice:
         UnsupportedError: no method can do it.
     """
     begin = time.perf_counter()
-    candidates, refused = find_candidates(problem, terms.asked, machine.memory - RESERVE)
+    candidates, refused = find_candidates(problem, terms.asked, terms.memory(machine) - RESERVE, terms.place)
     if not candidates:
         raise nothing_left(terms.asked, refused)
     if terms.budget == 0:
@@ -88,9 +106,10 @@ def tune(problem: Problem, machine: Machine, terms: Terms) -> Choice:
         threads=terms.threads,
         fixed_threads=terms.fixed_threads,
         candidates=_names(candidates, terms.asked),
+        gpu=terms.gpu,
     )
     if terms.use_cache and not terms.anew:
-        choice = _remembered(problem, key, candidates, begin)
+        choice = _remembered(problem, key, candidates, begin, terms)
         if choice is not None:
             return choice
     return _measured(problem, machine, terms, candidates, refused, key if terms.use_cache else None)
@@ -105,7 +124,7 @@ def _first_guess(problem: Problem, candidates: Sequence[Candidate], refused: dic
     points = problem.grid.n_points * problem.n_fields
     threads = terms.threads if terms.fixed_threads else max(1, min(terms.threads, points // (_POINTS_PER_THREAD // 4)))
     for candidate in candidates:
-        wrong = _check(problem, candidate, threads=threads)
+        wrong = _check(problem, candidate, terms.place_with(threads))
         if wrong is None:
             rate = threads * _GUESSED_RATE / problem.stencil.n_points
             chosen = (
@@ -118,7 +137,9 @@ def _first_guess(problem: Problem, candidates: Sequence[Candidate], refused: dic
     raise nothing_left(terms.asked, refused)
 
 
-def _remembered(problem: Problem, key: tuned.Key, candidates: Sequence[Candidate], begin: float) -> Choice | None:
+def _remembered(
+    problem: Problem, key: tuned.Key, candidates: Sequence[Candidate], begin: float, terms: Terms
+) -> Choice | None:
     """The choice of an earlier run, if it is among the candidates still and its answer is right."""
     found = tuned.recall(key)
     same = (
@@ -129,7 +150,7 @@ def _remembered(problem: Problem, key: tuned.Key, candidates: Sequence[Candidate
         return None
     if found.good_for is not None and _updates(problem) > found.good_for * found.points_per_second:
         return None
-    wrong = _check(problem, candidate, threads=found.threads, effort=_RECALL_EFFORT)
+    wrong = _check(problem, candidate, terms.place_with(found.threads), effort=_RECALL_EFFORT)
     if wrong is not None:
         log.warning("%s was tuned on %s, but now %s: tuning anew.", candidate.label, found.date[:10], wrong)
         return None
@@ -155,12 +176,12 @@ def _measured(
 ) -> Choice:
     begin = time.perf_counter()
     updates = None if terms.anew else _updates(problem)
-    limits = Limits(begin + terms.budget, terms.budget, updates, machine.memory // 2)
+    limits = Limits(begin + terms.budget, terms.budget, updates, terms.memory(machine) // 2)
     entries, chosen, piece = _find_right(problem, machine, terms, candidates, limits)
     if chosen is None or chosen.speed is None:
         raise nothing_left(terms.asked, refused | {entry.candidate.label: entry.note for entry in entries})
     threads, speed = terms.threads, chosen.speed
-    if not terms.fixed_threads:
+    if not terms.fixed_threads and terms.gpu is None:
         threads, speed = _choose_team(piece, chosen.candidate, threads, speed)
     seconds = time.perf_counter() - begin
     choice = Choice(
@@ -195,7 +216,7 @@ def _find_right(
     while True:
         entries, piece = _compete_where_it_fits(problem, machine, terms, pending, limits)
         for entry in ranked(entries):
-            wrong = _check(problem, entry.candidate, threads=terms.threads)
+            wrong = _check(problem, entry.candidate, terms.place)
             entry.check = "right" if wrong is None else "wrong"
             if wrong is None:
                 return done + entries, entry, piece
@@ -210,12 +231,14 @@ def _find_right(
 def _compete_where_it_fits(
     problem: Problem, machine: Machine, terms: Terms, candidates: Sequence[Candidate], limits: Limits
 ) -> tuple[list[Entry], Problem]:
-    n_bytes = trial_bytes(machine.memory, machine.cache)
+    n_bytes = trial_bytes(
+        terms.memory(machine), machine.cache if terms.gpu is None else max(terms.gpu.cache, _GPU_CACHE)
+    )
     steps = max(steps_per_block(candidate.parameters) for candidate in candidates)
     while True:
         piece = trial_piece(problem, n_bytes, threads=terms.threads, steps=steps)
         try:
-            return compete(piece, candidates, threads=terms.threads, limits=limits), piece
+            return compete(piece, candidates, place=terms.place, limits=limits), piece
         except MemoryError:
             if n_bytes <= 1:
                 raise
@@ -223,9 +246,9 @@ def _compete_where_it_fits(
             log.debug("memory ran out; trying on a piece of %d bytes", n_bytes)
 
 
-def _check(problem: Problem, candidate: Candidate, *, threads: int, effort: float = 1.0) -> str | None:
+def _check(problem: Problem, candidate: Candidate, place: Place, *, effort: float = 1.0) -> str | None:
     try:
-        return check_method(problem, candidate.method, candidate.parameters, threads=threads, effort=effort)
+        return check_method(problem, candidate.method, candidate.parameters, place=place, effort=effort)
     except Exception as error:  # a candidate that fails must not stop a run that another can do
         log.debug("%s failed", candidate.label, exc_info=True)
         return describe_failure(error)
@@ -236,7 +259,7 @@ def _choose_team(piece: Problem, candidate: Candidate, most: int, speed: Speed) 
     best = most, speed
     size = most // 2
     while size >= 1 and piece.grid.n_points * piece.n_fields < most * _POINTS_PER_THREAD:
-        found = measure_speed(piece, candidate.method, candidate.parameters, threads=size, seconds=_FEWER_SECONDS)
+        found = measure_speed(piece, candidate.method, candidate.parameters, place=Place(size), seconds=_FEWER_SECONDS)
         if found.points_per_second > best[1].points_per_second * _FEWER_ARE_FASTER:
             best = size, found
         size //= 2

@@ -15,17 +15,19 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from tetris_sim import cpu_kernels
+from tetris_sim import cpu_kernels, gpu_kernels
 from tetris_sim.cache import cache_directory
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.files import atomic_text
 from tetris_sim.problem import Problem
+from tetris_sim.scheduler.gpus import Gpu
 from tetris_sim.scheduler.machine import Machine
 from tetris_sim.version import __version__
 
-_FORMAT = 1
+_FORMAT = 2
 _PART = "tuning"
 
 
@@ -69,7 +71,13 @@ def shape_class(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def tuning_key(
-    problem: Problem, machine: Machine, *, threads: int, fixed_threads: bool, candidates: Sequence[str]
+    problem: Problem,
+    machine: Machine,
+    *,
+    threads: int,
+    fixed_threads: bool,
+    candidates: Sequence[str],
+    gpu: Gpu | None = None,
 ) -> Key:
     """Everything that decides which candidate is the fastest, as plain data.
 
@@ -79,15 +87,15 @@ def tuning_key(
         threads: CPU threads.
         fixed_threads: whether fewer of them must not be used.
         candidates: the methods between which is chosen, with parameters where those are given.
+        gpu: on which they run, if on one.
     """
     import llvmlite.binding
 
     return {
         "format": _FORMAT,
         "version": __version__,
-        "sources": _kernel_sources(),
-        "cpu": machine.cpu,
-        "llvm_cpu": llvmlite.binding.get_host_cpu_name(),
+        "sources": _kernel_sources(cpu_kernels if gpu is None else gpu_kernels),
+        "device": [machine.cpu, llvmlite.binding.get_host_cpu_name()] if gpu is None else [gpu.name, gpu.driver],
         "threads": threads,
         "fixed_threads": fixed_threads,
         "candidates": list(candidates),
@@ -140,8 +148,9 @@ def _path(key: Key) -> Path:
 
 
 @functools.cache
-def _kernel_sources() -> str:
-    folder, digest = Path(cpu_kernels.__file__).parent, hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
+def _kernel_sources(package: ModuleType) -> str:
+    assert package.__file__ is not None
+    folder, digest = Path(package.__file__).parent, hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".cu", ".cuh")):
         digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())
     return digest.hexdigest()[:24]

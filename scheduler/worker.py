@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tetris_sim.cpu_kernels.threads import ThreadTeam
 from tetris_sim.method import Stepper
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.plan import Share
@@ -20,24 +19,26 @@ class Worker(Protocol):
         """Give the slab's memory and the device back."""
 
 
-class CpuWorker:
-    """A team of threads that advances one slab in host memory."""
+class LocalWorker:
+    """A device of this process, a team of threads or a GPU, that advances one slab in its memory."""
 
     def __init__(self, problem: Problem, share: Share) -> None:
         self.name = share.worker
-        self._team = ThreadTeam(share.threads)
+        self._device = share.place.open()
         try:
-            self.stepper: Stepper = share.method.prepare(problem, share.slab, share.parameters, self._team)
+            self.stepper: Stepper = share.method.prepare(problem, share.slab, share.parameters, self._device)
         except BaseException:
-            self._team.close()
+            self._device.close()
             raise
 
     def close(self) -> None:
-        """End the threads."""
-        self.stepper.close()
-        self._team.close()
+        """Give memory and device back."""
+        try:
+            self.stepper.close()
+        finally:
+            self._device.close()
 
 
 def open_worker(problem: Problem, share: Share) -> Worker:
     """Take the memory of one share and compile for it."""
-    return CpuWorker(problem, share)
+    return LocalWorker(problem, share)

@@ -16,7 +16,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import numpy as np
@@ -129,6 +129,16 @@ def launcher() -> str:
     path = mpiexec()
     assert path is not None
     return path
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Iterator[Any]:
+    """GPU 0, for tests marked gpu."""
+    from tetris_sim.gpu_kernels.device import GpuDevice
+
+    device = GpuDevice(0)
+    yield device
+    device.close()
 
 
 @pytest.fixture(scope="module")

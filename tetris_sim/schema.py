@@ -220,8 +220,9 @@ class TimeSection(Section):
 class ComputeSection(Section):
     """On what, how, and how precisely."""
 
-    devices: Literal["auto", "cpu"] | Annotated[tuple[Literal["cpu"], ...], Field(min_length=1)] = "auto"
-    """What computes. A list names one worker each: [cpu, cpu] splits the grid between two teams of threads."""
+    devices: Literal["auto", "cpu", "gpu"] | Annotated[tuple[Literal["cpu"], ...], Field(min_length=1)] = "auto"
+    """What computes; auto takes a GPU if there is one that can. A list names one worker each: [cpu, cpu] splits the
+    grid between two teams of threads."""
     method: str = "auto"
     """A method's name, or auto: the fastest that does not refuse."""
     parameters: dict[str, Annotated[int, Field(ge=0, le=2**31 - 1)]] = {}

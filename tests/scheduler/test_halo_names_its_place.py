@@ -14,7 +14,7 @@ from tetris_sim.cpu_kernels.plain import PlainMethod
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.exchange import LocalExchange
 from tetris_sim.scheduler.plan import Share
-from tetris_sim.scheduler.worker import CpuWorker
+from tetris_sim.scheduler.worker import LocalWorker
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
 
@@ -92,10 +92,10 @@ def test_any_process_grid_gives_the_bits_of_one_worker(name: str, periodic: bool
     np.testing.assert_array_equal(results[0], results[1])
 
 
-def open_workers(problem: Problem, slabs: list[Slab], state: Field, stack: contextlib.ExitStack) -> list[CpuWorker]:
+def open_workers(problem: Problem, slabs: list[Slab], state: Field, stack: contextlib.ExitStack) -> list[LocalWorker]:
     workers = []
     for number, slab in enumerate(slabs):
-        worker = CpuWorker(problem, Share(f"cpu:{number}", slab, PlainMethod(), {}, 1 + number % 2, 1.0, 0))
+        worker = LocalWorker(problem, Share(f"cpu:{number}", slab, PlainMethod(), {}, 1 + number % 2, 1.0, 0))
         stack.callback(worker.close)
         worker.stepper.load(
             lambda box: state[(slice(None), *(slice(a, b) for a, b in zip(box.start, box.stop, strict=True)))]

@@ -23,6 +23,7 @@ from tetris_sim.scheduler.choice import Choice
 from tetris_sim.scheduler.machine import Machine, count_ranks, find_machine, last_level_cache
 from tetris_sim.scheduler.measure import Speed, check_method, measure_speed
 from tetris_sim.scheduler.piece import piece_of
+from tetris_sim.scheduler.place import Place
 from tetris_sim.scheduler.plan import make_plan
 from tetris_sim.scheduler.tune import Terms
 from tetris_sim.schema import ComputeSection
@@ -209,7 +210,7 @@ def test_an_unknown_method_is_refused_with_the_names_of_all() -> None:
 def test_a_method_that_computes_something_else_is_found_out() -> None:
     problem = problem_of((30, 20))
     method = METHODS[-1]
-    assert check_method(problem, method, {}, threads=2) is None
+    assert check_method(problem, method, {}, place=Place(2)) is None
 
     class Wrong:
         name, device = "cpu.wrong", "cpu"
@@ -223,13 +224,13 @@ def test_a_method_that_computes_something_else_is_found_out() -> None:
                 *rest,  # type: ignore[arg-type]
             )
 
-    sentence = check_method(problem, Wrong(), {}, threads=2)  # type: ignore[arg-type]
+    sentence = check_method(problem, Wrong(), {}, place=Place(2))  # type: ignore[arg-type]
     assert sentence is not None
     assert "differs from the reference" in sentence
 
 
 def test_speed_is_measured_on_the_real_stencil() -> None:
-    speed = measure_speed(problem_of((200, 300)), METHODS[-1], {}, threads=1, seconds=0.02)
+    speed = measure_speed(problem_of((200, 300)), METHODS[-1], {}, place=Place(1), seconds=0.02)
     assert 1e6 < speed.points_per_second < 1e12
     assert 0 <= speed.latency < 0.1
 
@@ -293,7 +294,7 @@ def test_the_last_level_caches_are_added_up_each_once(tmp_path: Path) -> None:
         for index, level, size, shared in ((0, 1, "32K", str(core)), (3, 3, "24576K", "0-1"), (2, 2, "1M", str(core))):
             folder = tmp_path / f"cpu{core}" / "cache" / f"index{index}"
             folder.mkdir(parents=True)
-            for name, text in (("level", level), ("size", size), ("shared_cpu_list", shared)):
+            for name, text in (("level", level), ("type", "Unified"), ("size", size), ("shared_cpu_list", shared)):
                 (folder / name).write_text(f"{text}\n")
     assert last_level_cache(tmp_path) == 24 << 20
     for core in cores:

@@ -25,6 +25,7 @@ from tetris_sim.scheduler.candidates import Asked
 from tetris_sim.scheduler.choice import Choice
 from tetris_sim.scheduler.machine import Machine
 from tetris_sim.scheduler.measure import Speed, check_method
+from tetris_sim.scheduler.place import Place
 from tetris_sim.scheduler.tune import Terms, tune
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
@@ -39,7 +40,7 @@ Use = Callable[..., None]
 @pytest.fixture(scope="module", autouse=True)
 def _compiled() -> None:
     """Compile what the methods below compute with, so that no budget is spent on it."""
-    assert check_method(problem_of(), PlainMethod(), {}, threads=1) is None
+    assert check_method(problem_of(), PlainMethod(), {}, place=Place(1)) is None
 
 
 @pytest.fixture(autouse=True)
@@ -338,7 +339,7 @@ def damages() -> dict[str, Callable[[str], str]]:
         "a list": lambda text: "[]",
         "a number": lambda text: "3",
         "another key": lambda text: text.replace('"threads": 1', '"threads": 7'),
-        "an older format": lambda text: text.replace('"format": 1', '"format": 0'),
+        "an older format": lambda text: text.replace('"format": 2', '"format": 0'),
         "a method that is gone": changed(method="cpu.gone"),
         "parameters that are not proposed": changed(parameters={"delay_us": 17}),
         "parameters that are no numbers": changed(parameters={"delay_us": "0"}),
@@ -458,9 +459,9 @@ def test_a_small_grid_gets_as_many_threads_as_are_fastest(use: Use, monkeypatch:
     use(PlainMethod())
     asked = []
 
-    def measure(*_: object, threads: int, **__: object) -> Speed:
-        asked.append(threads)
-        return Speed({2: 3e15, 1: 2e15}[threads], 1e-6)
+    def measure(*_: object, place: Place, **__: object) -> Speed:
+        asked.append(place.threads)
+        return Speed({2: 3e15, 1: 2e15}[place.threads], 1e-6)
 
     monkeypatch.setattr(tuning, "measure_speed", measure)
     free = dataclasses.replace(TERMS, threads=4, fixed_threads=False, budget=0.1)

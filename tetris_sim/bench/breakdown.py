@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tetris_sim.bench.candidates import Candidate, choose_parameters, open_method, refuse_what_does_not_fit
-from tetris_sim.bench.cpu import measured_run, time_steady
-from tetris_sim.bench.limits import fma_rate
+from tetris_sim.bench.cpu import measured_run, share_of_fma, time_steady
+from tetris_sim.bench.limits import fma_rate, fma_work
 from tetris_sim.bench.problems import SHAPES, random_problem
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels import METHODS
@@ -101,7 +101,8 @@ def climb(
                 reason = str(refusal)
         if reason is not None:
             missing[technique.label] = reason
-    rows = time_steady(list(opened.values()), labels=list(opened), rounds=rounds, seconds=seconds)
+    yardstick = fma_work(team, problem.dtype.name, team.size)
+    rows = time_steady(list(opened.values()), labels=list(opened), rounds=rounds, seconds=seconds, yardstick=yardstick)
     return {"steps": rows, "missing": missing}
 
 
@@ -132,7 +133,12 @@ def compare_steps(ladder: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[
     bound = fma_rate(limits, ladder["dtype"]) / ladder["n_terms"]
     rates = [float(row["steady"]["median"]) for row in ladder["steps"]]
     rows = [
-        {**row, "over_first": rate / rates[0], "over_previous": rate / previous, "share_of_fma": rate / bound}
+        {
+            **row,
+            "over_first": rate / rates[0],
+            "over_previous": rate / previous,
+            "share_of_fma": share_of_fma(row["steady"], bound, ladder["n_terms"]),
+        }
         for row, rate, previous in zip(ladder["steps"], rates, [*rates[:1], *rates], strict=False)
     ]
     return {**ladder, "steps": rows}

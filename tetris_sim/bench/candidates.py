@@ -64,9 +64,9 @@ def open_prange(problem: Problem, threads: int) -> list[Candidate]:
     return [Candidate(f"prange {form}", {}, make_work(form), arrays.clear) for form in FORMS]
 
 
-def open_method(problem: Problem, method: Method, parameters: Parameters, team: ThreadTeam) -> Candidate:
-    """A method with one choice of its parameters, holding the initial field."""
-    stepper = method.prepare(problem, Slab.whole(problem.grid), parameters, team)
+def open_method(problem: Problem, method: Method, parameters: Parameters, device: Any) -> Candidate:
+    """A method with one choice of its parameters, holding the initial field; `device` as for `Method.prepare`."""
+    stepper = method.prepare(problem, Slab.whole(problem.grid), parameters, device)
     stepper.load(problem.initial)
 
     def run(steps: int) -> None:
@@ -96,7 +96,7 @@ def refuse_what_does_not_fit(shape: tuple[int, ...], dtype: str, n_methods: int)
 
 
 def choose_parameters(
-    problem: Problem, method: Method, choices: Iterable[Parameters], team: ThreadTeam, *, seconds: float
+    problem: Problem, method: Method, choices: Iterable[Parameters], device: Any, *, seconds: float
 ) -> tuple[Parameters, list[dict[str, Any]]]:
     """The fastest choice on the problem itself, and what each one was measured to do.
 
@@ -106,7 +106,7 @@ def choose_parameters(
         problem: what to advance.
         method: how.
         choices: parameters to try, the best guess first; equal ones are tried once.
-        team: the threads.
+        device: as for `Method.prepare`.
         seconds: length of each of two timings per choice.
 
     Raises:
@@ -119,7 +119,7 @@ def choose_parameters(
     refusals = []
     for choice in different:
         try:
-            candidate = open_method(problem, method, choice, team)
+            candidate = open_method(problem, method, choice, device)
         except UnsupportedError as refusal:
             refusals.append(str(refusal))
             continue

@@ -160,8 +160,8 @@ def judge(kernel: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any
     prange = max(row["steady"]["median"] for row in kernel["rows"] if row["name"].startswith("prange"))
     rows = []
     for row in kernel["rows"]:
-        rate, of_yardstick = row["steady"]["median"], row["steady"].get("of_yardstick")
-        share = rate / bounds.fma if of_yardstick is None else of_yardstick * kernel["n_terms"]
+        rate = row["steady"]["median"]
+        share = share_of_fma(row["steady"], bounds.fma, kernel["n_terms"])
         judged = {**row, "ratio_to_prange": rate / prange, "share_of_fma": share}
         if row["parameters"].get(STEPS_PER_BLOCK, 1) == 1:
             judged["share_of_sweep_bound"] = rate / bounds.one_sweep
@@ -172,6 +172,18 @@ def judge(kernel: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any
             judged["end_to_end"] = {**whole, "share_of_steady": share, "share_without_memory": without}
         rows.append(judged)
     return {**kernel, "bounds": {**asdict(bounds), "tighter": bounds.tighter}, "rows": rows}
+
+
+def share_of_fma(steady: Mapping[str, Any], bound: float, n_terms: int) -> float:
+    """A rate as a share of the multiply-add rate: of the same moment if that was measured, else of the bound.
+
+    Args:
+        steady: the timing.
+        bound: point updates per second that the multiply-add rate of the whole run allows.
+        n_terms: points of the stencil.
+    """
+    of_yardstick = steady.get("of_yardstick")
+    return float(steady["median"] / bound if of_yardstick is None else of_yardstick * n_terms)
 
 
 def compare_precisions(kernels: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

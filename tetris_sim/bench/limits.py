@@ -7,8 +7,7 @@ shared with others, or that clock down, show in both.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -16,52 +15,13 @@ import numpy.typing as npt
 
 from tetris_sim.bench.probes import CHAINS, TURN, lanes, make_probes
 from tetris_sim.bench.timing import Work, interleave
+from tetris_sim.cpu_kernels.caches import find_caches
 from tetris_sim.cpu_kernels.threads import ThreadTeam
 
 _TURNS = 1000  # of the multiply-add loop per repetition, so that calling it costs nothing
 _PAGE = 4096  # bytes
 _LEAST_COPY, _MOST_COPY = 256 << 20, 1 << 30  # bytes of each of the two arrays that are copied in memory
-_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _COPY_DTYPE = "float64"  # bytes are bytes
-
-
-@dataclass(frozen=True)
-class Cache:
-    """One level of data cache.
-
-    Attributes:
-        level: 1, 2, 3.
-        n_bytes: size of one instance.
-        sharing: hardware threads that share an instance.
-    """
-
-    level: int
-    n_bytes: int
-    sharing: int
-
-    def share(self, threads: int) -> int:
-        """Bytes for each of `threads` busy threads that fill the instances one after another."""
-        return self.n_bytes // max(1, min(self.sharing, threads))
-
-    def capacity(self, threads: int) -> int:
-        """Bytes for all of them together."""
-        return self.share(threads) * threads
-
-
-def find_caches(folder: Path = _CACHES) -> tuple[Cache, ...]:
-    """The data caches of the first core, smallest level first; none where the system does not tell.
-
-    Args:
-        folder: what Linux says of a core's caches.
-    """
-    found = []
-    for index in sorted(folder.glob("index*")):
-        words = {name: _read(index / name) for name in ("level", "type", "size", "shared_cpu_list")}
-        if words["type"] in ("Data", "Unified") and words["level"] and words["size"]:
-            unit = {"K": 1 << 10, "M": 1 << 20}.get(words["size"][-1], 1)
-            size = int(words["size"].rstrip("KM")) * unit
-            found.append(Cache(int(words["level"]), size, _count(words["shared_cpu_list"])))
-    return tuple(sorted(found, key=lambda cache: cache.level))
 
 
 def measure_limits(team: ThreadTeam, dtypes: tuple[str, ...], *, rounds: int, seconds: float) -> dict[str, Any]:
@@ -99,7 +59,16 @@ def measure_limits(team: ThreadTeam, dtypes: tuple[str, ...], *, rounds: int, se
         "load": found["load"],
         "copy": found["copy"],
         "copy_past_caches": found["copy_past_caches"],
-        "caches": [{**asdict(c), "capacity": c.capacity(team.size), "copy": found[f"L{c.level}"]} for c in caches],
+        "caches": [
+            {
+                "level": cache.level,
+                "n_bytes": cache.n_bytes,
+                "sharing": cache.sharing,
+                "capacity": cache.capacity(team.size),
+                "copy": found[f"L{cache.level}"],
+            }
+            for cache in caches
+        ],
     }
 
 
@@ -183,23 +152,3 @@ def _aligned(n: int, offset: int) -> npt.NDArray[Any]:
     raw = np.empty(n_bytes + _PAGE, dtype=np.uint8)
     shift = (offset - raw.ctypes.data) % _PAGE
     return raw[shift : shift + n_bytes].view(_COPY_DTYPE)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
-
-
-def _count(cpus: str) -> int:
-    """How many a list like 0-3,8 names.
-
-    >>> _count("0-3,8")
-    5
-    """
-    total = 0
-    for part in filter(None, cpus.split(",")):
-        first, _, last = part.partition("-")
-        total += int(last or first) - int(first) + 1
-    return max(1, total)

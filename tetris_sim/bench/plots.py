@@ -22,6 +22,12 @@ COLOURS = {
     "cpu.plain": "#7b93c4",
     "cpu.tessellate": LINE_COLOUR,
     "cpu.stream": CHANGE_LINE_COLOUR,
+    "naive kernel": "0.78",
+    "torch.compile slices": "0.58",
+    "cuDNN convolution": "0.40",
+    "gpu.plain": "#7b93c4",
+    "gpu.stream": CHANGE_LINE_COLOUR,
+    "gpu.trapezoid": LINE_COLOUR,
 }
 _OTHER = "#4d8f6a"  # a method that is not listed
 _PANEL = (2.9, 2.5)  # inches
@@ -31,7 +37,7 @@ _STYLE = {**STYLE, "svg.hashsalt": "tetris_sim", "svg.fonttype": "path"}  # the 
 
 def draw_comparison(result: Mapping[str, Any]) -> Figure:
     """GStencil/s of every candidate, a panel per stencil and dtype, with the multiply-add bound where it fits in."""
-    kernels = result["kernels"]
+    kernels = result.get("kernels") or result["gpu_kernels"]
     figure, places = _panels([_title(kernel) for kernel in kernels], columns=5)
     for axes, kernel in zip(places, kernels, strict=True):
         rates = {row["name"]: row["steady"]["median"] / 1e9 for row in kernel["rows"]}
@@ -93,7 +99,7 @@ def draw_threads(result: Mapping[str, Any]) -> Figure:
 def draw_all(result: Mapping[str, Any]) -> dict[str, Figure]:
     """Every picture that the result has data for, by what ends its file name."""
     found = {}
-    if "kernels" in result:
+    if "kernels" in result or "gpu_kernels" in result:
         found["comparison"] = draw_comparison(result)
     if "sizes" in result:
         found["sizes"] = draw_sizes(result)
@@ -129,7 +135,8 @@ def _series(points: Sequence[Mapping[str, Any]], where: Sequence[float], name: s
 
 
 def _title(entry: Mapping[str, Any]) -> str:
-    return f"{entry['stencil']}, {entry['dtype']}"
+    weights = f", {entry['weights']}" if entry.get("weights") == "symmetric" else ""
+    return f"{entry['stencil']}{weights}, {entry['dtype']}"
 
 
 def _colour(name: str) -> str:

@@ -6,6 +6,8 @@ be shared between points.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import numpy.typing as npt
 
@@ -44,20 +46,35 @@ def random_field(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Field:
     return np.lib.stride_tricks.as_strided(table, shape, strides, writeable=False)
 
 
-def random_weights(name: str) -> Stencil:
-    """A stencil of the catalogue with random positive weights of sum 1, which keep every field bounded."""
+WeightKind = Literal["random", "symmetric", "equal"]
+
+
+def random_weights(name: str, kind: WeightKind = "random") -> Stencil:
+    """A stencil of the catalogue with random positive weights of sum 1, which keep every field bounded.
+
+    Args:
+        name: of the catalogue.
+        kind: random throughout; symmetric, so that points that mirror or permute into each other have one weight; or
+            equal, so that all points but the centre have one weight, as those of the heat equation on square cells.
+    """
     offsets = named_stencil(name).stencil.offsets
     weights = np.random.default_rng(1).uniform(0.5, 1.5, len(offsets))
+    if kind != "random":
+        classes: dict[tuple[int, ...], float] = {}
+        for k, offset in enumerate(offsets):
+            like = tuple(sorted(map(abs, offset))) if kind == "symmetric" else (int(any(offset)),)
+            weights[k] = classes.setdefault(like, weights[k])
     return Stencil(offsets, tuple(weights / weights.sum()))
 
 
-def random_problem(name: str, shape: tuple[int, ...], dtype: str) -> Problem:
-    """`random_weights(name)` on a `random_field`, with insulated faces.
+def random_problem(name: str, shape: tuple[int, ...], dtype: str, weights: WeightKind = "random") -> Problem:
+    """`random_weights(name, weights)` on a `random_field`, with insulated faces.
 
     Args:
         name: of the catalogue.
         shape: interior points, array order.
         dtype: float64 or float32.
+        weights: their kind.
     """
     field = random_field(shape, dtype)
 
@@ -68,7 +85,7 @@ def random_problem(name: str, shape: tuple[int, ...], dtype: str) -> Problem:
     ndim = len(shape)
     return Problem(
         grid=Grid(shape, (1.0,) * ndim, (0.0,) * ndim),
-        stencil=random_weights(name),
+        stencil=random_weights(name, weights),
         boundary=Boundary.everywhere(Neumann(), ndim),
         initial=initial,
         dt=1.0,

@@ -60,12 +60,19 @@ def as_markdown(result: Mapping[str, Any]) -> str:
 def describe_machine(result: Mapping[str, Any]) -> str:
     """Machine, date, commit and versions in a line."""
     versions = ", ".join(f"{name} {result['versions'][name]}" for name in ("python", "numpy", "numba", "llvmlite"))
-    return f"{result['cpu']}, {result['threads']} threads, {result['date']}, commit {result['commit']}, {versions}"
+    device = f"{result['cpu']}, {result['threads']} threads"
+    if "gpu" in result:
+        device = f"{result['gpu']['name']} ({result['gpu']['architecture']}, CUDA {result['gpu']['driver']})"
+    return f"{device}, {result['date']}, commit {result['commit']}, {versions}"
 
 
 def tables(result: Mapping[str, Any]) -> Iterator[Table]:
     """All that the result has something for."""
-    yield limits_table(result["limits"])
+    if "limits" in result:
+        yield limits_table(result["limits"])
+    if "gpu_kernels" in result:
+        yield gpu_limits_table(result["gpu_limits"])
+        yield gpu_table(result["gpu_kernels"])
     if "kernels" in result:
         yield kernels_table(result["kernels"])
         yield bounds_table(result["kernels"])
@@ -82,7 +89,7 @@ def notes(result: Mapping[str, Any]) -> list[str]:
     """Why something is not in the tables: a sentence each."""
     found = [
         f"{name} not for {kernel['stencil']}: {reason}."
-        for kernel in result.get("kernels", ())
+        for kernel in (*result.get("kernels", ()), *result.get("gpu_kernels", ()))
         for name, reason in kernel["refusals"].items()
     ]
     found += [
@@ -108,6 +115,35 @@ def limits_table(limits: Mapping[str, Any]) -> Table:
         rates = [_billions(cache["copy"]["median"]) for cache in (one, other)]
         rows.append((f"copy in L{one['level']}", "GB/s", *rates))
     return Table("Limits of the machine (copies: read plus written)", ("limit", "unit", "before", "after"), rows, 2)
+
+
+def gpu_limits_table(limits: Mapping[str, Any]) -> Table:
+    """The measured limits of a GPU, before and after."""
+    before, after = limits["before"], limits["after"]
+    rows = [("copy in memory", "GB/s", *(_billions(found["copy"]["median"]) for found in (before, after)))]
+    for dtype in before["fma"]:
+        rates = [_billions(found["fma"][dtype]["median"]) for found in (before, after)]
+        rows.append((f"multiply-adds, {dtype}, CUDA cores", "1e9/s", *rates))
+    if before["tensor"] is not None:
+        rates = [_billions(found["tensor"]["median"]) for found in (before, after)]
+        rows.append(("multiply-adds, float64, tensor cores", "1e9/s", *rates))
+    return Table("Limits of the GPU (copies: read plus written)", ("limit", "unit", "before", "after"), rows, 2)
+
+
+def gpu_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
+    """Rates of every candidate on a GPU and what they are of the limits."""
+    words = ("stencil", "weights", "grid", "dtype", "candidate", "parameters")
+    numbers = ("GStencil/s", "spread", "of FMA limit", "x one sweep")
+    rows = []
+    for kernel in kernels:
+        for row in kernel["rows"]:
+            steady = row["steady"]
+            cells = [kernel["stencil"], kernel["weights"], _grid(kernel["shape"]), kernel["dtype"], row["name"]]
+            cells += [_parameters(row["parameters"]), _billions(steady["median"])]
+            cells += [f"{_billions(steady['low'])}..{_billions(steady['high'])}"]
+            rows.append([*cells, _percent(row["share_of_fma"]), f"{row['times_one_sweep']:.2f}"])
+    title = "Steady state on the whole grid, faces included; x one sweep: multiples of what memory allows a single step"
+    return Table(title, (*words, *numbers), rows, len(words))
 
 
 def kernels_table(kernels: Sequence[Mapping[str, Any]]) -> Table:

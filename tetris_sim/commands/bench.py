@@ -19,10 +19,11 @@ _DTYPES = {"float64": ("float64",), "float32": ("float32",), "both": ("float64",
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `bench`."""
-    parser.add_argument("what", choices=["cpu"], help="the CPU methods beside Numba prange loops")
+    parser.add_argument("what", choices=["cpu", "gpu"], help="the CPU methods beside Numba loops, or those of a GPU")
     parser.add_argument("--stencils", metavar="NAMES", help="comma-separated names of the catalogue, or all")
     grid = parser.add_mutually_exclusive_group()
-    grid.add_argument("--size", metavar="N", help="points along each axis (default: 1e7, 4800, 384)")
+    default = "default: 1e7, 4800, 384; GPU: 1.024e7, 10240, 1024"
+    grid.add_argument("--size", metavar="N", help=f"points along each axis ({default})")
     grid.add_argument("--shape", metavar="NXxNYxNZ", help="points along x, y, z, for example 4800x2400")
     parser.add_argument("--dtype", choices=list(_DTYPES), default="float64", help="precision (default float64)")
     parser.add_argument("--rounds", type=int, default=7, help="timings of each candidate, interleaved (default 7)")
@@ -56,8 +57,10 @@ def run(args: argparse.Namespace) -> int:
 def _kind_of_benchmark(args: argparse.Namespace) -> tuple[Callable[..., dict[str, Any]], Sequence[str]]:
     """What to run, and the stencils it takes if none are named."""
     # Numba takes 0.4 s to import, and a wrong argument is found without it.
-    from tetris_sim.bench import breakdown, cpu, sweeps
+    from tetris_sim.bench import breakdown, cpu, gpu, sweeps
 
+    if args.what == "gpu":
+        return gpu.bench_gpu, STENCIL_NAMES
     if args.breakdown:
         return breakdown.bench_breakdown, breakdown.STENCILS
     if args.sweep:
@@ -75,6 +78,9 @@ def _check(args: argparse.Namespace) -> tuple[tuple[str, ...] | None, tuple[int,
         raise ConfigError(msg)
     if args.output is not None and not args.output.absolute().parent.is_dir():
         msg = f"--output: there is no folder {args.output.absolute().parent}; make it first"
+        raise ConfigError(msg)
+    if args.what == "gpu" and (args.breakdown or args.sweep):
+        msg = "--breakdown and --sweep belong to bench cpu"
         raise ConfigError(msg)
     names = _names(args.stencils)
     return names, _shape(args, names)

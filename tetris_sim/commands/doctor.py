@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import platform
@@ -13,7 +12,7 @@ from typing import Any
 from tetris_sim.cache import cache_directory, caching
 from tetris_sim.errors import ExitCode
 from tetris_sim.report import package_versions
-from tetris_sim.scheduler.machine import find_machine
+from tetris_sim.scheduler.machine import Machine, find_machine
 from tetris_sim.wording import gib
 
 HELP = "say what was found on this machine, for bug reports"
@@ -54,6 +53,7 @@ def findings() -> dict[str, dict[str, Any]]:
         "optional": {name: _version_of(name) for name in _OPTIONAL},
         "hdf5": _hdf5(),
         "kernels": _kernels(),
+        "gpu": _gpus(machine),
         "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)}
         or {"": "none of our variables is set"},
     }
@@ -72,6 +72,15 @@ def _hdf5() -> dict[str, Any]:
     return {"library": h5py.version.hdf5_version, "parallel": bool(h5py.get_config().mpi)}
 
 
+def _gpus(machine: Machine) -> dict[str, Any]:
+    if not machine.gpus:
+        return {"none": machine.gpus_reason}
+    return {
+        f"gpu:{gpu.number}": f"{gpu.name}, {gpu.architecture}, {gib(gpu.memory)} free, CUDA {gpu.driver}"
+        for gpu in machine.gpus
+    }
+
+
 def _kernels() -> dict[str, Any]:
     import llvmlite.binding
 
@@ -83,5 +92,4 @@ def _kernels() -> dict[str, Any]:
         "vectors": " ".join(vectors) or "none that are used",
         "cache": f"{directory} ({'kept' if caching() else 'not kept: TETRIS_SIM_NO_CACHE'})",
         "cached": f"{len(list(directory.glob('*.py')))} stencils",
-        "gpu": "no GPU methods in this version" if importlib.util.find_spec("cupy") is None else "cupy is installed",
     }

@@ -47,7 +47,8 @@ class Solver:
         why_not = self.method.refusal(problem)
         if why_not is not None:
             raise RefusalError(why_not)
-        compute = ComputeSection(method=self.method.name, devices=("cpu",) * workers)
+        devices = "gpu" if self.method.device == "gpu" else ("cpu",) * workers
+        compute = ComputeSection(method=self.method.name, devices=devices)
         plan = make_plan(problem, self.machine, compute)
         with open_simulation(problem, plan) as simulation:
             simulation.run()

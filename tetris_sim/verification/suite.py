@@ -15,6 +15,7 @@ from tetris_sim import cpu_kernels
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.method import Method
 from tetris_sim.scheduler.machine import Machine, find_machine
+from tetris_sim.scheduler.place import every_method
 from tetris_sim.verification.case import Case, Outcome
 from tetris_sim.verification.invariants import invariant_cases
 from tetris_sim.verification.modes import mode_cases
@@ -65,9 +66,10 @@ def choose_methods(name: str | None) -> tuple[Method, ...]:
     Raises:
         ConfigError: there is no such method.
     """
-    chosen = tuple(method for method in cpu_kernels.METHODS if name in (None, method.name))
+    here = every_method() if find_machine().gpus else cpu_kernels.METHODS
+    chosen = tuple(method for method in here if name in (None, method.name))
     if not chosen:
-        names = ", ".join(method.name for method in cpu_kernels.METHODS)
+        names = ", ".join(method.name for method in here)
         msg = f"--method {name} is not one of this machine's methods: {names}"
         raise ConfigError(msg)
     return chosen

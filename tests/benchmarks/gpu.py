@@ -1,0 +1,10 @@
+"""The GPU benchmark as a script: the same as `tetris-sim bench gpu`, with the same arguments."""
+
+from __future__ import annotations
+
+import sys
+
+from tetris_sim.__main__ import main
+
+if __name__ == "__main__":
+    sys.exit(main(["bench", "gpu", *sys.argv[1:]]))

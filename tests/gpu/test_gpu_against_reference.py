@@ -1,0 +1,133 @@
+"""On a GPU: every method x stencil x boundary x dtype x odd sizes x halos against the reference and cpu.plain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import CUSTOM, HALOS, boundary_of, make_problem, mixed_boundaries, run, run_with_halo, stencil_of
+
+from tetris_sim import reference
+from tetris_sim.boundary import Boundary
+from tetris_sim.catalogue import STENCIL_NAMES
+from tetris_sim.cpu_kernels.plain import PlainMethod as CpuPlain
+from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.gpu_kernels import METHODS
+from tetris_sim.gpu_kernels.plain import PlainMethod
+from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
+from tetris_sim.problem import Field, Problem
+
+pytestmark = pytest.mark.gpu
+
+NAMES = (*STENCIL_NAMES, *CUSTOM)
+FUSED = tuple(method for method in METHODS if method.name != "gpu.plain")
+# Odd lengths; wide enough for points that no face concerns, narrow enough for tiles that end in the middle.
+SHAPES: dict[int, tuple[tuple[int, ...], ...]] = {
+    1: ((4099,), (37,), (4,)),
+    2: ((203, 331), (37, 1025), (11, 23), (4, 4)),
+    3: ((45, 51, 101), (7, 9, 13), (4, 4, 4)),
+}
+
+
+def expected(problem: Problem, state: Field, steps: int) -> tuple[Field, float]:
+    """(the reference's answer, how far another may be from it)."""
+    found = reference.advance(state, problem, steps)
+    largest = max(reference.largest_magnitude(state, problem), reference.largest_magnitude(found, problem))
+    return found, reference.tolerance(problem, steps, largest)
+
+
+def agree(method: Method, problem: Problem, state: Field, parameters: Parameters, gpu: Any) -> None:
+    depth = max(1, parameters.get(STEPS_PER_BLOCK, 1))
+    blocks = (1, depth, 2 * depth + 1)
+    wanted, allowed = expected(problem, state, sum(blocks))
+    np.testing.assert_allclose(run(method, problem, parameters, gpu, blocks), wanted, rtol=0, atol=allowed)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", NAMES)
+def test_plain_gives_the_bits_of_the_cpu(name: str, dtype: str, gpu: Any, teams: dict[int, ThreadTeam]) -> None:
+    stencil = stencil_of(name)
+    for index, (_, boundary) in enumerate(mixed_boundaries(stencil.ndim)):
+        shape = SHAPES[stencil.ndim][-2 - index % 2]
+        problem, state = make_problem(stencil, boundary, dtype=dtype, shape=shape, n_fields=2)
+        found = run(PlainMethod(), problem, {}, gpu)
+        np.testing.assert_array_equal(found, run(CpuPlain(), problem, {}, teams[2]))
+        wanted, allowed = expected(problem, state, 12)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=allowed)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("method", FUSED, ids=lambda method: method.name)
+def test_every_proposal_agrees_with_the_reference(method: Method, name: str, dtype: str, gpu: Any) -> None:
+    stencil = stencil_of(name)
+    boundaries = [boundary for _, boundary in mixed_boundaries(stencil.ndim)]
+    problem, _ = make_problem(stencil, boundaries[0], dtype=dtype)
+    if method.refusal(problem) is not None:
+        pytest.skip(f"{method.name} refuses it: {method.refusal(problem)}")
+    for index, parameters in enumerate(method.parameters(problem)):
+        for number, shape in enumerate(SHAPES[stencil.ndim]):
+            boundary = boundaries[(index + 3 * number) % len(boundaries)]
+            problem, state = make_problem(stencil, boundary, dtype=dtype, shape=shape, n_fields=1 + number % 2)
+            agree(method, problem, state, parameters, gpu)
+
+
+@pytest.mark.parametrize("method", FUSED, ids=lambda method: method.name)
+@pytest.mark.parametrize("name", ["star-1d5p", "heat-2d", "box-2d9p", "heat-3d"])
+def test_every_kind_of_face_is_right_at_every_step(method: Method, name: str, gpu: Any) -> None:
+    stencil = stencil_of(name)
+    for _, boundary in mixed_boundaries(stencil.ndim):
+        problem, state = make_problem(stencil, boundary, shape=SHAPES[stencil.ndim][0])
+        if method.refusal(problem) is None:
+            agree(method, problem, state, method.parameters(problem)[0], gpu)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+@pytest.mark.parametrize(("name", "halo"), HALOS)
+@pytest.mark.parametrize("kind", ["walls", "mixed"])
+def test_a_slab_with_halos(
+    method: Method, name: str, halo: tuple[tuple[int, int], ...], kind: str, gpu: Any, teams: dict[int, ThreadTeam]
+) -> None:
+    stencil = stencil_of(name)
+    shape = {1: (403,), 2: (145, 183), 3: (39, 47, 83)}[stencil.ndim]
+    problem, _ = make_problem(stencil, boundary_of(kind, stencil.ndim), shape=shape, n_fields=2)
+    if method.refusal(problem) is not None:
+        pytest.skip(f"{method.name} refuses it")
+    parameters = method.parameters(problem)[0]
+    if STEPS_PER_BLOCK in parameters:
+        parameters = {**parameters, STEPS_PER_BLOCK: 2}
+    wanted = run_with_halo(CpuPlain(), problem, halo, {}, teams[2])
+    found = run_with_halo(method, problem, halo, parameters, gpu)
+    allowed = reference.tolerance(problem, 10, 3.0)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=0 if method.name == "gpu.plain" else allowed)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_padding_that_is_poisoned_changes_nothing(method: Method, gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, state = make_problem(stencil_of("box-2d9p"), boundary_of("walls", 2), shape=(203, 331))
+    monkeypatch.setattr(gpu.cupy, "zeros", lambda n, dtype: gpu.cupy.full(n, np.nan, dtype))
+    agree(method, problem, state, method.parameters(problem)[0], gpu)
+
+
+def test_many_steps_of_a_small_grid_are_replayed(gpu: Any, teams: dict[int, ThreadTeam]) -> None:
+    problem, _ = make_problem(stencil_of("heat-2d"), Boundary(boundary_of("walls", 2).faces), shape=(33, 47))
+    found = run(PlainMethod(), problem, {}, gpu, (3, 200, 65))
+    np.testing.assert_array_equal(found, run(CpuPlain(), problem, {}, teams[1], (268,)))
+
+
+def test_the_first_box_with_a_nan_is_named(gpu: Any) -> None:
+    problem, state = make_problem(stencil_of("heat-2d"), boundary_of("rings", 2), shape=(40, 30))
+    from tetris_sim.slab import Slab
+
+    stepper = PlainMethod().prepare(problem, Slab.whole(problem.grid), {}, gpu)
+    stepper.load(problem.initial)
+    assert stepper.find_nonfinite() is None
+    state[0, 33, 20] = np.inf
+    state[0, 17, 12] = np.nan
+    stepper.load(problem.initial)
+    box = stepper.find_nonfinite()
+    assert box is not None
+    assert [start <= i < stop for (start, stop), i in zip(box, (17, 12), strict=True)] == [True, True]
+    stepper.close()

@@ -1,0 +1,106 @@
+"""Without a GPU: kernels compile for both architectures, nothing spills, tensor methods use the FP64 tensor cores."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import CUSTOM, boundary_of, make_problem, stencil_of
+
+from tetris_sim.catalogue import STENCIL_NAMES
+from tetris_sim.gpu_kernels import METHODS
+from tetris_sim.gpu_kernels.build import Compiled, compile_source
+from tetris_sim.gpu_kernels.fused_method import FusedMethod
+from tetris_sim.gpu_kernels.taps import term_defines
+from tetris_sim.scheduler.candidates import label_of
+
+pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
+
+ARCHITECTURES = ("sm_80", "sm_90")
+TENSOR = ("gpu.trapezoid", "gpu.dual_tessellation")
+FUSED = tuple(method for method in METHODS if isinstance(method, FusedMethod))
+USUAL = ("heat-1d", "star-1d5p", "heat-2d", "star-2d13p", "box-2d9p", "box-2d49p", "skew", "heat-3d", "box-3d27p")
+
+
+def shared_limit(architecture: str) -> int:
+    return {"sm_80": 163 << 10, "sm_90": 227 << 10}[architecture]
+
+
+def variants() -> list[Any]:
+    """Every proposal for the usual stencils on Hopper; the best guess for all others. The rest with --run-full."""
+    found = []
+    for method in FUSED:
+        for name in (*STENCIL_NAMES, *CUSTOM):
+            for dtype in ("float64", "float32"):
+                for architecture in ARCHITECTURES:
+                    usual = name in USUAL and (architecture == "sm_90" or dtype == "float64")
+                    marks = () if usual else (pytest.mark.full,)
+                    label = f"{method.name}-{name}-{dtype}-{architecture}"
+                    found.append(pytest.param(method, name, dtype, architecture, marks=marks, id=label))
+    return found
+
+
+@pytest.mark.parametrize(("method", "name", "dtype", "architecture"), variants())
+def test_a_fused_kernel_compiles_and_spills_nothing(
+    method: FusedMethod, name: str, dtype: str, architecture: str
+) -> None:
+    stencil = stencil_of(name)
+    problem, _ = make_problem(stencil, boundary_of("walls", stencil.ndim), dtype=dtype)
+    if method.refusal(problem) is not None:
+        return
+    proposals = method.parameters(problem)
+    proposals = proposals if architecture == "sm_90" and dtype == "float64" else proposals[:1]
+    usable = 0
+    for parameters in proposals:
+        kernel = method.families[stencil.ndim].kernel(problem.stencil, np.dtype(dtype), parameters)
+        if kernel.shared_bytes > shared_limit(architecture):
+            continue
+        compiled = compile_source(kernel.source, kernel.defines, architecture)
+        print(label_of(method.name, parameters), architecture, compiled.registers, compiled.spilled)  # noqa: T201
+        assert compiled.spilled == 0
+        assert compiled.registers[kernel.entry] * kernel.threads <= 65536
+        usable += 1
+        if method.name in TENSOR and parameters.get("tensor", 1):
+            assert "DMMA" in disassembled(compiled)
+    assert usable or architecture == "sm_80"
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", ["heat-1d", "box-2d49p", "heat-3d", "lopsided"])
+def test_sweeps_and_frames_compile(name: str, dtype: str, architecture: str) -> None:
+    stencil = stencil_of(name)
+    problem, _ = make_problem(stencil, boundary_of("walls", stencil.ndim), dtype=dtype)
+    terms = term_defines(problem)
+    radii = ",".join(map(str, (*(0,) * (3 - stencil.ndim), *stencil.radii)))
+    shape: dict[str, str | int] = {"TS_RADII": radii, "TS_RADIUS": stencil.radius, "TS_DEPTH": 4, "TS_POINTS": 1000}
+    assert compile_source("plain.cu", {**terms, "TS_LINKS": 2 * stencil.radius}, architecture).spilled == 0
+    assert compile_source("frame.cu", {**terms, **shape}, architecture).spilled == 0
+    assert compile_source("naive.cu", terms, architecture).spilled == 0
+    limits = compile_source("limits.cu", {"TS_REAL": terms["TS_REAL"], "TS_TURNS": 100}, architecture)
+    assert limits.spilled == 0
+    assert ("DMMA" in disassembled(limits)) == (architecture == "sm_90")
+
+
+def disassembled(compiled: Compiled) -> str:
+    """The instructions; skips where there is no disassembler."""
+    program = disassembler()
+    if program is None:
+        pytest.skip("nvdisasm is not installed")
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(compiled.cubin)
+        file.flush()
+        return subprocess.run([program, "-c", file.name], capture_output=True, text=True, check=True).stdout
+
+
+def disassembler() -> str | None:
+    for folder in sys.path:
+        for path in Path(folder).glob("nvidia/*/bin/nvdisasm"):
+            return str(path)
+    return shutil.which("nvdisasm")

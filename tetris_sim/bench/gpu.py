@@ -1,0 +1,134 @@
+"""How fast the GPU methods are: beside what a user would write with other libraries, and beside what the GPU can do.
+
+Every method advances the whole problem, faces included, through the same stepper as a run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from tetris_sim.bench.candidates import choose_parameters, open_method
+from tetris_sim.bench.cpu import time_steady
+from tetris_sim.bench.gpu_baselines import open_baselines
+from tetris_sim.bench.gpu_limits import measure_gpu_limits
+from tetris_sim.bench.model import find_bounds
+from tetris_sim.bench.problems import WeightKind, random_problem
+from tetris_sim.bench.timing import provenance
+from tetris_sim.catalogue import named_stencil
+from tetris_sim.errors import UnsupportedError
+from tetris_sim.gpu_kernels import METHODS
+from tetris_sim.gpu_kernels.device import GpuDevice
+from tetris_sim.method import Method, Parameters
+from tetris_sim.problem import Problem
+from tetris_sim.scheduler.machine import find_machine
+
+SHAPES = {1: (10_240_000,), 2: (10_240, 10_240), 3: (1024, 1024, 1024)}
+"""The usual grids by number of axes."""
+
+_CHOICE_POINTS = 1 << 28  # parameters are chosen on a piece of at most so many points: loading takes longer than timing
+_LOG = logging.getLogger(__name__)
+
+
+def bench_gpu(
+    names: Sequence[str],
+    *,
+    shape: tuple[int, ...] | None = None,
+    dtypes: Sequence[str] = ("float64",),
+    rounds: int = 7,
+    seconds: float = 0.4,
+) -> dict[str, Any]:
+    """Every stencil in every dtype with every method, between two measurements of the limits.
+
+    Args:
+        names: stencils of the catalogue; heat kernels with equal neighbours, the others with random weights, and the
+            boxes once more with symmetric ones.
+        shape: interior points, array order; the usual grid of each dimension if not given.
+        dtypes: float64, float32 or both.
+        rounds: timings of each candidate, interleaved.
+        seconds: length of one timing.
+
+    Raises:
+        UnsupportedError: there is no GPU.
+    """
+    machine = find_machine()
+    if not machine.gpus:
+        msg = f"there is no GPU to measure: {machine.gpus_reason}"
+        raise UnsupportedError(msg)
+    device, kernels = GpuDevice(machine.gpus[0].number), []
+    limits = {"before": measure_gpu_limits(device, rounds=rounds, seconds=seconds)}
+    for name in names:
+        for weights in weight_kinds(name):
+            for dtype in dtypes:
+                grid = shape or SHAPES[named_stencil(name).stencil.ndim]
+                problem = random_problem(name, grid, dtype, weights)
+                kernel = bench_gpu_kernel(problem, device, rounds=rounds, seconds=seconds)
+                kernels.append({"stencil": name, "weights": weights, **kernel})
+                best = max(kernel["rows"], key=lambda row: float(row["steady"]["median"]))
+                _LOG.info("%s, %s: %s, %.4g GStencil/s", name, dtype, best["name"], best["steady"]["median"] / 1e9)
+    limits["after"] = measure_gpu_limits(device, rounds=rounds, seconds=seconds)
+    device.close()
+    about = {**provenance(), "gpu": asdict(machine.gpus[0]), "rounds": rounds, "seconds": seconds}
+    return {**about, "gpu_limits": limits, "gpu_kernels": [judge_gpu(kernel, limits) for kernel in kernels]}
+
+
+def weight_kinds(name: str) -> tuple[WeightKind, ...]:
+    """Which weights a stencil is measured with: those of the heat equation, else random ones, boxes also symmetric."""
+    if name.startswith("heat"):
+        return ("equal",)
+    return ("random", "symmetric") if name.startswith("box") else ("random",)
+
+
+def bench_gpu_kernel(problem: Problem, device: GpuDevice, *, rounds: int, seconds: float) -> dict[str, Any]:
+    """Steady-state rates of the baselines and of every tuned method for one problem."""
+    refusals = {method.name: method.refusal(problem) for method in METHODS}
+    tried: dict[str, list[dict[str, Any]]] = {}
+    candidates = open_baselines(problem, device)
+    for method in METHODS:
+        if refusals[method.name] is None:
+            try:
+                parameters, tried[method.name] = _choose(problem, method, device, seconds)
+                candidates.append(open_method(problem, method, parameters, device))
+            except UnsupportedError as error:
+                refusals[method.name] = str(error)
+    rows = time_steady(candidates, rounds=rounds, seconds=seconds)
+    for row in rows:
+        row["tried"] = tried.get(row["name"], [])
+    return {
+        "n_terms": problem.stencil.n_points,
+        "shape": list(problem.grid.shape),
+        "dtype": problem.dtype.name,
+        "refusals": {name: reason for name, reason in refusals.items() if reason is not None},
+        "rows": rows,
+    }
+
+
+def judge_gpu(kernel: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any]:
+    """The same kernel with its bounds; rows with their share of the FMA bound and multiples of one sweep's bound."""
+    itemsize = 8 if kernel["dtype"] == "float64" else 4
+    fma = max(float(limits[when]["fma"][kernel["dtype"]]["median"]) for when in ("before", "after"))
+    copy = max(float(limits[when]["copy"]["median"]) for when in ("before", "after"))
+    bounds = find_bounds(kernel["n_terms"], itemsize, fma_rate=fma, copy_rate=copy)
+    rows = [
+        {
+            **row,
+            "share_of_fma": row["steady"]["median"] / bounds.fma,
+            "times_one_sweep": row["steady"]["median"] / bounds.memory,
+        }
+        for row in kernel["rows"]
+    ]
+    return {**kernel, "bounds": asdict(bounds), "rows": rows}
+
+
+def _choose(
+    problem: Problem, method: Method, device: GpuDevice, seconds: float
+) -> tuple[Parameters, list[dict[str, Any]]]:
+    """The fastest parameters, on a piece of the problem that is quickly loaded."""
+    shape = list(problem.grid.shape)
+    if problem.grid.n_points > _CHOICE_POINTS:
+        shape[0] = max(1, shape[0] * _CHOICE_POINTS // problem.grid.n_points)
+    piece = dataclasses.replace(problem, grid=dataclasses.replace(problem.grid, shape=tuple(shape)))
+    return choose_parameters(piece, method, method.parameters(problem), device, seconds=seconds / 4)
