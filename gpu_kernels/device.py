@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.build import compile_source
+
+log = logging.getLogger("tetris_sim")
 
 INSTALL = "install CuPy with: pip install 'tetris-sim[gpu13]' (driver for CUDA 13) or 'tetris-sim[gpu12]'"
 _MOST_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -80,10 +83,19 @@ class GpuDevice:
             self.cupy.cuda.driver.funcSetAttribute(function.ptr, _MOST_SHARED_BYTES, shared_bytes)
         return function
 
+    def release(self) -> None:
+        """Wait, and give memory that nobody uses back, so that others can have it.
+
+        Never fails: after an error of the GPU everything that is asked of it fails, and the error itself has been told.
+        """
+        try:
+            with self._device:
+                self.stream.synchronize()
+                self.cupy.get_default_memory_pool().free_all_blocks()
+        except self.cupy.cuda.runtime.CUDARuntimeError:
+            log.debug("GPU %d failed before it was released", self.number, exc_info=True)
+
     def close(self) -> None:
-        """Give cached memory back, so that others can have it."""
-        with self._device:
-            self.stream.synchronize()
-            self._modules.clear()
-            self.cupy.get_default_memory_pool().free_all_blocks()
-            self.cupy.get_default_pinned_memory_pool().free_all_blocks()
+        """Release it, compiled code included."""
+        self._modules.clear()
+        self.release()

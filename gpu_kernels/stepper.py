@@ -114,12 +114,10 @@ class GpuStepper:
         self._device.stream.synchronize()
 
     def close(self) -> None:
-        """Wait and give the memory back."""
-        self.wait()
+        """Wait and give the memory back; after a failure of the GPU there may be nothing to wait for."""
         self._graphs.clear()
         self._state.close()
-        with self._device.use() as cupy:
-            cupy.get_default_memory_pool().free_all_blocks()
+        self._device.release()
 
     def _repeat(self, way: Pass, passes: int) -> int:
         """Launch as many records of passes as there are passes for; how many those were."""

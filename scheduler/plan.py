@@ -37,6 +37,7 @@ class Share:
         threads: CPU threads it uses; a GPU is driven by one.
         points_per_second: measured, not promised.
         memory: bytes it takes.
+        product: name of the GPU, if it is one.
     """
 
     worker: str
@@ -46,6 +47,12 @@ class Share:
     threads: int
     points_per_second: float
     memory: int
+    product: str = ""
+
+    @property
+    def described(self) -> str:
+        """Its device for people: "2 threads" or the name of the GPU."""
+        return self.product or count_threads(self.threads)
 
     @property
     def place(self) -> Place:
@@ -157,7 +164,7 @@ def _plan_on_gpu(
     time_block, why_block = choose_time_block(problem, choice.speed, choice.parameters, workers=1, compute=compute)
     slab = Slab.whole(problem.grid)
     rate, memory = choice.speed.points_per_second, choice.method.memory(problem, slab, choice.parameters)
-    share = Share(f"gpu:{gpu.number}", slab, choice.method, choice.parameters, 1, rate, memory)
+    share = Share(f"gpu:{gpu.number}", slab, choice.method, choice.parameters, 1, rate, memory, gpu.name)
     seconds, redundant = _predict(problem, (share,), time_block, choice.speed)
     copy = machine.memory - RESERVE > 2 * problem.state_bytes
     device = f"GPU {gpu.number}: {gpu.name}, {gib(gpu.memory)} free."

@@ -357,9 +357,11 @@ def describe(config: Config, problem: Problem, plan: Plan) -> str:
     """What is about to happen, in two lines."""
     shape = " x ".join(str(n) for n in reversed(problem.grid.shape))
     methods = ", ".join(dict.fromkeys(share.method.name for share in plan.shares))
+    gpus = ", ".join(share.product for share in plan.shares if share.product)
+    device = f"on {gpus}" if gpus else f"with {count_threads(sum(share.threads for share in plan.shares))}"
     return (
         f"{config.title or config.model.type}: {shape} points, {problem.dtype}, {problem.steps} steps of "
-        f"{format_time(problem.dt)}\n{methods} with {count_threads(sum(share.threads for share in plan.shares))}"
+        f"{format_time(problem.dt)}\n{methods} {device}"
     )
 
 

@@ -40,7 +40,7 @@ class Report:
         effective_bytes_per_second: as if every step read and wrote every point once.
         methods: worker to method.
         plan: the reasons behind the plan.
-        machine: host, cpu and threads.
+        machine: host, cpu, threads, and the device that computed.
         versions: of the packages that matter.
         outputs: folder of the results.
         notes: what a reader of the results must know of how they were computed.
@@ -80,7 +80,7 @@ class Report:
             f"({done} steps of {self.points} points, {self.precision})",
             f"  {self.effective_bytes_per_second / 1e9:.3g} GB/s effective (one read and one write per point and step)",
             f"  {', '.join(f'{worker}: {method}' for worker, method in self.methods.items())}; "
-            f"{count_threads(self.machine['threads'])} of {self.machine['cpu']}",
+            f"{self.machine['device']}",
             *(f"  {note}" for note in self.notes),
             f"  wall time {format_duration(self.wall_s)}:",
         ]
@@ -140,11 +140,18 @@ def make_report(
         effective_bytes_per_second=rate * 2 * problem.dtype.itemsize,
         methods={share.worker: share.method.name for share in plan.shares},
         plan=plan.reasons,
-        machine={"host": machine.host, "cpu": machine.cpu, "threads": sum(share.threads for share in plan.shares)},
+        machine=_describe_machine(machine, plan),
         versions=package_versions(),
         outputs=outputs,
         notes=plan.notes,
     )
+
+
+def _describe_machine(machine: Machine, plan: Plan) -> dict[str, Any]:
+    threads = sum(share.threads for share in plan.shares)
+    gpus = ", ".join(share.product for share in plan.shares if share.product)
+    device = gpus or f"{count_threads(threads)} of {machine.cpu}"
+    return {"host": machine.host, "cpu": machine.cpu, "threads": threads, "device": device}
 
 
 def package_versions() -> dict[str, str]:

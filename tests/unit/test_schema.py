@@ -151,7 +151,7 @@ def test_what_is_wanted_is_said_in_plain_words() -> None:
     assert said["GridSection", "size"] == "a list of entries, each a length greater than 0"
     assert said["TimeSection", "dt"] == "auto or a time greater than 0"
     assert said["TimeSection", "safety"] == "a number greater than 0 and of at most 1"
-    assert said["ComputeSection", "devices"] == "auto, cpu or a list of 1 or more entries, each cpu"
+    assert said["ComputeSection", "devices"] == "auto, cpu, gpu or a list of 1 or more entries, each cpu"
     assert said["CheckpointSection", "every"] == "an interval greater than 0"
     assert said["OutputSection", "pictures"] == "true or false"
     assert said["OutputSection", "directory"] == "text"

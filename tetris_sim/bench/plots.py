@@ -54,6 +54,8 @@ def draw_comparison(result: Mapping[str, Any]) -> Figure:
 
 def draw_sizes(result: Mapping[str, Any]) -> Figure:
     """Cost against the size of the grid, with T_d of one sweep and the time of the multiply-adds."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     sweeps = result["sizes"]
     figure, places = _panels([_title(sweep) for sweep in sweeps])
     caches = result["limits"]["before"]["caches"]
@@ -71,7 +73,9 @@ def draw_sizes(result: Mapping[str, Any]) -> Figure:
         axes.set_xscale("log", base=4)
         axes.set_yscale("log")
         axes.xaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("grid [MiB]")
     _finish(figure, places, ylabel="ns per point update")
     return figure

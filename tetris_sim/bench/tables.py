@@ -158,7 +158,7 @@ def kernels_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
             cells += [_parameters(row["parameters"]), _billions(steady["median"])]
             cells += [f"{_billions(steady['low'])}..{_billions(steady['high'])}", f"{row['ratio_to_prange']:.2f}"]
             cells += [_percent(row["share_of_fma"]), _percent(row.get("share_of_sweep_bound"))]
-            shares = [whole and whole[key] for key in ("share_of_steady", "share_without_memory")]
+            shares = [whole and whole.get(key) for key in ("share_of_steady", "share_without_memory")]
             rows.append([*cells, *map(_percent, shares)])
     return Table("Steady state, and end to end as a share of it", (*words, *numbers), rows, len(words))
 

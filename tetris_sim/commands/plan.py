@@ -69,6 +69,7 @@ def collect(config: Config, problem: Problem, plan: Plan, machine: Machine) -> d
                 "method": share.method.name,
                 "parameters": dict(share.parameters),
                 "threads": share.threads,
+                "device": share.described,
                 "share": share.slab.n_points / problem.grid.n_points,
                 "halo": [list(pair) for pair in share.slab.halo],
                 "points_per_second": share.points_per_second,
@@ -96,7 +97,7 @@ def as_text(facts: dict[str, Any]) -> str:
     """The same for people."""
     from tetris_sim.progress import format_duration, format_time
     from tetris_sim.scheduler.candidates import label_of
-    from tetris_sim.wording import count_threads, gib
+    from tetris_sim.wording import gib
 
     grid, time, files = facts["grid"], facts["time"], facts["files"]
     limit = time["dt_limit_s"]
@@ -111,7 +112,7 @@ def as_text(facts: dict[str, Any]) -> str:
     ]
     lines += [
         f"  {worker['worker']:<8} {label_of(worker['method'], worker['parameters'])}, "
-        f"{count_threads(worker['threads'])}, {worker['share']:.1%} of the grid, "
+        f"{worker['device']}, {worker['share']:.1%} of the grid, "
         f"{worker['points_per_second'] / 1e9:.3g} GStencil/s, "
         f"{gib(worker['memory_bytes'])}"
         for worker in facts["workers"]

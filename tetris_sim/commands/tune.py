@@ -14,6 +14,7 @@ from tetris_sim.errors import ExitCode
 if TYPE_CHECKING:
     from tetris_sim.problem import Problem
     from tetris_sim.scheduler.choice import Choice
+    from tetris_sim.scheduler.gpus import Gpu
     from tetris_sim.scheduler.machine import Machine
 
 HELP = "find the fastest method and its parameters for a problem, and keep them for later runs"
@@ -39,27 +40,30 @@ def run(args: argparse.Namespace) -> int:
     """Measure everything the budget allows, print it as a table, keep the choice."""
     from tetris_sim.launch import build_problem
     from tetris_sim.scheduler.machine import find_machine
-    from tetris_sim.scheduler.plan import decide_threads, make_terms, refuse_what_does_not_fit
+    from tetris_sim.scheduler.plan import choose_device, decide_threads, make_terms, refuse_what_does_not_fit
     from tetris_sim.scheduler.tune import tune
 
     config = load(args)
     problem = build_problem(config)
     machine = find_machine()
+    gpu, _ = choose_device(machine, config.compute)
     threads, _ = decide_threads(machine, config.compute)
     workers = 1 if isinstance(config.compute.devices, str) else len(config.compute.devices)
     refuse_what_does_not_fit(problem, machine)
     terms = make_terms(config.compute, threads // workers, use_cache=not args.no_cache)
-    choice = tune(problem, machine, dataclasses.replace(terms, budget=args.budget, anew=True))
-    facts = collect(problem, machine, choice)
+    choice = tune(problem, machine, dataclasses.replace(terms, budget=args.budget, anew=True, gpu=gpu))
+    facts = collect(problem, machine, choice, gpu)
     print(json.dumps(facts, indent=1, allow_nan=False) if args.json else as_text(facts))
     return ExitCode.OK
 
 
-def collect(problem: Problem, machine: Machine, choice: Choice) -> dict[str, Any]:
+def collect(problem: Problem, machine: Machine, choice: Choice, gpu: Gpu | None = None) -> dict[str, Any]:
     """Everything `tune` says, as plain data."""
     from tetris_sim.scheduler.choice import as_plain
+    from tetris_sim.wording import count_threads
 
     return {
+        "device": f"{count_threads(choice.threads)} of {machine.cpu}" if gpu is None else gpu.name,
         "cpu": machine.cpu,
         "threads": choice.threads,
         "grid": list(reversed(problem.grid.shape)),
@@ -79,7 +83,6 @@ def collect(problem: Problem, machine: Machine, choice: Choice) -> dict[str, Any
 def as_text(facts: dict[str, Any]) -> str:
     """The same for people: a table, the fastest first, and what was decided."""
     from tetris_sim.scheduler.candidates import label_of
-    from tetris_sim.wording import count_threads
 
     def rate(row: dict[str, Any]) -> float:
         return -row["points_per_second"][0] if row["points_per_second"] is not None else 0.0
@@ -88,8 +91,7 @@ def as_text(facts: dict[str, Any]) -> str:
     labels = [label_of(row["method"], row["parameters"]) for row in rows]
     width = max(len("candidate"), *map(len, labels))
     lines = [
-        f"{' x '.join(str(n) for n in facts['grid'])} points, {facts['precision']}, "
-        f"{count_threads(facts['threads'])} of {facts['cpu']}",
+        f"{' x '.join(str(n) for n in facts['grid'])} points, {facts['precision']}, {facts['device']}",
         f"{'candidate':<{width}}  GStencil/s  {'spread':>15}  check  ",
     ]
     for label, row in zip(labels, rows, strict=True):

@@ -1,0 +1,131 @@
+"""The arithmetic of boxes, frames and layouts on a GPU, which needs no GPU."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from cases import boundary_of, make_problem, stencil_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tetris_sim import reference
+from tetris_sim.gpu_kernels import blocks
+from tetris_sim.gpu_kernels.faces import FAR, domain_argument, faces_argument, most_links, without_images
+from tetris_sim.gpu_kernels.layout import LINE, Box3, box_argument, links_of, memory_argument, pitch_slab
+from tetris_sim.slab import Slab
+
+
+def points(box: Box3) -> set[tuple[int, ...]]:
+    return set(itertools.product(*(range(low, high) for low, high in box)))
+
+
+@st.composite
+def nested(draw: st.DrawFn) -> tuple[Box3, Box3]:
+    """A box within a box."""
+    spans = []
+    for _ in range(3):
+        cuts = sorted(draw(st.lists(st.integers(-4, 6), min_size=4, max_size=4, unique=True)))
+        spans.append(((cuts[0], cuts[3]), draw(st.sampled_from([(cuts[1], cuts[2]), (cuts[0], cuts[3])]))))
+    outer, inner = zip(*spans, strict=True)
+    return (outer[0], outer[1], outer[2]), (inner[0], inner[1], inner[2])
+
+
+@given(nested(), st.tuples(*[st.integers(1, 5)] * 3))
+def test_a_frame_is_what_the_inner_box_leaves_each_point_once(
+    boxes: tuple[Box3, Box3], tile: tuple[int, int, int]
+) -> None:
+    outer, inner = boxes
+    tiles = list(blocks.tiles_of(blocks.frame_of(outer, inner), tile))
+    found = [point for box in tiles for point in points(box)]
+    assert len(found) == len(set(found))
+    assert set(found) == points(outer) - points(inner)
+    assert all(high - low <= n for box in tiles for (low, high), n in zip(box, tile, strict=True))
+
+
+@pytest.mark.parametrize("name", ["heat-1d", "star-2d13p", "box-3d27p"])
+@pytest.mark.parametrize("depth", [1, 3, 8])
+def test_the_inner_box_keeps_away_from_faces_but_not_from_neighbours(name: str, depth: int) -> None:
+    stencil = stencil_of(name)
+    shape = (200,) * stencil.ndim
+    problem, _ = make_problem(stencil, boundary_of("walls", stencil.ndim), shape=shape)
+    reach = depth * stencil.radius
+    halo = ((4 * reach, 0), *[(0, 0)] * (stencil.ndim - 1))
+    outer = blocks.owned_with_halo(problem, Slab((0,) * stencil.ndim, shape, halo), depth)
+    assert outer[3 - stencil.ndim] == (-reach, 200)
+    inner = blocks.without_frame(problem, Slab((0,) * stencil.ndim, shape, halo), outer, depth)
+    assert inner is not None
+    assert inner[2][0] * 8 % LINE == 0
+    for axis in range(3 - stencil.ndim, 3):
+        low, high = inner[axis]
+        assert high == 200 - reach
+        if axis == 3 - stencil.ndim:
+            assert low == (-reach if axis < 2 else -(reach // 16) * 16)
+        else:
+            assert reach <= low < reach + 16
+    assert blocks.without_frame(problem, Slab.whole(problem.grid), ((0, 1), (0, 1), (0, 2 * reach)), depth) is None
+
+
+def test_a_tile_of_a_frame_fits_into_shared_memory_or_there_is_none() -> None:
+    for name in ("heat-1d", "heat-2d", "box-2d49p", "heat-3d", "box-3d27p"):
+        stencil = stencil_of(name)
+        problem, _ = make_problem(stencil, boundary_of("walls", stencil.ndim), shape=(60,) * stencil.ndim)
+        for depth in (1, 2, 4, 16, 64):
+            found = blocks.tile_of_frame(problem, depth)
+            smallest = np.prod([1 + 2 * depth * radius for radius in stencil.radii])
+            assert (found is None) == (2 * 8 * smallest > 96 << 10)
+            if found is not None:
+                tile, loaded = found
+                radii = blocks.three_radii(problem)
+                assert loaded == np.prod([n + 2 * depth * radius for n, radius in zip(tile, radii, strict=True)])
+                assert 2 * 8 * loaded <= 96 << 10
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", ["heat-1d", "box-2d25p", "heat-3d"])
+def test_rows_begin_on_lines_and_points_lie_where_the_kernels_look(name: str, dtype: str) -> None:
+    stencil = stencil_of(name)
+    shape = {1: (37,), 2: (11, 23), 3: (7, 9, 13)}[stencil.ndim]
+    problem, state = make_problem(stencil, boundary_of("walls", stencil.ndim), dtype=dtype, shape=shape, n_fields=2)
+    layout = pitch_slab(problem, Slab.whole(problem.grid))
+    flat = np.zeros(layout.n_bytes // layout.dtype.itemsize, dtype=dtype)
+    layout.view(flat, tuple((0, n) for n in shape))[...] = state
+    plane, row = layout.pitches
+    assert layout.origin * layout.dtype.itemsize % LINE == 0
+    assert row * layout.dtype.itemsize % LINE == 0
+    where = tuple(n - 1 for n in shape)
+    i, j, k = (0,) * (3 - stencil.ndim) + where
+    assert flat[layout.field_pitch + layout.origin + i * plane + j * row + k] == state[(1, *where)]
+    for axis, radius in enumerate(blocks.three_radii(problem)):
+        low, high = layout.within[axis]
+        assert low <= -radius
+        assert high >= layout.count[axis] + radius
+
+
+def test_faces_are_told_as_the_reference_has_them() -> None:
+    stencil = stencil_of("star-2d9p")
+    problem, state = make_problem(stencil, boundary_of("walls", 2), shape=(5, 7))
+    slab = Slab.whole(problem.grid)
+    links = links_of(problem, slab)
+    faces = faces_argument(links, problem.dtype)
+    assert most_links(links) == 4
+    padded = reference.with_ghosts(state, problem.boundary, problem.grid.spacing, stencil.radii)[0]
+    for m in range(faces["n"][1]):
+        ghost, source = faces["ghost"][1, m], faces["source"][1, m]
+        expected = faces["a"][1, m] + faces["b"][1, m] * state[0, source]
+        np.testing.assert_allclose(padded[ghost + 2, 2:-2], expected, rtol=1e-14)
+    assert without_images(links, (1, 5, 7)) == ((-FAR, FAR), (2, 3), (2, 5))
+    domain = domain_argument(problem, slab)
+    assert domain["low"][0].tolist() == [-FAR, 0, 0]
+    assert domain["high"][0].tolist() == [FAR, 5, 7]
+    ring, _ = make_problem(stencil, boundary_of("rings", 2), shape=(5, 7))
+    assert domain_argument(ring, slab)["period"][0].tolist() == [0, 5, 7]
+
+
+def test_structs_have_the_bytes_of_the_header() -> None:
+    box: Box3 = ((1, 2), (3, 4), (5, 6))
+    assert np.frombuffer(box_argument(box).tobytes(), np.int32).tolist() == [1, 3, 5, 2, 4, 6]
+    memory = memory_argument(7, 8, box)
+    assert memory.itemsize == 40
+    assert np.frombuffer(memory.tobytes(), np.int64)[:2].tolist() == [7, 8]

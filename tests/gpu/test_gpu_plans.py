@@ -1,0 +1,125 @@
+"""Which device a plan takes, and what is said where there is no GPU, or one that cannot do it."""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+from typing import Any
+
+import pytest
+from cases import boundary_of, make_problem, stencil_of
+
+from tetris_sim.cpu_kernels import METHODS as CPU_METHODS
+from tetris_sim.errors import ConfigError, UnsupportedError
+from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
+from tetris_sim.gpu_kernels.device import import_cupy
+from tetris_sim.problem import Problem
+from tetris_sim.scheduler import gpus
+from tetris_sim.scheduler import plan as planning
+from tetris_sim.scheduler.candidates import Asked, find_candidates
+from tetris_sim.scheduler.choice import Choice
+from tetris_sim.scheduler.gpus import Gpu
+from tetris_sim.scheduler.machine import Machine
+from tetris_sim.scheduler.measure import Speed
+from tetris_sim.scheduler.place import Place
+from tetris_sim.scheduler.plan import make_plan
+from tetris_sim.scheduler.tune import Terms
+from tetris_sim.schema import ComputeSection
+
+GPU = Gpu(0, "A GPU", "sm_90", 8 << 30, 50 << 20, "13.0")
+WITHOUT = Machine("host", "cpu", 4, "cores", 8 << 30, "free memory", gpus_reason="there is no NVIDIA driver")
+WITH = dataclasses.replace(WITHOUT, gpus=(GPU,))
+
+
+@pytest.fixture
+def problem() -> Problem:
+    return make_problem(stencil_of("heat-2d"), boundary_of("walls", 2), shape=(60, 70))[0]
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tuner that knows without measuring, on either device."""
+
+    def tune(problem: Problem, machine: Machine, terms: Terms) -> Choice:
+        return Choice(terms.place.methods[-1], {}, terms.threads, Speed(1e9, 1e-4), ("known",))
+
+    monkeypatch.setattr(planning, "tune", tune)
+
+
+def test_auto_takes_the_gpu_if_there_is_one(problem: Problem) -> None:
+    plan = make_plan(problem, WITH)
+    assert [(share.worker, share.method.name, share.described) for share in plan.shares] == [
+        ("gpu:0", "gpu.plain", "A GPU")
+    ]
+    assert plan.shares[0].place == Place(1, "gpu", 0)
+    assert plan.reasons[0] == "GPU 0: A GPU, 8 GiB free."
+    assert make_plan(problem, WITHOUT).shares[0].worker == "cpu:0"
+    assert make_plan(problem, WITH, ComputeSection(devices="cpu")).shares[0].worker == "cpu:0"
+
+
+def test_a_cpu_method_that_is_asked_for_keeps_auto_on_the_cpu(problem: Problem) -> None:
+    plan = make_plan(problem, WITH, ComputeSection(method="cpu.plain"))
+    assert plan.shares[0].worker == "cpu:0"
+    assert plan.reasons[0] == "On the CPU, since compute.method is cpu.plain."
+
+
+def test_a_gpu_that_is_asked_for_and_missing_is_an_error_that_says_why(problem: Problem) -> None:
+    with pytest.raises(UnsupportedError, match="devices is gpu, but there is no NVIDIA driver"):
+        make_plan(problem, WITHOUT, ComputeSection(devices="gpu"))
+
+
+def test_a_grid_that_is_too_large_for_the_gpu_is_computed_on_the_cpu(problem: Problem) -> None:
+    small = dataclasses.replace(WITH, gpus=(dataclasses.replace(GPU, memory=1 << 20),))
+    plan = make_plan(problem, small)
+    assert plan.shares[0].worker == "cpu:0"
+    assert plan.reasons[0].startswith("The GPU is not used: the grid needs")
+    with pytest.raises(UnsupportedError, match="of GPU memory"):
+        make_plan(problem, small, ComputeSection(devices="gpu"))
+
+
+def test_a_gpu_on_which_nothing_works_is_not_used(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = planning.tune
+
+    def tune(problem: Problem, machine: Machine, terms: Terms) -> Choice:
+        if terms.gpu is not None:
+            message = "no method can advance this problem on this machine"
+            raise UnsupportedError(message)
+        return known(problem, machine, terms)
+
+    monkeypatch.setattr(planning, "tune", tune)
+    plan = make_plan(problem, WITH)
+    assert plan.shares[0].worker == "cpu:0"
+    assert plan.reasons[0] == "The GPU is not used: no method can advance this problem on this machine"
+
+
+def test_candidates_are_those_of_the_device(problem: Problem) -> None:
+    for place, methods in ((Place(2), CPU_METHODS), (Place(1, "gpu"), GPU_METHODS)):
+        found, _ = find_candidates(problem, Asked(), 1 << 40, place)
+        assert {candidate.method.name for candidate in found} <= {method.name for method in methods}
+        assert [candidate.method for candidate in found if candidate.quick] == [methods[-1]]
+    with pytest.raises(ConfigError, match=r"gpu\.plain, which does not run on cpu:0; change it, or compute.devices"):
+        find_candidates(problem, Asked("gpu.plain"), 1 << 40, Place(2))
+
+
+def test_without_a_driver_nobody_looks_for_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise OSError(name)
+
+    monkeypatch.setattr(gpus.ctypes, "CDLL", missing)
+    gpus.find_gpus.cache_clear()
+    assert gpus.find_gpus() == ((), "there is no NVIDIA driver (libcuda.so.1)")
+    gpus.find_gpus.cache_clear()
+
+
+def test_without_cupy_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    genuine = builtins.__import__
+
+    def importing(name: str, *rest: Any) -> Any:
+        if name == "cupy":
+            message = "No module named 'cupy'"
+            raise ImportError(message)
+        return genuine(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", importing)
+    with pytest.raises(UnsupportedError, match=r"pip install 'tetris-sim\[gpu13\]'.*No module named 'cupy'"):
+        import_cupy()
