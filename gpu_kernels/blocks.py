@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from tetris_sim.gpu_kernels.layout import Box3
+from tetris_sim.errors import UnsupportedError
+from tetris_sim.gpu_kernels.layout import FAR, Box3
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
-_SHARED_BYTES = 96 << 10  # of a frame tile's two levels: two blocks fit on a multiprocessor of 228 KB
-_TILES = {1: (1, 1, 1024), 2: (1, 64, 64), 3: (16, 16, 32)}  # points of a frame tile at most
+SHARED_BYTES = 72 << 10  # of a frame tile's two levels: three blocks fit on a multiprocessor of 228 KB
+_LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024)  # of a tile's edges
+_LOADING = 3.0  # a point that is loaded costs as much as so many that are computed
+_LANES = 8  # values of a row that memory gives at once, at least
 Radii = tuple[int, int, int]
 
 
@@ -63,28 +67,98 @@ def frame_of(outer: Box3, inner: Box3) -> list[Box3]:
     return found
 
 
-def tile_of_frame(problem: Problem, depth: int) -> tuple[tuple[int, int, int], int] | None:
-    """(points of a tile along each axis, points that it loads); None if not even the smallest fits."""
-    tile = list(_TILES[problem.grid.ndim])
-    radii, itemsize = three_radii(problem), problem.dtype.itemsize
-    while True:
-        loaded = math.prod(n + 2 * depth * radius for n, radius in zip(tile, radii, strict=True))
-        if 2 * loaded * itemsize <= _SHARED_BYTES:
-            return (tile[0], tile[1], tile[2]), loaded
-        longest = max(range(3), key=lambda axis: tile[axis])
-        if tile[longest] == 1:
-            return None
-        tile[longest] //= 2
+def has_frame(problem: Problem, depth: int) -> bool:
+    """Whether the smallest tile of a frame, one point, fits into shared memory with all that it depends on."""
+    loaded = math.prod(1 + 2 * depth * radius for radius in problem.stencil.radii)
+    return 2 * loaded * problem.dtype.itemsize <= SHARED_BYTES
 
 
-def tiles_of(boxes: list[Box3], tile: tuple[int, int, int]) -> Iterator[Box3]:
-    """The boxes cut into tiles."""
-    for box in boxes:
-        cuts = [
-            [(low, min(low + n, stop)) for low in range(start, stop, n)]
-            for (start, stop), n in zip(box, tile, strict=True)
-        ]
-        for z in cuts[0]:
-            for y in cuts[1]:
-                for x in cuts[2]:
-                    yield z, y, x
+def tile_of_frame(problem: Problem, slab: Slab, box: Box3, depth: int) -> tuple[tuple[int, int, int], int]:
+    """The best tile for one box of a frame: (points along each axis, points of a level in shared memory).
+
+    Of all tiles that fit, the one that loads and computes least for each point that it writes.
+    """
+    axes = _frame_axes(problem, slab, box)
+    best: tuple[float, tuple[int, int, int], int] | None = None
+    for z in axes[0].lengths:
+        for y in axes[1].lengths:
+            for x in axes[2].lengths:
+                edges = (z, y, x)
+                level = math.prod(axis.stored(n, depth) for axis, n in zip(axes, edges, strict=True))
+                if 2 * level * problem.dtype.itemsize > SHARED_BYTES:
+                    break
+                cost = _cost(axes, edges, depth) / math.prod(edges)
+                if best is None or cost < best[0]:
+                    best = cost, edges, level
+    if best is None:
+        msg = f"no tile of a frame for {depth} steps fits into shared memory"
+        raise UnsupportedError(msg)
+    return best[1], best[2]
+
+
+@dataclass(frozen=True)
+class _FrameAxis:
+    """One axis of a box of a frame.
+
+    Attributes:
+        span: first point and one past the last.
+        radius: what a step reaches.
+        low: first point inside a face, or far away.
+        high: one past the last.
+    """
+
+    span: tuple[int, int]
+    radius: int
+    low: int
+    high: int
+
+    @property
+    def lengths(self) -> list[int]:
+        """What a tile may be long: the whole box, or one of a few lengths."""
+        whole = self.span[1] - self.span[0]
+        return [n for n in _LENGTHS if n < whole] + ([whole] if whole <= _LENGTHS[-1] else [])
+
+    def needed(self, n: int, later: int) -> int:
+        """Points that a tile of n points needs when `later` steps follow."""
+        if n == self.span[1] - self.span[0]:
+            reach = later * self.radius
+            return min(self.span[1] + reach, self.high) - max(self.span[0] - reach, self.low)
+        return min(n + 2 * later * self.radius, self.high - self.low)
+
+    def stored(self, n: int, depth: int) -> int:
+        """Points that it keeps: those, and ghosts beyond faces within one step."""
+        if n == self.span[1] - self.span[0]:
+            reach = depth * self.radius
+            last = min(self.span[1] + reach, self.high + self.radius)
+            return last - max(self.span[0] - reach, self.low - self.radius)
+        return min(n + 2 * depth * self.radius, self.high - self.low + 2 * self.radius)
+
+
+def _frame_axes(problem: Problem, slab: Slab, box: Box3) -> list[_FrameAxis]:
+    missing = 3 - problem.grid.ndim
+    axes = [_FrameAxis(box[axis], 0, 0, 1) for axis in range(missing)]
+    for axis, (n, radius) in enumerate(zip(slab.shape, problem.stencil.radii, strict=True)):
+        open_low, open_high = (problem.boundary.periodic(axis) or bool(width) for width in slab.halo[axis])
+        low, high = (-FAR if open_low else 0), (FAR if open_high else n)
+        axes.append(_FrameAxis(box[missing + axis], radius, low, high))
+    return axes
+
+
+def _cost(axes: list[_FrameAxis], edges: tuple[int, int, int], depth: int) -> float:
+    """What a tile loads and computes, rows counted in whole lanes."""
+    total = 0.0
+    for later in range(depth + 1):
+        z, y, x = (axis.needed(n, later) for axis, n in zip(axes, edges, strict=True))
+        total += z * y * (-(-x // _LANES) * _LANES) * (_LOADING if later == depth else 1.0)
+    return total
+
+
+def tiles_of(box: Box3, tile: tuple[int, int, int]) -> Iterator[Box3]:
+    """A box cut into tiles."""
+    cuts = [
+        [(low, min(low + n, stop)) for low in range(start, stop, n)] for (start, stop), n in zip(box, tile, strict=True)
+    ]
+    for z in cuts[0]:
+        for y in cuts[1]:
+            for x in cuts[2]:
+                yield z, y, x

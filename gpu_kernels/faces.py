@@ -10,11 +10,9 @@ import numpy.typing as npt
 
 from tetris_sim.boundary import SIDES
 from tetris_sim.ghosts import Links
-from tetris_sim.gpu_kernels.layout import Box3
+from tetris_sim.gpu_kernels.layout import FAR, Box3
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
-
-FAR = 1 << 29  # farther than any point, and far from what an int holds
 
 
 def most_links(links: Sequence[Links]) -> int:

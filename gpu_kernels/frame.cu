@@ -2,25 +2,26 @@
 //
 // Idea    Fused kernels know no faces; what lies within TS_DEPTH * radius of one is computed here. A block of threads
 //         loads the points that its tile depends on, makes the steps on a box that shrinks by the radius per step, and
-//         writes the last one. What a term reads beyond a face is worked out from its mirror point, at every step.
-// Layout  See common.cuh. tiles: one box per block. Two levels in shared memory, each with room for the box that is
-//         loaded, x fastest. Along a periodic axis points beyond one end are loaded from the other end.
+//         writes the last one. Whoever loads or computes a point near a face also writes its images beyond the face, as
+//         the sweep of plain.cu does.
+// Layout  See common.cuh. tiles: one box per block. Two levels in shared memory, `capacity` points each: the box that is
+//         loaded and the ghosts beside it, x fastest. Along a periodic axis points beyond one end are loaded from the
+//         other end.
 // Writes  The points of its tiles.
-// Limits  TS_POINTS points of the loaded box, twice, fit into shared memory; an axis has at least as many points as
-//         the block of steps reaches. Checked by frame.py.
+// Limits  Two levels of the largest tile fit into shared memory; an axis has at least as many points as the block of
+//         steps reaches. Checked by blocks.py.
 // Order   The chain of plain.cu, so the bits are those of plain.cu.
-// Test    tests/gpu/test_against_reference.py
+// Test    tests/gpu/test_gpu_against_reference.py, tests/gpu/test_gpu_emulated.py
 
 #if !defined(TS_REAL) || !defined(TS_TERMS) || !defined(TS_OFFSETS) || !defined(TS_RADII) || !defined(TS_RADIUS) || \
-    !defined(TS_DEPTH) || !defined(TS_POINTS)
-#error "frame.cu needs -DTS_REAL, -DTS_TERMS, -DTS_OFFSETS, -DTS_RADII (z, y, x), -DTS_RADIUS (largest), -DTS_DEPTH, -DTS_POINTS"
+    !defined(TS_DEPTH)
+#error "frame.cu needs -DTS_REAL, -DTS_TERMS, -DTS_OFFSETS, -DTS_RADII (z, y, x), -DTS_RADIUS (largest), -DTS_DEPTH"
 #endif
 #include "common.cuh"
 
 constexpr int n_terms = TS_TERMS;
 constexpr int unrolled = n_terms <= 128 ? n_terms : 1;
 constexpr int depth = TS_DEPTH;
-constexpr int n_points = TS_POINTS;
 constexpr int reach = TS_RADIUS > 0 ? TS_RADIUS : 1;
 __constant__ constexpr int offsets[n_terms][3] = {TS_OFFSETS};
 __constant__ constexpr int radii[3] = {TS_RADII};
@@ -30,8 +31,8 @@ struct Weights {
 };
 
 // What lies beyond the ends of each axis. `box` has the points inside reflecting faces; an end that is none of them is
-// far away. period is the number of points of a periodic axis, else 0. The ghost j beyond side s takes
-// a[axis][s][j] + b[axis][s][j] * mirror.
+// far away. period is the number of points of a periodic axis, else 0. Ghost number g beyond side s takes
+// a[axis][s][g] + b[axis][s][g] * mirror.
 struct Domain {
     Box box;
     int period[3];
@@ -39,67 +40,91 @@ struct Domain {
     real b[3][2][reach];
 };
 
-// A box of points and how they lie in shared memory.
-struct Tile {
+// A box of points.
+struct Span {
     int low[3];
     int n[3];
-
-    __device__ int place(int i, int j, int k) const {
-        return ((i - low[0]) * n[1] + (j - low[1])) * n[2] + (k - low[2]);
-    }
 };
 
-// The points that are needed when `later` steps follow, as far as there are any.
-__device__ Tile needed(const Box& tile, const Box& inside, int later) {
-    Tile found;
+// The points that are needed when `later` steps follow, as far as there are any within `bounds`.
+__device__ __forceinline__ Span needed(const Box& tile, const Box& bounds, int later, int beyond) {
+    Span found;
+#pragma unroll
     for (int d = 0; d < 3; d++) {
-        found.low[d] = max(tile.low[d] - later * radii[d], inside.low[d]);
-        found.n[d] = min(tile.high[d] + later * radii[d], inside.high[d]) - found.low[d];
+        found.low[d] = max(tile.low[d] - later * radii[d], bounds.low[d] - beyond * radii[d]);
+        found.n[d] = min(tile.high[d] + later * radii[d], bounds.high[d] + beyond * radii[d]) - found.low[d];
     }
     return found;
 }
 
-// Calls `visit(i, j, k)` for each point of a box; each warp takes rows, its lanes the points of a row.
+// Calls `visit(i, j, k)` for the points of a box that belong to this thread; the division is made once.
 template <typename Visit>
-__device__ __forceinline__ void for_each(const Tile& tile, Visit visit) {
-    const int warp = threadIdx.x / 32, n_warps = blockDim.x / 32, lane = threadIdx.x % 32;
-    for (int row = warp; row < tile.n[0] * tile.n[1]; row += n_warps)
-        for (int k = lane; k < tile.n[2]; k += 32)
-            visit(tile.low[0] + row / tile.n[1], tile.low[1] + row % tile.n[1], tile.low[2] + k);
+__device__ __forceinline__ void for_each(const Span& span, Visit visit) {
+    const int stride = blockDim.x, plane = span.n[1] * span.n[2], total = span.n[0] * plane;
+    const int di = stride / plane, dj = stride / span.n[2] % span.n[1], dk = stride % span.n[2];
+    int i = threadIdx.x / plane, j = threadIdx.x / span.n[2] % span.n[1], k = threadIdx.x % span.n[2];
+    for (int m = threadIdx.x; m < total; m += stride) {
+        visit(span.low[0] + i, span.low[1] + j, span.low[2] + k);
+        k += dk;
+        j += dj;
+        i += di;
+        if (k >= span.n[2]) k -= span.n[2], j++;
+        if (j >= span.n[1]) j -= span.n[1], i++;
+    }
 }
 
 __device__ __forceinline__ int wrapped(int i, int period) {
     return period == 0 ? i : i < 0 ? i + period : i >= period ? i - period : i;
 }
 
-// A value inside or beyond the faces: axis 0 first, as the ghosts of plain.cu.
-__device__ real value_at(const real* level, const Tile& all, const Domain& domain, int i, int j, int k) {
-    int point[3] = {i, j, k};
-    int side[3], ghost[3];
-    for (int d = 0; d < 3; d++) {
-        const int low = domain.box.low[d], high = domain.box.high[d];
-        side[d] = point[d] < low ? 0 : point[d] >= high ? 1 : -1;
-        ghost[d] = side[d] == 0 ? low - 1 - point[d] : point[d] - high;
-        if (side[d] >= 0) point[d] = side[d] == 0 ? low + ghost[d] : high - 1 - ghost[d];
-    }
-    real value = level[all.place(point[0], point[1], point[2])];
-    for (int d = 0; d < 3; d++)
-        if (side[d] >= 0)
-            value = fma_real(domain.b[d][side[d]][ghost[d]], value, domain.a[d][side[d]][ghost[d]]);
-    return value;
+__device__ __forceinline__ bool is_near_face(const Box& inside, int i, int j, int k) {
+    return i < inside.low[0] + radii[0] || i >= inside.high[0] - radii[0] || j < inside.low[1] + radii[1] ||
+           j >= inside.high[1] - radii[1] || k < inside.low[2] + radii[2] || k >= inside.high[2] - radii[2];
 }
 
-__device__ real step_near_face(
-    const real* level, const Tile& all, const Domain& domain, const Weights& weights, int i, int j, int k) {
-    real value = real(0);
-    for (int m = 0; m < n_terms; m++) {
-        const real u = value_at(level, all, domain, i + offsets[m][0], j + offsets[m][1], k + offsets[m][2]);
-        value = m == 0 ? mul_real(weights.w[m], u) : fma_real(weights.w[m], u, value);
-    }
-    return value;
+__device__ __forceinline__ int place(const Span& all, int i, int j, int k) {
+    return ((i - all.low[0]) * all.n[1] + (j - all.low[1])) * all.n[2] + (k - all.low[2]);
 }
 
-__device__ __forceinline__ real step(const real* level, const Tile& all, const Weights& weights, int at) {
+__device__ __forceinline__ bool holds(const Span& all, const int (&p)[3]) {
+    return p[0] >= all.low[0] && p[0] < all.low[0] + all.n[0] && p[1] >= all.low[1] && p[1] < all.low[1] + all.n[1] &&
+           p[2] >= all.low[2] && p[2] < all.low[2] + all.n[2];
+}
+
+// The images of a point along axis d and all later ones; `p` is the point or one of its images along earlier ones.
+template <int d>
+__device__ __forceinline__ void put_images_from(
+    real* level, const Span& all, const Domain& domain, int (&p)[3], real value) {
+    if constexpr (d < 3) {
+        put_images_from<d + 1>(level, all, domain, p, value);
+        const int at = p[d], low = domain.box.low[d], high = domain.box.high[d];
+        for (int side = 0; side < 2; side++) {
+            const int ghost = side == 0 ? at - low : high - 1 - at;  // number 0 is the one next to the face
+            if (ghost >= radii[d]) continue;
+            p[d] = side == 0 ? low - 1 - ghost : high + ghost;
+            const real image = fma_real(domain.b[d][side][ghost], value, domain.a[d][side][ghost]);
+            if (holds(all, p)) level[place(all, p[0], p[1], p[2])] = image;
+            put_images_from<d + 1>(level, all, domain, p, image);
+            p[d] = at;
+        }
+    }
+}
+
+// All ghosts that follow from one point, axis 0 first. Not inlined: it would cost the loops around it registers.
+__device__ __noinline__ void put_images(
+    real* level, const Span& all, const Domain& domain, int i, int j, int k, real value) {
+    int p[3] = {i, j, k};
+    put_images_from<0>(level, all, domain, p, value);
+}
+
+__device__ __forceinline__ void put(
+    real* level, const Span& all, const Domain& domain, int i, int j, int k, real value) {
+    level[place(all, i, j, k)] = value;
+    if (is_near_face(domain.box, i, j, k)) put_images(level, all, domain, i, j, k, value);
+}
+
+__device__ __forceinline__ real step(const real* level, const Span& all, const Weights& weights, int i, int j, int k) {
+    const int at = place(all, i, j, k);
     real value = real(0);
 #pragma unroll unrolled
     for (int m = 0; m < n_terms; m++) {
@@ -109,35 +134,36 @@ __device__ __forceinline__ real step(const real* level, const Tile& all, const W
     return value;
 }
 
-__device__ __forceinline__ bool is_near_face(const Box& inside, int i, int j, int k) {
-    return i < inside.low[0] + radii[0] || i >= inside.high[0] - radii[0] || j < inside.low[1] + radii[1] ||
-           j >= inside.high[1] - radii[1] || k < inside.low[2] + radii[2] || k >= inside.high[2] - radii[2];
-}
-
 extern "C" __global__ void __launch_bounds__(256) frame(const real* __restrict__ src, real* __restrict__ dst,
     const __grid_constant__ Memory memory, const __grid_constant__ Weights weights, const Box* __restrict__ tiles,
-    const Domain* __restrict__ domain) {
+    const Domain* __restrict__ domain_there, const int capacity) {
     extern __shared__ double shared[];  // of the widest type, for its alignment
-    real* levels[2] = {reinterpret_cast<real*>(shared), reinterpret_cast<real*>(shared) + n_points};
-    const Box tile = tiles[blockIdx.x], inside = domain->box;
-    const Tile all = needed(tile, inside, depth);
-    for_each(all, [&](int i, int j, int k) {
-        levels[0][all.place(i, j, k)] = src[wrapped(i, domain->period[0]) * memory.plane +
-                                            wrapped(j, domain->period[1]) * memory.row +
-                                            wrapped(k, domain->period[2])];
-    });
-    for (int s = 1; s <= depth; s++) {
-        __syncthreads();  // a step reads what other warps wrote
-        const real* now = levels[(s - 1) % 2];
-        real* then = levels[s % 2];
-        for_each(needed(tile, inside, depth - s), [&](int i, int j, int k) {
-            const int at = all.place(i, j, k);
-            const real value = is_near_face(inside, i, j, k) ? step_near_face(now, all, *domain, weights, i, j, k)
-                                                             : step(now, all, weights, at);
-            if (s < depth)
-                then[at] = value;
-            else
-                dst[i * memory.plane + j * memory.row + k] = value;
-        });
+    __shared__ Domain domain;
+    __shared__ Span all;
+    const Box tile = tiles[blockIdx.x];
+    if (threadIdx.x == 0) {
+        domain = *domain_there;
+        all = needed(tile, domain.box, depth, 1);
     }
+    __syncthreads();  // all threads read both
+    real* now = reinterpret_cast<real*>(shared);
+    real* then = now + capacity;
+    for_each(needed(tile, domain.box, depth, 0), [&](int i, int j, int k) {
+        const real value = src[wrapped(i, domain.period[0]) * memory.plane +
+                               wrapped(j, domain.period[1]) * memory.row + wrapped(k, domain.period[2])];
+        put(now, all, domain, i, j, k, value);
+    });
+    for (int later = depth - 1; later > 0; later--) {
+        __syncthreads();  // a step reads what other threads wrote
+        for_each(needed(tile, domain.box, later, 0), [&](int i, int j, int k) {
+            put(then, all, domain, i, j, k, step(now, all, weights, i, j, k));
+        });
+        real* const written = then;
+        then = now;
+        now = written;
+    }
+    __syncthreads();  // as above
+    for_each(needed(tile, domain.box, 0, 0), [&](int i, int j, int k) {
+        dst[i * memory.plane + j * memory.row + k] = step(now, all, weights, i, j, k);
+    });
 }

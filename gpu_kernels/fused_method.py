@@ -84,5 +84,5 @@ class FusedMethod:
         return tuple(
             parameters
             for parameters in family.parameters(problem.stencil, np.dtype(problem.dtype))
-            if blocks.tile_of_frame(problem, parameters[STEPS_PER_BLOCK]) is not None
+            if blocks.has_frame(problem, parameters[STEPS_PER_BLOCK])
         )

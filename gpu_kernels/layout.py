@@ -21,6 +21,7 @@ from tetris_sim.slab import Slab
 LINE = 128  # bytes
 Box3 = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]  # (low, high) per axis, counted from the first owned
 Ranges = tuple[tuple[int, int], ...]  # the same, along the axes of the problem only
+FAR = 1 << 29  # farther than any point, and far from what an int holds
 _PAGE = 4096  # bytes; rows that many apart fall into the same sets of a cache
 
 

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-import numpy as np
-
 from tetris_sim.gpu_kernels import blocks
 from tetris_sim.gpu_kernels.device import GpuDevice
-from tetris_sim.gpu_kernels.faces import FAR, domain_argument, faces_argument, most_links, without_images
+from tetris_sim.gpu_kernels.faces import faces_argument, most_links, without_images
+from tetris_sim.gpu_kernels.frame import Frame, Tiles, to_device
 from tetris_sim.gpu_kernels.fused import FusedKernel
-from tetris_sim.gpu_kernels.layout import Box3, PitchedField, box_argument, by_value, links_of, memory_argument
+from tetris_sim.gpu_kernels.layout import FAR, Box3, PitchedField, box_argument, by_value, links_of, memory_argument
 from tetris_sim.gpu_kernels.taps import term_defines, term_weights
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
 _SWEEP_BLOCK = (64, 4, 1)  # threads along x, y, z
 _SWEEP_BLOCK_1D = (256, 1, 1)
-_FRAME_THREADS = 256
 _MOST_BLOCKS = 65535  # along y and z; threads of plain.cu go on where a grid has more
 
 
@@ -129,7 +127,7 @@ class Fused:
     def __init__(self, kernel: FusedKernel) -> None:
         self.depth = kernel.depth
         self._kernel = kernel
-        self._frames: dict[int, tuple[Box3, Any, int]] = {}
+        self._boxes: dict[int, tuple[Box3, Tiles]] = {}
 
     def fits(self, problem: Problem, slab: Slab) -> bool:
         """Whether the slab has points that no face concerns, and frame tiles fit into shared memory."""
@@ -138,61 +136,43 @@ class Fused:
         return (
             long_enough
             and blocks.without_frame(problem, slab, box, self.depth) is not None
-            and blocks.tile_of_frame(problem, self.depth) is not None
+            and blocks.has_frame(problem, self.depth)
         )
 
     def prepare(self, state: State) -> None:
-        """Compile both."""
-        self._state, device, kernel = state, state.device, self._kernel
-        self._inner = device.function(kernel.source, kernel.entry, kernel.defines, kernel.shared_bytes)
-        tile = blocks.tile_of_frame(state.problem, self.depth)
-        assert tile is not None  # `fits` said so
-        self._tile, loaded = tile
-        self._shared = 2 * loaded * state.layout.dtype.itemsize
-        radii = blocks.three_radii(state.problem)
-        defines = {
-            **term_defines(state.problem),
-            "TS_RADII": ",".join(map(str, radii)),
-            "TS_RADIUS": max(radii),
-            "TS_DEPTH": self.depth,
-            "TS_POINTS": loaded,
-        }
-        self._frame = device.function("frame.cu", "frame", defines, self._shared)
-        self._domain = _to_device(device, domain_argument(state.problem, state.slab))
+        """Compile both, and find out what they write."""
+        kernel = self._kernel
+        self._state = state
+        self._inner = state.device.function(kernel.source, kernel.entry, kernel.defines, kernel.shared_bytes)
         self._numbers = by_value(kernel.weights)
-        self._boxes(0)
+        self._frame = Frame(state.problem, state.slab, state.device, self.depth)
+        self._cut(0)
 
     def launch(self, later: int) -> None:
         """The frame on a stream of its own beside the fused kernel: each writes points that the other does not."""
-        state, device, kernel = self._state, self._state.device, self._kernel
-        inner, tiles, n_tiles = self._boxes(later)
-        main, side = device.stream, device.side_stream
-        fields = state.fields()
-        if n_tiles:
+        state, kernel = self._state, self._kernel
+        inner, tiles = self._cut(later)
+        main, side = state.device.stream, state.device.side_stream
+        if tiles.count:
             side.wait_event(main.record())
             with side:
-                for now, then in fields:
-                    near = (now, then, state.memory, state.weights, tiles, self._domain)
-                    self._frame((n_tiles, 1, 1), (_FRAME_THREADS, 1, 1), near, shared_mem=self._shared)
-        for now, then in fields:
-            rest = (now, then, state.memory, box_argument(inner), self._numbers)
-            self._inner(kernel.grid(inner), (kernel.threads, 1, 1), rest, shared_mem=kernel.shared_bytes)
-        if n_tiles:
+                for now, then in state.fields():
+                    self._frame.launch(now, then, state.memory, state.weights, tiles)
+        for now, then in state.fields():
+            arguments = (now, then, state.memory, box_argument(inner), self._numbers)
+            self._inner(kernel.grid(inner), (kernel.threads, 1, 1), arguments, shared_mem=kernel.shared_bytes)
+        if tiles.count:
             main.wait_event(side.record())
 
-    def _boxes(self, later: int) -> tuple[Box3, Any, int]:
-        """The box of the fused kernel, and the tiles of the frame, on the GPU."""
-        if later not in self._frames:
+    def _cut(self, later: int) -> tuple[Box3, Tiles]:
+        """The box of the fused kernel, and the tiles of the frame."""
+        if later not in self._boxes:
             state = self._state
             outer = blocks.owned_with_halo(state.problem, state.slab, later)
             inner = blocks.without_frame(state.problem, state.slab, outer, self.depth)
             assert inner is not None  # `fits` said so for the smallest box
-            tiles = list(blocks.tiles_of(blocks.frame_of(outer, inner), self._tile))
-            numbers = np.array(
-                [[*lows, *highs] for lows, highs in (zip(*tile, strict=True) for tile in tiles)], np.int32
-            )
-            self._frames[later] = inner, _to_device(state.device, numbers) if tiles else None, len(tiles)
-        return self._frames[later]
+            self._boxes[later] = inner, self._frame.tiles(outer, inner)
+        return self._boxes[later]
 
 
 def plain_defines(state: State) -> dict[str, str | int]:
@@ -202,11 +182,7 @@ def plain_defines(state: State) -> dict[str, str | int]:
 
 def faces_on(state: State) -> Any:
     """`struct Faces` on the GPU."""
-    return _to_device(state.device, faces_argument(state.links, state.layout.dtype))
-
-
-def _to_device(device: GpuDevice, array: Any) -> Any:
-    return device.cupy.asarray(np.ascontiguousarray(array).view(np.uint8).reshape(-1))
+    return to_device(state.device, faces_argument(state.links, state.layout.dtype))
 
 
 def _block(state: State) -> tuple[int, int, int]:

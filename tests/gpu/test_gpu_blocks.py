@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from tetris_sim import reference
 from tetris_sim.gpu_kernels import blocks
-from tetris_sim.gpu_kernels.faces import FAR, domain_argument, faces_argument, most_links, without_images
-from tetris_sim.gpu_kernels.layout import LINE, Box3, box_argument, links_of, memory_argument, pitch_slab
+from tetris_sim.gpu_kernels.faces import domain_argument, faces_argument, most_links, without_images
+from tetris_sim.gpu_kernels.layout import FAR, LINE, Box3, box_argument, links_of, memory_argument, pitch_slab
+from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
 
@@ -37,7 +38,7 @@ def test_a_frame_is_what_the_inner_box_leaves_each_point_once(
     boxes: tuple[Box3, Box3], tile: tuple[int, int, int]
 ) -> None:
     outer, inner = boxes
-    tiles = list(blocks.tiles_of(blocks.frame_of(outer, inner), tile))
+    tiles = [each for box in blocks.frame_of(outer, inner) for each in blocks.tiles_of(box, tile)]
     found = [point for box in tiles for point in points(box)]
     assert len(found) == len(set(found))
     assert set(found) == points(outer) - points(inner)
@@ -67,19 +68,36 @@ def test_the_inner_box_keeps_away_from_faces_but_not_from_neighbours(name: str, 
     assert blocks.without_frame(problem, Slab.whole(problem.grid), ((0, 1), (0, 1), (0, 2 * reach)), depth) is None
 
 
-def test_a_tile_of_a_frame_fits_into_shared_memory_or_there_is_none() -> None:
-    for name in ("heat-1d", "heat-2d", "box-2d49p", "heat-3d", "box-3d27p"):
-        stencil = stencil_of(name)
-        problem, _ = make_problem(stencil, boundary_of("walls", stencil.ndim), shape=(60,) * stencil.ndim)
-        for depth in (1, 2, 4, 16, 64):
-            found = blocks.tile_of_frame(problem, depth)
-            smallest = np.prod([1 + 2 * depth * radius for radius in stencil.radii])
-            assert (found is None) == (2 * 8 * smallest > 96 << 10)
-            if found is not None:
-                tile, loaded = found
-                radii = blocks.three_radii(problem)
-                assert loaded == np.prod([n + 2 * depth * radius for n, radius in zip(tile, radii, strict=True)])
-                assert 2 * 8 * loaded <= 96 << 10
+@pytest.mark.parametrize("kind", ["walls", "rings"])
+@pytest.mark.parametrize("name", ["heat-1d", "star-2d13p", "box-2d49p", "heat-3d", "box-3d27p"])
+def test_the_tiles_of_a_frame_fit_into_shared_memory_or_there_is_none(name: str, kind: str) -> None:
+    stencil = stencil_of(name)
+    n = {1: 2000, 2: 300, 3: 90}[stencil.ndim]
+    problem, _ = make_problem(stencil, boundary_of(kind, stencil.ndim), shape=(n,) * stencil.ndim)
+    slab = Slab.whole(problem.grid)
+    for depth in (1, 2, 4, 16, 64):
+        smallest = np.prod([1 + 2 * depth * radius for radius in stencil.radii])
+        assert blocks.has_frame(problem, depth) == (2 * 8 * smallest <= blocks.SHARED_BYTES)
+        outer = blocks.owned_with_halo(problem, slab, 0)
+        inner = blocks.without_frame(problem, slab, outer, depth)
+        if inner is None or not blocks.has_frame(problem, depth):
+            continue
+        for box in blocks.frame_of(outer, inner):
+            edges, level = blocks.tile_of_frame(problem, slab, box, depth)
+            assert 2 * 8 * level <= blocks.SHARED_BYTES
+            for tile in list(blocks.tiles_of(box, edges))[:50]:
+                assert np.prod([high - low for low, high in stored(problem, slab, tile, depth)]) <= level
+
+
+def stored(problem: Problem, slab: Slab, tile: Box3, depth: int) -> list[tuple[int, int]]:
+    """What frame.cu keeps of a tile: what it depends on, and ghosts beyond faces."""
+    domain = domain_argument(problem, slab)[0]
+    return [
+        (max(low - depth * r, first - r), min(high + depth * r, last + r))
+        for (low, high), r, first, last in zip(
+            tile, blocks.three_radii(problem), domain["low"].tolist(), domain["high"].tolist(), strict=True
+        )
+    ]
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

@@ -78,13 +78,14 @@ def test_a_grid_that_is_too_large_for_the_gpu_is_computed_on_the_cpu(problem: Pr
 
 
 def test_a_gpu_on_which_nothing_works_is_not_used(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = planning.tune
+    known = getattr(planning, "tune")  # noqa: B009  the made-up one
 
     def tune(problem: Problem, machine: Machine, terms: Terms) -> Choice:
         if terms.gpu is not None:
             message = "no method can advance this problem on this machine"
             raise UnsupportedError(message)
-        return known(problem, machine, terms)
+        choice: Choice = known(problem, machine, terms)
+        return choice
 
     monkeypatch.setattr(planning, "tune", tune)
     plan = make_plan(problem, WITH)
@@ -105,7 +106,7 @@ def test_without_a_driver_nobody_looks_for_cupy(monkeypatch: pytest.MonkeyPatch)
     def missing(name: str) -> Any:
         raise OSError(name)
 
-    monkeypatch.setattr(gpus.ctypes, "CDLL", missing)
+    monkeypatch.setattr("ctypes.CDLL", missing)
     gpus.find_gpus.cache_clear()
     assert gpus.find_gpus() == ((), "there is no NVIDIA driver (libcuda.so.1)")
     gpus.find_gpus.cache_clear()

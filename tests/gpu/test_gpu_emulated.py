@@ -1,0 +1,124 @@
+"""Without a GPU: what plain.cu and frame.cu compute, run on the host, against the reference."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from cases import boundary_of, make_problem, mixed_boundaries, stencil_of
+from emulation import COMPILER, emulate
+
+from tetris_sim import reference
+from tetris_sim.gpu_kernels import blocks
+from tetris_sim.gpu_kernels.faces import domain_argument, faces_argument, most_links, without_images
+from tetris_sim.gpu_kernels.frame import frame_defines
+from tetris_sim.gpu_kernels.layout import PitchedField, box_argument, links_of, memory_argument, pitch_slab
+from tetris_sim.gpu_kernels.taps import term_defines, term_weights
+from tetris_sim.problem import Field, Problem
+from tetris_sim.slab import Slab
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+
+CASES = [  # stencil, shape, steps at once
+    ("heat-1d", (400,), 9),
+    ("star-1d5p", (90,), 4),
+    ("heat-2d", (60, 75), 5),
+    ("star-2d13p", (45, 50), 2),
+    ("box-2d25p", (41, 70), 3),
+    ("skew", (41, 70), 3),
+    ("heat-3d", (23, 26, 40), 3),
+    ("box-3d27p", (17, 19, 37), 2),
+    ("lopsided", (21, 19, 52), 2),
+]
+
+
+def at(array: npt.NDArray[Any]) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+class Memory:
+    """Two arrays as a GPU has them, on the host; what nobody wrote is NaN."""
+
+    def __init__(self, problem: Problem, state: Field) -> None:
+        self.problem, self.slab = problem, Slab.whole(problem.grid)
+        self.layout: PitchedField = pitch_slab(problem, self.slab)
+        n = self.layout.n_bytes // self.layout.dtype.itemsize
+        self.now, self.then = (np.full(n, np.nan, problem.dtype) for _ in "ab")
+        self.ranges = tuple((0, length) for length in problem.grid.shape)
+        self.layout.view(self.now, self.ranges)[...] = state
+        self.argument = memory_argument(*self.layout.pitches, self.layout.within)
+
+    def owned(self, flat: npt.NDArray[Any]) -> Field:
+        return np.array(self.layout.view(flat, self.ranges))
+
+
+def advance_plainly(memory: Memory, steps: int) -> Field:
+    problem, slab = memory.problem, memory.slab
+    links = links_of(problem, slab)
+    library = emulate("plain.cu", {**term_defines(problem), "TS_LINKS": most_links(links)})
+    faces, weights = faces_argument(links, problem.dtype), term_weights(problem)
+    far, box = (
+        box_argument(each)
+        for each in (without_images(links, memory.layout.count), blocks.owned_with_halo(problem, slab, 0))
+    )
+    now, then = (flat[memory.layout.origin :] for flat in (memory.now, memory.then))
+    library.run_ghosts(at(now), at(memory.argument), at(box), at(faces))
+    for _ in range(steps):
+        library.run_sweep(at(now), at(then), at(memory.argument), at(box), at(weights), at(far), at(faces))
+        now, then = then, now
+    return memory.owned(memory.now if steps % 2 == 0 else memory.then)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("name", "shape", "depth"), CASES)
+def test_a_frame_has_the_bits_of_sweeps_and_nothing_else_is_written(
+    name: str, shape: tuple[int, ...], depth: int, dtype: str
+) -> None:
+    stencil = stencil_of(name)
+    boundaries = [boundary for _, boundary in mixed_boundaries(stencil.ndim)]
+    if dtype == "float32":
+        boundaries = boundaries[5::4]
+    for boundary in boundaries:
+        problem, state = make_problem(stencil, boundary, dtype=dtype, shape=shape)
+        swept = advance_plainly(Memory(problem, state), depth)
+        expected = reference.advance(state, problem, depth)
+        largest = max(reference.largest_magnitude(state, problem), reference.largest_magnitude(expected, problem))
+        np.testing.assert_allclose(swept, expected, rtol=0, atol=reference.tolerance(problem, depth, largest))
+        memory = Memory(problem, state)
+        slab, layout = memory.slab, memory.layout
+        outer = blocks.owned_with_halo(problem, slab, 0)
+        inner = blocks.without_frame(problem, slab, outer, depth)
+        assert inner is not None
+        tiles, capacity = [], 0
+        for box in blocks.frame_of(outer, inner):
+            tile, level = blocks.tile_of_frame(problem, slab, box, depth)
+            tiles += [np.frombuffer(box_argument(each).tobytes(), np.int32) for each in blocks.tiles_of(box, tile)]
+            capacity = max(capacity, level)
+        library = emulate("frame.cu", frame_defines(problem, depth))
+        there, domain, weights = np.array(tiles), domain_argument(problem, slab), term_weights(problem)
+        now, then = (flat[layout.origin :] for flat in (memory.now, memory.then))
+        library.run(
+            at(now),
+            at(then),
+            at(memory.argument),
+            at(weights),
+            at(there),
+            len(tiles),
+            at(domain),
+            ctypes.c_int(capacity),
+        )
+        inside = tuple((low, high) for low, high in inner[3 - stencil.ndim :])
+        layout.view(swept_flat := np.full_like(memory.now, np.nan), memory.ranges)[...] = swept
+        layout.view(swept_flat, inside)[...] = np.nan
+        np.testing.assert_array_equal(memory.then, swept_flat)
+        np.testing.assert_array_equal(memory.owned(memory.now), state)
+
+
+def test_the_host_runs_what_the_gpu_would() -> None:
+    problem, state = make_problem(stencil_of("heat-2d"), boundary_of("walls", 2), shape=(20, 30), dtype="float64")
+    found = advance_plainly(Memory(problem, state), 1)
+    assert not np.array_equal(found, state)
+    np.testing.assert_allclose(found, reference.advance(state, problem, 1), rtol=0, atol=1e-14)

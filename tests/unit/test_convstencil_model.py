@@ -1,0 +1,78 @@
+"""The performance model of ConvStencil says what the paper's tables and text say."""
+
+from __future__ import annotations
+
+import pytest
+
+from tetris_sim.catalogue import named_stencil
+from tetris_sim.gpu_kernels import convstencil_model as model
+
+# Table 3: kernel, im2row, stencil2row, memory saving in percent.
+TABLE_3 = [
+    ("heat-2d", 5, 1.5, 70.00),
+    ("box-2d9p", 9, 1.5, 83.33),
+    ("star-2d9p", 9, 1.67, 81.49),
+    ("box-2d25p", 25, 1.67, 93.33),
+    ("star-2d13p", 13, 1.75, 86.54),
+    ("box-2d49p", 49, 1.75, 96.43),
+]
+
+
+@pytest.mark.parametrize(("name", "im2row", "stencil2row", "saving"), TABLE_3)
+def test_memory_factors_are_those_of_table_3(name: str, im2row: float, stencil2row: float, saving: float) -> None:
+    stencil = named_stencil(name).stencil
+    n = 2 * stencil.radius + 1
+    assert model.im2row_factor(stencil.n_points) == im2row
+    assert model.stencil2row_factor(n) == pytest.approx(stencil2row, abs=0.005)
+    assert 100 * model.memory_saving(stencil.n_points, n) == pytest.approx(saving, abs=0.011)
+
+
+@pytest.mark.parametrize("n", [3, 5, 7])
+def test_the_saving_of_a_box_is_equation_11(n: int) -> None:
+    assert 1 - model.memory_saving(n**2, n) == pytest.approx(2 / ((n + 1) * n))
+
+
+def test_a_dual_tessellation_of_box_2d49p_takes_26_products() -> None:
+    assert model.products_per_tessellation(7) == 26
+    assert model.convstencil_products(10, 128, 7) == 10 * 2 * 26
+    assert model.convstencil_products(10, 129, 7) == 10 * 3 * 26
+
+
+def test_a_product_takes_16_cycles_of_an_a100() -> None:
+    seconds = model.convstencil_compute_time(model.A100, 10240, 10240, 7)
+    assert seconds == pytest.approx(10240 * 160 * 26 * 16 / (1.41e9 * 432))
+    peak = 2 * 8 * 8 * 4 / 16 * 1.41e9 * 432
+    assert peak == pytest.approx(19.5e12, rel=0.01)  # section 5.1
+
+
+def test_the_h200_multiplies_as_fast_as_measured() -> None:
+    machine = model.H200
+    flops = 2 * 8 * 8 * 4 / machine.cycles_per_product * machine.frequency * machine.n_tensor_cores
+    assert flops == pytest.approx(65.5e12, rel=0.03)
+
+
+@pytest.mark.parametrize("n", [3, 5, 7])
+def test_convstencil_beats_convolution_by_im2row(n: int) -> None:
+    ours = model.convstencil_compute_time(model.A100, 10240, 10240, n)
+    theirs = model.gemm_compute_time(model.A100, 10240, 10240, n)
+    assert ours < theirs
+    assert theirs / ours == pytest.approx((n + 1) / 2, rel=0.02)
+
+
+def test_memory_time_is_the_slower_memory() -> None:
+    machine = model.TensorMachine(1e9, 1, 1, global_bandwidth=10, shared_bandwidth=100)
+    amounts = {"read": 10.0, "written": 10.0, "shared_written": 100.0, "shared_read": 50.0}
+    assert model.memory_time(machine, **amounts) == 2.0
+    assert model.memory_time(machine, **{**amounts, "shared_read": 300.0}) == 4.0
+
+
+def test_the_total_is_the_slower_of_computing_and_memory() -> None:
+    assert model.total_time(2.0, 3.0) == 3.0
+    compute = model.convstencil_compute_time(model.H200, 4096, 4096, 7)
+    memory = model.convstencil_memory_time(model.H200, 4096, 4096, 7)
+    assert model.convstencil_time(model.H200, 4096, 4096, 7) == max(compute, memory)
+
+
+def test_seven_of_eight_columns_are_used_at_width_7() -> None:
+    assert model.column_utilisation(1) == 0.125
+    assert model.column_utilisation(7) == 0.875
