@@ -1,0 +1,97 @@
+// stream_3d.cu: advance a 3D stencil TS_STEPS steps per pass over memory, any offsets, any weights.
+//
+// Idea    A block streams along z through a tile of x and y. Planes of the state arrive in shared memory by
+//         asynchronous copies, some planes ahead. A thread owns TS_ROWS rows of TS_COLUMNS columns of every level, in
+//         registers. When a plane of a level is there, the thread adds what it gives to the 2 * radius_z + 1 planes
+//         around it (stream_3d_sums.cuh), whose unfinished sums are registers too; the last of them is then finished
+//         and is the next plane of the level above. A level works on what the one below finished in the turn before:
+//         so nothing in a turn waits for anything else in it, and one barrier a turn serves all levels. Rows of other
+//         warps come through shared memory, columns of other lanes by shuffle (stream_3d_tile.cuh).
+//         Level s is carried divided by w^s, w being the weight of the first tap: a sum begins with that point as it
+//         is, and a point and step is one FMA for each other tap. TS_SCALED=0 keeps the multiplication.
+// Layout  A tile is 32 * TS_COLUMNS columns by TS_WARPS * TS_ROWS rows; each step spoils `radius` points all around it.
+// Writes  box, and nothing else.
+// Limits  TS_COLUMNS is whole 16-byte words; with more than one step, radius_y <= TS_ROWS (neighbours lie in the next
+//         warp). Seen to by stream_3d.py. On an H200 the power limit bounds heat-3d and box-3d27p: at 660 to 685 W
+//         the clock falls to 1.4 to 1.7 GHz (2026-11-21), so fewer operations and bytes count for more than latency.
+// Test    tests/gpu/test_fused_kernels.py
+
+#if !defined(TS_TAPS) || !defined(TS_N_TAPS) || !defined(TS_RADIUS_Z) || !defined(TS_RADIUS_Y) || \
+    !defined(TS_RADIUS_X) || !defined(TS_STEPS) || !defined(TS_SCALED) || !defined(TS_FOLDED) || \
+    !defined(TS_COLUMNS) || !defined(TS_ROWS) || !defined(TS_WARPS) || !defined(TS_AHEAD) || !defined(TS_PLANES) || \
+    !defined(TS_BLOCKS) || !defined(TS_N_WEIGHTS)
+#error "stream_3d.cu needs -D TS_TAPS TS_N_TAPS TS_RADIUS_Z TS_RADIUS_Y TS_RADIUS_X TS_STEPS TS_SCALED TS_FOLDED \
+TS_COLUMNS TS_ROWS TS_WARPS TS_AHEAD TS_PLANES TS_BLOCKS TS_N_WEIGHTS"
+#endif
+#include "common.cuh"
+
+constexpr int n_taps = TS_N_TAPS;
+constexpr int taps[n_taps][3] = TS_TAPS;  // dz, dy, dx
+constexpr int radius_z = TS_RADIUS_Z, radius_y = TS_RADIUS_Y, radius_x = TS_RADIUS_X;
+constexpr int steps = TS_STEPS;
+constexpr bool scaled = TS_SCALED, folded = TS_FOLDED;
+constexpr int columns = TS_COLUMNS, rows = TS_ROWS;  // of a thread
+constexpr int warps = TS_WARPS;
+constexpr int ahead = TS_AHEAD;    // planes on their way from memory
+constexpr int planes = TS_PLANES;  // planes that a block writes
+
+// TS_N_TAPS factors in the order of the sum, then what brings the last level back to scale.
+struct Weights {
+    real w[TS_N_WEIGHTS];
+};
+
+#include "stream_3d_tile.cuh"
+#include "stream_3d_sums.cuh"
+
+struct Shared {
+    Plane state[ahead + 1];                      // level 0, a ring
+    Ends level[2 * (steps - 1) + (steps == 1)];  // levels 1, 2, ...: of this turn and of the next
+};
+
+extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
+    stream_3d(const real* __restrict__ src, real* __restrict__ dst, Memory memory, Box box, Weights weights) {
+    extern __shared__ __align__(128) char shared_bytes[];
+    Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
+    const Place place = place_of_thread(box);
+    const int low_z = box.low[0] + blockIdx.z * planes, high_z = min(low_z + planes, box.high[0]);
+    const int first_z = low_z - steps * radius_z;  // first plane of the state that is read
+    const int n_read = high_z + steps * radius_z - first_z;
+    constexpr int delay = 2 * steps * radius_z + steps - 1;  // turns from a plane's arrival to its last level
+
+    Points waiting[steps][unfinished] = {};
+    Points level[steps] = {};  // what the level below finished in the turn before; level 0 stays in shared memory
+#pragma unroll
+    for (int n = 0; n < ahead; ++n) {
+        start_copy(src, memory, place, first_z + n, shared.state[n]);
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+    int slot = 0;
+#pragma unroll 1
+    for (int turn = 0; turn < high_z - low_z + delay; ++turn) {
+        asm volatile("cp.async.wait_group %0;" ::"n"(ahead - 1) : "memory");
+        __syncthreads();  // the plane is there, and nobody reads any more what this turn overwrites
+        if (turn + ahead < n_read)
+            start_copy(src, memory, place, first_z + turn + ahead, shared.state[slot == 0 ? ahead : slot - 1]);
+        asm volatile("cp.async.commit_group;" ::: "memory");
+        // From the last level down: each leaves its finished plane where the level above has just read its own.
+#pragma unroll
+        for (int s = steps - 1; s >= 0; --s) {
+            Points finished;
+            if (s == 0) {
+                const StateRows below{shared.state[slot]};
+                advance(below, place, weights, waiting[s], finished);
+            } else {
+                const LevelRows below{shared.level[2 * (s - 1) + turn % 2], level[s]};
+                advance(below, place, weights, waiting[s], finished);
+            }
+            if (s < steps - 1) {
+                show(finished, place, shared.level[2 * s + (turn + 1) % 2]);
+                assign(level[s + 1], finished);
+            } else if (turn >= delay) {
+                store(finished, place, weights.w[n_taps], memory.row, dst + (low_z + turn - delay) * memory.plane);
+            }
+        }
+        slot = slot == ahead ? 0 : slot + 1;
+    }
+    asm volatile("cp.async.wait_all;" ::: "memory");  // a box of few planes needs none of the last
+}
