@@ -4,12 +4,15 @@
 #   make run PYTHON=python3.12      take this interpreter for a new .venv
 #   make test PYTEST_ARGS='-k heat' hand options on to pytest
 
+comma := ,
 VENV := .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
 PIP_INSTALL := $(PY) -m pip install -qq --disable-pip-version-check --editable
 PYTEST := $(PY) -m pytest $(PYTEST_ARGS)
 GPU := gpu13
+# Compiles GPU kernels where there is no GPU; for CUDA 12 the GPU extra brings it.
+COMPILER := $(if $(filter gpu13,$(GPU)),$(comma)nvrtc)
 CANDIDATES := $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
 
 MAKEFLAGS += --no-print-directory
@@ -88,7 +91,7 @@ $(VENV)/.installed: pyproject.toml | $(PY)
 
 $(VENV)/.installed-dev: pyproject.toml | $(PY)
 	@echo "Installing tetris_sim and what its tests need, MPI included, into $(VENV) (once; a minute or two)"
-	@$(PIP_INSTALL) '.[dev,mpi]'
+	@$(PIP_INSTALL) '.[dev,mpi$(COMPILER)]'
 	@touch $(VENV)/.installed $@
 
 $(VENV)/.installed-$(GPU): $(VENV)/.installed-dev

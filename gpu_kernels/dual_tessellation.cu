@@ -10,7 +10,7 @@
 // Writes  all of `box`.
 // Limits  float64; a radius of 4, for the weights of all rows are kept in registers. Beyond 3 steps the GPU's power is
 //         the limit: box-2d9p by 4 steps 670 GStencil/s at 1890 MHz and 780 W (one H200, November 2026).
-// Test    tests/kernels/test_against_reference.py
+// Test    tests/gpu/test_gpu_against_reference.py
 
 #if !defined(TS_REAL) || !defined(TS_N_WEIGHTS) || !defined(TS_RADIUS_X) || !defined(TS_RADIUS_Y) || \
     !defined(TS_REACH) || !defined(TS_WARPS) || !defined(TS_MIN_BLOCKS) || !defined(TS_ROWS) || \

@@ -8,7 +8,7 @@
 //         of the next (matrix A), so with dirty bits one matrix serves for both, as in stencil2row.cuh.
 // Writes  all of `box`.
 // Limits  float64. Up to about 28 steps memory is the limit, then the GPU's power.
-// Test    tests/kernels/test_against_reference.py
+// Test    tests/gpu/test_gpu_against_reference.py
 
 #if !defined(TS_REAL) || !defined(TS_N_WEIGHTS) || !defined(TS_RADIUS_X) || !defined(TS_WARPS) || \
     !defined(TS_MIN_BLOCKS) || !defined(TS_TENSOR) || !defined(TS_PADDING) || \

@@ -10,7 +10,7 @@
 //         ahead, into a ring in shared memory; rows beyond its own are read by two blocks.
 // Writes  all of `box`.
 // Limits  float64.
-// Test    tests/kernels/test_against_reference.py
+// Test    tests/gpu/test_gpu_against_reference.py
 
 #if !defined(TS_REAL) || !defined(TS_N_WEIGHTS) || !defined(TS_RADIUS_X) || !defined(TS_RADIUS_Y) || \
     !defined(TS_RADIUS_Z) || !defined(TS_REACH) || !defined(TS_WARPS) || !defined(TS_MIN_BLOCKS) || \

@@ -10,7 +10,7 @@
 // Limits  sm_80 and later; all 32 lanes of a warp call together.
 // Order   Every product is a chain of fused multiply-adds onto C in the order of k, bit for bit, in all shapes
 //         (compared with exact fractions on one H200, 16 * 8 random sums each, November 2026).
-// Test    tests/gpu/test_against_reference.py, through the kernels that use it
+// Test    tests/gpu/test_gpu_against_reference.py, through the kernels that use it
 
 #pragma once
 

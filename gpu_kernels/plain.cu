@@ -7,7 +7,7 @@
 // Limits  None but the size of kernel arguments, which bounds the number of terms; PlainMethod.refusal checks it.
 // Order   One multiplication, then one fused multiply-add per further term in the order of TS_OFFSETS: the same chain
 //         for every point, so the result has the same bits for any box and any split.
-// Test    tests/gpu/test_against_reference.py
+// Test    tests/gpu/test_gpu_against_reference.py
 
 #if !defined(TS_REAL) || !defined(TS_TERMS) || !defined(TS_OFFSETS) || !defined(TS_LINKS)
 #error "plain.cu needs -DTS_REAL, -DTS_TERMS, -DTS_OFFSETS ({dz,dy,dx} of every term), -DTS_LINKS (see faces.cuh)"

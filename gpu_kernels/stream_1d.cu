@@ -16,7 +16,7 @@
 // Writes  box, and nothing else.
 // Limits  2 * TS_REFRESH * radius <= TS_COLUMNS, so that what warps exchange lies in one lane; TS_REFRESH divides
 //         TS_STEPS; TS_REFRESH * radius and TS_COLUMNS are whole 16-byte words. Seen to by stream_1d.py.
-// Test    tests/gpu/test_fused_kernels.py
+// Test    tests/gpu/test_gpu_against_reference.py
 // Why not fetch the next tile while one is computed: at 10.24 million points 6439 GStencil/s with one tile a block,
 //         6329 with two, 6155 with four (heat-1d, H200, 2026-11-21).
 

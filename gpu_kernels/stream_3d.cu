@@ -14,7 +14,7 @@
 // Limits  TS_COLUMNS is whole 16-byte words; with more than one step, radius_y <= TS_ROWS (neighbours lie in the next
 //         warp). Seen to by stream_3d.py. On an H200 the power limit bounds heat-3d and box-3d27p: at 660 to 685 W
 //         the clock falls to 1.4 to 1.7 GHz (2026-11-21), so fewer operations and bytes count for more than latency.
-// Test    tests/gpu/test_fused_kernels.py
+// Test    tests/gpu/test_gpu_against_reference.py
 
 #if !defined(TS_TAPS) || !defined(TS_N_TAPS) || !defined(TS_RADIUS_Z) || !defined(TS_RADIUS_Y) || \
     !defined(TS_RADIUS_X) || !defined(TS_STEPS) || !defined(TS_SCALED) || !defined(TS_FOLDED) || \

@@ -40,6 +40,7 @@ _POINTS_PER_THREAD = 1 << 16  # above this, meeting the others costs less than a
 _FEWER_ARE_FASTER = 1.05  # a smaller team must be this much better to count
 _FEWER_SECONDS = 0.05
 _RECALL_EFFORT = 0.1  # of a check: a choice that was checked before is checked again on a tenth of the points
+_MUCH_LONGER = 10  # budgets; a run that is shorter does not wait for methods that an earlier one had no time for
 _SHORT_RUN = 0.5  # seconds; for shorter ones it does not matter whether another method would be faster
 _GUESSED_RATE = 2e9  # products per second and thread, where nothing may be measured
 _GUESSED_LATENCY = 2e-5  # seconds
@@ -203,8 +204,10 @@ def _measured(
     if complete or (updates is not None and updates <= _SHORT_RUN * speed.points_per_second):
         _remember(key, choice, good_for=None if complete else _SHORT_RUN)
         return choice
-    # What had no turn gets it in the next run, whose kernels are compiled already.
-    left_out = "Not kept for later runs, since not every method had its turn in time."
+    # What had no turn gets it in a later run, whose kernels are compiled already, if that is long enough to gain by it.
+    good_for = _MUCH_LONGER * terms.budget
+    _remember(key, choice, good_for=good_for)
+    left_out = f"Kept for later runs of up to {good_for:g} s, since not every method had its turn in time."
     return dataclasses.replace(choice, reasons=(*choice.reasons, left_out))
 
 

@@ -31,7 +31,9 @@ COLOURS = {
 }
 _OTHER = "#4d8f6a"  # a method that is not listed
 _PANEL = (2.9, 2.5)  # inches
-_MARGINS = {"left": 0.75, "bottom": 0.55, "top": 0.35, "right": 0.15, "legend": 0.45}  # inches
+_MARGINS = {"left": 0.75, "bottom": 0.55, "top": 0.35, "right": 0.15}  # inches
+_ENTRY = (1.5, 0.22)  # inches, of the legend
+_ENTRIES = 8  # at most
 _STYLE = {**STYLE, "svg.hashsalt": "tetris_sim", "svg.fonttype": "path"}  # the same data give the same file
 
 
@@ -157,14 +159,16 @@ def _panels(titles: Sequence[str], columns: int = 3) -> tuple[Figure, tuple[Axes
     rows = -(-len(titles) // columns)
     w = _MARGINS["left"] + _PANEL[0] + _MARGINS["right"]
     h = _MARGINS["bottom"] + _PANEL[1] + _MARGINS["top"]
-    width, height = columns * w, rows * h + _MARGINS["legend"]
+    width = columns * w
+    legend = _ENTRY[1] * (1 + -(-_ENTRIES // _legend_columns(width)))
+    height = rows * h + legend
     with rc_context(_STYLE):
         figure = Figure(figsize=(width, height), facecolor="white")
         FigureCanvasAgg(figure)
         places = []
         for k, title in enumerate(titles):
             left = (k % columns) * w + _MARGINS["left"]
-            bottom = (rows - 1 - k // columns) * h + _MARGINS["bottom"] + _MARGINS["legend"]
+            bottom = (rows - 1 - k // columns) * h + _MARGINS["bottom"] + legend
             box = (left / width, bottom / height, _PANEL[0] / width, _PANEL[1] / height)
             axes = figure.add_axes(box)
             axes.set_title(title)
@@ -182,6 +186,10 @@ def _finish(figure: Figure, places: Sequence[Axes], *, ylabel: str, columns: int
         handles.update(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     for axes in places[::columns]:
         axes.set_ylabel(ylabel)
-    figure.legend(
-        list(handles.values()), list(handles), loc="lower center", frameon=False, ncols=len(handles), fontsize=9
-    )
+    ncols = min(len(handles), _legend_columns(figure.get_figwidth()))
+    figure.legend(list(handles.values()), list(handles), loc="lower center", frameon=False, ncols=ncols, fontsize=9)
+
+
+def _legend_columns(width: float) -> int:
+    """Entries of a legend that fit beside each other."""
+    return max(1, int(width / _ENTRY[0]))
