@@ -117,6 +117,16 @@ def test_many_steps_of_a_small_grid_are_replayed(gpu: Any, teams: dict[int, Thre
     np.testing.assert_array_equal(found, run(CpuPlain(), problem, {}, teams[1], (268,)))
 
 
+@pytest.mark.parametrize("method", FUSED, ids=lambda method: method.name)
+def test_replayed_launches_give_the_bits_of_single_ones(method: Method, gpu: Any) -> None:
+    problem, _ = make_problem(stencil_of("heat-2d"), boundary_of("walls", 2), shape=(203, 331))
+    parameters = method.parameters(problem)[0]
+    depth = parameters[STEPS_PER_BLOCK]
+    replayed = run(method, problem, parameters, gpu, (70 * depth + 3,))
+    single = run(method, problem, parameters, gpu, (*(7 * depth,) * 10, 3))
+    np.testing.assert_array_equal(replayed, single)
+
+
 def test_the_first_box_with_a_nan_is_named(gpu: Any) -> None:
     problem, state = make_problem(stencil_of("heat-2d"), boundary_of("rings", 2), shape=(40, 30))
     from tetris_sim.slab import Slab
