@@ -131,8 +131,11 @@ def choose_device(machine: Machine, compute: ComputeSection) -> tuple[Gpu | None
     Raises:
         UnsupportedError: a GPU was asked for and there is none.
     """
-    if compute.devices == "gpu" and not machine.gpus:
-        msg = f"compute.devices is gpu, but {machine.gpus_reason}. Use compute.devices: cpu, or a machine with a GPU."
+    wants_one = compute.devices == "gpu" or (compute.devices == "auto" and compute.method.startswith("gpu."))
+    if wants_one and not machine.gpus:
+        asked = f"devices is {compute.devices}" if compute.devices == "gpu" else f"method is {compute.method}"
+        remedy = "Use compute.devices: cpu" if compute.devices == "gpu" else "Leave the method out"
+        msg = f"compute.{asked}, but {machine.gpus_reason}. {remedy}, or use a machine with a GPU."
         raise UnsupportedError(msg)
     if compute.devices not in ("auto", "gpu") or not machine.gpus:
         return None, ()

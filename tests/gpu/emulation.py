@@ -1,6 +1,7 @@
-"""plain.cu and frame.cu as C++ for the host, one thread at a time: what they compute can be tested without a GPU.
+"""Kernels of gpu_kernels as C++ for the host, whole launches of them: what they compute can be tested without a GPU.
 
-Only for kernels that need nothing of a warp, and in which a thread alone never waits for another.
+cuda_on_host.h says how threads, shared memory, copies and tensor cores are imitated. Here sources are made ready for
+it: inline PTX becomes calls, declarations of shared memory become places there. PTX that is not known is an error.
 """
 
 from __future__ import annotations
@@ -8,86 +9,242 @@ from __future__ import annotations
 import atexit
 import ctypes
 import functools
+import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from tetris_sim.gpu_kernels import build
 
 FOLDER = Path(build.__file__).parent
 COMPILER = shutil.which("g++") or shutil.which("c++")
+NO_COMPILER = "there is no C++ compiler"
 
-_SHIM = """
-#include <cmath>
-#include <algorithm>
-using std::min; using std::max;
-#define __device__
-#define __global__
-#define __constant__
-#define __shared__
-#define __grid_constant__
-#define __noinline__
-#define __forceinline__ inline
-#define __launch_bounds__(n)
-#define __syncthreads()
-struct Dim3 { int x, y, z; };
-static Dim3 threadIdx, blockIdx, blockDim, gridDim;
-static inline double __fma_rn(double a, double b, double c) { return std::fma(a, b, c); }
-static inline float __fmaf_rn(float a, float b, float c) { return std::fmaf(a, b, c); }
-static inline double __dmul_rn(double a, double b) { return a * b; }
-static inline float __fmul_rn(float a, float b) { return a * b; }
-static double shared[1 << 16];
-"""
+_SHIM = Path(__file__).with_name("cuda_on_host.h")
+# Contracted by no one, as on the GPU (build.py); `native` for fused multiply-adds that are instructions.
+_OPTIONS = ("-std=c++17", "-O1", "-march=native", "-w", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC")
 
-_FRAME = """
-extern "C" void run(const real* src, real* dst, const Memory* memory, const Weights* weights, const Box* tiles, int n,
-    const Domain* domain, int capacity) {
-    blockDim = {1, 1, 1};
-    threadIdx = {0, 0, 0};
-    for (int tile = 0; tile < n; tile++) {
-        blockIdx = {tile, 0, 0};
-        frame(src, dst, *memory, *weights, tiles, domain, capacity);
-    }
-}
-"""
+# Inline PTX, and the call that imitates it; {0} is the first operand.
+_PTX = (
+    (r"", ""),  # keeps the compiler from looking through a value
+    (r"cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], (?P<n>\d+);", "on_host::copy_async({0}, {1}, {n}, {n})"),
+    (r"cp\.async\.cg\.shared\.global \[%0\], \[%1\], (?P<n>\d+), %2;", "on_host::copy_async({0}, {1}, {n}, {2})"),
+    (
+        r"{ \.reg \.pred p; setp\.ne\.b32 p, %2, 0; "
+        r"@p cp\.async\.cg\.shared\.global \[%0 \+ %3\], \[%1 \+ %3\], (?P<n>\d+); }",
+        "if ({2}) on_host::copy_async({0} + {3}, {1} + {3}, {n}, {n})",
+    ),
+    (r"cp\.async\.commit_group;", "on_host::commit_group()"),
+    (r"cp\.async\.wait_group %0;", "on_host::wait_group({0})"),
+    (r"cp\.async\.wait_all;", "on_host::wait_all()"),
+    (r"fence\.proxy\.async\.shared::cta;", ""),
+    (r"mbarrier\.init\.shared::cta\.b64 \[%0\], (?P<n>\d+);", "on_host::init_arrival({0}, {n})"),
+    (r"mbarrier\.arrive\.expect_tx\.shared::cta\.b64 _, \[%0\], %1;", "on_host::arrive_expecting({0}, {1})"),
+    (
+        r"{ \.reg \.pred done; again: mbarrier\.try_wait\.parity\.shared::cta\.b64 done, \[%0\], %1; "
+        r"@!done bra again; }",
+        "on_host::wait_arrival({0}, {1})",
+    ),
+    (
+        r"cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes \[%0\], \[%1\], %2, \[%3\];",
+        "on_host::bulk_in({0}, {1}, {2}, {3})",
+    ),
+    (r"cp\.async\.bulk\.global\.shared::cta\.bulk_group \[%0\], \[%1\], %2;", "on_host::bulk_out({0}, {1}, {2})"),
+    (r"cp\.async\.bulk\.commit_group;", ""),
+    (r"cp\.async\.bulk\.wait_group\.read 0;", "on_host::bulk_wait_read()"),
+)
+_PRODUCT = re.compile(r"mma\.sync\.aligned\.m(?P<m>8|16)n8k(?P<k>\d+)\.row\.col\.f64\.f64\.f64\.f64 .*")
 
-_PLAIN = """
-template <typename Launch> static void each(const Box& box, Launch launch) {
-    blockDim = {1, 1, 1};
-    threadIdx = {0, 0, 0};
-    gridDim = {1, 1, 1};
-    for (int k = 0; k < box.high[2] - box.low[2]; k++) {
-        blockIdx = {k, 0, 0};
-        launch();
-    }
-}
-extern "C" void run_sweep(const real* src, real* dst, const Memory* memory, const Box* box, const Weights* weights,
-    const Box* far, const Faces* faces) {
-    each(*box, [&] { sweep(src, dst, *memory, *box, *weights, *far, faces); });
-}
-extern "C" void run_ghosts(real* dst, const Memory* memory, const Box* box, const Faces* faces) {
-    each(*box, [&] { ghosts(dst, *memory, *box, faces); });
-}
-"""
+_DYNAMIC = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?([\w ]+?) (\w+)\[\];")
+_STATIC = re.compile(r"(?<!extern )__shared__ ([\w ]+?) (\w+)((?:\[\w+\])*);")
+_ENTRY = re.compile(r'extern "C" __global__ void\s+(?:__launch_bounds__\([^()]*\)\s+)?(\w+)\(')
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
-def emulate(name: str, defines: Mapping[str, str | int]) -> ctypes.CDLL:
-    """A kernel file as a library of functions that run it on host memory: `run`, or `run_sweep` and `run_ghosts`."""
-    return _compile(name, tuple(sorted(defines.items())))
+class EmulationError(AssertionError):
+    """A kernel did what it must not do."""
+
+
+class _Launch(ctypes.Structure):
+    """`on_host::Launch` of cuda_on_host.h."""
+
+    _fields_ = (
+        ("grid", ctypes.c_int * 3),
+        ("block", ctypes.c_int * 3),
+        ("shared_bytes", ctypes.c_int),
+        ("descending", ctypes.c_int),
+        ("src", ctypes.c_void_p),
+        ("dst", ctypes.c_void_p),
+        ("plane", ctypes.c_longlong),
+        ("row", ctypes.c_longlong),
+        ("item", ctypes.c_longlong),
+        ("low", ctypes.c_int * 3),
+        ("high", ctypes.c_int * 3),
+    )
+
+
+def at(array: npt.NDArray[Any]) -> ctypes.c_void_p:
+    """An array as an argument that is a pointer."""
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+class Emulated:
+    """A kernel file as a library."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+
+    def launch(
+        self,
+        entry: str,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        arguments: Sequence[Any],
+        shared_bytes: int = 0,
+        *,
+        copied: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]] | None = None,
+        descending: bool = False,
+    ) -> None:
+        """Run all threads.
+
+        Args:
+            entry: name of the kernel.
+            grid: blocks along x, y, z.
+            block: threads along x, y, z.
+            arguments: pointers (`at`), numbers of ctypes, and arrays, whose bytes are handed over by value.
+            shared_bytes: dynamic shared memory.
+            copied: (src, dst, memory) that asynchronous copies may touch: src and dst from the first owned point on.
+            descending: whether the last thread comes first.
+
+        Raises:
+            EmulationError: what a thread did.
+        """
+        how = _Launch((ctypes.c_int * 3)(*grid), (ctypes.c_int * 3)(*block), shared_bytes, int(descending))
+        if copied is not None:
+            src, dst, memory = copied
+            how.src, how.dst, how.item = src.ctypes.data, dst.ctypes.data, src.itemsize
+            how.plane, how.row = int(memory["plane"][0]), int(memory["row"][0])
+            how.low, how.high = ((ctypes.c_int * 3)(*map(int, memory[end][0])) for end in ("low", "high"))
+        values = (ctypes.c_void_p * len(arguments))(*map(_address, arguments))
+        run = self._library[f"run_{entry}"]
+        run.restype = ctypes.c_char_p
+        wrong = run(values, ctypes.byref(how))
+        if wrong is not None:
+            raise EmulationError(wrong.decode())
+
+
+def _address(argument: Any) -> int:
+    if isinstance(argument, np.ndarray):
+        return int(argument.ctypes.data)
+    return ctypes.addressof(argument)
+
+
+def emulate(name: str | Path, defines: Mapping[str, str | int], architecture: int = 900) -> Emulated:
+    """A kernel file of gpu_kernels, or one elsewhere.
+
+    Args:
+        name: of the file.
+        defines: its parameters, without -D.
+        architecture: __CUDA_ARCH__, 800 or 900.
+    """
+    return _compile(FOLDER / name, tuple(sorted({**defines, "__CUDA_ARCH__": architecture}.items())))
+
+
+@functools.lru_cache(maxsize=8)
+def _compile(path: Path, defines: tuple[tuple[str, str | int], ...]) -> Emulated:
+    assert COMPILER is not None, NO_COMPILER
+    with tempfile.TemporaryDirectory(prefix="tetris_sim_emulation_") as folder:
+        source = Path(folder) / f"{path.stem}.cpp"
+        library = source.with_suffix(".so")
+        source.write_text(_complete(path.read_text(encoding="utf-8")), encoding="utf-8")
+        options = [*_OPTIONS, f"-I{_headers()}", *(f"-D{key}={value}" for key, value in defines)]
+        made = subprocess.run([COMPILER, *options, "-o", str(library), str(source)], capture_output=True, text=True)
+        if made.returncode:
+            raise EmulationError(made.stderr)
+        return Emulated(ctypes.CDLL(str(library)))
+
+
+def _complete(source: str) -> str:
+    """A kernel file with all that makes it a library."""
+    launches = "".join(f"RUN_ON_HOST({entry})\n" for entry in _ENTRY.findall(source))
+    return f'#include "{_SHIM}"\n{translate(source)}\n{launches}'
 
 
 @functools.cache
-def _compile(name: str, defines: tuple[tuple[str, str | int], ...]) -> ctypes.CDLL:
-    assert COMPILER is not None
+def _headers() -> Path:
+    """The headers of gpu_kernels, translated."""
     folder = Path(tempfile.mkdtemp(prefix="tetris_sim_emulation_"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    source = (FOLDER / name).read_text().replace("extern __shared__ double shared[];", "")
-    path = folder / f"{Path(name).stem}.cpp"
-    path.write_text(_SHIM + source + (_FRAME if name == "frame.cu" else _PLAIN))
-    library = path.with_suffix(".so")
-    options = [f"-D{key}={value}" for key, value in defines]
-    command = [COMPILER, "-std=c++17", "-O1", "-w", "-ffp-contract=off", "-shared", "-fPIC", f"-I{FOLDER}", *options]
-    subprocess.run([*command, "-o", str(library), str(path)], check=True)
-    return ctypes.CDLL(str(library))
+    for path in FOLDER.glob("*.cuh"):
+        (folder / path.name).write_text(translate(path.read_text(encoding="utf-8")), encoding="utf-8")
+    return folder
+
+
+def translate(source: str) -> str:
+    """CUDA C++ without inline PTX and declarations of shared memory."""
+    source = _DYNAMIC.sub(r"\1* const \2 = reinterpret_cast<\1*>(on_host::dynamic_shared);", source)
+    source = _STATIC.sub(r"static on_host::Variable<\1\3> place_of_\2; auto& \2 = place_of_\2.get();", source)
+    done, parts = 0, []
+    for found in re.finditer(r"\basm(?: volatile)?\s*\(", source):
+        end = _closing(source, found.end())
+        parts += [source[done : found.start()], _call(source[found.end() : end])]
+        done = end + 1
+    return "".join([*parts, source[done:]])
+
+
+def _call(statement: str) -> str:
+    """What imitates the inline PTX between the parentheses of `asm`."""
+    template, *sections = _split(statement, ":")
+    instruction = " ".join("".join(_STRING.findall(template)).replace("\\n", " ").split())
+    operands = [_operand(each) for section in sections[:2] for each in _split(section, ",") if each.strip()]
+    product = _PRODUCT.fullmatch(instruction)
+    if product is not None:
+        return _multiply(int(product["m"]), int(product["k"]), operands)
+    for pattern, call in _PTX:
+        found = re.fullmatch(pattern, instruction)
+        if found is not None:
+            return call.format(*operands, **found.groupdict())
+    msg = f"no imitation of this PTX is known: {instruction}"
+    raise EmulationError(msg)
+
+
+def _multiply(m: int, k: int, operands: list[str]) -> str:
+    n_c, n_a = m // 4, m * k // 32
+    c = ", ".join(f"&{operand}" for operand in operands[:n_c])
+    a, b = (", ".join(part) for part in (operands[n_c : n_c + n_a], operands[n_c + n_a :]))
+    return f"on_host::multiply<{m}, {k}>({{{c}}}, {{{a}}}, {{{b}}})"
+
+
+def _operand(text: str) -> str:
+    """The expression of `"r"(expression)`."""
+    return text[text.index("(") :].strip()
+
+
+def _closing(text: str, start: int) -> int:
+    """Where the parenthesis closes that opened before `start`."""
+    return next(place for place, depth in _depths(text, start) if depth < 0)
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """The parts of a text between separators that lie in no parentheses and strings."""
+    cuts = [place for place, depth in _depths(text, 0) if depth == 0 and text[place] == separator]
+    return [text[low + 1 : high] for low, high in zip([-1, *cuts], [*cuts, len(text)], strict=True)]
+
+
+def _depths(text: str, start: int) -> Iterator[tuple[int, int]]:
+    """(place, open parentheses and brackets) of each character outside of strings."""
+    depth, place = 0, start
+    while place < len(text):
+        string = _STRING.match(text, place)
+        if string is not None:
+            place = string.end()
+            continue
+        depth += (text[place] in "([{") - (text[place] in ")]}")
+        yield place, depth
+        place += 1

@@ -9,18 +9,18 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from cases import boundary_of, make_problem, mixed_boundaries, stencil_of
-from emulation import COMPILER, emulate
+from emulation import COMPILER, NO_COMPILER, at, emulate
 
 from tetris_sim import reference
 from tetris_sim.gpu_kernels import blocks
 from tetris_sim.gpu_kernels.faces import domain_argument, faces_argument, most_links, without_images
 from tetris_sim.gpu_kernels.frame import frame_defines
-from tetris_sim.gpu_kernels.layout import PitchedField, box_argument, links_of, memory_argument, pitch_slab
+from tetris_sim.gpu_kernels.layout import Box3, PitchedField, box_argument, links_of, memory_argument, pitch_slab
 from tetris_sim.gpu_kernels.taps import term_defines, term_weights
 from tetris_sim.problem import Field, Problem
 from tetris_sim.slab import Slab
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 
 CASES = [  # stencil, shape, steps at once
     ("heat-1d", (400,), 9),
@@ -35,8 +35,8 @@ CASES = [  # stencil, shape, steps at once
 ]
 
 
-def at(array: npt.NDArray[Any]) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
+THREADS = 64  # of a block of frame.cu; enough for two warps
+SWEEP_BLOCK = (32, 2, 1)
 
 
 class Memory:
@@ -55,19 +55,24 @@ class Memory:
         return np.array(self.layout.view(flat, self.ranges))
 
 
+def sweep_grid(box: Box3) -> tuple[int, int, int]:
+    """Few blocks along z, so that threads of plain.cu go on."""
+    z, y, x = (high - low for low, high in box)
+    return -(-x // SWEEP_BLOCK[0]), -(-y // SWEEP_BLOCK[1]), -(-z // 2)
+
+
 def advance_plainly(memory: Memory, steps: int) -> Field:
     problem, slab = memory.problem, memory.slab
     links = links_of(problem, slab)
     library = emulate("plain.cu", {**term_defines(problem), "TS_LINKS": most_links(links)})
     faces, weights = faces_argument(links, problem.dtype), term_weights(problem)
-    far, box = (
-        box_argument(each)
-        for each in (without_images(links, memory.layout.count), blocks.owned_with_halo(problem, slab, 0))
-    )
+    outer = blocks.owned_with_halo(problem, slab, 0)
+    far, box, grid = box_argument(without_images(links, memory.layout.count)), box_argument(outer), sweep_grid(outer)
     now, then = (flat[memory.layout.origin :] for flat in (memory.now, memory.then))
-    library.run_ghosts(at(now), at(memory.argument), at(box), at(faces))
+    library.launch("ghosts", grid, SWEEP_BLOCK, (at(now), memory.argument, box, at(faces)))
     for _ in range(steps):
-        library.run_sweep(at(now), at(then), at(memory.argument), at(box), at(weights), at(far), at(faces))
+        arguments = (at(now), at(then), memory.argument, box, weights, far, at(faces))
+        library.launch("sweep", grid, SWEEP_BLOCK, arguments)
         now, then = then, now
     return memory.owned(memory.now if steps % 2 == 0 else memory.then)
 
@@ -100,16 +105,9 @@ def test_a_frame_has_the_bits_of_sweeps_and_nothing_else_is_written(
         library = emulate("frame.cu", frame_defines(problem, depth))
         there, domain, weights = np.array(tiles), domain_argument(problem, slab), term_weights(problem)
         now, then = (flat[layout.origin :] for flat in (memory.now, memory.then))
-        library.run(
-            at(now),
-            at(then),
-            at(memory.argument),
-            at(weights),
-            at(there),
-            len(tiles),
-            at(domain),
-            ctypes.c_int(capacity),
-        )
+        arguments = (at(now), at(then), memory.argument, weights, at(there), at(domain), ctypes.c_int(capacity))
+        shared_bytes = 2 * capacity * layout.dtype.itemsize
+        library.launch("frame", (len(tiles), 1, 1), (THREADS, 1, 1), arguments, shared_bytes)
         inside = tuple((low, high) for low, high in inner[3 - stencil.ndim :])
         layout.view(swept_flat := np.full_like(memory.now, np.nan), memory.ranges)[...] = swept
         layout.view(swept_flat, inside)[...] = np.nan

@@ -66,6 +66,8 @@ def test_a_cpu_method_that_is_asked_for_keeps_auto_on_the_cpu(problem: Problem) 
 def test_a_gpu_that_is_asked_for_and_missing_is_an_error_that_says_why(problem: Problem) -> None:
     with pytest.raises(UnsupportedError, match="devices is gpu, but there is no NVIDIA driver"):
         make_plan(problem, WITHOUT, ComputeSection(devices="gpu"))
+    with pytest.raises(UnsupportedError, match=r"method is gpu\.stream, but there is no NVIDIA driver"):
+        make_plan(problem, WITHOUT, ComputeSection(method="gpu.stream"))
 
 
 def test_a_grid_that_is_too_large_for_the_gpu_is_computed_on_the_cpu(problem: Problem) -> None:
