@@ -18,13 +18,11 @@ import numpy.typing as npt
 from tetris_sim.cpu_kernels.geometry import Geometry, geometry_of
 from tetris_sim.ghosts import Links, face_links
 from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.slab import Ranges, Slab
 
 _LINE = 64  # bytes of a cache line
 _PAGE = 4096  # bytes; what lies a multiple of this apart falls into the same cache sets
 AXIS_OF = {1: (2,), 2: (0, 2), 3: (0, 1, 2)}  # for each axis of a problem, its number among the three
-
-Ranges = tuple[tuple[int, int], ...]  # per axis of the problem, counted from the first owned point; halos are below 0
 
 
 class Layout(Protocol):

@@ -9,7 +9,7 @@ import numpy as np
 
 from tetris_sim.boundary import SIDES, Side
 from tetris_sim.cpu_kernels.barrier import new_barrier
-from tetris_sim.cpu_kernels.layout import Layout, Ranges, pad
+from tetris_sim.cpu_kernels.layout import Layout, pad
 from tetris_sim.cpu_kernels.threads import ThreadTeam
 from tetris_sim.method import Box
 from tetris_sim.problem import Field, InitialField, Problem
@@ -62,7 +62,7 @@ class CpuStepper:
 
         def fill(thread: int) -> None:
             for ranges in self._layout.pieces(thread, self._team.size, _LOAD_POINTS):
-                box = self._global(ranges)
+                box = self.slab.globally(ranges)
                 values = initial(Slab(tuple(low for low, _ in box), tuple(high for _, high in box), no_halo))
                 self._layout.write(self._current, ranges, values)
             # Nobody reads the other array before a step has filled it: it only needs its pages.
@@ -89,16 +89,12 @@ class CpuStepper:
     def edge(self, axis: int, side: Side) -> Field:
         """The owned planes that the neighbour on `side` needs, a contiguous copy."""
         self._team.wait()
-        n, width = self.slab.shape[axis], self.slab.halo[axis][SIDES.index(side)]
-        span = (0, width) if side == "low" else (n - width, n)
-        return np.array(self._layout.read(self._current, self._exchanged(axis, span)), order="C")
+        return np.array(self._layout.read(self._current, self.slab.edge_ranges(axis, SIDES.index(side))), order="C")
 
     def set_halo(self, axis: int, side: Side, planes: Field) -> None:
         """Take the planes beyond `side`."""
         self._team.wait()
-        n, width = self.slab.shape[axis], self.slab.halo[axis][SIDES.index(side)]
-        span = (-width, 0) if side == "low" else (n, n + width)
-        self._layout.write(self._current, self._exchanged(axis, span), planes)
+        self._layout.write(self._current, self.slab.halo_ranges(axis, SIDES.index(side)), planes)
 
     def interior(self, box: Box | None = None) -> Field:
         """A copy of the owned points, or of those inside `box` (global indices)."""
@@ -142,10 +138,7 @@ class CpuStepper:
         self._team.run(search)
         if not found:
             return None
-        return tuple(
-            (start + i // _BAD_BOX * _BAD_BOX, min(start + (i // _BAD_BOX + 1) * _BAD_BOX, stop))
-            for i, start, stop in zip(min(found), self.slab.start, self.slab.stop, strict=True)
-        )
+        return self.slab.around(min(found), _BAD_BOX)
 
     def wait(self) -> None:
         """Return when the threads are done."""
@@ -155,14 +148,3 @@ class CpuStepper:
         """Wait for the threads and give the memory back."""
         self._team.wait()
         self._current = self._next = np.empty(0, dtype=self._weights.dtype)
-
-    def _global(self, ranges: Ranges) -> Box:
-        return tuple((start + low, start + high) for start, (low, high) in zip(self.slab.start, ranges, strict=True))
-
-    def _exchanged(self, axis: int, span: tuple[int, int]) -> Ranges:
-        """Planes of `axis`: owned points along later axes, owned points and halo along earlier ones."""
-        ranges = []
-        for other, n in enumerate(self.slab.shape):
-            halo = self.slab.halo[other] if other < axis else (0, 0)
-            ranges.append(span if other == axis else (-halo[0], n + halo[1]))
-        return tuple(ranges)

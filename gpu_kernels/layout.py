@@ -16,11 +16,10 @@ import numpy.typing as npt
 
 from tetris_sim.ghosts import Links, face_links
 from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.slab import Ranges, Slab
 
 LINE = 128  # bytes
 Box3 = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]  # (low, high) per axis, counted from the first owned
-Ranges = tuple[tuple[int, int], ...]  # the same, along the axes of the problem only
 FAR = 1 << 29  # farther than any point, and far from what an int holds
 _PAGE = 4096  # bytes; rows that many apart fall into the same sets of a cache
 

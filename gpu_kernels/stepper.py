@@ -8,11 +8,11 @@ import numpy as np
 
 from tetris_sim.boundary import SIDES, Side
 from tetris_sim.gpu_kernels.device import GpuDevice
-from tetris_sim.gpu_kernels.layout import Ranges, pitch_slab
+from tetris_sim.gpu_kernels.layout import pitch_slab
 from tetris_sim.gpu_kernels.passes import Pass, State
 from tetris_sim.method import Box
 from tetris_sim.problem import Field, InitialField, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.slab import Ranges, Slab
 
 _PIECE_POINTS = 1 << 24  # points that travel or are looked at together
 _BAD_BOX = 8  # edge of the box in which a non-finite value is reported, in points
@@ -47,7 +47,7 @@ class GpuStepper:
         """Take the owned points, some planes at a time."""
         with self._device.use() as cupy:
             for ranges in self._pieces():
-                box = self._global(ranges)
+                box = self.slab.globally(ranges)
                 no_halo = ((0, 0),) * len(box)
                 part = initial(Slab(tuple(low for low, _ in box), tuple(high for _, high in box), no_halo))
                 values = np.ascontiguousarray(part, dtype=self._layout.dtype)
@@ -71,13 +71,11 @@ class GpuStepper:
 
     def edge(self, axis: int, side: Side) -> Field:
         """The owned planes that the neighbour on `side` needs, a contiguous copy."""
-        n, width = self.slab.shape[axis], self.slab.halo[axis][SIDES.index(side)]
-        return self._read(self._exchanged(axis, (0, width) if side == "low" else (n - width, n)))
+        return self._read(self.slab.edge_ranges(axis, SIDES.index(side)))
 
     def set_halo(self, axis: int, side: Side, planes: Field) -> None:
         """Take the planes beyond `side`."""
-        n, width = self.slab.shape[axis], self.slab.halo[axis][SIDES.index(side)]
-        ranges = self._exchanged(axis, (-width, 0) if side == "low" else (n, n + width))
+        ranges = self.slab.halo_ranges(axis, SIDES.index(side))
         with self._device.use() as cupy:
             self._layout.view(self._state.now, ranges)[...] = cupy.asarray(
                 np.ascontiguousarray(planes, dtype=self._layout.dtype)
@@ -106,7 +104,8 @@ class GpuStepper:
                 finite = cupy.isfinite(self._layout.view(self._state.now, ranges)).all(axis=0)
                 if not bool(finite.all()):
                     where = np.unravel_index(int(finite.argmin()), finite.shape)
-                    return self._box_around(tuple(low + int(i) for (low, _), i in zip(ranges, where, strict=True)))
+                    point = tuple(low + int(i) for (low, _), i in zip(ranges, where, strict=True))
+                    return self.slab.around(point, _BAD_BOX)
         return None
 
     def wait(self) -> None:
@@ -154,20 +153,3 @@ class GpuStepper:
         per_plane = self._layout.n_fields * int(np.prod([high - low for low, high in rest], dtype=np.int64))
         planes = max(1, _PIECE_POINTS // max(1, per_plane))
         return [((low, min(low + planes, last)), *rest) for low in range(first, last, planes)]
-
-    def _global(self, ranges: Ranges) -> Box:
-        return tuple((start + low, start + high) for start, (low, high) in zip(self.slab.start, ranges, strict=True))
-
-    def _box_around(self, point: tuple[int, ...]) -> Box:
-        return tuple(
-            (start + i // _BAD_BOX * _BAD_BOX, min(start + (i // _BAD_BOX + 1) * _BAD_BOX, stop))
-            for i, start, stop in zip(point, self.slab.start, self.slab.stop, strict=True)
-        )
-
-    def _exchanged(self, axis: int, span: tuple[int, int]) -> Ranges:
-        """Planes of `axis`: owned points along later axes, owned points and halo along earlier ones."""
-        ranges = []
-        for other, n in enumerate(self.slab.shape):
-            halo = self.slab.halo[other] if other < axis else (0, 0)
-            ranges.append(span if other == axis else (-halo[0], n + halo[1]))
-        return tuple(ranges)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from tetris_sim.grid import Grid
 
+Ranges = tuple[tuple[int, int], ...]  # per axis (start, stop), counted from the first owned point; halos are below 0
+
 
 @dataclass(frozen=True)
 class Slab:
@@ -45,3 +47,32 @@ class Slab:
     def n_points(self) -> int:
         """Points owned."""
         return math.prod(self.shape)
+
+    def globally(self, ranges: Ranges) -> Ranges:
+        """The same points in global indices."""
+        return tuple((start + low, start + high) for start, (low, high) in zip(self.start, ranges, strict=True))
+
+    def around(self, point: tuple[int, ...], edge: int) -> Ranges:
+        """The box of at most `edge` points along each axis, in global indices, with a point (counted as ranges are)."""
+        return tuple(
+            (start + i // edge * edge, min(start + (i // edge + 1) * edge, stop))
+            for i, start, stop in zip(point, self.start, self.stop, strict=True)
+        )
+
+    def edge_ranges(self, axis: int, side: int) -> Ranges:
+        """The owned planes of `axis` that the neighbour on a side (0 low, 1 high) needs, see `Stepper.edge`."""
+        n, width = self.shape[axis], self.halo[axis][side]
+        return self._planes(axis, (0, width) if side == 0 else (n - width, n))
+
+    def halo_ranges(self, axis: int, side: int) -> Ranges:
+        """The planes beyond a side that the neighbour there owns."""
+        n, width = self.shape[axis], self.halo[axis][side]
+        return self._planes(axis, (-width, 0) if side == 0 else (n, n + width))
+
+    def _planes(self, axis: int, span: tuple[int, int]) -> Ranges:
+        """Planes of `axis`: owned points along later axes, owned points and halo along earlier ones."""
+        ranges = []
+        for other, n in enumerate(self.shape):
+            halo = self.halo[other] if other < axis else (0, 0)
+            ranges.append(span if other == axis else (-halo[0], n + halo[1]))
+        return tuple(ranges)
