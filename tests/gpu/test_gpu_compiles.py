@@ -28,7 +28,7 @@ REGISTERS = 65536  # of a multiprocessor
 FEW_BYTES = 80  # spilled outside the inner loop, in a proposal that is the fastest for some stencil nevertheless
 TENSOR = ("gpu.trapezoid", "gpu.dual_tessellation")
 FUSED = tuple(method for method in METHODS if isinstance(method, FusedMethod))
-USUAL = ("heat-1d", "star-1d5p", "heat-2d", "star-2d13p", "box-2d9p", "box-2d49p", "skew", "heat-3d", "box-3d27p")
+USUAL = ("heat-1d", "heat-2d", "box-2d9p", "box-2d49p", "heat-3d", "box-3d27p")
 
 
 def shared_limit(architecture: str) -> int:
