@@ -63,8 +63,7 @@ class GpuStepper:
         with self._device.use():
             later = steps
             for way in self._passes:
-                for _ in range(self._repeat(way, later // way.depth) if not self._halo else 0):
-                    later -= way.depth * _GRAPH_PASSES
+                later -= self._replay(way, later)
                 while later >= way.depth:
                     later -= way.depth
                     self._state.advance(way, later)
@@ -118,15 +117,20 @@ class GpuStepper:
         self._state.close()
         self._device.release()
 
-    def _repeat(self, way: Pass, passes: int) -> int:
-        """Launch as many records of passes as there are passes for; how many those were."""
-        if self._layout.field_pitch > _GRAPH_POINTS or passes < _GRAPH_PASSES:
+    def _replay(self, way: Pass, steps: int) -> int:
+        """Launch records of many passes, as many as fit into so many steps; the steps that this makes.
+
+        None for large slabs, where a launch takes the GPU longer than Python, nor with a halo, which shrinks from pass
+        to pass.
+        """
+        records = steps // (way.depth * _GRAPH_PASSES)
+        if self._halo or self._layout.field_pitch > _GRAPH_POINTS or records == 0:
             return 0
-        for _ in range(passes // _GRAPH_PASSES):
-            self._state.make_ready(way)
+        self._state.make_ready(way)
+        for _ in range(records):
             self._record(way).launch(self._device.stream)
-            self._state.ghosts_valid = way.leaves_ghosts
-        return passes // _GRAPH_PASSES
+        self._state.ghosts_valid = way.leaves_ghosts
+        return records * way.depth * _GRAPH_PASSES
 
     def _record(self, way: Pass) -> Any:
         """A graph of an even number of passes, which begins and ends with the array that is the state now."""

@@ -1,0 +1,111 @@
+"""HostGpu: a `GpuDevice` with the memory of the host and emulated kernels, to test steppers without a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from emulation import at, emulate
+
+Work = Callable[[], None]
+
+
+class HostStream:
+    """Work is done at once, or, between `begin_capture` and `end_capture`, written down."""
+
+    def __init__(self, gpu: HostGpu) -> None:
+        self._gpu = gpu
+
+    def __enter__(self) -> HostStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def record(self) -> None:
+        """An event that has passed."""
+
+    def wait_event(self, event: object) -> None:
+        """Nothing to wait for."""
+
+    def synchronize(self) -> None:
+        """Nothing is under way."""
+
+    def begin_capture(self) -> None:
+        self._gpu.captured = []
+
+    def end_capture(self) -> SimpleNamespace:
+        work, self._gpu.captured = self._gpu.captured or [], None
+
+        def launch(stream: HostStream) -> None:
+            self._gpu.replays += 1
+            for each in work:
+                each()
+
+        return SimpleNamespace(launch=launch)
+
+
+class HostGpu:
+    """What steppers ask of a `GpuDevice`.
+
+    Attributes:
+        launches: names of the kernels that ran, in order.
+        replays: how many records of launches ran.
+    """
+
+    architecture, shared_bytes, number = "sm_90", 227 << 10, 0
+
+    def __init__(self) -> None:
+        pool = SimpleNamespace(free_all_blocks=lambda: None)
+        self.cupy = SimpleNamespace(
+            **{name: getattr(np, name) for name in ("zeros", "asarray", "ascontiguousarray", "isfinite")},
+            asnumpy=np.array,
+            get_default_memory_pool=lambda: pool,
+        )
+        self.stream, self.side_stream = HostStream(self), HostStream(self)
+        self.captured: list[Work] | None = None
+        self.launches: list[str] = []
+        self.replays = 0
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator[Any]:
+        yield self.cupy
+
+    def function(self, source: str, entry: str, defines: Mapping[str, str | int], shared_bytes: int = 0) -> Any:
+        emulated = emulate(source, defines)
+
+        def launch(grid: Any, block: Any, arguments: tuple[Any, ...], shared_mem: int = 0) -> None:
+            held = [np.array(a) if by_value(a) else a for a in arguments]
+            memory = next(a for a in held if by_value(a) and a.dtype.names)
+            arrays = [a for a in held if isinstance(a, np.ndarray) and a.dtype.kind == "f"]
+
+            def work() -> None:
+                self.launches.append(entry)
+                copied = (arrays[0], arrays[-1], memory)
+                emulated.launch(entry, grid, block, [handed(a) for a in held], shared_mem, copied=copied)
+
+            if self.captured is None:
+                work()
+            else:
+                self.captured.append(work)
+
+        return launch
+
+    def release(self) -> None:
+        """Nothing is held."""
+
+
+def by_value(argument: Any) -> bool:
+    """Whether it is a struct, not memory of the GPU."""
+    return isinstance(argument, np.ndarray) and argument.dtype.kind == "V"
+
+
+def handed(argument: Any) -> Any:
+    """An argument as the emulation wants it."""
+    if not isinstance(argument, np.ndarray):
+        return ctypes.c_int(int(argument))
+    return argument if by_value(argument) else at(argument)

@@ -1,0 +1,103 @@
+"""Without a GPU: whole blocks of steps of every GPU method, faces and halos included, with emulated kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import HALOS, boundary_of, make_problem, mixed_boundaries, run, run_with_halo, stencil_of
+from emulation import COMPILER, NO_COMPILER
+from host_gpu import HostGpu
+
+from tetris_sim import reference
+from tetris_sim.cpu_kernels.plain import PlainMethod as CpuPlain
+from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.gpu_kernels import METHODS
+from tetris_sim.gpu_kernels.plain import PlainMethod
+from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
+from tetris_sim.problem import Problem
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+
+FUSED = tuple(method for method in METHODS if method.name != "gpu.plain")
+SHAPES: dict[int, tuple[int, ...]] = {1: (1501,), 2: (75, 133), 3: (23, 26, 61)}
+NAMES = ("heat-1d", "star-1d5p", "heat-2d", "box-2d9p", "heat-3d", "box-3d27p")
+
+
+def shallowest(method: Method, problem: Problem) -> Parameters:
+    """The proposal with the fewest steps at once, but more than one if there is one."""
+    proposals = sorted(method.parameters(problem), key=lambda each: each[STEPS_PER_BLOCK])
+    return next((each for each in proposals if each[STEPS_PER_BLOCK] > 1), proposals[-1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("method", FUSED, ids=lambda method: method.name)
+def test_blocks_frames_and_remaining_steps_agree_with_the_reference(method: Method, name: str) -> None:
+    stencil = stencil_of(name)
+    boundaries = [boundary for _, boundary in mixed_boundaries(stencil.ndim)]
+    for number in (2, 4, 5 + len(name)):
+        problem, state = make_problem(stencil, boundaries[number], shape=SHAPES[stencil.ndim], n_fields=1 + number % 2)
+        parameters, gpu = shallowest(method, problem), HostGpu()
+        depth = parameters[STEPS_PER_BLOCK]
+        blocks = (1, depth, 2 * depth + min(1, depth - 1))
+        expected = reference.advance(state, problem, sum(blocks))
+        largest = max(reference.largest_magnitude(state, problem), reference.largest_magnitude(expected, problem))
+        found = run(method, problem, parameters, gpu, blocks)  # type: ignore[arg-type]
+        allowed = reference.tolerance(problem, sum(blocks), largest)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=allowed)
+        assert gpu.launches.count("frame") >= 3
+        assert "sweep" in gpu.launches or depth == 1
+
+
+@pytest.mark.parametrize(("name", "halo"), [HALOS[k] for k in (0, 2, 3, 5)])
+def test_a_slab_with_halos_has_the_bits_of_the_cpu(
+    name: str, halo: tuple[tuple[int, int], ...], teams: dict[int, ThreadTeam]
+) -> None:
+    stencil = stencil_of(name)
+    shape = {1: (103,), 2: (45, 53), 3: (29, 31, 23)}[stencil.ndim]
+    problem, _ = make_problem(stencil, boundary_of("mixed", stencil.ndim), shape=shape, n_fields=2)
+    gpu: Any = HostGpu()
+    found = run_with_halo(PlainMethod(), problem, halo, {}, gpu)
+    for one, other in zip(found, run_with_halo(CpuPlain(), problem, halo, {}, teams[2]), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("method", FUSED, ids=lambda method: method.name)
+def test_fused_steps_use_up_a_halo(method: Method, teams: dict[int, ThreadTeam]) -> None:
+    problem, _ = make_problem(stencil_of("heat-2d"), boundary_of("walls", 2), shape=(145, 133))
+    gpu: Any = HostGpu()
+    parameters = shallowest(method, problem)
+    halo = ((16, 16), (0, 0))
+    if parameters[STEPS_PER_BLOCK] > 6:
+        parameters = {**parameters, STEPS_PER_BLOCK: 4}
+    found = run_with_halo(method, problem, halo, parameters, gpu)
+    wanted = run_with_halo(CpuPlain(), problem, halo, {}, teams[2])
+    assert "frame" in gpu.launches
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=reference.tolerance(problem, 10, 3.0))
+
+
+def test_many_steps_of_a_small_grid_are_recorded_once_and_replayed(teams: dict[int, ThreadTeam]) -> None:
+    problem, _ = make_problem(stencil_of("heat-2d"), boundary_of("walls", 2), shape=(13, 17))
+    gpu: Any = HostGpu()
+    found = run(PlainMethod(), problem, {}, gpu, (3, 100, 33))
+    np.testing.assert_array_equal(found, run(CpuPlain(), problem, {}, teams[1], (136,)))
+    assert gpu.replays == 4
+    assert gpu.launches.count("sweep") == 136
+
+
+def test_a_nan_is_found_and_named() -> None:
+    problem, state = make_problem(stencil_of("heat-2d"), boundary_of("rings", 2), shape=(40, 30))
+    gpu: Any = HostGpu()
+    from tetris_sim.slab import Slab
+
+    stepper = PlainMethod().prepare(problem, Slab.whole(problem.grid), {}, gpu)
+    stepper.load(problem.initial)
+    assert stepper.find_nonfinite() is None
+    state[0, 17, 12] = np.nan
+    stepper.load(problem.initial)
+    box = stepper.find_nonfinite()
+    assert box is not None
+    assert [start <= i < stop for (start, stop), i in zip(box, (17, 12), strict=True)] == [True, True]
+    stepper.close()
