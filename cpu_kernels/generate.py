@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.cache import generated_module
-from tetris_sim.stencil import Offset
+from tetris_sim.stencil import Offset, chain_order
 
 _FOLDER = Path(__file__).parent
 _BEGIN, _END = "# [the row update begins]\n", "# [the row update ends]\n"
@@ -28,18 +28,6 @@ def padded_offset(offset: Offset) -> tuple[int, int, int]:
     if len(offset) == 2:
         return offset[0], 0, offset[1]
     return (0,) * (3 - len(offset)) + offset  # type: ignore[return-value]
-
-
-def chain_order(offsets: tuple[Offset, ...]) -> list[int]:
-    """The order in which every CPU method adds up the terms of a stencil: along the last axis first.
-
-    One order for all methods gives the same bits from all of them. This one lets a kernel that walks along a row add
-    a whole column of neighbours, the moment it has loaded them, to every point that needs them.
-
-    >>> chain_order(((-1, 0), (0, -1), (0, 0), (0, 1), (1, 0)))
-    [1, 0, 2, 4, 3]
-    """
-    return sorted(range(len(offsets)), key=lambda k: (offsets[k][-1], offsets[k]))
 
 
 def row_update(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> str:

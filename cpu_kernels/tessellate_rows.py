@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.cpu_kernels.generate import chain_order, padded_offset, row_update
-from tetris_sim.stencil import Offset
+from tetris_sim.cpu_kernels.generate import padded_offset, row_update
+from tetris_sim.stencil import Offset, chain_order
 
 _WINDOW = 16  # vectors that a sliding window may keep; the rest of the 32 registers holds weights and sums
 _IMPORTS = ("from numba import carray, cfunc, njit", "from numba.core import types", "")

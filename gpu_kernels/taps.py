@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.problem import Problem
-from tetris_sim.stencil import Offset
+from tetris_sim.stencil import Offset, chain_order
 
 REAL = {"float64": "double", "float32": "float"}
 
@@ -19,15 +19,9 @@ def three_offset(offset: Offset) -> tuple[int, int, int]:
     return z, y, x
 
 
-def term_order(problem: Problem) -> list[int]:
-    """The order of the chain: along the last axis first, as the CPU methods have it, so that the bits are the same."""
-    offsets = problem.stencil.offsets
-    return sorted(range(len(offsets)), key=lambda k: (offsets[k][-1], offsets[k]))
-
-
 def term_defines(problem: Problem) -> dict[str, str | int]:
     """TS_REAL, TS_TERMS and TS_OFFSETS."""
-    offsets = [three_offset(problem.stencil.offsets[k]) for k in term_order(problem)]
+    offsets = [three_offset(problem.stencil.offsets[k]) for k in chain_order(problem.stencil.offsets)]
     return {
         "TS_REAL": REAL[problem.dtype.name],
         "TS_TERMS": len(offsets),
@@ -37,4 +31,4 @@ def term_defines(problem: Problem) -> dict[str, str | int]:
 
 def term_weights(problem: Problem) -> npt.NDArray[Any]:
     """The weights in that order, in the dtype of the problem."""
-    return np.array([problem.stencil.weights[k] for k in term_order(problem)], dtype=problem.dtype)
+    return np.array([problem.stencil.weights[k] for k in chain_order(problem.stencil.offsets)], dtype=problem.dtype)

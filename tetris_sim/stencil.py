@@ -222,3 +222,15 @@ def _parts(theta: npt.NDArray[np.float64], width: int = 1 << 16) -> Iterable[npt
 
 def _simplex(point: npt.NDArray[np.float64], edge: float) -> npt.NDArray[np.float64]:
     return np.vstack([point, point + edge * np.eye(point.size)])
+
+
+def chain_order(offsets: tuple[Offset, ...]) -> list[int]:
+    """The order in which stepwise methods, on CPU and GPU, add up the terms of a stencil: along the last axis first.
+
+    One order for all methods gives the same bits from all of them. This one lets a kernel that walks along a row add
+    a whole column of neighbours, the moment it has loaded them, to every point that needs them.
+
+    >>> chain_order(((-1, 0), (0, -1), (0, 0), (0, 1), (1, 0)))
+    [1, 0, 2, 4, 3]
+    """
+    return sorted(range(len(offsets)), key=lambda k: (offsets[k][-1], offsets[k]))

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tetris_sim.cpu_kernels.generate import chain_order, padded_offset
-from tetris_sim.stencil import Offset
+from tetris_sim.cpu_kernels.generate import padded_offset
+from tetris_sim.stencil import Offset, chain_order
 
 _KERNEL = "@cfunc(types.void(types.CPointer(REAL), types.CPointer(types.int64)), cache=True)"
 _NUMBERS = ("COLUMNS", "ROW_PITCH", "SLOT", "SOURCE", "TARGET", "UNIT", "VECTORS", "WEIGHTS")

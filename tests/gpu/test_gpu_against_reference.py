@@ -6,7 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import CUSTOM, HALOS, boundary_of, make_problem, mixed_boundaries, run, run_with_halo, stencil_of
+from cases import (
+    CUSTOM,
+    HALOS,
+    boundary_of,
+    check_the_first_nan_is_named,
+    make_problem,
+    mixed_boundaries,
+    run,
+    run_with_halo,
+    stencil_of,
+)
 
 from tetris_sim import reference
 from tetris_sim.boundary import Boundary
@@ -128,16 +138,4 @@ def test_replayed_launches_give_the_bits_of_single_ones(method: Method, gpu: Any
 
 
 def test_the_first_box_with_a_nan_is_named(gpu: Any) -> None:
-    problem, state = make_problem(stencil_of("heat-2d"), boundary_of("rings", 2), shape=(40, 30))
-    from tetris_sim.slab import Slab
-
-    stepper = PlainMethod().prepare(problem, Slab.whole(problem.grid), {}, gpu)
-    stepper.load(problem.initial)
-    assert stepper.find_nonfinite() is None
-    state[0, 33, 20] = np.inf
-    state[0, 17, 12] = np.nan
-    stepper.load(problem.initial)
-    box = stepper.find_nonfinite()
-    assert box is not None
-    assert [start <= i < stop for (start, stop), i in zip(box, (17, 12), strict=True)] == [True, True]
-    stepper.close()
+    check_the_first_nan_is_named(PlainMethod(), gpu)

@@ -6,7 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import HALOS, boundary_of, make_problem, mixed_boundaries, run, run_with_halo, stencil_of
+from cases import (
+    HALOS,
+    boundary_of,
+    check_the_first_nan_is_named,
+    make_problem,
+    mixed_boundaries,
+    run,
+    run_with_halo,
+    stencil_of,
+)
 from emulation import COMPILER, NO_COMPILER
 from host_gpu import HostGpu
 
@@ -88,16 +97,4 @@ def test_many_steps_of_a_small_grid_are_recorded_once_and_replayed(teams: dict[i
 
 
 def test_a_nan_is_found_and_named() -> None:
-    problem, state = make_problem(stencil_of("heat-2d"), boundary_of("rings", 2), shape=(40, 30))
-    gpu: Any = HostGpu()
-    from tetris_sim.slab import Slab
-
-    stepper = PlainMethod().prepare(problem, Slab.whole(problem.grid), {}, gpu)
-    stepper.load(problem.initial)
-    assert stepper.find_nonfinite() is None
-    state[0, 17, 12] = np.nan
-    stepper.load(problem.initial)
-    box = stepper.find_nonfinite()
-    assert box is not None
-    assert [start <= i < stop for (start, stop), i in zip(box, (17, 12), strict=True)] == [True, True]
-    stepper.close()
+    check_the_first_nan_is_named(PlainMethod(), HostGpu())

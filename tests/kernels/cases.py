@@ -160,3 +160,18 @@ def run_with_halo(
     result = [stepper.interior(), *edges]
     stepper.close()
     return result
+
+
+def check_the_first_nan_is_named(method: Method, device: Any) -> None:
+    """A stepper finds nothing in a finite field, and the box around the first of two values that are not."""
+    problem, state = make_problem(stencil_of("heat-2d"), boundary_of("rings", 2), shape=(40, 30))
+    stepper = method.prepare(problem, Slab.whole(problem.grid), {}, device)
+    stepper.load(problem.initial)
+    assert stepper.find_nonfinite() is None
+    state[0, 33, 20] = np.inf
+    state[0, 17, 12] = np.nan
+    stepper.load(problem.initial)
+    box = stepper.find_nonfinite()
+    assert box is not None
+    assert [start <= i < stop for (start, stop), i in zip(box, (17, 12), strict=True)] == [True, True]
+    stepper.close()

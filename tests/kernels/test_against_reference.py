@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import SHAPES, make_problem, mixed_boundaries
+from cases import SHAPES, check_the_first_nan_is_named, make_problem, mixed_boundaries
 
 from tetris_sim import reference
 from tetris_sim.boundary import Boundary, Periodic
@@ -81,14 +81,4 @@ def test_a_shift_by_one_point_is_exact_on_a_periodic_grid(teams: dict[int, Threa
 
 
 def test_the_first_box_with_a_nan_is_named(teams: dict[int, ThreadTeam]) -> None:
-    problem, state = make_problem(STENCILS["heat-2d"], Boundary.everywhere(Periodic(), 2), shape=(40, 30))
-    stepper = METHODS[-1].prepare(problem, Slab.whole(problem.grid), {}, teams[2])
-    stepper.load(problem.initial)
-    assert stepper.find_nonfinite() is None
-    state[0, 33, 20] = np.inf
-    state[0, 17, 12] = np.nan
-    stepper.load(problem.initial)
-    box = stepper.find_nonfinite()
-    assert box is not None
-    assert [start <= i < stop for (start, stop), i in zip(box, (17, 12), strict=True)] == [True, True]
-    stepper.close()
+    check_the_first_nan_is_named(METHODS[-1], teams[2])
