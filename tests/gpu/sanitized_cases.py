@@ -1,0 +1,48 @@
+"""One case of each GPU kernel, to be run under `compute-sanitizer`: `python tests/gpu/sanitized_cases.py`.
+
+Grids are odd and just large enough for a fused kernel, the frame around it and a single step. Every answer is compared
+with the reference, so that a kernel that was not launched is no clean one.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "kernels")]
+
+from cases import boundary_of, make_problem, run, stencil_of  # noqa: E402
+
+from tetris_sim import reference  # noqa: E402
+from tetris_sim.gpu_kernels import METHODS  # noqa: E402
+from tetris_sim.gpu_kernels.device import GpuDevice  # noqa: E402
+from tetris_sim.method import STEPS_PER_BLOCK  # noqa: E402
+
+NAMES = ("star-1d5p", "heat-2d", "box-2d9p", "heat-3d", "box-3d27p")
+SHAPES = {1: (1201,), 2: (103, 151), 3: (23, 25, 67)}
+
+
+def main() -> int:
+    """Run all cases; the number of those that failed."""
+    device, failed = GpuDevice(0), 0
+    for name in NAMES:
+        stencil = stencil_of(name)
+        for method in METHODS:
+            problem, state = make_problem(stencil, boundary_of("walls", stencil.ndim), shape=SHAPES[stencil.ndim])
+            assert method.refusal(problem) is None
+            parameters = min(method.parameters(problem), key=lambda choice: choice.get(STEPS_PER_BLOCK, 1))
+            steps = (parameters.get(STEPS_PER_BLOCK, 1), 1)
+            wanted = reference.advance(state, problem, sum(steps))
+            allowed = reference.tolerance(problem, sum(steps), reference.largest_magnitude(state, problem))
+            error = float(np.abs(run(method, problem, parameters, device, steps) - wanted).max())
+            sys.stdout.write(f"{method.name} {name} {dict(parameters)}: error {error:.1e}, allowed {allowed:.1e}\n")
+            failed += not error <= allowed
+    device.close()
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
