@@ -14,11 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from tetris_sim.quantities import (
     AnyInterval,
+    Bandwidth,
     Conductivity,
     HeatFlux,
     HeatTransferCoefficient,
     Interval,
     Length,
+    Memory,
     PositiveDuration,
     PositiveLength,
     Temperature,
@@ -33,6 +35,9 @@ FaceName = Annotated[
         pattern=r"^(\*|[xyz][-+]?)$",
         description="a face (x-, x+, y-, ..., x for both faces of an axis, * for the rest)",
     ),
+]
+DeviceName = Annotated[
+    str, Field(pattern=r"^(cpu|(gpu|simulated)(:[0-9]{1,3})?)$", description="cpu, gpu:NUMBER or simulated:NUMBER")
 ]
 ProbeName = Annotated[
     str,
@@ -217,12 +222,27 @@ class TimeSection(Section):
         return self
 
 
+class SimulatedSection(Section):
+    """A device that is CPU threads made slow and far away, to try schedules on any machine: simulated:0, ..."""
+
+    speed: Annotated[float, Field(gt=0)] = 1e9
+    """Most point updates per second."""
+    latency: TuningTime = 1e-5
+    """Of every message to or from it [s]."""
+    bandwidth: Bandwidth = 1e10
+    """Of its link, each way [byte/s]."""
+    memory: Memory = 2.0**30
+    """That it has [byte]."""
+    fail_after: Count | None = None
+    """It fails in the time block of this number; never if not given."""
+
+
 class ComputeSection(Section):
     """On what, how, and how precisely."""
 
-    devices: Literal["auto", "cpu", "gpu"] | Annotated[tuple[Literal["cpu"], ...], Field(min_length=1)] = "auto"
-    """What computes; auto takes a GPU if there is one that can. A list names one worker each: [cpu, cpu] splits the
-    grid between two teams of threads."""
+    devices: Literal["auto", "cpu", "gpu", "cpu+gpu"] | Annotated[tuple[DeviceName, ...], Field(min_length=1)] = "auto"
+    """What computes; auto takes what is predicted to be fastest, gpu all GPUs, cpu+gpu also all cores. A list names
+    one worker each: [cpu, cpu] splits the grid between two teams of threads, [gpu:0, cpu] between a GPU and a team."""
     method: str = "auto"
     """A method's name, or auto: the fastest that does not refuse."""
     parameters: dict[str, Annotated[int, Field(ge=0, le=2**31 - 1)]] = {}
@@ -239,7 +259,14 @@ class ComputeSection(Section):
     reserve_cores: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """With threads: auto, so many cores are left free, for example to drive a GPU."""
     shares: Literal["auto"] | Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = "auto"
-    """Relative share of the grid of each device of the list; auto is by speed."""
+    """Relative share of the grid of each device, in the order of the list or of the plan; auto is by speed."""
+    gpu_memory: Literal["auto"] | Memory = "auto"
+    """Most memory that the state may take on each GPU [byte]; auto is what is free. A larger grid is shared with the
+    CPU, or streamed through the GPU."""
+    on_device_failure: Literal["continue", "stop"] = "continue"
+    """Whether a run goes on without a device that fails, or ends with a checkpoint and exit code 75."""
+    simulated: SimulatedSection = SimulatedSection()
+    """What a simulated device is like."""
 
 
 class FieldsSection(Section):

@@ -64,11 +64,12 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
         "c.yaml:13:3: boundaries.w: 'w' is not a face (x-, x+, y-, ..., x for both faces of an axis, * for the rest)",
         "c.yaml:14:12: time.dt: 'atuo' was found; auto or a time greater than 0 is wanted (did you mean 'auto'?)",
         "c.yaml:14:23: time.cfl: true was found; a number greater than 0 is wanted",
-        "c.yaml:16:18: compute.devices.1: 'tpu' was found; cpu is wanted (did you mean 'cpu'?)",
+        "c.yaml:16:18: compute.devices.1: 'tpu' was found; cpu, gpu:NUMBER or simulated:NUMBER is wanted",
         "c.yaml:17:12: compute.threads: 'many' was found; auto or a whole number greater than 0 is wanted",
         "c.yaml:18:15: compute.shares.1: -1 was found; a number greater than 0 is wanted",
         "c.yaml:19:3: compute.precison: unknown key (did you mean 'precision'?); the keys here are devices, method, "
-        "parameters, tuning_budget, precision, time_block, threads, reserve_cores and shares",
+        "parameters, tuning_budget, precision, time_block, threads, reserve_cores, shares, gpu_memory, "
+        "on_device_failure and simulated",
         "c.yaml:21:14: output.directory: the environment variable NOPE is not set; set it, or write the path out",
         "c.yaml:22:19: output.fields.every: '30 min wall' is wall time, which is for checkpoints; "
         "an interval such as '1 ms' is wanted",

@@ -251,5 +251,6 @@ def test_a_mistake_in_a_flag_names_the_flag(plate: Path) -> None:
     with pytest.raises(ConfigMistakesError) as caught:
         load(parse(str(plate), "--device", "cpu,tpu"))
     assert (
-        str(caught.value) == "--device cpu,tpu: compute.devices.1: 'tpu' was found; cpu is wanted (did you mean 'cpu'?)"
+        str(caught.value)
+        == "--device cpu,tpu: compute.devices.1: 'tpu' was found; cpu, gpu:NUMBER or simulated:NUMBER is wanted"
     )

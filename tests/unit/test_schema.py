@@ -151,7 +151,8 @@ def test_what_is_wanted_is_said_in_plain_words() -> None:
     assert said["GridSection", "size"] == "a list of entries, each a length greater than 0"
     assert said["TimeSection", "dt"] == "auto or a time greater than 0"
     assert said["TimeSection", "safety"] == "a number greater than 0 and of at most 1"
-    assert said["ComputeSection", "devices"] == "auto, cpu, gpu or a list of 1 or more entries, each cpu"
+    devices = "auto, cpu, gpu, cpu+gpu or a list of 1 or more entries, each cpu, gpu:NUMBER or simulated:NUMBER"
+    assert said["ComputeSection", "devices"] == devices
     assert said["CheckpointSection", "every"] == "an interval greater than 0"
     assert said["OutputSection", "pictures"] == "true or false"
     assert said["OutputSection", "directory"] == "text"
@@ -168,7 +169,7 @@ def test_a_pydantic_location_becomes_a_path_of_keys() -> None:
         (("boundaries", "x-", "robin", "h"), ("boundaries", "x-", "h")),
         (("boundaries", "w", "[key]"), ("boundaries", "w")),
         (("time", "dt", "literal['auto']"), ("time", "dt")),
-        (("compute", "devices", "tuple[literal['cpu'], ...]", 1), ("compute", "devices", 1)),
+        (("compute", "devices", "tuple[constrained-str, ...]", 1), ("compute", "devices", 1)),
         (("output", "probes", 0, "at", 1), ("output", "probes", 0, "at", 1)),
         (("model", "stencil", "weights", "dict[...]", "0, 0"), ("model", "weights", "0, 0")),
         (("model", "stencil", "weights", "tuple[float, ...]", 2), ("model", "weights", 2)),

@@ -26,7 +26,7 @@ def add_override_arguments(parser: argparse.ArgumentParser) -> None:
         help="give a key another value, for example --set time.t_end='2 s'; may be repeated",
     )
     group.add_argument(
-        "--device", metavar="DEVICES", help="compute.devices: auto, cpu, or a list such as cpu,cpu (one worker each)"
+        "--device", metavar="DEVICES", help="compute.devices: auto, cpu, gpu, cpu+gpu, or a list such as gpu:0,cpu"
     )
     group.add_argument("--threads", metavar="N", help="compute.threads: number of CPU threads, or auto")
 

@@ -174,15 +174,17 @@ def _numbers_in_float32(compute: ComputeSection, initial: InitialSection, bounda
 
 def _shares(compute: ComputeSection) -> Iterator[Finding]:
     devices = 1 if isinstance(compute.devices, str) else len(compute.devices)
-    if not isinstance(compute.shares, str) and len(compute.shares) != devices:
+    counted = compute.devices in ("cpu", "auto") or not isinstance(compute.devices, str)
+    if counted and not isinstance(compute.shares, str) and len(compute.shares) != devices:
         yield Finding(
             ("compute", "shares"),
             f"{describe(compute.shares)} was found; compute.devices names {devices}, so list one share for each",
         )
-    if not isinstance(compute.threads, str) and compute.threads < devices:
+    teams = 1 if isinstance(compute.devices, str) else sum(not name.startswith("gpu") for name in compute.devices)
+    if not isinstance(compute.threads, str) and compute.threads < teams:
         yield Finding(
             ("compute", "threads"),
-            f"{compute.threads} was found; compute.devices names {devices} teams, and each needs a thread",
+            f"{compute.threads} was found; compute.devices names {teams} teams, and each needs a thread",
         )
 
 

@@ -54,8 +54,8 @@ def read_override(text: str) -> Override:
 
 
 def device_value(text: str) -> str | list[str]:
-    """The value of compute.devices that `auto`, `cpu` or `cpu,cpu` stands for."""
-    return [part.strip() for part in text.split(",")] if "," in text else text.strip()
+    """The value of compute.devices that `auto`, `cpu+gpu`, `gpu:1` or `cpu,cpu` stands for."""
+    return [part.strip() for part in text.split(",")] if "," in text or ":" in text else text.strip()
 
 
 def read_environment(environ: Mapping[str, str]) -> Iterable[Override]:
