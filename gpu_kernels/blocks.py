@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.layout import FAR, Box3
+from tetris_sim.gpu_kernels.mirrors import Sides, lasting_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
@@ -33,18 +34,30 @@ def owned_with_halo(problem: Problem, slab: Slab, later: int) -> Box3:
     return spans[0], spans[1], spans[2]
 
 
-def without_frame(problem: Problem, slab: Slab, box: Box3, depth: int) -> Box3 | None:
-    """The part of a box that no face concerns within `depth` steps; None if there is none.
+def with_ghosts(problem: Problem, box: Box3, sides: Sides, depth: int) -> Box3:
+    """A box and the ghosts that `depth` steps need beyond some of its sides."""
+    missing = 3 - problem.grid.ndim
+    spans = list(box)
+    for axis, (radius, (low, high)) in enumerate(zip(problem.stencil.radii, sides, strict=True)):
+        start, stop = spans[missing + axis]
+        spans[missing + axis] = (start - depth * radius * low, stop + depth * radius * high)
+    return spans[0], spans[1], spans[2]
 
-    It begins at whole lines of 128 bytes along x, whether there is a face or not.
+
+def without_frame(problem: Problem, slab: Slab, box: Box3, depth: int) -> Box3 | None:
+    """The part of a box that a fused kernel can do in `depth` steps; None if there is none.
+
+    It keeps away from faces, but not from those whose ghosts last for all steps (mirrors.py). It begins at whole lines
+    of 128 bytes along x, whether there is a face or not.
     """
     missing = 3 - problem.grid.ndim
     spans = list(box)
-    for axis, (radius, (low, high)) in enumerate(zip(problem.stencil.radii, slab.halo, strict=True)):
+    lasting = lasting_sides(problem, slab)
+    for axis, (radius, halo, lasts) in enumerate(zip(problem.stencil.radii, slab.halo, lasting, strict=True)):
         start, stop = spans[missing + axis]
         spans[missing + axis] = (
-            start if low else start + depth * radius,
-            stop if high else stop - depth * radius,
+            start if halo[0] or lasts[0] else start + depth * radius,
+            stop if halo[1] or lasts[1] else stop - depth * radius,
         )
     line = 128 // problem.dtype.itemsize
     spans[2] = (-(-spans[2][0] // line) * line, spans[2][1])

@@ -83,6 +83,12 @@ class GpuDevice:
             self.cupy.cuda.driver.funcSetAttribute(function.ptr, _MOST_SHARED_BYTES, shared_bytes)
         return function
 
+    def slots(self, function: Any, threads: int, shared_bytes: int) -> int:
+        """How many blocks of threads of a kernel the GPU holds at a time."""
+        driver = self.cupy.cuda.driver
+        resident = driver.occupancyMaxActiveBlocksPerMultiprocessor(function.ptr, threads, shared_bytes)
+        return self.multiprocessors * max(1, int(resident))
+
     def release(self) -> None:
         """Wait, and give memory that nobody uses back, so that others can have it.
 

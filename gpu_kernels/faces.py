@@ -1,4 +1,4 @@
-"""What kernels are told about faces: `struct Faces` of faces.cuh and `struct Domain` of frame.cu, as NumPy arrays."""
+"""What kernels are told about faces: `struct Faces` of faces.cuh and `struct Domain` of domain.cuh, as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def without_images(links: Sequence[Links], count: Sequence[int]) -> Box3:
     return spans[0], spans[1], spans[2]
 
 
-def domain_argument(problem: Problem, slab: Slab) -> npt.NDArray[np.void]:
-    """`struct Domain`."""
+def domain_argument(problem: Problem, slab: Slab, depth: int = 1) -> npt.NDArray[np.void]:
+    """`struct Domain`, with ghosts as deep as `depth` steps reach."""
     missing = 3 - problem.grid.ndim
-    dtype, reach = np.dtype(problem.dtype), max(1, problem.stencil.radius)
+    dtype, reach = np.dtype(problem.dtype), max(1, depth * problem.stencil.radius)
     kind = np.dtype(
         [
             *[("low", np.int32, 3), ("high", np.int32, 3), ("period", np.int32, 3)],
@@ -67,7 +67,7 @@ def domain_argument(problem: Problem, slab: Slab) -> npt.NDArray[np.void]:
             if slab.halo[axis][number]:
                 continue
             domain["low" if side == "low" else "high"][0, three] = 0 if side == "low" else n
-            pairs = problem.boundary.reflections(axis, side, spacing=problem.grid.spacing[axis], width=radius)
+            pairs = problem.boundary.reflections(axis, side, spacing=problem.grid.spacing[axis], width=depth * radius)
             for ghost, (a, b) in enumerate(pairs):
                 domain["a"][0, three, number, ghost], domain["b"][0, three, number, ghost] = a, b
     return domain

@@ -13,31 +13,19 @@
 // Order   The chain of plain.cu, so the bits are those of plain.cu.
 // Test    tests/gpu/test_gpu_against_reference.py, tests/gpu/test_gpu_emulated.py
 
-#if !defined(TS_REAL) || !defined(TS_TERMS) || !defined(TS_OFFSETS) || !defined(TS_RADII) || !defined(TS_RADIUS) || \
-    !defined(TS_DEPTH)
-#error "frame.cu needs -DTS_REAL, -DTS_TERMS, -DTS_OFFSETS, -DTS_RADII (z, y, x), -DTS_RADIUS (largest), -DTS_DEPTH"
+#if !defined(TS_REAL) || !defined(TS_TERMS) || !defined(TS_OFFSETS) || !defined(TS_RADII) || !defined(TS_DEPTH)
+#error "frame.cu needs -DTS_REAL, -DTS_TERMS, -DTS_OFFSETS, -DTS_RADII (z, y, x), -DTS_DEPTH"
 #endif
-#include "common.cuh"
+#include "domain.cuh"
 
 constexpr int n_terms = TS_TERMS;
 constexpr int unrolled = n_terms <= 128 ? n_terms : 1;
 constexpr int depth = TS_DEPTH;
-constexpr int reach = TS_RADIUS > 0 ? TS_RADIUS : 1;
 __constant__ constexpr int offsets[n_terms][3] = {TS_OFFSETS};
 __constant__ constexpr int radii[3] = {TS_RADII};
 
 struct Weights {
     real w[n_terms];
-};
-
-// What lies beyond the ends of each axis. `box` has the points inside reflecting faces; an end that is none of them is
-// far away. period is the number of points of a periodic axis, else 0. Ghost number g beyond side s takes
-// a[axis][s][g] + b[axis][s][g] * mirror.
-struct Domain {
-    Box box;
-    int period[3];
-    real a[3][2][reach];
-    real b[3][2][reach];
 };
 
 // A box of points.

@@ -10,7 +10,7 @@ import numpy as np
 from tetris_sim.gpu_kernels import blocks
 from tetris_sim.gpu_kernels.device import GpuDevice
 from tetris_sim.gpu_kernels.faces import domain_argument
-from tetris_sim.gpu_kernels.layout import Box3
+from tetris_sim.gpu_kernels.layout import Box3, boxes_argument, to_device
 from tetris_sim.gpu_kernels.taps import term_defines
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
@@ -39,7 +39,7 @@ def frame_defines(problem: Problem, depth: int) -> dict[str, str | int]:
     return {
         **term_defines(problem),
         "TS_RADII": ",".join(map(str, radii)),
-        "TS_RADIUS": max(radii),
+        "TS_REACH": max(1, *radii),
         "TS_DEPTH": depth,
     }
 
@@ -63,16 +63,10 @@ class Frame:
             capacity = max(capacity, level)
         if not boxes:
             return Tiles(None, 0, 0)
-        numbers = np.array([[*lows, *highs] for lows, highs in (zip(*box, strict=True) for box in boxes)], np.int32)
-        return Tiles(to_device(self._device, numbers), len(boxes), capacity)
+        return Tiles(to_device(self._device, boxes_argument(boxes)), len(boxes), capacity)
 
     def launch(self, now: Any, then: Any, memory: Any, weights: Any, tiles: Tiles) -> None:
         """Advance one field; the arguments are those of the kernel."""
         arguments = (now, then, memory, weights, tiles.boxes, self._domain, np.int32(tiles.capacity))
         shared = 2 * tiles.capacity * self._itemsize
         self._function((tiles.count, 1, 1), (_THREADS, 1, 1), arguments, shared_mem=shared)
-
-
-def to_device(device: GpuDevice, array: Any) -> Any:
-    """The bytes of a host array on the GPU."""
-    return device.cupy.asarray(np.ascontiguousarray(array).view(np.uint8).reshape(-1))

@@ -62,8 +62,8 @@ class FusedMethod:
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
         """Two pitched copies of the state."""
-        self._kernel(problem, parameters)  # parameters that no kernel takes are an error now, not in the run
-        return 2 * pitch_slab(problem, slab).n_bytes
+        # Parameters that no kernel takes are an error now, not in the run.
+        return 2 * pitch_slab(problem, slab, self._kernel(problem, parameters).depth).n_bytes
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
         """Compile and take two copies of the slab; `device` is a `GpuDevice`."""

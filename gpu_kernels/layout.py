@@ -8,15 +8,20 @@ a GPU reads memory.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.ghosts import Links, face_links
+from tetris_sim.gpu_kernels.mirrors import lasting_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Ranges, Slab
+
+if TYPE_CHECKING:
+    from tetris_sim.gpu_kernels.device import GpuDevice
 
 LINE = 128  # bytes
 Box3 = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]  # (low, high) per axis, counted from the first owned
@@ -82,12 +87,22 @@ class PitchedField:
         return array.reshape(self.n_fields, *array.shape[1 + missing :])
 
 
-def pitch_slab(problem: Problem, slab: Slab) -> PitchedField:
-    """The layout of one slab: halos where it has neighbours, ghosts within the radius elsewhere."""
+def pitch_slab(problem: Problem, slab: Slab, depth: int = 1) -> PitchedField:
+    """The layout of one slab: halos where it has neighbours, ghosts elsewhere.
+
+    Args:
+        problem: gives the radius of the stencil, the number of fields and the dtype.
+        slab: what is laid out.
+        depth: steps for which ghosts that last are filled at once (see mirrors.py); other ghosts are filled at every
+            step.
+    """
     dtype = np.dtype(problem.dtype)
     missing = 3 - problem.grid.ndim
     around = [
-        (low or radius, high or radius) for (low, high), radius in zip(slab.halo, problem.stencil.radii, strict=True)
+        ((halo[0] or radius * (depth if low else 1)), (halo[1] or radius * (depth if high else 1)))
+        for halo, radius, (low, high) in zip(
+            slab.halo, problem.stencil.radii, lasting_sides(problem, slab), strict=True
+        )
     ]
     margin = [*[(0, 0)] * missing, *around]
     count = (*(1,) * missing, *slab.shape)
@@ -124,6 +139,16 @@ def box_argument(box: Box3) -> npt.NDArray[np.void]:
     """`struct Box` of common.cuh."""
     lows, highs = zip(*box, strict=True)
     return by_value(np.array([*lows, *highs], dtype=np.int32))
+
+
+def boxes_argument(boxes: Sequence[Box3]) -> npt.NDArray[np.int32]:
+    """An array of `struct Box`."""
+    return np.array([[*lows, *highs] for lows, highs in (zip(*box, strict=True) for box in boxes)], np.int32)
+
+
+def to_device(device: GpuDevice, array: Any) -> Any:
+    """The bytes of a host array on the GPU."""
+    return device.cupy.asarray(np.ascontiguousarray(array).view(np.uint8).reshape(-1))
 
 
 def memory_argument(plane: int, row: int, within: Box3) -> npt.NDArray[np.void]:

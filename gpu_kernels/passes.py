@@ -1,19 +1,30 @@
 """Passes: what advances a state on the GPU by one launch or a few, from one array into the other.
 
-`Sweep` makes one step and fills ghosts (`plain.cu`). `Fused` makes several: a fused kernel for the points that no face
-concerns and, beside it, the frame along the faces (`frame.cu`).
+`Sweep` makes one step and fills ghosts (`plain.cu`). `Fused` makes several: a fused kernel, before it the ghosts that
+last for all of them (`ghosts.cu`), and beside it the frame along the other faces (`frame.cu`).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tetris_sim.gpu_kernels import blocks
 from tetris_sim.gpu_kernels.device import GpuDevice
 from tetris_sim.gpu_kernels.faces import faces_argument, most_links, without_images
-from tetris_sim.gpu_kernels.frame import Frame, Tiles, to_device
+from tetris_sim.gpu_kernels.frame import Frame, Tiles
 from tetris_sim.gpu_kernels.fused import FusedKernel
-from tetris_sim.gpu_kernels.layout import FAR, Box3, PitchedField, box_argument, by_value, links_of, memory_argument
+from tetris_sim.gpu_kernels.ghosts import Ghosts
+from tetris_sim.gpu_kernels.layout import (
+    Box3,
+    PitchedField,
+    box_argument,
+    by_value,
+    links_of,
+    memory_argument,
+    to_device,
+)
+from tetris_sim.gpu_kernels.mirrors import free_sides, lasting_sides
 from tetris_sim.gpu_kernels.taps import term_defines, term_weights
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
@@ -50,7 +61,7 @@ class State:
         self.memory = memory_argument(*layout.pitches, layout.within)
         self.links = links_of(problem, slab)
         self.weights = by_value(term_weights(problem))
-        self._fill: Any = None
+        self._ghosts: Ghosts | None = None
 
     @property
     def now(self) -> Any:
@@ -88,13 +99,9 @@ class State:
         self._arrays = []
 
     def _fill_ghosts(self, later: int) -> None:
-        box = blocks.owned_with_halo(self.problem, self.slab, later)
-        far = without_images(self.links, self.layout.count)
-        function = self.device.function("plain.cu", "ghosts", plain_defines(self))
-        faces = faces_on(self)
-        for part in blocks.frame_of(box, _cut(far, box)):
-            for now, _ in self.fields():
-                function(_sweep_grid(part, _block(self)), _block(self), (now, self.memory, box_argument(part), faces))
+        if self._ghosts is None:
+            self._ghosts = Ghosts(self.problem, self.slab, self.device, free_sides(self.slab), depth=1)
+        self._ghosts.fill([now for now, _ in self.fields()], self.memory, later)
 
 
 class Sweep:
@@ -119,15 +126,24 @@ class Sweep:
             self._function(_sweep_grid(box, _block(state)), _block(state), arguments)
 
 
+@dataclass(frozen=True)
+class _Cut:
+    """What a launch of `Fused` writes when some steps will follow: the kernel's box, its blocks, the frame's tiles."""
+
+    box: Any
+    grid: tuple[int, int, int]
+    tiles: Tiles
+
+
 class Fused:
-    """Several steps: a fused kernel, and the frame that it leaves."""
+    """Several steps: a fused kernel, the ghosts that it reads, and the frame that it leaves."""
 
     needs_ghosts = leaves_ghosts = False
 
     def __init__(self, kernel: FusedKernel) -> None:
         self.depth = kernel.depth
         self._kernel = kernel
-        self._boxes: dict[int, tuple[Box3, Tiles]] = {}
+        self._cuts: dict[int, _Cut] = {}
 
     def fits(self, problem: Problem, slab: Slab) -> bool:
         """Whether the slab has points that no face concerns, and frame tiles fit into shared memory."""
@@ -145,34 +161,41 @@ class Fused:
         self._state = state
         self._inner = state.device.function(kernel.source, kernel.entry, kernel.defines, kernel.shared_bytes)
         self._numbers = by_value(kernel.weights)
+        self._slots = state.device.slots(self._inner, kernel.threads, kernel.shared_bytes)
         self._frame = Frame(state.problem, state.slab, state.device, self.depth)
+        lasting = lasting_sides(state.problem, state.slab)
+        self._ghosts = Ghosts(state.problem, state.slab, state.device, lasting, self.depth)
         self._cut(0)
 
     def launch(self, later: int) -> None:
         """The frame on a stream of its own beside the fused kernel: each writes points that the other does not."""
         state, kernel = self._state, self._kernel
-        inner, tiles = self._cut(later)
+        cut = self._cut(later)
+        tiles = cut.tiles
         main, side = state.device.stream, state.device.side_stream
         if tiles.count:
             side.wait_event(main.record())
             with side:
                 for now, then in state.fields():
                     self._frame.launch(now, then, state.memory, state.weights, tiles)
+        self._ghosts.fill([now for now, _ in state.fields()], state.memory, later + self.depth)
         for now, then in state.fields():
-            arguments = (now, then, state.memory, box_argument(inner), self._numbers)
-            self._inner(kernel.grid(inner), (kernel.threads, 1, 1), arguments, shared_mem=kernel.shared_bytes)
+            arguments = (now, then, state.memory, cut.box, self._numbers)
+            self._inner(cut.grid, (kernel.threads, 1, 1), arguments, shared_mem=kernel.shared_bytes)
         if tiles.count:
             main.wait_event(side.record())
 
-    def _cut(self, later: int) -> tuple[Box3, Tiles]:
-        """The box of the fused kernel, and the tiles of the frame."""
-        if later not in self._boxes:
+    def _cut(self, later: int) -> _Cut:
+        """What the fused kernel writes, and what the frame does."""
+        if later not in self._cuts:
             state = self._state
             outer = blocks.owned_with_halo(state.problem, state.slab, later)
             inner = blocks.without_frame(state.problem, state.slab, outer, self.depth)
             assert inner is not None  # `fits` said so for the smallest box
-            self._boxes[later] = inner, self._frame.tiles(outer, inner)
-        return self._boxes[later]
+            grid = self._kernel.grid(inner, self._slots)
+            self._ghosts.prepare(later + self.depth)
+            self._cuts[later] = _Cut(box_argument(inner), grid, self._frame.tiles(outer, inner))
+        return self._cuts[later]
 
 
 def plain_defines(state: State) -> dict[str, str | int]:
@@ -192,13 +215,3 @@ def _block(state: State) -> tuple[int, int, int]:
 def _sweep_grid(box: Box3, block: tuple[int, int, int]) -> tuple[int, int, int]:
     z, y, x = (high - low for low, high in box)
     return -(-x // block[0]), min(-(-y // block[1]), _MOST_BLOCKS), min(z, _MOST_BLOCKS)
-
-
-def _cut(box: Box3, outer: Box3) -> Box3:
-    """A box cut to what lies in another one; where nothing does, an empty box at its low end."""
-    spans = []
-    for (low, high), (start, stop) in zip(box, outer, strict=True):
-        first = start if low <= -FAR else min(max(low, start), stop)
-        last = stop if high >= FAR else min(max(high, first), stop)
-        spans.append((first, last))
-    return spans[0], spans[1], spans[2]

@@ -1,9 +1,9 @@
 // plain.cu: advance a box by one step, one point per thread, and write the ghosts that mirror what was computed.
 //
 // Idea    Neighbours come through the caches. Whoever computes a point near a face also writes its images beyond the
-//         face, so a step is one launch. `ghosts` writes the images of points as they are, before the first step.
+//         face, so a step is one launch. Before the first step, ghosts.cu writes the images of the points as they are.
 // Layout  See common.cuh and faces.cuh. `far` is the box of the points that have no images.
-// Writes  `sweep`: every point of the box, and its images. `ghosts`: the images.
+// Writes  Every point of the box, and its images.
 // Limits  None but the size of kernel arguments, which bounds the number of terms; PlainMethod.refusal checks it.
 // Order   One multiplication, then one fused multiply-add per further term in the order of TS_OFFSETS: the same chain
 //         for every point, so the result has the same bits for any box and any split.
@@ -51,12 +51,5 @@ extern "C" __global__ void sweep(const real* __restrict__ src, real* __restrict_
         }
         dst[at] = value;
         if (!is_in(far, i, j, k)) write_images(dst, memory, *faces, i, j, k, value);
-    });
-}
-
-extern "C" __global__ void ghosts(real* __restrict__ dst, const __grid_constant__ Memory memory,
-    const __grid_constant__ Box box, const Faces* __restrict__ faces) {
-    for_each(box, [&](int i, int j, int k) {
-        write_images(dst, memory, *faces, i, j, k, dst[i * memory.plane + j * memory.row + k]);
     });
 }

@@ -34,7 +34,7 @@ class GpuStepper:
         """
         self.slab = slab
         self._problem, self._device, self._passes = problem, device, passes
-        self._layout = pitch_slab(problem, slab)
+        self._layout = pitch_slab(problem, slab, max(way.depth for way in passes))
         with device.use() as cupy:
             arrays = [cupy.zeros(self._layout.n_bytes // self._layout.dtype.itemsize, self._layout.dtype) for _ in "ab"]
             self._state = State(problem, slab, self._layout, device, arrays)

@@ -14,8 +14,8 @@
 //         pass through shared memory; what is there of a lane is padded to an odd number of 16-byte words, so that
 //         eight lanes meet all banks once.
 // Writes  box, and nothing else.
-// Limits  2 * TS_REFRESH * radius <= TS_COLUMNS, so that what warps exchange lies in one lane; TS_REFRESH divides
-//         TS_STEPS; TS_REFRESH * radius and TS_COLUMNS are whole 16-byte words. Seen to by stream_1d.py.
+// Limits  2 * TS_REFRESH * radius <= TS_COLUMNS, so that what warps exchange lies in one lane; TS_REFRESH * radius and
+//         TS_COLUMNS are whole 16-byte words. Seen to by stream_1d.py.
 // Test    tests/gpu/test_gpu_against_reference.py
 // Why not fetch the next tile while one is computed: at 10.24 million points 6439 GStencil/s with one tile a block,
 //         6329 with two, 6155 with four (heat-1d, H200, 2026-11-21).
@@ -43,9 +43,10 @@ constexpr int span = 32 * columns;
 constexpr int spoilt = refresh * radius;
 constexpr int stride = span - 2 * spoilt;
 constexpr int tile = warps * stride + 2 * spoilt;
-constexpr int halo = (steps * radius + sector - 1) / sector * sector;
-constexpr int written = (tile - halo - steps * radius) / line * line;  // points that a block writes: whole lines
-static_assert(written > 0 && 2 * spoilt <= columns && steps % refresh == 0, "see Limits");
+constexpr int reach = (steps > refresh ? steps : refresh) * radius;  // what is spoilt at the ends of a tile, at most
+constexpr int halo = (reach + sector - 1) / sector * sector;
+constexpr int written = (tile - halo - reach) / line * line;  // points that a block writes: whole lines
+static_assert(written > 0 && 2 * spoilt <= columns, "see Limits");
 static_assert(spoilt % word == 0 && columns % word == 0 && radius <= columns, "see Limits");
 
 constexpr unsigned whole_warp = 0xffffffffu;
@@ -184,6 +185,10 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
         if (round > 0) exchange(u, ends, round);
 #pragma unroll 2
         for (int s = 0; s < refresh; ++s) step(u, weights);
+    }
+    if constexpr (steps % refresh > 0) {
+        if (steps > refresh) exchange(u, ends, steps / refresh);
+        for (int s = 0; s < steps % refresh; ++s) step(u, weights);
     }
     __syncwarp();  // all lanes have read what `load` staged
     store(dst, x, max(spoilt, low - x), min(span - spoilt, high - x), weights.w[n_taps], stage, u);

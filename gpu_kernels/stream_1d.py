@@ -97,7 +97,7 @@ def stream_1d_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping
             "TS_BLOCKS": parameters["blocks"],
         },
         depth=steps,
-        tile=(1, 1, _written(real, warps * (32 * columns - 2 * spoilt) + 2 * spoilt, steps * radius)),
+        tile=(1, 1, _written(real, warps * (32 * columns - 2 * spoilt) + 2 * spoilt, max(steps * radius, spoilt))),
         threads=32 * warps,
         shared_bytes=warps * (32 * _lane_pitch(columns, _WORD // real.itemsize) + 4 * spoilt) * real.itemsize,
         weights=weights,

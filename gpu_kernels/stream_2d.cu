@@ -5,6 +5,7 @@
 //         reach_y rows further up than the one before, so it needs rows of the tile above only: the last
 //         2 * reach_y rows of each level, which the tile above has left in shared memory. Rows are computed once;
 //         only columns overlap (depth * reach_x a side), and 2 * depth * reach_y rows at the beginning of a chunk.
+//         How many blocks share the rows of the box is chosen at launch (Stream in fused.py).
 // Layout  Warp w holds rows w * rows ..., lane l columns l * columns ... of a tile (stream_2d_rows.cuh). Shared memory:
 //           stage     one patch per warp: the next tile arrives here while this one is advanced, and the finished one
 //                     leaves through it, so that memory sees whole lines (stream_2d_copies.cuh)
@@ -18,8 +19,7 @@
 // Test    tests/gpu/test_gpu_against_reference.py
 
 #if !defined(TS_DEPTH) || !defined(TS_COLUMNS) || !defined(TS_ROWS) || !defined(TS_WARPS) || !defined(TS_BLOCKS) || \
-    !defined(TS_EDGES) || !defined(TS_INTERLEAVED) || !defined(TS_TILES) || !defined(TS_WRITTEN) || \
-    !defined(TS_MARGIN) || !defined(TS_REACH_X) || !defined(TS_REACH_Y) || !defined(TS_ROW_TAPS) || \
+    !defined(TS_EDGES) || !defined(TS_INTERLEAVED) || !defined(TS_WRITTEN) || !defined(TS_MARGIN) || !defined(TS_REACH_X) || !defined(TS_REACH_Y) || !defined(TS_ROW_TAPS) || \
     !defined(TS_SCHEME) || !defined(TS_UNIT) || !defined(TS_N_WEIGHTS)
 #error "stream_2d.cu needs all of these as -D (see gpu_kernels/stream_2d.py)"
 #endif
@@ -31,17 +31,17 @@ struct Weights {
 
 #include "stream_2d_rows.cuh"
 
-constexpr int depth = TS_DEPTH;                                 // steps per launch
-constexpr int warps = TS_WARPS;                                 // per block, above each other
-constexpr int edges = TS_EDGES;                                 // 2: one barrier a level; 1: two, but less memory
-constexpr bool interleaved = TS_INTERLEAVED;                    // copies stand between the arithmetic of a level
-constexpr int written = TS_WRITTEN;                             // columns that a block writes
-constexpr int margin = TS_MARGIN;                               // columns of a tile before these
-constexpr int height = warps * rows;                            // of a tile
-constexpr int width = 32 * columns;                             // of a tile
-constexpr int chunk = TS_TILES * height - 2 * depth * reach_y;  // rows that a block writes
-constexpr int edge_rows = 2 * reach_y;                          // handed on from patch to patch
-constexpr int edge = edge_rows * width;                         // elements of these
+constexpr int depth = TS_DEPTH;                         // steps per launch
+constexpr int warps = TS_WARPS;                         // per block, above each other
+constexpr int edges = TS_EDGES;                         // 2: one barrier a level; 1: two, but less memory
+constexpr bool interleaved = TS_INTERLEAVED;            // copies stand between the arithmetic of a level
+constexpr int written = TS_WRITTEN;                     // columns that a block writes
+constexpr int margin = TS_MARGIN;                       // columns of a tile before these
+constexpr int height = warps * rows;                    // of a tile
+constexpr int width = 32 * columns;                     // of a tile
+constexpr int repeated = 2 * depth * reach_y;           // rows of a block that only its first levels need
+constexpr int edge_rows = 2 * reach_y;                  // handed on from patch to patch
+constexpr int edge = edge_rows * width;                 // elements of these
 
 #include "stream_2d_copies.cuh"
 
@@ -122,9 +122,10 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
     Part part;
     part.x = box.low[2] + blockIdx.x * written;
     part.end = min(part.x + written, box.high[2]);
+    const int chunk = chunk_of(box.high[1] - box.low[1], gridDim.y, repeated, height);
     part.low = box.low[1] + blockIdx.y * chunk;
     part.high = min(part.low + chunk, box.high[1]);
-    const int n_tiles = (part.high - part.low + 2 * depth * reach_y + height - 1) / height;
+    const int n_tiles = (part.high - part.low + repeated + height - 1) / height;
     const long long plane = box.low[0] * memory.plane;
     const Relay relay(stage, src + plane, dst + plane, memory, part, lane);
 

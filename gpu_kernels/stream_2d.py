@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.fused import FusedKernel
+from tetris_sim.gpu_kernels.fused import FusedKernel, Stream
 from tetris_sim.gpu_kernels.taps import REAL
 from tetris_sim.stencil import Stencil
 
 _SECTOR = 32  # bytes of memory that are moved together: the columns that a block writes begin and end with one
 _MOST_SHARED = 227 * 1024  # bytes that a block can have on sm_90
-_CHUNKS = (1000, 5100)  # rows per block, about: short ones keep many multiprocessors busy, long ones repeat fewer rows
 _SAFE_POWER = {"float64": 1e100, "float32": 1e20}  # of the weight that levels are divided by, and its inverse
 
 
@@ -61,7 +60,6 @@ class Tile:
         blocks: that share a multiprocessor; bounds the registers of a thread.
         edges: copies of the rows that warps hand on: 2 need one barrier a level, 1 needs two and less memory.
         interleaved: 1 if rows are stored and fetched among the arithmetic of the first level, which takes registers.
-        tiles: that a block streams.
     """
 
     steps_per_block: int
@@ -71,7 +69,6 @@ class Tile:
     blocks: int
     edges: int
     interleaved: int
-    tiles: int
 
     def height(self) -> int:
         """Rows of a tile."""
@@ -91,9 +88,9 @@ class Tile:
         sector = _SECTOR // item
         return (self.width() - self.margin(reach, item) - self.steps_per_block * reach) // sector * sector
 
-    def chunk(self, reach: int) -> int:
-        """Rows that a block writes; those that only the first levels of its first tile need are not among them."""
-        return self.tiles * self.height() - 2 * self.steps_per_block * reach
+    def stream(self, reach: int) -> Stream:
+        """How blocks share the rows: those that only the first levels of a block's first tile need are repeated."""
+        return Stream(axis=1, repeated=2 * self.steps_per_block * reach, unit=self.height())
 
     def shared_bytes(self, reach: int, item: int) -> int:
         """What the stages, the rows between warps and the rows between tiles take."""
@@ -107,7 +104,6 @@ class Tile:
             self.rows >= 2 * reach_y
             and self.columns >= reach_x
             and self.written(reach_x, item) > 0
-            and self.chunk(reach_y) > 0
             and self.shared_bytes(reach_y, item) <= _MOST_SHARED
         )
 
@@ -148,13 +144,11 @@ def stream_2d_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
 def stream_2d_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
     """Tiles worth trying, the best guess first (the keys are those of `Tile`)."""
     item = np.dtype(dtype).itemsize
-    reach_y = stencil.radii[0]
     tiles_of = _FEW_POINTS if stencil.n_points <= _FEW * stencil.radius else _MANY_POINTS
-    found = []
-    for rows_of_chunk in _CHUNKS:
-        for steps, rows, columns, warps, blocks, edges, interleaved in tiles_of.get(max(1, stencil.radius), ()):
-            tiles = math.ceil((rows_of_chunk + 2 * steps * reach_y) / (rows * warps))
-            found.append(Tile(steps, rows, columns * 8 // item, warps, blocks, edges, interleaved, tiles))
+    found = [
+        Tile(steps, rows, columns * 8 // item, *others)
+        for steps, rows, columns, *others in tiles_of.get(max(1, stencil.radius), ())
+    ]
     return tuple(asdict(tile) for tile in found if tile.fits(stencil.radii, item))
 
 
@@ -176,10 +170,11 @@ def stream_2d_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping
         entry="stream_2d",
         defines=_defines(stencil, kind, tile, arrangement),
         depth=tile.steps_per_block,
-        tile=(1, tile.chunk(reach_y), tile.written(reach_x, kind.itemsize)),
+        tile=(1, tile.height(), tile.written(reach_x, kind.itemsize)),
         threads=32 * tile.warps,
         shared_bytes=tile.shared_bytes(reach_y, kind.itemsize),
         weights=np.array(arrangement.weights, dtype=kind),
+        stream=tile.stream(reach_y),
     )
 
 
@@ -194,7 +189,6 @@ def _defines(stencil: Stencil, kind: np.dtype[Any], tile: Tile, arrangement: Arr
         "TS_BLOCKS": tile.blocks,
         "TS_EDGES": tile.edges,
         "TS_INTERLEAVED": tile.interleaved,
-        "TS_TILES": tile.tiles,
         "TS_WRITTEN": tile.written(reach_x, kind.itemsize),
         "TS_MARGIN": tile.margin(reach_x, kind.itemsize),
         "TS_REACH_X": reach_x,

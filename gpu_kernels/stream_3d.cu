@@ -7,6 +7,7 @@
 //         and is the next plane of the level above. A level works on what the one below finished in the turn before:
 //         so nothing in a turn waits for anything else in it, and one barrier a turn serves all levels. Rows of other
 //         warps come through shared memory, columns of other lanes by shuffle (stream_3d_tile.cuh).
+//         How many blocks share the planes of the box is chosen at launch (Stream in fused.py).
 //         Level s is carried divided by w^s, w being the weight of the first tap: a sum begins with that point as it
 //         is, and a point and step is one FMA for each other tap. TS_SCALED=0 keeps the multiplication.
 // Layout  A tile is 32 * TS_COLUMNS columns by TS_WARPS * TS_ROWS rows; each step spoils `radius` points all around it.
@@ -18,10 +19,10 @@
 
 #if !defined(TS_TAPS) || !defined(TS_N_TAPS) || !defined(TS_RADIUS_Z) || !defined(TS_RADIUS_Y) || \
     !defined(TS_RADIUS_X) || !defined(TS_STEPS) || !defined(TS_SCALED) || !defined(TS_FOLDED) || \
-    !defined(TS_COLUMNS) || !defined(TS_ROWS) || !defined(TS_WARPS) || !defined(TS_AHEAD) || !defined(TS_PLANES) || \
+    !defined(TS_COLUMNS) || !defined(TS_ROWS) || !defined(TS_WARPS) || !defined(TS_AHEAD) || \
     !defined(TS_BLOCKS) || !defined(TS_N_WEIGHTS)
 #error "stream_3d.cu needs -D TS_TAPS TS_N_TAPS TS_RADIUS_Z TS_RADIUS_Y TS_RADIUS_X TS_STEPS TS_SCALED TS_FOLDED \
-TS_COLUMNS TS_ROWS TS_WARPS TS_AHEAD TS_PLANES TS_BLOCKS TS_N_WEIGHTS"
+TS_COLUMNS TS_ROWS TS_WARPS TS_AHEAD TS_BLOCKS TS_N_WEIGHTS"
 #endif
 #include "common.cuh"
 
@@ -33,7 +34,6 @@ constexpr bool scaled = TS_SCALED, folded = TS_FOLDED;
 constexpr int columns = TS_COLUMNS, rows = TS_ROWS;  // of a thread
 constexpr int warps = TS_WARPS;
 constexpr int ahead = TS_AHEAD;    // planes on their way from memory
-constexpr int planes = TS_PLANES;  // planes that a block writes
 
 // TS_N_TAPS factors in the order of the sum, then what brings the last level back to scale.
 struct Weights {
@@ -53,10 +53,11 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
     extern __shared__ __align__(128) char shared_bytes[];
     Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
     const Place place = place_of_thread(box);
+    constexpr int delay = 2 * steps * radius_z + steps - 1;  // turns from a plane's arrival to its last level
+    const int planes = chunk_of(box.high[0] - box.low[0], gridDim.z, delay, 1);
     const int low_z = box.low[0] + blockIdx.z * planes, high_z = min(low_z + planes, box.high[0]);
     const int first_z = low_z - steps * radius_z;  // first plane of the state that is read
     const int n_read = high_z + steps * radius_z - first_z;
-    constexpr int delay = 2 * steps * radius_z + steps - 1;  // turns from a plane's arrival to its last level
 
     Points waiting[steps][unfinished] = {};
     Points level[steps] = {};  // what the level below finished in the turn before; level 0 stays in shared memory

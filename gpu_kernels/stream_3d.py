@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.fused import FusedKernel
+from tetris_sim.gpu_kernels.fused import FusedKernel, Stream
 from tetris_sim.gpu_kernels.stream_1d import unit_tap_weights
 from tetris_sim.stencil import Offset, Stencil
 
@@ -44,10 +44,9 @@ _SHAPES = (
     (1, 2, 8, 1, 2),
 )
 _MOST_PROPOSALS = 7
-_PLANES = 200  # that a block writes: the first steps of a pass are redundant, and few blocks fill a GPU unevenly
 
 # Parameters that the source knows by the same name.
-_SHAPE_NAMES = ("columns", "rows", "warps", "ahead", "planes", "blocks")
+_SHAPE_NAMES = ("columns", "rows", "warps", "ahead", "blocks")
 
 Parameters = Mapping[str, int]
 
@@ -75,12 +74,12 @@ def stream_3d_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Parame
     """What a tuner may try, the best guess first.
 
     A thread owns `rows` x `columns` points of a tile, `warps` of them lie below each other; `ahead` planes are on their
-    way, and a block writes `planes` planes.
+    way.
     """
     real = np.dtype(dtype)
     names = ("steps_per_block", "rows", "warps", "blocks", "ahead")
     columns = _WORD // real.itemsize
-    proposals = (dict(zip(names, shape, strict=True)) | {"columns": columns, "planes": _PLANES} for shape in _SHAPES)
+    proposals = (dict(zip(names, shape, strict=True)) | {"columns": columns} for shape in _SHAPES)
     return tuple(itertools.islice((p for p in proposals if _fits(stencil, real, p)), _MOST_PROPOSALS))
 
 
@@ -110,6 +109,7 @@ def stream_3d_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Paramet
         threads=32 * parameters["warps"],
         shared_bytes=_shared_bytes(stencil, real, parameters),
         weights=weights,
+        stream=Stream(axis=0, repeated=2 * steps * stencil.radii[0] + steps - 1, unit=1),
     )
 
 
@@ -160,13 +160,13 @@ def _share_kept(stencil: Stencil) -> float:
 
 
 def _written(stencil: Stencil, real: np.dtype[Any], parameters: Parameters) -> tuple[int, int, int]:
-    """Points that a block writes along z, y, x: its tile without what `steps` steps spoil."""
+    """Points that a block writes along z, y, x: a plane, and of its tile what `steps` steps do not spoil."""
     steps = parameters["steps_per_block"]
     _, radius_y, radius_x = stencil.radii
     word, sector = _WORD // real.itemsize, _SECTOR // real.itemsize
     halo = -(-steps * radius_x // word) * word
     x = (32 * parameters["columns"] - halo - steps * radius_x) // sector * sector
-    return parameters["planes"], parameters["warps"] * parameters["rows"] - 2 * steps * radius_y, x
+    return 1, parameters["warps"] * parameters["rows"] - 2 * steps * radius_y, x
 
 
 def _shared_bytes(stencil: Stencil, real: np.dtype[Any], parameters: Parameters) -> int:

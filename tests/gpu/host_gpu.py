@@ -95,6 +95,10 @@ class HostGpu:
 
         return launch
 
+    def slots(self, function: Any, threads: int, shared_bytes: int) -> int:
+        """A small GPU: two blocks of anything."""
+        return 2
+
     def release(self) -> None:
         """Nothing is held."""
 

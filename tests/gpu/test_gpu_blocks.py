@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tetris_sim import reference
+from tetris_sim.boundary import Boundary, Dirichlet, Fixed, Neumann, Periodic, Robin
 from tetris_sim.gpu_kernels import blocks
 from tetris_sim.gpu_kernels.faces import domain_argument, faces_argument, most_links, without_images
 from tetris_sim.gpu_kernels.layout import FAR, LINE, Box3, box_argument, links_of, memory_argument, pitch_slab
+from tetris_sim.gpu_kernels.mirrors import lasting_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
+from tetris_sim.stencil import scale
 
 
 def points(box: Box3) -> set[tuple[int, ...]]:
@@ -66,6 +71,42 @@ def test_the_inner_box_keeps_away_from_faces_but_not_from_neighbours(name: str, 
         else:
             assert reach <= low < reach + 16
     assert blocks.without_frame(problem, Slab.whole(problem.grid), ((0, 1), (0, 1), (0, 2 * reach)), depth) is None
+
+
+WARM, COLD = Dirichlet(1.0), Dirichlet(0.0)
+INSULATED, HEATED, COOLED = Neumann(), Neumann(flux=2.0), Robin(h=1.0, ambient=0.0)
+OPEN, SHUT = (True, True), (False, False)
+
+
+@pytest.mark.parametrize(
+    ("faces", "expected"),
+    [
+        (((Periodic(), Periodic()), (COOLED, COOLED)), (OPEN, SHUT)),
+        (((WARM, WARM), (WARM, WARM)), (OPEN, OPEN)),
+        (((WARM, COLD), (INSULATED, INSULATED)), (OPEN, OPEN)),
+        (((COLD, COLD), (COLD, WARM)), (OPEN, (True, False))),
+        (((WARM, COLD), (HEATED, INSULATED)), (OPEN, (False, True))),
+        (((HEATED, HEATED), (HEATED, HEATED)), (OPEN, OPEN)),
+        (((HEATED, Fixed(1.0)), (COOLED, HEATED)), ((True, False), (False, True))),
+    ],
+)
+def test_ghosts_last_beyond_faces_that_mirror_and_agree(faces: Any, expected: Any) -> None:
+    problem, _ = make_problem(stencil_of("box-2d9p"), Boundary(faces), mirrored=True)
+    assert lasting_sides(problem, Slab.whole(problem.grid)) == expected
+    cut = lasting_sides(problem, Slab((0, 0), problem.grid.shape, ((2, 2), (0, 0))))
+    assert cut[0] == SHUT
+    random, _ = make_problem(stencil_of("box-2d9p"), Boundary(faces))
+    assert lasting_sides(random, Slab.whole(random.grid)) == tuple(
+        (isinstance(low, Periodic), isinstance(high, Periodic)) for low, high in faces
+    )
+
+
+def test_what_a_face_gives_lasts_only_if_the_stencil_keeps_constants() -> None:
+    for faces, expected in (((WARM, COLD), (False, True)), ((INSULATED, HEATED), (True, False))):
+        problem, _ = make_problem(stencil_of("heat-1d"), Boundary((faces,)), mirrored=True)
+        decaying = dataclasses.replace(problem, stencil=scale(problem.stencil, 0.5))
+        assert lasting_sides(problem, Slab.whole(problem.grid)) == ((True, True),)
+        assert lasting_sides(decaying, Slab.whole(problem.grid)) == (expected,)
 
 
 @pytest.mark.parametrize("kind", ["walls", "rings"])

@@ -1,24 +1,36 @@
-"""Without a GPU: what plain.cu and frame.cu compute, run on the host, against the reference."""
+"""Without a GPU: what plain.cu, ghosts.cu and frame.cu compute, run on the host, against the reference."""
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from cases import boundary_of, make_problem, mixed_boundaries, stencil_of
+from cases import CUSTOM, boundary_of, make_problem, mixed_boundaries, stencil_of
 from emulation import COMPILER, NO_COMPILER, at, emulate
 
 from tetris_sim import reference
 from tetris_sim.gpu_kernels import blocks
 from tetris_sim.gpu_kernels.faces import domain_argument, faces_argument, most_links, without_images
 from tetris_sim.gpu_kernels.frame import frame_defines
-from tetris_sim.gpu_kernels.layout import Box3, PitchedField, box_argument, links_of, memory_argument, pitch_slab
+from tetris_sim.gpu_kernels.ghosts import ghost_tiles, ghosts_defines
+from tetris_sim.gpu_kernels.layout import (
+    Box3,
+    PitchedField,
+    box_argument,
+    boxes_argument,
+    links_of,
+    memory_argument,
+    pitch_slab,
+)
+from tetris_sim.gpu_kernels.mirrors import Sides, free_sides, lasting_sides
 from tetris_sim.gpu_kernels.taps import term_defines, term_weights
 from tetris_sim.problem import Field, Problem
 from tetris_sim.slab import Slab
+from tetris_sim.stencil import Stencil
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 
@@ -42,9 +54,9 @@ SWEEP_BLOCK = (32, 2, 1)
 class Memory:
     """Two arrays as a GPU has them, on the host; what nobody wrote is NaN."""
 
-    def __init__(self, problem: Problem, state: Field) -> None:
+    def __init__(self, problem: Problem, state: Field, depth: int = 1) -> None:
         self.problem, self.slab = problem, Slab.whole(problem.grid)
-        self.layout: PitchedField = pitch_slab(problem, self.slab)
+        self.layout: PitchedField = pitch_slab(problem, self.slab, depth)
         n = self.layout.n_bytes // self.layout.dtype.itemsize
         self.now, self.then = (np.full(n, np.nan, problem.dtype) for _ in "ab")
         self.ranges = tuple((0, length) for length in problem.grid.shape)
@@ -61,6 +73,14 @@ def sweep_grid(box: Box3) -> tuple[int, int, int]:
     return -(-x // SWEEP_BLOCK[0]), -(-y // SWEEP_BLOCK[1]), -(-z // 2)
 
 
+def fill_ghosts(memory: Memory, sides: Sides, depth: int) -> None:
+    problem, slab = memory.problem, memory.slab
+    tiles, domain = boxes_argument(ghost_tiles(problem, slab, sides, depth, 0)), domain_argument(problem, slab, depth)
+    if len(tiles):
+        arguments = (at(memory.now[memory.layout.origin :]), memory.argument, at(tiles), at(domain))
+        emulate("ghosts.cu", ghosts_defines(problem, depth)).launch("ghosts", (len(tiles), 1, 1), (64, 1, 1), arguments)
+
+
 def advance_plainly(memory: Memory, steps: int) -> Field:
     problem, slab = memory.problem, memory.slab
     links = links_of(problem, slab)
@@ -69,7 +89,7 @@ def advance_plainly(memory: Memory, steps: int) -> Field:
     outer = blocks.owned_with_halo(problem, slab, 0)
     far, box, grid = box_argument(without_images(links, memory.layout.count)), box_argument(outer), sweep_grid(outer)
     now, then = (flat[memory.layout.origin :] for flat in (memory.now, memory.then))
-    library.launch("ghosts", grid, SWEEP_BLOCK, (at(now), memory.argument, box, at(faces)))
+    fill_ghosts(memory, free_sides(slab), 1)
     for _ in range(steps):
         arguments = (at(now), at(then), memory.argument, box, weights, far, at(faces))
         library.launch("sweep", grid, SWEEP_BLOCK, arguments)
@@ -100,10 +120,13 @@ def test_a_frame_has_the_bits_of_sweeps_and_nothing_else_is_written(
         tiles, capacity = [], 0
         for box in blocks.frame_of(outer, inner):
             tile, level = blocks.tile_of_frame(problem, slab, box, depth)
-            tiles += [np.frombuffer(box_argument(each).tobytes(), np.int32) for each in blocks.tiles_of(box, tile)]
+            tiles += blocks.tiles_of(box, tile)
             capacity = max(capacity, level)
+        if not tiles:
+            assert all(map(boundary.periodic, range(stencil.ndim)))
+            continue
         library = emulate("frame.cu", frame_defines(problem, depth))
-        there, domain, weights = np.array(tiles), domain_argument(problem, slab), term_weights(problem)
+        there, domain, weights = boxes_argument(tiles), domain_argument(problem, slab), term_weights(problem)
         now, then = (flat[layout.origin :] for flat in (memory.now, memory.then))
         arguments = (at(now), at(then), memory.argument, weights, at(there), at(domain), ctypes.c_int(capacity))
         shared_bytes = 2 * capacity * layout.dtype.itemsize
@@ -113,6 +136,44 @@ def test_a_frame_has_the_bits_of_sweeps_and_nothing_else_is_written(
         layout.view(swept_flat, inside)[...] = np.nan
         np.testing.assert_array_equal(memory.then, swept_flat)
         np.testing.assert_array_equal(memory.owned(memory.now), state)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("name", "shape", "depth"), CASES)
+def test_ghosts_that_last_are_filled_once_for_a_block_of_steps(
+    name: str, shape: tuple[int, ...], depth: int, dtype: str
+) -> None:
+    stencil, n_lasting = stencil_of(name), 0
+    for kind, boundary in mixed_boundaries(stencil.ndim):
+        problem, state = make_problem(stencil, boundary, dtype=dtype, shape=shape, mirrored=True)
+        memory = Memory(problem, state, depth)
+        sides = lasting_sides(problem, memory.slab)
+        if not all(itertools.chain(*sides)):
+            continue
+        n_lasting += 1
+        fill_ghosts(memory, sides, depth)
+        reach = [depth * radius for radius in stencil.radii]
+        around = tuple((-r, n + r) for r, n in zip(reach, shape, strict=True))
+        found = without_faces(np.array(memory.layout.view(memory.now, around)), problem.stencil, depth)
+        expected = reference.advance(state, problem, depth)
+        largest = max(reference.largest_magnitude(state, problem), reference.largest_magnitude(expected, problem))
+        allowed = reference.tolerance(problem, depth, largest)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=allowed, err_msg=kind)
+    assert n_lasting >= (1 if name in CUSTOM else 3)
+
+
+def without_faces(field: Field, stencil: Stencil, steps: int) -> Field:
+    """So many steps of the points that have all their neighbours; the field gets smaller by the radius at each."""
+    for _ in range(steps):
+        shape = [n - 2 * r for n, r in zip(field.shape[1:], stencil.radii, strict=True)]
+        field = sum(
+            np.array(weight).astype(field.dtype)
+            * field[
+                (slice(None), *(slice(r + o, r + o + n) for r, o, n in zip(stencil.radii, offset, shape, strict=True)))
+            ]
+            for offset, weight in zip(stencil.offsets, stencil.weights, strict=True)
+        )
+    return field
 
 
 def test_the_host_runs_what_the_gpu_would() -> None:

@@ -8,7 +8,6 @@ those of the proposals, but blocks are made shorter where that changes nothing b
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -31,6 +30,7 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 FUSED = tuple(method for method in METHODS if isinstance(method, FusedMethod))
 RARE = ("star-2d9p", "box-2d25p")  # between others of their kind
 UNTOUCHED = -7.25e33  # what no kernel computes
+MANY = 1 << 20  # blocks that a GPU holds at a time
 Array = npt.NDArray[Any]
 Triple = tuple[int, int, int]
 
@@ -138,10 +138,7 @@ def shortened(family: Family, stencil: Stencil, dtype: np.dtype[Any], parameters
     """The kernel with blocks that walk less far, so that some of them can be run."""
     kernel = family.kernel(stencil, dtype, parameters)
     shorter: Mapping[str, int] = {}
-    if kernel.source == "stream_2d.cu":
-        redundant = 2 * kernel.depth * stencil.radii[0]
-        shorter = {"tiles": 2 + math.ceil((redundant + 1) / (parameters["rows"] * parameters["warps"]))}
-    elif kernel.source in ("stream_3d.cu", "dual_tessellation_3d.cu"):
+    if kernel.source == "dual_tessellation_3d.cu":
         shorter = {"planes": 5}
     elif kernel.source == "trapezoid.cu":
         shorter = {"groups": 3}
@@ -242,7 +239,7 @@ def launch(kernel: FusedKernel, memory: Memory, architecture: int, descending: b
     src, dst = memory.first(memory.src), memory.first(memory.dst)
     emulate(kernel.source, kernel.defines, architecture).launch(
         kernel.entry,
-        kernel.grid(memory.box),
+        kernel.grid(memory.box, slots=1 if descending else MANY),
         (kernel.threads, 1, 1),
         (at(src), at(dst), memory.argument, box_argument(memory.box), by_value(kernel.weights)),
         kernel.shared_bytes,
@@ -252,9 +249,12 @@ def launch(kernel: FusedKernel, memory: Memory, architecture: int, descending: b
 
 
 def several_tiles(kernel: FusedKernel, radii: Triple) -> Triple:
-    """Points along each axis: a tile, and a piece of another."""
-    z, y, x = (n + (n // 4 | 1) if n > 1 or radius else 1 for n, radius in zip(kernel.tile, radii, strict=True))
-    return z, y, x
+    """Points along each axis: a tile, and a piece of another; several chunks of what is streamed."""
+    counts = [n + (n // 4 | 1) if n > 1 or radius else 1 for n, radius in zip(kernel.tile, radii, strict=True)]
+    if kernel.stream is not None:
+        axis = kernel.stream.axis
+        counts[axis] = max(counts[axis], kernel.stream.chunk(1, 1) + 5)
+    return counts[0], counts[1], counts[2]
 
 
 def few_points(kernel: FusedKernel, radii: Triple) -> Triple:
@@ -290,6 +290,18 @@ def test_a_fused_kernel_agrees_with_numpy_and_touches_nothing_else(case: Case) -
         agrees(
             shortened(case.method.families[stencil.ndim], stencil, dtype, parameters), stencil, dtype, case.architecture
         )
+
+
+@pytest.mark.parametrize("steps", [1, 3, 11])
+@pytest.mark.parametrize("name", ["heat-1d", "heat-2d", "box-3d27p"])
+def test_a_method_makes_fewer_steps_at_once_than_it_proposes(name: str, steps: int) -> None:
+    dtype = np.dtype(np.float64)
+    for method in FUSED:
+        stencil = weighted(Case(method, name, "random", "float64", "smallest", 900))
+        family = method.families[stencil.ndim]
+        most = family.parameters(stencil, dtype)[0]
+        if steps <= most["steps_per_block"]:
+            agrees(shortened(family, stencil, dtype, {**most, "steps_per_block": steps}), stencil, dtype, 900)
 
 
 @pytest.mark.parametrize("switch", ["tensor", "padding", "dirty_bits"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,11 @@ from tetris_sim import reference
 from tetris_sim.cpu_kernels.plain import PlainMethod as CpuPlain
 from tetris_sim.cpu_kernels.threads import ThreadTeam
 from tetris_sim.gpu_kernels import METHODS
+from tetris_sim.gpu_kernels.mirrors import lasting_sides
 from tetris_sim.gpu_kernels.plain import PlainMethod
 from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
 from tetris_sim.problem import Problem
+from tetris_sim.slab import Slab
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 
@@ -45,8 +48,10 @@ def shallowest(method: Method, problem: Problem) -> Parameters:
 def test_blocks_frames_and_remaining_steps_agree_with_the_reference(method: Method, name: str) -> None:
     stencil = stencil_of(name)
     boundaries = [boundary for _, boundary in mixed_boundaries(stencil.ndim)]
-    for number in (2, 4, 5 + len(name)):
-        problem, state = make_problem(stencil, boundaries[number], shape=SHAPES[stencil.ndim], n_fields=1 + number % 2)
+    for number, mirrored in ((2, False), (2, True), (4, False), (5 + len(name), False), (5 + len(name), True)):
+        problem, state = make_problem(
+            stencil, boundaries[number], shape=SHAPES[stencil.ndim], n_fields=1 + number % 2, mirrored=mirrored
+        )
         parameters, gpu = shallowest(method, problem), HostGpu()
         depth = parameters[STEPS_PER_BLOCK]
         blocks = (1, depth, 2 * depth + min(1, depth - 1))
@@ -55,7 +60,10 @@ def test_blocks_frames_and_remaining_steps_agree_with_the_reference(method: Meth
         found = run(method, problem, parameters, gpu, blocks)  # type: ignore[arg-type]
         allowed = reference.tolerance(problem, sum(blocks), largest)
         np.testing.assert_allclose(found, expected, rtol=0, atol=allowed)
-        assert gpu.launches.count("frame") >= 3
+        lasting = list(itertools.chain(*lasting_sides(problem, Slab.whole(problem.grid))))
+        assert gpu.launches.count("frame") >= 3 * (not all(lasting))
+        assert gpu.launches.count("ghosts") >= 3 * any(lasting)
+        assert all(lasting) == (number == 4 or (number == 2 and mirrored))
         assert "sweep" in gpu.launches or depth == 1
 
 
@@ -94,6 +102,27 @@ def test_many_steps_of_a_small_grid_are_recorded_once_and_replayed(teams: dict[i
     np.testing.assert_array_equal(found, run(CpuPlain(), problem, {}, teams[1], (136,)))
     assert gpu.replays == 4
     assert gpu.launches.count("sweep") == 136
+
+
+@pytest.mark.parametrize("method", FUSED, ids=lambda method: method.name)
+@pytest.mark.parametrize(("name", "halo"), [HALOS[k] for k in (0, 2, 5)])
+@pytest.mark.parametrize("kind", ["walls", "mixed"])
+def test_fused_methods_on_a_slab_with_halos(
+    method: Method,
+    name: str,
+    halo: tuple[tuple[int, int], ...],
+    kind: str,
+    teams: dict[int, ThreadTeam],
+) -> None:
+    stencil = stencil_of(name)
+    shape = {1: (403,), 2: (75, 113), 3: (31, 33, 41)}[stencil.ndim]
+    problem, _ = make_problem(stencil, boundary_of(kind, stencil.ndim), shape=shape, mirrored=True)
+    parameters, gpu = {**method.parameters(problem)[0], STEPS_PER_BLOCK: 2}, HostGpu()
+    found = run_with_halo(method, problem, halo, parameters, gpu)  # type: ignore[arg-type]
+    allowed = reference.tolerance(problem, 10, 3.0)
+    for one, other in zip(found, run_with_halo(CpuPlain(), problem, halo, {}, teams[2]), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=allowed)
+    assert set(gpu.launches) - {"sweep", "ghosts", "frame"}
 
 
 def test_a_nan_is_found_and_named() -> None:

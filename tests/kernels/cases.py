@@ -58,12 +58,19 @@ def make_problem(
     n_fields: int = 1,
     steps: int = 8,
     seed: int = 0,
+    mirrored: bool = False,
 ) -> tuple[Problem, Field]:
-    """A problem with random weights (sum of magnitudes 1, so that nothing grows) and its random initial state."""
+    """A problem with random weights (sum of magnitudes 1, so that nothing grows) and its random initial state.
+
+    Mirrored weights are positive, so that their sum is 1, and equal for offsets that differ in signs only.
+    """
     ndim = stencil.ndim
     shape = shape or SHAPES[ndim]
     rng = np.random.default_rng(seed)
     weights = rng.uniform(0.2, 1.0, stencil.n_points) * rng.choice([-1.0, 1.0], stencil.n_points, p=[0.2, 0.8])
+    if mirrored:
+        first = {tuple(map(abs, offset)): abs(weight) for offset, weight in zip(stencil.offsets, weights, strict=True)}
+        weights = np.array([first[tuple(map(abs, offset))] for offset in stencil.offsets])
     weights /= np.abs(weights).sum()
     state = rng.uniform(-1.0, 2.0, (n_fields, *shape)).astype(dtype)
 
