@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,8 @@ SHAPES = {1: (1201,), 2: (103, 151), 3: (23, 25, 67)}
 
 def main() -> int:
     """Run all cases; the number of those that failed."""
-    device, failed = GpuDevice(0), 0
+    device: Any = GpuDevice(0)
+    failed = 0
     for name in NAMES:
         stencil = stencil_of(name)
         for method in METHODS:

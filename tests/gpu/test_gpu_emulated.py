@@ -117,7 +117,8 @@ def test_a_frame_has_the_bits_of_sweeps_and_nothing_else_is_written(
         outer = blocks.owned_with_halo(problem, slab, 0)
         inner = blocks.without_frame(problem, slab, outer, depth)
         assert inner is not None
-        tiles, capacity = [], 0
+        tiles: list[Box3] = []
+        capacity = 0
         for box in blocks.frame_of(outer, inner):
             tile, level = blocks.tile_of_frame(problem, slab, box, depth)
             tiles += blocks.tiles_of(box, tile)
@@ -166,13 +167,12 @@ def without_faces(field: Field, stencil: Stencil, steps: int) -> Field:
     """So many steps of the points that have all their neighbours; the field gets smaller by the radius at each."""
     for _ in range(steps):
         shape = [n - 2 * r for n, r in zip(field.shape[1:], stencil.radii, strict=True)]
-        field = sum(
-            np.array(weight).astype(field.dtype)
-            * field[
-                (slice(None), *(slice(r + o, r + o + n) for r, o, n in zip(stencil.radii, offset, shape, strict=True)))
-            ]
-            for offset, weight in zip(stencil.offsets, stencil.weights, strict=True)
-        )
+        total = np.zeros((field.shape[0], *shape), field.dtype)
+        for offset, weight in zip(stencil.offsets, stencil.weights, strict=True):
+            starts = [r + o for r, o in zip(stencil.radii, offset, strict=True)]
+            window = tuple(slice(start, start + n) for start, n in zip(starts, shape, strict=True))
+            total += field.dtype.type(weight) * field[(slice(None), *window)]
+        field = total
     return field
 
 
