@@ -13,6 +13,8 @@ from pathlib import Path
 from tetris_sim.cpu_kernels.caches import find_caches
 from tetris_sim.scheduler.gpus import Gpu, find_gpus
 
+PER_TASK = "SLURM_CPUS_PER_TASK"  # the only limit of threads that belongs to one rank and not to all of a computer
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -28,6 +30,7 @@ class Machine:
         cache: bytes of all last-level caches together; what a desktop has if the machine does not say.
         gpus: the GPUs it may use.
         gpus_reason: why there are none, or where that list comes from.
+        cores: numbers of the cores in this process's affinity mask.
     """
 
     host: str
@@ -39,6 +42,7 @@ class Machine:
     cache: int = 32 << 20
     gpus: tuple[Gpu, ...] = ()
     gpus_reason: str = "nobody looked for one"
+    cores: tuple[int, ...] = ()
 
 
 def find_machine(environ: Mapping[str, str] | None = None) -> Machine:
@@ -60,14 +64,26 @@ def find_machine(environ: Mapping[str, str] | None = None) -> Machine:
         cache=last_level_cache() or Machine.cache,
         gpus=gpus,
         gpus_reason=gpus_reason,
+        cores=tuple(sorted(os.sched_getaffinity(0))),
     )
 
 
 def count_ranks(environ: Mapping[str, str] | None = None) -> int:
-    """How many MPI ranks the launcher started, from what MPICH, Open MPI and Intel MPI tell their processes."""
+    """How many MPI ranks the launcher started, from what MPICH, Open MPI, Intel MPI and Slurm tell their processes."""
     environ = os.environ if environ is None else environ
-    sizes = [environ.get(name, "") for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")]
+    names = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"]
+    if "PMIX_RANK" in environ:  # srun --mpi=pmix; without it, a job of many tasks may run one process
+        names.append("SLURM_STEP_NUM_TASKS")
+    sizes = [environ.get(name, "") for name in names]
     return max([1, *(int(size) for size in sizes if size.isdigit())])
+
+
+def launched_rank(environ: Mapping[str, str] | None = None) -> int:
+    """Which of the launcher's ranks this process is, before MPI is initialised; 0 without a launcher."""
+    environ = os.environ if environ is None else environ
+    names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK")
+    ranks = [environ.get(name, "") for name in names]
+    return next((int(rank) for rank in ranks if rank.isdigit()), 0)
 
 
 def _threads(environ: Mapping[str, str]) -> tuple[int, str]:
@@ -75,7 +91,7 @@ def _threads(environ: Mapping[str, str]) -> tuple[int, str]:
     limits = [(len(os.sched_getaffinity(0)), "cores in the affinity mask")]
     slurm = environ.get("SLURM_CPUS_PER_TASK", "")
     if slurm.isdigit() and int(slurm) > 0:
-        limits.append((int(slurm), "SLURM_CPUS_PER_TASK"))
+        limits.append((int(slurm), PER_TASK))
     quota = _read_words("/sys/fs/cgroup/cpu.max")
     if len(quota) == 2 and quota[0].isdigit():
         limits.append((max(1, math.ceil(int(quota[0]) / int(quota[1]))), "CPU quota of the container"))

@@ -38,6 +38,7 @@ class Share:
         points_per_second: measured, not promised.
         memory: bytes it takes.
         product: name of the GPU, if it is one.
+        rank: the MPI process whose device it is.
     """
 
     worker: str
@@ -48,6 +49,7 @@ class Share:
     points_per_second: float
     memory: int
     product: str = ""
+    rank: int = 0
 
     @property
     def described(self) -> str:

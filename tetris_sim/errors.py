@@ -57,3 +57,11 @@ class CheckpointError(TetrisError):
     """A checkpoint or an output file is missing, damaged, or belongs to another problem."""
 
     exit_code = ExitCode.CONFIG
+
+
+class ElsewhereError(TetrisError):
+    """Another rank failed and says why; this one ends with the same exit code and says nothing."""
+
+    def __init__(self, exit_code: ExitCode) -> None:
+        super().__init__("another rank failed, and says why")
+        self.exit_code = exit_code

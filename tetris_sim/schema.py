@@ -255,11 +255,13 @@ class ComputeSection(Section):
     time_block: Literal["auto"] | Count = "auto"
     """Steps between two exchanges of halos."""
     threads: Literal["auto"] | Count = "auto"
-    """CPU threads in all; auto is one per core that this process may use."""
+    """CPU threads in all, under MPI of each rank; auto is one per core that this process may use."""
     reserve_cores: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """With threads: auto, so many cores are left free, for example to drive a GPU."""
     shares: Literal["auto"] | Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = "auto"
     """Relative share of the grid of each device, in the order of the list or of the plan; auto is by speed."""
+    share_gpus: bool = False
+    """Under MPI: whether several ranks may compute on one GPU."""
     gpu_memory: Literal["auto"] | Memory = "auto"
     """Most memory that the state may take on each GPU [byte]; auto is what is free. A larger grid is shared with the
     CPU, or streamed through the GPU."""
@@ -321,6 +323,8 @@ class CheckpointSection(Section):
     keep: Count = 2
     """How many of the newest checkpoints stay."""
     at_end: bool = True
+    per_rank: bool = False
+    """Under MPI: each rank writes its own part into a file of its own, beside a file that shows them as one."""
 
 
 class RunSection(Section):

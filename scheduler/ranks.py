@@ -1,0 +1,301 @@
+"""One plan for many ranks: each says what its devices are and how fast, rank 0 decides who computes what."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tetris_sim.errors import ConfigError, UnsupportedError
+from tetris_sim.grid import Grid
+from tetris_sim.method import STEPS_PER_BLOCK, Parameters
+from tetris_sim.problem import Problem
+from tetris_sim.scheduler.agreement import everywhere, on_root
+from tetris_sim.scheduler.candidates import RESERVE, Asked
+from tetris_sim.scheduler.communicator import Communicator
+from tetris_sim.scheduler.link import Link, measure_link
+from tetris_sim.scheduler.machine import Machine
+from tetris_sim.scheduler.measure import steps_per_block
+from tetris_sim.scheduler.plan import Plan, Share, make_plan
+from tetris_sim.scheduler.process_grid import (
+    Parts,
+    choose_parts,
+    cut,
+    describe_parts,
+    halo_points,
+    longest_block,
+    redundant_points,
+)
+from tetris_sim.scheduler.seats import own_part
+from tetris_sim.schema import ComputeSection
+from tetris_sim.slab import Slab
+from tetris_sim.wording import gib
+
+_BLOCK_SECONDS = 0.2  # signals and the clock are looked at this often
+_START_SECONDS = 2e-5  # of starting and ending a block of steps on a team of threads
+_REDUNDANT = 0.05  # share of the work that may be done twice so that a method can make its own number of steps
+_ALIKE = 1.3  # equal devices whose measured speeds differ by less are taken to be equally fast
+_LISTED = 16  # ranks that are named one by one
+_LOCAL = ("Time block", "Shares ", "Checkpoints ")  # what a rank's own plan says and all together decide anew
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What one rank has.
+
+    Attributes:
+        rank: which one.
+        machine: its part of the computer.
+        plan: how it would advance an even part of the grid alone.
+    """
+
+    rank: int
+    machine: Machine
+    plan: Plan
+
+
+def plan_together(
+    problem: Problem,
+    machine: Machine,
+    compute: ComputeSection,
+    ranks: Communicator,
+    *,
+    begun_with: Asked | None = None,
+    use_cache: bool = True,
+) -> Plan:
+    """The plan of all ranks, the same on each of them; `make_plan` for one alone.
+
+    Args:
+        problem: what to advance.
+        machine: the computer as this rank sees it.
+        compute: what was asked for.
+        ranks: all of them call this.
+        begun_with: as for `make_plan`.
+        use_cache: as for `make_plan`.
+
+    Raises:
+        UnsupportedError: some rank has no memory or no method for its part, or two would use one GPU.
+        ConfigError: there are more workers than the grid can be cut into.
+    """
+    if ranks.size == 1:
+        return make_plan(problem, machine, compute, begun_with=begun_with, use_cache=use_cache)
+    machine = own_part(machine, compute, ranks)
+    part = everywhere(ranks, lambda: even_part(problem, ranks.size))
+    own = everywhere(ranks, lambda: make_plan(part, machine, compute, begun_with=begun_with, use_cache=use_cache))
+    offers = ranks.collect(Offer(ranks.rank, machine, own))
+    link = measure_link(ranks)
+    plan = on_root(ranks, lambda: combine(problem, offers, link, compute))
+    everywhere(ranks, lambda: _refuse_what_does_not_fit(plan, machine, ranks.rank))
+    return plan
+
+
+def even_part(problem: Problem, ranks: int) -> Problem:
+    """The problem on as many points as each rank gets if all are alike, to be planned for."""
+    parts = choose_parts(problem, ranks, halo_steps=1)
+    _refuse_too_many(problem, parts, ranks)
+    grid = problem.grid
+    shape = tuple(
+        max(-(-n // pieces), radius, 1)
+        for n, pieces, radius in zip(grid.shape, parts, problem.stencil.radii, strict=True)
+    )
+    return dataclasses.replace(problem, grid=Grid(shape=shape, spacing=grid.spacing, origin=grid.origin))
+
+
+def combine(problem: Problem, offers: Sequence[Offer], link: Link, compute: ComputeSection) -> Plan:
+    """Cut the grid between the workers of all ranks, each as large as it is fast.
+
+    Args:
+        problem: what to advance.
+        offers: of all ranks, in order.
+        link: what messages cost.
+        compute: what was asked for.
+    """
+    workers = _alike([share for offer in offers for share in _workers(offer)], offers)
+    weights = [share.points_per_second for share in workers]
+    even = max(weights) <= _ALIKE * min(weights)
+    parts = choose_parts(problem, len(workers), _wanted_steps(problem, workers, link), slabs_only=not even)
+    _refuse_too_many(problem, parts, len(workers))
+    time_block, seconds, why_block = _choose_block(problem, workers, parts, link, compute)
+    slabs = cut(problem, parts, weights, time_block)
+    shares = tuple(_give(problem, share, slab, time_block) for share, slab in zip(workers, slabs, strict=True))
+    redundant = sum(redundant_points(slab, problem.stencil.radii, time_block) for slab in slabs)
+    first = offers[0].plan
+    reasons = (
+        *_describe_ranks(offers),
+        *(reason for reason in first.reasons if not reason.startswith(_LOCAL)),
+        _describe_cut(parts, shares, problem),
+        why_block,
+        "Checkpoints stop the computation while they are written: "
+        "rank 0 asks the others for the state, slab by slab, or each writes its own (checkpoint.per_rank).",
+    )
+    notes = tuple(dict.fromkeys(note for offer in offers for note in offer.plan.notes))
+    return dataclasses.replace(
+        first,
+        shares=shares,
+        time_block=time_block,
+        seconds_per_step=seconds,
+        redundant=redundant / (redundant + problem.grid.n_points),
+        copy_for_checkpoints=False,
+        reasons=reasons,
+        notes=notes,
+    )
+
+
+def names_of(plan: Plan) -> list[str]:
+    """What each worker is called: "cpu:0", or with its rank in front, "3/cpu:0", where there are several."""
+    if len({share.rank for share in plan.shares}) == 1:
+        return [share.worker for share in plan.shares]
+    return [f"{share.rank}/{share.worker}" for share in plan.shares]
+
+
+def _workers(offer: Offer) -> list[Share]:
+    """The workers of a rank; together as fast as they are, each as fast as its share of the rank's part says."""
+    shares = offer.plan.shares
+    rate, points = sum(share.points_per_second for share in shares), sum(share.slab.n_points for share in shares)
+    return [
+        dataclasses.replace(share, rank=offer.rank, points_per_second=rate * share.slab.n_points / points)
+        for share in shares
+    ]
+
+
+def _alike(workers: Sequence[Share], offers: Sequence[Offer]) -> list[Share]:
+    """Equal devices get the same method, and the same speed if what was measured differs by noise only."""
+    groups: dict[tuple[str, int, str], list[Share]] = {}
+    for share in workers:
+        groups.setdefault(_kind(share, offers), []).append(share)
+    found = []
+    for share in workers:
+        group = groups[_kind(share, offers)]
+        rates = [each.points_per_second for each in group]
+        rate = statistics.median(rates) if max(rates) <= _ALIKE * min(rates) else share.points_per_second
+        found.append(
+            dataclasses.replace(share, method=group[0].method, parameters=group[0].parameters, points_per_second=rate)
+        )
+    return found
+
+
+def _kind(share: Share, offers: Sequence[Offer]) -> tuple[str, int, str]:
+    return share.product or offers[share.rank].machine.cpu, share.threads, share.method.device
+
+
+def _wanted_steps(problem: Problem, workers: Sequence[Share], link: Link) -> int:
+    """Steps between two exchanges that would be best for slabs of any thickness: see `_seconds`, without its limits."""
+    radius = max(problem.stencil.radii[0], 1)
+    plane = problem.grid.n_points // problem.grid.shape[0] * problem.n_fields
+    rate = statistics.median(share.points_per_second for share in workers)
+    return max(1, int(math.sqrt((2 * link.latency + _START_SECONDS) * rate / (radius * plane))))
+
+
+def _choose_block(
+    problem: Problem, workers: Sequence[Share], parts: Parts, link: Link, compute: ComputeSection
+) -> tuple[int, float, str]:
+    """(steps between two exchanges, predicted seconds per step, why)."""
+    weights = [share.points_per_second for share in workers]
+    room = longest_block(problem, parts)
+
+    def seconds(steps: int) -> float:
+        slabs = cut(problem, parts, weights, steps)
+        return _seconds(problem, workers, slabs, steps, link)
+
+    if compute.time_block != "auto":
+        block = min(compute.time_block, room)
+        return (
+            block,
+            seconds(block),
+            f"Time block of {block} steps, as asked{', cut to what fits' * (block < compute.time_block)}.",
+        )
+    step = problem.grid.n_points * problem.n_fields / sum(weights)
+    longest = max(1, min(room, int(_BLOCK_SECONDS / step)))
+    block = min(_candidates(longest), key=seconds)
+    inner = max(steps_per_block(share.parameters) for share in workers)
+    if inner <= room:
+        slabs = cut(problem, parts, weights, inner)
+        twice = max(redundant_points(slab, problem.stencil.radii, inner) / slab.n_points for slab in slabs)
+        if twice <= _REDUNDANT:
+            block = max(inner, block // inner * inner)
+    messages = max(halo_points(slab)[0] for slab in cut(problem, parts, weights, 1))
+    speed = f", {1e-9 / link.seconds_per_byte:.3g} GB/s" if link.seconds_per_byte > 0 else ""
+    why = (
+        f"Time block of {block} steps: an exchange is up to {messages} messages of {link.latency * 1e6:.3g} us"
+        f"{speed}, as measured."
+    )
+    return block, seconds(block), why
+
+
+def _candidates(longest: int) -> list[int]:
+    """1, 2, 3, 4, 6, 8, 12, ... and the longest."""
+    found = {1, longest}
+    for power in range(longest.bit_length()):
+        found |= {steps for steps in (1 << power, 3 << power) if steps <= longest}
+    return sorted(found)
+
+
+def _seconds(problem: Problem, workers: Sequence[Share], slabs: Sequence[Slab], time_block: int, link: Link) -> float:
+    """Predicted time of a step: the slowest worker with what it does twice, and the exchange k(alpha + n beta)."""
+    working, exchanging = 0.0, 0.0
+    for share, slab in zip(workers, slabs, strict=True):
+        points = slab.n_points + redundant_points(slab, problem.stencil.radii, time_block)
+        working = max(working, points * problem.n_fields / share.points_per_second)
+        messages, received = halo_points(slab)
+        n_bytes = received * problem.n_fields * problem.dtype.itemsize
+        exchanging = max(exchanging, messages * link.latency + n_bytes * link.seconds_per_byte)
+    return working + (exchanging + _START_SECONDS) / time_block
+
+
+def _give(problem: Problem, share: Share, slab: Slab, time_block: int) -> Share:
+    parameters: Parameters = share.parameters
+    if steps_per_block(parameters) > time_block:
+        parameters = {**parameters, STEPS_PER_BLOCK: time_block}
+    memory = share.method.memory(problem, slab, parameters)
+    return dataclasses.replace(share, slab=slab, parameters=parameters, memory=memory)
+
+
+def _refuse_too_many(problem: Problem, parts: Parts, workers: int) -> None:
+    if longest_block(problem, parts) >= 1:
+        return
+    planes = " x ".join(str(n) for n in reversed(problem.grid.shape))
+    msg = (
+        f"{workers} workers cannot share a grid of {planes} points: each needs at least {problem.stencil.radius} "
+        f"planes along each axis that is cut. Start fewer ranks."
+    )
+    raise ConfigError(msg)
+
+
+def _refuse_what_does_not_fit(plan: Plan, machine: Machine, rank: int) -> None:
+    """Raise if this rank's slabs with their halos do not fit into the memory that they are to lie in."""
+    own = [share for share in plan.shares if share.rank == rank]
+    places = {"memory": (machine.memory, [share for share in own if not share.product])}
+    for gpu in machine.gpus:
+        places[f"GPU {gpu.number}"] = gpu.memory, [share for share in own if share.worker == f"gpu:{gpu.number}"]
+    for place, (free, shares) in places.items():
+        needed = sum(share.memory for share in shares)
+        if shares and needed + RESERVE > free:
+            msg = (
+                f"the part of rank {rank} on {machine.host} needs {gib(needed)} of {place} and {gib(RESERVE)} beside "
+                f"it, but {gib(free)} can be had. Start more ranks on other computers, or use compute.precision: "
+                f"float32."
+            )
+            raise UnsupportedError(msg)
+
+
+def _describe_ranks(offers: Sequence[Offer]) -> list[str]:
+    hosts = list(dict.fromkeys(offer.machine.host for offer in offers))
+    many = f"{len(offers)} ranks on {len(hosts)} computer{'s' * (len(hosts) > 1)}"
+    if len(offers) > _LISTED:
+        return [f"{many}, {-(-len(offers) // len(hosts))} on each at most."]
+    rows = [
+        f"rank {offer.rank} on {offer.machine.host}: "
+        f"{', '.join(f'{share.worker} ({share.described})' for share in offer.plan.shares)}"
+        for offer in offers
+    ]
+    return [f"{many}: {'; '.join(rows)}."]
+
+
+def _describe_cut(parts: Parts, shares: Sequence[Share], problem: Problem) -> str:
+    portions = [share.slab.n_points / problem.grid.n_points for share in shares]
+    if sum(pieces > 1 for pieces in parts) > 1 or parts[0] == 1:
+        return f"Process grid {describe_parts(parts)}, even: slabs would be too thin for their halos."
+    sizes = f"{min(portions):.1%} to {max(portions):.1%} of the grid each, by speed"
+    return f"Process grid {describe_parts(parts)}: {sizes}."
