@@ -18,7 +18,7 @@ from tetris_sim.scheduler.measure import Speed
 from tetris_sim.scheduler.partition import cut_along_axis_0, split_by_speed
 from tetris_sim.scheduler.place import Place
 from tetris_sim.scheduler.tune import Terms, tune
-from tetris_sim.schema import ComputeSection
+from tetris_sim.schema import ComputeSection, SimulatedSection
 from tetris_sim.slab import Slab
 from tetris_sim.wording import count_threads, gib
 
@@ -39,6 +39,8 @@ class Share:
         memory: bytes it takes.
         product: name of the GPU, if it is one.
         rank: the MPI process whose device it is.
+        queued: whether it has a thread of its own, so that it works while others do.
+        simulated: what its device is like, if it is a made-up one.
     """
 
     worker: str
@@ -50,6 +52,8 @@ class Share:
     memory: int
     product: str = ""
     rank: int = 0
+    queued: bool = False
+    simulated: SimulatedSection | None = None
 
     @property
     def described(self) -> str:

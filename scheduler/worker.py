@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from tetris_sim.method import Stepper
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.plan import Share
+from tetris_sim.scheduler.queued import QueuedStepper, told_as_failure
+from tetris_sim.scheduler.simulated import SimulatedDevice, SimulatedStepper
 
 
 class Worker(Protocol):
@@ -15,30 +17,63 @@ class Worker(Protocol):
     name: str
     stepper: Stepper
 
+    def change(self, problem: Problem, share: Share) -> None:
+        """Give the slab's memory back and take that of another one, on the same device; its points are not there."""
+
     def close(self) -> None:
         """Give the slab's memory and the device back."""
 
 
 class LocalWorker:
-    """A device of this process, a team of threads or a GPU, that advances one slab in its memory."""
+    """A device of this process, a team of threads or a GPU, that advances one slab in its memory.
+
+    Attributes:
+        name: of the worker.
+        device: a `ThreadTeam`, a `GpuDevice` or a `SimulatedDevice`.
+        stepper: of its slab.
+    """
 
     def __init__(self, problem: Problem, share: Share) -> None:
         self.name = share.worker
-        self._device = share.place.open()
+        self.device: Any = _open_device(share)
         try:
-            self.stepper: Stepper = share.method.prepare(problem, share.slab, share.parameters, self._device)
+            self.stepper: Stepper = _prepare(problem, share, self.device)
         except BaseException:
-            self._device.close()
+            self.device.close()
             raise
+
+    def change(self, problem: Problem, share: Share) -> None:
+        """Another slab."""
+        self.stepper.close()
+        self.stepper = _prepare(problem, share, self.device)
 
     def close(self) -> None:
         """Give memory and device back."""
         try:
             self.stepper.close()
         finally:
-            self._device.close()
+            self.device.close()
 
 
 def open_worker(problem: Problem, share: Share) -> Worker:
     """Take the memory of one share and compile for it."""
     return LocalWorker(problem, share)
+
+
+def _open_device(share: Share) -> Any:
+    if share.simulated is not None:
+        return SimulatedDevice(share.worker, share.simulated, share.threads)
+    return share.place.open()
+
+
+def _prepare(problem: Problem, share: Share, device: Any) -> Stepper:
+    with told_as_failure(share.worker):
+        stepper = _make_stepper(problem, share, device)
+    return QueuedStepper(share.worker, stepper) if share.queued else stepper
+
+
+def _make_stepper(problem: Problem, share: Share, device: Any) -> Stepper:
+    if isinstance(device, SimulatedDevice):
+        stepper = share.method.prepare(problem, share.slab, share.parameters, device.team)
+        return SimulatedStepper(problem, stepper, device)
+    return share.method.prepare(problem, share.slab, share.parameters, device)
