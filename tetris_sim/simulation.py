@@ -6,7 +6,9 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
 
 from tetris_sim.clock import PhaseClock
 from tetris_sim.errors import NumericsError
@@ -14,10 +16,15 @@ from tetris_sim.method import Box
 from tetris_sim.outputs.output import Output, Snapshot
 from tetris_sim.problem import Field, Problem
 from tetris_sim.progress import Progress, format_time
-from tetris_sim.scheduler.exchange import Exchange, LocalExchange
+from tetris_sim.scheduler.agreement import everywhere
+from tetris_sim.scheduler.communicator import Alone, Communicator
+from tetris_sim.scheduler.exchange import Exchange, Read
 from tetris_sim.scheduler.plan import Plan
+from tetris_sim.scheduler.rank_exchange import make_exchange
 from tetris_sim.scheduler.worker import Worker, open_worker
 from tetris_sim.stopping import Stopping, StopReason
+
+T = TypeVar("T")
 
 _CHECK_SECONDS = 5.0  # a NaN is found at the latest after this much wall time
 
@@ -47,7 +54,8 @@ class StateSnapshot:
 
     problem: Problem
     step: int
-    read: Callable[[Box], Field]
+    read: Read
+    slabs: Callable[[Callable[[int, Box, Read], Any]], list[Any]] | None = None
     _field: Field | None = field(default=None, repr=False)
 
     @property
@@ -67,9 +75,36 @@ class StateSnapshot:
             return self._field[(slice(None), *(slice(low, high) for low, high in box))]
         return self.read(box)
 
+    def each_slab(self, work: Callable[[int, Box, Read], T]) -> list[T]:
+        """Call `work(number, box, read)` for each slab where it lies; see `Exchange.each_slab`."""
+        if self.slabs is None:
+            return [work(0, tuple((0, n) for n in self.problem.grid.shape), self.box)]
+        return self.slabs(work)
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What all ranks do between two blocks.
+
+    Attributes:
+        due: the next step at which somebody wants the state.
+        check: whether it is time to look for NaN.
+        save: whether a checkpoint is wanted now.
+        reason: why to stop; None to go on.
+    """
+
+    due: int
+    check: bool
+    save: bool
+    reason: StopReason | None
+
 
 class Simulation:
-    """A problem on its workers, somewhere between its first and its last step."""
+    """A problem on its workers, somewhere between its first and its last step.
+
+    Every rank has one, with the workers of its own; the outputs, the checkpoints and the progress are those of rank 0.
+    Every method is called by all ranks alike.
+    """
 
     def __init__(
         self,
@@ -83,19 +118,23 @@ class Simulation:
         stopping: Stopping | None = None,
         progress: Progress | None = None,
         clock: PhaseClock | None = None,
+        ranks: Communicator | None = None,
     ) -> None:
         self.problem = problem
         self.plan = plan
         self.step = step
         self.clock = clock or PhaseClock()
         self._workers = workers
-        self._exchange: Exchange = LocalExchange(problem, [share.slab for share in plan.shares])
+        self._ranks = ranks or Alone()
+        self.exchange: Exchange = make_exchange(problem, plan.shares, self._ranks)
         self._outputs = outputs
         self._saving = saving
         self._stopping = stopping or Stopping()
         self._progress = progress
         self._finite_step, self._finite_clock, self._checked = step, time.perf_counter(), False
-        self._exchange.swap(workers)  # the first block needs halos too
+        # Only rank 0 knows these, and all must take the same branches.
+        self._writes, self._saves = self._ranks.tell((bool(outputs), saving is not None))
+        self.exchange.swap(self._workers)  # the first block needs halos too
 
     def run(self) -> StopReason | None:
         """Advance to the last step, in time blocks that never step over an output.
@@ -105,23 +144,26 @@ class Simulation:
 
         Raises:
             NumericsError: if the state holds a NaN or an infinity.
+            ElsewhereError: rank 0 could not write something, or found a NaN, and says so.
         """
         self._start_outputs()
         self._show_progress()
-        reason = None
-        while self.step < self.problem.steps and reason is None:
-            due = self._next_due()
-            self.advance(min(self.plan.time_block, due - self.step))
-            if self.step == due:
+        agreed = Agreed(self._ranks.tell(self._next_due()), check=False, save=False, reason=None)
+        while self.step < self.problem.steps and agreed.reason is None:
+            self.advance(min(self.plan.time_block, agreed.due - self.step))
+            if self.step == agreed.due:
                 self._write_outputs()
-            self._look_after()
-            reason = self._reason_to_stop()
-        if self._saving is not None:
+            self._show_progress()
+            agreed = self._agree()
+            if agreed.check:
+                self._check_finite()
+            if agreed.save:
+                self._check_finite()
+                self._lead("checkpoint", self._save)
+        if self._saves:
             self._check_finite()
-            with self.clock.phase("checkpoint"):
-                self._flush()
-                self._saving.finish(self.snapshot(), early=self.step < self.problem.steps)
-        return reason if self.step < self.problem.steps else None
+            self._lead("checkpoint", self._finish)
+        return agreed.reason if self.step < self.problem.steps else None
 
     def advance(self, steps: int) -> None:
         """One time block, at most `plan.time_block` steps: all workers alone, then one exchange of halos."""
@@ -131,26 +173,58 @@ class Simulation:
             for worker in self._workers:
                 worker.stepper.wait()
         with self.clock.phase("exchange"):
-            self._exchange.swap(self._workers)
+            self.exchange.swap(self._workers)
         self.step += steps
 
     def snapshot(self) -> Snapshot:
-        """The state as it is now; must be read before the next `advance`."""
-        return StateSnapshot(self.problem, self.step, lambda box: self._exchange.gather(self._workers, box))
+        """The state as it is now, for rank 0; must be read before the next `advance`, where all ranks take part."""
+        return self._snapshot()
 
     def field(self) -> Field:
-        """The whole state as it is now, (n_fields, n0, ...)."""
-        return self.snapshot().field()
+        """The whole state as it is now, (n_fields, n0, ...), on rank 0; no field on the others, (0, n0, ...)."""
+        found = [np.empty((0, *self.problem.grid.shape), dtype=self.problem.dtype)]
+        self.exchange.lead(self._workers, lambda: found.append(self._snapshot().field()))
+        return found[-1]
+
+    def _snapshot(self) -> StateSnapshot:
+        return StateSnapshot(
+            self.problem,
+            self.step,
+            lambda box: self.exchange.gather(self._workers, box),
+            lambda work: self.exchange.each_slab(self._workers, work),
+        )
+
+    def _lead(self, phase: str, work: Callable[[], None]) -> None:
+        """Let rank 0 write something, while the others hand it what it asks for."""
+        with self.clock.phase(phase):
+            self.exchange.lead(self._workers, work)
 
     def _start_outputs(self) -> None:
-        with self.clock.phase("output"):
-            for output in self._outputs:
-                output.start(self.step)
-        if self.step == 0 and self._outputs:
+        self._lead("output", self._start)
+        if self.step == 0 and self._writes:
             self._check_finite()
-            self._write(self.snapshot())
+            self._lead("output", self._write)
+
+    def _start(self) -> None:
+        for output in self._outputs:
+            output.start(self.step)
+
+    def _agree(self) -> Agreed:
+        """What rank 0 has planned, and what signals and clocks of all ranks ask for."""
+        reason = self._stopping.reason(self.plan.time_block * self.plan.seconds_per_step)
+        check = time.perf_counter() - self._finite_clock > _CHECK_SECONDS
+        save = self._stopping.save_requested() or (self._saving is not None and self._saving.due_by_clock())
+        wishes = (self._next_due(), check, save, 0 if reason is None else reason.exit_code)
+        due, check_now, save_now, code = self._ranks.largest(wishes)
+        if code:
+            reason = next(each for each in self._ranks.collect(reason) if each and each.exit_code == code)
+        # A run without checkpoints has nothing to save.
+        return Agreed(int(due), bool(check_now), bool(save_now) and self._saves, reason)
 
     def _next_due(self) -> int:
+        """The next step at which rank 0 wants the state; 0 on others, which rank 0's outnumbers."""
+        if self._ranks.rank != 0:
+            return 0
         wanted = [output.next_step(self.step) for output in self._outputs]
         if self._saving is not None:
             wanted.append(self._saving.next_step(self.step))
@@ -159,56 +233,53 @@ class Simulation:
     def _write_outputs(self) -> None:
         """Hand the state to every output, and to the checkpoint, that wanted it at this step."""
         self._check_finite()
-        snapshot = self.snapshot()
-        self._write(snapshot)
-        if self._saving is not None and self._saving.next_step(self.step - 1) == self.step:
-            self._save(snapshot)
+        self._lead("output", self._write)
+        due = self._saving is not None and self._saving.next_step(self.step - 1) == self.step
+        if self._saves and self._ranks.tell(due):
+            self._lead("checkpoint", self._save)
 
-    def _write(self, snapshot: Snapshot) -> None:
-        with self.clock.phase("output"):
-            for output in self._outputs:
-                if self.step == 0 or output.next_step(self.step - 1) == self.step:
-                    output.write(snapshot)
-
-    def _look_after(self) -> None:
-        """What the wall clock asks for: progress, the search for NaN, a checkpoint."""
-        self._show_progress()
-        if time.perf_counter() - self._finite_clock > _CHECK_SECONDS:
-            self._check_finite()
-        if self._saving is not None and (self._stopping.save_requested() or self._saving.due_by_clock()):
-            self._check_finite()
-            self._save(self.snapshot())
+    def _write(self) -> None:
+        snapshot = self._snapshot()
+        for output in self._outputs:
+            if self.step == 0 or output.next_step(self.step - 1) == self.step:
+                output.write(snapshot)
 
     def _show_progress(self) -> None:
         if self._progress is not None:
             self._progress.update(self.step)
 
-    def _save(self, snapshot: Snapshot) -> None:
+    def _save(self) -> None:
         assert self._saving is not None
-        with self.clock.phase("checkpoint"):
-            self._flush()  # a checkpoint must not know more than the outputs it will be resumed beside
-            self._saving.save(snapshot)
+        self._flush()  # a checkpoint must not know more than the outputs it will be resumed beside
+        self._saving.save(self._snapshot())
+
+    def _finish(self) -> None:
+        assert self._saving is not None
+        self._flush()
+        self._saving.finish(self._snapshot(), early=self.step < self.problem.steps)
 
     def _flush(self) -> None:
         for output in self._outputs:
             output.flush()
-
-    def _reason_to_stop(self) -> StopReason | None:
-        return self._stopping.reason(self.plan.time_block * self.plan.seconds_per_step)
 
     def _check_finite(self) -> None:
         if self._finite_step == self.step and self._checked:
             return
         with self.clock.phase("check"):
             boxes = [worker.stepper.find_nonfinite() for worker in self._workers]
-        bad = min((box for box in boxes if box is not None), default=None)
+            bad = min((box for box in boxes if box is not None), default=None)
+            bad = min((box for box in self._ranks.collect(bad) if box is not None), default=None)
         if bad is None:
             self._finite_step, self._finite_clock, self._checked = self.step, time.perf_counter(), True
             return
+        place = _describe(bad, self.problem)
+        self.exchange.lead(self._workers, lambda: self._refuse_nonfinite(place))
+
+    def _refuse_nonfinite(self, place: str) -> None:
         msg = (
-            f"the field is not finite any more: NaN or infinity at {_describe(bad, self.problem)}, found at step "
+            f"the field is not finite any more: NaN or infinity at {place}, found at step "
             f"{self.step} (t = {format_time(self.problem.time(self.step))}), all finite at step {self._finite_step}. "
-            f"{self._saving.dump(self.snapshot()) if self._saving is not None else 'There is no checkpoint.'}"
+            f"{self._saving.dump(self._snapshot()) if self._saving is not None else 'There is no checkpoint.'}"
         )
         raise NumericsError(msg)
 
@@ -230,6 +301,7 @@ def open_simulation(
     progress: Progress | None = None,
     clock: PhaseClock | None = None,
     step: int = 0,
+    ranks: Communicator | None = None,
 ) -> Iterator[Simulation]:
     """Give the workers their memory and the initial state; everything is closed at the end of the block.
 
@@ -242,20 +314,28 @@ def open_simulation(
         progress: where to show how far it is.
         clock: adds up the time of each phase.
         step: the step to begin at, 0 unless a run is resumed.
+        ranks: all of them call this, each with the same plan; one alone if not given.
     """
-    clock = clock or PhaseClock()
+    clock, ranks = clock or PhaseClock(), ranks or Alone()
     with contextlib.ExitStack() as stack:
         for output in outputs:
             stack.callback(output.close)
         workers: list[Worker] = []
-        with clock.phase("prepare"):
+
+        def prepare() -> None:
             for share in plan.shares:
-                worker = open_worker(problem, share)
-                stack.callback(worker.close)
-                workers.append(worker)
-        with clock.phase("initial"):
+                if share.rank == ranks.rank:
+                    workers.append(open_worker(problem, share))
+                    stack.callback(workers[-1].close)
+
+        def load() -> None:
             for worker in workers:
                 worker.stepper.load(problem.initial)
+
+        with clock.phase("prepare"):
+            everywhere(ranks, prepare)
+        with clock.phase("initial"):
+            everywhere(ranks, load)
         simulation = Simulation(
             problem,
             plan,
@@ -266,5 +346,6 @@ def open_simulation(
             stopping=stopping,
             progress=progress,
             clock=clock,
+            ranks=ranks,
         )
         yield simulation
