@@ -7,11 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tetris_sim.gpu_kernels.convstencil_model import predict_rate, tensor_machine
 from tetris_sim.method import Method, Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.compete import NO_TIME, Entry
-from tetris_sim.scheduler.measure import Speed
+from tetris_sim.scheduler.gpus import Gpu
+from tetris_sim.scheduler.measure import Speed, steps_per_block
 from tetris_sim.wording import count_threads
+
+MODELLED = "gpu.dual_tessellation"
+"""The method that ConvStencil's performance model is of."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,31 @@ def describe_competition(entries: Sequence[Entry], chosen: Entry, piece: Problem
         notes = dict.fromkeys(e.note for e in same if e.note and (e.tried or timed is None))
         sentences += [f"Not {_those(same, note)}: {note}." for note in notes]
     return sentences
+
+
+def beside_its_model(entries: Sequence[Entry], piece: Problem, gpu: Gpu | None) -> list[str]:
+    """`beside_the_model` for the fastest candidate of `gpu.dual_tessellation`, if one was timed."""
+    timed = [entry for entry in entries if entry.candidate.method.name == MODELLED and entry.rate and not entry.note]
+    if gpu is None or not timed:
+        return []
+    best = max(timed, key=lambda entry: entry.rate)
+    return beside_the_model(gpu, piece, best.candidate.parameters, best.rate)
+
+
+def beside_the_model(gpu: Gpu, problem: Problem, parameters: Parameters, rate: float) -> list[str]:
+    """A sentence with the rate that ConvStencil's model predicts beside the measured one; none for unknown GPUs."""
+    machine = tensor_machine(
+        gpu.architecture, multiprocessors=gpu.multiprocessors, clock=gpu.clock, bandwidth=gpu.bandwidth
+    )
+    if machine is None:
+        return []
+    steps = steps_per_block(parameters)
+    predicted = predict_rate(machine, problem.stencil, steps, problem.grid.shape)
+    memory = f"memory at {gpu.bandwidth / 1e12:.3g} TB/s" if gpu.bandwidth else "memory of unknown speed left out"
+    return [
+        f"ConvStencil's performance model predicts {giga(predicted)} for {MODELLED} with {steps} steps per block "
+        f"({gpu.multiprocessors} multiprocessors at {gpu.clock / 1e9:.3g} GHz, {memory}); measured {giga(rate)}."
+    ]
 
 
 def _those(entries: Sequence[Entry], note: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tetris_sim.errors import UnsupportedError
@@ -20,6 +21,9 @@ class Gpu:
         memory: bytes that are free.
         cache: bytes of its last-level cache.
         driver: highest CUDA version of the driver, for example "13.0".
+        multiprocessors: how many it has; 0 if nobody looked.
+        clock: the highest of its cores [Hz]; 0 if the driver does not say.
+        bandwidth: of its memory, from clock and width of the bus [bytes/s]; None if the driver does not say.
     """
 
     number: int
@@ -28,6 +32,9 @@ class Gpu:
     memory: int
     cache: int
     driver: str
+    multiprocessors: int = 0
+    clock: float = 0.0
+    bandwidth: float | None = None
 
 
 @functools.cache
@@ -57,6 +64,7 @@ def _describe(cupy: object, number: int) -> Gpu:
     version = runtime.driverGetVersion()
     with cupy.cuda.Device(number) as device:  # type: ignore[attr-defined]
         free, _ = device.mem_info
+        attributes = device.attributes
     return Gpu(
         number=number,
         name=properties["name"].decode(),
@@ -64,4 +72,12 @@ def _describe(cupy: object, number: int) -> Gpu:
         memory=int(free),
         cache=int(properties["l2CacheSize"]),
         driver=f"{version // 1000}.{version % 1000 // 10}",
+        multiprocessors=int(attributes["MultiProcessorCount"]),
+        clock=1e3 * attributes.get("ClockRate", 0),
+        bandwidth=_bandwidth(attributes),
     )
+
+
+def _bandwidth(attributes: Mapping[str, int]) -> float | None:
+    """Twice per cycle of the memory's clock (given in kHz) the whole bus (in bits) moves; virtual GPUs may say 0."""
+    return 2e3 * attributes.get("MemoryClockRate", 0) * attributes.get("GlobalMemoryBusWidth", 0) / 8 or None

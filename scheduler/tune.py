@@ -19,8 +19,11 @@ from tetris_sim.scheduler.candidates import (
     nothing_left,
 )
 from tetris_sim.scheduler.choice import (
+    MODELLED,
     Choice,
     as_plain,
+    beside_its_model,
+    beside_the_model,
     describe_competition,
     giga,
     make_rows,
@@ -156,12 +159,15 @@ def _remembered(
         log.warning("%s was tuned on %s, but now %s: tuning anew.", candidate.label, found.date[:10], wrong)
         return None
     reason = f"{candidate.label}: {giga(found.points_per_second)}, tuned on {found.date[:10]}, cached; checked."
+    model = []
+    if terms.gpu is not None and found.method == MODELLED:
+        model = beside_the_model(terms.gpu, problem, candidate.parameters, found.points_per_second)
     return Choice(
         candidate.method,
         candidate.parameters,
         found.threads,
         Speed(found.points_per_second, found.latency),
-        reasons=(reason, *smaller_team(found.threads, int(key["threads"]))),
+        reasons=(reason, *model, *smaller_team(found.threads, int(key["threads"]))),
         seconds=time.perf_counter() - begin,
         date=found.date,
     )
@@ -193,6 +199,7 @@ def _measured(
         reasons=(
             *refusals(refused),
             *describe_competition(entries, chosen, piece, seconds),
+            *beside_its_model(entries, piece, terms.gpu),
             *smaller_team(threads, terms.threads),
         ),
         rows=make_rows(entries, chosen, refused),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,12 +14,14 @@ from cases import boundary_of, make_problem, stencil_of
 from tetris_sim.cpu_kernels import METHODS as CPU_METHODS
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
+from tetris_sim.gpu_kernels.convstencil_model import H200, predict_rate
 from tetris_sim.gpu_kernels.device import import_cupy
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler import gpus
 from tetris_sim.scheduler import plan as planning
-from tetris_sim.scheduler.candidates import Asked, find_candidates
-from tetris_sim.scheduler.choice import Choice
+from tetris_sim.scheduler.candidates import Asked, Candidate, find_candidates
+from tetris_sim.scheduler.choice import Choice, beside_its_model
+from tetris_sim.scheduler.compete import Entry
 from tetris_sim.scheduler.gpus import Gpu
 from tetris_sim.scheduler.machine import Machine
 from tetris_sim.scheduler.measure import Speed
@@ -126,3 +130,47 @@ def test_without_cupy_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(builtins, "__import__", importing)
     with pytest.raises(UnsupportedError, match=r"pip install 'tetris-sim\[gpu13\]'.*No module named 'cupy'"):
         import_cupy()
+
+
+def entry_of(name: str, rate: float, parameters: dict[str, int], note: str = "") -> Entry:
+    (method,) = (method for method in GPU_METHODS if method.name == name)
+    return Entry(Candidate(method, parameters, guess=0, quick=False), first=Speed(rate, 0.0), tried=True, note=note)
+
+
+def test_the_model_of_convstencil_stands_beside_the_measurement(problem: Problem) -> None:
+    known = dataclasses.replace(GPU, multiprocessors=132, clock=1.98e9, bandwidth=4.9e12)
+    entries = [
+        entry_of("gpu.stream", 2000e9, {"steps_per_block": 16}),
+        entry_of("gpu.dual_tessellation", 500e9, {"steps_per_block": 2}),
+        entry_of("gpu.dual_tessellation", 660e9, {"steps_per_block": 3}),
+        entry_of("gpu.dual_tessellation", 900e9, {"steps_per_block": 4}, "its answer is wrong"),
+    ]
+    (sentence,) = beside_its_model(entries, problem, known)
+    predicted = predict_rate(H200, problem.stencil, 3, problem.grid.shape) / 1e9
+    assert sentence == (
+        f"ConvStencil's performance model predicts {predicted:.3g} GStencil/s for gpu.dual_tessellation with 3 steps "
+        "per block (132 multiprocessors at 1.98 GHz, memory at 4.9 TB/s); measured 660 GStencil/s."
+    )
+    (sentence,) = beside_its_model(entries, problem, dataclasses.replace(known, bandwidth=None))
+    assert "1.98 GHz, memory of unknown speed left out)" in sentence
+    assert beside_its_model(entries, problem, None) == []
+    assert beside_its_model(entries, problem, GPU) == []
+    assert beside_its_model(entries[:1], problem, known) == []
+
+
+def test_a_gpu_is_described_by_its_attributes() -> None:
+    attributes = {"MultiProcessorCount": 132, "ClockRate": 1980000, "MemoryClockRate": 3201000}
+    properties = {"name": b"H", "major": 9, "minor": 0, "l2CacheSize": 60 << 20}
+    runtime = SimpleNamespace(getDeviceProperties=lambda _: properties, driverGetVersion=lambda: 13000)
+
+    def described(**more: int) -> Gpu:
+        device = SimpleNamespace(mem_info=(5, 6), attributes={**attributes, **more})
+        cuda = SimpleNamespace(runtime=runtime, Device=lambda _: contextlib.nullcontext(device))
+        return gpus._describe(SimpleNamespace(cuda=cuda), 0)
+
+    found = described(GlobalMemoryBusWidth=6144)
+    assert (found.name, found.architecture, found.driver, found.memory) == ("H", "sm_90", "13.0", 5)
+    assert (found.multiprocessors, found.clock) == (132, 1.98e9)
+    assert found.bandwidth == pytest.approx(4.917e12, rel=1e-3)
+    assert described(GlobalMemoryBusWidth=0).bandwidth is None
+    assert described().bandwidth is None

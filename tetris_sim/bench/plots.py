@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tetris_sim.bench.gpu_labels import CONVSTENCIL, ONE_STEP, TETRIS
 from tetris_sim.files import atomic_file
 from tetris_sim.outputs.drawing import CHANGE_LINE_COLOUR, LINE_COLOUR, STYLE
 
@@ -28,8 +29,10 @@ COLOURS = {
     "gpu.plain": "#7b93c4",
     "gpu.stream": CHANGE_LINE_COLOUR,
     "gpu.trapezoid": LINE_COLOUR,
+    "gpu.dual_tessellation": "#4d8f6a",
 }
-_OTHER = "#4d8f6a"  # a method that is not listed
+_OTHER = "#8a6fb0"  # a method that is not listed
+_RUNGS = ("0.78", "0.62", "#b9c6e4", "#7b93c4", LINE_COLOUR, CHANGE_LINE_COLOUR)
 _PANEL = (2.9, 2.5)  # inches
 _MARGINS = {"left": 0.75, "bottom": 0.55, "top": 0.35, "right": 0.15}  # inches
 _ENTRY = (1.5, 0.22)  # inches, of the legend
@@ -102,11 +105,57 @@ def draw_threads(result: Mapping[str, Any]) -> Figure:
     return figure
 
 
+def draw_gpu_sizes(sweeps: Sequence[Mapping[str, Any]]) -> Figure:
+    """GStencil/s against points along an axis, dashed where every launch makes one step."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    figure, places = _panels([_title(sweep) for sweep in sweeps], columns=4)
+    for axes, sweep in zip(places, sweeps, strict=True):
+        lengths = [point["shape"][0] for point in sweep["points"]]
+        for name in _names(sweep["points"]):
+            single = name.endswith(ONE_STEP)
+            style = {**_MARKED, **({"linestyle": "--", "markerfacecolor": "white"} if single else {})}
+            where, rates = _series(sweep["points"], lengths, name, "rate")
+            axes.plot(where, rates, color=_colour(name.removesuffix(ONE_STEP)), label=name, **style)
+        axes.set_xscale("log", base=10 if len(sweep["points"][0]["shape"]) == 1 else 2)
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        if len(sweep["points"][0]["shape"]) > 1:
+            axes.xaxis.set_major_formatter("{x:g}")
+        axes.set_xlabel("points along an axis")
+    _finish(figure, places, ylabel="GStencil/s", columns=4)
+    return figure
+
+
+def draw_gpu_ladders(ladders: Sequence[Mapping[str, Any]]) -> Figure:
+    """GStencil/s of every rung, a panel per stencil."""
+    figure, places = _panels([_title(ladder) for ladder in ladders])
+    labels = list(dict.fromkeys(row["name"] for ladder in ladders for row in ladder["steps"]))
+    for axes, ladder in zip(places, ladders, strict=True):
+        rates = {row["name"]: row["steady"]["median"] / 1e9 for row in ladder["steps"]}
+        for place, label in enumerate(labels):
+            if label in rates:
+                bar = axes.bar(place, rates[label], color=_RUNGS[place % len(_RUNGS)], width=0.75, label=label)
+                axes.bar_label(bar, [f"{rates[label]:.3g}"], fontsize=8)
+        axes.set_xticks([])
+        axes.set_ylim(0.0, 1.12 * max(rates.values()))
+    _finish(figure, places, ylabel="GStencil/s")
+    return figure
+
+
 def draw_all(result: Mapping[str, Any]) -> dict[str, Figure]:
     """Every picture that the result has data for, by what ends its file name."""
     found = {}
     if "kernels" in result or "gpu_kernels" in result:
         found["comparison"] = draw_comparison(result)
+    if "gpu_sizes" in result:
+        found["sizes"] = draw_gpu_sizes(result["gpu_sizes"])
+    for name, figure in (("convstencil", CONVSTENCIL), ("tetris", TETRIS)):
+        ladders = [ladder for ladder in result.get("gpu_breakdown", ()) if ladder["figure"] == figure]
+        if ladders:
+            found[name] = draw_gpu_ladders(ladders)
     if "sizes" in result:
         found["sizes"] = draw_sizes(result)
         found["threads"] = draw_threads(result)

@@ -6,29 +6,11 @@ Everything comes from the plain data of the result, so a page can be made again 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from tetris_sim.bench.cells import Table, billions, grid, mebibytes, parameters, percent
 from tetris_sim.bench.cpu import compare_precisions
-
-Row = Sequence[str]
-
-
-@dataclass(frozen=True)
-class Table:
-    """Cells with a heading.
-
-    Attributes:
-        title: what it shows, a sentence without a full stop.
-        header: of the columns.
-        rows: the cells.
-        words: how many leading columns are text; the others are numbers, set to the right.
-    """
-
-    title: str
-    header: Row
-    rows: Sequence[Row]
-    words: int
+from tetris_sim.bench.gpu_tables import gpu_tables
 
 
 def as_text(result: Mapping[str, Any]) -> str:
@@ -70,9 +52,7 @@ def tables(result: Mapping[str, Any]) -> Iterator[Table]:
     """All that the result has something for."""
     if "limits" in result:
         yield limits_table(result["limits"])
-    if "gpu_kernels" in result:
-        yield gpu_limits_table(result["gpu_limits"])
-        yield gpu_table(result["gpu_kernels"])
+    yield from gpu_tables(result)
     if "kernels" in result:
         yield kernels_table(result["kernels"])
         yield bounds_table(result["kernels"])
@@ -97,6 +77,17 @@ def notes(result: Mapping[str, Any]) -> list[str]:
         for ladder in result.get("breakdown", ())
         for label, reason in ladder["missing"].items()
     ]
+    found += [
+        f'"{label}" not for {ladder["stencil"]}: {reason}.'
+        for ladder in result.get("gpu_breakdown", ())
+        for label, reason in ladder["missing"].items()
+    ]
+    found += [
+        f"{label} not for {sweep['stencil']} on {grid(point['shape'])} points: {reason}."
+        for sweep in result.get("gpu_sizes", ())
+        for point in sweep["points"]
+        for label, reason in point["missing"].items()
+    ]
     return ["\n".join(dict.fromkeys(found))] if found else []
 
 
@@ -106,44 +97,15 @@ def limits_table(limits: Mapping[str, Any]) -> Table:
     rows = []
     for dtype in before["fma"]:
         for key, name in (("fma", "all threads"), ("fma_one_thread", "one thread")):
-            rates = [_billions(found[key][dtype]["median"]) for found in (before, after)]
+            rates = [billions(found[key][dtype]["median"]) for found in (before, after)]
             rows.append((f"multiply-adds, {dtype}, {name}", "1e9/s", *rates))
     copies = [("copy in memory", "copy"), ("copy in memory, past the caches", "copy_past_caches"), ("load, L1", "load")]
     for label, key in copies:
-        rows.append((label, "GB/s", *(_billions(found[key]["median"]) for found in (before, after))))
+        rows.append((label, "GB/s", *(billions(found[key]["median"]) for found in (before, after))))
     for one, other in zip(before["caches"], after["caches"], strict=True):
-        rates = [_billions(cache["copy"]["median"]) for cache in (one, other)]
+        rates = [billions(cache["copy"]["median"]) for cache in (one, other)]
         rows.append((f"copy in L{one['level']}", "GB/s", *rates))
     return Table("Limits of the machine (copies: read plus written)", ("limit", "unit", "before", "after"), rows, 2)
-
-
-def gpu_limits_table(limits: Mapping[str, Any]) -> Table:
-    """The measured limits of a GPU, before and after."""
-    before, after = limits["before"], limits["after"]
-    rows = [("copy in memory", "GB/s", *(_billions(found["copy"]["median"]) for found in (before, after)))]
-    for dtype in before["fma"]:
-        rates = [_billions(found["fma"][dtype]["median"]) for found in (before, after)]
-        rows.append((f"multiply-adds, {dtype}, CUDA cores", "1e9/s", *rates))
-    if before["tensor"] is not None:
-        rates = [_billions(found["tensor"]["median"]) for found in (before, after)]
-        rows.append(("multiply-adds, float64, tensor cores", "1e9/s", *rates))
-    return Table("Limits of the GPU (copies: read plus written)", ("limit", "unit", "before", "after"), rows, 2)
-
-
-def gpu_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
-    """Rates of every candidate on a GPU and what they are of the limits."""
-    words = ("stencil", "weights", "grid", "dtype", "candidate", "parameters")
-    numbers = ("GStencil/s", "spread", "of FMA limit", "x one sweep")
-    rows = []
-    for kernel in kernels:
-        for row in kernel["rows"]:
-            steady = row["steady"]
-            cells = [kernel["stencil"], kernel["weights"], _grid(kernel["shape"]), kernel["dtype"], row["name"]]
-            cells += [_parameters(row["parameters"]), _billions(steady["median"])]
-            cells += [f"{_billions(steady['low'])}..{_billions(steady['high'])}"]
-            rows.append([*cells, _percent(row["share_of_fma"]), f"{row['times_one_sweep']:.2f}"])
-    title = "Steady state on the whole grid, faces included; x one sweep: multiples of what memory allows a single step"
-    return Table(title, (*words, *numbers), rows, len(words))
 
 
 def kernels_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
@@ -154,12 +116,12 @@ def kernels_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
     for kernel in kernels:
         for row in kernel["rows"]:
             steady, whole = row["steady"], row.get("end_to_end")
-            cells = [kernel["stencil"], _grid(kernel["shape"]), kernel["dtype"], row["name"]]
-            cells += [_parameters(row["parameters"]), _billions(steady["median"])]
-            cells += [f"{_billions(steady['low'])}..{_billions(steady['high'])}", f"{row['ratio_to_prange']:.2f}"]
-            cells += [_percent(row["share_of_fma"]), _percent(row.get("share_of_sweep_bound"))]
+            cells = [kernel["stencil"], grid(kernel["shape"]), kernel["dtype"], row["name"]]
+            cells += [parameters(row["parameters"]), billions(steady["median"])]
+            cells += [f"{billions(steady['low'])}..{billions(steady['high'])}", f"{row['ratio_to_prange']:.2f}"]
+            cells += [percent(row["share_of_fma"]), percent(row.get("share_of_sweep_bound"))]
             shares = [whole and whole.get(key) for key in ("share_of_steady", "share_without_memory")]
-            rows.append([*cells, *map(_percent, shares)])
+            rows.append([*cells, *map(percent, shares)])
     return Table("Steady state, and end to end as a share of it", (*words, *numbers), rows, len(words))
 
 
@@ -170,8 +132,8 @@ def bounds_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
             kernel["stencil"],
             kernel["dtype"],
             {"fma": "multiply-adds", "memory": "memory"}[kernel["bounds"]["tighter"]],
-            _billions(kernel["bounds"]["fma"]),
-            _billions(kernel["bounds"]["memory"]),
+            billions(kernel["bounds"]["fma"]),
+            billions(kernel["bounds"]["memory"]),
         ]
         for kernel in kernels
     ]
@@ -182,7 +144,7 @@ def bounds_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
 def precisions_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
     """Both precisions beside each other."""
     rows = [
-        [pair["stencil"], pair["name"], _billions(pair["float64"]), _billions(pair["float32"]), f"{pair['ratio']:.2f}"]
+        [pair["stencil"], pair["name"], billions(pair["float64"]), billions(pair["float32"]), f"{pair['ratio']:.2f}"]
         for pair in compare_precisions(kernels)
     ]
     return Table("GStencil/s by precision", ("stencil", "candidate", "float64", "float32", "ratio"), rows, 2)
@@ -194,9 +156,9 @@ def breakdown_table(ladders: Sequence[Mapping[str, Any]]) -> Table:
     rows = []
     for ladder in ladders:
         for row in ladder["steps"]:
-            cells = [ladder["stencil"], _grid(ladder["shape"]), ladder["dtype"], row["name"]]
-            cells += [_parameters(row["parameters"]), _billions(row["steady"]["median"])]
-            cells += [f"{row['over_first']:.2f}", f"{row['over_previous']:.2f}", _percent(row["share_of_fma"])]
+            cells = [ladder["stencil"], grid(ladder["shape"]), ladder["dtype"], row["name"]]
+            cells += [parameters(row["parameters"]), billions(row["steady"]["median"])]
+            cells += [f"{row['over_first']:.2f}", f"{row['over_previous']:.2f}", percent(row["share_of_fma"])]
             rows.append(cells)
     return Table("What each technique adds", header, rows, 5)
 
@@ -204,7 +166,7 @@ def breakdown_table(ladders: Sequence[Mapping[str, Any]]) -> Table:
 def sizes_table(sweeps: Sequence[Mapping[str, Any]]) -> Table:
     """Cost against size, with the parts of the model."""
     rows = [
-        [sweep["stencil"], sweep["dtype"], _grid(point["shape"]), row["name"], _mebibytes(point), *_costs(row)]
+        [sweep["stencil"], sweep["dtype"], grid(point["shape"]), row["name"], mebibytes(point), *_costs(row)]
         for sweep in sweeps
         for point in sweep["points"]
         for row in point["rows"]
@@ -216,7 +178,7 @@ def sizes_table(sweeps: Sequence[Mapping[str, Any]]) -> Table:
 def threads_table(sweeps: Sequence[Mapping[str, Any]]) -> Table:
     """Cost against threads, with the parts of the model."""
     rows = [
-        [sweep["stencil"], sweep["dtype"], _grid(sweep["shape"]), row["name"], str(point["threads"]), *_costs(row)]
+        [sweep["stencil"], sweep["dtype"], grid(sweep["shape"]), row["name"], str(point["threads"]), *_costs(row)]
         for sweep in sweeps
         for point in sweep["points"]
         for row in point["rows"]
@@ -231,24 +193,4 @@ _COSTS = ("GStencil/s", "measured", "T_d", "its parts, outermost first", "multip
 def _costs(row: Mapping[str, Any]) -> list[str]:
     parts = " + ".join(f"{ns:.3f}" for ns in row["transfer_ns"].values())
     ns = [f"{row[key]:.3f}" for key in ("ns", "transfer_total_ns", "fma_ns")]
-    return [_billions(row["steady"]["median"]), *ns[:2], parts, ns[2]]
-
-
-def _billions(value: float) -> str:
-    return f"{value / 1e9:.3g}" if value < 99.5e9 else f"{value / 1e9:.0f}"
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.1%}"
-
-
-def _mebibytes(point: Mapping[str, Any]) -> str:
-    return f"{point['bytes'] / 2**20:.0f}"
-
-
-def _grid(shape: Sequence[int]) -> str:
-    return " x ".join(str(n) for n in reversed(shape))
-
-
-def _parameters(parameters: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in parameters.items())
+    return [billions(row["steady"]["median"]), *ns[:2], parts, ns[2]]

@@ -29,8 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=7, help="timings of each candidate, interleaved (default 7)")
     parser.add_argument("--seconds", type=float, default=0.4, help="length of one timing (default 0.4)")
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--breakdown", action="store_true", help="what each technique adds, as in Figure 12 of the paper")
-    kind.add_argument("--sweep", action="store_true", help="cost against size and against threads, beside a model")
+    kind.add_argument("--breakdown", action="store_true", help="what each technique adds, as in figures of the papers")
+    kind.add_argument("--sweep", action="store_true", help="speed against size; on the CPU also against threads")
+    kind.add_argument("--counters", action="store_true", help="GPU: hardware counters of every kernel, by ncu")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE.json", help="also write the result here, and its pictures beside it"
     )
@@ -57,15 +58,27 @@ def run(args: argparse.Namespace) -> int:
 def _kind_of_benchmark(args: argparse.Namespace) -> tuple[Callable[..., dict[str, Any]], Sequence[str]]:
     """What to run, and the stencils it takes if none are named."""
     # Numba takes 0.4 s to import, and a wrong argument is found without it.
-    from tetris_sim.bench import breakdown, cpu, gpu, sweeps
-
     if args.what == "gpu":
-        return gpu.bench_gpu, STENCIL_NAMES
+        return _kind_on_a_gpu(args)
+    from tetris_sim.bench import breakdown, cpu, sweeps
+
     if args.breakdown:
         return breakdown.bench_breakdown, breakdown.STENCILS
     if args.sweep:
         return sweeps.bench_sweeps, sweeps.STENCILS
     return cpu.bench_cpu, STENCIL_NAMES
+
+
+def _kind_on_a_gpu(args: argparse.Namespace) -> tuple[Callable[..., dict[str, Any]], Sequence[str]]:
+    from tetris_sim.bench import gpu, gpu_breakdown, gpu_counters, gpu_sweeps
+
+    if args.breakdown:
+        return gpu_breakdown.bench_gpu_breakdown, gpu_breakdown.STENCILS
+    if args.sweep:
+        return gpu_sweeps.bench_gpu_sweep, gpu_sweeps.STENCILS
+    if args.counters:
+        return gpu_counters.bench_gpu_counters, gpu_counters.STENCILS
+    return gpu.bench_gpu, STENCIL_NAMES
 
 
 def _check(args: argparse.Namespace) -> tuple[tuple[str, ...] | None, tuple[int, ...] | None]:
@@ -79,8 +92,11 @@ def _check(args: argparse.Namespace) -> tuple[tuple[str, ...] | None, tuple[int,
     if args.output is not None and not args.output.absolute().parent.is_dir():
         msg = f"--output: there is no folder {args.output.absolute().parent}; make it first"
         raise ConfigError(msg)
-    if args.what == "gpu" and (args.breakdown or args.sweep):
-        msg = "--breakdown and --sweep belong to bench cpu"
+    if args.what == "cpu" and args.counters:
+        msg = "--counters belongs to bench gpu"
+        raise ConfigError(msg)
+    if args.what == "gpu" and args.breakdown and args.dtype != "float64":
+        msg = f"--dtype is {args.dtype}, but the breakdown on a GPU is of FP64 tensor cores"
         raise ConfigError(msg)
     names = _names(args.stencils)
     return names, _shape(args, names)

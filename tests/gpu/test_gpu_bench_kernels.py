@@ -1,0 +1,92 @@
+"""Kernels that only the benchmark uses: they compute what they are compared with, and compile without a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from cases import stencil_of
+from emulation import COMPILER, NO_COMPILER, at, emulate
+from test_gpu_compiles import ARCHITECTURES, disassembled
+from test_gpu_emulated_fused import UNTOUCHED, Memory, advanced, agrees, allowed, scaled, three
+
+from tetris_sim.gpu_kernels.banded import banded_kernel
+from tetris_sim.gpu_kernels.build import compile_source
+from tetris_sim.gpu_kernels.explicit_stencil2row import SOURCE, THREADS, explicit_stencil2row
+from tetris_sim.gpu_kernels.layout import box_argument, by_value
+from tetris_sim.stencil import Stencil
+
+CASES = [("star-1d5p", 1), ("heat-1d", 3), ("box-2d25p", 1), ("box-2d9p", 3), ("lopsided", 1), ("box-3d27p", 1)]
+WAYS = [{"shared": False}, {"shared": True}, {"shared": True, "swizzled": True}]
+FLOAT64 = np.dtype(np.float64)
+
+
+def weighted(name: str) -> Stencil:
+    offsets = stencil_of(name).offsets
+    weights = np.random.default_rng(3).uniform(-0.4, 1.0, len(offsets))
+    return Stencil(offsets, tuple(weights / np.abs(weights).sum()))
+
+
+@pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize(("name", "steps"), CASES)
+def test_banded_products_agree_with_numpy(name: str, steps: int, way: dict[str, bool]) -> None:
+    stencil = weighted(name)
+    agrees(banded_kernel(stencil, steps, **way), stencil, FLOAT64, 900)
+
+
+@pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize(("name", "steps"), CASES)
+def test_explicit_matrices_agree_with_numpy(name: str, steps: int, descending: bool) -> None:
+    stencil = weighted(name)
+    explicit = explicit_stencil2row(stencil, steps)
+    counts = three({1: (331,), 2: (13, 45), 3: (3, 5, 21)}[stencil.ndim], 1)
+    memory = Memory(scaled(three(stencil.radii, 0), steps), counts, FLOAT64, 0)
+    n = explicit.elements(memory.box)
+    matrices = np.full(2 * n, np.nan)
+    found = launched(explicit, memory, matrices, descending)
+    assert np.all(np.isfinite(matrices))
+    wanted = advanced(memory.state, stencil, steps)
+    atol = allowed(stencil, FLOAT64, steps, float(np.abs(memory.state).max()))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=atol)
+    found[...] = UNTOUCHED
+    assert np.all(memory.dst == UNTOUCHED)
+
+
+def launched(explicit: Any, memory: Memory, matrices: npt.NDArray[Any], descending: bool) -> npt.NDArray[Any]:
+    emulated, box = emulate(SOURCE, explicit.defines), box_argument(memory.box)
+    src, dst = memory.first(memory.src), memory.first(memory.dst)
+    for entry, threads, arguments in (
+        ("transform", explicit.elements(memory.box), (at(src), at(matrices), memory.argument, box)),
+        (
+            "multiply",
+            explicit.results(memory.box),
+            (at(matrices), at(dst), memory.argument, box, by_value(explicit.weights)),
+        ),
+    ):
+        grid = (-(-threads // THREADS), 1, 1)
+        emulated.launch(entry, grid, (THREADS, 1, 1), arguments, descending=descending)
+    return memory.points(memory.dst, memory.box)
+
+
+def test_more_elements_than_can_be_counted_are_refused() -> None:
+    explicit = explicit_stencil2row(stencil_of("heat-3d"), 1)
+    with pytest.raises(ValueError, match="more than these kernels count"):
+        explicit.elements(((0, 2000), (0, 2000), (0, 2000)))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(("name", "steps"), CASES)
+def test_they_compile_and_spill_nothing(name: str, steps: int, architecture: str) -> None:
+    stencil = weighted(name)
+    for way in WAYS:
+        kernel = banded_kernel(stencil, steps, **way)
+        compiled = compile_source(kernel.source, kernel.defines, architecture)
+        assert compiled.spilled == 0
+        assert compiled.registers["banded"] * kernel.threads <= 65536
+        assert "DMMA" in disassembled(compiled)
+    explicit = explicit_stencil2row(stencil, steps)
+    assert compile_source(SOURCE, explicit.defines, architecture).spilled == 0
