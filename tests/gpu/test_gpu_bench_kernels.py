@@ -12,12 +12,16 @@ from emulation import COMPILER, NO_COMPILER, at, emulate
 from test_gpu_compiles import ARCHITECTURES, disassembled
 from test_gpu_emulated_fused import UNTOUCHED, Memory, advanced, agrees, allowed, scaled, three
 
+from tetris_sim import reference
+from tetris_sim.bench.gpu_alone import Arena, explicit_alone, fused_alone
+from tetris_sim.bench.problems import random_problem
 from tetris_sim.gpu_kernels.banded import banded_kernel
 from tetris_sim.gpu_kernels.build import compile_source
 from tetris_sim.gpu_kernels.explicit_stencil2row import SOURCE, THREADS, explicit_stencil2row
 from tetris_sim.gpu_kernels.layout import box_argument, by_value
 from tetris_sim.stencil import Stencil
 
+ON_A_GPU = [("star-1d5p", (40_123,)), ("box-2d25p", (333, 517)), ("box-3d27p", (47, 61, 133))]
 CASES = [("star-1d5p", 1), ("heat-1d", 3), ("box-2d25p", 1), ("box-2d9p", 3), ("lopsided", 1), ("box-3d27p", 1)]
 WAYS = [{"shared": False}, {"shared": True}, {"shared": True, "swizzled": True}]
 FLOAT64 = np.dtype(np.float64)
@@ -90,3 +94,26 @@ def test_they_compile_and_spill_nothing(name: str, steps: int, architecture: str
         assert "DMMA" in disassembled(compiled)
     explicit = explicit_stencil2row(stencil, steps)
     assert compile_source(SOURCE, explicit.defines, architecture).spilled == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("name", "shape"), ON_A_GPU)
+def test_on_a_gpu_they_make_the_steps_that_they_are_credited_with(name: str, shape: tuple[int, ...], gpu: Any) -> None:
+    problem = random_problem(name, shape, "float64")
+    stencil, steps = problem.stencil, 2
+    kernels = [banded_kernel(stencil, steps, **way) for way in WAYS]
+    arena: Any = Arena(problem, gpu)
+    layout, (now, then) = arena._layout, arena._arrays
+    whole = tuple((0, n) for n in shape)
+    state = gpu.cupy.asnumpy(layout.view(now, whole))
+    wanted = reference.advance(state, problem, steps)
+    inside = (slice(None), *(slice(low, high) for low, high in arena.box(steps)[-len(shape) :]))
+    for alone in (
+        *(fused_alone(kernel, {}) for kernel in kernels),
+        explicit_alone(explicit_stencil2row(stencil, steps)),
+    ):
+        then[...] = np.nan
+        arena.work(alone).run(1)
+        found = gpu.cupy.asnumpy(layout.view(then, whole))[inside]
+        np.testing.assert_allclose(found, wanted[inside], rtol=0, atol=reference.tolerance(problem, steps, 1.0))
+    arena.close()
