@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.cpu_kernels import columns
-from tetris_sim.ghosts import Links, face_links
+from tetris_sim.cpu_kernels.ghosts import Links, face_links
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 

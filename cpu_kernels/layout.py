@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.cpu_kernels.geometry import Geometry, geometry_of
-from tetris_sim.ghosts import Links, face_links
+from tetris_sim.cpu_kernels.ghosts import Links, face_links
 from tetris_sim.problem import Field, Problem
 from tetris_sim.slab import Ranges, Slab
 

@@ -24,8 +24,8 @@ import numpy.typing as npt
 
 from tetris_sim.cpu_kernels import columns
 from tetris_sim.cpu_kernels.geometry import Geometry, geometry_of
+from tetris_sim.cpu_kernels.ghosts import COPY, Links, face_links
 from tetris_sim.cpu_kernels.layout import AXIS_OF, allocate_aligned, least_margins, plane_pieces, row_pitch
-from tetris_sim.ghosts import COPY, Links, face_links
 from tetris_sim.problem import Field, Problem
 from tetris_sim.slab import Ranges, Slab
 

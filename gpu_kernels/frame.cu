@@ -2,8 +2,7 @@
 //
 // Idea    Fused kernels know no faces; what lies within TS_DEPTH * radius of one is computed here. A block of threads
 //         loads the points that its tile depends on, makes the steps on a box that shrinks by the radius per step, and
-//         writes the last one. Whoever loads or computes a point near a face also writes its images beyond the face, as
-//         the sweep of plain.cu does.
+//         writes the last one. Whoever loads or computes a point near a face also writes its images beyond the face.
 // Layout  See common.cuh. tiles: one box per block. Two levels in shared memory, `capacity` points each: the box that is
 //         loaded and the ghosts beside it, x fastest. Along a periodic axis points beyond one end are loaded from the
 //         other end.
@@ -17,6 +16,7 @@
 #error "frame.cu needs -DTS_REAL, -DTS_TERMS, -DTS_OFFSETS, -DTS_RADII (z, y, x), -DTS_DEPTH"
 #endif
 #include "domain.cuh"
+#include "span.cuh"
 
 constexpr int n_terms = TS_TERMS;
 constexpr int unrolled = n_terms <= 128 ? n_terms : 1;
@@ -28,12 +28,6 @@ struct Weights {
     real w[n_terms];
 };
 
-// A box of points.
-struct Span {
-    int low[3];
-    int n[3];
-};
-
 // The points that are needed when `later` steps follow, as far as there are any within `bounds`.
 __device__ __forceinline__ Span needed(const Box& tile, const Box& bounds, int later, int beyond) {
     Span found;
@@ -43,22 +37,6 @@ __device__ __forceinline__ Span needed(const Box& tile, const Box& bounds, int l
         found.n[d] = min(tile.high[d] + later * radii[d], bounds.high[d] + beyond * radii[d]) - found.low[d];
     }
     return found;
-}
-
-// Calls `visit(i, j, k)` for the points of a box that belong to this thread; the division is made once.
-template <typename Visit>
-__device__ __forceinline__ void for_each(const Span& span, Visit visit) {
-    const int stride = blockDim.x, plane = span.n[1] * span.n[2], total = span.n[0] * plane;
-    const int di = stride / plane, dj = stride / span.n[2] % span.n[1], dk = stride % span.n[2];
-    int i = threadIdx.x / plane, j = threadIdx.x / span.n[2] % span.n[1], k = threadIdx.x % span.n[2];
-    for (int m = threadIdx.x; m < total; m += stride) {
-        visit(span.low[0] + i, span.low[1] + j, span.low[2] + k);
-        k += dk;
-        j += dj;
-        i += di;
-        if (k >= span.n[2]) k -= span.n[2], j++;
-        if (j >= span.n[1]) j -= span.n[1], i++;
-    }
 }
 
 __device__ __forceinline__ int wrapped(int i, int period) {

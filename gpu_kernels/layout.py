@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.ghosts import Links, face_links
 from tetris_sim.gpu_kernels.mirrors import lasting_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Ranges, Slab
@@ -117,17 +116,6 @@ def pitch_slab(problem: Problem, slab: Slab, depth: int = 1) -> PitchedField:
         n_fields=problem.n_fields,
         dtype=dtype,
     )
-
-
-def links_of(problem: Problem, slab: Slab) -> tuple[Links, Links, Links]:
-    """The ghosts along each axis of three, counted from the first owned point; none where a neighbour is."""
-    missing = 3 - problem.grid.ndim
-    found: list[Links] = [[], [], []]
-    for axis, (n, radius) in enumerate(zip(slab.shape, problem.stencil.radii, strict=True)):
-        for side in (0, 1):
-            if not slab.halo[axis][side]:
-                found[missing + axis] += face_links(problem, axis, side, (0, n - 1), radius)
-    return found[0], found[1], found[2]
 
 
 def by_value(numbers: npt.NDArray[Any]) -> npt.NDArray[np.void]:

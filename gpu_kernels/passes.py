@@ -1,7 +1,7 @@
 """Passes: what advances a state on the GPU by one launch or a few, from one array into the other.
 
-`Sweep` makes one step and fills ghosts (`plain.cu`). `Fused` makes several: a fused kernel, before it the ghosts that
-last for all of them (`ghosts.cu`), and beside it the frame along the other faces (`frame.cu`).
+`Sweep` makes one step (`plain.cu`) after the ghosts that it reads (`ghosts.cu`). `Fused` makes several: a fused kernel
+after the ghosts that last for all of them, and beside it the frame along the other faces (`frame.cu`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 from tetris_sim.gpu_kernels import blocks
 from tetris_sim.gpu_kernels.device import GpuDevice
-from tetris_sim.gpu_kernels.faces import faces_argument, most_links, without_images
 from tetris_sim.gpu_kernels.frame import Frame, Tiles
 from tetris_sim.gpu_kernels.fused import FusedKernel
 from tetris_sim.gpu_kernels.ghosts import Ghosts
@@ -20,9 +19,7 @@ from tetris_sim.gpu_kernels.layout import (
     PitchedField,
     box_argument,
     by_value,
-    links_of,
     memory_argument,
-    to_device,
 )
 from tetris_sim.gpu_kernels.mirrors import free_sides, lasting_sides
 from tetris_sim.gpu_kernels.taps import term_defines, term_weights
@@ -38,8 +35,6 @@ class Pass(Protocol):
     """One way to advance."""
 
     depth: int
-    needs_ghosts: bool
-    leaves_ghosts: bool
 
     def prepare(self, state: State) -> None:
         """Compile, and keep what the launches need."""
@@ -57,11 +52,8 @@ class State:
         self.problem, self.slab, self.layout, self.device = problem, slab, layout, device
         self._arrays = arrays
         self.turn = 0
-        self.ghosts_valid = False
         self.memory = memory_argument(*layout.pitches, layout.within)
-        self.links = links_of(problem, slab)
         self.weights = by_value(term_weights(problem))
-        self._ghosts: Ghosts | None = None
 
     @property
     def now(self) -> Any:
@@ -84,45 +76,33 @@ class State:
 
     def advance(self, way: Pass, later: int) -> None:
         """One pass."""
-        self.make_ready(way, later)
         way.launch(later)
         self.swap()
-        self.ghosts_valid = way.leaves_ghosts
-
-    def make_ready(self, way: Pass, later: int = 0) -> None:
-        """Fill the ghosts if the pass reads them and nobody has."""
-        if way.needs_ghosts and not self.ghosts_valid:
-            self._fill_ghosts(later + way.depth)
 
     def close(self) -> None:
         """Forget the arrays."""
         self._arrays = []
 
-    def _fill_ghosts(self, later: int) -> None:
-        if self._ghosts is None:
-            self._ghosts = Ghosts(self.problem, self.slab, self.device, free_sides(self.slab), depth=1)
-        self._ghosts.fill([now for now, _ in self.fields()], self.memory, later)
-
 
 class Sweep:
-    """One step of every point, ghosts included."""
+    """One step of every point, after the ghosts that it reads."""
 
     depth = 1
-    needs_ghosts = leaves_ghosts = True
 
     def prepare(self, state: State) -> None:
         """Compile."""
         self._state = state
-        self._function = state.device.function("plain.cu", "sweep", plain_defines(state))
-        self._far = box_argument(without_images(state.links, state.layout.count))
-        self._faces = faces_on(state)
+        self._function = state.device.function("plain.cu", "sweep", term_defines(state.problem))
+        self._ghosts = Ghosts(state.problem, state.slab, state.device, free_sides(state.slab), self.depth)
+        self._ghosts.prepare(self.depth)
 
     def launch(self, later: int) -> None:
-        """One launch per field."""
+        """Two launches per field."""
         state = self._state
+        self._ghosts.fill([now for now, _ in state.fields()], state.memory, later + self.depth)
         box = blocks.owned_with_halo(state.problem, state.slab, later)
         for now, then in state.fields():
-            arguments = (now, then, state.memory, box_argument(box), state.weights, self._far, self._faces)
+            arguments = (now, then, state.memory, box_argument(box), state.weights)
             self._function(_sweep_grid(box, _block(state)), _block(state), arguments)
 
 
@@ -137,8 +117,6 @@ class _Cut:
 
 class Fused:
     """Several steps: a fused kernel, the ghosts that it reads, and the frame that it leaves."""
-
-    needs_ghosts = leaves_ghosts = False
 
     def __init__(self, kernel: FusedKernel) -> None:
         self.depth = kernel.depth
@@ -196,16 +174,6 @@ class Fused:
             self._ghosts.prepare(later + self.depth)
             self._cuts[later] = _Cut(box_argument(inner), grid, self._frame.tiles(outer, inner))
         return self._cuts[later]
-
-
-def plain_defines(state: State) -> dict[str, str | int]:
-    """Parameters of plain.cu."""
-    return {**term_defines(state.problem), "TS_LINKS": most_links(state.links)}
-
-
-def faces_on(state: State) -> Any:
-    """`struct Faces` on the GPU."""
-    return to_device(state.device, faces_argument(state.links, state.layout.dtype))
 
 
 def _block(state: State) -> tuple[int, int, int]:

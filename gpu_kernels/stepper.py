@@ -52,7 +52,6 @@ class GpuStepper:
                 part = initial(Slab(tuple(low for low, _ in box), tuple(high for _, high in box), no_halo))
                 values = np.ascontiguousarray(part, dtype=self._layout.dtype)
                 self._layout.view(self._state.now, ranges)[...] = cupy.asarray(values)
-        self._state.ghosts_valid = False
 
     def advance(self, steps: int) -> None:
         """Launch everything that advances by `steps`; returns before it is done."""
@@ -79,7 +78,6 @@ class GpuStepper:
             self._layout.view(self._state.now, ranges)[...] = cupy.asarray(
                 np.ascontiguousarray(planes, dtype=self._layout.dtype)
             )
-        self._state.ghosts_valid = False
 
     def interior(self, box: Box | None = None) -> Field:
         """A copy of the owned points, or of those inside `box` (global indices)."""
@@ -126,10 +124,8 @@ class GpuStepper:
         records = steps // (way.depth * _GRAPH_PASSES)
         if self._halo or self._layout.field_pitch > _GRAPH_POINTS or records == 0:
             return 0
-        self._state.make_ready(way)
         for _ in range(records):
             self._record(way).launch(self._device.stream)
-        self._state.ghosts_valid = way.leaves_ghosts
         return records * way.depth * _GRAPH_PASSES
 
     def _record(self, way: Pass) -> Any:

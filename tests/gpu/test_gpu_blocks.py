@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tetris_sim import reference
 from tetris_sim.boundary import Boundary, Dirichlet, Fixed, Neumann, Periodic, Robin
 from tetris_sim.gpu_kernels import blocks
-from tetris_sim.gpu_kernels.faces import domain_argument, faces_argument, most_links, without_images
-from tetris_sim.gpu_kernels.layout import FAR, LINE, Box3, box_argument, links_of, memory_argument, pitch_slab
+from tetris_sim.gpu_kernels.faces import domain_argument
+from tetris_sim.gpu_kernels.layout import FAR, LINE, Box3, box_argument, memory_argument, pitch_slab
 from tetris_sim.gpu_kernels.mirrors import lasting_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
@@ -166,16 +166,13 @@ def test_faces_are_told_as_the_reference_has_them() -> None:
     stencil = stencil_of("star-2d9p")
     problem, state = make_problem(stencil, boundary_of("walls", 2), shape=(5, 7))
     slab = Slab.whole(problem.grid)
-    links = links_of(problem, slab)
-    faces = faces_argument(links, problem.dtype)
-    assert most_links(links) == 4
     padded = reference.with_ghosts(state, problem.boundary, problem.grid.spacing, stencil.radii)[0]
-    for m in range(faces["n"][1]):
-        ghost, source = faces["ghost"][1, m], faces["source"][1, m]
-        expected = faces["a"][1, m] + faces["b"][1, m] * state[0, source]
-        np.testing.assert_allclose(padded[ghost + 2, 2:-2], expected, rtol=1e-14)
-    assert without_images(links, (1, 5, 7)) == ((-FAR, FAR), (2, 3), (2, 5))
     domain = domain_argument(problem, slab)
+    for side, rows in ((0, padded[1::-1]), (1, padded[-2:])):
+        for number in (0, 1):
+            mirror = state[0, (number, -1 - number)[side]]
+            expected = domain["a"][0, 1, side, number] + domain["b"][0, 1, side, number] * mirror
+            np.testing.assert_allclose(rows[number, 2:-2], expected, rtol=1e-14)
     assert domain["low"][0].tolist() == [-FAR, 0, 0]
     assert domain["high"][0].tolist() == [FAR, 5, 7]
     ring, _ = make_problem(stencil, boundary_of("rings", 2), shape=(5, 7))

@@ -18,6 +18,7 @@ from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.build import Compiled, compile_source
 from tetris_sim.gpu_kernels.frame import frame_defines
 from tetris_sim.gpu_kernels.fused_method import FusedMethod
+from tetris_sim.gpu_kernels.ghosts import ghosts_defines
 from tetris_sim.gpu_kernels.taps import term_defines
 from tetris_sim.scheduler.candidates import label_of
 
@@ -86,7 +87,8 @@ def test_sweeps_and_frames_compile(name: str, dtype: str, architecture: str) -> 
     stencil = stencil_of(name)
     problem, _ = make_problem(stencil, boundary_of("walls", stencil.ndim), dtype=dtype)
     terms = term_defines(problem)
-    assert compile_source("plain.cu", {**terms, "TS_LINKS": 2 * stencil.radius}, architecture).spilled == 0
+    assert compile_source("plain.cu", terms, architecture).spilled == 0
+    assert compile_source("ghosts.cu", ghosts_defines(problem, 4), architecture).spilled == 0
     # Registers saved around the one call, which is rarely made.
     assert compile_source("frame.cu", frame_defines(problem, 4), architecture).spilled <= 2 * FEW_BYTES
     assert compile_source("naive.cu", terms, architecture).spilled == 0

@@ -14,7 +14,7 @@ from emulation import COMPILER, NO_COMPILER, at, emulate
 
 from tetris_sim import reference
 from tetris_sim.gpu_kernels import blocks
-from tetris_sim.gpu_kernels.faces import domain_argument, faces_argument, most_links, without_images
+from tetris_sim.gpu_kernels.faces import domain_argument
 from tetris_sim.gpu_kernels.frame import frame_defines
 from tetris_sim.gpu_kernels.ghosts import ghost_tiles, ghosts_defines
 from tetris_sim.gpu_kernels.layout import (
@@ -22,7 +22,6 @@ from tetris_sim.gpu_kernels.layout import (
     PitchedField,
     box_argument,
     boxes_argument,
-    links_of,
     memory_argument,
     pitch_slab,
 )
@@ -83,18 +82,15 @@ def fill_ghosts(memory: Memory, sides: Sides, depth: int) -> None:
 
 def advance_plainly(memory: Memory, steps: int) -> Field:
     problem, slab = memory.problem, memory.slab
-    links = links_of(problem, slab)
-    library = emulate("plain.cu", {**term_defines(problem), "TS_LINKS": most_links(links)})
-    faces, weights = faces_argument(links, problem.dtype), term_weights(problem)
+    library, weights = emulate("plain.cu", term_defines(problem)), term_weights(problem)
     outer = blocks.owned_with_halo(problem, slab, 0)
-    far, box, grid = box_argument(without_images(links, memory.layout.count)), box_argument(outer), sweep_grid(outer)
-    now, then = (flat[memory.layout.origin :] for flat in (memory.now, memory.then))
-    fill_ghosts(memory, free_sides(slab), 1)
+    box, grid = box_argument(outer), sweep_grid(outer)
     for _ in range(steps):
-        arguments = (at(now), at(then), memory.argument, box, weights, far, at(faces))
-        library.launch("sweep", grid, SWEEP_BLOCK, arguments)
-        now, then = then, now
-    return memory.owned(memory.now if steps % 2 == 0 else memory.then)
+        fill_ghosts(memory, free_sides(slab), 1)
+        now, then = (flat[memory.layout.origin :] for flat in (memory.now, memory.then))
+        library.launch("sweep", grid, SWEEP_BLOCK, (at(now), at(then), memory.argument, box, weights))
+        memory.now, memory.then = memory.then, memory.now
+    return memory.owned(memory.now)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
