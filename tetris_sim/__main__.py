@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
+import platform
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from tetris_sim.errors import ConfigError, ExitCode, TetrisError, UnsupportedError
+from tetris_sim.errors import ConfigError, ElsewhereError, ExitCode, TetrisError, UnsupportedError
+from tetris_sim.scheduler.machine import launched_rank
 from tetris_sim.version import __version__
 
 # Each verb is a module of `tetris_sim.commands`; only the one that is asked for is imported, so that `--help` and
@@ -37,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         args = parser.parse_args(words)
     except ConfigError as error:
-        print_error(error, as_json="--json" in words)
+        if launched_rank() == 0:  # every rank has the same words
+            print_error(error, as_json="--json" in words)
         raise SystemExit(int(error.exit_code)) from None
     _set_up_logging(args)
     if args.verb is None:
@@ -72,20 +75,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def print_error(error: TetrisError, *, as_json: bool) -> None:
-    """Say on stderr what is wrong; with --json also on stdout for a program."""
+    """Say on stderr what is wrong, once for all ranks; with --json also on stdout for a program."""
+    if isinstance(error, ElsewhereError):
+        return
     if as_json:
         import json
 
         problems = [problem.as_json() for problem in getattr(error, "problems", ())]
         print(json.dumps({"error": str(error), "exit_code": int(error.exit_code), "problems": problems}))
-    print(f"tetris-sim: {error}", file=sys.stderr)
+    place = f" (rank {launched_rank()} on {platform.node()})" if launched_rank() > 0 else ""
+    print(f"tetris-sim{place}: {error}", file=sys.stderr)
 
 
 class _Parser(argparse.ArgumentParser):
     """A parser whose complaints are errors of ours, so that --json holds for them too."""
 
     def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
+        if launched_rank() == 0:
+            self.print_usage(sys.stderr)
         raise ConfigError(message)
 
 
@@ -118,7 +125,8 @@ def _common() -> _Parser:
 
 
 def _set_up_logging(args: argparse.Namespace) -> None:
-    level = logging.WARNING if args.quiet else logging.DEBUG if args.verbose > 1 else logging.INFO
+    quiet = args.quiet or launched_rank() > 0
+    level = logging.WARNING if quiet else logging.DEBUG if args.verbose > 1 else logging.INFO
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s" if level > logging.DEBUG else "%(name)s: %(message)s"))
     logger = logging.getLogger("tetris_sim")

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from tetris_sim.clock import PhaseClock
 from tetris_sim.errors import ExitCode
-from tetris_sim.problem import Problem
 from tetris_sim.progress import format_duration, format_time
+from tetris_sim.scheduler.communicator import Alone, Communicator
 from tetris_sim.scheduler.machine import Machine
 from tetris_sim.scheduler.plan import Plan
+from tetris_sim.scheduler.ranks import names_of
+from tetris_sim.simulation import Simulation
 from tetris_sim.version import __version__
 from tetris_sim.wording import count_threads
 
 _WORTH_SAYING = 30.0  # seconds of writing that are worth a hint
+_LISTED = 8  # workers that are named one by one
 PACKAGES = ("numpy", "numba", "llvmlite", "h5py", "scipy", "pydantic")
 
 
@@ -44,6 +48,8 @@ class Report:
         versions: of the packages that matter.
         outputs: folder of the results.
         notes: what a reader of the results must know of how they were computed.
+        ranks: of each rank its host, cpu, cores, seconds of computing and exchanging, messages and bytes sent; empty
+            for one alone.
     """
 
     exit_code: int
@@ -65,6 +71,7 @@ class Report:
     versions: dict[str, str]
     outputs: str
     notes: tuple[str, ...] = ()
+    ranks: tuple[dict[str, Any], ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Everything as plain data."""
@@ -79,9 +86,9 @@ class Report:
             f"{self.points_per_second_overall / 1e9:.3g} over all "
             f"({done} steps of {self.points} points, {self.precision})",
             f"  {self.effective_bytes_per_second / 1e9:.3g} GB/s effective (one read and one write per point and step)",
-            f"  {', '.join(f'{worker}: {method}' for worker, method in self.methods.items())}; "
-            f"{self.machine['device']}",
+            f"  {_listed(self.methods)}; {self.machine['device']}",
             *(f"  {note}" for note in self.notes),
+            *self._lines_of_ranks(),
             f"  wall time {format_duration(self.wall_s)}:",
         ]
         rest = self.wall_s - sum(self.phases_s.values())
@@ -93,44 +100,52 @@ class Report:
             lines.append("  Writing took longer than computing: widen output.*.every or checkpoint.every.")
         return "\n".join(lines)
 
+    def _lines_of_ranks(self) -> list[str]:
+        if not self.ranks:
+            return []
+        computing, exchanging = ([rank[key] for rank in self.ranks] for key in ("compute_s", "exchange_s"))
+        messages, n_bytes = (sum(rank[key] for rank in self.ranks) for key in ("messages", "bytes"))
+        return [
+            f"  {len(self.ranks)} ranks: computing {min(computing):.3g} to {max(computing):.3g} s, exchanging "
+            f"{min(exchanging):.3g} to {max(exchanging):.3g} s, {messages} messages, {n_bytes / 1e6:.4g} MB"
+        ]
+
 
 def make_report(
-    problem: Problem,
-    plan: Plan,
+    simulation: Simulation,
     machine: Machine,
-    clock: PhaseClock,
     *,
     first_step: int,
-    step: int,
     ended: str,
     exit_code: ExitCode,
     outputs: str,
+    ranks: Communicator | None = None,
 ) -> Report:
     """Collect the figures at the end of a run.
 
     Args:
-        problem: what was advanced.
-        plan: how.
-        machine: on what.
-        clock: the time of each phase.
+        simulation: at the end of the run.
+        machine: on what it ran.
         first_step: where this run began.
-        step: where it ended.
-        ended: why, as a sentence without a full stop.
+        ended: why it ended, as a sentence without a full stop.
         exit_code: the exit code that goes with it.
         outputs: folder of the results.
+        ranks: all of them call this; one alone if not given.
     """
+    problem, plan, clock = simulation.problem, simulation.plan, simulation.clock
     points = problem.grid.n_points * problem.n_fields
-    updates = points * (step - first_step)
+    updates = points * (simulation.step - first_step)
     computing = clock.seconds["compute"] + clock.seconds["exchange"]
     wall = clock.elapsed
     rate = updates / computing if computing > 0 else 0.0
+    rows = (ranks or Alone()).collect(_describe_rank(simulation, machine))
     return Report(
         exit_code=int(exit_code),
         ended=ended,
         first_step=first_step,
-        step=step,
+        step=simulation.step,
         steps=problem.steps,
-        time_s=problem.time(step),
+        time_s=problem.time(simulation.step),
         points=points,
         precision=problem.dtype.name,
         wall_s=wall,
@@ -138,13 +153,27 @@ def make_report(
         points_per_second=rate,
         points_per_second_overall=updates / wall,
         effective_bytes_per_second=rate * 2 * problem.dtype.itemsize,
-        methods={share.worker: share.method.name for share in plan.shares},
+        methods={name: share.method.name for name, share in zip(names_of(plan), plan.shares, strict=True)},
         plan=plan.reasons,
         machine=_describe_machine(machine, plan),
         versions=package_versions(),
         outputs=outputs,
         notes=plan.notes,
+        ranks=tuple(rows) if len(rows) > 1 else (),
     )
+
+
+def _describe_rank(simulation: Simulation, machine: Machine) -> dict[str, Any]:
+    seconds, traffic = simulation.clock.seconds, simulation.exchange.traffic
+    return {
+        "host": machine.host,
+        "cpu": machine.cpu,
+        "cores": list(machine.cores),
+        "compute_s": seconds["compute"],
+        "exchange_s": seconds["exchange"],
+        "messages": traffic.messages,
+        "bytes": traffic.bytes,
+    }
 
 
 def _describe_machine(machine: Machine, plan: Plan) -> dict[str, Any]:
@@ -152,6 +181,14 @@ def _describe_machine(machine: Machine, plan: Plan) -> dict[str, Any]:
     gpus = ", ".join(share.product for share in plan.shares if share.product)
     device = gpus or f"{count_threads(threads)} of {machine.cpu}"
     return {"host": machine.host, "cpu": machine.cpu, "threads": threads, "device": device}
+
+
+def _listed(methods: Mapping[str, str]) -> str:
+    """Worker and method of a few workers, or how many have each method."""
+    if len(methods) <= _LISTED:
+        return ", ".join(f"{worker}: {method}" for worker, method in methods.items())
+    counts = Counter(methods.values())
+    return ", ".join(f"{count} workers: {method}" for method, count in counts.items())
 
 
 def package_versions() -> dict[str, str]:

@@ -16,7 +16,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from tetris_sim.config import Config
 from tetris_sim.errors import ConfigError, UnsupportedError
+from tetris_sim.problem import Problem
 
 CONFIG = "resolved.yaml"  # never the name of a file that a person writes
 CHECKPOINTS = "checkpoints"
@@ -26,6 +28,7 @@ _OURS = (  # patterns: only what a run writes, so that nothing else in the folde
     CONFIG,
     f"{CHECKPOINTS}/checkpoint_*.h5",
     f"{CHECKPOINTS}/crash_*.h5",
+    f"{CHECKPOINTS}/parts_*/part_*.h5",
     REPORT_JSON,
     REPORT_TEXT,
     "fields/fields_*.h5",
@@ -38,13 +41,18 @@ _OURS = (  # patterns: only what a run writes, so that nothing else in the folde
     "difference*.png",
     "overview*.png",
 )
-_FOLDERS = (CHECKPOINTS, "fields", "probes")
+_FOLDERS = (f"{CHECKPOINTS}/parts_*", CHECKPOINTS, "fields", "probes")
 _LOCK = ".lock"
 
 
 def default_directory(config_path: Path | None) -> Path:
     """results/<name of the configuration file>, in the working directory."""
     return Path("results") / (config_path.stem if config_path is not None else "run")
+
+
+def directory_of(config: Config) -> Path:
+    """Where the results of a configuration go."""
+    return Path(config.output.directory) if config.output.directory else default_directory(None)
 
 
 def _files(directory: Path) -> list[Path]:
@@ -75,9 +83,9 @@ def clear(directory: Path) -> None:
     """Remove what earlier runs wrote here, and nothing else."""
     for path in _files(directory):
         path.unlink(missing_ok=True)
-    for name in _FOLDERS:
-        with contextlib.suppress(OSError):  # not there, or somebody else's files are in it
-            (directory / name).rmdir()
+    for folder in [path for pattern in _FOLDERS for path in directory.glob(pattern)]:
+        with contextlib.suppress(OSError):  # somebody else's files are in it
+            folder.rmdir()
 
 
 @contextlib.contextmanager
@@ -115,6 +123,21 @@ def refuse_full_disk(directory: Path, needed: int) -> None:
             f"Widen output.fields.every, lower checkpoint.keep, or set output.directory to a larger disk."
         )
         raise UnsupportedError(msg)
+
+
+def predicted_bytes(config: Config, problem: Problem) -> int:
+    """Most bytes that the run will have on the disk at one time: fields and checkpoints, the rest is small."""
+    checkpoints = (config.checkpoint.keep + 1) * problem.state_bytes
+    return checkpoints + count_fields(config, problem) * problem.state_bytes
+
+
+def count_fields(config: Config, problem: Problem) -> int:
+    """How many times the whole field will be written."""
+    if config.output.fields is None:
+        return 0
+    every = config.output.fields.every
+    period = every.value if every.unit == "steps" else max(every.value / problem.dt, 1.0)
+    return 1 + int(-(-problem.steps // period))
 
 
 def free_bytes(directory: Path) -> int:

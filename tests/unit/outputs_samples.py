@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from tetris_sim.outputs.schedule import StepSchedule
 from tetris_sim.problem import Field, Problem, Total, Variable
 from tetris_sim.quantities import Every
 from tetris_sim.slab import Slab
+
+T = TypeVar("T")
 
 SHAPES: dict[int, tuple[int, ...]] = {1: (7,), 2: (5, 8), 3: (3, 5, 4)}
 SIZES: dict[int, tuple[float, ...]] = {1: (0.7,), 2: (0.25, 0.8), 3: (0.06, 0.05, 0.08)}
@@ -90,6 +92,9 @@ class FakeSnapshot:
         self.boxes.append(box)
         self.largest = max(self.largest, part.nbytes)
         return part
+
+    def each_slab(self, work: Callable[[int, Box, Callable[[Box], Field]], T]) -> list[T]:
+        return [work(0, tuple((0, n) for n in self.problem.grid.shape), self.box)]
 
 
 def snapshot(problem: Problem, step: int) -> FakeSnapshot:

@@ -151,8 +151,8 @@ def _reseal(path: Path, line: dict[str, object] | list[object]) -> None:
 
 def test_a_later_format_asks_for_a_newer_program(path: Path) -> None:
     line = dataclasses.asdict(read_seal(path))
-    _reseal(path, line | {"format_version": 2, "what later versions say": [1, 2]})
-    assert "has checkpoint format 2, and this version of tetris_sim reads formats up to 1" in _refusal(path)
+    _reseal(path, line | {"format_version": 3, "what later versions say": [1, 2]})
+    assert "has checkpoint format 3, and this version of tetris_sim reads formats up to 2" in _refusal(path)
     _reseal(path, line)
     open_checkpoint(path).close()
 

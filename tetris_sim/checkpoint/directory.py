@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tetris_sim.checkpoint.file import Checkpoint, open_checkpoint, write_file
+from tetris_sim.checkpoint.parts import EachSlab, Part, remove_orphans, remove_parts_of, write_parts
 from tetris_sim.checkpoint.seal import read_seal
 from tetris_sim.checkpoint.state import RunState, problem_digest
 from tetris_sim.errors import CheckpointError, ConfigError, UnsupportedError
@@ -33,7 +34,13 @@ log = logging.getLogger("tetris_sim")
 
 
 def write_checkpoint(
-    directory: Path, state: RunState, problem: Problem, read: Callable[[Box], Field], *, keep: int
+    directory: Path,
+    state: RunState,
+    problem: Problem,
+    read: Callable[[Box], Field],
+    *,
+    keep: int,
+    each_slab: EachSlab | None = None,
 ) -> Path:
     """Save a state, then remove the oldest checkpoints.
 
@@ -44,6 +51,7 @@ def write_checkpoint(
         read: the points inside a box, (n_fields, ...); called block by block, so that the whole field need not be in
             memory.
         keep: how many good checkpoints stay, this one included.
+        each_slab: how to let each slab be written where it lies, if that is wanted; `read` is then not called.
 
     Returns:
         The file.
@@ -52,7 +60,7 @@ def write_checkpoint(
         UnsupportedError: the disk is full or does not let us write; earlier checkpoints are as they were.
     """
     path = _checkpoint_path(directory, state.step)
-    _write(path, state, problem, read, good=True)
+    _write(path, state, problem, read, good=True, each_slab=each_slab)
     forget_later(directory, state.step)
     for older in good_checkpoints(directory)[max(keep, 1) :]:
         _remove(older)
@@ -78,6 +86,7 @@ def find_checkpoint(directory: Path, *, tidy: bool = True) -> tuple[Checkpoint |
     """
     if tidy:
         remove_parts(directory)
+        remove_orphans(directory)
     sentences = []
     for path in _newest_first(directory):
         try:
@@ -155,7 +164,15 @@ def _differences(checkpoint: Checkpoint, config: Config) -> list[str]:
     return differences
 
 
-def _write(path: Path, state: RunState, problem: Problem, read: Callable[[Box], Field], *, good: bool) -> None:
+def _write(
+    path: Path,
+    state: RunState,
+    problem: Problem,
+    read: Callable[[Box], Field],
+    *,
+    good: bool,
+    each_slab: EachSlab | None = None,
+) -> None:
     make_directory(path.parent)
     texts = sum(len(text.encode()) for text in (state.config, *state.config_history))
     needed = problem.state_bytes + texts + _OVERHEAD
@@ -163,9 +180,15 @@ def _write(path: Path, state: RunState, problem: Problem, read: Callable[[Box], 
     if needed > disk.free and disk.total:  # some network file systems say 0 of 0
         msg = f"{path} needs {needed} bytes, and {disk.free} are free there. {_last_good(path.parent)}"
         raise UnsupportedError(msg)
+    parts: list[Part] = []
     try:
-        write_file(path, state, problem, read, good=good)
+        if each_slab is not None:
+            parts = write_parts(path, problem, each_slab, step=state.step)
+        write_file(path, state, problem, read, good=good, parts=parts)
+        remove_parts_of(path, but=parts)  # of an earlier checkpoint of this step
     except UnsupportedError as error:
+        if not path.exists():
+            remove_parts_of(path)
         msg = f"{error} The checkpoint needs {needed} bytes. {_last_good(path.parent)}"
         raise UnsupportedError(msg) from error
 
@@ -201,5 +224,6 @@ def _looks_good(path: Path) -> bool:
 def _remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
+        remove_parts_of(path)
     except OSError as error:
         log.warning("The old checkpoint %s cannot be removed: %s.", path, error.strerror)

@@ -5,13 +5,15 @@
     /meta                   the run state
     seal                    behind the end of HDF5, see seal.py
 
+The datasets of fields are virtual where the values lie in files of their own, see parts.py.
+
 There are no halos and no trace of the partition, so that any number and kind of devices can go on from it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.checkpoint.seal import FORMAT_VERSION, append_seal, check_content, read_seal
+from tetris_sim.checkpoint.parts import Part, check_parts, virtual_dataset, write_list
+from tetris_sim.checkpoint.seal import append_seal, check_content, read_seal
 from tetris_sim.checkpoint.state import RunState, read_state, write_state
 from tetris_sim.errors import CheckpointError
 from tetris_sim.files import atomic_file, new_hdf5
@@ -117,13 +120,22 @@ def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
     with _reading(path):
         file = h5py.File(path, "r", locking="best-effort")
         try:
+            check_parts(path, file["meta"], verify=verify)
             return Checkpoint(path, file, good=seal.good)
         except BaseException:
             file.close()
             raise
 
 
-def write_file(path: Path, state: RunState, problem: Problem, read: Callable[[Box], Field], *, good: bool) -> None:
+def write_file(
+    path: Path,
+    state: RunState,
+    problem: Problem,
+    read: Callable[[Box], Field],
+    *,
+    good: bool,
+    parts: Sequence[Part] = (),
+) -> None:
     """Write one checkpoint file, block by block, and rename it into place.
 
     Args:
@@ -132,24 +144,28 @@ def write_file(path: Path, state: RunState, problem: Problem, read: Callable[[Bo
         problem: whose field it is.
         read: the points inside a box, (n_fields, ...), in the problem's dtype.
         good: whether the field is finite everywhere.
+        parts: where the values lie, if they are not to be written into this file.
 
     Raises:
         UnsupportedError: the disk is full or does not let us write.
     """
+    format_version = 2 if parts else 1
     with atomic_file(path) as part:
         with new_hdf5(part) as file:
             file.attrs["format"] = FORMAT
-            file.attrs["format_version"] = FORMAT_VERSION
+            file.attrs["format_version"] = format_version
             file.attrs["creator"] = f"tetris_sim {__version__}"
             file.attrs["good"] = np.bool_(good)
             meta = file.create_group("meta")
             write_state(meta, state)
             meta.attrs["variables"] = json.dumps([variable.name for variable in problem.variables])
-            _write_fields(file.create_group("fields"), problem, read)
-        append_seal(part, step=state.step, good=good)
+            if parts:
+                write_list(meta, parts)
+            _write_fields(file.create_group("fields"), problem, read, parts)
+        append_seal(part, step=state.step, good=good, format_version=format_version)
 
 
-def _write_fields(fields: Any, problem: Problem, read: Callable[[Box], Field]) -> None:
+def _write_fields(fields: Any, problem: Problem, read: Callable[[Box], Field], parts: Sequence[Part]) -> None:
     grid, dtype = problem.grid, np.dtype(problem.dtype)
     for axis, name in enumerate(grid.axis_names):
         scale = fields.create_dataset(name, data=grid.coordinates(axis))
@@ -158,14 +174,19 @@ def _write_fields(fields: Any, problem: Problem, read: Callable[[Box], Field]) -
         scale.attrs["spacing"] = np.float64(grid.spacing[axis])
     datasets = []
     for variable in problem.variables:
-        # Contiguous: a box is read in as few pieces as possible, and a block is written in one.
-        dataset = fields.create_dataset(variable.name, shape=grid.shape, dtype=dtype, fill_time="never")
+        if parts:
+            dataset = virtual_dataset(fields, variable, problem, parts)
+        else:
+            # Contiguous: a box is read in as few pieces as possible, and a block is written in one.
+            dataset = fields.create_dataset(variable.name, shape=grid.shape, dtype=dtype, fill_time="never")
         dataset.attrs.update({"units": variable.unit, "long_name": variable.long_name})
         total = variable.total
         dataset.attrs.update({"total_name": total.name, "total_unit": total.unit, "total_density": total.density})
         for axis, name in enumerate(grid.axis_names):
             dataset.dims[axis].attach_scale(fields[name])
         datasets.append(dataset)
+    if parts:
+        return
     for box in blocks(grid.shape, dtype.itemsize * problem.n_fields, limit=_BLOCK):
         values = read(box)
         if values.dtype != dtype:

@@ -15,7 +15,8 @@ from tetris_sim.errors import UnsupportedError
 from tetris_sim.method import Box
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.schedule import StepSchedule
-from tetris_sim.problem import Field
+from tetris_sim.problem import Field, Problem
+from tetris_sim.schema import CheckpointSection
 
 log = logging.getLogger("tetris_sim")
 
@@ -32,6 +33,7 @@ class Checkpoints:
         at_end: whether the last state is saved.
         copy: whether there is memory to write from a copy while the computation goes on.
         saved_step: step of the checkpoint in `directory` that the run continues from, if it does.
+        divided: whether each slab is written into a file of its own, by the rank that owns it.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Checkpoints:
         at_end: bool,
         copy: bool,
         saved_step: int | None = None,
+        divided: bool = False,
     ) -> None:
         self._directory = directory
         self._make_state = make_state
@@ -55,6 +58,34 @@ class Checkpoints:
         self._writer = CheckpointWriter() if copy else None
         self._last_clock = time.perf_counter()
         self._saved_step = saved_step
+        self._divided = divided
+
+    @classmethod
+    def of(
+        cls,
+        section: CheckpointSection,
+        directory: Path,
+        make_state: Callable[[int], RunState],
+        *,
+        problem: Problem,
+        copy: bool,
+        saved_step: int | None,
+        divided: bool,
+    ) -> Checkpoints:
+        """Those that a configuration asks for; other arguments as for the class."""
+        every = section.every
+        by_clock = every is not None and every.unit == "wall"
+        return cls(
+            directory,
+            make_state,
+            schedule=None if every is None or by_clock else StepSchedule(every, problem.dt, problem.steps),
+            wall_seconds=every.value if every is not None and by_clock else None,
+            keep=section.keep,
+            at_end=section.at_end,
+            copy=copy,
+            saved_step=saved_step,
+            divided=divided,
+        )
 
     def next_step(self, step: int) -> int | None:
         """Smallest step greater than `step` at which the schedule wants a checkpoint."""
@@ -127,7 +158,8 @@ class Checkpoints:
 
     def _write(self, snapshot: Snapshot) -> None:
         state = self._make_state(snapshot.step)
-        write_checkpoint(self._directory, state, snapshot.problem, snapshot.box, keep=self._keep)
+        each_slab = snapshot.each_slab if self._divided else None
+        write_checkpoint(self._directory, state, snapshot.problem, snapshot.box, keep=self._keep, each_slab=each_slab)
         self._saved_step = snapshot.step
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tetris_sim.errors import CheckpointError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # the highest that is read; 2 is a checkpoint whose values lie in files beside it
 _KIND = "tetris_sim checkpoint"
 _FOOTER = 512
 _PIECE = 1 << 26
@@ -64,7 +64,7 @@ class Seal:
         return self.content_bytes + self.n_pieces * _DIGEST + _FOOTER
 
 
-def append_seal(path: Path, *, step: int, good: bool) -> None:
+def append_seal(path: Path, *, step: int, good: bool, format_version: int = 1) -> None:
     """Seal a finished file. It is digested as it is now, so that what is sealed is what can be read back.
 
     Raises:
@@ -76,7 +76,7 @@ def append_seal(path: Path, *, step: int, good: bool) -> None:
         digests = b"".join(_digest_pieces(file.fileno(), size, _PIECE, threads=1))
         seal = Seal(
             kind=_KIND,
-            format_version=FORMAT_VERSION,
+            format_version=format_version,
             good=good,
             step=step,
             content_bytes=size,

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Build the problem, plan it, print; refuse what `run` would refuse."""
     from tetris_sim import results
-    from tetris_sim.launch import build_problem, predicted_bytes, results_directory
+    from tetris_sim.resuming import build_problem
     from tetris_sim.scheduler.machine import find_machine
     from tetris_sim.scheduler.plan import make_plan
 
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     problem = build_problem(config)
     machine = find_machine()
     plan = make_plan(problem, machine, config.compute, use_cache=not args.no_cache)
-    results.refuse_full_disk(results_directory(config), predicted_bytes(config, problem))
+    results.refuse_full_disk(results.directory_of(config), results.predicted_bytes(config, problem))
     facts = collect(config, problem, plan, machine)
     print(json.dumps(facts, indent=1, allow_nan=False) if args.json else as_text(facts))
     return ExitCode.OK
@@ -44,10 +44,9 @@ def run(args: argparse.Namespace) -> int:
 
 def collect(config: Config, problem: Problem, plan: Plan, machine: Machine) -> dict[str, Any]:
     """Everything `plan` says, as plain data in SI units."""
-    from tetris_sim.launch import count_fields, predicted_bytes, results_directory
-    from tetris_sim.results import free_bytes
+    from tetris_sim.results import count_fields, directory_of, free_bytes, predicted_bytes
 
-    directory = results_directory(config)
+    directory = directory_of(config)
     return {
         "title": config.title or config.model.type,
         "grid": {

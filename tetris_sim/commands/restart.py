@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tetris_sim.commands.arguments import add_cache_argument
 from tetris_sim.commands.run import tell
+
+if TYPE_CHECKING:
+    from tetris_sim.config import Config
 
 HELP = "continue a run from a checkpoint"
 
@@ -29,14 +33,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Find the checkpoint, load the configuration, continue."""
-    from tetris_sim.checkpoint import open_checkpoint
     from tetris_sim.clock import PhaseClock
-    from tetris_sim.config import load_config, read_config
-    from tetris_sim.launch import launch, newest_checkpoint, wants_bar
-    from tetris_sim.results import CHECKPOINTS
+    from tetris_sim.launch import launch, wants_bar
+    from tetris_sim.resuming import newest_checkpoint
+    from tetris_sim.scheduler.agreement import everywhere, on_root
+    from tetris_sim.scheduler.communicator import open_communicator
 
     clock = PhaseClock()
-    path = newest_checkpoint(args.checkpoint) if args.checkpoint.is_dir() else args.checkpoint
+    with open_communicator() as ranks:
+        found = args.checkpoint
+        path = on_root(ranks, lambda: newest_checkpoint(found) if found.is_dir() else found)
+        config = everywhere(ranks, lambda: _load(args, path))
+        bar = wants_bar(quiet=args.quiet, no_progress=args.no_progress) and ranks.size == 1
+        report = launch(config, resume=path, bar=bar, clock=clock, use_cache=not args.no_cache, ranks=ranks)
+    return tell(report, as_json=args.json, quiet=args.quiet) if ranks.rank == 0 else report.exit_code
+
+
+def _load(args: argparse.Namespace, path: Path) -> Config:
+    """The configuration with which a checkpoint is to be continued."""
+    from tetris_sim.checkpoint import open_checkpoint
+    from tetris_sim.config import load_config, read_config
+    from tetris_sim.results import CHECKPOINTS
+
     with open_checkpoint(path, verify=False) as checkpoint:  # launch looks at every byte
         text = checkpoint.state.config
     if args.config is not None:
@@ -47,9 +65,7 @@ def run(args: argparse.Namespace) -> int:
     if args.config is None and path.resolve().parent.name == CHECKPOINTS and not _sets_directory(args.set):
         # The run goes on where it is found now, not where it was begun.
         config = config.model_copy(update={"output": config.output.model_copy(update={"directory": str(directory)})})
-    bar = wants_bar(quiet=args.quiet, no_progress=args.no_progress)
-    report = launch(config, resume=path, bar=bar, clock=clock, use_cache=not args.no_cache)
-    return tell(report, as_json=args.json, quiet=args.quiet)
+    return config
 
 
 def _sets_directory(overrides: list[str]) -> bool:

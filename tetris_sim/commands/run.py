@@ -33,13 +33,25 @@ def run(args: argparse.Namespace) -> int:
     """Load, run, report."""
     from tetris_sim.clock import PhaseClock
     from tetris_sim.launch import launch, wants_bar
+    from tetris_sim.scheduler.agreement import everywhere
+    from tetris_sim.scheduler.communicator import open_communicator
 
     clock = PhaseClock()
-    config = load(args)
     resume = args.resume if args.resume in ("auto", "never") else Path(args.resume)
-    bar = wants_bar(quiet=args.quiet, no_progress=args.no_progress)
-    report = launch(config, resume=resume, overwrite=args.overwrite, bar=bar, clock=clock, use_cache=not args.no_cache)
-    return tell(report, as_json=args.json, quiet=args.quiet)
+    with open_communicator() as ranks:
+        config = everywhere(ranks, lambda: load(args))
+        # Launchers of MPI pass on whole lines, which breaks a bar into many.
+        bar = wants_bar(quiet=args.quiet, no_progress=args.no_progress) and ranks.size == 1
+        report = launch(
+            config,
+            resume=resume,
+            overwrite=args.overwrite,
+            bar=bar,
+            clock=clock,
+            use_cache=not args.no_cache,
+            ranks=ranks,
+        )
+    return tell(report, as_json=args.json, quiet=args.quiet) if ranks.rank == 0 else report.exit_code
 
 
 def tell(report: Report, *, as_json: bool, quiet: bool) -> int:

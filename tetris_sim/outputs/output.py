@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from tetris_sim.method import Box
 from tetris_sim.problem import Field, Problem
+
+T = TypeVar("T")
 
 
 class Snapshot(Protocol):
@@ -23,6 +26,12 @@ class Snapshot(Protocol):
 
     def box(self, box: Box) -> Field:
         """The part of the state inside `box`, (n_fields, ...), without fetching the rest."""
+
+    def each_slab(self, work: Callable[[int, Box, Callable[[Box], Field]], T]) -> list[T]:
+        """Call `work(number, box, read)` for each slab, by the rank that owns it: the results, in the order of slabs.
+
+        `work` is a function of a module, or a `functools.partial` of one, so that it can be sent.
+        """
 
 
 class Output(Protocol):

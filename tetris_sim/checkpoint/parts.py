@@ -1,0 +1,162 @@
+"""Parts: the values of a checkpoint in one file per slab, written by the ranks that own them, all at the same time.
+
+    checkpoint_<step>.h5                    the run state, and virtual datasets that show all parts as one field
+    parts_<step>/part_<slab>.h5             /fields/<variable>, the points of one slab
+
+Each file is sealed, and the first one knows the seals of the others, so that none can be missing, damaged or exchanged.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from tetris_sim.checkpoint.seal import append_seal, check_content, read_seal
+from tetris_sim.errors import CheckpointError
+from tetris_sim.files import atomic_file, make_directory, new_hdf5
+from tetris_sim.method import Box
+from tetris_sim.outputs.blocks import blocks
+from tetris_sim.problem import Field, Problem, Variable
+
+T = TypeVar("T")
+
+_FORMAT = "tetris_sim checkpoint part"
+_META = "parts"  # the dataset of /meta that lists them
+
+
+class EachSlab(Protocol):
+    """Calls a function for each slab where it lies; see `Snapshot.each_slab`."""
+
+    def __call__(self, work: Callable[[int, Box, Callable[[Box], Field]], T]) -> list[T]:
+        """The results, in the order of slabs."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of values.
+
+    Attributes:
+        name: path relative to the checkpoint.
+        box: the points in it, global indices.
+        table: what its seal says of its content.
+    """
+
+    name: str
+    box: Box
+    table: str
+
+
+def parts_folder(path: Path) -> Path:
+    """Where the parts of a checkpoint lie."""
+    return path.with_name(path.stem.replace("checkpoint_", "parts_"))
+
+
+def write_parts(path: Path, problem: Problem, each_slab: EachSlab, *, step: int) -> list[Part]:
+    """Let every slab be written by who owns it.
+
+    Args:
+        path: the checkpoint.
+        problem: whose field it is.
+        each_slab: how to reach the slabs.
+        step: of the state.
+
+    Raises:
+        UnsupportedError: a disk is full or does not let us write.
+    """
+    folder = parts_folder(path)
+    make_directory(folder)
+    names = [variable.name for variable in problem.variables]
+    return each_slab(functools.partial(_write_part, folder=folder, names=names, dtype=problem.dtype.name, step=step))
+
+
+def remove_parts_of(path: Path, *, but: Sequence[Part] = ()) -> None:
+    """Remove the parts of a checkpoint that is not there any more, or those that it does not consist of."""
+    folder = parts_folder(path)
+    if not but:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    kept = {Path(part.name).name for part in but}
+    for file in folder.iterdir():
+        if file.name not in kept:
+            file.unlink(missing_ok=True)
+
+
+def remove_orphans(directory: Path) -> None:
+    """Remove parts whose checkpoint was never finished."""
+    for folder in directory.glob("parts_*"):
+        if not folder.with_name(folder.name.replace("parts_", "checkpoint_") + ".h5").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_list(meta: Any, parts: Sequence[Part]) -> None:
+    """Write into the group /meta of a checkpoint what it consists of."""
+    meta.create_dataset(_META, data=json.dumps([asdict(part) for part in parts]))
+
+
+def virtual_dataset(fields: Any, variable: Variable, problem: Problem, parts: Sequence[Part]) -> Any:
+    """A dataset that shows all parts of one variable as one."""
+    import h5py
+
+    layout = h5py.VirtualLayout(shape=problem.grid.shape, dtype=problem.dtype)
+    for part in parts:
+        shape = tuple(high - low for low, high in part.box)
+        source = h5py.VirtualSource(part.name, f"fields/{variable.name}", shape=shape)
+        layout[tuple(slice(low, high) for low, high in part.box)] = source
+    return fields.create_virtual_dataset(variable.name, layout, fillvalue=np.nan)
+
+
+def check_parts(path: Path, meta: Any, *, verify: bool) -> None:
+    """Compare the parts of a checkpoint with what it says of them.
+
+    Args:
+        path: the checkpoint.
+        meta: its group /meta.
+        verify: whether to compare every byte.
+
+    Raises:
+        CheckpointError: one is missing, damaged, or of another checkpoint.
+    """
+    if _META not in meta:
+        return
+    for part in json.loads(meta[_META].asstr()[()]):
+        file = path.parent / part["name"]
+        seal = read_seal(file)
+        if seal.table != part["table"]:
+            msg = f"{file} does not belong to {path} any more. Continue from another checkpoint of the run."
+            raise CheckpointError(msg)
+        if verify:
+            check_content(file, seal)
+
+
+def _write_part(
+    number: int,
+    box: Box,
+    read: Callable[[Box], Field],
+    *,
+    folder: Path,
+    names: Sequence[str],
+    dtype: str,
+    step: int,
+) -> Part:
+    path = folder / f"part_{number:06d}.h5"
+    shape = tuple(high - low for low, high in box)
+    with atomic_file(path) as unfinished:
+        with new_hdf5(unfinished) as file:
+            file.attrs["format"] = _FORMAT
+            fields = file.create_group("fields")
+            datasets = [fields.create_dataset(name, shape=shape, dtype=dtype, fill_time="never") for name in names]
+            for dataset in datasets:
+                dataset.attrs["start"] = [low for low, _ in box]
+            for part in blocks(shape, np.dtype(dtype).itemsize * len(names)):
+                values = read(tuple((low + a, low + b) for (low, _), (a, b) in zip(box, part, strict=True)))
+                for dataset, field in zip(datasets, values, strict=True):
+                    dataset[tuple(slice(a, b) for a, b in part)] = field
+        append_seal(unfinished, step=step, good=True)
+    return Part(f"{folder.name}/{path.name}", box, read_seal(path).table)

@@ -1,0 +1,147 @@
+"""Where does a run begin, and from which state? At step 0, or at a checkpoint that belongs to the same problem."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tetris_sim import results
+from tetris_sim.checkpoint import (
+    Checkpoint,
+    RunState,
+    find_checkpoint,
+    open_checkpoint,
+    refuse_changed_problem,
+)
+from tetris_sim.config import Config, load_config
+from tetris_sim.errors import CheckpointError, ConfigError
+from tetris_sim.problem import Problem
+from tetris_sim.scheduler.candidates import Asked
+
+log = logging.getLogger("tetris_sim")
+
+Resume = Literal["never", "auto"] | Path
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a run begins; plain data, which rank 0 tells the others.
+
+    Attributes:
+        path: the checkpoint that it continues from, every byte of it checked; None from the initial field.
+        state: what that remembers besides the field.
+        sentences: what to tell the user about it.
+    """
+
+    path: Path | None = None
+    state: RunState | None = None
+    sentences: tuple[str, ...] = ()
+
+    @property
+    def step(self) -> int:
+        """The first step that is not there yet."""
+        return 0 if self.state is None else self.state.step
+
+
+def newest_checkpoint(directory: Path) -> Path:
+    """The newest good checkpoint of a results directory.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    found, sentences = find_checkpoint(directory / results.CHECKPOINTS, tidy=False)
+    for sentence in sentences:
+        log.info("%s", sentence)
+    if found is None:
+        msg = f"{directory} holds no good checkpoint; give a results directory of a run, or a checkpoint file"
+        raise CheckpointError(msg)
+    found.close()
+    return found.path
+
+
+def find_start(config: Config, directory: Path, resume: Resume, *, overwrite: bool) -> Start:
+    """Decide where to begin, and refuse what would lose the results of this or another run."""
+    if overwrite and resume != "never":
+        msg = "--overwrite replaces results and --resume continues them: give one of the two"
+        raise ConfigError(msg)
+    if isinstance(resume, Path):
+        if not is_within(resume, directory):
+            results.refuse_to_overwrite(directory)
+        with open_checkpoint(resume) as checkpoint:
+            state = checkpoint.state
+        return Start(resume, state, (f"Continuing from {resume} at step {state.step}.",))
+    if resume == "auto":
+        found, sentences = find_checkpoint(directory / results.CHECKPOINTS)
+        if found is None and sentences:
+            msg = (
+                f"{' '.join(sentences)} No checkpoint in {directory} can be used. Mend them, or use --overwrite to "
+                f"start anew."
+            )
+            raise CheckpointError(msg)
+        if found is None:
+            _refuse_another_run(config, directory)
+            return Start(sentences=(*sentences, "No checkpoint to continue from: starting at step 0."))
+        with found:
+            said = f"Continuing from {found.path} at step {found.state.step}."
+            return Start(found.path, found.state, (*sentences, said))
+    if not overwrite:
+        results.refuse_to_overwrite(directory)
+    return Start()
+
+
+def build_problem(config: Config, checkpoint: Checkpoint | None = None, *, dt: float | None = None) -> Problem:
+    """The problem of a configuration; continued from a checkpoint if one is given.
+
+    Args:
+        config: what to do.
+        checkpoint: what it continues from.
+        dt: the time step that rank 0 has found [s]; another processor might round it differently.
+
+    Raises:
+        CheckpointError: if the configuration is that of another problem, or ends before the checkpoint.
+    """
+    if checkpoint is None:
+        return config.build(dt=dt)
+    problem = config.build(dt=checkpoint.state.dt)
+    refuse_changed_problem(checkpoint, config, problem)
+    if checkpoint.state.step > problem.steps:
+        msg = (
+            f"{checkpoint.path} is at step {checkpoint.state.step}, but the run is to end at step {problem.steps}. "
+            f"Set a later time.t_end or more time.steps, or continue from an earlier checkpoint."
+        )
+        raise CheckpointError(msg)
+    return dataclasses.replace(problem, initial=checkpoint.initial)
+
+
+def method_of(state: RunState | None) -> Asked | None:
+    """The method and parameters that a checkpoint was computed with; None if it does not say."""
+    workers = None if state is None else state.methods.get("workers")
+    if not isinstance(workers, dict) or not workers:
+        return None
+    first = next(iter(workers.values()))
+    return Asked(first["method"], dict(first["parameters"]), by="the checkpoint's method")
+
+
+def is_within(path: Path, directory: Path) -> bool:
+    """Whether a checkpoint lies among those of a results directory."""
+    return path.resolve().parent == (directory / results.CHECKPOINTS).resolve()
+
+
+def _refuse_another_run(config: Config, directory: Path) -> None:
+    """Raise if the results in `directory`, which has no checkpoint, are those of another problem."""
+    path = directory / results.CONFIG
+    if not path.exists():
+        return
+    try:
+        differences = config.difference(load_config(path, environ={}))
+    except ConfigError:
+        return  # torn by the crash that also left no checkpoint
+    if differences:
+        msg = (
+            f"{directory} holds the results of another problem and no checkpoint: {'; '.join(differences)}. Use "
+            f"--overwrite to replace them, or another output.directory."
+        )
+        raise ConfigError(msg)
