@@ -121,12 +121,16 @@ def _run(launched: Launched, checkpoint: Checkpoint | None, *, overwrite: bool, 
     launched.stopping.margin = _saving_seconds(problem, plan)
     simulation, reason = _simulate(launched, problem, plan, bar=bar)
     report = make_report(
-        simulation,
+        problem,
+        plan,
         machine,
+        clock,
         first_step=start.step,
+        step=simulation.step,
         ended="Done" if reason is None else f"Stopped early: {reason.sentence}",
         exit_code=ExitCode.OK if reason is None else reason.exit_code,
         outputs=str(launched.directory),
+        traffic=simulation.exchange.traffic,
         ranks=ranks,
     )
     on_root(ranks, lambda: _write_report(report, launched.directory))

@@ -9,13 +9,15 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from tetris_sim.clock import PhaseClock
 from tetris_sim.errors import ExitCode
+from tetris_sim.problem import Problem
 from tetris_sim.progress import format_duration, format_time
 from tetris_sim.scheduler.communicator import Alone, Communicator
+from tetris_sim.scheduler.exchange import Traffic
 from tetris_sim.scheduler.machine import Machine
 from tetris_sim.scheduler.plan import Plan
 from tetris_sim.scheduler.ranks import names_of
-from tetris_sim.simulation import Simulation
 from tetris_sim.version import __version__
 from tetris_sim.wording import count_threads
 
@@ -112,40 +114,47 @@ class Report:
 
 
 def make_report(
-    simulation: Simulation,
+    problem: Problem,
+    plan: Plan,
     machine: Machine,
+    clock: PhaseClock,
     *,
     first_step: int,
+    step: int,
     ended: str,
     exit_code: ExitCode,
     outputs: str,
+    traffic: Traffic | None = None,
     ranks: Communicator | None = None,
 ) -> Report:
     """Collect the figures at the end of a run.
 
     Args:
-        simulation: at the end of the run.
-        machine: on what it ran.
+        problem: what was advanced.
+        plan: how.
+        machine: on what.
+        clock: the time of each phase.
         first_step: where this run began.
+        step: where it ended.
         ended: why it ended, as a sentence without a full stop.
         exit_code: the exit code that goes with it.
         outputs: folder of the results.
+        traffic: what this rank sent to others.
         ranks: all of them call this; one alone if not given.
     """
-    problem, plan, clock = simulation.problem, simulation.plan, simulation.clock
     points = problem.grid.n_points * problem.n_fields
-    updates = points * (simulation.step - first_step)
+    updates = points * (step - first_step)
     computing = clock.seconds["compute"] + clock.seconds["exchange"]
     wall = clock.elapsed
     rate = updates / computing if computing > 0 else 0.0
-    rows = (ranks or Alone()).collect(_describe_rank(simulation, machine))
+    rows = (ranks or Alone()).collect(_describe_rank(machine, clock, traffic or Traffic()))
     return Report(
         exit_code=int(exit_code),
         ended=ended,
         first_step=first_step,
-        step=simulation.step,
+        step=step,
         steps=problem.steps,
-        time_s=problem.time(simulation.step),
+        time_s=problem.time(step),
         points=points,
         precision=problem.dtype.name,
         wall_s=wall,
@@ -163,14 +172,13 @@ def make_report(
     )
 
 
-def _describe_rank(simulation: Simulation, machine: Machine) -> dict[str, Any]:
-    seconds, traffic = simulation.clock.seconds, simulation.exchange.traffic
+def _describe_rank(machine: Machine, clock: PhaseClock, traffic: Traffic) -> dict[str, Any]:
     return {
         "host": machine.host,
         "cpu": machine.cpu,
         "cores": list(machine.cores),
-        "compute_s": seconds["compute"],
-        "exchange_s": seconds["exchange"],
+        "compute_s": clock.seconds["compute"],
+        "exchange_s": clock.seconds["exchange"],
         "messages": traffic.messages,
         "bytes": traffic.bytes,
     }
