@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 _EAGER_SECONDS = 5e-4  # of asking without a pause: longer than most messages take
 _FIRST_PAUSE, _LONGEST_PAUSE = 2e-5, 1e-3  # seconds
+_LAST_WORDS = 0.5  # seconds for the launcher to pass on what was said: MPICH's drops it when it is told to end all
 _INSTALL = "pip install 'tetris-sim[mpi]'"
 
 
@@ -174,6 +175,7 @@ class MpiCommunicator:
         """Let MPI end everybody."""
         sys.stdout.flush()
         sys.stderr.flush()
+        time.sleep(_LAST_WORDS)
         self._world.Abort(code)
 
     def _wait(self, request: Any) -> None:

@@ -1,0 +1,94 @@
+"""Cuts: everything is covered once, halos fit, slabs unless they are too thin, then the least surface."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from cases import make_problem
+
+from tetris_sim.boundary import Boundary, Neumann, Periodic
+from tetris_sim.catalogue import named_stencil
+from tetris_sim.problem import Problem
+from tetris_sim.scheduler.exchange import find_routes
+from tetris_sim.scheduler.process_grid import (
+    choose_parts,
+    cut,
+    describe_parts,
+    factorizations,
+    halo_points,
+    longest_block,
+    redundant_points,
+    surface,
+)
+
+
+def problem_of(shape: tuple[int, ...], *, periodic: bool = False, name: str | None = None) -> Problem:
+    name = name or {1: "heat-1d", 2: "heat-2d", 3: "heat-3d"}[len(shape)]
+    boundary = Boundary.everywhere(Periodic() if periodic else Neumann(), len(shape))
+    return make_problem(named_stencil(name).stencil, boundary, shape=shape)[0]
+
+
+def test_slabs_are_kept_while_they_are_thicker_than_two_halos() -> None:
+    assert choose_parts(problem_of((64, 64, 64)), 8, halo_steps=4) == (8, 1, 1)
+    assert choose_parts(problem_of((64, 64, 64)), 8, halo_steps=5) == (4, 2, 1)
+    assert choose_parts(problem_of((64, 64, 64)), 8, halo_steps=5, slabs_only=True) == (8, 1, 1)
+
+
+def test_thin_slabs_give_way_to_the_cut_with_the_least_surface() -> None:
+    assert choose_parts(problem_of((12, 200)), 4, halo_steps=6) == (1, 4)
+    assert choose_parts(problem_of((60, 60)), 9, halo_steps=8) == (3, 3)
+    assert choose_parts(problem_of((30,)), 6, halo_steps=100) == (6,)
+    periodic = problem_of((40, 60, 10), periodic=True)
+    chosen = choose_parts(periodic, 6, halo_steps=30)
+    assert surface(periodic, chosen) == min(surface(periodic, parts) for parts in factorizations(6, 3))
+
+
+def test_the_surface_is_that_of_all_cuts_from_both_sides() -> None:
+    assert surface(problem_of((10, 20)), (2, 1)) == 2 * 20
+    assert surface(problem_of((10, 20)), (1, 4)) == 3 * 2 * 10
+    assert surface(problem_of((10, 20), periodic=True), (2, 2)) == 2 * 2 * (20 + 10)
+    assert surface(problem_of((10, 20), name="star-2d9p"), (2, 1)) == 2 * 2 * 20
+
+
+@pytest.mark.parametrize("periodic", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "parts"), [((37,), (4,)), ((11, 23), (3, 1)), ((11, 23), (2, 3)), ((9, 8, 5), (2, 2, 1))]
+)
+def test_a_cut_covers_every_point_once_and_every_halo_has_an_owner(
+    shape: tuple[int, ...], parts: tuple[int, ...], periodic: bool
+) -> None:
+    problem = problem_of(shape, periodic=periodic)
+    slabs = cut(problem, parts, [1.0 + k for k in range(int(np.prod(parts)))], time_block=2)
+    covered = np.zeros(shape, dtype=int)
+    for slab in slabs:
+        covered[tuple(slice(a, b) for a, b in zip(slab.start, slab.stop, strict=True))] += 1
+    assert (covered == 1).all()
+    routes = list(itertools.chain(*find_routes(problem, slabs)))  # raises if a halo has no owner
+    assert len(routes) == sum(halo_points(slab)[0] for slab in slabs)
+    wanted = sum(2 * (count if periodic else count - 1) * len(slabs) // count for count in parts if count > 1)
+    assert len(routes) == wanted
+
+
+def test_slabs_are_as_long_as_their_workers_are_fast() -> None:
+    slabs = cut(problem_of((100, 7)), (2, 1), [3.0, 1.0], time_block=4)
+    assert [slab.shape for slab in slabs] == [(75, 7), (25, 7)]
+    assert [slab.halo for slab in slabs] == [((0, 4), (0, 0)), ((4, 0), (0, 0))]
+
+
+def test_what_halos_cost_is_what_the_slabs_say() -> None:
+    problem = problem_of((40, 30))
+    first, second = cut(problem, (2, 1), [1.0, 1.0], time_block=5)
+    assert halo_points(first) == (1, 5 * 30)
+    assert redundant_points(second, problem.stencil.radii, 5) == 2 * 30  # 4, 3, 2, 1 and 0 planes in 5 steps
+    assert longest_block(problem, (2, 1)) == 20
+    assert longest_block(problem, (2, 4)) == 7
+    assert longest_block(problem, (41, 1)) == 0
+
+
+def test_cuts_are_described_by_axes() -> None:
+    assert describe_parts((4,)) == "4 along x"
+    assert describe_parts((3, 1, 1)) == "3 along z"
+    assert describe_parts((3, 2, 1)) == "3 x 2 along z and y"
+    assert describe_parts((2, 2)) == "2 x 2 along y and x"
