@@ -53,11 +53,11 @@ struct Tile {
     Memory memory;
     int y, x, last_y, last_x;
 
-    __device__ __forceinline__ double from_global(int dz, int row, int column) const {
-        return src[dz * memory.plane + min(y + row, last_y) * memory.row + min(x + column, last_x)];
+    __device__ __forceinline__ const double* in_global(int dz, int row, int column) const {
+        return src + dz * memory.plane + min(y + row, last_y) * memory.row + min(x + column, last_x);
     }
     __device__ __forceinline__ double operator()(int dz, int row, int column) const {
-        return TS_SHARED ? shared[dz * rows_read * pitch + place(row, column)] : from_global(dz, row, column);
+        return TS_SHARED ? shared[dz * rows_read * pitch + place(row, column)] : *in_global(dz, row, column);
     }
 };
 
@@ -65,10 +65,15 @@ __device__ __forceinline__ void copy_tile(double* shared, const Tile& tile) {
     // A warp per row; in 1D all threads for the only one.
     for (int i = line ? 0 : threadIdx.x / 32; i < (2 * rz + 1) * rows_read; i += line ? 1 : warps) {
         const int dz = i / rows_read, row = i % rows_read;
-#pragma unroll 4
-        for (int column = line ? threadIdx.x : threadIdx.x % 32; column < columns_read; column += line ? threads : 32)
-            shared[dz * rows_read * pitch + place(row, column)] = tile.from_global(dz, row, column);
+        for (int column = line ? threadIdx.x : threadIdx.x % 32; column < columns_read; column += line ? threads : 32) {
+            double* const to = shared + dz * rows_read * pitch + place(row, column);
+            asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(
+                             static_cast<unsigned>(__cvta_generic_to_shared(to))),
+                "l"(tile.in_global(dz, row, column))
+                : "memory");
+        }
     }
+    asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 extern "C" __global__ void __launch_bounds__(threads, 1) banded(const real* __restrict__ src, real* __restrict__ dst,

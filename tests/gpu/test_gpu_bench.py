@@ -133,7 +133,7 @@ def test_a_ladder_is_climbed_and_compared(gpu: BenchGpu, monkeypatch: pytest.Mon
     short = {CONVSTENCIL: LADDERS[CONVSTENCIL][:3], TETRIS: LADDERS[TETRIS][:4]}
     monkeypatch.setattr(gpu_breakdown, "LADDERS", short)
     monkeypatch.setattr(gpu_breakdown, "fastest", lambda arena, choices, seconds: (choices[0], arena.work(choices[0])))
-    found = gpu_breakdown.bench_gpu_breakdown(("box-2d9p",), shape=(20, 150), rounds=1, seconds=1e-4)
+    found = gpu_breakdown.bench_gpu_breakdown(("heat-2d",), shape=(20, 150), rounds=1, seconds=1e-4)
     json.dumps(found)
     for ladder, rungs in zip(found["gpu_breakdown"], short.values(), strict=True):
         assert [step["name"] for step in ladder["steps"]] == [rung.label for rung in rungs]

@@ -34,8 +34,13 @@ from tetris_sim.gpu_kernels.trapezoid import trapezoid_kernel, trapezoid_paramet
 from tetris_sim.method import STEPS_PER_BLOCK, Parameters
 from tetris_sim.problem import Problem
 
-STENCILS = ("heat-1d", "star-1d5p", "box-2d9p", "box-2d25p", "box-2d49p", "box-3d27p")
-"""Those of either figure, and the widest one."""
+FIGURES = {
+    CONVSTENCIL: ("heat-1d", "box-2d9p", "box-2d49p", "box-3d27p"),
+    TETRIS: ("star-1d5p", "box-2d25p", "box-3d27p"),
+}
+"""The stencils of each figure; box-2d49p is what the ConvStencil paper makes of box-2d9p."""
+
+STENCILS = tuple(dict.fromkeys(name for names in FIGURES.values() for name in names))
 
 _WIDEST = {1: 3, 2: 3, 3: 1}  # radius of the paper's kernels after fusion, by axes: its 3D kernels are not fused
 _FEW_TAPS = 5  # planes of a 3D stencil with more go through tensor cores
@@ -63,7 +68,7 @@ def bench_gpu_breakdown(
     rounds: int = 7,
     seconds: float = 0.4,
 ) -> dict[str, Any]:
-    """Both ladders for every stencil; arguments as of `bench_gpu`.
+    """The ladder of each figure that has the stencil, both if none has it; arguments as of `bench_gpu`.
 
     Raises:
         UnsupportedError: there is no GPU, or another dtype than float64 is asked for.
@@ -75,12 +80,21 @@ def bench_gpu_breakdown(
     with measured_gpu(rounds=rounds, seconds=seconds) as (result, device, _):
         for name in names:
             problem = random_problem(name, shape or SHAPES[named_stencil(name).stencil.ndim], "float64")
-            for figure, ladder in LADDERS.items():
-                steps = climb(problem, ladder, device, rounds=rounds, seconds=seconds)
+            for figure in figures_with(name):
+                steps = climb(problem, LADDERS[figure], device, rounds=rounds, seconds=seconds)
                 header = {"figure": figure, "stencil": name, "n_terms": problem.stencil.n_points}
                 found.append({**header, "shape": list(problem.grid.shape), "dtype": "float64", **steps})
                 _LOG.info("%s, %s done", figure, name)
     return {**result, "gpu_breakdown": [compare_rungs(ladder, result["gpu_limits"]) for ladder in found]}
+
+
+def figures_with(name: str) -> list[str]:
+    """Those that a stencil is in, all if it is in none.
+
+    >>> figures_with("box-2d25p"), len(figures_with("heat-2d"))
+    (['Tetris, Figure 12'], 2)
+    """
+    return [figure for figure, names in FIGURES.items() if name in names] or list(FIGURES)
 
 
 def climb(

@@ -4,6 +4,9 @@ Nsight Compute (`ncu`) runs this module as a program that launches each kernel o
 ConvStencil's Table 5 has two of these columns, uncoalesced global accesses (UGA) and bank conflicts per request (BC/R):
 the shares of sectors, and the numbers of passes through shared memory per request, beyond what the same accesses would
 take if they lay best. Clocks are left as they are.
+
+A single launch says nothing of power, so each kernel is also launched again and again while `nvidia-smi` reads clock
+and power: many kernels meet the power limit, and the GPU lowers its clock.
 """
 
 from __future__ import annotations
@@ -12,11 +15,14 @@ import csv
 import io
 import json
 import logging
+import math
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +31,7 @@ from tetris_sim.bench.gpu import SHAPES, weight_kinds
 from tetris_sim.bench.gpu_alone import Alone, Arena, fastest, fused_alone
 from tetris_sim.bench.gpu_run import measured_gpu
 from tetris_sim.bench.problems import random_problem
+from tetris_sim.bench.timing import Work
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS
@@ -73,6 +80,8 @@ STALLS = (
 
 _STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 _OPTIONS = ("--clock-control=none", "--profile-from-start=off", "--csv", "--page=raw", "--print-units=base")
+_WARM, _BEAT = 0.5, 0.05  # seconds: of launches before clock and power are read, and of one timing meanwhile
+_UNSEEN = 0.01  # where threads move less of the data, bulk copies do, and their sectors are not counted
 _LOG = logging.getLogger(__name__)
 
 
@@ -161,12 +170,14 @@ def derive(counters: Mapping[str, float | None], updates: float) -> dict[str, An
 
     `rate` is in point updates per second, of this launch; `bank_conflicts_per_request` is over the loads and stores of
     shared memory by warps; `uncoalesced` is the share of sectors of global memory beyond the fewest that could hold the
-    same bytes; `stall` is what most warps wait for.
+    same bytes, None where bulk copies do the work; `stall` is what most warps wait for.
     """
     loads, stores = (counters[f"shared_{kind}_requests"] or 0.0 for kind in ("load", "store"))
     conflicts = [counters[f"shared_{kind}_conflicts"] for kind in ("load", "store")]
     requests = loads + stores
     sectors, ideal = counters["global_sectors"], counters["global_sectors_ideal"]
+    if sectors is not None and 32 * sectors < _UNSEEN * (counters["dram_bytes"] or 0.0):
+        sectors = None
     waiting = {stall: counters[stall] for stall in STALLS if counters[stall] is not None}
     return {
         "counters": dict(counters),
@@ -205,11 +216,40 @@ def _choose(problem: Problem, name: str, device: GpuDevice, seconds: float) -> l
         except UnsupportedError as refusal:
             _LOG.info("%s not for %s: %s", method.name, name, refusal)
             continue
-        header = {"stencil": name, "method": method.name, "shape": list(problem.grid.shape)}
-        header["dtype"] = problem.dtype.name
-        found.append({**header, "parameters": dict(alone.parameters), "updates": work.units})
+        case: dict[str, Any] = {"stencil": name, "method": method.name, "shape": list(problem.grid.shape)}
+        case |= {"dtype": problem.dtype.name, "parameters": dict(alone.parameters), "updates": work.units}
+        found.append({**case, "sustained": sustain(work, device)})
     arena.close()
     return found
+
+
+def sustain(work: Work, device: GpuDevice) -> dict[str, float | None]:
+    """Rate of many launches [point updates/s], and clock [Hz] and power [W] while they run; None without nvidia-smi."""
+    launches = max(1, round(_BEAT / _elapsed(work, 1)))
+    beats = math.ceil(_WARM / _BEAT)
+    _elapsed(work, launches * beats)
+    reader = _start_reading(device)
+    rates: list[float] = []
+    while len(rates) < beats or (reader is not None and reader.poll() is None):
+        rates.append(work.units * launches / _elapsed(work, launches))
+    said = reader.communicate()[0] if reader is not None else ""
+    clock, power = ([*map(_number, said.split(",")), None, None])[:2]
+    return {"rate": statistics.median(rates), "clock": None if clock is None else 1e6 * clock, "power": power}
+
+
+def _start_reading(device: GpuDevice) -> subprocess.Popen[str] | None:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return None
+    bus = device.cupy.cuda.Device(device.number).pci_bus_id
+    query = ["--query-gpu=clocks.sm,power.draw.instant", "--format=csv,noheader,nounits"]
+    return subprocess.Popen([program, "-i", bus, *query], stdout=subprocess.PIPE, text=True)
+
+
+def _elapsed(work: Work, launches: int) -> float:
+    begin = time.perf_counter()
+    work.run(launches)
+    return max(time.perf_counter() - begin, 1e-9)
 
 
 def _kernels(problem: Problem, name: str, parameters: Parameters | None = None) -> Iterator[Alone]:

@@ -92,24 +92,22 @@ def gpu_breakdown_table(ladders: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def gpu_counters_table(cases: Sequence[Mapping[str, Any]]) -> Table:
-    """How busy each part of the GPU was during a launch."""
-    shares = {
-        "DRAM": "dram",
-        "L1": "lsu_pipe",
-        "FP64": "fp64_pipe",
-        "tensor": "tensor_pipe",
-        "issue": "issue_active",
-    }
-    header = ("stencil", "method", "waits for", "steps", "GStencil/s", "GHz", *shares, "occupancy", "registers")
+    """How busy each part of the GPU was during a launch, and how fast many launches are."""
+    shares = {"DRAM": "dram", "L1": "lsu_pipe", "FP64": "fp64_pipe", "tensor": "tensor_pipe", "issue": "issue_active"}
     rows = []
     for case in cases:
-        found = case["counters"]
+        found, sustained = case["counters"], case["sustained"]
         cells = [case["stencil"], case["method"], (case["stall"] or "").replace("_", " ")]
         cells += [str(case["parameters"][STEPS_PER_BLOCK]), _number(case["rate"], 1e9), _number(found["clock"], 1e9)]
         cells += [_share(found[name]) for name in (*shares.values(), "occupancy")]
-        rows.append([*cells, _number(found["registers"])])
-    title = "Counters of single launches: shares of what each part of the GPU can do, and what most warps wait for"
-    return Table(title, header, rows, 3)
+        cells += [_number(found["registers"]), _number(sustained["rate"], 1e9), _number(sustained["clock"], 1e9)]
+        rows.append([*cells, _number(sustained["power"])])
+    header = ("stencil", "method", "waits for", "steps", "GStencil/s", "GHz", *shares, "occupancy", "registers")
+    title = (
+        "Counters of single launches: shares of what each part of the GPU can do, and what most warps wait for; last "
+        "three columns: many launches"
+    )
+    return Table(title, (*header, "sustained GStencil/s", "GHz", "W"), rows, 3)
 
 
 def gpu_conflicts_table(cases: Sequence[Mapping[str, Any]]) -> Table:

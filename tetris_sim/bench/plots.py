@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tetris_sim.bench.cells import billions
 from tetris_sim.bench.gpu_labels import CONVSTENCIL, ONE_STEP, TETRIS
 from tetris_sim.files import atomic_file
 from tetris_sim.outputs.drawing import CHANGE_LINE_COLOUR, LINE_COLOUR, STYLE
@@ -36,6 +37,7 @@ _RUNGS = ("0.78", "0.62", "#b9c6e4", "#7b93c4", LINE_COLOUR, CHANGE_LINE_COLOUR)
 _PANEL = (2.9, 2.5)  # inches
 _MARGINS = {"left": 0.75, "bottom": 0.55, "top": 0.35, "right": 0.15}  # inches
 _ENTRY = (1.5, 0.22)  # inches, of the legend
+_LONG_ENTRY = 2.9  # inches: the width of one with many words
 _ENTRIES = 8  # at most
 _STYLE = {**STYLE, "svg.hashsalt": "tetris_sim", "svg.fonttype": "path"}  # the same data give the same file
 
@@ -59,8 +61,6 @@ def draw_comparison(result: Mapping[str, Any]) -> Figure:
 
 def draw_sizes(result: Mapping[str, Any]) -> Figure:
     """Cost against the size of the grid, with T_d of one sweep and the time of the multiply-adds."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
     sweeps = result["sizes"]
     figure, places = _panels([_title(sweep) for sweep in sweeps])
     caches = result["limits"]["before"]["caches"]
@@ -76,11 +76,8 @@ def draw_sizes(result: Mapping[str, Any]) -> Figure:
             if size[0] <= half <= size[-1]:
                 axes.axvline(half, color="0.7", linewidth=0.8, zorder=0)
         axes.set_xscale("log", base=4)
-        axes.set_yscale("log")
         axes.xaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        _log_rates(axes)
         axes.set_xlabel("grid [MiB]")
     _finish(figure, places, ylabel="ns per point update")
     return figure
@@ -107,9 +104,7 @@ def draw_threads(result: Mapping[str, Any]) -> Figure:
 
 def draw_gpu_sizes(sweeps: Sequence[Mapping[str, Any]]) -> Figure:
     """GStencil/s against points along an axis, dashed where every launch makes one step."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    figure, places = _panels([_title(sweep) for sweep in sweeps], columns=4)
+    figure, places = _panels([_title(sweep) for sweep in sweeps], columns=4, entry=_LONG_ENTRY)
     for axes, sweep in zip(places, sweeps, strict=True):
         lengths = [point["shape"][0] for point in sweep["points"]]
         for name in _names(sweep["points"]):
@@ -118,30 +113,38 @@ def draw_gpu_sizes(sweeps: Sequence[Mapping[str, Any]]) -> Figure:
             where, rates = _series(sweep["points"], lengths, name, "rate")
             axes.plot(where, rates, color=_colour(name.removesuffix(ONE_STEP)), label=name, **style)
         axes.set_xscale("log", base=10 if len(sweep["points"][0]["shape"]) == 1 else 2)
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        _log_rates(axes)
         if len(sweep["points"][0]["shape"]) > 1:
             axes.xaxis.set_major_formatter("{x:g}")
         axes.set_xlabel("points along an axis")
-    _finish(figure, places, ylabel="GStencil/s", columns=4)
+    _finish(figure, places, ylabel="GStencil/s", columns=4, entry=_LONG_ENTRY)
     return figure
 
 
 def draw_gpu_ladders(ladders: Sequence[Mapping[str, Any]]) -> Figure:
-    """GStencil/s of every rung, a panel per stencil."""
-    figure, places = _panels([_title(ladder) for ladder in ladders])
+    """GStencil/s of every rung, a panel per stencil: marks, since bars on a logarithmic axis would begin nowhere."""
+    columns = min(4, len(ladders))
+    figure, places = _panels([_title(ladder) for ladder in ladders], columns=columns, entry=_LONG_ENTRY)
     labels = list(dict.fromkeys(row["name"] for ladder in ladders for row in ladder["steps"]))
     for axes, ladder in zip(places, ladders, strict=True):
         rates = {row["name"]: row["steady"]["median"] / 1e9 for row in ladder["steps"]}
         for place, label in enumerate(labels):
             if label in rates:
-                bar = axes.bar(place, rates[label], color=_RUNGS[place % len(_RUNGS)], width=0.75, label=label)
-                axes.bar_label(bar, [f"{rates[label]:.3g}"], fontsize=8)
+                colour = _RUNGS[place % len(_RUNGS)]
+                axes.plot([place], [rates[label]], "s", markersize=9, color=colour, label=label)
+                axes.annotate(
+                    billions(1e9 * rates[label]),
+                    (place, rates[label]),
+                    (0, 7),
+                    textcoords="offset points",
+                    ha="center",
+                    fontsize=8,
+                )
         axes.set_xticks([])
-        axes.set_ylim(0.0, 1.12 * max(rates.values()))
-    _finish(figure, places, ylabel="GStencil/s")
+        axes.set_xlim(-0.6, len(labels) - 0.4)
+        _log_rates(axes)
+        axes.set_ylim(0.7 * min(rates.values()), 1.6 * max(rates.values()))
+    _finish(figure, places, ylabel="GStencil/s", columns=columns, entry=_LONG_ENTRY)
     return figure
 
 
@@ -174,6 +177,16 @@ _MARKED: dict[str, Any] = {"linewidth": 1.5, "marker": "o", "markersize": 3.5}
 _MODEL: dict[str, Any] = {"color": "0.35", "linewidth": 0.9, "linestyle": "--"}
 
 
+def _log_rates(axes: Axes) -> None:
+    """A logarithmic vertical axis with 1, 2 and 5 of every decade."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
 def _names(points: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(row["name"] for point in points for row in point["rows"]))
 
@@ -198,7 +211,7 @@ def _colour(name: str) -> str:
     return COLOURS.get(name, _OTHER)
 
 
-def _panels(titles: Sequence[str], columns: int = 3) -> tuple[Figure, tuple[Axes, ...]]:
+def _panels(titles: Sequence[str], columns: int = 3, entry: float = _ENTRY[0]) -> tuple[Figure, tuple[Axes, ...]]:
     """Panels of one size, row by row, placed in inches."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -209,7 +222,7 @@ def _panels(titles: Sequence[str], columns: int = 3) -> tuple[Figure, tuple[Axes
     w = _MARGINS["left"] + _PANEL[0] + _MARGINS["right"]
     h = _MARGINS["bottom"] + _PANEL[1] + _MARGINS["top"]
     width = columns * w
-    legend = _ENTRY[1] * (1 + -(-_ENTRIES // _legend_columns(width)))
+    legend = _ENTRY[1] * (1 + -(-_ENTRIES // _legend_columns(width, entry)))
     height = rows * h + legend
     with rc_context(_STYLE):
         figure = Figure(figsize=(width, height), facecolor="white")
@@ -228,17 +241,17 @@ def _panels(titles: Sequence[str], columns: int = 3) -> tuple[Figure, tuple[Axes
     return figure, tuple(places)
 
 
-def _finish(figure: Figure, places: Sequence[Axes], *, ylabel: str, columns: int = 3) -> None:
+def _finish(figure: Figure, places: Sequence[Axes], *, ylabel: str, columns: int = 3, entry: float = _ENTRY[0]) -> None:
     """One legend for all panels, and the label of the vertical axis once per row."""
     handles: dict[str, Any] = {}
     for axes in places:
         handles.update(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     for axes in places[::columns]:
         axes.set_ylabel(ylabel)
-    ncols = min(len(handles), _legend_columns(figure.get_figwidth()))
+    ncols = min(len(handles), _legend_columns(figure.get_figwidth(), entry))
     figure.legend(list(handles.values()), list(handles), loc="lower center", frameon=False, ncols=ncols, fontsize=9)
 
 
-def _legend_columns(width: float) -> int:
-    """Entries of a legend that fit beside each other."""
-    return max(1, int(width / _ENTRY[0]))
+def _legend_columns(width: float, entry: float) -> int:
+    """Entries of a legend, each so wide, that fit beside each other."""
+    return max(1, int(width / entry))
