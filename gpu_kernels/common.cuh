@@ -31,11 +31,4 @@ __device__ __forceinline__ float fma_real(float a, float b, float c) { return __
 __device__ __forceinline__ double mul_real(double a, double b) { return __dmul_rn(a, b); }
 __device__ __forceinline__ float mul_real(float a, float b) { return __fmul_rn(a, b); }
 
-__device__ __forceinline__ int ceil_div(int a, int b) { return (a + b - 1) / b; }
-
-// Points that each of `count` blocks writes along the axis through which they stream (Stream.chunk in fused.py).
-__device__ __forceinline__ int chunk_of(int n, int count, int repeated, int unit) {
-    return ceil_div(ceil_div(n, count) + repeated, unit) * unit - repeated;
-}
-
 __device__ __forceinline__ int clamp(int i, int low, int high) { return min(max(i, low), high - 1); }

@@ -9,20 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.layout import Box3
+from tetris_sim.gpu_kernels.layout import Box3, box_argument, by_value
+
+if TYPE_CHECKING:
+    from tetris_sim.gpu_kernels.device import GpuDevice
 
 
 @dataclass(frozen=True)
 class Stream:
     """How an axis is cut into chunks, one per block of threads, which streams through it.
 
-    A chunk costs its points and some before them that only the first levels need, so few chunks repeat little; but the
-    blocks should also fill the GPU a whole number of times. The kernel finds its chunk from the number of blocks along
-    the axis: the points divided by it, rounded up so that with what is repeated a chunk is whole units.
+    A chunk costs its points and some before them that only the first levels need, so long chunks repeat little; but
+    the blocks should also keep the whole GPU busy until the end. The kernel is told the length of a chunk.
 
     Attributes:
         axis: 0 for z, 1 for y.
@@ -34,38 +37,42 @@ class Stream:
     repeated: int
     unit: int
 
-    def chunk(self, n: int, count: int) -> int:
-        """Points that one of `count` blocks along the axis writes, out of n."""
-        return math.ceil((math.ceil(n / count) + self.repeated) / self.unit) * self.unit - self.repeated
+    def chunk(self, n: int, others: int, slots: int) -> int:
+        """Points of a chunk, out of n, with which all blocks are done soonest; the last chunk may have fewer.
 
-    def count(self, n: int, others: int, slots: int) -> int:
-        """Blocks along an axis of n points that take the shortest time.
-
-        >>> Stream(axis=1, repeated=32, unit=80).count(10240, others=64, slots=132)
-        2
+        >>> Stream(axis=1, repeated=32, unit=80).chunk(10240, others=64, slots=132)
+        5088
 
         Args:
             n: points along the axis.
             others: blocks along the other axes, for each of these.
             slots: blocks that the GPU holds at a time; the next ones begin when those have ended.
         """
-        best, found = math.inf, 1
-        for count in range(1, math.ceil(n / self.unit) + 1):
-            chunk = self.chunk(n, count)
-            rounds = math.ceil(others * math.ceil(n / chunk) / slots)
-            cost = rounds * (chunk + self.repeated)
-            if cost < best:
-                best, found = cost, math.ceil(n / chunk)
-        return found
+        shortest, longest = (math.ceil((points + self.repeated) / self.unit) for points in (1, n))
+        chunks = [units * self.unit - self.repeated for units in range(shortest, longest + 1)]
+        return min(chunks, key=lambda chunk: (self._time(n, others, slots, chunk), -chunk))
+
+    def _time(self, n: int, others: int, slots: int, chunk: int) -> int:
+        """When the last block is done, in points that it has passed. The short blocks of the last chunk come last."""
+        count = math.ceil(n / chunk)
+        long, short = (self._passed(points) for points in (chunk, n - (count - 1) * chunk))
+        rounds, left = divmod(others * (count - 1), slots)
+        if left == 0:
+            return rounds * long + math.ceil(others / slots) * short
+        beside = (slots - left) * (long // short)  # short ones that end before the long ones of the last round
+        return (rounds + 1) * long + math.ceil(max(0, others - beside) / slots) * short
+
+    def _passed(self, points: int) -> int:
+        return math.ceil((points + self.repeated) / self.unit) * self.unit
 
 
 @dataclass(frozen=True)
 class FusedKernel:
     """How to compile and launch it.
 
-    The entry point takes `(const real* src, real* dst, Memory memory, Box box, Weights weights)` (`common.cuh`): it
-    reads the state `src` and writes the one `depth` steps later to `dst`, in all of `box` and nowhere else. The box
-    begins at a multiple of 128 bytes along x.
+    The entry point takes `(const real* src, real* dst, Memory memory, Box box, Weights weights)` (`common.cuh`), and
+    one that streams the length of a chunk after these: it reads the state `src` and writes the one `depth` steps later
+    to `dst`, in all of `box` and nowhere else. The box begins at a multiple of 128 bytes along x.
 
     Attributes:
         source: name of the file.
@@ -89,11 +96,49 @@ class FusedKernel:
     weights: npt.NDArray[Any] = field(repr=False)
     stream: Stream | None = None
 
-    def grid(self, box: Box3, slots: int) -> tuple[int, int, int]:
-        """Blocks along x, y, z for a box, on a GPU that holds `slots` of them at a time."""
-        counts = [math.ceil((high - low) / tile) for (low, high), tile in zip(box, self.tile, strict=True)]
+    def cut(self, box: Box3, slots: int) -> tuple[tuple[int, int, int], int]:
+        """(blocks along x, y, z for a box on a GPU that holds `slots` of them at a time, points of a chunk or 0)."""
+        sizes, chunk = list(self.tile), 0
+        lengths = [high - low for low, high in box]
         if self.stream is not None:
             axis = self.stream.axis
-            counts[axis] = 1
-            counts[axis] = self.stream.count(box[axis][1] - box[axis][0], math.prod(counts), slots)
-        return counts[2], counts[1], counts[0]
+            others = math.prod(
+                math.ceil(n / size) for k, (n, size) in enumerate(zip(lengths, sizes, strict=True)) if k != axis
+            )
+            sizes[axis] = chunk = self.stream.chunk(lengths[axis], others, slots)
+        z, y, x = (math.ceil(n / size) for n, size in zip(lengths, sizes, strict=True))
+        return (x, y, z), chunk
+
+
+class CompiledKernel:
+    """A fused kernel on a GPU."""
+
+    def __init__(self, kernel: FusedKernel, device: GpuDevice) -> None:
+        """Compile it.
+
+        Raises:
+            UnsupportedError: it does not compile, or wants more shared memory than the GPU has.
+        """
+        self._kernel = kernel
+        self._function = device.function(kernel.source, kernel.entry, kernel.defines, kernel.shared_bytes)
+        self._slots = device.slots(self._function, kernel.threads, kernel.shared_bytes)
+        self._weights = by_value(kernel.weights)
+
+    def cut(self, box: Box3) -> Cut:
+        """How a box is shared by blocks of threads."""
+        grid, chunk = self._kernel.cut(box, self._slots)
+        streamed = () if self._kernel.stream is None else (np.int32(chunk),)
+        return Cut(grid, (box_argument(box), self._weights, *streamed))
+
+    def launch(self, now: Any, then: Any, memory: Any, cut: Cut) -> None:
+        """Write the box that was cut: `now` and `then` begin with the first owned point of a field."""
+        block = (self._kernel.threads, 1, 1)
+        self._function(cut.grid, block, (now, then, memory, *cut.arguments), shared_mem=self._kernel.shared_bytes)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What a launch of a `CompiledKernel` needs for a box, worked out once."""
+
+    grid: tuple[int, int, int]
+    arguments: tuple[Any, ...]

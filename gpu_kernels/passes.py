@@ -6,13 +6,12 @@ after the ghosts that last for all of them, and beside it the frame along the ot
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tetris_sim.gpu_kernels import blocks
 from tetris_sim.gpu_kernels.device import GpuDevice
 from tetris_sim.gpu_kernels.frame import Frame, Tiles
-from tetris_sim.gpu_kernels.fused import FusedKernel
+from tetris_sim.gpu_kernels.fused import CompiledKernel, Cut, FusedKernel
 from tetris_sim.gpu_kernels.ghosts import Ghosts
 from tetris_sim.gpu_kernels.layout import (
     Box3,
@@ -106,22 +105,13 @@ class Sweep:
             self._function(_sweep_grid(box, _block(state)), _block(state), arguments)
 
 
-@dataclass(frozen=True)
-class _Cut:
-    """What a launch of `Fused` writes when some steps will follow: the kernel's box, its blocks, the frame's tiles."""
-
-    box: Any
-    grid: tuple[int, int, int]
-    tiles: Tiles
-
-
 class Fused:
     """Several steps: a fused kernel, the ghosts that it reads, and the frame that it leaves."""
 
     def __init__(self, kernel: FusedKernel) -> None:
         self.depth = kernel.depth
         self._kernel = kernel
-        self._cuts: dict[int, _Cut] = {}
+        self._cuts: dict[int, tuple[Cut, Tiles]] = {}
 
     def fits(self, problem: Problem, slab: Slab) -> bool:
         """Whether the slab has points that no face concerns, and frame tiles fit into shared memory."""
@@ -135,11 +125,8 @@ class Fused:
 
     def prepare(self, state: State) -> None:
         """Compile both, and find out what they write."""
-        kernel = self._kernel
         self._state = state
-        self._inner = state.device.function(kernel.source, kernel.entry, kernel.defines, kernel.shared_bytes)
-        self._numbers = by_value(kernel.weights)
-        self._slots = state.device.slots(self._inner, kernel.threads, kernel.shared_bytes)
+        self._inner = CompiledKernel(self._kernel, state.device)
         self._frame = Frame(state.problem, state.slab, state.device, self.depth)
         lasting = lasting_sides(state.problem, state.slab)
         self._ghosts = Ghosts(state.problem, state.slab, state.device, lasting, self.depth)
@@ -147,9 +134,8 @@ class Fused:
 
     def launch(self, later: int) -> None:
         """The frame on a stream of its own beside the fused kernel: each writes points that the other does not."""
-        state, kernel = self._state, self._kernel
-        cut = self._cut(later)
-        tiles = cut.tiles
+        state = self._state
+        cut, tiles = self._cut(later)
         main, side = state.device.stream, state.device.side_stream
         if tiles.count:
             side.wait_event(main.record())
@@ -158,21 +144,19 @@ class Fused:
                     self._frame.launch(now, then, state.memory, state.weights, tiles)
         self._ghosts.fill([now for now, _ in state.fields()], state.memory, later + self.depth)
         for now, then in state.fields():
-            arguments = (now, then, state.memory, cut.box, self._numbers)
-            self._inner(cut.grid, (kernel.threads, 1, 1), arguments, shared_mem=kernel.shared_bytes)
+            self._inner.launch(now, then, state.memory, cut)
         if tiles.count:
             main.wait_event(side.record())
 
-    def _cut(self, later: int) -> _Cut:
-        """What the fused kernel writes, and what the frame does."""
+    def _cut(self, later: int) -> tuple[Cut, Tiles]:
+        """What the fused kernel writes when some steps will follow, and what the frame does."""
         if later not in self._cuts:
             state = self._state
             outer = blocks.owned_with_halo(state.problem, state.slab, later)
             inner = blocks.without_frame(state.problem, state.slab, outer, self.depth)
             assert inner is not None  # `fits` said so for the smallest box
-            grid = self._kernel.grid(inner, self._slots)
             self._ghosts.prepare(later + self.depth)
-            self._cuts[later] = _Cut(box_argument(inner), grid, self._frame.tiles(outer, inner))
+            self._cuts[later] = self._inner.cut(inner), self._frame.tiles(outer, inner)
         return self._cuts[later]
 
 

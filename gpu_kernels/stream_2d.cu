@@ -5,7 +5,7 @@
 //         reach_y rows further up than the one before, so it needs rows of the tile above only: the last
 //         2 * reach_y rows of each level, which the tile above has left in shared memory. Rows are computed once;
 //         only columns overlap (depth * reach_x a side), and 2 * depth * reach_y rows at the beginning of a chunk.
-//         How many blocks share the rows of the box is chosen at launch (Stream in fused.py).
+//         How many rows a chunk has is chosen at launch (Stream in fused.py).
 // Layout  Warp w holds rows w * rows ..., lane l columns l * columns ... of a tile (stream_2d_rows.cuh). Shared memory:
 //           stage     one patch per warp: the next tile arrives here while this one is advanced, and the finished one
 //                     leaves through it, so that memory sees whole lines (stream_2d_copies.cuh)
@@ -110,7 +110,8 @@ struct Edges {
 };
 
 extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
-    stream_2d(const real* __restrict__ src, real* __restrict__ dst, Memory memory, Box box, Weights w) {
+    stream_2d(const real* __restrict__ src, real* __restrict__ dst, Memory memory, Box box, Weights w,
+              int chunk) {
     extern __shared__ __align__(16) unsigned char shared[];
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
@@ -122,7 +123,6 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
     Part part;
     part.x = box.low[2] + blockIdx.x * written;
     part.end = min(part.x + written, box.high[2]);
-    const int chunk = chunk_of(box.high[1] - box.low[1], gridDim.y, repeated, height);
     part.low = box.low[1] + blockIdx.y * chunk;
     part.high = min(part.low + chunk, box.high[1]);
     const int n_tiles = (part.high - part.low + repeated + height - 1) / height;

@@ -7,7 +7,7 @@
 //         and is the next plane of the level above. A level works on what the one below finished in the turn before:
 //         so nothing in a turn waits for anything else in it, and one barrier a turn serves all levels. Rows of other
 //         warps come through shared memory, columns of other lanes by shuffle (stream_3d_tile.cuh).
-//         How many blocks share the planes of the box is chosen at launch (Stream in fused.py).
+//         How many planes a block writes is chosen at launch (Stream in fused.py).
 //         Level s is carried divided by w^s, w being the weight of the first tap: a sum begins with that point as it
 //         is, and a point and step is one FMA for each other tap. TS_SCALED=0 keeps the multiplication.
 // Layout  A tile is 32 * TS_COLUMNS columns by TS_WARPS * TS_ROWS rows; each step spoils `radius` points all around it.
@@ -49,12 +49,12 @@ struct Shared {
 };
 
 extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
-    stream_3d(const real* __restrict__ src, real* __restrict__ dst, Memory memory, Box box, Weights weights) {
+    stream_3d(const real* __restrict__ src, real* __restrict__ dst, Memory memory, Box box, Weights weights,
+              int planes) {
     extern __shared__ __align__(128) char shared_bytes[];
     Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
     const Place place = place_of_thread(box);
     constexpr int delay = 2 * steps * radius_z + steps - 1;  // turns from a plane's arrival to its last level
-    const int planes = chunk_of(box.high[0] - box.low[0], gridDim.z, delay, 1);
     const int low_z = box.low[0] + blockIdx.z * planes, high_z = min(low_z + planes, box.high[0]);
     const int first_z = low_z - steps * radius_z;  // first plane of the state that is read
     const int n_read = high_z + steps * radius_z - first_z;

@@ -7,6 +7,7 @@ those of the proposals, but blocks are made shorter where that changes nothing b
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -237,11 +238,13 @@ def allowed(stencil: Stencil, dtype: np.dtype[Any], steps: int, largest: float) 
 
 def launch(kernel: FusedKernel, memory: Memory, architecture: int, descending: bool) -> None:
     src, dst = memory.first(memory.src), memory.first(memory.dst)
+    grid, chunk = kernel.cut(memory.box, slots=1 if descending else MANY)
+    streamed = () if kernel.stream is None else (ctypes.c_int(chunk),)
     emulate(kernel.source, kernel.defines, architecture).launch(
         kernel.entry,
-        kernel.grid(memory.box, slots=1 if descending else MANY),
+        grid,
         (kernel.threads, 1, 1),
-        (at(src), at(dst), memory.argument, box_argument(memory.box), by_value(kernel.weights)),
+        (at(src), at(dst), memory.argument, box_argument(memory.box), by_value(kernel.weights), *streamed),
         kernel.shared_bytes,
         copied=(src, dst, memory.argument),
         descending=descending,
@@ -253,7 +256,7 @@ def several_tiles(kernel: FusedKernel, radii: Triple) -> Triple:
     counts = [n + (n // 4 | 1) if n > 1 or radius else 1 for n, radius in zip(kernel.tile, radii, strict=True)]
     if kernel.stream is not None:
         axis = kernel.stream.axis
-        counts[axis] = max(counts[axis], kernel.stream.chunk(1, 1) + 5)
+        counts[axis] = max(counts[axis], kernel.stream.chunk(1, 1, 1) + 5)
     return counts[0], counts[1], counts[2]
 
 

@@ -15,7 +15,7 @@ from tetris_sim.bench.timing import Work
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.device import GpuDevice
 from tetris_sim.gpu_kernels.explicit_stencil2row import SOURCE, THREADS, ExplicitStencil2Row
-from tetris_sim.gpu_kernels.fused import FusedKernel
+from tetris_sim.gpu_kernels.fused import CompiledKernel, FusedKernel
 from tetris_sim.gpu_kernels.layout import LINE, Box3, box_argument, by_value, memory_argument, pitch_slab
 from tetris_sim.gpu_kernels.taps import term_defines, term_weights
 from tetris_sim.method import Parameters
@@ -107,13 +107,11 @@ def fused_alone(kernel: FusedKernel, parameters: Parameters) -> Alone:
     """A fused kernel, without ghosts and frame."""
 
     def open_(arena: Arena) -> Launch:
-        device, box = arena.device, arena.box(kernel.depth)
-        function = device.function(kernel.source, kernel.entry, kernel.defines, kernel.shared_bytes)
-        grid = kernel.grid(box, device.slots(function, kernel.threads, kernel.shared_bytes))
-        rest = (arena.memory, box_argument(box), by_value(kernel.weights))
+        compiled = CompiledKernel(kernel, arena.device)
+        cut = compiled.cut(arena.box(kernel.depth))
 
         def launch(now: Any, then: Any) -> None:
-            function(grid, (kernel.threads, 1, 1), (now, then, *rest), shared_mem=kernel.shared_bytes)
+            compiled.launch(now, then, arena.memory, cut)
 
         return launch
 
