@@ -32,7 +32,8 @@ def test_every_result_is_on_a_page_with_all_that_makes_it_believable(maker: dict
     assert sorted(set(shown)) == [file.name for file in files]
     for file in files:
         result = json.loads(file.read_text(encoding="utf-8"))
-        assert {"cpu", "threads", "versions", "commit", "date", "limits"} <= set(result)
+        assert {"cpu", "threads", "versions", "commit", "date"} <= set(result)
+        assert {"limits", "gpu_limits"} & set(result)
 
 
 def test_a_figure_that_was_changed_by_hand_is_made_right_again(maker: dict[str, Any]) -> None:

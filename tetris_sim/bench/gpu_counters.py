@@ -147,7 +147,8 @@ def count(cases: Sequence[Mapping[str, Any]], profiler: str) -> list[dict[str, A
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment())
     launches = read_counters(done.stdout)
     if done.returncode or len(launches) != len(cases):
-        said = (done.stdout + done.stderr).strip()[-2000:]
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if line and not line.startswith('"')]
+        said = "\n".join(lines)[-2000:]
         msg = f"ncu counted {len(launches)} of {len(cases)} launches (exit status {done.returncode}). It says: {said}"
         raise UnsupportedError(msg)
     return [{**case, **derive(found, case["updates"])} for case, found in zip(cases, launches, strict=True)]
