@@ -6,6 +6,8 @@ import itertools
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -248,3 +250,84 @@ def test_what_is_far_behind_is_not_tried_at_the_next_size(monkeypatch: pytest.Mo
     assert sizes == {100: [1, 2, 3], 1600: [1, 2, 3], 2500: [1, 3]}
     only_bad = Line("b", METHODS[0], [{"k": 4}, {"k": 4}])
     assert gpu_sweeps._choose(only_bad, problem, None, 1.0) == "no such tile"  # type: ignore[arg-type]
+
+
+class Profiled(BenchGpu):
+    """A device that notes when it is watched, and has a number on the bus."""
+
+    def __init__(self, number: int = 0) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        profiler = SimpleNamespace(start=lambda: self.launches.clear(), stop=lambda: self.seen.extend(self.launches))
+        self.cupy.cuda = SimpleNamespace(profiler=profiler, Device=lambda _: SimpleNamespace(pci_bus_id="0000:01:00.0"))
+
+
+@emulated
+def test_the_profiler_sees_one_launch_of_each_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Profiled()
+    monkeypatch.setattr(gpu_counters, "GpuDevice", lambda _: device)
+    problem = random_problem("box-2d9p", (30, 150), "float64")
+    cases = [
+        {
+            "stencil": "box-2d9p",
+            "method": method.name,
+            "shape": [30, 150],
+            "dtype": "float64",
+            "parameters": {**method.parameters(problem)[-1], "steps_per_block": 1},
+        }
+        for method in METHODS
+        if method.name != "gpu.plain"
+    ]
+    gpu_counters.launch_cases(json.loads(json.dumps(cases)))
+    assert device.seen == ["stream_2d", "trapezoid", "dual_tessellation"]
+
+
+def script(folder: Path, text: str) -> str:
+    program = folder / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+@emulated
+def test_clock_and_power_are_read_while_a_kernel_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    device: Any = Profiled()
+    monkeypatch.setattr(gpu_counters, "_WARM", 0.01)
+    monkeypatch.setattr(gpu_counters, "_BEAT", 0.001)
+    work = Arena(random_problem("box-2d9p", (20, 40), "float64"), device).work(naive_alone())
+    reads = script(tmp_path, f'sleep 0.1; echo "$@" > {tmp_path}/asked; echo "1725, 690.25"')
+    monkeypatch.setattr("tetris_sim.bench.gpu_counters.shutil.which", lambda *_, **__: reads)
+    found = gpu_counters.sustain(work, device)
+    assert (found["clock"], found["power"]) == (1.725e9, 690.25)
+    assert found["rate"] is not None
+    assert found["rate"] > 0
+    assert (tmp_path / "asked").read_text().startswith("-i 0000:01:00.0 --query-gpu=clocks.sm,power.draw.instant")
+    fails = script(tmp_path, "echo no such device; exit 6")
+    monkeypatch.setattr("tetris_sim.bench.gpu_counters.shutil.which", lambda *_, **__: fails)
+    assert gpu_counters.sustain(work, device)["clock"] is None
+    monkeypatch.setattr("tetris_sim.bench.gpu_counters.shutil.which", lambda *_, **__: None)
+    found = gpu_counters.sustain(work, device)
+    assert (found["clock"], found["power"]) == (None, None)
+
+
+@emulated
+def test_every_method_with_kernels_is_counted_with_its_fastest(gpu: BenchGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[Any] = []
+
+    def count(cases: Any, profiler: str) -> Any:
+        counted.extend(cases)
+        return [{"method": case["method"]} for case in cases]
+
+    def first(arena: Any, choices: Any, seconds: float) -> Any:
+        return fastest(arena, choices[-1:], seconds=seconds)
+
+    monkeypatch.setattr(gpu_counters, "count", count)
+    monkeypatch.setattr(gpu_counters, "fastest", first)
+    monkeypatch.setattr(gpu_counters, "find_profiler", lambda: "/bin/echo")
+    monkeypatch.setattr(gpu_counters, "sustain", lambda work, device: {"rate": work.units})
+    found = gpu_counters.bench_gpu_counters(("heat-1d",), shape=(9000,), rounds=1, seconds=1e-3)
+    assert [case["method"] for case in counted] == ["gpu.stream", "gpu.trapezoid", "gpu.dual_tessellation"]
+    assert [case["method"] for case in found["gpu_counters"]] == [case["method"] for case in counted]
+    assert found["profiler"] == "unknown"
+    for case in counted:
+        assert case["updates"] == case["sustained"]["rate"] > 8000
