@@ -32,7 +32,7 @@ def choose_time_block(
     """
     inner = steps_per_block(parameters)
     step_seconds = problem.grid.n_points * problem.n_fields / (speed.points_per_second * workers)
-    responsive = min(_MAX_BLOCK, max(1, int(_BLOCK_SECONDS / step_seconds)))
+    responsive = responsive_block(problem, speed.points_per_second * workers)
     if workers == 1:
         return _block_alone(responsive, inner, compute)
     radius = problem.stencil.radii[0]
@@ -58,6 +58,25 @@ def choose_time_block(
         f"Time block of {block} steps: an exchange costs {latency * 1e6:.0f} us, "
         f"a redundant plane {plane_seconds * 1e6:.2g} us a step{_inner_cut(block, inner)}."
     )
+
+
+def responsive_block(problem: Problem, points_per_second: float) -> int:
+    """Steps after which a run should look at the clock and at signals again."""
+    step_seconds = problem.grid.n_points * problem.n_fields / points_per_second
+    return min(_MAX_BLOCK, max(1, int(_BLOCK_SECONDS / step_seconds)))
+
+
+def divide_block(parameters: Parameters, block: int) -> Parameters:
+    """The parameters with a number of steps at a time that divides a block, if one that is large enough does.
+
+    >>> [divide_block({"steps_per_block": n}, 24)["steps_per_block"] for n in (1, 8, 10, 16, 24, 40)]
+    [1, 8, 8, 12, 24, 24]
+    """
+    inner = steps_per_block(parameters)
+    if STEPS_PER_BLOCK not in parameters or block % inner == 0:
+        return parameters
+    divisor = max(n for n in range(1, min(inner, block) + 1) if block % n == 0)
+    return {**parameters, STEPS_PER_BLOCK: divisor if 2 * divisor >= min(inner, block) else min(inner, block)}
 
 
 def fit_to_block(parameters: Parameters, block: int, *, workers: int) -> Parameters:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tetris_sim.errors import ConfigError, UnsupportedError
+from tetris_sim.scheduler.link import Link
 from tetris_sim.scheduler.partition import split_by_speed
 
 _ALL_SUBSETS = 4  # workers; of more, those are tried that are left when one after the other is dropped
@@ -25,23 +26,7 @@ _LEFT_OVER = (
     4.0  # a step that does not fill the method's depth takes that many times as long: 220 against 874 GStencil/s
 )
 # on one H200 (heat-2d, single sweeps and the fastest fused method, November 2026)
-
-
-@dataclass(frozen=True)
-class Link:
-    """What a message through a worker's link costs: latency + bytes * seconds_per_byte [s].
-
-    Attributes:
-        latency: of a message [s].
-        seconds_per_byte: one over the bandwidth.
-    """
-
-    latency: float = 0.0
-    seconds_per_byte: float = 0.0
-
-    def seconds(self, n_bytes: float) -> float:
-        """Time of one message."""
-        return self.latency + n_bytes * self.seconds_per_byte
+FREE = Link(0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -77,7 +62,7 @@ class Capacity:
         name: of the worker.
         points_per_second: as measured.
         start: time that starting and ending a block takes [s].
-        link: to the others.
+        link: to the others: what giving a message away, or taking one, costs.
         room: planes that its memory holds, halos included.
         depth: steps that its method makes at a time; 1 if a block can be of any length.
     """
@@ -85,7 +70,7 @@ class Capacity:
     name: str
     points_per_second: float
     start: float = 0.0
-    link: Link = Link()
+    link: Link = FREE
     room: int = 1 << 62
     depth: int = 1
 
@@ -101,7 +86,8 @@ class Capacity:
 
     def passing(self, work: Work, cuts: int, block: int) -> float:
         """Time in which it gives its messages away, or takes those of its neighbours."""
-        return cuts * self.link.seconds(block * work.radius * work.plane_bytes)
+        n_bytes = block * work.radius * work.plane_bytes
+        return cuts * (self.link.latency + n_bytes * self.link.seconds_per_byte)
 
     def planes_in(self, work: Work, seconds: float, cuts: int, block: int) -> float:
         """Planes that it can own to have computed and given its messages away in so long; negative if none."""
@@ -141,6 +127,23 @@ class Division:
     def idle(self, worker: int) -> float:
         """Predicted share of the time in which a worker waits, for others or for the exchange; 0 to 1."""
         return 1.0 - self.busy[worker] / self.block_seconds
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a division was made from, and what it says (Tetris 5.2).
+
+    Attributes:
+        work: what is divided.
+        capacities: of the workers that take part, as measured; in a run, those of its last blocks take their place.
+        division: between them.
+        in_flight: blocks, or pieces of one that is streamed, that are under way at a time.
+    """
+
+    work: Work
+    capacities: tuple[Capacity, ...]
+    division: Division
+    in_flight: int = 1
 
 
 def divide(
@@ -330,6 +333,16 @@ def _predict(work: Work, chosen: Sequence[Capacity], planes: Sequence[int], bloc
         replicated=sum(cuts) * work.radius * block * (block - 1) // 2 * work.plane_points,
         messages=sum(cuts),
         message_bytes=block * work.radius * work.plane_bytes if count > 1 else 0,
+    )
+
+
+def of_members(division: Division) -> Division:
+    """A division without those that were left out."""
+    members = [k for k, planes in enumerate(division.planes) if planes]
+    return dataclasses.replace(
+        division,
+        planes=tuple(division.planes[k] for k in members),
+        busy=tuple(division.busy[k] for k in members),
     )
 
 

@@ -52,6 +52,7 @@ class Lane:
         bring: seconds per byte from the host.
         take: seconds per byte to the host.
         room: planes that each of the arrays can have between which pieces move.
+        start: time of the host to start a piece, while the device is at work on others [s].
     """
 
     points_per_second: float
@@ -59,6 +60,7 @@ class Lane:
     bring: float
     take: float
     room: int
+    start: float = 0.0
 
 
 def choose_streaming(work: Work, lane: Lane, *, most_steps: int) -> Streaming | None:
@@ -100,7 +102,7 @@ def streaming_with(work: Work, lane: Lane, steps: int) -> Streaming | None:
     compute = steps * work.plane_points * (planes + surplus) / lane.points_per_second
     bring = (planes + around * reach) * work.plane_bytes * lane.bring
     take = planes * work.plane_bytes * lane.take
-    slowest = max(compute, bring, take)
+    slowest = max(compute, bring, take, lane.start)
     return Streaming(
         steps=steps,
         planes=planes,

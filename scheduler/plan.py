@@ -5,17 +5,19 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from tetris_sim import cpu_kernels, gpu_kernels
+from tetris_sim import cpu_kernels
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.method import STEPWISE, Method, Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.block import choose_time_block, fit_to_block
 from tetris_sim.scheduler.candidates import RESERVE, Asked, label_of
 from tetris_sim.scheduler.choice import Choice
+from tetris_sim.scheduler.division import Profile
 from tetris_sim.scheduler.gpus import Gpu
 from tetris_sim.scheduler.machine import Machine
 from tetris_sim.scheduler.measure import Speed
 from tetris_sim.scheduler.partition import cut_along_axis_0, split_by_speed
+from tetris_sim.scheduler.pieces import Streaming
 from tetris_sim.scheduler.place import Place
 from tetris_sim.scheduler.tune import Terms, tune
 from tetris_sim.schema import ComputeSection, SimulatedSection
@@ -41,6 +43,7 @@ class Share:
         rank: the MPI process whose device it is.
         queued: whether it has a thread of its own, so that it works while others do.
         simulated: what its device is like, if it is a made-up one.
+        streamed: how it goes through its device in pieces, if it lies in host memory.
     """
 
     worker: str
@@ -54,6 +57,7 @@ class Share:
     rank: int = 0
     queued: bool = False
     simulated: SimulatedSection | None = None
+    streamed: Streaming | None = None
 
     @property
     def described(self) -> str:
@@ -80,6 +84,8 @@ class Plan:
             while the computation goes on.
         reasons: one sentence per decision.
         notes: what a reader of the results must know of it.
+        profile: what the division between several kinds of workers was made from; None without one.
+        copy_for_recovery: whether there is memory to keep a state from which a run goes on when a device fails.
     """
 
     shares: tuple[Share, ...]
@@ -89,6 +95,8 @@ class Plan:
     copy_for_checkpoints: bool
     reasons: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    profile: Profile | None = None
+    copy_for_recovery: bool = False
 
     @property
     def memory(self) -> int:
@@ -119,12 +127,18 @@ def make_plan(
         ConfigError: if a method, or more workers than the grid has planes for, is asked for that cannot be.
     """
     compute = compute or ComputeSection()
-    gpu, why_device = choose_device(machine, compute)
-    if gpu is not None:
+    why_device: tuple[str, ...] = ()
+    if compute.devices in ("auto", "gpu"):
+        _, why_device = choose_device(machine, compute)
+    # Its plans are made of the shares above, so it cannot be imported before them.
+    from tetris_sim.scheduler.members import name_members
+    from tetris_sim.scheduler.mixed import plan_mixed
+
+    if names := name_members(machine, compute):
         try:
-            return _plan_on_gpu(problem, machine, compute, gpu, begun_with=begun_with, use_cache=use_cache)
+            return plan_mixed(problem, machine, compute, names, begun_with=begun_with, use_cache=use_cache)
         except UnsupportedError as error:
-            if compute.devices == "gpu":
+            if compute.devices != "auto":
                 raise
             why_device = (f"The GPU is not used: {error}",)
     plan = _plan_on_cpu(problem, machine, compute, begun_with=begun_with, use_cache=use_cache)
@@ -150,37 +164,6 @@ def choose_device(machine: Machine, compute: ComputeSection) -> tuple[Gpu | None
     return machine.gpus[0], ()
 
 
-def _plan_on_gpu(
-    problem: Problem,
-    machine: Machine,
-    compute: ComputeSection,
-    gpu: Gpu,
-    *,
-    begun_with: Asked | None,
-    use_cache: bool,
-) -> Plan:
-    """One GPU does everything."""
-    method = gpu_kernels.METHODS[-1]
-    needed = method.memory(problem, Slab.whole(problem.grid), {})
-    if needed + RESERVE > gpu.memory:
-        msg = (
-            f"the grid needs {gib(needed)} of GPU memory and {gib(RESERVE)} beside it, but {gib(gpu.memory)} are free "
-            f"on {gpu.name}"
-        )
-        raise UnsupportedError(msg)
-    terms = dataclasses.replace(make_terms(compute, 1, use_cache=use_cache), gpu=gpu)
-    choice, note = _choose(problem, machine, terms, begun_with)
-    time_block, why_block = choose_time_block(problem, choice.speed, choice.parameters, workers=1, compute=compute)
-    slab = Slab.whole(problem.grid)
-    rate, memory = choice.speed.points_per_second, choice.method.memory(problem, slab, choice.parameters)
-    share = Share(f"gpu:{gpu.number}", slab, choice.method, choice.parameters, 1, rate, memory, gpu.name)
-    seconds, redundant = _predict(problem, (share,), time_block, choice.speed)
-    copy = machine.memory - RESERVE > 2 * problem.state_bytes
-    device = f"GPU {gpu.number}: {gpu.name}, {gib(gpu.memory)} free."
-    reasons = (device, *choice.reasons, *note, why_block, _why_copy(copy=copy))
-    return Plan((share,), time_block, seconds, redundant, copy, reasons, notes=note)
-
-
 def _plan_on_cpu(
     problem: Problem, machine: Machine, compute: ComputeSection, *, begun_with: Asked | None, use_cache: bool
 ) -> Plan:
@@ -190,7 +173,7 @@ def _plan_on_cpu(
     teams = [max(1, threads * (k + 1) // len(names) - threads * k // len(names)) for k in range(len(names))]
     refuse_what_does_not_fit(problem, machine)
     terms = make_terms(compute, teams[0], use_cache=use_cache)
-    choice, note = _choose(problem, machine, terms, begun_with)
+    choice, note = choose(problem, machine, terms, begun_with)
     if len(names) == 1:
         teams = [choice.threads]
     speeds = [choice.speed.points_per_second * team / teams[0] for team in teams]
@@ -210,11 +193,12 @@ def _plan_on_cpu(
     copy = machine.memory - sum(memory) - RESERVE > problem.state_bytes
     reasons = [reason, *choice.reasons, *note, why_block]
     reasons += [_describe_cut(slabs, asked=compute.shares != "auto")] if len(slabs) > 1 else []
-    reasons.append(_why_copy(copy=copy))
+    reasons.append(why_copy(copy=copy))
     return Plan(shares, time_block, seconds, redundant, copy, tuple(reasons), notes=note)
 
 
-def _why_copy(*, copy: bool) -> str:
+def why_copy(*, copy: bool) -> str:
+    """Whether checkpoints stop the computation, as a sentence."""
     if copy:
         return "Checkpoints are written from a copy while the computation goes on."
     return "Checkpoints stop the computation while they are written: there is no memory for a copy of the state."
@@ -302,10 +286,17 @@ def _refuse_shares(memory: list[int], machine: Machine) -> None:
         raise UnsupportedError(msg)
 
 
-def _choose(
+def choose(
     problem: Problem, machine: Machine, terms: Terms, begun_with: Asked | None
 ) -> tuple[Choice, tuple[str, ...]]:
-    """(what the tuner chooses, what must be said about a run that does not go on as it was begun)."""
+    """(what the tuner chooses, what must be said about a run that does not go on as it was begun).
+
+    Args:
+        problem: what is to be advanced.
+        machine: on what.
+        terms: for the tuner.
+        begun_with: method and parameters of the run that is continued, kept unless others are asked for.
+    """
     if begun_with is None:
         return tune(problem, machine, terms), ()
     before = label_of(begun_with.method, begun_with.parameters or {})

@@ -6,9 +6,12 @@ from typing import Any, Protocol
 
 from tetris_sim.method import Stepper
 from tetris_sim.problem import Problem
+from tetris_sim.scheduler.pieces import Streaming
 from tetris_sim.scheduler.plan import Share
 from tetris_sim.scheduler.queued import QueuedStepper, told_as_failure
 from tetris_sim.scheduler.simulated import SimulatedDevice, SimulatedStepper
+from tetris_sim.scheduler.simulated_conveyor import SimulatedConveyor
+from tetris_sim.scheduler.streamed import Conveyor, StreamedStepper, largest_piece
 
 
 class Worker(Protocol):
@@ -73,7 +76,19 @@ def _prepare(problem: Problem, share: Share, device: Any) -> Stepper:
 
 
 def _make_stepper(problem: Problem, share: Share, device: Any) -> Stepper:
+    if share.streamed is not None:
+        conveyor = _make_conveyor(problem, share, share.streamed, device)
+        return StreamedStepper(problem, share.slab, conveyor, share.streamed)
     if isinstance(device, SimulatedDevice):
         stepper = share.method.prepare(problem, share.slab, share.parameters, device.team)
         return SimulatedStepper(problem, stepper, device)
     return share.method.prepare(problem, share.slab, share.parameters, device)
+
+
+def _make_conveyor(problem: Problem, share: Share, streaming: Streaming, device: Any) -> Conveyor:
+    if isinstance(device, SimulatedDevice):
+        return SimulatedConveyor(problem, share.method, share.parameters, device)
+    from tetris_sim.gpu_kernels.streamed import GpuConveyor
+
+    largest = largest_piece(problem, share.slab, streaming)
+    return GpuConveyor(problem, share.method, share.parameters, device, largest=largest)

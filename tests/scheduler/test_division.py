@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.scheduler.division import Capacity, Division, Link, Work, blocks_in_flight, divide, without
+from tetris_sim.scheduler.division import Capacity, Division, Work, blocks_in_flight, divide, without
+from tetris_sim.scheduler.link import Link
 
 PLATE = Work(n_planes=10240, plane_points=10240, plane_bytes=81920, radius=1)
 PCIE, MEMORY = Link(3e-5, 1 / 10e9), Link(1e-5, 1 / 5e9)
@@ -50,7 +51,7 @@ def test_a_slow_link_leaves_a_fast_worker_out() -> None:
 
 def test_latency_asks_for_long_blocks_and_wide_planes_for_short_ones() -> None:
     def block(latency: float, points: int) -> int:
-        pair = [Capacity(name, 1e9, link=Link(latency)) for name in ("a", "b")]
+        pair = [Capacity(name, 1e9, link=Link(latency, 0.0)) for name in ("a", "b")]
         return divide(Work(4000, points, 8 * points, 1), pair, most=10_000).time_block
 
     # One plane each is computed twice per step of a block, on average half a block of them: two messages of 100 us
