@@ -1,0 +1,249 @@
+"""One plan for all ranks: cores and GPUs are dealt out, speeds decide, and what cannot be is refused everywhere."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import make_problem
+from thread_ranks import run_ranks
+
+from tetris_sim.boundary import Boundary, Neumann
+from tetris_sim.catalogue import named_stencil
+from tetris_sim.cpu_kernels.plain import PlainMethod
+from tetris_sim.errors import ConfigError, ElsewhereError, UnsupportedError
+from tetris_sim.grid import Grid
+from tetris_sim.problem import Field, Problem
+from tetris_sim.scheduler import ranks as ranks_module
+from tetris_sim.scheduler.communicator import Communicator
+from tetris_sim.scheduler.gpus import Gpu
+from tetris_sim.scheduler.link import Link, measure_link
+from tetris_sim.scheduler.machine import PER_TASK, Machine
+from tetris_sim.scheduler.plan import Plan, Share
+from tetris_sim.scheduler.ranks import Offer, combine, even_part, names_of, plan_together
+from tetris_sim.scheduler.seats import Seat, take_seat
+from tetris_sim.schema import ComputeSection
+from tetris_sim.slab import Slab
+
+MACHINE = Machine("alpha", "cpu", 4, "cores in the affinity mask", 8 << 30, "free memory", cores=(0, 1, 2, 3))
+LINK = Link(5e-6, 1e-10)
+
+
+def problem_of(shape: tuple[int, ...]) -> Problem:
+    """A problem whose state is never made."""
+    ndim = len(shape)
+    small, _ = make_problem(
+        named_stencil(f"heat-{ndim}d").stencil, Boundary.everywhere(Neumann(), ndim), shape=(9,) * ndim
+    )
+    grid = Grid(shape=shape, spacing=small.grid.spacing, origin=small.grid.origin)
+
+    def initial(slab: Slab) -> Field:
+        msg = "nobody may ask for the state while a plan is made"
+        raise AssertionError(msg)
+
+    return dataclasses.replace(small, grid=grid, initial=initial, steps=1000)
+
+
+def gpu(number: int) -> Gpu:
+    return Gpu(number=number, name="H", architecture="sm_90", memory=80 << 30, cache=1 << 26, driver="13.0")
+
+
+def seats(*cores: tuple[int, ...], gpus: tuple[tuple[str, ...], ...] | None = None) -> list[Seat]:
+    return [Seat(rank, own, gpus[rank] if gpus else ()) for rank, own in enumerate(cores)]
+
+
+def threads_of(all_seats: list[Seat], machine: Machine = MACHINE) -> list[int]:
+    cores = [dataclasses.replace(machine, cores=seat.cores) for seat in all_seats]
+    return [
+        take_seat(own, ComputeSection(), all_seats, seat.rank).threads
+        for own, seat in zip(cores, all_seats, strict=True)
+    ]
+
+
+def test_ranks_that_are_bound_keep_their_cores() -> None:
+    bound = seats((0, 1, 2), (3,))
+    machines = [dataclasses.replace(MACHINE, threads=len(seat.cores), cores=seat.cores) for seat in bound]
+    found = [take_seat(m, ComputeSection(), bound, s.rank) for m, s in zip(machines, bound, strict=True)]
+    assert [machine.threads for machine in found] == [3, 1]
+    assert found[0].threads_reason == "cores in the affinity mask"
+
+
+def test_ranks_that_are_not_bound_divide_the_cores() -> None:
+    assert threads_of(seats((0, 1, 2, 3), (0, 1, 2, 3))) == [2, 2]
+    assert threads_of(seats(*[(0, 1, 2, 3)] * 3)) == [1, 1, 2]
+    assert threads_of(seats(*[(0, 1, 2, 3)] * 6)) == [1] * 6  # more ranks than cores: each has a thread
+    machine = take_seat(MACHINE, ComputeSection(), seats((0, 1, 2, 3), (0, 1, 2, 3)), 1)
+    assert machine.threads_reason == "cores in the affinity mask, 4 for 2 ranks"
+    assert machine.memory == 4 << 30
+
+
+def test_pairs_of_ranks_bound_to_the_same_cores_divide_those() -> None:
+    quarter = dataclasses.replace(MACHINE, threads=2)
+    assert threads_of(seats((0, 1), (0, 1), (2, 3), (2, 3)), quarter) == [1, 1, 1, 1]
+
+
+def test_a_quota_is_divided_and_what_slurm_gives_to_a_task_is_not() -> None:
+    everywhere = seats(*[tuple(range(16))] * 2)
+    quota = dataclasses.replace(MACHINE, threads=6, threads_reason="CPU quota of the container")
+    assert threads_of(everywhere, quota) == [3, 3]
+    task = dataclasses.replace(MACHINE, threads=6, threads_reason=PER_TASK)
+    assert threads_of(everywhere, task) == [6, 6]
+
+
+def gpus_of(n_ranks: int, addresses: tuple[str, ...], compute: ComputeSection, rank: int) -> list[int]:
+    machine = dataclasses.replace(MACHINE, gpus=tuple(gpu(k) for k in range(len(addresses))))
+    every = seats(*[(0, 1, 2, 3)] * n_ranks, gpus=(addresses,) * n_ranks)
+    return [each.number for each in take_seat(machine, compute, every, rank).gpus]
+
+
+def test_gpus_are_dealt_out_to_the_ranks_of_a_computer() -> None:
+    auto = ComputeSection()
+    assert [gpus_of(2, ("a", "b", "c", "d"), auto, rank) for rank in range(2)] == [[0, 1], [2, 3]]
+    assert [gpus_of(4, ("a", "b", "c", "d"), auto, rank) for rank in range(4)] == [[0], [1], [2], [3]]
+    assert gpus_of(1, ("a", "b"), auto, 0) == [0, 1]
+
+
+def test_a_rank_that_alone_sees_its_gpu_keeps_it_whatever_number_it_has() -> None:
+    machine = dataclasses.replace(MACHINE, gpus=(gpu(0),))
+    every = seats((0,), (1,), gpus=(("0000:1B:00.0",), ("0000:5E:00.0",)))
+    assert [take_seat(machine, ComputeSection(), every, rank).gpus for rank in (0, 1)] == [(gpu(0),), (gpu(0),)]
+
+
+def test_two_ranks_on_one_gpu_are_refused_unless_allowed() -> None:
+    with pytest.raises(UnsupportedError, match=r"3 ranks on alpha have 2 GPUs \(a, b\).*compute\.share_gpus: true"):
+        gpus_of(3, ("a", "b"), ComputeSection(devices="gpu"), 0)
+    assert gpus_of(3, ("a", "b"), ComputeSection(devices="cpu"), 0) == [0, 1]  # nobody uses one
+    shared = ComputeSection(devices="gpu", share_gpus=True)
+    assert [gpus_of(3, ("a", "b"), shared, rank) for rank in range(3)] == [[0], [1], [0]]
+    machine = dataclasses.replace(MACHINE, gpus=(gpu(0), gpu(1)))
+    every = seats(*[(0, 1, 2, 3)] * 3, gpus=(("a", "b"),) * 3)
+    memory = [take_seat(machine, shared, every, rank).gpus[0].memory for rank in range(3)]
+    assert memory == [40 << 30, 80 << 30, 40 << 30]
+
+
+def offer(rank: int, problem: Problem, rates: list[float], *, host: str = "alpha", cpu: str = "cpu") -> Offer:
+    """A rank that measured these speeds."""
+    whole = Slab.whole(even_part(problem, 2).grid)
+    shares = tuple(Share(f"cpu:{k}", whole, PlainMethod(), {}, 2, rate, 0) for k, rate in enumerate(rates))
+    plan = Plan(shares, 7, 1.0, 0.0, copy_for_checkpoints=True, reasons=("2 threads: mine.", "Time block of 7."))
+    return Offer(rank, dataclasses.replace(MACHINE, host=host, cpu=cpu), plan)
+
+
+def test_shares_follow_the_measured_speeds_of_different_computers() -> None:
+    problem = problem_of((1000, 50))
+    offers = [offer(0, problem, [3e9], cpu="new"), offer(1, problem, [1e9], host="beta", cpu="old")]
+    plan = combine(problem, offers, LINK, ComputeSection())
+    assert [share.slab.shape[0] for share in plan.shares] == [750, 250]
+    assert [share.rank for share in plan.shares] == [0, 1]
+    assert names_of(plan) == ["0/cpu:0", "1/cpu:0"]
+    assert plan.reasons[0].startswith("2 ranks on 2 computers: rank 0 on alpha: cpu:0 (2 threads); rank 1 on beta")
+    assert "2 threads: mine." in plan.reasons
+    assert not any(reason.startswith("Time block of 7") for reason in plan.reasons)
+    assert not plan.copy_for_checkpoints
+
+
+def test_equal_computers_are_equally_fast_unless_one_is_clearly_slower() -> None:
+    problem = problem_of((1000, 50))
+    noise = combine(problem, [offer(k, problem, [1e9 + k * 1e8]) for k in range(3)], LINK, ComputeSection())
+    assert {share.slab.shape[0] for share in noise.shares} <= {333, 334}
+    slow = combine(problem, [offer(0, problem, [2e9]), offer(1, problem, [1e9])], LINK, ComputeSection())
+    assert [share.slab.shape[0] for share in slow.shares] == [667, 333]
+
+
+def test_several_workers_of_a_rank_share_what_the_rank_gets_as_they_would_alone() -> None:
+    problem = problem_of((1200, 50))
+    first = offer(0, problem, [2e9, 1e9])
+    slabs = (Slab((0, 0), (400, 50), ((0, 1), (0, 0))), Slab((400, 0), (600, 50), ((1, 0), (0, 0))))
+    shares = tuple(dataclasses.replace(s, slab=slab) for s, slab in zip(first.plan.shares, slabs, strict=True))
+    first = dataclasses.replace(first, plan=dataclasses.replace(first.plan, shares=shares))
+    plan = combine(problem, [first, offer(1, problem, [3e9], cpu="another")], LINK, ComputeSection())
+    assert [share.slab.shape[0] for share in plan.shares] == [400, 200, 600]
+    assert names_of(plan) == ["0/cpu:0", "0/cpu:1", "1/cpu:0"]
+
+
+def test_thin_grids_are_cut_along_two_axes_and_the_plan_says_so() -> None:
+    problem = problem_of((16, 400, 400))
+    offers = [offer(k, problem, [1e9]) for k in range(8)]
+    slow = Link(1e-3, 1e-9)
+    plan = combine(problem, offers, slow, ComputeSection())
+    assert len({share.slab.start[1] for share in plan.shares}) > 1
+    assert any("Process grid" in reason and "slabs would be too thin" in reason for reason in plan.reasons)
+    for share in plan.shares:
+        for (low, high), n in zip(share.slab.halo, share.slab.shape, strict=True):
+            assert max(low, high) <= n
+
+
+def test_slow_links_ask_for_longer_blocks() -> None:
+    problem = problem_of((4000, 500))
+    offers = [offer(k, problem, [1e9]) for k in range(4)]
+    blocks = [combine(problem, offers, Link(latency, 1e-10), ComputeSection()).time_block for latency in (1e-7, 1e-4)]
+    assert blocks[0] < blocks[1]
+    asked = combine(problem, offers, LINK, ComputeSection(time_block=13))
+    assert asked.time_block == 13
+    assert "Time block of 13 steps, as asked." in asked.reasons
+    cut = combine(problem, offers, LINK, ComputeSection(time_block=5000))
+    assert cut.time_block == 1000
+
+
+def test_more_ranks_than_the_grid_has_planes_are_refused() -> None:
+    with pytest.raises(ConfigError, match="40 workers cannot share a grid of 6 x 5 points"):
+        even_part(problem_of((5, 6)), 40)
+
+
+def fixed_plan(problem: Problem, machine: Machine, compute: ComputeSection, **_: Any) -> Plan:
+    share = Share("cpu:0", Slab.whole(problem.grid), PlainMethod(), {}, machine.threads, 1e9, 0)
+    return Plan((share,), 1, 1.0, 0.0, copy_for_checkpoints=True, reasons=())
+
+
+def test_all_ranks_get_the_same_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks_module, "make_plan", fixed_plan)
+    problem = problem_of((64, 30))
+    plans = run_ranks(4, lambda ranks: plan_together(problem, MACHINE, ComputeSection(), ranks), computers=(0, 0, 1, 1))
+    assert all(plan == plans[0] for plan in plans)
+    assert [share.rank for share in plans[0].shares] == [0, 1, 2, 3]
+    assert [share.threads for share in plans[0].shares] == [2, 2, 2, 2]  # two computers of four cores
+    alone = plan_together(problem, MACHINE, ComputeSection(), run_ranks(1, lambda ranks: ranks)[0])
+    assert alone.shares[0].threads == 4
+
+
+def test_a_rank_that_cannot_plan_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan_or_not(problem: Problem, machine: Machine, compute: ComputeSection, **_: Any) -> Plan:
+        if machine.host == "beta":
+            msg = "no memory on beta"
+            raise UnsupportedError(msg)
+        return fixed_plan(problem, machine, compute)
+
+    monkeypatch.setattr(ranks_module, "make_plan", plan_or_not)
+
+    def work(ranks: Communicator) -> str:
+        machine = dataclasses.replace(MACHINE, host="beta" if ranks.rank == 2 else "alpha")
+        with pytest.raises((UnsupportedError, ElsewhereError)) as caught:
+            plan_together(problem_of((64, 30)), machine, ComputeSection(), ranks)
+        return str(caught.value)
+
+    said = run_ranks(3, work)
+    assert said[2] == "no memory on beta"
+    assert said[0] == said[1] != said[2]
+
+
+def test_slabs_that_do_not_fit_into_their_computer_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks_module, "make_plan", fixed_plan)
+    machine = dataclasses.replace(MACHINE, memory=2 << 30)
+
+    def work(ranks: Communicator) -> str:
+        with pytest.raises((UnsupportedError, ElsewhereError)) as caught:
+            plan_together(problem_of((20_000, 20_000)), machine, ComputeSection(), ranks)
+        return str(caught.value)
+
+    said = run_ranks(2, work)
+    assert "the part of rank 0 on alpha needs" in said[0]
+
+
+def test_links_are_measured() -> None:
+    links = run_ranks(3, measure_link)
+    assert links[0] == links[1] == links[2]
+    assert 0 < links[0].latency < 1
+    assert links[0].seconds_per_byte >= 0
+    assert np.isfinite(links[0].seconds_per_byte)
