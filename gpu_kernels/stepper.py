@@ -50,8 +50,7 @@ class GpuStepper:
                 box = self.slab.globally(ranges)
                 no_halo = ((0, 0),) * len(box)
                 part = initial(Slab(tuple(low for low, _ in box), tuple(high for _, high in box), no_halo))
-                values = np.ascontiguousarray(part, dtype=self._layout.dtype)
-                self._layout.view(self._state.now, ranges)[...] = cupy.asarray(values)
+                self._layout.view(self._state.now, ranges)[...] = cupy.asarray(part, dtype=self._layout.dtype)
 
     def advance(self, steps: int) -> None:
         """Launch everything that advances by `steps`; returns before it is done."""

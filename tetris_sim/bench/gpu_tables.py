@@ -21,6 +21,7 @@ def gpu_tables(result: Mapping[str, Any]) -> Iterator[Table]:
         yield gpu_limits_table(result["gpu_limits"])
     if "gpu_kernels" in result:
         yield gpu_table(result["gpu_kernels"])
+        yield gpu_faces_table(result["gpu_kernels"])
     if "gpu_sizes" in result:
         yield gpu_sizes_table(result["gpu_sizes"])
     if "gpu_breakdown" in result:
@@ -57,6 +58,18 @@ def gpu_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
             rows.append([*cells, percent(row["share_of_fma"]), f"{row['times_one_sweep']:.2f}"])
     title = "Steady state on the whole grid, faces included; x one sweep: multiples of what memory allows a single step"
     return Table(title, (*words, *numbers), rows, len(words))
+
+
+def gpu_faces_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
+    """What faces cost the fastest method."""
+    kinds = list(dict.fromkeys(kind for kernel in kernels for kind in kernel["faces"]))
+    rows = []
+    for kernel in kernels:
+        best = max(kernel["rows"], key=lambda row: float(row["steady"]["median"]))
+        rates = [billions(kernel["faces"][kind]["median"]) if kind in kernel["faces"] else "" for kind in kinds]
+        rows.append([kernel["stencil"], kernel["weights"], kernel["dtype"], best["name"], *rates])
+    title = "GStencil/s of the fastest method with other faces"
+    return Table(title, ("stencil", "weights", "dtype", "method", *kinds), rows, 4)
 
 
 def gpu_sizes_table(sweeps: Sequence[Mapping[str, Any]]) -> Table:

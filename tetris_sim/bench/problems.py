@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.boundary import Boundary, Neumann
+from tetris_sim.boundary import Boundary, Face, Neumann, Periodic, Robin
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.grid import Grid
 from tetris_sim.problem import Field, Problem, Total, Variable
@@ -67,14 +67,25 @@ def random_weights(name: str, kind: WeightKind = "random") -> Stencil:
     return Stencil(offsets, tuple(weights / weights.sum()))
 
 
-def random_problem(name: str, shape: tuple[int, ...], dtype: str, weights: WeightKind = "random") -> Problem:
-    """`random_weights(name, weights)` on a `random_field`, with insulated faces.
+FaceKind = Literal["insulated", "periodic", "convection"]
+FACES: dict[FaceKind, Face] = {
+    "insulated": Neumann(),
+    "periodic": Periodic(),
+    "convection": Robin(h=1.0, ambient=0.5),
+}
+
+
+def random_problem(
+    name: str, shape: tuple[int, ...], dtype: str, weights: WeightKind = "random", faces: FaceKind = "insulated"
+) -> Problem:
+    """`random_weights(name, weights)` on a `random_field`, with the same kind of face everywhere.
 
     Args:
         name: of the catalogue.
         shape: interior points, array order.
         dtype: float64 or float32.
         weights: their kind.
+        faces: their kind.
     """
     field = random_field(shape, dtype)
 
@@ -86,7 +97,7 @@ def random_problem(name: str, shape: tuple[int, ...], dtype: str, weights: Weigh
     return Problem(
         grid=Grid(shape, (1.0,) * ndim, (0.0,) * ndim),
         stencil=random_weights(name, weights),
-        boundary=Boundary.everywhere(Neumann(), ndim),
+        boundary=Boundary.everywhere(FACES[faces], ndim),
         initial=initial,
         dt=1.0,
         steps=1,
