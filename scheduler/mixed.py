@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tetris_sim.errors import ConfigError, UnsupportedError
+from tetris_sim.errors import ConfigError, TetrisError, UnsupportedError
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.block import choose_time_block, divide_block, responsive_block
 from tetris_sim.scheduler.candidates import RESERVE, Asked
@@ -133,14 +133,16 @@ def _options(
     if any(small):
         streaming = _stream(problem, machine, compute, members, resident, small)
         ways += [] if streaming is None else [streaming]
-    options, failure = [], None
+    options: list[Option] = []
+    failure: TetrisError | None = None
     for way in ways:
         try:
             options.append(Option(*way, _divide(problem, compute, way)))
-        except UnsupportedError as error:
+        except (ConfigError, UnsupportedError) as error:
             failure = error
+    if isinstance(failure, ConfigError) and not options:
+        raise failure
     if not options:
-        assert failure is not None
         needs = ", ".join(f"{gib(member.usable)} of {member.name}" for member in members)
         msg = f"the grid of {gib(2 * problem.state_bytes)} does not fit into {needs}, nor can it be streamed: {failure}"
         raise UnsupportedError(msg)
