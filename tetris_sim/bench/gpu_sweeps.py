@@ -1,9 +1,9 @@
 """Rate against the size of the grid on a GPU, several steps at once and one: ConvStencil's Figures 7 and 8.
 
 Figure 7 compares methods at one size, Figure 8 at many, and asks whether what is gained comes from fusing steps. Here
-every method of the GPU advances whole grids of every size, faces included, with as many steps per launch as is fastest
-and, where its kernels compose steps, one at a time. `gpu.plain` is one step at a time for all. The papers' peers
-(DRStencil, Brick, AMOS) are not here; cuDNN is in the main benchmark.
+every method of the GPU advances whole grids of every size, faces included (periodic ones, as in `gpu.py`), with as many
+steps per launch as is fastest and, where its kernels compose steps, one at a time. `gpu.plain` is one step at a time
+for all. The papers' peers (DRStencil, Brick, AMOS) are not here; cuDNN is in the main benchmark.
 
 Timings are short: a second of work would meet the power limit, which costs up to a tenth (`bench gpu` shows that).
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 from tetris_sim.bench.candidates import open_method
 from tetris_sim.bench.cpu import time_steady
-from tetris_sim.bench.gpu import weight_kinds
+from tetris_sim.bench.gpu import random_on, weight_kinds
 from tetris_sim.bench.gpu_breakdown import with_steps
 from tetris_sim.bench.gpu_labels import ONE_STEP
 from tetris_sim.bench.gpu_run import measured_gpu
@@ -44,8 +44,8 @@ LENGTHS = {
 
 _COMPOSING = ("gpu.trapezoid", "gpu.dual_tessellation")  # apply a composed stencil: one step is as natural as several
 _CHOICE_POINTS = 1 << 27  # larger grids take the parameters of the one before: loading takes longer than timing
-_SETTLED_POINTS = 1 << 20  # from here on, what is far behind at one size is not tried at the next
-_FAR_BEHIND = 2.0
+_SETTLED_POINTS = 1 << 22  # from here on, what is far behind at one size is not tried at the next
+_FAR_BEHIND = 1.25
 _PART = 4  # choosing takes a timing of this part of `seconds`
 _SPARE = 1 << 30  # bytes of GPU memory that are left free
 _LOG = logging.getLogger(__name__)
@@ -140,7 +140,8 @@ def sweep_gpu(
     points = []
     lines: list[Line] | None = None
     for shape in shapes:
-        problem = random_problem(name, shape, dtype, weight_kinds(name)[0])
+        problem = random_problem(name, shape, dtype, weight_kinds(name)[0], "periodic")
+        problem = dataclasses.replace(problem, initial=random_on(device, dtype))
         lines = lines_of(problem) if lines is None else lines
         header = {"shape": list(shape), "bytes": problem.state_bytes}
         together = int((memory - _SPARE) // (2.1 * problem.state_bytes))  # two arrays each, and what surrounds them
