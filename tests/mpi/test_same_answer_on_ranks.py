@@ -60,7 +60,7 @@ def test_any_number_of_ranks_gives_the_same_bits_for_every_kind_of_face(
         dtype = np.float32 if number % 3 == 1 else np.float64
         problem, _ = make_problem(stencil, boundary, dtype=dtype, shape=shape, steps=STEPS)
         ((alone, _),) = solve(problem, PLAIN, 1, monkeypatch)
-        for size in (2, 3, 4):
+        for size in (2, 3, 4) if number < 5 else (2 + number % 3,):
             (shared, plan), *others = solve(problem, PLAIN, size, monkeypatch, time_block=1 + (number + size) % 4)
             np.testing.assert_array_equal(shared, alone, err_msg=f"{kind} on {size} ranks")
             assert all(field.size == 0 for field, _ in others)
