@@ -241,7 +241,7 @@ def _divide_among(
             planes = _as_asked(work, chosen, block, [shares[k] for k in members])
         if planes is None:
             continue
-        found = _predict(work, chosen, planes, block)
+        found = predict(work, chosen, planes, block)
         if best is None or found.seconds_per_step < best.seconds_per_step:
             best = found
     return None if best is None else _for_everyone(best, members, len(capacities))
@@ -318,7 +318,8 @@ def _as_asked(work: Work, chosen: Sequence[Capacity], block: int, shares: Sequen
     return planes if all(low <= n <= high for n, (low, high) in zip(planes, bounds, strict=True)) else None
 
 
-def _predict(work: Work, chosen: Sequence[Capacity], planes: Sequence[int], block: int) -> Division:
+def predict(work: Work, chosen: Sequence[Capacity], planes: Sequence[int], block: int) -> Division:
+    """What certain planes would take, none of which is 0."""
     count = len(chosen)
     cuts = [work.cuts(k, count) for k in range(count)]
     busy = tuple(each.computing(work, n, c, block) for each, n, c in zip(chosen, planes, cuts, strict=True))

@@ -20,6 +20,10 @@ class Worker(Protocol):
     name: str
     stepper: Stepper
 
+    @property
+    def busy_s(self) -> float:
+        """Time that it computed so far, if it measures that; 0 otherwise [s]."""
+
     def change(self, problem: Problem, share: Share) -> None:
         """Give the slab's memory back and take that of another one, on the same device; its points are not there."""
 
@@ -37,7 +41,7 @@ class LocalWorker:
     """
 
     def __init__(self, problem: Problem, share: Share) -> None:
-        self.name = share.worker
+        self.name, self._closed, self._busy_s = share.worker, False, 0.0
         self.device: Any = _open_device(share)
         try:
             self.stepper: Stepper = _prepare(problem, share, self.device)
@@ -45,13 +49,22 @@ class LocalWorker:
             self.device.close()
             raise
 
+    @property
+    def busy_s(self) -> float:
+        """Time that it computed, whatever its slab was."""
+        return self._busy_s + (self.stepper.busy_s if isinstance(self.stepper, QueuedStepper) else 0.0)
+
     def change(self, problem: Problem, share: Share) -> None:
         """Another slab."""
+        self._busy_s = self.busy_s
         self.stepper.close()
         self.stepper = _prepare(problem, share, self.device)
 
     def close(self) -> None:
-        """Give memory and device back."""
+        """Give memory and device back; nothing if that was done."""
+        if self._closed:
+            return
+        self._closed = True
         try:
             self.stepper.close()
         finally:

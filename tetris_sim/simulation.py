@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from tetris_sim.clock import PhaseClock
-from tetris_sim.errors import NumericsError
+from tetris_sim.errors import ExitCode, NumericsError
 from tetris_sim.method import Box
 from tetris_sim.outputs.output import Output, Snapshot
 from tetris_sim.problem import Field, Problem
@@ -20,13 +22,19 @@ from tetris_sim.scheduler.agreement import everywhere
 from tetris_sim.scheduler.communicator import Alone, Communicator
 from tetris_sim.scheduler.exchange import Exchange, Read
 from tetris_sim.scheduler.plan import Plan
+from tetris_sim.scheduler.queued import WorkerError
 from tetris_sim.scheduler.rank_exchange import make_exchange
+from tetris_sim.scheduler.rebalance import Rebalancer, move, restore
+from tetris_sim.scheduler.recovery import KeptState, Recovery
 from tetris_sim.scheduler.worker import Worker, open_worker
 from tetris_sim.stopping import Stopping, StopReason
 
 T = TypeVar("T")
 
+log = logging.getLogger("tetris_sim")
+
 _CHECK_SECONDS = 5.0  # a NaN is found at the latest after this much wall time
+_MOVING = 3.0  # times the time of loading the initial state: to read a slab, to open and to load another one
 
 
 class Saving(Protocol):
@@ -119,11 +127,13 @@ class Simulation:
         progress: Progress | None = None,
         clock: PhaseClock | None = None,
         ranks: Communicator | None = None,
+        recovery: Recovery | None = None,
     ) -> None:
         self.problem = problem
         self.plan = plan
         self.step = step
         self.clock = clock or PhaseClock()
+        self.busy_s: dict[str, float] = {}
         self._workers = workers
         self._ranks = ranks or Alone()
         self.exchange: Exchange = make_exchange(problem, plan.shares, self._ranks)
@@ -131,6 +141,8 @@ class Simulation:
         self._saving = saving
         self._stopping = stopping or Stopping()
         self._progress = progress
+        self._rebalancer, self._recovery, self._first_step = Rebalancer(plan), recovery, step
+        self._ending: StopReason | None = None
         self._finite_step, self._finite_clock, self._checked = step, time.perf_counter(), False
         # Only rank 0 knows these, and all must take the same branches.
         self._writes, self._saves = self._ranks.tell((bool(outputs), saving is not None))
@@ -145,10 +157,18 @@ class Simulation:
         Raises:
             NumericsError: if the state holds a NaN or an infinity.
             ElsewhereError: rank 0 could not write something, or found a NaN, and says so.
+            WorkerError: a device failed, and the run cannot go on without it.
         """
+        while True:
+            try:
+                return self._run_on()
+            except WorkerError as failure:
+                self._go_on_without(failure)
+
+    def _run_on(self) -> StopReason | None:
         self._start_outputs()
         self._show_progress()
-        agreed = Agreed(self._ranks.tell(self._next_due()), check=False, save=False, reason=None)
+        agreed = Agreed(self._ranks.tell(self._next_due()), check=False, save=False, reason=self._ending)
         while self.step < self.problem.steps and agreed.reason is None:
             self.advance(min(self.plan.time_block, agreed.due - self.step))
             if self.step == agreed.due:
@@ -160,6 +180,8 @@ class Simulation:
             if agreed.save:
                 self._check_finite()
                 self._lead("checkpoint", self._save)
+            self._keep_for_recovery()
+            self._rebalance()
         if self._saves:
             self._check_finite()
             self._lead("checkpoint", self._finish)
@@ -172,9 +194,15 @@ class Simulation:
                 worker.stepper.advance(steps)
             for worker in self._workers:
                 worker.stepper.wait()
+                self.busy_s[worker.name] = worker.busy_s
         with self.clock.phase("exchange"):
             self.exchange.swap(self._workers)
         self.step += steps
+
+    def close(self) -> None:
+        """Close the workers that the run has come to."""
+        for worker in self._workers:
+            worker.close()
 
     def snapshot(self) -> Snapshot:
         """The state as it is now, for rank 0; must be read before the next `advance`, where all ranks take part."""
@@ -262,6 +290,58 @@ class Simulation:
         for output in self._outputs:
             output.flush()
 
+    def _rebalance(self) -> None:
+        """Move planes if the workers have turned out to be faster or slower than was planned for."""
+        left, loading = self.problem.steps - self.step, _MOVING * self.clock.seconds["initial"]
+        plan = self._rebalancer.better_plan(
+            self.problem, self.plan, self._workers, steps_left=left, move_seconds=loading
+        )
+        if plan is None:
+            return
+        with self.clock.phase("exchange"):
+            self._workers = move(self.problem, self._workers, plan)
+            self._take_up(plan, f"Planes moved at step {self.step}, since the workers' speeds have changed")
+
+    def _keep_for_recovery(self) -> None:
+        """Keep the state in memory now and then, if a device may fail."""
+        if self._recovery is None or self._ranks.size > 1 or not self._recovery.due(self.plan):
+            return
+        self._check_finite()
+        with self.clock.phase("checkpoint"):
+            self._recovery.keep(self.step, lambda: self._snapshot().field())
+
+    def _go_on_without(self, failure: WorkerError) -> None:
+        """Take the newest state there is, and let others go on from it; or let the run end there."""
+        if self._recovery is None or self._ranks.size > 1:
+            raise failure
+        failed_at, (self.step, state) = self.step, self._recovery.state(self.problem, self._first_step)
+        self._checked = False
+        left = {worker.name: worker for worker in self._workers if worker.name != failure.worker}
+        for worker in self._workers:
+            if worker.name == failure.worker or self._recovery.stops:
+                worker.close()
+        what = f"{failure} (in the block after step {failed_at})"
+        if self._recovery.stops:
+            self._workers, self.exchange = [], KeptState(self.problem, state)
+            self._ending = StopReason(ExitCode.REQUEUE, f"{what}; the state of step {self.step} is kept")
+            return
+        with self.clock.phase("prepare"):
+            plan = self._recovery.plan_without(self.problem, self.plan, failure.worker)
+            self._workers = restore(self.problem, left, plan, state)
+        told = f"{what}; the run went on from step {self.step} without it"
+        self._take_up(dataclasses.replace(plan, notes=(*plan.notes, f"{told}.")), told)
+        log.warning("%s.", told)
+
+    def _take_up(self, plan: Plan, why: str) -> None:
+        """Go on with a plan whose workers are there."""
+        sizes = ", ".join(
+            f"{share.worker} {share.slab.n_points / self.problem.grid.n_points:.1%}" for share in plan.shares
+        )
+        self.plan = dataclasses.replace(plan, reasons=(*plan.reasons, f"{why}: {sizes}."))
+        self._rebalancer = Rebalancer(plan)
+        self.exchange = make_exchange(self.problem, plan.shares, self._ranks)
+        self.exchange.swap(self._workers)
+
     def _check_finite(self) -> None:
         if self._finite_step == self.step and self._checked:
             return
@@ -302,6 +382,7 @@ def open_simulation(
     clock: PhaseClock | None = None,
     step: int = 0,
     ranks: Communicator | None = None,
+    recovery: Recovery | None = None,
 ) -> Iterator[Simulation]:
     """Give the workers their memory and the initial state; everything is closed at the end of the block.
 
@@ -315,6 +396,7 @@ def open_simulation(
         clock: adds up the time of each phase.
         step: the step to begin at, 0 unless a run is resumed.
         ranks: all of them call this, each with the same plan; one alone if not given.
+        recovery: what to go on from if a device fails; if not given, the run ends then.
     """
     clock, ranks = clock or PhaseClock(), ranks or Alone()
     with contextlib.ExitStack() as stack:
@@ -347,5 +429,7 @@ def open_simulation(
             progress=progress,
             clock=clock,
             ranks=ranks,
+            recovery=recovery,
         )
+        stack.callback(simulation.close)
         yield simulation
