@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.grid import Grid
-from tetris_sim.method import STEPS_PER_BLOCK, Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.agreement import everywhere, on_root
+from tetris_sim.scheduler.block import divide_block
 from tetris_sim.scheduler.candidates import RESERVE, Asked
 from tetris_sim.scheduler.communicator import Communicator
 from tetris_sim.scheduler.link import Link, measure_link
@@ -33,12 +34,19 @@ from tetris_sim.schema import ComputeSection
 from tetris_sim.slab import Slab
 from tetris_sim.wording import gib
 
+K = TypeVar("K", bound=Hashable)
+
 _BLOCK_SECONDS = 0.2  # signals and the clock are looked at this often
 _START_SECONDS = 2e-5  # of starting and ending a block of steps on a team of threads
 _REDUNDANT = 0.05  # share of the work that may be done twice so that a method can make its own number of steps
 _ALIKE = 1.3  # equal devices whose measured speeds differ by less are taken to be equally fast
 _LISTED = 16  # ranks that are named one by one
-_LOCAL = ("Time block", "Shares ", "Checkpoints ")  # what a rank's own plan says and all together decide anew
+_LOCAL = (
+    "Time block",
+    "Shares ",
+    "Checkpoints ",
+    "Workers compute with",
+)  # what a rank's own plan says and all together decide anew
 
 
 @dataclass(frozen=True)
@@ -112,7 +120,8 @@ def combine(problem: Problem, offers: Sequence[Offer], link: Link, compute: Comp
         link: what messages cost.
         compute: what was asked for.
     """
-    workers = _alike([share for offer in offers for share in _workers(offer)], offers)
+    _refuse_streams(offers)
+    workers = _workers(offers)
     weights = [share.points_per_second for share in workers]
     even = max(weights) <= _ALIKE * min(weights)
     parts = choose_parts(problem, len(workers), _wanted_steps(problem, workers, link), slabs_only=not even)
@@ -140,6 +149,8 @@ def combine(problem: Problem, offers: Sequence[Offer], link: Link, compute: Comp
         copy_for_checkpoints=False,
         reasons=reasons,
         notes=notes,
+        profile=None,  # of the first rank alone: planes are not moved, and devices not replaced, between ranks
+        copy_for_recovery=False,
     )
 
 
@@ -150,34 +161,42 @@ def names_of(plan: Plan) -> list[str]:
     return [f"{share.rank}/{share.worker}" for share in plan.shares]
 
 
-def _workers(offer: Offer) -> list[Share]:
-    """The workers of a rank; together as fast as they are, each as fast as its share of the rank's part says."""
-    shares = offer.plan.shares
-    rate, points = sum(share.points_per_second for share in shares), sum(share.slab.n_points for share in shares)
-    return [
-        dataclasses.replace(share, rank=offer.rank, points_per_second=rate * share.slab.n_points / points)
-        for share in shares
-    ]
+def _workers(offers: Sequence[Offer]) -> list[Share]:
+    """The workers of all ranks. Equal ranks get the same methods, and the same speed if theirs differ by noise only.
 
-
-def _alike(workers: Sequence[Share], offers: Sequence[Offer]) -> list[Share]:
-    """Equal devices get the same method, and the same speed if what was measured differs by noise only."""
-    groups: dict[tuple[str, int, str], list[Share]] = {}
-    for share in workers:
-        groups.setdefault(_kind(share, offers), []).append(share)
+    On one computer they do, since they were in each other's way while they measured. Each worker is as fast as its
+    share of the part of its rank says.
+    """
+    rates = [sum(share.points_per_second for share in offer.plan.shares) for offer in offers]
+    alike = _grouped(offers, _kind)
+    here = {
+        key: statistics.median(rates[offer.rank] for offer in group)
+        for key, group in _grouped(offers, lambda offer: (offer.machine.host, _kind(offer))).items()
+    }
     found = []
-    for share in workers:
-        group = groups[_kind(share, offers)]
-        rates = [each.points_per_second for each in group]
-        rate = statistics.median(rates) if max(rates) <= _ALIKE * min(rates) else share.points_per_second
-        found.append(
-            dataclasses.replace(share, method=group[0].method, parameters=group[0].parameters, points_per_second=rate)
-        )
+    for offer in offers:
+        group, own = alike[_kind(offer)], here[offer.machine.host, _kind(offer)]
+        there = [here[each.machine.host, _kind(each)] for each in group]
+        rate = statistics.median(there) if max(there) <= _ALIKE * min(there) else own
+        points = sum(share.slab.n_points for share in offer.plan.shares)
+        for share, like in zip(offer.plan.shares, group[0].plan.shares, strict=True):
+            worker = dataclasses.replace(share, rank=offer.rank, method=like.method, parameters=like.parameters)
+            found.append(dataclasses.replace(worker, points_per_second=rate * share.slab.n_points / points))
     return found
 
 
-def _kind(share: Share, offers: Sequence[Offer]) -> tuple[str, int, str]:
-    return share.product or offers[share.rank].machine.cpu, share.threads, share.method.device
+def _kind(offer: Offer) -> tuple[tuple[str, int, str], ...]:
+    """What the workers of a rank are."""
+    return tuple(
+        (share.product or offer.machine.cpu, share.threads, share.method.device) for share in offer.plan.shares
+    )
+
+
+def _grouped(offers: Sequence[Offer], key: Callable[[Offer], K]) -> dict[K, list[Offer]]:
+    groups: dict[K, list[Offer]] = {}
+    for offer in offers:
+        groups.setdefault(key(offer), []).append(offer)
+    return groups
 
 
 def _wanted_steps(problem: Problem, workers: Sequence[Share], link: Link) -> int:
@@ -245,9 +264,9 @@ def _seconds(problem: Problem, workers: Sequence[Share], slabs: Sequence[Slab], 
 
 
 def _give(problem: Problem, share: Share, slab: Slab, time_block: int) -> Share:
-    parameters: Parameters = share.parameters
-    if steps_per_block(parameters) > time_block:
-        parameters = {**parameters, STEPS_PER_BLOCK: time_block}
+    parameters = share.parameters
+    if share.method.device == "cpu":
+        parameters = divide_block(parameters, time_block)
     memory = share.method.memory(problem, slab, parameters)
     return dataclasses.replace(share, slab=slab, parameters=parameters, memory=memory)
 
@@ -261,6 +280,18 @@ def _refuse_too_many(problem: Problem, parts: Parts, workers: int) -> None:
         f"planes along each axis that is cut. Start fewer ranks."
     )
     raise ConfigError(msg)
+
+
+def _refuse_streams(offers: Sequence[Offer]) -> None:
+    for offer in offers:
+        for share in offer.plan.shares:
+            if share.streamed is not None:
+                msg = (
+                    f"the part of rank {offer.rank} does not fit into the memory of {share.worker} on "
+                    f"{offer.machine.host} and would have to be streamed through it, which works in one process only. "
+                    f"Start more ranks, each with a GPU, or set compute.devices: cpu."
+                )
+                raise UnsupportedError(msg)
 
 
 def _refuse_what_does_not_fit(plan: Plan, machine: Machine, rank: int) -> None:

@@ -21,6 +21,7 @@ from tetris_sim.scheduler.communicator import Communicator
 from tetris_sim.scheduler.gpus import Gpu
 from tetris_sim.scheduler.link import Link, measure_link
 from tetris_sim.scheduler.machine import PER_TASK, Machine
+from tetris_sim.scheduler.pieces import Streaming
 from tetris_sim.scheduler.plan import Plan, Share
 from tetris_sim.scheduler.ranks import Offer, combine, even_part, names_of, plan_together
 from tetris_sim.scheduler.seats import Seat, take_seat
@@ -148,8 +149,10 @@ def test_equal_computers_are_equally_fast_unless_one_is_clearly_slower() -> None
     problem = problem_of((1000, 50))
     noise = combine(problem, [offer(k, problem, [1e9 + k * 1e8]) for k in range(3)], LINK, ComputeSection())
     assert {share.slab.shape[0] for share in noise.shares} <= {333, 334}
-    slow = combine(problem, [offer(0, problem, [2e9]), offer(1, problem, [1e9])], LINK, ComputeSection())
-    assert [share.slab.shape[0] for share in slow.shares] == [667, 333]
+    slow = [offer(0, problem, [2e9]), offer(1, problem, [1e9], host="beta")]
+    assert [share.slab.shape[0] for share in combine(problem, slow, LINK, ComputeSection()).shares] == [667, 333]
+    here = [offer(0, problem, [2e9]), offer(1, problem, [1e9])]  # in each other's way while they measured
+    assert [share.slab.shape[0] for share in combine(problem, here, LINK, ComputeSection()).shares] == [500, 500]
 
 
 def test_several_workers_of_a_rank_share_what_the_rank_gets_as_they_would_alone() -> None:
@@ -173,6 +176,15 @@ def test_thin_grids_are_cut_along_two_axes_and_the_plan_says_so() -> None:
     for share in plan.shares:
         for (low, high), n in zip(share.slab.halo, share.slab.shape, strict=True):
             assert max(low, high) <= n
+
+
+def test_a_part_that_one_process_would_stream_through_its_gpu_is_refused() -> None:
+    problem = problem_of((64, 30))
+    first = offer(0, problem, [1e9])
+    streamed = dataclasses.replace(first.plan.shares[0], worker="gpu:0", streamed=Streaming(4, 9, 3, 1e9, 0.1, 1.0, 2))
+    first = dataclasses.replace(first, plan=dataclasses.replace(first.plan, shares=(streamed,)))
+    with pytest.raises(UnsupportedError, match=r"rank 0 does not fit into the memory of gpu:0 on alpha"):
+        combine(problem, [first, offer(1, problem, [1e9])], LINK, ComputeSection())
 
 
 def test_slow_links_ask_for_longer_blocks() -> None:

@@ -29,22 +29,28 @@ def run(args: argparse.Namespace) -> int:
     """Build the problem, plan it, print; refuse what `run` would refuse."""
     from tetris_sim import results
     from tetris_sim.resuming import build_problem
+    from tetris_sim.scheduler.agreement import everywhere, on_root
+    from tetris_sim.scheduler.communicator import open_communicator
     from tetris_sim.scheduler.machine import find_machine
-    from tetris_sim.scheduler.plan import make_plan
+    from tetris_sim.scheduler.ranks import plan_together
 
-    config = load(args)
-    problem = build_problem(config)
-    machine = find_machine()
-    plan = make_plan(problem, machine, config.compute, use_cache=not args.no_cache)
-    results.refuse_full_disk(results.directory_of(config), results.predicted_bytes(config, problem))
-    facts = collect(config, problem, plan, machine)
-    print(json.dumps(facts, indent=1, allow_nan=False) if args.json else as_text(facts))
+    with open_communicator() as ranks:
+        config = everywhere(ranks, lambda: load(args))
+        problem = everywhere(ranks, lambda: build_problem(config))
+        machine = everywhere(ranks, find_machine)
+        plan = plan_together(problem, machine, config.compute, ranks, use_cache=not args.no_cache)
+        directory = results.directory_of(config)
+        on_root(ranks, lambda: results.refuse_full_disk(directory, results.predicted_bytes(config, problem)))
+    if ranks.rank == 0:
+        facts = collect(config, problem, plan, machine)
+        print(json.dumps(facts, indent=1, allow_nan=False) if args.json else as_text(facts))
     return ExitCode.OK
 
 
 def collect(config: Config, problem: Problem, plan: Plan, machine: Machine) -> dict[str, Any]:
     """Everything `plan` says, as plain data in SI units."""
     from tetris_sim.results import count_fields, directory_of, free_bytes, predicted_bytes
+    from tetris_sim.scheduler.ranks import names_of
 
     directory = directory_of(config)
     return {
@@ -64,7 +70,7 @@ def collect(config: Config, problem: Problem, plan: Plan, machine: Machine) -> d
         },
         "workers": [
             {
-                "worker": share.worker,
+                "worker": name,
                 "method": share.method.name,
                 "parameters": dict(share.parameters),
                 "threads": share.threads,
@@ -74,11 +80,12 @@ def collect(config: Config, problem: Problem, plan: Plan, machine: Machine) -> d
                 "points_per_second": share.points_per_second,
                 "memory_bytes": share.memory,
             }
-            for share in plan.shares
+            for name, share in zip(names_of(plan), plan.shares, strict=True)
         ],
         "time_block": plan.time_block,
         "redundant": plan.redundant,
-        "memory_bytes": plan.memory + (problem.state_bytes if plan.copy_for_checkpoints else 0),
+        "memory_bytes": sum(s.memory for s in plan.shares if s.rank == 0)
+        + (problem.state_bytes if plan.copy_for_checkpoints else 0),
         "memory_available_bytes": machine.memory,
         "seconds": plan.seconds_per_step * problem.steps,
         "files": {
