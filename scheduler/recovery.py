@@ -35,20 +35,17 @@ class Recovery:
     Args:
         machine: what there is.
         compute: what was asked for.
-        latest: the newest good checkpoint, read when a device has failed; None if there is none.
         every: seconds at least between two states kept in memory.
+
+    Attributes:
+        stops: whether the run is to end when a device fails.
+        latest: the newest good checkpoint, asked for when a device has failed; None if there is none.
     """
 
-    def __init__(
-        self,
-        machine: Machine,
-        compute: ComputeSection,
-        *,
-        latest: Callable[[], Kept | None] = lambda: None,
-        every: float = _EVERY,
-    ) -> None:
+    def __init__(self, machine: Machine, compute: ComputeSection, *, every: float = _EVERY) -> None:
         self.stops = compute.on_device_failure == "stop"
-        self._machine, self._compute, self._latest, self._every = machine, compute, latest, every
+        self.latest: Callable[[], Kept | None] = lambda: None
+        self._machine, self._compute, self._every = machine, compute, every
         self._kept: Kept | None = None
         self._next = time.perf_counter() + every
 
@@ -71,7 +68,7 @@ class Recovery:
             problem: what is advanced.
             first_step: at which its initial state is.
         """
-        there = [(first_step, problem.initial), self._kept, self._latest()]
+        there = [(first_step, problem.initial), self._kept, self.latest()]
         return max((kept for kept in there if kept is not None), key=lambda kept: kept[0])
 
     def plan_without(self, problem: Problem, plan: Plan, failed: str) -> Plan:

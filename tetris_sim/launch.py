@@ -33,6 +33,7 @@ from tetris_sim.scheduler.communicator import Alone, Communicator
 from tetris_sim.scheduler.machine import find_machine
 from tetris_sim.scheduler.plan import Plan
 from tetris_sim.scheduler.ranks import plan_together
+from tetris_sim.scheduler.recovery import Recovery
 from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import Simulation, open_simulation
 from tetris_sim.stopping import Stopping, StopReason, find_deadline
@@ -119,10 +120,10 @@ def _run(launched: Launched, checkpoint: Checkpoint | None, *, overwrite: bool, 
     on_root(ranks, lambda: _clear_the_way(launched, problem, overwrite=overwrite))
     log.info("%s", "\n".join((describe(config, problem, plan), *plan.notes)))
     launched.stopping.margin = _saving_seconds(problem, plan)
-    simulation, reason = _simulate(launched, problem, plan, bar=bar)
+    simulation, reason = _simulate(launched, problem, plan, Recovery(machine, compute), bar=bar)
     report = make_report(
         problem,
-        plan,
+        simulation.plan,
         machine,
         clock,
         first_step=start.step,
@@ -137,7 +138,9 @@ def _run(launched: Launched, checkpoint: Checkpoint | None, *, overwrite: bool, 
     return report
 
 
-def _simulate(launched: Launched, problem: Problem, plan: Plan, *, bar: bool) -> tuple[Simulation, StopReason | None]:
+def _simulate(
+    launched: Launched, problem: Problem, plan: Plan, recovery: Recovery, *, bar: bool
+) -> tuple[Simulation, StopReason | None]:
     """The run itself, with everything that belongs to a results directory: (the end of it, why not the last step)."""
     start, clock, ranks = launched.start, launched.clock, launched.ranks
     outputs: tuple[Output, ...] = ()
@@ -147,6 +150,7 @@ def _simulate(launched: Launched, problem: Problem, plan: Plan, *, bar: bool) ->
         on_root(ranks, lambda: writers.append(_make_writers(launched, problem, plan)))
         if writers:
             outputs, saving = writers[0]
+            recovery.latest = saving.newest
             progress = Progress(problem, start.step, bar=bar)
             stack.callback(saving.abandon)  # a run that ended has nothing under way; one that failed must not write on
             stack.callback(progress.close)
@@ -160,6 +164,7 @@ def _simulate(launched: Launched, problem: Problem, plan: Plan, *, bar: bool) ->
             clock=clock,
             step=start.step,
             ranks=ranks,
+            recovery=recovery,
         ) as simulation:
             reason = simulation.run()
             return simulation, reason

@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tetris_sim.checkpoint.directory import good_checkpoints, write_checkpoint, write_crash_dump
+from tetris_sim.checkpoint.directory import find_checkpoint, good_checkpoints, write_checkpoint, write_crash_dump
 from tetris_sim.checkpoint.state import RunState
 from tetris_sim.checkpoint.writer import CheckpointWriter
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.method import Box
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.schedule import StepSchedule
-from tetris_sim.problem import Field, Problem
+from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.schema import CheckpointSection
 
 log = logging.getLogger("tetris_sim")
@@ -140,6 +140,12 @@ class Checkpoints:
         except UnsupportedError as error:
             return f"{last} The bad state could not be kept: {error}"
         return f"{last} The bad state is in {path}, for `info` and `plot`."
+
+    def newest(self) -> tuple[int, InitialField] | None:
+        """The newest good checkpoint when all are on the disk, to go on from: (step, state); None if there is none."""
+        self._wait()
+        found, _ = find_checkpoint(self._directory, tidy=False)
+        return None if found is None else (found.state.step, found.initial)
 
     def abandon(self) -> None:
         """Give up what is being written; for a run that is aborted."""

@@ -1,0 +1,160 @@
+"""Planes that move in the middle of a run: when, and that the answer stays the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import numpy as np
+import pytest
+from cases import SHAPES, make_problem, mixed_boundaries, stencil_of
+
+from tetris_sim.cpu_kernels.plain import PlainMethod
+from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.method import Stepper
+from tetris_sim.problem import Field, Problem
+from tetris_sim.scheduler.division import Capacity, Division, Profile, Work, divide
+from tetris_sim.scheduler.partition import cut_along_axis_0
+from tetris_sim.scheduler.plan import Plan, Share
+from tetris_sim.scheduler.rebalance import Rebalancer, better_division, measured_rate, move, with_division
+from tetris_sim.scheduler.worker import LocalWorker, Worker, open_worker
+from tetris_sim.schema import SimulatedSection
+from tetris_sim.simulation import open_simulation
+from tetris_sim.slab import Slab
+
+WORK = Work(1000, 1000, 8000, 1)
+METHOD = PlainMethod()
+FAST = SimulatedSection(speed=1e15, latency=0, bandwidth=1e15)
+
+
+def profile_of(*rates: float, block: int = 10) -> Profile:
+    capacities = tuple(Capacity(f"w{k}", rate) for k, rate in enumerate(rates))
+    return Profile(WORK, capacities, divide(WORK, capacities, most=100, time_block=block))
+
+
+def slower(profile: Profile, *factors: float) -> list[Capacity]:
+    return [
+        dataclasses.replace(each, points_per_second=each.points_per_second * factor)
+        for each, factor in zip(profile.capacities, factors, strict=True)
+    ]
+
+
+def test_a_worker_that_became_slow_gives_planes_away_if_that_is_repaid() -> None:
+    profile = profile_of(1e9, 1e9)
+    assert profile.division.planes == (500, 500)
+    now = slower(profile, 1.0, 0.25)
+    # A step takes 2 ms instead of 0.8 ms.
+    found = better_division(profile, now, steps_left=10_000, move_seconds=1.0)
+    assert found is not None
+    assert found.planes[0] == pytest.approx(800, abs=8)
+    assert found.time_block == 10
+    assert better_division(profile, now, steps_left=2000, move_seconds=1.0) is None
+
+
+def test_noise_moves_nothing() -> None:
+    profile = profile_of(1e9, 2e9, 1e9)
+    assert better_division(profile, slower(profile, 0.98, 1.02, 1.0), steps_left=10**9, move_seconds=0.0) is None
+
+
+def test_a_worker_that_hardly_moves_any_more_is_left_out() -> None:
+    profile = profile_of(1e9, 1e9)
+    found = better_division(profile, slower(profile, 1.0, 1e-4), steps_left=10**6, move_seconds=1.0)
+    assert found is not None
+    assert found.planes == (1000, 0)
+
+
+def test_a_rate_is_the_median_of_enough_blocks() -> None:
+    # 10 steps of 500 planes and of 4.5 more on average for the one neighbour, in 5.145 ms.
+    seconds = 10 * (500 + 4.5) * 1000 / 1e9 + 1e-4
+    blocks = [(10, seconds)] * 7 + [(10, 100 * seconds)]
+    assert measured_rate(WORK, 500, 1, blocks, 1e-4) == pytest.approx(1e9)
+    assert measured_rate(WORK, 500, 1, blocks[:7], 1e-4) is None
+
+
+def plan_of(problem: Problem, planes: tuple[int, ...], block: int, *settings: SimulatedSection | None) -> Plan:
+    """A plan with simulated workers, or CPU threads where there are no settings."""
+    n, *rest = problem.grid.shape
+    points = int(np.prod(rest, dtype=np.int64)) * problem.n_fields
+    work = Work(n, points, 8 * points, problem.stencil.radii[0], problem.boundary.periodic(0))
+    names = [f"cpu:{k}" if each is None else f"simulated:{k}" for k, each in enumerate(settings)]
+    capacities = tuple(Capacity(name, 1e9 if each is None else each.speed) for name, each in zip(names, settings))  # noqa: B905
+    ends = [sum(planes[: k + 1]) for k in range(len(planes))]
+    pieces = list(zip([0, *ends[:-1]], ends, strict=True))
+    slabs = cut_along_axis_0(problem.grid, problem.boundary, pieces, halo=block * work.radius)
+    shares = tuple(
+        Share(name, slab, METHOD, {}, 1, each.points_per_second, 0, queued=True, simulated=setting)
+        for name, slab, each, setting in zip(names, slabs, capacities, settings, strict=True)
+    )
+    busy = tuple(
+        each.computing(work, n, work.cuts(k, len(planes)), block)
+        for k, (each, n) in enumerate(zip(capacities, planes, strict=True))
+    )
+    division = Division(planes, block, max(busy), busy, 0.0, 0, 0, 0)
+    return Plan(shares, block, max(busy) / block, 0.0, False, (), profile=Profile(work, capacities, division))
+
+
+def resident(problem: Problem, steps: int, team: ThreadTeam) -> Field:
+    stepper: Stepper = METHOD.prepare(problem, Slab.whole(problem.grid), {}, team)
+    stepper.load(problem.initial)
+    stepper.advance(steps)
+    found = stepper.interior()
+    stepper.close()
+    return found
+
+
+@pytest.mark.parametrize("name", ["star-1d5p", "heat-2d", "heat-3d"])
+def test_moved_planes_keep_every_bit(name: str, teams: dict[int, ThreadTeam]) -> None:
+    stencil = stencil_of(name)
+    shape = (61, *SHAPES[stencil.ndim][1:])
+    for number, (_, boundary) in enumerate(mixed_boundaries(stencil.ndim)):
+        if number % 4:
+            continue
+        problem, _ = make_problem(stencil, boundary, shape=shape, steps=30, n_fields=2)
+        plan = plan_of(problem, (20, 21, 20), 2, FAST, None, FAST)
+        with open_simulation(problem, plan) as simulation:
+            for planes in ((10, 25, 26), (40, 10, 11), (4, 53, 4), (30, 31, 0)):
+                simulation.advance(2)
+                assert simulation.plan.profile is not None
+                division = dataclasses.replace(
+                    simulation.plan.profile.division,
+                    planes=planes[: len(simulation.plan.shares)],
+                    busy=(0.0,) * len(simulation.plan.shares),
+                )
+                better = with_division(problem, simulation.plan, simulation.plan.profile.capacities, division)
+                simulation._workers = move(problem, simulation._workers, better)
+                simulation._take_up(better, "moved")
+                assert [worker.stepper.slab.shape[0] for worker in simulation._workers] == [n for n in planes if n]
+            simulation.advance(2)
+            found = simulation.field()
+        np.testing.assert_array_equal(found, resident(problem, 10, teams[1]))
+
+
+def test_a_run_moves_planes_away_from_a_device_that_becomes_slow(teams: dict[int, ThreadTeam]) -> None:
+    problem, _ = make_problem(stencil_of("heat-2d"), dict(mixed_boundaries(2))["neumann"], shape=(200, 50), steps=400)
+    even = FAST.model_copy(update={"speed": 100 * 50 * 4 / 2e-3})  # a block of 4 steps takes 2 ms
+    plan = plan_of(problem, (100, 100), 4, even, even)
+    with open_simulation(problem, plan) as simulation:
+        workers = [worker for worker in simulation._workers if isinstance(worker, LocalWorker)]
+        workers[1].device.speed /= 5
+        begin = time.perf_counter()
+        simulation.run()
+        seconds = time.perf_counter() - begin
+        planes = [share.slab.shape[0] for share in simulation.plan.shares]
+        found = simulation.field()
+        busy = simulation.busy_s
+    assert planes[0] > 140
+    assert any(reason.startswith("Planes moved at step ") for reason in simulation.plan.reasons)
+    assert seconds < 0.85 * 100 * 10e-3  # what 100 blocks of the slow one would have taken
+    assert set(busy) == {"simulated:0", "simulated:1"}
+    assert max(busy.values()) < seconds
+    np.testing.assert_array_equal(found, resident(problem, 400, teams[1]))
+
+
+def test_nobody_looks_where_nothing_could_move() -> None:
+    problem, _ = make_problem(stencil_of("heat-2d"), dict(mixed_boundaries(2))["neumann"], shape=(200, 50))
+    plan = plan_of(problem, (200,), 4, FAST)
+    workers: list[Worker] = [open_worker(problem, plan.shares[0])]
+    rebalancer = Rebalancer(plan)
+    for _ in range(20):
+        assert rebalancer.better_plan(problem, plan, workers, steps_left=10**9, move_seconds=0.0) is None
+    workers[0].close()
