@@ -28,7 +28,7 @@ log = logging.getLogger("tetris_sim")
 T = TypeVar("T")
 
 _EAGER_SECONDS = 5e-4  # of asking without a pause: longer than most messages take
-_FIRST_PAUSE, _LONGEST_PAUSE = 2e-5, 1e-3  # seconds
+_LATE, _LONGEST_PAUSE = 0.1, 1e-3  # share of the time waited, and seconds, by which an arrival may be noticed late
 _LAST_WORDS = 0.5  # seconds for the launcher to pass on what was said: MPICH's drops it when it is told to end all
 _INSTALL = "pip install 'tetris-sim[mpi]'"
 
@@ -181,12 +181,9 @@ class MpiCommunicator:
     def _wait(self, request: Any) -> None:
         begin = time.perf_counter()
         while not request.Test():
-            if time.perf_counter() - begin > _EAGER_SECONDS:
-                break
-        pause = _FIRST_PAUSE
-        while not request.Test():
-            time.sleep(pause)
-            pause = min(1.5 * pause, _LONGEST_PAUSE)
+            waited = time.perf_counter() - begin
+            if waited > _EAGER_SECONDS:
+                time.sleep(min(_LATE * waited, _LONGEST_PAUSE))
 
 
 class _Message:
@@ -233,7 +230,7 @@ def open_communicator(environ: Mapping[str, str] | None = None) -> Iterator[Comm
     except BaseException as error:
         if not ranks.ending:
             _say(error, ranks)
-            ranks.abort(int(getattr(error, "exit_code", ExitCode.INTERNAL)))
+            ranks.abort(_exit_code(error))
         raise
     finally:
         if ours:
@@ -254,6 +251,12 @@ def _import_mpi(n_ranks: int) -> Any:
         )
         raise UnsupportedError(msg) from error
     return MPI
+
+
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, KeyboardInterrupt):
+        return int(ExitCode.INTERRUPTED)
+    return int(error.exit_code if isinstance(error, TetrisError) else ExitCode.INTERNAL)
 
 
 def _say(error: BaseException, ranks: Communicator) -> None:

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from tetris_sim.api import thermal_diffusion
     from tetris_sim.catalogue import named_stencil
     from tetris_sim.config import Config, load_config, make_config
+    from tetris_sim.scheduler.communicator import open_communicator
     from tetris_sim.scheduler.machine import find_machine
     from tetris_sim.scheduler.plan import Plan, make_plan
+    from tetris_sim.scheduler.ranks import plan_together
     from tetris_sim.simulation import Simulation, open_simulation
 
 _LAZY = {
@@ -37,9 +39,11 @@ _LAZY = {
     "Config": "tetris_sim.config",
     "load_config": "tetris_sim.config",
     "make_config": "tetris_sim.config",
+    "open_communicator": "tetris_sim.scheduler.communicator",
     "find_machine": "tetris_sim.scheduler.machine",
     "Plan": "tetris_sim.scheduler.plan",
     "make_plan": "tetris_sim.scheduler.plan",
+    "plan_together": "tetris_sim.scheduler.ranks",
     "Simulation": "tetris_sim.simulation",
     "open_simulation": "tetris_sim.simulation",
 }
@@ -64,7 +68,9 @@ __all__ = [
     "make_config",
     "make_plan",
     "named_stencil",
+    "open_communicator",
     "open_simulation",
+    "plan_together",
     "thermal_diffusion",
 ]
 
