@@ -133,6 +133,7 @@ def _run(launched: Launched, checkpoint: Checkpoint | None, *, overwrite: bool, 
         outputs=str(launched.directory),
         traffic=simulation.exchange.traffic,
         ranks=ranks,
+        busy_s=simulation.busy_s,
     )
     on_root(ranks, lambda: _write_report(report, launched.directory))
     return report

@@ -18,6 +18,7 @@ from tetris_sim.scheduler.exchange import Traffic
 from tetris_sim.scheduler.machine import Machine
 from tetris_sim.scheduler.plan import Plan
 from tetris_sim.scheduler.ranks import names_of
+from tetris_sim.scheduler.rows import WorkerRow, worker_rows
 from tetris_sim.version import __version__
 from tetris_sim.wording import count_threads
 
@@ -52,6 +53,7 @@ class Report:
         notes: what a reader of the results must know of how they were computed.
         ranks: of each rank its host, cpu, cores, seconds of computing and exchanging, messages and bytes sent; empty
             for one alone.
+        workers: of each worker of several kinds its share, speed, and predicted and measured idle time.
     """
 
     exit_code: int
@@ -74,6 +76,7 @@ class Report:
     outputs: str
     notes: tuple[str, ...] = ()
     ranks: tuple[dict[str, Any], ...] = ()
+    workers: tuple[WorkerRow, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Everything as plain data."""
@@ -90,6 +93,7 @@ class Report:
             f"  {self.effective_bytes_per_second / 1e9:.3g} GB/s effective (one read and one write per point and step)",
             f"  {_listed(self.methods)}; {self.machine['device']}",
             *(f"  {note}" for note in self.notes),
+            *(f"  {row}" for row in self.workers),
             *self._lines_of_ranks(),
             f"  wall time {format_duration(self.wall_s)}:",
         ]
@@ -126,6 +130,7 @@ def make_report(
     outputs: str,
     traffic: Traffic | None = None,
     ranks: Communicator | None = None,
+    busy_s: Mapping[str, float] | None = None,
 ) -> Report:
     """Collect the figures at the end of a run.
 
@@ -141,6 +146,7 @@ def make_report(
         outputs: folder of the results.
         traffic: what this rank sent to others.
         ranks: all of them call this; one alone if not given.
+        busy_s: time that each worker computed, where they measure that [s].
     """
     points = problem.grid.n_points * problem.n_fields
     updates = points * (step - first_step)
@@ -169,6 +175,7 @@ def make_report(
         outputs=outputs,
         notes=plan.notes,
         ranks=tuple(rows) if len(rows) > 1 else (),
+        workers=worker_rows(plan, busy_s or {}, computing),
     )
 
 

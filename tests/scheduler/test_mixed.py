@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -197,7 +198,7 @@ def test_a_link_is_measured_on_the_device(monkeypatch: pytest.MonkeyPatch) -> No
     assert 1 / link.seconds_per_byte == pytest.approx(2e7, rel=0.4)
 
 
-MIXES = [
+MIXES: list[tuple[tuple[str, ...], dict[str, Any]]] = [
     (("simulated:0", "cpu"), {"time_block": 3}),
     (("cpu", "simulated:0", "simulated:1"), {"shares": (1.0, 2.0, 1.5), "time_block": 2}),
     (("simulated:0",), {"gpu_memory": "tiny"}),
@@ -216,7 +217,7 @@ def test_every_mix_of_real_and_made_up_workers_has_the_bits_of_one(name: str, mo
         problem, _ = make_problem(stencil, boundary, shape=shape, steps=8)
         alone, _ = field_after_the_run(problem, ComputeSection(method="cpu.plain", devices="cpu", threads=1))
         for devices, others in MIXES:
-            changes = dict(others)
+            changes: dict[str, Any] = dict(others)
             if changes.get("gpu_memory") == "tiny":
                 changes["gpu_memory"] = (2.6 if stencil.ndim == 3 else 1.9) * problem.state_bytes  # rows are padded
             compute = ComputeSection(

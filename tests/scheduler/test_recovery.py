@@ -185,6 +185,12 @@ def test_a_whole_run_goes_on_from_its_checkpoint_and_ends_with_the_same_files(tm
     np.testing.assert_array_equal(fields[0], fields[1])
     assert report["notes"][0].startswith("simulated:0 failed:")
     assert "from step 60 without it" in report["notes"][0]
+    (row,) = report["workers"]
+    assert (row["worker"], row["share"]) == ("cpu:0", 1.0)
+    whole = json.loads((tmp_path / "1000000" / "report.json").read_text())["workers"]
+    assert [each["worker"] for each in whole] == ["simulated:0", "cpu:0"]
+    assert all(each["busy_s"] > 0 and 0 <= each["measured_idle"] <= 1 for each in whole)
+    assert " of the grid, " in (tmp_path / "1000000" / "report.txt").read_text()
     tables = [(tmp_path / name / "statistics.csv").read_text() for name in ("1000000", "17")]
     assert tables[0] == tables[1]
 

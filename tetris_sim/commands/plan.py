@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import math
 from typing import TYPE_CHECKING, Any
@@ -79,9 +80,12 @@ def collect(config: Config, problem: Problem, plan: Plan, machine: Machine) -> d
                 "halo": [list(pair) for pair in share.slab.halo],
                 "points_per_second": share.points_per_second,
                 "memory_bytes": share.memory,
+                "predicted_idle": None if plan.profile is None else plan.profile.division.idle(place),
+                "streamed": None if share.streamed is None else dataclasses.asdict(share.streamed),
             }
-            for name, share in zip(names_of(plan), plan.shares, strict=True)
+            for place, (name, share) in enumerate(zip(names_of(plan), plan.shares, strict=True))
         ],
+        "profile": None if plan.profile is None else dataclasses.asdict(plan.profile),
         "time_block": plan.time_block,
         "redundant": plan.redundant,
         "memory_bytes": sum(s.memory for s in plan.shares if s.rank == 0)
@@ -120,7 +124,7 @@ def as_text(facts: dict[str, Any]) -> str:
         f"  {worker['worker']:<8} {label_of(worker['method'], worker['parameters'])}, "
         f"{worker['device']}, {worker['share']:.1%} of the grid, "
         f"{worker['points_per_second'] / 1e9:.3g} GStencil/s, "
-        f"{gib(worker['memory_bytes'])}"
+        f"{gib(worker['memory_bytes'])}" + _idle(worker)
         for worker in facts["workers"]
     ]
     if len(facts["workers"]) > 1:
@@ -134,3 +138,8 @@ def as_text(facts: dict[str, Any]) -> str:
         *(f"    {reason}" for reason in facts["reasons"]),
     ]
     return "\n".join(lines)
+
+
+def _idle(worker: dict[str, Any]) -> str:
+    """How long it is expected to wait for others, where there are others."""
+    return f", idle {worker['predicted_idle']:.1%}" if worker["predicted_idle"] else ""
