@@ -207,6 +207,7 @@ def test_every_size_is_swept_with_parameters_of_its_own(gpu: BenchGpu, monkeypat
         assert [row["name"] for row in point["rows"]] == ["gpu.dual_tessellation, one step", "gpu.plain"]
         assert all(row["steady"]["median"] > 0 for row in point["rows"])
         assert point["rows"][0]["parameters"]["steps_per_block"] == 1
+    assert gpu.replays > 0  # launches were recorded before anything was timed
 
 
 @emulated

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,13 +25,13 @@ from tetris_sim.bench.gpu_breakdown import with_steps
 from tetris_sim.bench.gpu_labels import ONE_STEP
 from tetris_sim.bench.gpu_run import measured_gpu
 from tetris_sim.bench.problems import random_problem
+from tetris_sim.bench.timing import Work
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.device import GpuDevice
 from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.measure import Trial
 
 STENCILS = ("heat-1d", "star-1d5p", "heat-2d", "box-2d9p", "box-2d49p", "heat-3d", "box-3d27p")
 """Those that are swept if none are named."""
@@ -47,6 +48,7 @@ _CHOICE_POINTS = 1 << 27  # larger grids take the parameters of the one before: 
 _SETTLED_POINTS = 1 << 22  # from here on, what is far behind at one size is not tried at the next
 _FAR_BEHIND = 1.25
 _PART = 4  # choosing takes a timing of this part of `seconds`
+_RECORDED_POINTS, _RECORDED_BLOCKS = 1 << 23, 64  # smaller grids replay records of 32 passes (stepper.py)
 _SPARE = 1 << 30  # bytes of GPU memory that are left free
 _LOG = logging.getLogger(__name__)
 
@@ -153,6 +155,8 @@ def sweep_gpu(
         rows = []
         for part in _parts([line for line in lines if line.label not in missing], together):
             candidates = [open_method(problem, line.method, line.chosen, device) for line in part]
+            for candidate in candidates:
+                _settle(candidate.work)
             rows += time_steady(candidates, rounds=rounds, seconds=seconds, labels=[line.label for line in part])
         points.append({**header, "rows": rows, "missing": missing})
         _LOG.info("%s, %s: %s points done", name, dtype, f"{problem.grid.n_points:,}")
@@ -185,12 +189,27 @@ def _choose(line: Line, problem: Problem, device: GpuDevice, seconds: float) -> 
 
 
 def _try(piece: Problem, method: Method, choice: Parameters, device: GpuDevice, seconds: float) -> float:
-    trial = Trial(piece, method, choice, device)
+    """Point updates per second in one timing."""
+    candidate = open_method(piece, method, choice, device)
     try:
-        trial.time(seconds)  # the first one only finds out how long a block takes
-        return trial.time(seconds).points_per_second
+        work, blocks = candidate.work, _settle(candidate.work)
+        launched = work.quantum * max(blocks, round(blocks * seconds / _elapsed(work, work.quantum * blocks)))
+        return work.units * launched / _elapsed(work, launched)
     finally:
-        trial.close()
+        candidate.close()
+
+
+def _settle(work: Work) -> int:
+    """Make blocks until the stepper has recorded launches if it does, which takes longer than they; how many."""
+    blocks = _RECORDED_BLOCKS if work.units <= _RECORDED_POINTS else 1
+    work.run(work.quantum * blocks)
+    return blocks
+
+
+def _elapsed(work: Work, repetitions: int) -> float:
+    begin = time.perf_counter()
+    work.run(repetitions)
+    return max(time.perf_counter() - begin, 1e-9)
 
 
 def _parts(lines: Iterable[Line], size: int) -> Iterator[list[Line]]:
