@@ -30,7 +30,7 @@ from tetris_sim.scheduler.members import (
 )
 from tetris_sim.scheduler.mixed_wording import about_rounding, describe_device, describe_division, describe_streaming
 from tetris_sim.scheduler.partition import cut_along_axis_0
-from tetris_sim.scheduler.pieces import Lane, Streaming, choose_streaming, streaming_with
+from tetris_sim.scheduler.pieces import Lane, Streaming, choose_streaming, fewest_pieces, streaming_with
 from tetris_sim.scheduler.plan import Plan, Share, why_copy
 from tetris_sim.scheduler.streamed import largest_piece
 from tetris_sim.schema import ComputeSection
@@ -38,7 +38,7 @@ from tetris_sim.slab import Slab
 from tetris_sim.wording import gib, listed
 
 _PATIENCE = 10.0  # budgets of tuning: only for a run that takes longer is it worth to try the CPU beside GPUs
-_PASS_SECONDS = 2.0  # a run that is streamed looks at the clock and at signals this often
+_BLOCK_SECONDS = 2.0  # a run that is streamed looks at the clock and at signals this often
 
 
 @dataclass(frozen=True)
@@ -170,15 +170,15 @@ def _stream(
     streamings: list[Streaming | None] = [None] * len(members)
     for k in (k for k, is_small in enumerate(small) if is_small):
         lane = lane_of(problem, members[k], measure_lane(members[k], budget=compute.tuning_budget))
-        pass_steps = int(_PASS_SECONDS * lane.points_per_second / (work.n_planes * work.plane_points))
-        most = min(problem.steps, pass_steps, compute.time_block if compute.time_block != "auto" else problem.steps)
-        streaming = choose_streaming(work, lane, most_steps=most)
+        block = streamed_block(problem, compute, lane.points_per_second)
+        streaming = choose_streaming(work, lane, most_steps=block, block_steps=block)
         if streaming is None:
             return None
         lanes[k], streamings[k] = lane, streaming
         capacities[k] = dataclasses.replace(
             resident[k],
             points_per_second=streaming.points_per_second,
+            start=streaming.start,
             depth=streaming.steps,
             room=max(0, machine.memory - RESERVE) // (problem.state_bytes // work.n_planes + 1),
         )
@@ -189,13 +189,29 @@ def _divide(problem: Problem, compute: ComputeSection, way: _Way) -> Division:
     if compute.shares != "auto" and len(compute.shares) != len(way.capacities):
         msg = f"compute.shares lists {len(compute.shares)}, but the devices are {listed(_names(way.capacities), 'and')}"
         raise ConfigError(msg)
+    total = sum(each.points_per_second for each in way.capacities)
+    streams = any(streaming is not None for streaming in way.streamings)
     return divide(
         work_of(problem),
         way.capacities,
-        most=responsive_block(problem, sum(each.points_per_second for each in way.capacities)),
+        most=streamed_block(problem, compute, total) if streams else responsive_block(problem, total),
         time_block=None if compute.time_block == "auto" else compute.time_block,
         shares=None if compute.shares == "auto" else compute.shares,
     )
+
+
+def streamed_block(problem: Problem, compute: ComputeSection, points_per_second: float) -> int:
+    """Steps of a block through which pieces are streamed: with short ones, the device would often wait for the first.
+
+    Args:
+        problem: what is advanced.
+        compute: a block may be asked for.
+        points_per_second: of the device.
+    """
+    step_seconds = problem.grid.n_points * problem.n_fields / points_per_second
+    wanted = max(1, int(_BLOCK_SECONDS / step_seconds))
+    asked = wanted if compute.time_block == "auto" else compute.time_block
+    return max(1, min(wanted, asked, problem.steps))
 
 
 def _carry_out(
@@ -219,7 +235,8 @@ def _carry_out(
         parameters = member.choice.parameters
         if lane is not None and streaming is not None:
             own = dataclasses.replace(work, n_planes=slab.shape[0], periodic=work.periodic and alone)
-            streaming = streaming_with(own, lane, streaming.steps) or streaming
+            count = max(-(-slab.shape[0] // streaming.planes), fewest_pieces(own, lane, streaming.steps) or 1)
+            streaming = streaming_with(own, lane, streaming.steps, count) or streaming
             memory = _bytes_in_flight(problem, member, slab, streaming)
             share = dataclasses.replace(member.share(slab, parameters, memory), streamed=streaming)
             share = dataclasses.replace(share, points_per_second=streaming.points_per_second)

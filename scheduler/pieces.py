@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from tetris_sim.scheduler.division import Work, blocks_in_flight
 from tetris_sim.slab import Slab
 
-_GAIN = 1.005  # longer passes must be this much faster: they make the run less responsive
+_GAIN = 1.002  # longer passes and more pieces must be this much faster
+_MORE_PIECES = 60  # than must be, that are tried
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Streaming:
         planes: most of a piece, its surroundings not counted.
         pieces: of a pass.
         points_per_second: predicted, with copies and redundant work.
+        start: what it takes to bring the first piece of a block and to take the last one [s].
         redundant: share of the point updates that are made twice, 0 to 1.
         hidden: time of the copies of a piece over that of its computation; at most 1 if they are hidden.
         in_flight: pieces that are under way at a time.
@@ -37,6 +39,7 @@ class Streaming:
     planes: int
     pieces: int
     points_per_second: float
+    start: float
     redundant: float
     hidden: float
     in_flight: int
@@ -63,51 +66,68 @@ class Lane:
     start: float = 0.0
 
 
-def choose_streaming(work: Work, lane: Lane, *, most_steps: int) -> Streaming | None:
-    """The number of steps per pass that is fastest; None if not even one step's pieces fit.
+def choose_streaming(work: Work, lane: Lane, *, most_steps: int, block_steps: int) -> Streaming | None:
+    """The steps of a pass and the pieces that are fastest; None if not even one step's pieces fit.
 
-    Few steps do not hide the copies, many make wide trapezoids.
+    Few steps do not hide the copies, many make wide trapezoids. Large pieces lose less by their trapezoids, but the
+    first one must arrive before anything is computed, and the last one leave before the block is done.
 
     Args:
         work: the planes that go through.
         lane: the device.
         most_steps: that a pass may have; a method's depth is allowed in any case.
+        block_steps: after which everything must be back.
     """
-    best: Streaming | None = None
-    steps = lane.depth
-    while True:
-        found = streaming_with(work, lane, steps)
-        if found is None:
+    best, fastest = None, 0.0
+    points = work.n_planes * work.plane_points
+    for steps in range(lane.depth, max(most_steps, lane.depth) + 1, lane.depth):
+        fewest = fewest_pieces(work, lane, steps)
+        if fewest is None:
             break
-        if best is None or found.points_per_second > _GAIN * best.points_per_second:
-            best = found
-        steps += lane.depth
-        if steps > max(most_steps, lane.depth):
-            break
+        for pieces in {fewest, *range(fewest, min(fewest + _MORE_PIECES, work.n_planes) + 1)}:
+            found = streaming_with(work, lane, steps, pieces)
+            if found is None:
+                continue
+            block = max(1, block_steps // steps) * steps * points
+            rate = block / (block / found.points_per_second + found.start)
+            if rate > _GAIN * fastest:
+                best, fastest = found, rate
     return best
 
 
-def streaming_with(work: Work, lane: Lane, steps: int) -> Streaming | None:
-    """What a certain number of steps per pass would give; None if the pieces would be narrower than what they reach."""
+def fewest_pieces(work: Work, lane: Lane, steps: int) -> int | None:
+    """Into how many pieces the planes must be cut at least; None if they would be narrower than what steps reach."""
     reach = steps * work.radius
     room = lane.room - 2 * reach
     if room < max(1, reach) or work.n_planes < reach:
         return None
-    pieces = -(-work.n_planes // room)
-    if pieces > 1 and work.n_planes // pieces < reach:
-        return None
+    return -(-work.n_planes // room)
+
+
+def streaming_with(work: Work, lane: Lane, steps: int, pieces: int) -> Streaming | None:
+    """What so many steps per pass and so many pieces would give; None if the pieces would be too narrow.
+
+    The first piece of a pass needs two pieces of the pass before, and where planes wrap around, the last one too.
+    """
+    reach = steps * work.radius
     planes = -(-work.n_planes // pieces)
+    if pieces > 1 and work.n_planes // pieces < max(1, reach):
+        return None
     around = 0 if pieces == 1 and not work.periodic else 2
     surplus = around * work.radius * (steps - 1) / 2
     compute = steps * work.plane_points * (planes + surplus) / lane.points_per_second
     bring = (planes + around * reach) * work.plane_bytes * lane.bring
     take = planes * work.plane_bytes * lane.take
     slowest = max(compute, bring, take, lane.start)
+    once = max(pieces * slowest, bring + take + min(pieces, 2) * compute)
+    if work.periodic:
+        once = pieces * slowest + bring + take
     return Streaming(
         steps=steps,
         planes=planes,
         pieces=pieces,
-        points_per_second=work.n_planes * work.plane_points * steps / (pieces * slowest),
+        points_per_second=steps * work.n_planes * work.plane_points / once,
+        start=bring + take,
         redundant=surplus / (planes + surplus),
         hidden=max(bring, take) / compute,
         in_flight=min(pieces, blocks_in_flight(bring, compute, take)),

@@ -49,7 +49,7 @@ def streamed(
     method: Method, problem: Problem, parameters: Parameters, device: Any, copies: Any, how: tuple[int, int, int]
 ) -> Field:
     steps, planes, blocks = how
-    slab, streaming = Slab.whole(problem.grid), Streaming(steps, planes, 1, 1e9, 0.0, 1.0, 3)
+    slab, streaming = Slab.whole(problem.grid), Streaming(steps, planes, 1, 1e9, 0.0, 0.0, 1.0, 3)
     largest = largest_piece(problem, slab, streaming)
     conveyor = GpuConveyor(problem, method, parameters, device, largest=largest, copies=copies)
     stepper = StreamedStepper(problem, slab, conveyor, streaming)

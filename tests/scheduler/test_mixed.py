@@ -190,12 +190,12 @@ def test_a_method_that_is_named_counts_for_its_kind_of_device(speeds: Speeds) ->
 
 def test_a_link_is_measured_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = plate((400, 500))
-    far = SimulatedSection(speed=1e12, latency=0.01, bandwidth=2e7)
+    far = SimulatedSection(speed=1e12, latency=2e-3, bandwidth=1e9)
     method = CPU_METHODS[-1]
     member = Member("simulated:0", Choice(method, {}, 1, Speed(1e9, 0.0), ()), 1 << 30, simulated=far)
     link = members.measure_messages(problem, member, budget=1.0)
-    assert link.latency == pytest.approx(0.01, rel=0.4)
-    assert 1 / link.seconds_per_byte == pytest.approx(2e7, rel=0.4)
+    assert link.latency == pytest.approx(2e-3, rel=0.4)
+    assert 1 / link.seconds_per_byte == pytest.approx(1e9, rel=0.5)
 
 
 MIXES: list[tuple[tuple[str, ...], dict[str, Any]]] = [

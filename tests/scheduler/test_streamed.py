@@ -29,7 +29,7 @@ METHOD = PlainMethod()
 
 
 def streaming(steps: int, planes: int) -> Streaming:
-    return Streaming(steps, planes, 1, 1e9, 0.0, 1.0, 3)
+    return Streaming(steps, planes, 1, 1e9, 0.0, 0.0, 1.0, 3)
 
 
 @dataclass
