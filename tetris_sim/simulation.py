@@ -7,8 +7,7 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,74 +19,20 @@ from tetris_sim.problem import Field, Problem
 from tetris_sim.progress import Progress, format_time
 from tetris_sim.scheduler.agreement import everywhere
 from tetris_sim.scheduler.communicator import Alone, Communicator
-from tetris_sim.scheduler.exchange import Exchange, Read
+from tetris_sim.scheduler.exchange import Exchange
 from tetris_sim.scheduler.plan import Plan
 from tetris_sim.scheduler.queued import WorkerError
 from tetris_sim.scheduler.rank_exchange import make_exchange
 from tetris_sim.scheduler.rebalance import Rebalancer, move, restore
 from tetris_sim.scheduler.recovery import KeptState, Recovery
 from tetris_sim.scheduler.worker import Worker, open_worker
+from tetris_sim.snapshot import Saving, StateSnapshot
 from tetris_sim.stopping import Stopping, StopReason
-
-T = TypeVar("T")
 
 log = logging.getLogger("tetris_sim")
 
 _CHECK_SECONDS = 5.0  # a NaN is found at the latest after this much wall time
 _MOVING = 3.0  # times the time of loading the initial state: to read a slab, to open and to load another one
-
-
-class Saving(Protocol):
-    """What the run loop needs of checkpoints (see checkpoint/saving.py)."""
-
-    def next_step(self, step: int) -> int | None:
-        """Smallest step greater than `step` at which a checkpoint is wanted; None if never again."""
-
-    def due_by_clock(self) -> bool:
-        """Whether the wall clock asks for a checkpoint now."""
-
-    def save(self, snapshot: Snapshot) -> None:
-        """Save the state; may return before it is on the disk."""
-
-    def finish(self, snapshot: Snapshot, *, early: bool) -> None:
-        """Save the last state, unless that was just done or is not wanted, and wait until it is on the disk."""
-
-    def dump(self, snapshot: Snapshot) -> str:
-        """Keep a state that is not finite where no restart finds it, and say where, and which checkpoint is good."""
-
-
-@dataclass
-class StateSnapshot:
-    """The state between two time blocks; see the Protocol `Snapshot`."""
-
-    problem: Problem
-    step: int
-    read: Read
-    slabs: Callable[[Callable[[int, Box, Read], Any]], list[Any]] | None = None
-    _field: Field | None = field(default=None, repr=False)
-
-    @property
-    def time(self) -> float:
-        """Simulated time [s]."""
-        return self.problem.time(self.step)
-
-    def field(self) -> Field:
-        """The whole state, (n_fields, n0, ...)."""
-        if self._field is None:
-            self._field = self.read(tuple((0, n) for n in self.problem.grid.shape))
-        return self._field
-
-    def box(self, box: Box) -> Field:
-        """The part of the state inside `box`, (n_fields, ...)."""
-        if self._field is not None:
-            return self._field[(slice(None), *(slice(low, high) for low, high in box))]
-        return self.read(box)
-
-    def each_slab(self, work: Callable[[int, Box, Read], T]) -> list[T]:
-        """Call `work(number, box, read)` for each slab where it lies; see `Exchange.each_slab`."""
-        if self.slabs is None:
-            return [work(0, tuple((0, n) for n in self.problem.grid.shape), self.box)]
-        return self.slabs(work)
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,9 @@ def test_thin_grids_are_cut_along_two_axes_and_the_plan_says_so() -> None:
 def test_a_part_that_one_process_would_stream_through_its_gpu_is_refused() -> None:
     problem = problem_of((64, 30))
     first = offer(0, problem, [1e9])
-    streamed = dataclasses.replace(first.plan.shares[0], worker="gpu:0", streamed=Streaming(4, 9, 3, 1e9, 0.1, 1.0, 2))
+    streamed = dataclasses.replace(
+        first.plan.shares[0], worker="gpu:0", streamed=Streaming(4, 9, 3, 1e9, 0.0, 0.1, 1.0, 2)
+    )
     first = dataclasses.replace(first, plan=dataclasses.replace(first.plan, shares=(streamed,)))
     with pytest.raises(UnsupportedError, match=r"rank 0 does not fit into the memory of gpu:0 on alpha"):
         combine(problem, [first, offer(1, problem, [1e9])], LINK, ComputeSection())

@@ -21,7 +21,7 @@ from tetris_sim.errors import UnsupportedError
 from tetris_sim.outputs.schedule import StepSchedule
 from tetris_sim.problem import Field, Problem
 from tetris_sim.quantities import Every
-from tetris_sim.simulation import StateSnapshot
+from tetris_sim.snapshot import StateSnapshot
 
 
 def small_problem() -> tuple[Problem, Field]:

@@ -1,0 +1,67 @@
+"""StateSnapshot: the state between two time blocks, as outputs and checkpoints see it; and what saves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from tetris_sim.method import Box
+from tetris_sim.outputs.output import Snapshot
+from tetris_sim.problem import Field, Problem
+from tetris_sim.scheduler.exchange import Read
+
+T = TypeVar("T")
+
+
+class Saving(Protocol):
+    """What the run loop needs of checkpoints (see checkpoint/saving.py)."""
+
+    def next_step(self, step: int) -> int | None:
+        """Smallest step greater than `step` at which a checkpoint is wanted; None if never again."""
+
+    def due_by_clock(self) -> bool:
+        """Whether the wall clock asks for a checkpoint now."""
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Save the state; may return before it is on the disk."""
+
+    def finish(self, snapshot: Snapshot, *, early: bool) -> None:
+        """Save the last state, unless that was just done or is not wanted, and wait until it is on the disk."""
+
+    def dump(self, snapshot: Snapshot) -> str:
+        """Keep a state that is not finite where no restart finds it, and say where, and which checkpoint is good."""
+
+
+@dataclass
+class StateSnapshot:
+    """The state between two time blocks; see the Protocol `Snapshot`."""
+
+    problem: Problem
+    step: int
+    read: Read
+    slabs: Callable[[Callable[[int, Box, Read], Any]], list[Any]] | None = None
+    _field: Field | None = field(default=None, repr=False)
+
+    @property
+    def time(self) -> float:
+        """Simulated time [s]."""
+        return self.problem.time(self.step)
+
+    def field(self) -> Field:
+        """The whole state, (n_fields, n0, ...)."""
+        if self._field is None:
+            self._field = self.read(tuple((0, n) for n in self.problem.grid.shape))
+        return self._field
+
+    def box(self, box: Box) -> Field:
+        """The part of the state inside `box`, (n_fields, ...)."""
+        if self._field is not None:
+            return self._field[(slice(None), *(slice(low, high) for low, high in box))]
+        return self.read(box)
+
+    def each_slab(self, work: Callable[[int, Box, Read], T]) -> list[T]:
+        """Call `work(number, box, read)` for each slab where it lies; see `Exchange.each_slab`."""
+        if self.slabs is None:
+            return [work(0, tuple((0, n) for n in self.problem.grid.shape), self.box)]
+        return self.slabs(work)
