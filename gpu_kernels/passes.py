@@ -6,6 +6,7 @@ after the ghosts that last for all of them, and beside it the frame along the ot
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from tetris_sim.gpu_kernels import blocks
@@ -72,6 +73,12 @@ class State:
     def swap(self) -> None:
         """Let the other array be the state."""
         self.turn = 1 - self.turn
+
+    def turns(self) -> Iterator[int]:
+        """Let each array be the state for a while."""
+        for _ in self._arrays:
+            yield self.turn
+            self.swap()
 
     def advance(self, way: Pass, later: int) -> None:
         """One pass."""

@@ -40,8 +40,11 @@ class GpuStepper:
             self._state = State(problem, slab, self._layout, device, arrays)
             for way in passes:
                 way.prepare(self._state)
-        self._graphs: dict[tuple[int, int], Any] = {}
-        self._halo = any(any(widths) for widths in slab.halo)
+            # None for large slabs, where a launch takes the GPU longer than Python, nor with a halo, which shrinks from
+            # pass to pass.
+            self._graphs: dict[tuple[int, int], Any] = {}
+            if self._layout.field_pitch <= _GRAPH_POINTS and not any(any(widths) for widths in slab.halo):
+                self._graphs = {(way.depth, turn): self._record(way) for way in passes for turn in self._state.turns()}
 
     def load(self, initial: InitialField) -> None:
         """Take the owned points, some planes at a time."""
@@ -115,31 +118,23 @@ class GpuStepper:
         self._device.release()
 
     def _replay(self, way: Pass, steps: int) -> int:
-        """Launch records of many passes, as many as fit into so many steps; the steps that this makes.
-
-        None for large slabs, where a launch takes the GPU longer than Python, nor with a halo, which shrinks from pass
-        to pass.
-        """
-        records = steps // (way.depth * _GRAPH_PASSES)
-        if self._halo or self._layout.field_pitch > _GRAPH_POINTS or records == 0:
-            return 0
+        """Launch records of many passes, as many as fit into so many steps; the steps that this makes."""
+        records = steps // (way.depth * _GRAPH_PASSES) if self._graphs else 0
         for _ in range(records):
-            self._record(way).launch(self._device.stream)
+            self._graphs[way.depth, self._state.turn].launch(self._device.stream)
         return records * way.depth * _GRAPH_PASSES
 
     def _record(self, way: Pass) -> Any:
         """A graph of an even number of passes, which begins and ends with the array that is the state now."""
-        key = way.depth, self._state.turn
-        if key not in self._graphs:
-            stream = self._device.stream
-            stream.begin_capture()
-            try:
-                for _ in range(_GRAPH_PASSES):
-                    way.launch(0)
-                    self._state.swap()
-            finally:
-                self._graphs[key] = stream.end_capture()
-        return self._graphs[key]
+        stream = self._device.stream
+        stream.begin_capture()
+        try:
+            for _ in range(_GRAPH_PASSES):
+                way.launch(0)
+                self._state.swap()
+        finally:
+            graph = stream.end_capture()
+        return graph
 
     def _read(self, ranges: Ranges) -> Field:
         with self._device.use() as cupy:

@@ -105,6 +105,7 @@ def test_on_a_gpu_they_make_the_steps_that_they_are_credited_with(name: str, sha
     arena: Any = Arena(problem, gpu)
     layout, (now, then) = arena._layout, arena._arrays
     whole = tuple((0, n) for n in shape)
+    gpu.stream.synchronize()
     state = gpu.cupy.asnumpy(layout.view(now, whole))
     wanted = reference.advance(state, problem, steps)
     inside = (slice(None), *(slice(low, high) for low, high in arena.box(steps)[-len(shape) :]))

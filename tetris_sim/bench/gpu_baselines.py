@@ -107,6 +107,7 @@ def _torch_candidate(name: str, problem: Problem, advance: Callable[[Any], Any])
 def _compiled_slices(problem: Problem, device: GpuDevice) -> Candidate:
     import torch
 
+    torch._dynamo.reset()  # it compiles a function for few different shapes, and then runs it as it is
     radii, shape = problem.stencil.radii, problem.grid.shape
     windows = [
         (slice(None), slice(None), *(slice(r + o, r + o + n) for r, o, n in zip(radii, offset, shape, strict=True)))

@@ -49,7 +49,7 @@ def draw_comparison(result: Mapping[str, Any]) -> Figure:
     for axes, kernel in zip(places, kernels, strict=True):
         rates = {row["name"]: row["steady"]["median"] / 1e9 for row in kernel["rows"]}
         bars = axes.bar(range(len(rates)), list(rates.values()), color=[_colour(name) for name in rates], width=0.75)
-        axes.bar_label(bars, [f"{rate:.3g}" for rate in rates.values()], fontsize=8)
+        axes.bar_label(bars, [billions(1e9 * rate) for rate in rates.values()], fontsize=8)
         axes.axhline(kernel["bounds"]["fma"] / 1e9, color="0.3", linewidth=0.9, linestyle="--", label="FMA limit")
         axes.set_xticks([])
         axes.set_ylim(0.0, 1.12 * max(*rates.values(), kernel["bounds"]["fma"] / 1e9))
