@@ -31,11 +31,12 @@ def choose_parts(problem: Problem, workers: int, halo_steps: int, *, slabs_only:
         problem: what is cut.
         workers: number of pieces altogether.
         halo_steps: so many steps between two exchanges would be best.
-        slabs_only: whether the workers are too different for even cuts.
+        slabs_only: whether the workers are too different for even cuts, if slabs are possible at all.
     """
     ndim, shape, radii = problem.grid.ndim, problem.grid.shape, problem.stencil.radii
     slabs = factorizations(workers, ndim)[0]
-    if slabs_only or shape[0] // workers >= _THIN * halo_steps * radii[0]:
+    wanted = radii[0] if slabs_only else _THIN * halo_steps * radii[0]
+    if shape[0] // workers >= max(wanted, 1):
         return slabs
     possible = [parts for parts in factorizations(workers, ndim) if _is_possible(problem, parts)]
     return min(possible, key=lambda parts: surface(problem, parts), default=slabs)

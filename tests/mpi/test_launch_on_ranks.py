@@ -174,6 +174,16 @@ def test_a_part_that_is_damaged_makes_the_run_go_on_from_the_checkpoint_before(d
     assert launch_on(3, directory, resume="auto").first_step == 40
 
 
+def test_parts_whose_checkpoint_was_never_finished_are_removed(tmp_path: Path) -> None:
+    directory = tmp_path / "out"
+    launch_on(2, directory, "checkpoint.per_rank=true", "time.steps=20")
+    folder = directory / "checkpoints"
+    shutil.copytree(folder / "parts_000000000020", folder / "parts_000000000033")  # as a kill would leave them
+    (folder / "parts_000000000033" / "part_000001.h5").rename(folder / "parts_000000000033" / "part_000001.h5.1.part")
+    assert launch_on(3, directory, resume="auto").first_step == 20
+    assert not (folder / "parts_000000000033").exists()
+
+
 def test_overwriting_removes_parts_and_older_checkpoints_lose_theirs(tmp_path: Path) -> None:
     directory = tmp_path / "out"
     launch_on(2, directory, "checkpoint.per_rank=true", "checkpoint.keep=1")

@@ -34,6 +34,7 @@ def test_slabs_are_kept_while_they_are_thicker_than_two_halos() -> None:
     assert choose_parts(problem_of((64, 64, 64)), 8, halo_steps=4) == (8, 1, 1)
     assert choose_parts(problem_of((64, 64, 64)), 8, halo_steps=5) == (4, 2, 1)
     assert choose_parts(problem_of((64, 64, 64)), 8, halo_steps=5, slabs_only=True) == (8, 1, 1)
+    assert choose_parts(problem_of((6, 64, 64)), 8, halo_steps=5, slabs_only=True) == (1, 8, 1)  # no slabs are possible
 
 
 def test_thin_slabs_give_way_to_the_cut_with_the_least_surface() -> None:
@@ -43,6 +44,12 @@ def test_thin_slabs_give_way_to_the_cut_with_the_least_surface() -> None:
     periodic = problem_of((40, 60, 10), periodic=True)
     chosen = choose_parts(periodic, 6, halo_steps=30)
     assert surface(periodic, chosen) == min(surface(periodic, parts) for parts in factorizations(6, 3))
+
+
+def test_no_cut_leaves_a_periodic_first_axis_of_three_whole() -> None:
+    problem = problem_of((6, 64, 64), periodic=True)
+    assert choose_parts(problem, 4, halo_steps=50) == (2, 2, 1)
+    assert choose_parts(problem_of((6, 64), periodic=True), 4, halo_steps=50) == (1, 4)
 
 
 def test_the_surface_is_that_of_all_cuts_from_both_sides() -> None:
