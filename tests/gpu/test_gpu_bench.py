@@ -16,6 +16,7 @@ from emulation import COMPILER, NO_COMPILER
 from host_gpu import HostGpu
 
 from tetris_sim import reference
+from tetris_sim.bench import gpu as bench_gpu
 from tetris_sim.bench import gpu_breakdown, gpu_counters, gpu_sweeps
 from tetris_sim.bench.gpu_alone import Alone, Arena, explicit_alone, fastest, fused_alone, naive_alone
 from tetris_sim.bench.gpu_breakdown import LADDERS, climb, compare_rungs, paper_steps
@@ -57,7 +58,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> BenchGpu:
         about = {"host": "here", "cpu": "Some CPU", "threads": 2, "commit": "abc", "date": "2026-11-01"}
         yield {**about, "rounds": rounds, "seconds": seconds, "gpu_limits": LIMITS}, device, GPU
 
-    for module in (gpu_breakdown, gpu_sweeps, gpu_counters):
+    for module in (bench_gpu, gpu_breakdown, gpu_sweeps, gpu_counters):
         monkeypatch.setattr(module, "measured_gpu", measured)
     return device
 

@@ -1,0 +1,41 @@
+"""`bench gpu` without a GPU: every method and face of a small problem on emulated kernels, and its tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from emulation import COMPILER, NO_COMPILER
+from test_gpu_bench import BenchGpu, gpu  # noqa: F401  a fixture
+
+from tetris_sim.bench import gpu as bench
+from tetris_sim.bench.tables import as_text
+from tetris_sim.gpu_kernels import METHODS
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+
+
+def test_every_method_is_timed_and_the_fastest_with_every_face(
+    gpu: BenchGpu,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def few(problem: Any, method: Any, device: Any, seconds: float) -> Any:
+        return min(method.parameters(problem), key=lambda choice: choice.get("steps_per_block", 1)), []
+
+    # Kernels that are emulated take a second each; that the fastest are chosen, test_bench.py shows on the CPU.
+    monkeypatch.setattr(bench, "_choose", few)
+    monkeypatch.setattr(bench, "open_baselines", lambda problem, device: [])
+    result = bench.bench_gpu(["box-2d9p"], shape=(40, 150), rounds=1, seconds=1e-3)
+    assert [kernel["weights"] for kernel in result["gpu_kernels"]] == ["random", "symmetric"]
+    for kernel in result["gpu_kernels"]:
+        assert {row["name"] for row in kernel["rows"]} == {method.name for method in METHODS}
+        assert set(kernel["faces"]) == {"insulated", "periodic", "convection"}
+        assert all(row["steady"]["median"] > 0 for row in kernel["rows"])
+        assert kernel["refusals"] == {}
+    del result["gpu_limits"]
+    text = as_text({**result, "versions": dict.fromkeys(("python", "numpy", "numba", "llvmlite"), "1"), "gpu": GPU})
+    assert "with other faces" in text
+    assert text.count("gpu.trapezoid") >= 2
+
+
+GPU = {"name": "A GPU", "architecture": "sm_90", "driver": "13.0"}
