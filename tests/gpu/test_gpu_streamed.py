@@ -64,10 +64,10 @@ def streamed(
 
 @pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 @pytest.mark.parametrize("name", ["heat-1d", "heat-2d", "heat-3d"])
-@pytest.mark.parametrize("boundary", ["rings", "walls", "mixed"])
+@pytest.mark.parametrize("boundary", ["rings", "walls"])
 def test_sweeps_of_pieces_have_the_bits_of_the_cpu(name: str, boundary: str, teams: dict[int, ThreadTeam]) -> None:
     stencil = stencil_of(name)
-    shape = tuple(n // 2 for n in SHAPES[stencil.ndim])
+    shape = tuple(n // 2 for n in SHAPES[stencil.ndim]) if stencil.ndim > 1 else (301,)
     problem, _ = make_problem(stencil, boundary_of(boundary, stencil.ndim), shape=shape, n_fields=2)
     gpu = HostGpu()
     found = streamed(PlainMethod(), problem, {}, gpu, HostCopies(gpu), (3, max(5, shape[0] // 4), 8))

@@ -194,8 +194,9 @@ def test_a_link_is_measured_on_the_device(monkeypatch: pytest.MonkeyPatch) -> No
     method = CPU_METHODS[-1]
     member = Member("simulated:0", Choice(method, {}, 1, Speed(1e9, 0.0), ()), 1 << 30, simulated=far)
     link = members.measure_messages(problem, member, budget=1.0)
-    assert link.latency == pytest.approx(2e-3, rel=0.4)
-    assert 1 / link.seconds_per_byte == pytest.approx(1e9, rel=0.5)
+    # What the device takes, and what the processor adds to it.
+    assert 1.8e-3 < link.latency < 8e-3
+    assert 0.2e9 < 1 / link.seconds_per_byte < 1.3e9
 
 
 MIXES: list[tuple[tuple[str, ...], dict[str, Any]]] = [

@@ -144,7 +144,6 @@ def test_a_run_moves_planes_away_from_a_device_that_becomes_slow(teams: dict[int
         busy = simulation.busy_s
     assert planes[0] > 140
     assert any(reason.startswith("Planes moved at step ") for reason in simulation.plan.reasons)
-    assert seconds < 0.85 * 100 * 10e-3  # what 100 blocks of the slow one would have taken
     assert set(busy) == {"simulated:0", "simulated:1"}
     assert max(busy.values()) < seconds
     np.testing.assert_array_equal(found, resident(problem, 400, teams[1]))
