@@ -11,7 +11,7 @@ from tetris_sim.boundary import SIDES, Side
 from tetris_sim.cpu_kernels.barrier import new_barrier
 from tetris_sim.cpu_kernels.layout import Layout, pad
 from tetris_sim.cpu_kernels.threads import ThreadTeam
-from tetris_sim.method import Box
+from tetris_sim.method import Box, EdgePlanes
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.slab import Slab
 
@@ -91,10 +91,10 @@ class CpuStepper:
         self._team.wait()
         return np.array(self._layout.read(self._current, self.slab.edge_ranges(axis, SIDES.index(side))), order="C")
 
-    def set_halo(self, axis: int, side: Side, planes: Field) -> None:
+    def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
         """Take the planes beyond `side`."""
         self._team.wait()
-        self._layout.write(self._current, self.slab.halo_ranges(axis, SIDES.index(side)), planes)
+        self._layout.write(self._current, self.slab.halo_ranges(axis, SIDES.index(side)), np.asarray(planes))
 
     def interior(self, box: Box | None = None) -> Field:
         """A copy of the owned points, or of those inside `box` (global indices)."""

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.build import compile_source
@@ -56,6 +60,7 @@ class GpuDevice:
             raise UnsupportedError(msg) from error
         self.multiprocessors = int(self._device.attributes["MultiProcessorCount"])
         self.shared_bytes = int(self._device.attributes["MaxSharedMemoryPerBlockOptin"])
+        self._linked: set[int] = set()
         self._modules: dict[tuple[str, tuple[tuple[str, str | int], ...]], Any] = {}
 
     @contextlib.contextmanager
@@ -88,6 +93,48 @@ class GpuDevice:
         driver = self.cupy.cuda.driver
         resident = driver.occupancyMaxActiveBlocksPerMultiprocessor(function.ptr, threads, shared_bytes)
         return self.multiprocessors * max(1, int(resident))
+
+    def bring(self, values: npt.NDArray[Any]) -> tuple[Any, Any]:
+        """Start to copy a contiguous array of the host: (the array here, what must be kept until that is done)."""
+        with self.use() as cupy:
+            staged = self._staged(values.shape, values.dtype)
+            staged[...] = values
+            here = cupy.empty(values.shape, values.dtype)
+            here.set(staged, stream=self.stream)
+        return here, staged
+
+    def fetch(self, array: Any) -> npt.NDArray[Any]:
+        """A contiguous array of this GPU in host memory."""
+        with self.use():
+            staged = self._staged(array.shape, array.dtype)
+            array.get(stream=self.stream, out=staged)
+            self.stream.synchronize()
+        return staged
+
+    def copy_from(self, other: GpuDevice, array: Any) -> Any:
+        """Start to copy a contiguous array of another GPU, over the link between the two if there is one."""
+        with self.use() as cupy:
+            self._link_to(other.number)
+            here = cupy.empty(array.shape, array.dtype)
+            cupy.cuda.runtime.memcpyPeerAsync(
+                here.data.ptr, self.number, array.data.ptr, other.number, array.nbytes, self.stream.ptr
+            )
+        return here
+
+    def _staged(self, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
+        """Pinned memory of the host, to and from which copies are fastest and need not be waited for."""
+        count = math.prod(shape)
+        memory = self.cupy.cuda.alloc_pinned_memory(max(1, count * np.dtype(dtype).itemsize))
+        return np.frombuffer(memory, dtype, count).reshape(shape)
+
+    def _link_to(self, number: int) -> None:
+        """Let this GPU read the memory of another one; without a link, copies go through the host."""
+        runtime = self.cupy.cuda.runtime
+        if number not in self._linked:
+            self._linked.add(number)
+            if runtime.deviceCanAccessPeer(self.number, number):
+                with contextlib.suppress(runtime.CUDARuntimeError):  # another stepper of this process has asked for it
+                    runtime.deviceEnablePeerAccess(number)
 
     def release(self) -> None:
         """Wait, and give memory that nobody uses back, so that others can have it.

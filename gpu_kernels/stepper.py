@@ -10,7 +10,8 @@ from tetris_sim.boundary import SIDES, Side
 from tetris_sim.gpu_kernels.device import GpuDevice
 from tetris_sim.gpu_kernels.layout import pitch_slab
 from tetris_sim.gpu_kernels.passes import Pass, State
-from tetris_sim.method import Box
+from tetris_sim.gpu_kernels.planes import GpuPlanes, take_planes
+from tetris_sim.method import Box, EdgePlanes
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.slab import Ranges, Slab
 
@@ -34,6 +35,7 @@ class GpuStepper:
         """
         self.slab = slab
         self._problem, self._device, self._passes = problem, device, passes
+        self._arriving: list[Any] = []  # planes whose copies may be under way
         self._layout = pitch_slab(problem, slab, max(way.depth for way in passes))
         with device.use() as cupy:
             arrays = [cupy.zeros(self._layout.n_bytes // self._layout.dtype.itemsize, self._layout.dtype) for _ in "ab"]
@@ -69,17 +71,18 @@ class GpuStepper:
                     later -= way.depth
                     self._state.advance(way, later)
 
-    def edge(self, axis: int, side: Side) -> Field:
-        """The owned planes that the neighbour on `side` needs, a contiguous copy."""
-        return self._read(self.slab.edge_ranges(axis, SIDES.index(side)))
+    def edge(self, axis: int, side: Side) -> GpuPlanes:
+        """The owned planes that the neighbour on `side` needs, a copy that stays on the GPU."""
+        with self._device.use():
+            ranges = self.slab.edge_ranges(axis, SIDES.index(side))
+            return GpuPlanes(self._device, self._layout.view(self._state.now, ranges).copy())
 
-    def set_halo(self, axis: int, side: Side, planes: Field) -> None:
-        """Take the planes beyond `side`."""
-        ranges = self.slab.halo_ranges(axis, SIDES.index(side))
-        with self._device.use() as cupy:
-            self._layout.view(self._state.now, ranges)[...] = cupy.asarray(
-                np.ascontiguousarray(planes, dtype=self._layout.dtype)
-            )
+    def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
+        """Take the planes beyond `side`; returns before they are there."""
+        with self._device.use():
+            values, held = take_planes(self._device, planes)
+            self._layout.view(self._state.now, self.slab.halo_ranges(axis, SIDES.index(side)))[...] = values
+            self._arriving.append(held)
 
     def interior(self, box: Box | None = None) -> Field:
         """A copy of the owned points, or of those inside `box` (global indices)."""
@@ -110,6 +113,7 @@ class GpuStepper:
     def wait(self) -> None:
         """Return when the GPU is done."""
         self._device.stream.synchronize()
+        self._arriving.clear()
 
     def close(self) -> None:
         """Wait and give the memory back; after a failure of the GPU there may be nothing to wait for."""

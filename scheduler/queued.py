@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from tetris_sim.boundary import SIDES, Side
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.method import Box, Stepper
+from tetris_sim.method import Box, EdgePlanes, Stepper
 from tetris_sim.problem import Field, InitialField
 
 _RECENT = 8  # blocks of which the speed is known; a median of fewer would follow every hiccup
@@ -54,7 +54,7 @@ class QueuedStepper:
         self.busy_s = 0.0
         self.recent: collections.deque[tuple[int, float]] = collections.deque(maxlen=_RECENT)
         self._name, self._stepper = name, stepper
-        self._edges: dict[tuple[int, Side], Field] = {}
+        self._edges: dict[tuple[int, Side], EdgePlanes] = {}
         self._queue: SimpleQueue[Work | None] = SimpleQueue()
         self._finished = threading.Semaphore(0)
         self._outstanding = 0
@@ -82,14 +82,14 @@ class QueuedStepper:
 
         self._put(work)
 
-    def edge(self, axis: int, side: Side) -> Field:
+    def edge(self, axis: int, side: Side) -> EdgePlanes:
         """The owned planes that the neighbour on `side` needs."""
         self.wait()
         if (axis, side) in self._edges:
             return self._edges.pop((axis, side))
         return self._now(lambda: self._stepper.edge(axis, side))
 
-    def set_halo(self, axis: int, side: Side, planes: Field) -> None:
+    def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
         """Let the thread take the planes beyond `side`; returns at once."""
 
         def work() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from tetris_sim.boundary import SIDES
 from tetris_sim.errors import ExitCode, TetrisError, UnsupportedError
-from tetris_sim.method import Box
+from tetris_sim.method import Box, EdgePlanes
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.agreement import end_alike
 from tetris_sim.scheduler.communicator import Communicator, Pending
@@ -176,17 +176,17 @@ class RankExchange:
     def _stays(self, route: Route) -> bool:
         return route.sender in self._place and route.receiver in self._place
 
-    def _edge(self, route: Route, workers: Sequence[Worker]) -> Field:
+    def _edge(self, route: Route, workers: Sequence[Worker]) -> EdgePlanes:
         return workers[self._place[route.sender]].stepper.edge(route.axis, route.taken)
 
-    def _set_halo(self, route: Route, workers: Sequence[Worker], planes: Field) -> None:
+    def _set_halo(self, route: Route, workers: Sequence[Worker], planes: EdgePlanes) -> None:
         workers[self._place[route.receiver]].stepper.set_halo(route.axis, route.given, planes)
 
     def _receive(self, route: Route) -> Pending:
         return self._ranks.receive(self._halos[route], self._owners[route.sender], _tag(route))
 
     def _send(self, route: Route, workers: Sequence[Worker]) -> Pending:
-        planes = self._edge(route, workers)
+        planes = np.ascontiguousarray(self._edge(route, workers))
         self.traffic.messages += 1
         self.traffic.bytes += planes.nbytes
         return self._ranks.send(planes, self._owners[route.receiver], _tag(route))

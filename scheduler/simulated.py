@@ -11,7 +11,7 @@ from typing import Any
 
 from tetris_sim.boundary import Side
 from tetris_sim.cpu_kernels.threads import ThreadTeam
-from tetris_sim.method import Box, Stepper
+from tetris_sim.method import Box, EdgePlanes, Stepper
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.scheduler.queued import WorkerError
 from tetris_sim.schema import SimulatedSection
@@ -74,13 +74,13 @@ class SimulatedStepper:
 
         self._device.compute(updates(self.slab.shape, self.slab.halo, self._radii, steps) * self._n_fields, work)
 
-    def edge(self, axis: int, side: Side) -> Field:
+    def edge(self, axis: int, side: Side) -> EdgePlanes:
         """The owned planes that the neighbour on `side` needs."""
         planes = self._stepper.edge(axis, side)
         self._device.transfer(planes.nbytes)
         return planes
 
-    def set_halo(self, axis: int, side: Side, planes: Field) -> None:
+    def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
         """Take the planes beyond `side`."""
         self._device.transfer(planes.nbytes)
         self._stepper.set_halo(axis, side, planes)

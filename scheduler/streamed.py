@@ -16,7 +16,7 @@ import numpy as np
 from tetris_sim.boundary import SIDES, Side
 from tetris_sim.gpu_kernels.layout import PitchedField
 from tetris_sim.gpu_kernels.streamed import Flat, Planes, plane_element, plane_pitch
-from tetris_sim.method import Box
+from tetris_sim.method import Box, EdgePlanes
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.scheduler.pieces import Piece, Streaming, cut_into_pieces, needed_later
 from tetris_sim.slab import Ranges, Slab
@@ -101,10 +101,10 @@ class StreamedStepper:
         self.wait()
         return np.array(self._layout.view(self._host, self.slab.edge_ranges(axis, SIDES.index(side))), order="C")
 
-    def set_halo(self, axis: int, side: Side, planes: Field) -> None:
+    def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
         """Take the planes beyond `side`."""
         self.wait()
-        self._layout.view(self._host, self.slab.halo_ranges(axis, SIDES.index(side)))[...] = planes
+        self._layout.view(self._host, self.slab.halo_ranges(axis, SIDES.index(side)))[...] = np.asarray(planes)
 
     def interior(self, box: Box | None = None) -> Field:
         """A copy of the owned points, or of those inside `box` (global indices)."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
+import numpy.typing as npt
+
 from tetris_sim.boundary import Side
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.slab import Slab
@@ -18,6 +20,24 @@ Box = tuple[tuple[int, int], ...]  # per axis (start, stop), global indices
 # Methods with one fixed chain of operations per point, the same for all of them: their results have the same bits, and
 # do not depend on where a point lies. Others fuse steps on tiles anchored to the grid: equal to within rounding only.
 STEPWISE = ("cpu.plain", "cpu.tessellate", "cpu.stream", "gpu.plain")
+
+
+class EdgePlanes(Protocol):
+    """EdgePlanes on their way to a neighbour: an array of the host, or something on a device that becomes one if asked.
+
+    A stepper that knows the device may take them from there.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n_fields, ...)."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all planes."""
+
+    def __array__(self) -> npt.NDArray[Any]:
+        """The planes in host memory."""
 
 
 class Stepper(Protocol):
@@ -38,15 +58,15 @@ class Stepper(Protocol):
         Uses up the halo: needs steps * radius <= halo on every side that has one, and a fresh halo afterwards.
         """
 
-    def edge(self, axis: int, side: Side) -> Field:
+    def edge(self, axis: int, side: Side) -> EdgePlanes:
         """The outermost owned planes along `axis` that the neighbour on `side` needs as its halo.
 
         (n_fields, ...) with halo planes along `axis`, owned points along later axes, and owned points plus halo
         along earlier axes: halos are exchanged axis by axis including those just received, so corners need no
-        message of their own. A contiguous copy in host memory.
+        message of their own. A copy.
         """
 
-    def set_halo(self, axis: int, side: Side, planes: Field) -> None:
+    def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
         """Take the halo beyond `side`, of the shape `edge` has."""
 
     def interior(self, box: Box | None = None) -> Field:

@@ -99,6 +99,18 @@ class HostGpu:
         """A small GPU: two blocks of anything."""
         return 2
 
+    def bring(self, values: Any) -> tuple[Any, Any]:
+        """All memory is the host's."""
+        return values, values
+
+    def fetch(self, array: Any) -> Any:
+        """A copy."""
+        return np.array(array)
+
+    def copy_from(self, other: HostGpu, array: Any) -> Any:
+        """A copy."""
+        return np.array(array)
+
     def release(self) -> None:
         """Nothing is held."""
 

@@ -161,7 +161,7 @@ def run_with_halo(
         for axis, widths in enumerate(halo):
             for side, width in zip(SIDES, widths, strict=True):
                 if width:
-                    edges.append(stepper.edge(axis, side))
+                    edges.append(np.asarray(stepper.edge(axis, side)))
                     stepper.set_halo(axis, side, numbers.uniform(-1, 1, edges[-1].shape))
         stepper.advance(steps)
     result = [stepper.interior(), *edges]
