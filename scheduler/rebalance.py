@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from tetris_sim.method import Box
 from tetris_sim.problem import Field, InitialField, Problem
@@ -175,24 +175,31 @@ def move(problem: Problem, workers: Sequence[Worker], plan: Plan) -> list[Worker
     return [by_name[share.worker] for share in plan.shares]
 
 
-def restore(problem: Problem, workers: Mapping[str, Worker], plan: Plan, state: InitialField) -> list[Worker]:
+def restore(
+    problem: Problem, workers: Sequence[Worker], failed: Collection[str], plan: Plan, state: InitialField
+) -> list[Worker]:
     """Let the workers take the slabs of a plan and their points from a state that was kept; open those that are new.
 
     Args:
         problem: what is advanced.
-        workers: by name, those that can be used; they are closed if the plan has no share for them.
+        workers: as they were.
+        failed: those of them that cannot be used; they are closed, and those that the plan has no share for.
         plan: what is to be.
         state: any part of the grid.
+
+    Raises:
+        WorkerError: another one fails.
     """
     named = {share.worker for share in plan.shares}
-    for name, worker in workers.items():
-        if name not in named:
+    for worker in workers:
+        if worker.name in failed or worker.name not in named:
             worker.close()
+    usable = {worker.name: worker for worker in workers if not worker.closed}
     found = []
     for share in plan.shares:
-        if share.worker in workers:
-            workers[share.worker].change(problem, share)
-        worker = workers[share.worker] if share.worker in workers else open_worker(problem, share)
+        if share.worker in usable:
+            usable[share.worker].change(problem, share)
+        worker = usable[share.worker] if share.worker in usable else open_worker(problem, share)
         worker.stepper.load(state)
         found.append(worker)
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from tetris_sim.errors import UnsupportedError
@@ -71,18 +71,18 @@ class Recovery:
         there = [(first_step, problem.initial), self._kept, self.latest()]
         return max((kept for kept in there if kept is not None), key=lambda kept: kept[0])
 
-    def plan_without(self, problem: Problem, plan: Plan, failed: str) -> Plan:
+    def plan_without(self, problem: Problem, plan: Plan, failed: Collection[str]) -> Plan:
         """Who computes instead: the others, or the CPU alone if nobody else can.
 
         Args:
             problem: what is advanced.
             plan: of the run so far.
-            failed: the worker that is not there any more.
+            failed: the workers that are not there any more.
 
         Raises:
             UnsupportedError: nobody can.
         """
-        found = _divided_anew(problem, plan, [k for k, share in enumerate(plan.shares) if share.worker != failed])
+        found = _divided_anew(problem, plan, [k for k, share in enumerate(plan.shares) if share.worker not in failed])
         if found is not None:
             return found
         changes: dict[str, object] = {"devices": "cpu", "shares": "auto"}

@@ -15,10 +15,17 @@ from tetris_sim.scheduler.streamed import Conveyor, StreamedStepper, largest_pie
 
 
 class Worker(Protocol):
-    """A device and the stepper that it advances."""
+    """A device and the stepper that it advances.
+
+    Attributes:
+        name: of the worker.
+        stepper: of its slab.
+        closed: whether its device was given back.
+    """
 
     name: str
     stepper: Stepper
+    closed: bool
 
     @property
     def busy_s(self) -> float:
@@ -38,10 +45,11 @@ class LocalWorker:
         name: of the worker.
         device: a `ThreadTeam`, a `GpuDevice` or a `SimulatedDevice`.
         stepper: of its slab.
+        closed: whether the device was given back.
     """
 
     def __init__(self, problem: Problem, share: Share) -> None:
-        self.name, self._closed, self._busy_s = share.worker, False, 0.0
+        self.name, self.closed, self._busy_s = share.worker, False, 0.0
         self.device: Any = _open_device(share)
         try:
             self.stepper: Stepper = _prepare(problem, share, self.device)
@@ -62,9 +70,9 @@ class LocalWorker:
 
     def close(self) -> None:
         """Give memory and device back; nothing if that was done."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         try:
             self.stepper.close()
         finally:

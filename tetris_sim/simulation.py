@@ -15,7 +15,7 @@ from tetris_sim.clock import PhaseClock
 from tetris_sim.errors import ExitCode, NumericsError
 from tetris_sim.method import Box
 from tetris_sim.outputs.output import Output, Snapshot
-from tetris_sim.problem import Field, Problem
+from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.progress import Progress, format_time
 from tetris_sim.scheduler.agreement import everywhere
 from tetris_sim.scheduler.communicator import Alone, Communicator
@@ -261,21 +261,32 @@ class Simulation:
             raise failure
         failed_at, (self.step, state) = self.step, self._recovery.state(self.problem, self._first_step)
         self._checked = False
-        left = {worker.name: worker for worker in self._workers if worker.name != failure.worker}
-        for worker in self._workers:
-            if worker.name == failure.worker or self._recovery.stops:
-                worker.close()
         what = f"{failure} (in the block after step {failed_at})"
         if self._recovery.stops:
+            self.close()
             self._workers, self.exchange = [], KeptState(self.problem, state)
             self._ending = StopReason(ExitCode.REQUEUE, f"{what}; the state of step {self.step} is kept")
             return
         with self.clock.phase("prepare"):
-            plan = self._recovery.plan_without(self.problem, self.plan, failure.worker)
-            self._workers = restore(self.problem, left, plan, state)
+            plan = self._replace(failure, state)
         told = f"{what}; the run went on from step {self.step} without it"
-        self._take_up(dataclasses.replace(plan, notes=(*plan.notes, f"{told}.")), told)
         log.warning("%s.", told)
+        self._take_up(dataclasses.replace(plan, notes=(*plan.notes, f"{told}.")), told)
+
+    def _replace(self, failure: WorkerError, state: InitialField) -> Plan:
+        """The plan to go on with, its workers opened; others may fail at this moment too."""
+        assert self._recovery is not None
+        failed: set[str] = set()
+        while failure.worker not in failed:
+            failed.add(failure.worker)
+            plan = self._recovery.plan_without(self.problem, self.plan, failed)
+            try:
+                self._workers = restore(self.problem, self._workers, failed, plan, state)
+            except WorkerError as another:
+                failure = another
+            else:
+                return plan
+        raise failure
 
     def _take_up(self, plan: Plan, why: str) -> None:
         """Go on with a plan whose workers are there."""

@@ -19,9 +19,10 @@ from tetris_sim.cpu_kernels.threads import ThreadTeam
 from tetris_sim.errors import ExitCode
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.machine import find_machine
-from tetris_sim.scheduler.plan import Plan
+from tetris_sim.scheduler.plan import Plan, Share
 from tetris_sim.scheduler.queued import WorkerError
 from tetris_sim.scheduler.recovery import Recovery
+from tetris_sim.scheduler.worker import LocalWorker
 from tetris_sim.schema import ComputeSection, SimulatedSection
 from tetris_sim.simulation import open_simulation
 from tetris_sim.slab import Slab
@@ -90,6 +91,30 @@ def test_all_devices_may_fail_one_after_the_other(teams: dict[int, ThreadTeam]) 
         assert simulation.run() is None
         assert [share.worker for share in simulation.plan.shares] == ["cpu:0"]
         assert len(simulation.plan.notes) == 3
+        np.testing.assert_array_equal(simulation.field(), resident(problem, 60, teams[1]))
+
+
+@pytest.mark.parametrize(("at_once", "speed"), [(True, 1e9), (False, 1e9), (False, 1e15)])
+def test_two_devices_may_fail_together(
+    at_once: bool, speed: float, teams: dict[int, ThreadTeam], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both in one block, or the second one when it is to take the slab of the first."""
+    problem = plate()
+    even = FAST.model_copy(update={"speed": speed})
+    first = even.model_copy(update={"fail_after": 6})
+    second = first if at_once else even
+    plan = plan_of(problem, (20, 24, 20), 3, first, None, second)
+    change = LocalWorker.change
+
+    def fails(self: LocalWorker, problem: Problem, share: Share) -> None:
+        if self.name == "simulated:2" and not at_once:
+            raise WorkerError(self.name, "its memory is gone")
+        change(self, problem, share)
+
+    monkeypatch.setattr(LocalWorker, "change", fails)
+    with open_simulation(problem, plan, recovery=Recovery(find_machine({}), GOES_ON)) as simulation:
+        assert simulation.run() is None
+        assert [share.worker for share in simulation.plan.shares] == ["cpu:1"]
         np.testing.assert_array_equal(simulation.field(), resident(problem, 60, teams[1]))
 
 
