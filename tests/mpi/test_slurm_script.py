@@ -19,7 +19,7 @@ boundaries: {"*": {type: neumann}}
 time: {dt: auto, steps: 40000000}
 compute: {method: cpu.plain, threads: 1, tuning_budget: 0}
 output: {directory: out, pictures: false}
-run: {max_walltime: 8 s}
+run: {max_walltime: 5 s}
 """
 
 
