@@ -76,7 +76,13 @@ FACES: dict[FaceKind, Face] = {
 
 
 def random_problem(
-    name: str, shape: tuple[int, ...], dtype: str, weights: WeightKind = "random", faces: FaceKind = "insulated"
+    name: str,
+    shape: tuple[int, ...],
+    dtype: str,
+    weights: WeightKind = "random",
+    faces: FaceKind = "insulated",
+    *,
+    steps: int = 1,
 ) -> Problem:
     """`random_weights(name, weights)` on a `random_field`, with the same kind of face everywhere.
 
@@ -86,6 +92,7 @@ def random_problem(
         dtype: float64 or float32.
         weights: their kind.
         faces: their kind.
+        steps: of the run that it stands for.
     """
     field = random_field(shape, dtype)
 
@@ -100,7 +107,7 @@ def random_problem(
         boundary=Boundary.everywhere(FACES[faces], ndim),
         initial=initial,
         dt=1.0,
-        steps=1,
+        steps=steps,
         dtype=np.dtype(dtype),
         variables=(Variable("u", "1", "u", Total("integral", "1", 1.0)),),
     )

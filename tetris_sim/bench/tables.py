@@ -10,6 +10,7 @@ from typing import Any
 
 from tetris_sim.bench.cells import Table, billions, grid, mebibytes, parameters, percent
 from tetris_sim.bench.cpu import compare_precisions
+from tetris_sim.bench.device_tables import devices_table
 from tetris_sim.bench.gpu_tables import gpu_tables
 
 
@@ -58,6 +59,8 @@ def tables(result: Mapping[str, Any]) -> Iterator[Table]:
         yield bounds_table(result["kernels"])
         if compare_precisions(result["kernels"]):
             yield precisions_table(result["kernels"])
+    if "devices" in result:
+        yield devices_table(result["devices"])
     if "breakdown" in result:
         yield breakdown_table(result["breakdown"])
     if "sizes" in result:

@@ -19,10 +19,14 @@ _DTYPES = {"float64": ("float64",), "float32": ("float32",), "both": ("float64",
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `bench`."""
-    parser.add_argument("what", choices=["cpu", "gpu"], help="the CPU methods beside Numba loops, or those of a GPU")
+    parser.add_argument(
+        "what",
+        choices=["cpu", "gpu", "devices"],
+        help="the CPU methods beside Numba loops, those of a GPU, or whole grids on sets of devices (also under MPI)",
+    )
     parser.add_argument("--stencils", metavar="NAMES", help="comma-separated names of the catalogue, or all")
     grid = parser.add_mutually_exclusive_group()
-    default = "default: 1e7, 4800, 384; GPU: 1.024e7, 10240, 1024"
+    default = "default: 1e7, 4800, 384; GPU and devices: 1.024e7, 10240, 1024"
     grid.add_argument("--size", metavar="N", help=f"points along each axis ({default})")
     grid.add_argument("--shape", metavar="NXxNYxNZ", help="points along x, y, z, for example 4800x2400")
     parser.add_argument("--dtype", choices=list(_DTYPES), default="float64", help="precision (default float64)")
@@ -32,6 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kind.add_argument("--breakdown", action="store_true", help="what each technique adds, as in figures of the papers")
     kind.add_argument("--sweep", action="store_true", help="speed against size; on the CPU also against threads")
     kind.add_argument("--counters", action="store_true", help="GPU: hardware counters of every kernel, by ncu")
+    parser.add_argument(
+        "--sets", metavar="SETS", help="devices: comma-separated, each as in compute.devices (default cpu,gpu,cpu+gpu)"
+    )
+    parser.add_argument("--threads", metavar="NUMBERS", help="devices: comma-separated numbers of CPU threads")
+    parser.add_argument("--gpu-memory", metavar="SIZE", help="devices: most memory of each GPU, for example 4GiB")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE.json", help="also write the result here, and its pictures beside it"
     )
@@ -43,16 +52,42 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: if an argument has a value that nothing can be measured with.
     """
-    names, shape = _check(args)
+    if args.what == "devices":
+        result = _on_devices(args)
+    else:
+        names, shape = _check(args)
+        bench, default = _kind_of_benchmark(args)
+        result = bench(names or default, shape=shape, **_amount(args))
+    if result is None:
+        return ExitCode.OK  # the first rank says it
     from tetris_sim.bench.tables import as_text
 
-    bench, default = _kind_of_benchmark(args)
-    dtypes = _DTYPES[args.dtype]
-    result = bench(names or default, shape=shape, dtypes=dtypes, rounds=args.rounds, seconds=args.seconds)
     if args.output is not None:
         _write(result, args.output)
     print(json.dumps(result) if args.json else as_text(result))
     return ExitCode.OK
+
+
+def _amount(args: argparse.Namespace) -> dict[str, Any]:
+    return {"dtypes": _DTYPES[args.dtype], "rounds": args.rounds, "seconds": args.seconds}
+
+
+def _on_devices(args: argparse.Namespace) -> dict[str, Any] | None:
+    """The result on the first rank, None on the others."""
+    from tetris_sim.bench import devices
+    from tetris_sim.scheduler.agreement import everywhere
+    from tetris_sim.scheduler.communicator import open_communicator
+
+    args.stencils = args.stencils or ",".join(devices.STENCILS)
+    with open_communicator() as ranks:
+        names, shape = everywhere(ranks, lambda: _check(args))
+        wanted: dict[str, Any] = {} if args.sets is None else {"sets": tuple(args.sets.split(","))}
+        if args.threads is not None:
+            wanted["threads"] = tuple(map(int, args.threads.split(",")))
+        if args.gpu_memory is not None:
+            wanted["gpu_memory"] = args.gpu_memory
+        result = devices.bench_devices(names or (), shape=shape, **_amount(args), **wanted, ranks=ranks)
+    return result if ranks.rank == 0 else None
 
 
 def _kind_of_benchmark(args: argparse.Namespace) -> tuple[Callable[..., dict[str, Any]], Sequence[str]]:
@@ -92,8 +127,19 @@ def _check(args: argparse.Namespace) -> tuple[tuple[str, ...] | None, tuple[int,
     if args.output is not None and not args.output.absolute().parent.is_dir():
         msg = f"--output: there is no folder {args.output.absolute().parent}; make it first"
         raise ConfigError(msg)
-    if args.what == "cpu" and args.counters:
+    if args.what != "gpu" and args.counters:
         msg = "--counters belongs to bench gpu"
+        raise ConfigError(msg)
+    if args.what == "devices" and (args.breakdown or args.sweep):
+        msg = "--breakdown and --sweep belong to bench cpu and bench gpu"
+        raise ConfigError(msg)
+    for flag, value in (("--sets", args.sets), ("--threads", args.threads), ("--gpu-memory", args.gpu_memory)):
+        if args.what != "devices" and value is not None:
+            msg = f"{flag} belongs to bench devices"
+            raise ConfigError(msg)
+    counts = [] if args.threads is None else args.threads.split(",")
+    if not all(count.isdecimal() and int(count) > 0 for count in counts):
+        msg = f"--threads is {args.threads!r}: it must be whole numbers joined by commas, like 1,2,4"
         raise ConfigError(msg)
     if args.what == "gpu" and args.breakdown and args.dtype != "float64":
         msg = f"--dtype is {args.dtype}, but the breakdown on a GPU is of FP64 tensor cores"

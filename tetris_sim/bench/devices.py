@@ -1,0 +1,160 @@
+"""How fast one grid is on different sets of devices: what each does alone, what they do together, on many ranks.
+
+The grid is divided and advanced as in a run, exchange of halos included. Under MPI each set is what every rank has.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from pydantic import ValidationError
+
+from tetris_sim.bench.gpu import SHAPES, weight_kinds
+from tetris_sim.bench.problems import random_problem
+from tetris_sim.bench.timing import Timing, provenance
+from tetris_sim.catalogue import named_stencil
+from tetris_sim.clock import PhaseClock
+from tetris_sim.errors import ConfigError
+from tetris_sim.problem import Problem
+from tetris_sim.scheduler.agreement import everywhere
+from tetris_sim.scheduler.communicator import Communicator
+from tetris_sim.scheduler.machine import find_machine
+from tetris_sim.scheduler.plan import Plan
+from tetris_sim.scheduler.ranks import plan_together
+from tetris_sim.scheduler.rows import worker_rows
+from tetris_sim.schema import ComputeSection
+from tetris_sim.simulation import Simulation, open_simulation
+
+STENCILS = ("heat-2d",)
+_STEPS = 1 << 30  # of the problem: a run so long that no tuning is too dear for it
+_LOG = logging.getLogger("tetris_sim")
+
+
+def bench_devices(
+    names: Sequence[str],
+    *,
+    shape: tuple[int, ...] | None = None,
+    dtypes: Sequence[str] = ("float64",),
+    rounds: int = 5,
+    seconds: float = 1.0,
+    sets: Sequence[str] = ("cpu", "gpu", "cpu+gpu"),
+    threads: Sequence[int | None] = (None,),
+    gpu_memory: str = "auto",
+    ranks: Communicator,
+) -> dict[str, Any]:
+    """Steady-state rates of whole runs, for each stencil, dtype, number of CPU threads and set of devices.
+
+    Args:
+        names: stencils of the catalogue; heat kernels with equal neighbours, others with random weights.
+        shape: interior points, array order; 10,240,000, 10240^2 or 1024^3 if not given.
+        dtypes: float64, float32 or both.
+        rounds: timings of each set.
+        seconds: length of one timing; at least one time block.
+        sets: of devices, as `compute.devices` has them: auto, cpu, gpu, cpu+gpu, or names joined by +.
+        threads: CPU threads of each rank; None for all.
+        gpu_memory: most memory that the state may take on each GPU, as `compute.gpu_memory` has it.
+        ranks: all of them call this.
+
+    Returns:
+        On every rank the same.
+
+    Raises:
+        UnsupportedError: a device is not there, or a grid does not fit.
+        ConfigError: there is no such device, or amount of memory.
+    """
+    sections = {(chosen, count): _section(chosen, count, gpu_memory) for chosen in sets for count in threads}
+    cases = []
+    for name, dtype, count in itertools.product(names, dtypes, threads):
+        grid = shape or SHAPES[named_stencil(name).stencil.ndim]
+        problem = random_problem(name, grid, dtype, weight_kinds(name)[0], "periodic", steps=_STEPS)
+        found = []
+        for chosen in sets:
+            measured = _bench_set(problem, sections[chosen, count], ranks, rounds=rounds, seconds=seconds)
+            found.append({"devices": chosen, **measured})
+            _LOG.info("%s on %s: %.4g GStencil/s", name, chosen, found[-1]["steady"]["median"] / 1e9)
+        header = {"stencil": name, "dtype": dtype, "shape": list(grid), "threads": count}
+        cases.append({**header, "ranks": ranks.size, "sets": [compare_to_parts(each, found) for each in found]})
+    return {**provenance(), "rounds": rounds, "seconds": seconds, "gpu_memory": gpu_memory, "devices": cases}
+
+
+def _section(chosen: str, threads: int | None, gpu_memory: str) -> ComputeSection:
+    wanted = {
+        "devices": devices_of(chosen),
+        "threads": "auto" if threads is None else threads,
+        "gpu_memory": gpu_memory,
+    }
+    try:
+        return ComputeSection.model_validate(wanted)
+    except ValidationError as error:
+        why = error.errors()[-1]
+        msg = f"compute.{why['loc'][0]}: {why['input']!r} was found; {why['msg']}"
+        raise ConfigError(msg) from error
+
+
+def devices_of(chosen: str) -> str | tuple[str, ...]:
+    """What `compute.devices` has for a set.
+
+    >>> devices_of("cpu+gpu"), devices_of("gpu:0+gpu:1")
+    ('cpu+gpu', ('gpu:0', 'gpu:1'))
+    """
+    return chosen if chosen in ("auto", "cpu", "gpu", "cpu+gpu") else tuple(chosen.split("+"))
+
+
+def compare_to_parts(case: dict[str, Any], cases: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The same set with its rate over the sum of what its parts were measured to do alone; None if they were not."""
+    alone = {each["devices"]: each["steady"]["median"] for each in cases}
+    parts = case["devices"].split("+")
+    known = len(parts) > 1 and len(set(parts)) == len(parts) and all(part in alone for part in parts)
+    return {**case, "of_sum": case["steady"]["median"] / sum(alone[part] for part in parts) if known else None}
+
+
+def _bench_set(
+    problem: Problem, compute: ComputeSection, ranks: Communicator, *, rounds: int, seconds: float
+) -> dict[str, Any]:
+    machine = everywhere(ranks, find_machine)
+    plan = plan_together(problem, machine, compute, ranks, begun_with=None, use_cache=True)
+    with open_simulation(problem, plan, clock=(clock := PhaseClock()), ranks=ranks) as simulation:
+        one = max(_timed(simulation, plan, 1), _timed(simulation, plan, 1))
+        blocks = max(1, int(ranks.largest([seconds / one])[0]))
+        before, busy_before = dict(clock.seconds), dict(simulation.busy_s)
+        elapsed = [ranks.largest([_timed(simulation, plan, blocks)])[0] for _ in range(rounds)]
+        busy = {name: busy - busy_before.get(name, 0.0) for name, busy in simulation.busy_s.items()}
+        exchange = clock.seconds["exchange"] - before["exchange"]
+        traffic = asdict(simulation.exchange.traffic)
+    rates = [problem.grid.n_points * blocks * plan.time_block / each for each in elapsed]
+    return {
+        "steady": asdict(Timing(statistics.median(rates), min(rates), max(rates))),
+        "predicted": problem.grid.n_points / plan.seconds_per_step,
+        "time_block": plan.time_block,
+        "exchange_share": exchange / sum(elapsed),
+        "traffic": traffic,
+        "shares": [_described(plan, k) for k in range(len(plan.shares))],
+        "rows": [asdict(row) for row in worker_rows(plan, busy, sum(elapsed))],
+        "reasons": list(plan.reasons),
+    }
+
+
+def _described(plan: Plan, k: int) -> dict[str, Any]:
+    share = plan.shares[k]
+    return {
+        "worker": share.worker,
+        "rank": share.rank,
+        "device": share.described,
+        "method": share.method.name,
+        "parameters": dict(share.parameters),
+        "points": share.slab.n_points,
+        "streamed": None if share.streamed is None else asdict(share.streamed),
+    }
+
+
+def _timed(simulation: Simulation, plan: Plan, blocks: int) -> float:
+    begin = time.perf_counter()
+    for _ in range(blocks):
+        simulation.advance(plan.time_block)
+    return time.perf_counter() - begin
