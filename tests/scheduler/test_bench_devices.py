@@ -13,7 +13,9 @@ from tetris_sim.scheduler.communicator import Alone
 
 
 def measured(**wanted: Any) -> dict[str, Any]:
-    return bench_devices(["heat-2d"], shape=(96, 128), rounds=2, seconds=0.01, ranks=Alone(), **wanted)
+    return bench_devices(
+        ["heat-2d"], shape=(96, 128), rounds=2, seconds=0.01, tuning_budget=0.2, ranks=Alone(), **wanted
+    )
 
 
 def test_every_set_is_divided_timed_and_compared_with_its_parts() -> None:

@@ -46,6 +46,7 @@ def bench_devices(
     sets: Sequence[str] = ("cpu", "gpu", "cpu+gpu"),
     threads: Sequence[int | None] = (None,),
     gpu_memory: str = "auto",
+    tuning_budget: float = 5.0,
     ranks: Communicator,
 ) -> dict[str, Any]:
     """Steady-state rates of whole runs, for each stencil, dtype, number of CPU threads and set of devices.
@@ -59,6 +60,7 @@ def bench_devices(
         sets: of devices, as `compute.devices` has them: auto, cpu, gpu, cpu+gpu, or names joined by +.
         threads: CPU threads of each rank; None for all.
         gpu_memory: most memory that the state may take on each GPU, as `compute.gpu_memory` has it.
+        tuning_budget: time for choosing methods on each device [s].
         ranks: all of them call this.
 
     Returns:
@@ -68,7 +70,9 @@ def bench_devices(
         UnsupportedError: a device is not there, or a grid does not fit.
         ConfigError: there is no such device, or amount of memory.
     """
-    sections = {(chosen, count): _section(chosen, count, gpu_memory) for chosen in sets for count in threads}
+    sections = {
+        (chosen, count): _section(chosen, count, gpu_memory, tuning_budget) for chosen in sets for count in threads
+    }
     cases = []
     for name, dtype, count in itertools.product(names, dtypes, threads):
         grid = shape or SHAPES[named_stencil(name).stencil.ndim]
@@ -83,11 +87,12 @@ def bench_devices(
     return {**provenance(), "rounds": rounds, "seconds": seconds, "gpu_memory": gpu_memory, "devices": cases}
 
 
-def _section(chosen: str, threads: int | None, gpu_memory: str) -> ComputeSection:
+def _section(chosen: str, threads: int | None, gpu_memory: str, tuning_budget: float) -> ComputeSection:
     wanted = {
         "devices": devices_of(chosen),
         "threads": "auto" if threads is None else threads,
         "gpu_memory": gpu_memory,
+        "tuning_budget": tuning_budget,
     }
     try:
         return ComputeSection.model_validate(wanted)
