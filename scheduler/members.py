@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.grid import Grid
 from tetris_sim.method import Parameters
@@ -200,20 +202,23 @@ def work_of(problem: Problem) -> Work:
     return Work(n, points, points * problem.dtype.itemsize, problem.stencil.radii[0], problem.boundary.periodic(0))
 
 
-def measure_messages(problem: Problem, member: Member, *, budget: float) -> Link:
+def measure_messages(problem: Problem, member: Member, *, budget: float, through_host: bool = True) -> Link:
     """Time what an exchange asks of a member: giving edges away and taking halos, short ones and long ones.
 
     Args:
         problem: the real one; a piece of it is opened.
         member: the device.
         budget: of the tuning; with 0 nothing is measured.
+        through_host: whether messages pass the memory of the host; between GPUs they need not.
     """
     radius = problem.stencil.radii[0]
     if budget == 0 or radius == 0:
         return _GUESSED_LINK
     plane = work_of(problem).plane_bytes
     reaches = max(2, min(_MESSAGE_BYTES // (plane * radius), _MESSAGE_REACHES, problem.grid.shape[0] // (4 * radius)))
-    (short, few), (long, many) = (_time_messages(problem, member, n * radius) for n in (1, reaches))
+    (short, few), (long, many) = (
+        _time_messages(problem, member, n * radius, through_host=through_host) for n in (1, reaches)
+    )
     if many <= few:
         return Link(short, 0.0)
     per_byte = max(0.0, (long - short) / (many - few))
@@ -241,7 +246,7 @@ def shortened(problem: Problem, planes: int) -> Problem:
     )
 
 
-def _time_messages(problem: Problem, member: Member, width: int) -> tuple[float, int]:
+def _time_messages(problem: Problem, member: Member, width: int, *, through_host: bool) -> tuple[float, int]:
     """(seconds of giving or taking a message, its bytes)."""
     planes = 4 * width + 2
     points = work_of(problem).plane_bytes * planes
@@ -255,6 +260,7 @@ def _time_messages(problem: Problem, member: Member, width: int) -> tuple[float,
         for _ in range(_REPEATS + 1):
             begin = time.perf_counter()
             edge = worker.stepper.edge(0, "low")
+            edge = np.asarray(edge) if through_host else edge
             worker.stepper.set_halo(0, "low", edge)
             worker.stepper.wait()
             seconds.append((time.perf_counter() - begin) / 2)

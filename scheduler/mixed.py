@@ -84,7 +84,11 @@ def plan_mixed(
     found = find_members(problem, machine, compute, names, begun_with=begun_with, use_cache=use_cache)
     members, why_alone = _worth_trying(problem, compute, sum(name.startswith("gpu") for name in names), found)
     budget = compute.tuning_budget
-    links = [measure_messages(problem, member, budget=budget) if len(members) > 1 else FREE for member in members]
+    hosts = any(member.gpu is None for member in members)
+    alone = len(members) == 1
+    links = [
+        FREE if alone else measure_messages(problem, member, budget=budget, through_host=hosts) for member in members
+    ]
     options = _options(problem, machine, compute, members, links)
     best = min(options, key=lambda option: option.division.seconds_per_step)
     plan = _carry_out(problem, machine, compute, members, best)
@@ -245,6 +249,8 @@ def _carry_out(
                 parameters = divide_block(parameters, block)
             share = member.share(slab, parameters, member.choice.method.memory(problem, slab, parameters))
         shares.append(share)
+    if not all(share.product and share.streamed is None for share in shares):
+        shares = [dataclasses.replace(share, through_host=True) for share in shares]
     _refuse_what_does_not_fit(problem, machine, members, shares)
     host = _host_bytes(problem, shares)
     points = work.n_planes * work.plane_points * division.time_block

@@ -42,6 +42,7 @@ class Share:
         product: name of the GPU, if it is one.
         rank: the MPI process whose device it is.
         queued: whether it has a thread of its own, so that it works while others do.
+        through_host: whether its neighbours want its edges in host memory, even if it is a GPU.
         simulated: what its device is like, if it is a made-up one.
         streamed: how it goes through its device in pieces, if it lies in host memory.
     """
@@ -56,6 +57,7 @@ class Share:
     product: str = ""
     rank: int = 0
     queued: bool = False
+    through_host: bool = False
     simulated: SimulatedSection | None = None
     streamed: Streaming | None = None
 

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import TypeVar
 
+import numpy as np
+
 from tetris_sim.boundary import SIDES, Side
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.method import Box, EdgePlanes, Stepper
@@ -49,8 +51,16 @@ class QueuedStepper:
         recent: (steps, seconds) of the last blocks.
     """
 
-    def __init__(self, name: str, stepper: Stepper) -> None:
+    def __init__(self, name: str, stepper: Stepper, *, through_host: bool = False) -> None:
+        """Start the thread.
+
+        Args:
+            name: of the worker.
+            stepper: that it drives.
+            through_host: whether neighbours want edges in host memory; else they stay where they are.
+        """
         self.slab = stepper.slab
+        self._through_host = through_host
         self.busy_s = 0.0
         self.recent: collections.deque[tuple[int, float]] = collections.deque(maxlen=_RECENT)
         self._name, self._stepper = name, stepper
@@ -87,7 +97,7 @@ class QueuedStepper:
         self.wait()
         if (axis, side) in self._edges:
             return self._edges.pop((axis, side))
-        return self._now(lambda: self._stepper.edge(axis, side))
+        return self._now(lambda: self._edge(axis, side))
 
     def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
         """Let the thread take the planes beyond `side`; returns at once."""
@@ -133,7 +143,12 @@ class QueuedStepper:
         cut = [axis for axis, widths in enumerate(self.slab.halo) if any(widths)]
         for number, side in enumerate(SIDES if cut else ()):
             if self.slab.halo[cut[0]][number]:
-                self._edges[cut[0], side] = self._stepper.edge(cut[0], side)
+                self._edges[cut[0], side] = self._edge(cut[0], side)
+
+    def _edge(self, axis: int, side: Side) -> EdgePlanes:
+        # Fetched here and not by the neighbour: the device may be far into its next block when that one asks.
+        planes = self._stepper.edge(axis, side)
+        return np.asarray(planes) if self._through_host else planes
 
     def _put(self, work: Work) -> None:
         self._outstanding += 1

@@ -93,7 +93,7 @@ def _open_device(share: Share) -> Any:
 def _prepare(problem: Problem, share: Share, device: Any) -> Stepper:
     with told_as_failure(share.worker):
         stepper = _make_stepper(problem, share, device)
-    return QueuedStepper(share.worker, stepper) if share.queued else stepper
+    return QueuedStepper(share.worker, stepper, through_host=share.through_host) if share.queued else stepper
 
 
 def _make_stepper(problem: Problem, share: Share, device: Any) -> Stepper:

@@ -51,7 +51,7 @@ def speeds(monkeypatch: pytest.MonkeyPatch) -> Speeds:
             parameters = {**method.parameters(problem)[0]}
             return Choice(method, parameters, terms.threads, Speed(rate, 1e-5), (f"{method.name} known",))
 
-        def messages(problem: Problem, member: Member, *, budget: float) -> Link:
+        def messages(problem: Problem, member: Member, *, budget: float, through_host: bool) -> Link:
             return PINNED if member.gpu is not None else TEAM
 
         monkeypatch.setattr(planning, "tune", tune)
@@ -79,7 +79,7 @@ def test_near_even_speeds_give_near_even_shares_as_in_the_paper(speeds: Speeds) 
     # One of the 16 cores drives the GPU.
     assert portions(plan)["cpu:0"] == pytest.approx(46 / 109, abs=0.02)
     assert [share.threads for share in plan.shares] == [1, 15]
-    assert all(share.queued for share in plan.shares)
+    assert all(share.queued and share.through_host for share in plan.shares)
     assert plan.profile is not None
     assert all(plan.profile.division.idle(k) < 0.05 for k in (0, 1))
     assert any(reason.startswith("Shares by predicted time: gpu:0 5") for reason in plan.reasons)
@@ -162,6 +162,7 @@ def test_several_gpus_share_evenly_and_are_tuned_once(speeds: Speeds, monkeypatc
     plan = make_plan(plate((32768, 32768)), four, ComputeSection(devices="gpu"))
     assert len(tuned) == 1
     assert list(portions(plan)) == ["gpu:0", "gpu:1", "gpu:2", "gpu:3"]
+    assert not any(share.through_host for share in plan.shares)
     assert max(portions(plan).values()) - min(portions(plan).values()) < 0.02
     rate = plate((32768, 32768)).grid.n_points / plan.seconds_per_step
     assert rate > 0.8 * 4 * 900e9

@@ -15,7 +15,7 @@ from tetris_sim.boundary import Boundary, Neumann
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels.plain import PlainMethod
 from tetris_sim.method import Stepper
-from tetris_sim.problem import Problem
+from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.exchange import LocalExchange
 from tetris_sim.scheduler.partition import cut_along_axis_0
 from tetris_sim.scheduler.plan import Share
@@ -118,6 +118,42 @@ def test_a_device_fails_when_it_was_told_to_and_says_its_name() -> None:
         ) as caught:
             worker.stepper.wait()
         assert caught.value.worker == "simulated:0"
+
+
+class Far:
+    """A stepper whose edges stay on its device; they become arrays in the thread that asks for them."""
+
+    slab = Slab((0,), (4,), ((0, 1),))
+
+    def __init__(self) -> None:
+        self.fetched_by: list[str] = []
+
+    def advance(self, steps: int) -> None:
+        pass
+
+    def wait(self) -> None:
+        pass
+
+    def edge(self, axis: int, side: str) -> Far:
+        return self
+
+    def __array__(self, dtype: object = None, copy: object = None) -> Field:
+        self.fetched_by.append(threading.current_thread().name)
+        return np.ones((1, 1))
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("through_host", [False, True])
+def test_edges_for_the_host_are_fetched_by_the_devices_own_thread(through_host: bool) -> None:
+    far = Far()
+    stepper = QueuedStepper("gpu:0", far, through_host=through_host)  # type: ignore[arg-type]
+    stepper.advance(1)
+    planes = stepper.edge(0, "high")
+    assert isinstance(planes, np.ndarray) == through_host
+    assert far.fetched_by == (["worker-gpu:0"] if through_host else [])
+    stepper.close()
 
 
 class Broken:
