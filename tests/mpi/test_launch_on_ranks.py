@@ -33,11 +33,13 @@ boundaries: {"*": {type: neumann, flux: 100}, x-: {type: dirichlet, value: 50}, 
 time: {cfl: 0.15, steps: 60}
 compute: {method: cpu.plain, threads: 1, tuning_budget: 0, time_block: 4}
 output:
+  pictures: false
   fields: {every: 15 steps}
   statistics: {every: 10 steps}
   probes: [{at: [10 mm, 20 mm], every: 10 steps, name: one}, {at: [61 mm, 22.9 mm], every: 7 steps, name: seam}]
 checkpoint: {every: 20 steps, keep: 2}
 """
+PICTURES = "output.pictures=true"
 THIN = ("grid.shape=[200, 9]", "grid.size=[200 mm, 23 mm]")
 
 
@@ -74,11 +76,13 @@ def _numbers(key: str, item: Any) -> dict[str, bytes]:
     return {key: np.asarray(item[()]).tobytes()} if is_numbers else {}
 
 
-def assert_same(directory: Path, expected: Path) -> None:
+def assert_same(directory: Path, expected: Path, *, pictures: bool = False) -> None:
     ours, theirs = contents(directory), contents(expected)
+    if not pictures:  # they take longer than all the rest
+        theirs = {name: content for name, content in theirs.items() if not name.endswith(".png")}
     assert ours.keys() == theirs.keys()
     assert [name for name in ours if ours[name] != theirs[name]] == []
-    for needed in ("statistics.csv", "probes/seam.csv", "final.png", "overview.png", "fields.xdmf"):
+    for needed in ("statistics.csv", "probes/seam.csv", "fields.xdmf", *(["overview.png"] if pictures else [])):
         assert needed in ours
 
 
@@ -86,14 +90,14 @@ def assert_same(directory: Path, expected: Path) -> None:
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The results of one process."""
     directory = tmp_path_factory.mktemp("alone") / "out"
-    launch_on(1, directory)
+    launch_on(1, directory, PICTURES)
     return directory
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_any_number_of_ranks_writes_the_files_of_one(size: int, tmp_path: Path, alone: Path) -> None:
-    report = launch_on(size, tmp_path / "out")
-    assert_same(tmp_path / "out", alone)
+    report = launch_on(size, tmp_path / "out", *([PICTURES] if size == 3 else []))
+    assert_same(tmp_path / "out", alone, pictures=size == 3)
     assert list(report.methods) == [f"{rank}/cpu:0" for rank in range(size)]
     assert len(report.ranks) == size
     assert all(rank["messages"] > 0 and rank["bytes"] > 0 for rank in report.ranks)
@@ -126,7 +130,7 @@ def _without_early_ends(directory: Path, expected: Path) -> None:
     for name in ("statistics.csv", "probes/one.csv"):
         assert ours[name] == theirs[name]
     for name in theirs:
-        if name.startswith(("checkpoints/checkpoint_000000000060", "fields/fields_000000000060", "final.png")):
+        if name.startswith(("checkpoints/checkpoint_000000000060", "fields/fields_000000000060")):
             assert ours[name] == theirs[name], name
 
 
