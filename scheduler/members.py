@@ -38,6 +38,8 @@ _REPEATS = 5
 _GUESSED_LINK = Link(3e-5, 1 / 5e9)  # where nothing may be measured
 _GUESSED_COPY = 1 / 25e9  # seconds per byte of PCIe 4 x16, where nothing may be measured
 _GPU_ARRAYS = 4  # of a conveyor
+_HANDING_OVER = 5e-5  # seconds per block to wake the thread of a worker and to hear from it: 47 us measured for two
+# (two cores of an AMD EPYC, Python 3.11, November 2026)
 _PIECE_SECONDS = 1e-3  # of Python for the copies and launches of a piece: an upper bound
 
 
@@ -182,7 +184,7 @@ def capacity_of(problem: Problem, member: Member, link: Link) -> Capacity:
     return Capacity(
         name=member.name,
         points_per_second=member.points_per_second,
-        start=member.choice.speed.latency,
+        start=member.choice.speed.latency + _HANDING_OVER,
         link=link,
         room=member.planes_in(problem, member.usable),
         depth=member.depth,

@@ -24,6 +24,7 @@ log = logging.getLogger("tetris_sim")
 
 _EVERY = 10.0  # seconds at least between two states that are kept
 _COST = 0.01  # of the time of a run may go into keeping them
+_GATHERED = 2e9  # bytes per second at which the first state is taken to be collected; later ones as measured
 
 T = TypeVar("T")
 Kept = tuple[int, InitialField]  # the step, and any part of the state at that step
@@ -47,19 +48,22 @@ class Recovery:
         self.latest: Callable[[], Kept | None] = lambda: None
         self._machine, self._compute, self._every = machine, compute, every
         self._kept: Kept | None = None
-        self._next = time.perf_counter() + every
+        self._last, self._pause = time.perf_counter(), 0.0
 
     def due(self, plan: Plan) -> bool:
         """Whether a state should be kept now: where a device may fail and there is memory for it."""
-        return plan.copy_for_recovery and time.perf_counter() >= self._next
+        if not plan.copy_for_recovery or plan.profile is None:
+            return False
+        guessed = plan.profile.work.n_planes * plan.profile.work.plane_bytes / _GATHERED
+        return time.perf_counter() - self._last >= max(self._every, (self._pause or guessed) / _COST)
 
     def keep(self, step: int, read: Callable[[], Field]) -> None:
         """Keep a whole state in memory instead of the one before."""
         begin = time.perf_counter()
         field = read()
         self._kept = step, lambda slab: field[(slice(None), *map(slice, slab.start, slab.stop))]
-        now = time.perf_counter()
-        self._next = now + max(self._every, (now - begin) / _COST)
+        self._last = time.perf_counter()
+        self._pause = self._last - begin
 
     def state(self, problem: Problem, first_step: int) -> Kept:
         """The newest state there is; the one that the run began with if nothing else.

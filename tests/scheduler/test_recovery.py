@@ -153,6 +153,15 @@ def test_states_are_kept_seldom_enough_to_cost_nothing(monkeypatch: pytest.Monke
     assert not recovery.due(keeping(plan))
     now[0] += 100.0
     assert recovery.due(keeping(plan))
+    # Nor is a short run held up for a large state that it has not kept before.
+    assert plan.profile is not None
+    work = dataclasses.replace(plan.profile.work, plane_bytes=17 << 30, n_planes=1)
+    large = dataclasses.replace(keeping(plan), profile=dataclasses.replace(plan.profile, work=work))
+    recovery = Recovery(find_machine({}), GOES_ON)
+    now[0] += 800.0
+    assert not recovery.due(large)
+    now[0] += 200.0
+    assert recovery.due(large)
 
 
 def test_without_a_way_on_the_run_ends_with_the_devices_message() -> None:
