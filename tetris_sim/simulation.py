@@ -88,6 +88,7 @@ class Simulation:
         self._progress = progress
         self._rebalancer, self._recovery, self._first_step = Rebalancer(plan), recovery, step
         self._ending: StopReason | None = None
+        self._has_checkpoint = step > 0  # which this run began with, or has saved
         self._finite_step, self._finite_clock, self._checked = step, time.perf_counter(), False
         # Only rank 0 knows these, and all must take the same branches.
         self._writes, self._saves = self._ranks.tell((bool(outputs), saving is not None))
@@ -124,7 +125,7 @@ class Simulation:
                 self._check_finite()
             if agreed.save:
                 self._check_finite()
-                self._lead("checkpoint", self._save)
+                self._lead_saving()
             self._keep_for_recovery()
             self._rebalance()
         if self._saves:
@@ -209,7 +210,11 @@ class Simulation:
         self._lead("output", self._write)
         due = self._saving is not None and self._saving.next_step(self.step - 1) == self.step
         if self._saves and self._ranks.tell(due):
-            self._lead("checkpoint", self._save)
+            self._lead_saving()
+
+    def _lead_saving(self) -> None:
+        self._lead("checkpoint", self._save)
+        self._has_checkpoint = True
 
     def _write(self) -> None:
         snapshot = self._snapshot()
@@ -257,6 +262,8 @@ class Simulation:
 
     def _go_on_without(self, failure: WorkerError) -> None:
         """Take the newest state there is, and let others go on from it; or let the run end there."""
+        if self._ranks.size > 1 and self._has_checkpoint:
+            failure.exit_code = ExitCode.REQUEUE  # the others have to end, but all can go on from there
         if self._recovery is None or self._ranks.size > 1:
             raise failure
         failed_at, (self.step, state) = self.step, self._recovery.state(self.problem, self._first_step)

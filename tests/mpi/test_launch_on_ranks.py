@@ -20,6 +20,7 @@ from tetris_sim.method import Stepper
 from tetris_sim.report import Report
 from tetris_sim.resuming import Resume
 from tetris_sim.scheduler.communicator import Communicator
+from tetris_sim.scheduler.queued import WorkerError
 from tetris_sim.simulation import Simulation
 from tetris_sim.stopping import Stopping, StopReason
 
@@ -344,3 +345,21 @@ def test_a_rank_that_fails_in_the_middle_ends_all(tmp_path: Path, monkeypatch: p
     assert sorted(ended) == [0, 2]
     monkeypatch.undo()
     assert launch_on(2, tmp_path / "out", resume="auto").first_step == 20
+
+
+@pytest.mark.parametrize(("steps_until", "code"), [(24, ExitCode.REQUEUE), (12, ExitCode.RESOURCES)])
+def test_a_device_that_fails_ends_all_with_the_code_that_says_whether_they_can_go_on(
+    steps_until: int, code: ExitCode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Simulation.advance
+
+    def fail(self: Simulation, steps: int) -> None:
+        original(self, steps)
+        if self.step >= steps_until and self._ranks.rank == 1:
+            raise WorkerError("cpu:0", "it has burnt down")
+
+    monkeypatch.setattr(Simulation, "advance", fail)
+    config = config_of(tmp_path / "out")
+    with pytest.raises(WorkerError, match="cpu:0 failed: it has burnt down") as caught:
+        run_ranks(3, lambda ranks: launch(config, ranks=ranks))
+    assert caught.value.exit_code == code
