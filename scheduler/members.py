@@ -98,8 +98,9 @@ class Member:
         """Planes along axis 0 that so many bytes hold with its method."""
         few = max(1, problem.grid.shape[0] // 2)
         one, two = (self._bytes(problem, n) for n in (few, 2 * few))
-        per_plane = (two - one) / few
-        return max(0, int((n_bytes - (one - few * per_plane)) / per_plane))
+        # Rows are padded: on a short axis, more planes may take no more memory.
+        per_plane = max((two - one) / few, work_of(problem).plane_bytes)
+        return max(0, int((n_bytes - max(0.0, one - few * per_plane)) / per_plane))
 
     def _bytes(self, problem: Problem, planes: int) -> int:
         longer = shortened(problem, planes)
