@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from tetris_sim.boundary import Boundary
@@ -49,8 +50,8 @@ def split_by_speed(n_planes: int, speeds: Sequence[float], *, min_planes: int) -
         counts[k] = int(ideal[k])
     for k in sorted(free, key=lambda k: counts[k] - ideal[k])[: planes - sum(counts[k] for k in free)]:
         counts[k] += 1
-    starts = [sum(counts[:k]) for k in range(len(speeds))]
-    return tuple((start, start + count) for start, count in zip(starts, counts, strict=True))
+    ends = list(itertools.accumulate(counts))
+    return tuple((end - count, end) for end, count in zip(ends, counts, strict=True))
 
 
 def cut_along_axis_0(

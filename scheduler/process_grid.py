@@ -38,14 +38,8 @@ def choose_parts(problem: Problem, workers: int, halo_steps: int, *, slabs_only:
     wanted = radii[0] if slabs_only else _THIN * halo_steps * radii[0]
     if shape[0] // workers >= max(wanted, 1):
         return slabs
-    possible = [parts for parts in factorizations(workers, ndim) if _is_possible(problem, parts)]
+    possible = [parts for parts in factorizations(workers, ndim) if longest_block(problem, parts) >= 1]
     return min(possible, key=lambda parts: surface(problem, parts), default=slabs)
-
-
-def _is_possible(problem: Problem, parts: Parts) -> bool:
-    # cpu.stream in 3D fills the ghosts of a whole periodic first axis beside the owned rows, not beside halo rows.
-    wrapped = problem.grid.ndim == 3 and parts[0] == 1 < parts[1] and problem.boundary.periodic(0)
-    return longest_block(problem, parts) >= 1 and not wrapped
 
 
 def factorizations(workers: int, ndim: int) -> list[Parts]:

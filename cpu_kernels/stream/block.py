@@ -72,14 +72,17 @@ def _margin(kind, radius, levels, left):
 
 
 @_inner
-def _wrap_planes(u, n, field, width, thread, threads):
-    """Copy the planes beyond the periodic faces of axis 0 from the other end, each thread some of them."""
-    first, count, pitch = n[FIRST], n[COUNT], n[PITCH]
-    begin = field + n[FIRST + 1] * n[PITCH + 1]
+def _wrap_planes(u, n, field, levels, left, thread, threads):
+    """Copy the planes beyond the periodic faces of axis 0 from the other end, halo rows included, each thread some."""
+    first, count, pitch, width = n[FIRST], n[COUNT], n[PITCH], levels * n[RADIUS]
+    low, past = n[FIRST + 1], n[FIRST + 1] + n[COUNT + 1]
+    if n[BELOW + 1] != WRAP:  # what lies beyond periodic faces is filled after this
+        low -= _margin(n[BELOW + 1], n[RADIUS + 1], levels, left)
+        past += _margin(n[ABOVE + 1], n[RADIUS + 1], levels, left)
     for k in range(thread, 2 * width, threads):
         plane = first - 1 - k if k < width else first + count + k - width
         source = first + (plane - first) % count
-        for x in range(begin, begin + n[COUNT + 1] * n[PITCH + 1]):
+        for x in range(field + low * n[PITCH + 1], field + past * n[PITCH + 1]):
             u[plane * pitch + x] = u[source * pitch + x]
 
 
@@ -125,7 +128,7 @@ def advance(thread, threads, u, v, n_fields, field_pitch, constants, numbers, sc
         n[LEVELS] = levels
         if n[BELOW] == WRAP:
             for field in range(n_fields):
-                _wrap_planes(source, n, field * field_pitch, levels * n[RADIUS], thread, threads)
+                _wrap_planes(source, n, field * field_pitch, levels, left, thread, threads)
             wait(barrier, threads)
         if n[BELOW + 1] == WRAP or n[BELOW + 2] == WRAP:
             for field in range(n_fields):

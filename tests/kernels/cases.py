@@ -122,6 +122,20 @@ HALOS: list[tuple[str, tuple[tuple[int, int], ...]]] = [
     ("heat-2d", ((0, 0), (0, 6))),
     ("heat-3d", ((6, 6), (7, 6), (0, 0))),
     ("box-3d27p", ((0, 6), (6, 0), (6, 6))),
+    ("heat-3d", ((0, 0), (6, 6), (0, 0))),
+    ("box-3d27p", ((0, 0), (6, 7), (6, 6))),
+]
+
+
+# Slabs and the boundaries they can have: a periodic axis that is cut has neighbours on both sides.
+HALOS_AND_KINDS = [
+    (name, halo, kind)
+    for name, halo in HALOS
+    for kind, boundary in BOUNDARIES.items()
+    if all(
+        (low > 0) == (high > 0) or not Boundary(boundary.faces[3 - len(halo) :]).periodic(axis)
+        for axis, (low, high) in enumerate(halo)
+    )
 ]
 
 

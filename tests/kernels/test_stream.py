@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import HALOS, boundary_of, make_problem, run, run_with_halo, stencil_of
+from cases import HALOS_AND_KINDS, boundary_of, make_problem, run, run_with_halo, stencil_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -89,13 +89,13 @@ def test_any_kernel_strips_threads_and_blocks_give_the_bits_of_plain(
             assert (whole[-edge:] == 1.25).all(), (kind, shape)
 
 
-@pytest.mark.parametrize(("name", "halo"), HALOS)
+@pytest.mark.parametrize(("name", "halo", "kind"), HALOS_AND_KINDS)
 def test_a_slab_with_halos_gives_the_bits_of_plain(
-    name: str, halo: tuple[tuple[int, int], ...], teams: dict[int, ThreadTeam]
+    name: str, halo: tuple[tuple[int, int], ...], kind: str, teams: dict[int, ThreadTeam]
 ) -> None:
     stencil = stencil_of(name)
     shape = {1: (121,), 2: (61, 83), 3: (31, 29, 43)}[stencil.ndim]
-    problem, _ = make_problem(stencil, boundary_of("walls", stencil.ndim), shape=shape)
+    problem, _ = make_problem(stencil, boundary_of(kind, stencil.ndim), shape=shape)
     plain = run_with_halo(PlainMethod(), problem, halo, {}, teams[2])
     for strips in STRIPS:
         streamed = run_with_halo(StreamMethod(), problem, halo, {**strips, "width": 32}, teams[2])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cases import HALOS, boundary_of, make_problem, run, run_with_halo, stencil_of
+from cases import HALOS_AND_KINDS, boundary_of, make_problem, run, run_with_halo, stencil_of
 
 from tetris_sim.cpu_kernels.caches import Caches
 from tetris_sim.cpu_kernels.plain import PlainMethod
@@ -67,13 +67,13 @@ def test_a_row_kernel_gives_the_bits_of_plain_for_any_tiles_threads_and_blocks(
 
 
 @pytest.mark.parametrize("rows", ["auto", "lifted"])
-@pytest.mark.parametrize(("name", "halo"), HALOS)
+@pytest.mark.parametrize(("name", "halo", "kind"), HALOS_AND_KINDS)
 def test_a_slab_with_halos_gives_the_bits_of_plain(
-    name: str, halo: tuple[tuple[int, int], ...], rows: str, teams: dict[int, ThreadTeam]
+    name: str, halo: tuple[tuple[int, int], ...], kind: str, rows: str, teams: dict[int, ThreadTeam]
 ) -> None:
     stencil = stencil_of(name)
     shape = {1: (121,), 2: (61, 83), 3: (31, 29, 43)}[stencil.ndim]
-    problem, _ = make_problem(stencil, boundary_of("walls", stencil.ndim), shape=shape)
+    problem, _ = make_problem(stencil, boundary_of(kind, stencil.ndim), shape=shape)
     parameters = {"rows": ROWS[rows], "jam": 2, "width": 32, "steps_per_block": 3, **TILES[0]}
     results = [
         run_with_halo(method, problem, halo, chosen, teams[2])

@@ -46,9 +46,8 @@ def test_thin_slabs_give_way_to_the_cut_with_the_least_surface() -> None:
     assert surface(periodic, chosen) == min(surface(periodic, parts) for parts in factorizations(6, 3))
 
 
-def test_no_cut_leaves_a_periodic_first_axis_of_three_whole() -> None:
-    problem = problem_of((6, 64, 64), periodic=True)
-    assert choose_parts(problem, 4, halo_steps=50) == (2, 2, 1)
+def test_a_short_first_axis_stays_whole() -> None:
+    assert choose_parts(problem_of((6, 64, 64), periodic=True), 4, halo_steps=50) == (1, 4, 1)
     assert choose_parts(problem_of((6, 64), periodic=True), 4, halo_steps=50) == (1, 4)
 
 
