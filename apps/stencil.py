@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from tetris_sim.apps.domain import KeyPath, assemble, make_grid, refuse
 from tetris_sim.apps.faces import make_boundary
 from tetris_sim.apps.timestep import MAX_STEPS, count_steps
-from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
+from tetris_sim.catalogue import catalogue, named_stencil
 from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.problem import Problem, Total, Variable
 from tetris_sim.schema import Request, Section
@@ -46,9 +46,9 @@ class StencilModel(Section):
         if (self.stencil is None and not nameless) or (self.stencil is not None and self.offsets is not None):
             msg = "give either the name of a stencil, or offsets and weights"
             raise ValueError(msg)
-        if self.stencil is not None and self.stencil not in STENCIL_NAMES:
-            meant = suggestion(self.stencil, STENCIL_NAMES)
-            msg = f"stencil {self.stencil!r} is not in the catalogue{meant}; known are {', '.join(STENCIL_NAMES)}"
+        if self.stencil is not None and self.stencil not in catalogue():
+            meant = suggestion(self.stencil, catalogue())
+            msg = f"stencil {self.stencil!r} is not in the catalogue{meant}; `tetris-sim info --stencils` lists it"
             raise ValueError(msg)
         self.operator()
         return self
@@ -141,11 +141,21 @@ class StencilModel(Section):
             continued=dt is not None,
         )
         if not self.allow_growth:
-            _refuse_growth(stencil)
+            _refuse_growth(stencil, self._remedy())
         return problem
 
+    def _remedy(self) -> str:
+        """What a user can do about a stencil that grows."""
+        if self.stencil is not None and self.weights is None and not named_stencil(self.stencil).stable:
+            factor = named_stencil(self.stencil).factor
+            return (
+                f"{self.stencil} is made to be applied once: set model.allow_growth: true with few steps; its weights "
+                f"times {factor} are stable"
+            )
+        return "Scale the weights down, or set model.allow_growth: true"
 
-def _refuse_growth(stencil: Stencil) -> None:
+
+def _refuse_growth(stencil: Stencil, remedy: str) -> None:
     # No wave grows by more than the sum of the magnitudes: the usual case needs no search.
     bound = sum(abs(weight) for weight in stencil.weights)
     if bound <= 1 + _ROUNDING:
@@ -163,6 +173,6 @@ def _refuse_growth(stencil: Stencil) -> None:
     periodic = "" if stencil.symmetric else " (the bound for periodic faces, as the stencil is not symmetric)"
     msg = (
         f"model.weights: some wave grows by a factor of {growth:.9g} at every step{periodic}, so rounding would take "
-        f"over; at most 1 is stable. Scale the weights down, or set model.allow_growth: true"
+        f"over; at most 1 is stable. {remedy}"
     )
     raise UnstableStepError(msg)

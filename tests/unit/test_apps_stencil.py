@@ -40,6 +40,31 @@ def test_a_named_stencil_is_that_of_the_catalogue(name: str) -> None:
     assert (problem.dt, problem.steps, problem.dt_limit) == (1.0, 7, math.inf)
 
 
+@pytest.mark.parametrize(
+    "name", ["upwind-1d-order5", "semi-lagrangian-2d16p", "cahn-hilliard-2d", "d3q19-3d", "jacobi-3d"]
+)
+def test_the_whole_catalogue_has_names_and_its_time_steps_and_filters_are_accepted(name: str) -> None:
+    stencil = named_stencil(name).stencil
+    assert build({"stencil": name}, grid={"shape": [9, 8, 7][: stencil.ndim]}).stencil == stencil
+
+
+def test_an_operator_of_the_catalogue_is_for_one_application() -> None:
+    with pytest.raises(
+        UnstableStepError,
+        match=r"grows by a factor of 8 .*laplacian-2d-order2 is made to be applied once.*times 1/8 are stable",
+    ):
+        build({"stencil": "laplacian-2d-order2"})
+    problem = build({"stencil": "laplacian-2d-order2", "allow_growth": True})
+    assert problem.stencil == named_stencil("laplacian-2d-order2").stencil
+    tamed = named_stencil("laplacian-2d-order2").repeatable
+    assert build({"stencil": "laplacian-2d-order2", "weights": list(tamed.weights)}).stencil == tamed
+
+
+def test_an_unknown_name_leads_to_the_list() -> None:
+    with pytest.raises(ConfigError, match=r"did you mean 'laplacian-2d9p'.*info --stencils"):
+        build({"stencil": "laplacean-2d9p"})
+
+
 def test_a_name_can_have_weights_of_your_own_with_x_fastest() -> None:
     stencil = operator(stencil="heat-2d", weights=[0.1, 0.2, 0.3, 0.15, 0.25])
     assert stencil.terms == {(-1, 0): 0.1, (0, -1): 0.2, (0, 0): 0.3, (0, 1): 0.15, (1, 0): 0.25}

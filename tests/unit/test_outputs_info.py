@@ -12,7 +12,7 @@ from checkpoint_samples import make_state
 from outputs_samples import SALT, TEMPERATURE, every, make_problem, snapshot, write_fields
 
 from tetris_sim.__main__ import main
-from tetris_sim.catalogue import STENCIL_NAMES
+from tetris_sim.catalogue import catalogue
 from tetris_sim.checkpoint import write_checkpoint, write_crash_dump
 from tetris_sim.errors import ExitCode
 from tetris_sim.outputs.statistics import StatisticsOutput
@@ -131,20 +131,25 @@ def test_the_stored_configuration_can_be_printed(tmp_path: Path, capsys: pytest.
     assert main(["info", str(tmp_path / "core.csv"), "--config"]) == ExitCode.CONFIG
 
 
-def test_the_catalogue_of_stencils_is_listed_with_points_and_radius(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_catalogue_of_stencils_is_listed_by_domain_with_points_and_radius(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     rows = info(capsys, "--stencils")
-    assert [row["name"] for row in rows] == list(STENCIL_NAMES)
+    assert [row["name"] for row in rows] == list(catalogue())
     by_name = {row["name"]: row for row in rows}
-    assert (by_name["star-2d13p"]["points"], by_name["star-2d13p"]["radius"], by_name["star-2d13p"]["axes"]) == (
-        13,
-        3,
-        2,
-    )
+    star = by_name["star-2d13p"]
+    assert (star["points"], star["radius"], star["axes"], star["benchmark"]) == (13, 3, 2, True)
     assert by_name["box-3d27p"]["heat"]
     assert not by_name["box-2d25p"]["heat"]
+    assert by_name["upwind-2d"]["offsets"] == [[0, -1], [-1, 0], [0, 0]]  # along x, y
+    assert by_name["upwind-2d"]["exact_weights"] == ["3/10", "2/5", "3/10"]
     lines = text(capsys, "--stencils").splitlines()
-    assert len(lines) == 1 + len(STENCIL_NAMES)
-    assert all(row["description"] in line for row, line in zip(rows, lines[1:], strict=True))
+    assert lines[0].startswith(f"{len(rows)} stencils of 10 domains")
+    for row in rows:
+        (line,) = (line for line in lines if line.split()[:1] == [row["name"]])
+        assert line.endswith(row["description"])
+        marks = line.removesuffix(row["description"]).split()[4:]
+        assert marks == [mark for mark, holds in (("*", row["heat"]), ("-", not row["stable"])) if holds]
 
 
 @pytest.mark.parametrize("arguments", [[], ["x.h5", "--stencils"]])

@@ -29,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--config", action="store_true", help="print the configuration that the file holds, as YAML")
-    shown.add_argument("--stencils", action="store_true", help="list the named stencils")
+    shown.add_argument(
+        "--stencils", action="store_true", help="list the named stencils, by domain; with --json their weights"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,21 +53,30 @@ def run(args: argparse.Namespace) -> int:
 
 
 def list_stencils() -> list[Facts]:
-    """The catalogue as plain data."""
-    from tetris_sim.catalogue import STENCIL_NAMES, laplacian_names, named_stencil
+    """The catalogue as plain data; offsets along x, y, z, as a configuration has them."""
+    from tetris_sim.catalogue import STENCIL_NAMES, catalogue, laplacian_names
 
     rows = []
-    for name in STENCIL_NAMES:
-        named = named_stencil(name)
+    for name, named in catalogue().items():
         stencil = named.stencil
         rows.append(
             {
                 "name": name,
+                "domain": named.domain,
                 "axes": stencil.ndim,
                 "points": stencil.n_points,
                 "radius": stencil.radius,
                 "heat": name in laplacian_names(stencil.ndim),
+                "benchmark": name in STENCIL_NAMES,
                 "description": named.description,
+                "approximates": str(named.expansion),
+                "symmetry": named.symmetry,
+                "stable": named.stable,
+                "stable_factor": float(named.factor),
+                "source": named.source,
+                "offsets": [list(offset[::-1]) for offset in stencil.offsets],
+                "weights": list(stencil.weights),
+                "exact_weights": [str(weight) for weight in named.exact.values()],
             }
         )
     return rows
@@ -151,11 +162,18 @@ def _grid_text(facts: Facts) -> str:
 
 
 def _stencil_lines(rows: list[Facts]) -> Iterator[str]:
-    yield f"{'name':<12} {'axes':>4} {'points':>6} {'radius':>6}  {'heat':<4}  weights without `weights:`"
-    for row in rows:
-        heat = "yes" if row["heat"] else "no"
-        numbers = f"{row['axes']:>4} {row['points']:>6} {row['radius']:>6}"
-        yield f"{row['name']:<12} {numbers}  {heat:<4}  {row['description']}"
+    width = max(len(row["name"]) for row in rows)
+    domains = dict.fromkeys(row["domain"] for row in rows)
+    yield f"{len(rows)} stencils of {len(domains)} domains; * a Laplacian of model.type heat, - grows if repeated"
+    for domain in domains:
+        mine = [row for row in rows if row["domain"] == domain]
+        yield ""
+        yield f"{domain} ({len(mine)})"
+        yield f"  {'name':<{width}}  axes points radius    what it is"
+        for row in mine:
+            mark = ("*" if row["heat"] else " ") + (" " if row["stable"] else "-")
+            numbers = f"{row['axes']:>4} {row['points']:>6} {row['radius']:>6} {mark}"
+            yield f"  {row['name']:<{width}}  {numbers} {row['description']}"
 
 
 def _stored_config(facts: Facts) -> str:

@@ -1,0 +1,42 @@
+"""On a GPU: every stencil of the catalogue through every method that does not refuse it, against the reference."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import make_problem, mixed_boundaries, run
+
+from tetris_sim import reference
+from tetris_sim.catalogue import catalogue
+from tetris_sim.gpu_kernels import METHODS
+from tetris_sim.method import STEPS_PER_BLOCK, Method
+
+pytestmark = pytest.mark.gpu
+
+# Wide enough for points that no face concerns, odd so that tiles end in the middle.
+SHAPES = {1: (2053,), 2: (101, 163), 3: (37, 41, 67)}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", catalogue())
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_a_stencil_of_the_catalogue_agrees_with_the_reference(method: Method, name: str, dtype: str, gpu: Any) -> None:
+    stencil = catalogue()[name].repeatable
+    boundaries = [boundary for _, boundary in mixed_boundaries(stencil.ndim)]
+    boundary = boundaries[list(catalogue()).index(name) % len(boundaries)]
+    problem, state = make_problem(stencil, boundary, dtype=dtype, shape=SHAPES[stencil.ndim])
+    problem = dataclasses.replace(problem, stencil=stencil)
+    if method.refusal(problem) is not None:
+        pytest.skip(f"{method.name} refuses it: {method.refusal(problem)}")
+    parameters = method.parameters(problem)[0]
+    depth = max(1, parameters.get(STEPS_PER_BLOCK, 1))
+    blocks = (1, depth, 2 * depth + 1)
+    expected = reference.advance(state, problem, sum(blocks))
+    largest = max(reference.largest_magnitude(field, problem) for field in (state, expected))
+    # Faces may undo what a stencil promises for waves.
+    gain = max(1.0, sum(map(abs, stencil.weights))) ** min(sum(blocks), 4)
+    allowed = gain * reference.tolerance(problem, sum(blocks), largest)
+    np.testing.assert_allclose(run(method, problem, parameters, gpu, blocks), expected, rtol=0, atol=allowed)
