@@ -346,6 +346,86 @@ inline void multiply(double* const (&c)[m / 4], const double (&a)[m * k / 32], c
     }
 }
 
+// FP16 as bits: exact to float, and to the nearest number with ties to even.
+
+inline float from_half(unsigned bits) {
+    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    float value = exponent == 31 ? (fraction ? NAN : INFINITY)
+                : exponent == 0  ? std::ldexp(float(fraction), -24)
+                                 : std::ldexp(float(1024 + fraction), exponent - 25);
+    return bits >> 15 & 1 ? -value : value;
+}
+
+inline unsigned to_half(float value) {
+    const unsigned sign = std::signbit(value) ? 0x8000u : 0;
+    const float size = std::fabs(value);
+    if (std::isnan(value)) return 0x7fff;
+    if (size >= 65520.0f) return sign | 0x7c00;
+    const int exponent = size < 0x1p-14f ? -14 : std::ilogb(size);
+    const float scaled = std::nearbyint(std::ldexp(size, 10 - exponent));  // in units of the last place
+    return sign | (unsigned(exponent + 14) * 1024 + unsigned(scaled));
+}
+
+inline float half_of(const unsigned* registers, int element) {
+    return from_half(registers[element / 2] >> element % 2 * 16 & 0xffff);
+}
+
+// Transpose 8 x 8 numbers of 16 bits: before and after, lane 4 g + t holds columns 2 t and 2 t + 1 of row g.
+inline unsigned transpose(unsigned pair) {
+    const unsigned* const all = show(pair, "movmatrix");
+    const int lane = current % warp_size, row = lane / 4, column = lane % 4 * 2;
+    const auto at = [&](int r, int c) { return all[r * 4 + c / 2] >> c % 2 * 16 & 0xffff; };
+    return at(column, row) | at(column + 1, row) << 16;
+}
+
+// D(16 x 8) = A(16 x 16) B(16 x 8) + C: PTX ISA, "Matrix fragments for mma.m16n8k16 with floating point type".
+inline void multiply_half(float* const (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], const float (&c)[4]) {
+    struct Operands {
+        unsigned a[4], b[2];
+    } own;
+    memcpy(own.a, a, sizeof own.a);
+    memcpy(own.b, b, sizeof own.b);
+    const Operands* const all = show(own, "mma half");
+    const int lane = current % warp_size;
+    for (int i = 0; i < 4; i++) {
+        const int row = lane / 4, half = i / 2, column = lane % 4 * 2 + i % 2;
+        float sum = c[i];
+        for (int k = 0; k < 16; k++)
+            sum += half_of(&all[row * 4 + k % 8 / 2].a[k / 8 * 2 + half], k % 2) *
+                   half_of(&all[column * 4 + k % 8 / 2].b[k / 8], k % 2);
+        *d[i] = sum;
+    }
+}
+
+// The same with a sparse A(16 x 32), of which two of four are kept: PTX: "sparse mma.m16n8k32".
+// Lanes 2 s and 2 s + 1 of a quad hold the metadata for selector s, of 16 columns each.
+inline void multiply_sparse(float* const (&d)[4], const unsigned (&a)[4], const unsigned (&b)[4], const float (&c)[4],
+                            unsigned metadata, int selector) {
+    struct Operands {
+        unsigned a[4], b[4], metadata;
+    } own;
+    memcpy(own.a, a, sizeof own.a);
+    memcpy(own.b, b, sizeof own.b);
+    own.metadata = metadata;
+    const Operands* const all = show(own, selector ? "mma sparse 1" : "mma sparse 0");
+    const int lane = current % warp_size;
+    for (int i = 0; i < 4; i++) {
+        const int row = lane / 4, half = i / 2, column = lane % 4 * 2 + i % 2;
+        float sum = c[i];
+        for (int group = 0; group < 8; group++) {
+            const unsigned word = all[row * 4 + selector * 2 + group / 4].metadata;
+            const unsigned code = word >> (half * 16 + group % 4 * 4) & 15, first = code & 3, second = code >> 2;
+            if (first >= second) fail("metadata that are not in order");
+            for (int kept = 0; kept < 2; kept++) {
+                const int stored = 2 * group + kept, k = 4 * group + (kept ? second : first);
+                sum += half_of(&all[row * 4 + stored % 8 / 2].a[stored / 8 * 2 + half], stored % 2) *
+                       half_of(&all[column * 4 + k % 8 / 2].b[k / 8], k % 2);
+            }
+        }
+        *d[i] = sum;
+    }
+}
+
 // A launch.
 
 inline void run_thread() {
@@ -519,6 +599,13 @@ struct alignas(16) float4 {
 struct alignas(16) double2 {
     double x, y;
 };
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline double2 make_double2(double x, double y) { return {x, y}; }

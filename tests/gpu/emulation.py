@@ -58,8 +58,16 @@ _PTX = (
     (r"cp\.async\.bulk\.global\.shared::cta\.bulk_group \[%0\], \[%1\], %2;", "on_host::bulk_out({0}, {1}, {2})"),
     (r"cp\.async\.bulk\.commit_group;", ""),
     (r"cp\.async\.bulk\.wait_group\.read 0;", "on_host::bulk_wait_read()"),
+    (r"cvt\.rn\.f16x2\.f32 %0, %1, %2;", "{0} = on_host::to_half({1}) << 16 | on_host::to_half({2})"),
+    (r"movmatrix\.sync\.aligned\.m8n8\.trans\.b16 %0, %1;", "{0} = on_host::transpose({1})"),
 )
 _PRODUCT = re.compile(r"mma\.sync\.aligned\.m(?P<m>8|16)n8k(?P<k>\d+)\.row\.col\.f64\.f64\.f64\.f64 .*")
+
+# The same with FP16: {d} {a} {b} {c}, and for a sparse A metadata and the selector.
+_HALF_PRODUCT = re.compile(
+    r"mma(?P<sparse>\.sp::ordered_metadata)?\.sync\.aligned\.m16n8k(?P<k>16|32)\.row\.col\.f32\.f16\.f16\.f32 "
+    r".*?(?:, %16, 0x(?P<selector>[01]))?;"
+)
 
 _DYNAMIC = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?([\w ]+?) (\w+)\[\];")
 _STATIC = re.compile(r"(?<!extern )__shared__ ([\w ]+?) (\w+)((?:\[\w+\])*);")
@@ -206,6 +214,9 @@ def _call(statement: str) -> str:
     product = _PRODUCT.fullmatch(instruction)
     if product is not None:
         return _multiply(int(product["m"]), int(product["k"]), operands)
+    half = _HALF_PRODUCT.fullmatch(instruction)
+    if half is not None:
+        return _multiply_half(half, operands)
     for pattern, call in _PTX:
         found = re.fullmatch(pattern, instruction)
         if found is not None:
@@ -219,6 +230,16 @@ def _multiply(m: int, k: int, operands: list[str]) -> str:
     c = ", ".join(f"&{operand}" for operand in operands[:n_c])
     a, b = (", ".join(part) for part in (operands[n_c : n_c + n_a], operands[n_c + n_a :]))
     return f"on_host::multiply<{m}, {k}>({{{c}}}, {{{a}}}, {{{b}}})"
+
+
+def _multiply_half(product: re.Match[str], operands: list[str]) -> str:
+    n_b = int(product["k"]) // 8
+    parts = [operands[:4], operands[4:8], operands[8 : 8 + n_b], operands[8 + n_b : 12 + n_b]]
+    d, a, b, c = (", ".join(part) for part in parts)
+    d = ", ".join(f"&{operand}" for operand in operands[:4])
+    if product["sparse"] is None:
+        return f"on_host::multiply_half({{{d}}}, {{{a}}}, {{{b}}}, {{{c}}})"
+    return f"on_host::multiply_sparse({{{d}}}, {{{a}}}, {{{b}}}, {{{c}}}, {operands[-1]}, {product['selector']})"
 
 
 def _operand(text: str) -> str:

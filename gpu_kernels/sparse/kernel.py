@@ -1,0 +1,163 @@
+"""The kernel of `gpu.sparse`: fused steps as one sparse product per patch, FP16 in memory, sums in FP32.
+
+Several steps are composed into one stencil (`Stencil.power`), which `sparse.cu` applies once. `units` says how it
+becomes products, the modules beside it how their operands are made.
+
+Parameters:
+    steps_per_block: steps composed.
+    merged_x: results of a patch along x: 8 or 16; in the paper's way also 2 or 4.
+    warps, blocks: warps per block of threads, and blocks that a multiprocessor holds at least (limits registers).
+    units: that a warp multiplies side by side.
+    steps: of the stream per stage of shared memory. 3D: one.
+    stages: in shared memory; all but one are on their way. Two are a double buffer.
+    sparse: 1 unless given; 0 multiplies the same matrices with all their zeros on dense tensor cores.
+    flight: 1 unless given; 0 is the paper's way: a patch is one product (1D, 2D).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.gpu_kernels.fused import FusedKernel, Stream
+from tetris_sim.gpu_kernels.sparse.fragments import ROWS
+from tetris_sim.gpu_kernels.sparse.units import Plan, fragments, lookup_table, patch_plan, unit_plan, unit_width
+from tetris_sim.stencil import Stencil
+
+_VECTOR = 8  # points of 16 bytes
+_FARTHEST = {1: 63, 2: 7, 3: 3}  # radius after fusion: 2D and 3D keep the matrices of all units in registers
+_REGISTERS = 200  # that matrices and results in flight may take, of 255
+_OTHERS = 32  # registers for all else; more blocks with less make the compiler spill
+_REGISTERS_OF_SM = 65536
+_PARAMETER_BYTES = 32000  # of 32764 that a kernel may have from CUDA 12.1 on
+
+
+def sparse_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
+    """Why this kernel cannot do it, as a sentence for the user; None if it can."""
+    if np.dtype(dtype) != np.float16:
+        return f"sparse tensor cores multiply float16 here, not {np.dtype(dtype)}"
+    if not _steps_to_try(stencil):
+        return (
+            f"the sparse matrices of a step are kept in registers: {stencil.n_points} points of radius "
+            f"{stencil.radius} in {stencil.ndim}D are too many"
+        )
+    return None
+
+
+def sparse_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
+    """Parameters worth trying, the best guess first: the deepest, then fewer steps; then more stages or warps."""
+    if sparse_refusal(stencil, dtype) is not None:
+        return ()
+    steps = _steps_to_try(stencil)
+    first = [_shape(stencil, n) for n in steps]
+    others = [{**first[0], "stages": 4}, {**first[0], "stages": 2}, {**first[0], "warps": 12 - first[0]["warps"]}]
+    return tuple({**shape, "blocks": _blocks(stencil, shape)} for shape in (*first, *others))
+
+
+def sparse_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[str, int]) -> FusedKernel:
+    """The kernel that applies `steps_per_block` steps at once."""
+    fused = stencil.power(parameters["steps_per_block"])
+    sparse, r1 = bool(parameters.get("sparse", 1)), parameters["merged_x"]
+    plan = unit_plan(fused, r1) if parameters.get("flight", 1) else patch_plan(fused, (ROWS // r1, r1))
+    return _kernel(fused, plan, parameters, sparse=sparse)
+
+
+def _steps_to_try(stencil: Stencil) -> tuple[int, ...]:
+    farthest = _FARTHEST[stencil.ndim]
+    most = farthest // max(1, stencil.radius)
+    if stencil.ndim == 1:
+        fewer = (1, 2, 4, 8)  # a power of two less far is a power of two fewer products
+        return tuple(dict.fromkeys(n for k in fewer if (n := ((farthest + 1) // k - 1) // max(1, stencil.radius)) >= 1))
+    return tuple(n for n in range(most, 0, -1) if _registers(stencil, _shape(stencil, n)) <= _REGISTERS)
+
+
+def _shape(stencil: Stencil, steps: int) -> dict[str, int]:
+    reach = [steps * radius for radius in stencil.radii]
+    if stencil.ndim == 1:
+        return {"steps_per_block": steps, "merged_x": 16, "warps": 4, "units": 2, "steps": 1, "stages": 3}
+    merged = 8 if reach[-1] <= 3 else 16
+    if stencil.ndim == 2:
+        units = 2 if merged == 8 else 1
+        return {"steps_per_block": steps, "merged_x": merged, "warps": 4, "units": units, "steps": 4, "stages": 3}
+    units = 2 if reach[0] <= 2 else 1
+    return {"steps_per_block": steps, "merged_x": merged, "warps": 8, "units": units, "steps": 1, "stages": 3}
+
+
+def _registers(stencil: Stencil, shape: Mapping[str, int]) -> int:
+    """What matrices, metadata and results in flight take of a thread's registers."""
+    flight, products = _sizes(stencil, shape)
+    return flight * products * 4 + (flight * products + 1) // 2 + shape["units"] * (flight + 1) * 4 + 4
+
+
+def _sizes(stencil: Stencil, shape: Mapping[str, int]) -> tuple[int, int]:
+    """(flight, products) of the plan that these parameters have (units.py)."""
+    r1 = shape["merged_x"]
+    r2 = ROWS // r1
+    reach = [shape["steps_per_block"] * radius for radius in stencil.radii]
+    per_unit = r2 * unit_width(reach[-1], r1) // 32
+    slots = -(-(2 * reach[-2] + r2) // r2) if stencil.ndim > 1 else 1
+    return (slots, per_unit) if stencil.ndim < 3 else (2 * reach[0] + 1, slots * per_unit)
+
+
+def _blocks(stencil: Stencil, shape: Mapping[str, int]) -> int:
+    """Blocks of threads that fit beside each other."""
+    threads = 32 * shape["warps"]
+    return max(1, min(2048 // threads, _REGISTERS_OF_SM // (threads * min(255, _registers(stencil, shape) + _OTHERS))))
+
+
+def _kernel(fused: Stencil, plan: Plan, parameters: Mapping[str, int], *, sparse: bool) -> FusedKernel:
+    ndim, warps, units = fused.ndim, parameters["warps"], parameters["units"]
+    (r2, r1), steps = plan.merged, parameters["steps"]
+    side_by_side = units * 8 * r1 * {1: warps * steps, 2: warps, 3: 1}[ndim]  # points of a stage along x
+    lead = _up(plan.lead, _VECTOR)
+    row_points = lead + side_by_side + _up(plan.width - r1 - plan.lead, _VECTOR)
+    rows = {1: 1, 2: steps * r2 + plan.rows - r2, 3: warps * r2 + plan.rows - r2}[ndim]
+    a, metadata = fragments(plan, sparse=sparse)
+    table = lookup_table(plan, row_points, lead - plan.lead)
+    numbers = np.concatenate([a.ravel(), metadata.ravel(), table.ravel().view(np.uint32)])
+    if numbers.nbytes > _PARAMETER_BYTES:
+        msg = f"the matrices have {numbers.nbytes} bytes, more than a kernel's parameters may have"
+        raise ValueError(msg)
+    reach = (0,) * (3 - ndim) + fused.radii
+    streams = {
+        1: Stream(2, 0, side_by_side),
+        2: Stream(1, (plan.flight - 1) * r2, steps * r2),
+        3: Stream(0, plan.flight - 1, 1),
+    }
+    defines: dict[str, Any] = {
+        "TS_REAL": "unsigned short",  # the bits of an FP16: nothing is computed with it but products
+        "TS_SPARSE": int(sparse),
+        "TS_MERGED_X": r1,
+        "TS_FLIGHT": plan.flight,
+        "TS_PRODUCTS": plan.products,
+        "TS_VECTOR": plan.vector,
+        "TS_AXIS": 3 - ndim,
+        "TS_WARPS": warps,
+        "TS_MIN_BLOCKS": parameters["blocks"],
+        "TS_UNITS": units,
+        "TS_STEPS": steps,
+        "TS_STAGES": parameters["stages"],
+        "TS_LEAD": lead,
+        "TS_ROW_POINTS": row_points,
+        "TS_ROWS": rows,
+        "TS_REACH": "{" + ",".join(map(str, reach)) + "}",
+    }
+    return FusedKernel(
+        source="sparse.cu",
+        entry="sparse_stencil",
+        defines=defines,
+        depth=parameters["steps_per_block"],
+        tile=(1, {1: 1, 2: steps * r2, 3: warps * r2}[ndim], side_by_side),
+        threads=32 * warps,
+        shared_bytes=2 * parameters["stages"] * rows * row_points + 4 * table.size,
+        weights=numbers,
+        stream=streams[ndim],
+    )
+
+
+def _up(number: int, unit: int) -> int:
+    """The next multiple of a unit."""
+    return -(-number // unit) * unit
