@@ -22,10 +22,9 @@ from tetris_sim.scheduler.partition import split_by_speed
 _ALL_SUBSETS = 4  # workers; of more, those are tried that are left when one after the other is dropped
 _BLOCKS_TRIED = 48
 _HALVINGS = 60  # of the time in which the planes are done: as exact as a float
-_LEFT_OVER = (
-    4.0  # a step that does not fill the method's depth takes that many times as long: 220 against 874 GStencil/s
-)
-# on one H200 (heat-2d, single sweeps and the fastest fused method, November 2026)
+# A step that does not fill the method's depth takes that many times as long: single sweeps beside the fastest fused
+# method, 3 to 10 by stencil on an H200 (docs/benchmarks/gpu.md).
+_LEFT_OVER = 4.0
 FREE = Link(0.0, 0.0)
 
 

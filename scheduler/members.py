@@ -17,6 +17,7 @@ from tetris_sim.method import Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.candidates import RESERVE, Asked
 from tetris_sim.scheduler.choice import Choice
+from tetris_sim.scheduler.cpu_plan import choose, decide_threads, make_terms
 from tetris_sim.scheduler.division import Capacity, Work
 from tetris_sim.scheduler.gpus import Gpu
 from tetris_sim.scheduler.link import Link
@@ -25,7 +26,7 @@ from tetris_sim.scheduler.measure import steps_per_block
 from tetris_sim.scheduler.piece import piece_of
 from tetris_sim.scheduler.pieces import Lane
 from tetris_sim.scheduler.place import Place
-from tetris_sim.scheduler.plan import Share, choose, decide_threads, make_terms
+from tetris_sim.scheduler.shares import Share
 from tetris_sim.scheduler.worker import open_worker
 from tetris_sim.schema import ComputeSection, SimulatedSection
 from tetris_sim.slab import Slab

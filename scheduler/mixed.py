@@ -16,6 +16,7 @@ from tetris_sim.errors import ConfigError, TetrisError, UnsupportedError
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.block import choose_time_block, divide_block, responsive_block
 from tetris_sim.scheduler.candidates import RESERVE, Asked
+from tetris_sim.scheduler.cpu_plan import why_copy
 from tetris_sim.scheduler.division import FREE, Capacity, Division, Profile, divide, of_members
 from tetris_sim.scheduler.link import Link
 from tetris_sim.scheduler.machine import Machine
@@ -31,7 +32,7 @@ from tetris_sim.scheduler.members import (
 from tetris_sim.scheduler.mixed_wording import about_rounding, describe_device, describe_division, describe_streaming
 from tetris_sim.scheduler.partition import cut_along_axis_0
 from tetris_sim.scheduler.pieces import Lane, Streaming, choose_streaming, fewest_pieces, streaming_with
-from tetris_sim.scheduler.plan import Plan, Share, why_copy
+from tetris_sim.scheduler.shares import Plan, Share
 from tetris_sim.scheduler.streamed import largest_piece
 from tetris_sim.schema import ComputeSection
 from tetris_sim.slab import Slab

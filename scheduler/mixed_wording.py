@@ -12,7 +12,7 @@ from tetris_sim.scheduler.choice import giga
 from tetris_sim.scheduler.division import Capacity, Division, without
 from tetris_sim.scheduler.machine import Machine
 from tetris_sim.scheduler.members import Member, work_of
-from tetris_sim.scheduler.plan import Plan, Share
+from tetris_sim.scheduler.shares import Plan, Share
 from tetris_sim.wording import count_threads, gib, listed
 
 

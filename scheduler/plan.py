@@ -1,109 +1,19 @@
-"""Plan: which slab to which worker, which method, how many steps per block, and why."""
+"""Plan: on which devices a problem is advanced, and by which kind of plan."""
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 
-from tetris_sim import cpu_kernels
-from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.method import STEPWISE, Method, Parameters
+from tetris_sim.errors import UnsupportedError
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.block import choose_time_block, fit_to_block
-from tetris_sim.scheduler.candidates import RESERVE, Asked, label_of
-from tetris_sim.scheduler.choice import Choice
-from tetris_sim.scheduler.division import Profile
+from tetris_sim.scheduler.candidates import Asked
+from tetris_sim.scheduler.cpu_plan import plan_on_cpu
 from tetris_sim.scheduler.gpus import Gpu
 from tetris_sim.scheduler.machine import Machine
-from tetris_sim.scheduler.measure import Speed
-from tetris_sim.scheduler.partition import cut_along_axis_0, split_by_speed
-from tetris_sim.scheduler.pieces import Streaming
-from tetris_sim.scheduler.place import Place
-from tetris_sim.scheduler.tune import Terms, tune
-from tetris_sim.schema import ComputeSection, SimulatedSection
-from tetris_sim.slab import Slab
-from tetris_sim.wording import count_threads, gib
-
-_THREADS_PER_CORE = 8  # they wait for each other at every step: with many more, hardly anything moves
-
-
-@dataclass(frozen=True)
-class Share:
-    """What one worker does.
-
-    Attributes:
-        worker: its name, "cpu:0" or "gpu:0".
-        slab: the part of the grid it owns.
-        method: how it advances.
-        parameters: what the method was tuned to.
-        threads: CPU threads it uses; a GPU is driven by one.
-        points_per_second: measured, not promised.
-        memory: bytes it takes.
-        product: name of the GPU, if it is one.
-        rank: the MPI process whose device it is.
-        queued: whether it has a thread of its own, so that it works while others do.
-        through_host: whether its neighbours want its edges in host memory, even if it is a GPU.
-        simulated: what its device is like, if it is a made-up one.
-        streamed: how it goes through its device in pieces, if it lies in host memory.
-    """
-
-    worker: str
-    slab: Slab
-    method: Method
-    parameters: Parameters
-    threads: int
-    points_per_second: float
-    memory: int
-    product: str = ""
-    rank: int = 0
-    queued: bool = False
-    through_host: bool = False
-    simulated: SimulatedSection | None = None
-    streamed: Streaming | None = None
-
-    @property
-    def described(self) -> str:
-        """Its device for people: "2 threads" or the name of the GPU."""
-        return self.product or count_threads(self.threads)
-
-    @property
-    def place(self) -> Place:
-        """The worker's device."""
-        device, number = self.worker.split(":")
-        return Place(self.threads, "gpu" if device == "gpu" else "cpu", int(number))
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Every decision about how a problem is advanced.
-
-    Attributes:
-        shares: one per worker.
-        time_block: most steps between two exchanges of halos.
-        seconds_per_step: predicted time of one step [s].
-        redundant: share of point updates that two workers both make, 0 to 1.
-        copy_for_checkpoints: whether there is memory for a second copy of the state, so that checkpoints are written
-            while the computation goes on.
-        reasons: one sentence per decision.
-        notes: what a reader of the results must know of it.
-        profile: what the division between several kinds of workers was made from; None without one.
-        copy_for_recovery: whether there is memory to keep a state from which a run goes on when a device fails.
-    """
-
-    shares: tuple[Share, ...]
-    time_block: int
-    seconds_per_step: float
-    redundant: float
-    copy_for_checkpoints: bool
-    reasons: tuple[str, ...]
-    notes: tuple[str, ...] = ()
-    profile: Profile | None = None
-    copy_for_recovery: bool = False
-
-    @property
-    def memory(self) -> int:
-        """Bytes that all workers of this process take."""
-        return sum(share.memory for share in self.shares)
+from tetris_sim.scheduler.members import name_members
+from tetris_sim.scheduler.mixed import plan_mixed
+from tetris_sim.scheduler.shares import Plan
+from tetris_sim.schema import ComputeSection
 
 
 def make_plan(
@@ -132,10 +42,6 @@ def make_plan(
     why_device: tuple[str, ...] = ()
     if compute.devices in ("auto", "gpu"):
         _, why_device = choose_device(machine, compute)
-    # Its plans are made of the shares above, so it cannot be imported before them.
-    from tetris_sim.scheduler.members import name_members
-    from tetris_sim.scheduler.mixed import plan_mixed
-
     if names := name_members(machine, compute):
         try:
             return plan_mixed(problem, machine, compute, names, begun_with=begun_with, use_cache=use_cache)
@@ -143,7 +49,7 @@ def make_plan(
             if compute.devices != "auto":
                 raise
             why_device = (f"The GPU is not used: {error}",)
-    plan = _plan_on_cpu(problem, machine, compute, begun_with=begun_with, use_cache=use_cache)
+    plan = plan_on_cpu(problem, machine, compute, begun_with=begun_with, use_cache=use_cache)
     return dataclasses.replace(plan, reasons=(*why_device, *plan.reasons))
 
 
@@ -164,183 +70,3 @@ def choose_device(machine: Machine, compute: ComputeSection) -> tuple[Gpu | None
     if compute.devices == "auto" and compute.method.startswith("cpu."):
         return None, (f"On the CPU, since compute.method is {compute.method}.",)
     return machine.gpus[0], ()
-
-
-def _plan_on_cpu(
-    problem: Problem, machine: Machine, compute: ComputeSection, *, begun_with: Asked | None, use_cache: bool
-) -> Plan:
-    """One team of threads, or as many as the list of devices names, does everything."""
-    names = ("cpu",) if isinstance(compute.devices, str) else compute.devices
-    threads, reason = decide_threads(machine, compute)
-    teams = [max(1, threads * (k + 1) // len(names) - threads * k // len(names)) for k in range(len(names))]
-    refuse_what_does_not_fit(problem, machine)
-    terms = make_terms(compute, teams[0], use_cache=use_cache)
-    choice, note = choose(problem, machine, terms, begun_with)
-    if len(names) == 1:
-        teams = [choice.threads]
-    speeds = [choice.speed.points_per_second * team / teams[0] for team in teams]
-    weights = list(compute.shares) if compute.shares != "auto" else speeds
-    time_block, why_block = choose_time_block(
-        problem, choice.speed, choice.parameters, workers=len(names), compute=compute
-    )
-    parameters = fit_to_block(choice.parameters, time_block, workers=len(names))
-    slabs = _cut(problem, weights, time_block)
-    memory = [choice.method.memory(problem, slab, parameters) for slab in slabs]
-    _refuse_shares(memory, machine)
-    shares = tuple(
-        Share(f"cpu:{k}", slab, choice.method, parameters, teams[k], speeds[k], memory[k])
-        for k, slab in enumerate(slabs)
-    )
-    seconds, redundant = _predict(problem, shares, time_block, choice.speed)
-    copy = machine.memory - sum(memory) - RESERVE > problem.state_bytes
-    reasons = [reason, *choice.reasons, *note, why_block]
-    reasons += [_describe_cut(slabs, asked=compute.shares != "auto")] if len(slabs) > 1 else []
-    reasons.append(why_copy(copy=copy))
-    return Plan(shares, time_block, seconds, redundant, copy, tuple(reasons), notes=note)
-
-
-def why_copy(*, copy: bool) -> str:
-    """Whether checkpoints stop the computation, as a sentence."""
-    if copy:
-        return "Checkpoints are written from a copy while the computation goes on."
-    return "Checkpoints stop the computation while they are written: there is no memory for a copy of the state."
-
-
-def make_terms(compute: ComputeSection, threads: int, *, use_cache: bool) -> Terms:
-    """What the configuration says to the tuner.
-
-    Args:
-        compute: the configuration.
-        threads: of one worker.
-        use_cache: as for `make_plan`.
-    """
-    alone = isinstance(compute.devices, str) or len(compute.devices) == 1
-    return Terms(
-        Asked(compute.method, dict(compute.parameters)),
-        threads,
-        fixed_threads=compute.threads != "auto" or not alone,
-        budget=compute.tuning_budget,
-        use_cache=use_cache,
-    )
-
-
-def decide_threads(machine: Machine, compute: ComputeSection) -> tuple[int, str]:
-    """(CPU threads of all workers together, where that number comes from).
-
-    Raises:
-        ConfigError: they are too many for the cores, too few for the workers, or none is left.
-    """
-    workers = 1 if isinstance(compute.devices, str) else len(compute.devices)
-    there = f"there are {machine.threads} {machine.threads_reason}"
-    if compute.threads == "auto":
-        if compute.reserve_cores >= machine.threads:
-            msg = f"compute.reserve_cores is {compute.reserve_cores}, but {there}; leave at least one to compute with"
-            raise ConfigError(msg)
-        free = machine.threads - compute.reserve_cores
-        threads = max(free, workers)
-        reason = f"{count_threads(threads)}: {machine.threads_reason}"
-        reason += f", {compute.reserve_cores} of {machine.threads} left free" if compute.reserve_cores else ""
-        reason += f", which are fewer than the {workers} workers, so each has one thread" if free < workers else ""
-    else:
-        threads = compute.threads
-        reason = f"{count_threads(threads)}, as asked; {there}"
-    if threads < workers:
-        msg = f"compute.threads is {threads}, but compute.devices names {workers} workers, and each needs a thread"
-        raise ConfigError(msg)
-    if threads > _THREADS_PER_CORE * machine.threads:
-        asked, remedy = f"compute.threads is {threads}", "Leave it out, or set it to auto"
-        if workers == threads:
-            asked, remedy = f"compute.devices names {workers} workers with a thread each", "Name fewer"
-        msg = (
-            f"{asked}, but {there}; at most {_THREADS_PER_CORE} per core are allowed, and one per core is fastest. "
-            f"{remedy}."
-        )
-        raise ConfigError(msg)
-    return threads, f"{reason}."
-
-
-def refuse_what_does_not_fit(problem: Problem, machine: Machine) -> None:
-    """Raise if the state does not fit into memory with the method that needs least.
-
-    Raises:
-        UnsupportedError: with both numbers.
-    """
-    method = cpu_kernels.METHODS[-1]
-    needed = method.memory(problem, Slab.whole(problem.grid), method.parameters(problem)[0])
-    if needed + RESERVE > machine.memory:
-        shape = " x ".join(str(n) for n in reversed(problem.grid.shape))
-        msg = (
-            f"the grid of {shape} points in {problem.dtype} needs {gib(needed)} of memory and {gib(RESERVE)} beside "
-            f"it, but {gib(machine.memory)} can be had ({machine.memory_reason}). Use a smaller grid, "
-            f"compute.precision: float32, or a machine with more memory."
-        )
-        raise UnsupportedError(msg)
-
-
-def _refuse_shares(memory: list[int], machine: Machine) -> None:
-    """Raise if all slabs with their halos do not fit, though the grid in one piece does."""
-    if sum(memory) + RESERVE > machine.memory:
-        msg = (
-            f"the slabs of {len(memory)} workers with their halos need {gib(sum(memory))} of memory and {gib(RESERVE)} "
-            f"beside it, but {gib(machine.memory)} can be had ({machine.memory_reason}). Name fewer devices, or make "
-            f"compute.time_block shorter."
-        )
-        raise UnsupportedError(msg)
-
-
-def choose(
-    problem: Problem, machine: Machine, terms: Terms, begun_with: Asked | None
-) -> tuple[Choice, tuple[str, ...]]:
-    """(what the tuner chooses, what must be said about a run that does not go on as it was begun).
-
-    Args:
-        problem: what is to be advanced.
-        machine: on what.
-        terms: for the tuner.
-        begun_with: method and parameters of the run that is continued, kept unless others are asked for.
-    """
-    if begun_with is None:
-        return tune(problem, machine, terms), ()
-    before = label_of(begun_with.method, begun_with.parameters or {})
-    trouble = ""
-    if terms.asked.method == "auto":
-        try:
-            kept = tune(problem, machine, dataclasses.replace(terms, asked=begun_with))
-        except (ConfigError, UnsupportedError) as error:
-            trouble = f" It cannot be kept: {error}"
-        else:
-            reason = f"{before} is kept from the run that is continued."
-            return dataclasses.replace(kept, reasons=(*kept.reasons, reason)), ()
-    choice = tune(problem, machine, terms)
-    if label_of(choice.method.name, choice.parameters) == before:
-        return choice, ()
-    exact = choice.method.name in STEPWISE and begun_with.method in STEPWISE
-    return choice, (
-        f"The run was begun with {before} and goes on with {label_of(choice.method.name, choice.parameters)}: "
-        f"{'the result has the same bits' if exact else 'the result may differ within rounding'}.{trouble}",
-    )
-
-
-def _cut(problem: Problem, weights: list[float], time_block: int) -> tuple[Slab, ...]:
-    halo = time_block * problem.stencil.radii[0]
-    n_planes = problem.grid.shape[0]
-    pieces = split_by_speed(n_planes, weights, min_planes=max(halo, 1)) if len(weights) > 1 else ((0, n_planes),)
-    return cut_along_axis_0(problem.grid, problem.boundary, pieces, halo=halo)
-
-
-def _describe_cut(slabs: tuple[Slab, ...], *, asked: bool) -> str:
-    total = sum(slab.n_points for slab in slabs)
-    parts = ", ".join(f"cpu:{k} {slab.n_points / total:.1%}" for k, slab in enumerate(slabs))
-    return f"Shares {'as asked' if asked else 'by speed'}: {parts}."
-
-
-def _predict(problem: Problem, shares: tuple[Share, ...], time_block: int, speed: Speed) -> tuple[float, float]:
-    """(seconds per step, redundant share of the work): the slowest worker with its halo, plus the exchange."""
-    seconds, extra = 0.0, 0.0
-    for share in shares:
-        plane = share.slab.n_points / share.slab.shape[0] * problem.n_fields
-        halo_planes = sum(share.slab.halo[0]) * (time_block - 1) / (2 * time_block)
-        work = share.slab.n_points * problem.n_fields + halo_planes * plane
-        extra += halo_planes * plane
-        seconds = max(seconds, work / share.points_per_second)
-    return seconds + speed.latency / time_block, extra / (extra + problem.grid.n_points * problem.n_fields)

@@ -29,7 +29,7 @@ from tetris_sim.scheduler.exchange import (
     join,
     overlap,
 )
-from tetris_sim.scheduler.plan import Share
+from tetris_sim.scheduler.shares import Share
 from tetris_sim.scheduler.worker import Worker
 from tetris_sim.slab import Slab
 

@@ -19,7 +19,7 @@ from tetris_sim.scheduler.communicator import Communicator
 from tetris_sim.scheduler.link import Link, measure_link
 from tetris_sim.scheduler.machine import Machine
 from tetris_sim.scheduler.measure import steps_per_block
-from tetris_sim.scheduler.plan import Plan, Share, make_plan
+from tetris_sim.scheduler.plan import make_plan
 from tetris_sim.scheduler.process_grid import (
     Parts,
     choose_parts,
@@ -30,6 +30,7 @@ from tetris_sim.scheduler.process_grid import (
     redundant_points,
 )
 from tetris_sim.scheduler.seats import own_part
+from tetris_sim.scheduler.shares import Plan, Share
 from tetris_sim.schema import ComputeSection
 from tetris_sim.slab import Slab
 from tetris_sim.wording import gib

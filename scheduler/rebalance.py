@@ -16,8 +16,8 @@ from tetris_sim.scheduler.block import divide_block
 from tetris_sim.scheduler.division import Capacity, Division, Profile, Work, divide, of_members, predict
 from tetris_sim.scheduler.exchange import box_of, join, overlap
 from tetris_sim.scheduler.partition import cut_along_axis_0
-from tetris_sim.scheduler.plan import Plan, Share
 from tetris_sim.scheduler.queued import QueuedStepper
+from tetris_sim.scheduler.shares import Plan, Share
 from tetris_sim.scheduler.worker import Worker, open_worker
 from tetris_sim.slab import Slab
 

@@ -14,8 +14,9 @@ from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.scheduler.division import divide
 from tetris_sim.scheduler.exchange import Read, Traffic
 from tetris_sim.scheduler.machine import Machine
-from tetris_sim.scheduler.plan import Plan, make_plan
+from tetris_sim.scheduler.plan import make_plan
 from tetris_sim.scheduler.rebalance import with_division
+from tetris_sim.scheduler.shares import Plan
 from tetris_sim.scheduler.worker import Worker
 from tetris_sim.schema import ComputeSection
 from tetris_sim.slab import Slab

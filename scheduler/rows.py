@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tetris_sim.scheduler.plan import Plan
+from tetris_sim.scheduler.shares import Plan
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 from tetris_sim.method import Stepper
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.pieces import Streaming
-from tetris_sim.scheduler.plan import Share
 from tetris_sim.scheduler.queued import QueuedStepper, told_as_failure
+from tetris_sim.scheduler.shares import Share
 from tetris_sim.scheduler.simulated import SimulatedDevice, SimulatedStepper
 from tetris_sim.scheduler.simulated_conveyor import SimulatedConveyor
 from tetris_sim.scheduler.streamed import Conveyor, StreamedStepper, largest_piece

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from tetris_sim.config import Config, load_config, make_config
     from tetris_sim.scheduler.communicator import open_communicator
     from tetris_sim.scheduler.machine import find_machine
-    from tetris_sim.scheduler.plan import Plan, make_plan
+    from tetris_sim.scheduler.plan import make_plan
     from tetris_sim.scheduler.ranks import plan_together
+    from tetris_sim.scheduler.shares import Plan
     from tetris_sim.simulation import Simulation, open_simulation
 
 _LAZY = {
@@ -41,7 +42,7 @@ _LAZY = {
     "make_config": "tetris_sim.config",
     "open_communicator": "tetris_sim.scheduler.communicator",
     "find_machine": "tetris_sim.scheduler.machine",
-    "Plan": "tetris_sim.scheduler.plan",
+    "Plan": "tetris_sim.scheduler.shares",
     "make_plan": "tetris_sim.scheduler.plan",
     "plan_together": "tetris_sim.scheduler.ranks",
     "Simulation": "tetris_sim.simulation",

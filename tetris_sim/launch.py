@@ -31,9 +31,9 @@ from tetris_sim.run_state import RunStates
 from tetris_sim.scheduler.agreement import everywhere, on_root
 from tetris_sim.scheduler.communicator import Alone, Communicator
 from tetris_sim.scheduler.machine import find_machine
-from tetris_sim.scheduler.plan import Plan
 from tetris_sim.scheduler.ranks import plan_together
 from tetris_sim.scheduler.recovery import Recovery
+from tetris_sim.scheduler.shares import Plan
 from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import Simulation, open_simulation
 from tetris_sim.stopping import Stopping, StopReason, find_deadline

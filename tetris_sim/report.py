@@ -16,9 +16,9 @@ from tetris_sim.progress import format_duration, format_time
 from tetris_sim.scheduler.communicator import Alone, Communicator
 from tetris_sim.scheduler.exchange import Traffic
 from tetris_sim.scheduler.machine import Machine
-from tetris_sim.scheduler.plan import Plan
 from tetris_sim.scheduler.ranks import names_of
 from tetris_sim.scheduler.rows import WorkerRow, worker_rows
+from tetris_sim.scheduler.shares import Plan
 from tetris_sim.version import __version__
 from tetris_sim.wording import count_threads
 

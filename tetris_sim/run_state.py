@@ -10,8 +10,8 @@ from tetris_sim.clock import PhaseClock
 from tetris_sim.config import Config
 from tetris_sim.problem import Problem
 from tetris_sim.report import package_versions
-from tetris_sim.scheduler.plan import Plan
 from tetris_sim.scheduler.ranks import names_of
+from tetris_sim.scheduler.shares import Plan
 
 
 class RunStates:

@@ -20,11 +20,11 @@ from tetris_sim.progress import Progress, format_time
 from tetris_sim.scheduler.agreement import everywhere
 from tetris_sim.scheduler.communicator import Alone, Communicator
 from tetris_sim.scheduler.exchange import Exchange
-from tetris_sim.scheduler.plan import Plan
 from tetris_sim.scheduler.queued import WorkerError
 from tetris_sim.scheduler.rank_exchange import make_exchange
 from tetris_sim.scheduler.rebalance import Rebalancer, move, restore
 from tetris_sim.scheduler.recovery import KeptState, Recovery
+from tetris_sim.scheduler.shares import Plan
 from tetris_sim.scheduler.worker import Worker, open_worker
 from tetris_sim.snapshot import Saving, StateSnapshot
 from tetris_sim.stopping import Stopping, StopReason

@@ -17,7 +17,7 @@ from tetris_sim.grid import Grid
 from tetris_sim.problem import Problem, Total, Variable
 from tetris_sim.report import make_report
 from tetris_sim.scheduler.machine import Machine
-from tetris_sim.scheduler.plan import Plan
+from tetris_sim.scheduler.shares import Plan
 
 TETRIS_TABLE_1 = {
     "heat-1d": 3,

@@ -17,8 +17,8 @@ from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
 from tetris_sim.gpu_kernels.convstencil_model import H200, predict_rate
 from tetris_sim.gpu_kernels.device import import_cupy
 from tetris_sim.problem import Problem
+from tetris_sim.scheduler import cpu_plan as planning
 from tetris_sim.scheduler import gpus
-from tetris_sim.scheduler import plan as planning
 from tetris_sim.scheduler.candidates import Asked, Candidate, find_candidates
 from tetris_sim.scheduler.choice import Choice, beside_its_model
 from tetris_sim.scheduler.compete import Entry

@@ -19,8 +19,9 @@ from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.candidates import RESERVE
 from tetris_sim.scheduler.gpus import Gpu
 from tetris_sim.scheduler.machine import Machine, find_machine
-from tetris_sim.scheduler.plan import Plan, make_plan
+from tetris_sim.scheduler.plan import make_plan
 from tetris_sim.scheduler.recovery import Recovery
+from tetris_sim.scheduler.shares import Plan
 from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation
 

@@ -21,9 +21,9 @@ from tetris_sim.method import Box
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.communicator import Communicator
 from tetris_sim.scheduler.exchange import Exchange
-from tetris_sim.scheduler.plan import Share
 from tetris_sim.scheduler.process_grid import Parts, cut
 from tetris_sim.scheduler.rank_exchange import make_exchange
+from tetris_sim.scheduler.shares import Share
 from tetris_sim.scheduler.worker import LocalWorker
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil

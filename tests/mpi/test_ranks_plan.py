@@ -22,9 +22,9 @@ from tetris_sim.scheduler.gpus import Gpu
 from tetris_sim.scheduler.link import Link, measure_link
 from tetris_sim.scheduler.machine import PER_TASK, Machine
 from tetris_sim.scheduler.pieces import Streaming
-from tetris_sim.scheduler.plan import Plan, Share
 from tetris_sim.scheduler.ranks import Offer, combine, even_part, names_of, plan_together
 from tetris_sim.scheduler.seats import Seat, take_seat
+from tetris_sim.scheduler.shares import Plan, Share
 from tetris_sim.schema import ComputeSection
 from tetris_sim.slab import Slab
 

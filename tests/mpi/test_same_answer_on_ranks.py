@@ -17,8 +17,8 @@ from tetris_sim.scheduler import ranks as ranks_module
 from tetris_sim.scheduler.communicator import Communicator
 from tetris_sim.scheduler.link import Link
 from tetris_sim.scheduler.machine import Machine, find_machine
-from tetris_sim.scheduler.plan import Plan, Share
 from tetris_sim.scheduler.ranks import plan_together
+from tetris_sim.scheduler.shares import Plan, Share
 from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation
 from tetris_sim.slab import Slab

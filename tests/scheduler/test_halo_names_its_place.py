@@ -13,7 +13,7 @@ from tetris_sim.boundary import Boundary, Neumann, Periodic
 from tetris_sim.cpu_kernels.plain import PlainMethod
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.exchange import LocalExchange
-from tetris_sim.scheduler.plan import Share
+from tetris_sim.scheduler.shares import Share
 from tetris_sim.scheduler.worker import LocalWorker
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil

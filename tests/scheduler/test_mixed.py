@@ -16,8 +16,8 @@ from tetris_sim.cpu_kernels import METHODS as CPU_METHODS
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
 from tetris_sim.problem import Field, Problem
+from tetris_sim.scheduler import cpu_plan as planning
 from tetris_sim.scheduler import members, mixed
-from tetris_sim.scheduler import plan as planning
 from tetris_sim.scheduler.candidates import find_method
 from tetris_sim.scheduler.choice import Choice
 from tetris_sim.scheduler.gpus import Gpu
@@ -25,7 +25,8 @@ from tetris_sim.scheduler.link import Link
 from tetris_sim.scheduler.machine import Machine, find_machine
 from tetris_sim.scheduler.measure import Speed
 from tetris_sim.scheduler.members import Member
-from tetris_sim.scheduler.plan import Plan, make_plan
+from tetris_sim.scheduler.plan import make_plan
+from tetris_sim.scheduler.shares import Plan
 from tetris_sim.scheduler.tune import Terms
 from tetris_sim.schema import ComputeSection, SimulatedSection
 from tetris_sim.simulation import open_simulation

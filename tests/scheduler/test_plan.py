@@ -17,7 +17,7 @@ from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler import plan as planning
+from tetris_sim.scheduler import cpu_plan as planning
 from tetris_sim.scheduler.candidates import Asked
 from tetris_sim.scheduler.choice import Choice
 from tetris_sim.scheduler.machine import Machine, count_ranks, find_machine, last_level_cache

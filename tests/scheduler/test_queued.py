@@ -18,8 +18,8 @@ from tetris_sim.method import Stepper
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.exchange import LocalExchange
 from tetris_sim.scheduler.partition import cut_along_axis_0
-from tetris_sim.scheduler.plan import Share
 from tetris_sim.scheduler.queued import QueuedStepper, WorkerError
+from tetris_sim.scheduler.shares import Share
 from tetris_sim.scheduler.worker import LocalWorker
 from tetris_sim.schema import SimulatedSection
 from tetris_sim.slab import Slab

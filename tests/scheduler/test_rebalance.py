@@ -15,8 +15,8 @@ from tetris_sim.method import Stepper
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.division import Capacity, Division, Profile, Work, divide
 from tetris_sim.scheduler.partition import cut_along_axis_0
-from tetris_sim.scheduler.plan import Plan, Share
 from tetris_sim.scheduler.rebalance import Rebalancer, better_division, measured_rate, move, with_division
+from tetris_sim.scheduler.shares import Plan, Share
 from tetris_sim.scheduler.worker import LocalWorker, Worker, open_worker
 from tetris_sim.schema import SimulatedSection
 from tetris_sim.simulation import open_simulation

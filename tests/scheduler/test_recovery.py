@@ -19,9 +19,9 @@ from tetris_sim.cpu_kernels.threads import ThreadTeam
 from tetris_sim.errors import ExitCode
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.machine import find_machine
-from tetris_sim.scheduler.plan import Plan, Share
 from tetris_sim.scheduler.queued import WorkerError
 from tetris_sim.scheduler.recovery import Recovery
+from tetris_sim.scheduler.shares import Plan, Share
 from tetris_sim.scheduler.worker import LocalWorker
 from tetris_sim.schema import ComputeSection, SimulatedSection
 from tetris_sim.simulation import open_simulation

@@ -16,7 +16,7 @@ from tetris_sim.cpu_kernels.plain import PlainMethod
 from tetris_sim.errors import ExitCode, NumericsError
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler.plan import Plan, Share
+from tetris_sim.scheduler.shares import Plan, Share
 from tetris_sim.simulation import open_simulation
 from tetris_sim.slab import Slab
 from tetris_sim.stopping import Stopping, StopReason

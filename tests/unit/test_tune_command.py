@@ -161,7 +161,7 @@ def test_a_run_with_a_time_limit_spends_a_small_part_of_it_on_tuning(
         msg = "seen enough"
         raise UnsupportedError(msg)
 
-    monkeypatch.setattr("tetris_sim.launch.make_plan", stop_here)
+    monkeypatch.setattr("tetris_sim.scheduler.ranks.make_plan", stop_here)
     overrides = [part for limit in limits for part in ("--set", limit)]
     assert main(["run", config, *overrides]) == ExitCode.RESOURCES
     assert seen == [pytest.approx(budget, rel=0.1)]
@@ -196,6 +196,6 @@ def test_memory_that_runs_out_has_its_exit_code(
         msg = "Unable to allocate 3 TiB"
         raise MemoryError(msg)
 
-    monkeypatch.setattr("tetris_sim.launch.make_plan", greedy)
+    monkeypatch.setattr("tetris_sim.scheduler.ranks.make_plan", greedy)
     assert main(["run", config]) == ExitCode.RESOURCES
     assert "memory ran out (Unable to allocate 3 TiB): use a smaller grid" in capsys.readouterr().err

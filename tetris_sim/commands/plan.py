@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tetris_sim.config import Config
     from tetris_sim.problem import Problem
     from tetris_sim.scheduler.machine import Machine
-    from tetris_sim.scheduler.plan import Plan
+    from tetris_sim.scheduler.shares import Plan
 
 HELP = "say what a run would do and cost, without running"
 

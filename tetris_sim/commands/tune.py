@@ -39,8 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure everything the budget allows, print it as a table, keep the choice."""
     from tetris_sim.resuming import build_problem
+    from tetris_sim.scheduler.cpu_plan import decide_threads, make_terms, refuse_what_does_not_fit
     from tetris_sim.scheduler.machine import find_machine
-    from tetris_sim.scheduler.plan import choose_device, decide_threads, make_terms, refuse_what_does_not_fit
+    from tetris_sim.scheduler.plan import choose_device
     from tetris_sim.scheduler.tune import tune
 
     config = load(args)
