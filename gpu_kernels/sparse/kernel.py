@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.fused import FusedKernel, Stream
 from tetris_sim.gpu_kernels.sparse.fragments import ROWS
+from tetris_sim.gpu_kernels.sparse.rounding import round_weights
 from tetris_sim.gpu_kernels.sparse.units import Plan, fragments, lookup_table, patch_plan, unit_plan, unit_width
 from tetris_sim.stencil import Stencil
 
@@ -59,7 +60,7 @@ def sparse_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mapping[s
 
 def sparse_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[str, int]) -> FusedKernel:
     """The kernel that applies `steps_per_block` steps at once."""
-    fused = stencil.power(parameters["steps_per_block"])
+    fused = round_weights(stencil.power(parameters["steps_per_block"]))
     sparse, r1 = bool(parameters.get("sparse", 1)), parameters["merged_x"]
     plan = unit_plan(fused, r1) if parameters.get("flight", 1) else patch_plan(fused, (ROWS // r1, r1))
     return _kernel(fused, plan, parameters, sparse=sparse)

@@ -22,6 +22,7 @@ from tetris_sim.gpu_kernels.build import compile_source
 from tetris_sim.gpu_kernels.fused import FusedKernel
 from tetris_sim.gpu_kernels.layout import box_argument, by_value
 from tetris_sim.gpu_kernels.sparse.kernel import sparse_kernel, sparse_parameters, sparse_refusal
+from tetris_sim.gpu_kernels.sparse.rounding import round_weights
 from tetris_sim.stencil import Stencil
 
 FLOAT16 = np.dtype(np.float16)
@@ -46,13 +47,13 @@ def weighted(name: str) -> Stencil:
 
 
 def applied(state: Array, fused: Stencil) -> Array:
-    """The fused stencil with weights rounded to FP16, otherwise in double precision."""
+    """The fused stencil with weights of FP16, otherwise in double precision."""
     u, radii = state.astype(np.float64), three(fused.radii, 0)
     shape = [n - 2 * r for n, r in zip(u.shape, radii, strict=True)]
     result = np.zeros(shape)
-    for offset, weight in fused.terms.items():
+    for offset, weight in round_weights(fused).terms.items():
         shifts = [o + r for o, r in zip(three(offset, 0), radii, strict=True)]
-        result += float(np.float16(weight)) * u[tuple(slice(s, s + n) for s, n in zip(shifts, shape, strict=True))]
+        result += weight * u[tuple(slice(s, s + n) for s, n in zip(shifts, shape, strict=True))]
     return result
 
 
