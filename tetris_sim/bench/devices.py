@@ -25,9 +25,9 @@ from tetris_sim.problem import Problem
 from tetris_sim.scheduler.agreement import everywhere
 from tetris_sim.scheduler.communicator import Communicator
 from tetris_sim.scheduler.machine import find_machine
-from tetris_sim.scheduler.shares import Plan
 from tetris_sim.scheduler.ranks import plan_together
 from tetris_sim.scheduler.rows import worker_rows
+from tetris_sim.scheduler.shares import Plan
 from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import Simulation, open_simulation
 
