@@ -88,7 +88,7 @@ def test_it_is_exact_for_polynomials_up_to_its_degree_and_no_further(entry: Name
     for degree in range(expansion.degree + 1):
         for p in powers(ndim, degree):
             assert moment(entry, p) == expansion.coefficients.get(p, 0), p
-    beyond = [p for p in powers(ndim, expansion.degree + 1)]
+    beyond = powers(ndim, expansion.degree + 1)
     assert any(moment(entry, p) != expansion.coefficients.get(p, 0) for p in beyond)
     assert any(c for p, c in expansion.coefficients.items() if sum(p) <= expansion.degree)
 
@@ -117,7 +117,7 @@ def test_the_reference_multiplies_waves_by_its_symbol(entry: NamedStencil, rng: 
     stencil = entry.stencil
     shape = {1: (41,), 2: (19, 23), 3: (17, 18, 19)}[stencil.ndim]
     theta = [2 * math.pi * int(k) / n for k, n in zip(rng.integers(1, 8, stencil.ndim), shape, strict=True)]
-    phase = np.asarray(sum(t * x for t, x in zip(theta, np.indices(shape), strict=True)))
+    phase = np.tensordot(np.array(theta), np.indices(shape).astype(np.float64), axes=1)
     found = reference.step(
         np.cos(phase)[np.newaxis], stencil, Boundary.everywhere(Periodic(), stencil.ndim), (1.0,) * 3
     )

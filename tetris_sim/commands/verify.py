@@ -1,4 +1,4 @@
-"""verify: check this machine's answers against analytic solutions, and print a table."""
+"""verify: check this machine's answers against analytic solutions, and print a table; or report on precision."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import json
 import time
 
+from tetris_sim.commands import verify_precision
 from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.verification.suite import Result, all_cases, choose_methods, verify
 from tetris_sim.version import __version__
@@ -19,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this verb."""
     parser.add_argument("--method", metavar="NAME", help="only this method, for example cpu.plain")
     parser.add_argument("--case", metavar="TEXT", help="only cases whose name contains this text")
+    verify_precision.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -27,6 +29,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: no method or no case has the name asked for.
     """
+    if verify_precision.is_asked_for(args):
+        return verify_precision.run(args)
     cases = tuple(case for case in all_cases() if args.case is None or args.case in case.name)
     if not cases:
         names = ", ".join(dict.fromkeys(case.name.partition(",")[0].split(" ")[0] for case in all_cases()))
