@@ -61,6 +61,7 @@ class GpuDevice:
         self.multiprocessors = int(self._device.attributes["MultiProcessorCount"])
         self.shared_bytes = int(self._device.attributes["MaxSharedMemoryPerBlockOptin"])
         self._linked: set[int] = set()
+        self._opened: dict[bytes, int] = {}
         self._modules: dict[tuple[str, tuple[tuple[str, str | int], ...]], Any] = {}
 
     @contextlib.contextmanager
@@ -121,6 +122,23 @@ class GpuDevice:
             )
         return here
 
+    def share(self, n_bytes: int) -> tuple[Any, bytes]:
+        """(bytes here that other processes of this computer can read, what they open them with)."""
+        with self.use() as cupy:
+            memory = cupy.cuda.memory.Memory(n_bytes)  # not from the pool: a handle is of a whole allocation
+            here = cupy.ndarray((n_bytes,), np.uint8, cupy.cuda.MemoryPointer(memory, 0))
+            return here, cupy.cuda.runtime.ipcGetMemHandle(memory.ptr)
+
+    def open_shared(self, handle: bytes, n_bytes: int) -> Any:
+        """Bytes that another process shares; they stay open until this device is closed."""
+        with self.use() as cupy:
+            if handle not in self._opened:
+                self._opened[handle] = cupy.cuda.runtime.ipcOpenMemHandle(handle)
+            memory = cupy.cuda.UnownedMemory(
+                self._opened[handle], n_bytes, self, self.number
+            )  # read as if it were here
+            return cupy.ndarray((n_bytes,), np.uint8, cupy.cuda.MemoryPointer(memory, 0))
+
     def _staged(self, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
         """Pinned memory of the host, to and from which copies are fastest and need not be waited for."""
         count = math.prod(shape)
@@ -151,4 +169,8 @@ class GpuDevice:
     def close(self) -> None:
         """Release it, compiled code included."""
         self._modules.clear()
+        for pointer in self._opened.values():
+            with contextlib.suppress(self.cupy.cuda.runtime.CUDARuntimeError):
+                self.cupy.cuda.runtime.ipcCloseMemHandle(pointer)
+        self._opened.clear()
         self.release()

@@ -42,12 +42,45 @@ class GpuPlanes:
         return found if dtype is None else found.astype(dtype, copy=False)
 
 
+class PostedPlanes:
+    """Planes in the outbox of another process, see `EdgePlanes` of method.py; `take_planes` knows them.
+
+    Attributes:
+        handle: of the outbox.
+        shape: (n_fields, ...).
+        dtype: of the elements.
+    """
+
+    def __init__(self, handle: bytes, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
+        self.handle, self.shape, self.dtype = handle, shape, np.dtype(dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all planes."""
+        return int(np.prod(self.shape)) * self.dtype.itemsize
+
+    def on(self, device: GpuDevice) -> Any:
+        """Where they lie, as an array that this GPU can read.
+
+        Raises:
+            CUDARuntimeError: it cannot.
+        """
+        return device.open_shared(self.handle, self.nbytes).view(self.dtype).reshape(self.shape)
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """Only a GPU can read them."""
+        msg = "planes in the memory of another process's GPU cannot be read by the CPU"
+        raise TypeError(msg)
+
+
 def take_planes(device: GpuDevice, planes: Any) -> tuple[Any, Any]:
     """Planes from anywhere as an array of a GPU, usable on its stream.
 
     Returns:
         (the array, what must not be forgotten before the stream has come so far).
     """
+    if isinstance(planes, PostedPlanes):
+        return planes.on(device), planes
     if isinstance(planes, GpuPlanes):
         device.stream.wait_event(planes.ready)
         if planes.device.number == device.number:

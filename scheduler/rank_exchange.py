@@ -29,9 +29,9 @@ from tetris_sim.scheduler.exchange import (
     join,
     overlap,
 )
+from tetris_sim.scheduler.mail import Mail
 from tetris_sim.scheduler.shares import Share
 from tetris_sim.scheduler.worker import Worker
-from tetris_sim.slab import Slab
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ def make_exchange(problem: Problem, shares: Sequence[Share], ranks: Communicator
     slabs = [share.slab for share in shares]
     if ranks.size == 1:
         return LocalExchange(problem, slabs)
-    return RankExchange(problem, slabs, [share.rank for share in shares], ranks)
+    return RankExchange(problem, shares, ranks)
 
 
 class RankExchange:
@@ -53,32 +53,42 @@ class RankExchange:
 
     Args:
         problem: what is advanced.
-        slabs: of all workers of all ranks.
-        owners: the rank of each.
+        shares: of all workers of all ranks.
         ranks: who takes part.
     """
 
-    def __init__(self, problem: Problem, slabs: Sequence[Slab], owners: Sequence[int], ranks: Communicator) -> None:
-        self._problem, self._slabs, self._owners, self._ranks = problem, slabs, owners, ranks
+    def __init__(self, problem: Problem, shares: Sequence[Share], ranks: Communicator) -> None:
+        self._problem, self._shares, self._ranks = problem, shares, ranks
+        self._slabs, self._owners = [share.slab for share in shares], [share.rank for share in shares]
+        slabs, owners = self._slabs, self._owners
         mine = [number for number, owner in enumerate(owners) if owner == ranks.rank]
         self._place = {number: place for place, number in enumerate(mine)}  # of a slab among this rank's workers
         self._routes = find_routes(problem, slabs)
         self._halos = {route: self._new_halo(route) for way in self._routes for route in way if self._arrives(route)}
         self.traffic = Traffic()
+        self._neighbours = frozenset(ranks.neighbours())
+        self._mail: Mail | None = None
 
     def swap(self, workers: Sequence[Worker]) -> None:
         """All edges of an axis, then all halos of it; then the next axis."""
         for worker in workers:
             worker.stepper.wait()
+        if self._mail is None:
+            self._mail = self._agree_on_mail(workers)
+        mail = self._mail
         for routes in self._routes:
-            arriving = [(route, self._receive(route)) for route in routes if self._arrives(route)]
-            leaving = [self._send(route, workers) for route in routes if self._leaves(route)]
+            coming = [route for route in routes if self._arrives(route)]
+            arriving = [(route, self._receive(route)) for route in coming if not mail.arrives(route)]
+            leaving = [self._send(route, workers, mail) for route in routes if self._leaves(route)]
             copied = [(route, self._edge(route, workers)) for route in routes if self._stays(route)]
             for route, planes in copied:
                 self._set_halo(route, workers, planes)
             for route, message in arriving:
                 message.wait()
                 self._set_halo(route, workers, self._halos[route])
+            for route in coming:
+                if mail.arrives(route):
+                    self._take_mail(route, workers, mail)
             for message in leaving:
                 message.wait()
 
@@ -185,11 +195,34 @@ class RankExchange:
     def _receive(self, route: Route) -> Pending:
         return self._ranks.receive(self._halos[route], self._owners[route.sender], _tag(route))
 
-    def _send(self, route: Route, workers: Sequence[Worker]) -> Pending:
-        planes = np.ascontiguousarray(self._edge(route, workers))
+    def _send(self, route: Route, workers: Sequence[Worker], mail: Mail) -> Pending:
+        edge, to = self._edge(route, workers), self._owners[route.receiver]
         self.traffic.messages += 1
-        self.traffic.bytes += planes.nbytes
-        return self._ranks.send(planes, self._owners[route.receiver], _tag(route))
+        self.traffic.bytes += edge.nbytes
+        if mail.leaves(route):
+            return mail.put(route, edge, to)
+        return self._ranks.send(np.ascontiguousarray(edge), to, _tag(route))
+
+    def _take_mail(self, route: Route, workers: Sequence[Worker], mail: Mail) -> None:
+        source = self._owners[route.sender]
+        self._set_halo(route, workers, mail.wait_for(route, self._slabs[route.receiver], source))
+        workers[self._place[route.receiver]].stepper.wait()
+        mail.taken(route, source)
+
+    def _agree_on_mail(self, workers: Sequence[Worker]) -> Mail:
+        """Between GPUs of different ranks on one computer, as far as they can."""
+        mail = Mail(self._problem, self._ranks)
+        possible = [route for routes in self._routes for route in routes if self._could_be_mail(route)]
+        mail.agree(
+            {r: (self._edge(r, workers), self._owners[r.receiver]) for r in possible if self._leaves(r)},
+            {r: (self._shares[r.receiver], self._owners[r.sender]) for r in possible if self._arrives(r)},
+        )
+        return mail
+
+    def _could_be_mail(self, route: Route) -> bool:
+        ends = [self._shares[number] for number in (route.sender, route.receiver)]
+        resident = all(share.place.device == "gpu" and share.streamed is None for share in ends)
+        return resident and all(share.rank in self._neighbours for share in ends)
 
     def _new_halo(self, route: Route) -> Field:
         return self._new_field(self._slabs[route.receiver].halo_ranges(route.axis, SIDES.index(route.given)))

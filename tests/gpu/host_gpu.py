@@ -12,6 +12,7 @@ import numpy as np
 from emulation import at, emulate
 
 Work = Callable[[], None]
+SHARED: dict[bytes, Any] = {}  # what HostGpus let others read
 
 
 class HostStream:
@@ -110,6 +111,18 @@ class HostGpu:
     def copy_from(self, other: HostGpu, array: Any) -> Any:
         """A copy."""
         return np.array(array)
+
+    def share(self, n_bytes: int) -> tuple[Any, bytes]:
+        """Memory that all threads can read is what other processes see."""
+        memory = np.zeros(n_bytes, np.uint8)
+        handle = len(SHARED).to_bytes(64, "little")
+        SHARED[handle] = memory
+        return memory, handle
+
+    def open_shared(self, handle: bytes, n_bytes: int) -> Any:
+        """The same memory."""
+        assert SHARED[handle].size == n_bytes
+        return SHARED[handle]
 
     def release(self) -> None:
         """Nothing is held."""

@@ -1,0 +1,86 @@
+"""Planes from GPU to GPU inside of one computer, with emulated GPUs on ranks that are threads."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import boundary_of, make_problem, run, stencil_of
+from emulation import COMPILER, NO_COMPILER
+from host_gpu import HostGpu
+from thread_ranks import run_ranks
+
+from tetris_sim.cpu_kernels.plain import PlainMethod as CpuPlain
+from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.errors import UnsupportedError
+from tetris_sim.gpu_kernels.plain import PlainMethod
+from tetris_sim.problem import Field
+from tetris_sim.scheduler.communicator import Communicator
+from tetris_sim.scheduler.partition import cut_along_axis_0
+from tetris_sim.scheduler.place import Place
+from tetris_sim.scheduler.rank_exchange import RankExchange
+from tetris_sim.scheduler.shares import Share
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+
+BLOCK = 3
+ONE_AT_A_TIME = threading.Lock()  # kernels are emulated by threads of their own making
+PIECES = ((0, 14), (14, 27), (27, 40))
+
+
+def no_gpu(place: Place) -> Any:
+    message = "there is none"
+    raise UnsupportedError(message)
+
+
+def closed_to_others(gpu: HostGpu, n_bytes: int) -> Any:
+    message = "not permitted"
+    raise RuntimeError(message)
+
+
+@pytest.mark.parametrize(
+    ("computers", "trouble", "expected"),
+    [
+        ((0, 0, 0), None, [2, 2, 2]),
+        ((0, 0, 1), None, [1, 1, 0]),
+        ((0, 0, 0), ("Place.open", no_gpu), [0, 0, 0]),
+        ((0, 0, 0), ("HostGpu.share", closed_to_others), [0, 0, 0]),
+    ],
+)
+def test_planes_go_from_gpu_to_gpu_where_both_can(
+    computers: tuple[int, ...],
+    trouble: tuple[str, Any] | None,
+    expected: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    teams: dict[int, ThreadTeam],
+) -> None:
+    monkeypatch.setattr(HostGpu, "close", lambda gpu: None, raising=False)
+    monkeypatch.setattr(Place, "open", lambda place: HostGpu())
+    if trouble is not None:
+        owner, name = trouble[0].split(".")
+        monkeypatch.setattr({"Place": Place, "HostGpu": HostGpu}[owner], name, trouble[1])
+    problem, _ = make_problem(stencil_of("box-2d9p"), boundary_of("rings", 2), shape=(40, 21), n_fields=2)
+    slabs = cut_along_axis_0(problem.grid, problem.boundary, PIECES, halo=BLOCK)
+    shares = [Share("gpu:0", slab, PlainMethod(), {}, 1, 1.0, 0, rank=rank) for rank, slab in enumerate(slabs)]
+
+    def each(ranks: Communicator) -> tuple[int, Field]:
+        gpu: Any = HostGpu()
+        worker: Any = SimpleNamespace(stepper=PlainMethod().prepare(problem, slabs[ranks.rank], {}, gpu))
+        worker.stepper.load(problem.initial)
+        exchange = RankExchange(problem, shares, ranks)
+        for _ in range(3):
+            exchange.swap([worker])
+            with ONE_AT_A_TIME:
+                worker.stepper.advance(BLOCK)
+        assert exchange.traffic.messages == 6
+        assert exchange.traffic.bytes == 6 * 2 * BLOCK * 21 * 8
+        assert exchange._mail is not None
+        return len(exchange._mail._outboxes), worker.stepper.interior()
+
+    found = run_ranks(3, each, computers=computers)
+    assert [count for count, _ in found] == expected
+    whole = np.concatenate([part for _, part in found], axis=1)
+    np.testing.assert_array_equal(whole, run(CpuPlain(), problem, {}, teams[2], (3 * BLOCK,)))
