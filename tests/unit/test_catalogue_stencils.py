@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from tetris_sim import reference
 from tetris_sim.boundary import Boundary, Periodic
 from tetris_sim.catalogue import STENCIL_NAMES, catalogue, named_stencil
-from tetris_sim.stencil import Stencil
+from tetris_sim.stencil import Offset, Stencil
 from tetris_sim.stencils.entry import NamedStencil, Powers, symmetry_of, transport
 from tetris_sim.stencils.exact import b_spline, central, fornberg, outer, star
 from tetris_sim.stencils.lattice_boltzmann import velocity_set
@@ -141,7 +142,7 @@ def test_differences_of_fornberg_are_those_of_his_table() -> None:
 
 
 def test_some_stencils_have_the_weights_that_are_printed_everywhere() -> None:
-    printed: dict[str, dict[tuple[int, ...], Fraction]] = {
+    printed: dict[str, dict[Any, Any]] = {
         "laplacian-2d9p": {(0, 0): Fraction(-10, 3), (0, 1): Fraction(2, 3), (1, 1): Fraction(1, 6)},
         "biharmonic-2d13p": {(0, 0): 20, (0, 1): -8, (1, 1): 2, (0, 2): 1},
         "d3q19-3d": {(0, 0, 0): Fraction(1, 3), (0, 0, 1): Fraction(1, 18), (0, 1, 1): Fraction(1, 36)},
