@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -142,7 +141,7 @@ def test_differences_of_fornberg_are_those_of_his_table() -> None:
 
 
 def test_some_stencils_have_the_weights_that_are_printed_everywhere() -> None:
-    printed: dict[str, dict[Any, Any]] = {
+    printed: dict[str, dict[Offset, Fraction | int]] = {
         "laplacian-2d9p": {(0, 0): Fraction(-10, 3), (0, 1): Fraction(2, 3), (1, 1): Fraction(1, 6)},
         "biharmonic-2d13p": {(0, 0): 20, (0, 1): -8, (1, 1): 2, (0, 2): 1},
         "d3q19-3d": {(0, 0, 0): Fraction(1, 3), (0, 0, 1): Fraction(1, 18), (0, 1, 1): Fraction(1, 36)},
