@@ -17,7 +17,7 @@ Parameters:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -109,53 +109,80 @@ def _blocks(stencil: Stencil, shape: Mapping[str, int]) -> int:
     return max(1, min(2048 // threads, _REGISTERS_OF_SM // (threads * min(255, _registers(stencil, shape) + _OTHERS))))
 
 
-def _kernel(fused: Stencil, plan: Plan, parameters: Mapping[str, int], *, sparse: bool) -> FusedKernel:
-    ndim, warps, units = fused.ndim, parameters["warps"], parameters["units"]
-    (r2, r1), steps = plan.merged, parameters["steps"]
-    side_by_side = units * 8 * r1 * {1: warps * steps, 2: warps, 3: 1}[ndim]  # points of a stage along x
+@dataclass(frozen=True)
+class _Stage:
+    """What lies in shared memory at a time.
+
+    Attributes:
+        lead: points in front of the first result, a multiple of 16 bytes.
+        row_points: of a row.
+        rows: of the grid.
+        tile: results of a stage along each axis.
+        stream: how blocks of threads share the axis along which stages follow each other.
+    """
+
+    lead: int
+    row_points: int
+    rows: int
+    tile: tuple[int, int, int]
+    stream: Stream
+
+
+def _stage(plan: Plan, parameters: Mapping[str, int], ndim: int) -> _Stage:
+    (r2, r1), warps, steps = plan.merged, parameters["warps"], parameters["steps"]
+    results = parameters["units"] * 8 * r1 * {1: warps * steps, 2: warps, 3: 1}[ndim]
     lead = _up(plan.lead, _VECTOR)
-    row_points = lead + side_by_side + _up(plan.width - r1 - plan.lead, _VECTOR)
-    rows = {1: 1, 2: steps * r2 + plan.rows - r2, 3: warps * r2 + plan.rows - r2}[ndim]
+    height = {1: 1, 2: steps * r2, 3: warps * r2}[ndim]
+    streams = {
+        1: Stream(axis=2, repeated=0, unit=results),
+        2: Stream(axis=1, repeated=(plan.flight - 1) * r2, unit=steps * r2),
+        3: Stream(axis=0, repeated=plan.flight - 1, unit=1),
+    }
+    return _Stage(
+        lead=lead,
+        row_points=lead + results + _up(plan.width - r1 - plan.lead, _VECTOR),
+        rows=height + plan.rows - r2,
+        tile=(1, height, results),
+        stream=streams[ndim],
+    )
+
+
+def _kernel(fused: Stencil, plan: Plan, parameters: Mapping[str, int], *, sparse: bool) -> FusedKernel:
+    stage = _stage(plan, parameters, fused.ndim)
     a, metadata = fragments(plan, sparse=sparse)
-    table = lookup_table(plan, row_points, lead - plan.lead)
+    table = lookup_table(plan, stage.row_points, stage.lead - plan.lead)
     numbers = np.concatenate([a.ravel(), metadata.ravel(), table.ravel().view(np.uint32)])
     if numbers.nbytes > _PARAMETER_BYTES:
         msg = f"the matrices have {numbers.nbytes} bytes, more than a kernel's parameters may have"
         raise ValueError(msg)
-    reach = (0,) * (3 - ndim) + fused.radii
-    streams = {
-        1: Stream(2, 0, side_by_side),
-        2: Stream(1, (plan.flight - 1) * r2, steps * r2),
-        3: Stream(0, plan.flight - 1, 1),
-    }
-    defines: dict[str, Any] = {
-        "TS_REAL": "unsigned short",  # the bits of an FP16: nothing is computed with it but products
-        "TS_SPARSE": int(sparse),
-        "TS_MERGED_X": r1,
-        "TS_FLIGHT": plan.flight,
-        "TS_PRODUCTS": plan.products,
-        "TS_VECTOR": plan.vector,
-        "TS_AXIS": 3 - ndim,
-        "TS_WARPS": warps,
-        "TS_MIN_BLOCKS": parameters["blocks"],
-        "TS_UNITS": units,
-        "TS_STEPS": steps,
-        "TS_STAGES": parameters["stages"],
-        "TS_LEAD": lead,
-        "TS_ROW_POINTS": row_points,
-        "TS_ROWS": rows,
-        "TS_REACH": "{" + ",".join(map(str, reach)) + "}",
-    }
+    reach = (0,) * (3 - fused.ndim) + fused.radii
     return FusedKernel(
         source="sparse.cu",
         entry="sparse_stencil",
-        defines=defines,
+        defines={
+            "TS_REAL": "unsigned short",  # the bits of an FP16: nothing is computed with it but products
+            "TS_SPARSE": int(sparse),
+            "TS_MERGED_X": plan.merged[1],
+            "TS_FLIGHT": plan.flight,
+            "TS_PRODUCTS": plan.products,
+            "TS_VECTOR": plan.vector,
+            "TS_AXIS": 3 - fused.ndim,
+            "TS_WARPS": parameters["warps"],
+            "TS_MIN_BLOCKS": parameters["blocks"],
+            "TS_UNITS": parameters["units"],
+            "TS_STEPS": parameters["steps"],
+            "TS_STAGES": parameters["stages"],
+            "TS_LEAD": stage.lead,
+            "TS_ROW_POINTS": stage.row_points,
+            "TS_ROWS": stage.rows,
+            "TS_REACH": "{" + ",".join(map(str, reach)) + "}",
+        },
         depth=parameters["steps_per_block"],
-        tile=(1, {1: 1, 2: steps * r2, 3: warps * r2}[ndim], side_by_side),
-        threads=32 * warps,
-        shared_bytes=2 * parameters["stages"] * rows * row_points + 4 * table.size,
+        tile=stage.tile,
+        threads=32 * parameters["warps"],
+        shared_bytes=2 * parameters["stages"] * stage.rows * stage.row_points + 4 * table.size,
         weights=numbers,
-        stream=streams[ndim],
+        stream=stage.stream,
     )
 
 
