@@ -33,6 +33,7 @@ _FARTHEST = {1: 63, 2: 7, 3: 3}  # radius after fusion: 2D and 3D keep the matri
 _REGISTERS = 200  # that matrices and results in flight may take, of 255
 _OTHERS = 32  # registers for all else; more blocks with less make the compiler spill
 _REGISTERS_OF_SM = 65536
+_LARGEST = 60000.0  # weight after fusion, of 65504 that FP16 has
 _PARAMETER_BYTES = 32000  # of 32764 that a kernel may have from CUDA 12.1 on
 
 
@@ -40,6 +41,8 @@ def sparse_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
     """Why this kernel cannot do it, as a sentence for the user; None if it can."""
     if np.dtype(dtype) != np.float16:
         return f"sparse tensor cores multiply float16 here, not {np.dtype(dtype)}"
+    if _growth(stencil) > _LARGEST:
+        return f"its weights add up to {_growth(stencil):g}, more than float16 holds"
     if not _steps_to_try(stencil):
         return (
             f"the sparse matrices of a step are kept in registers: {stencil.n_points} points of radius "
@@ -67,12 +70,19 @@ def sparse_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[st
 
 
 def _steps_to_try(stencil: Stencil) -> tuple[int, ...]:
-    farthest = _FARTHEST[stencil.ndim]
-    most = farthest // max(1, stencil.radius)
+    farthest, radius = _FARTHEST[stencil.ndim], max(1, stencil.radius)
     if stencil.ndim == 1:
-        fewer = (1, 2, 4, 8)  # a power of two less far is a power of two fewer products
-        return tuple(dict.fromkeys(n for k in fewer if (n := ((farthest + 1) // k - 1) // max(1, stencil.radius)) >= 1))
-    return tuple(n for n in range(most, 0, -1) if _registers(stencil, _shape(stencil, n)) <= _REGISTERS)
+        reaches = [(farthest + 1) // fewer - 1 for fewer in (1, 2, 4, 8)]  # half as far is half as many products
+        found = tuple(dict.fromkeys(reach // radius for reach in reaches if reach >= radius))
+    else:
+        steps = range(farthest // radius, 0, -1)
+        found = tuple(n for n in steps if _registers(stencil, _shape(stencil, n)) <= _REGISTERS)
+    return tuple(n for n in found if _growth(stencil) ** n <= _LARGEST)
+
+
+def _growth(stencil: Stencil) -> float:
+    """What no weight of n steps exceeds, to the power of n."""
+    return sum(map(abs, stencil.weights))
 
 
 def _shape(stencil: Stencil, steps: int) -> dict[str, int]:

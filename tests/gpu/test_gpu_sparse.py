@@ -196,5 +196,9 @@ def test_other_precisions_and_too_large_stencils_are_refused() -> None:
         assert refusal is not None
         assert dtype in refusal
         assert sparse_parameters(stencil, dtype) == ()
+    large = Stencil(((0, 0), (0, 1)), (5e4, -2e4))
+    assert "float16 holds" in str(sparse_refusal(large, FLOAT16))
+    growing = Stencil(((0, 0), (0, 1)), (30.0, 10.0))
+    assert sparse_parameters(growing, FLOAT16)[0]["steps_per_block"] == 2  # 40^2, but 40^3 is too much
     far = Stencil(((0, -8), (0, 0)), (0.5, 0.5))
     assert "radius 8" in str(sparse_refusal(far, FLOAT16))
