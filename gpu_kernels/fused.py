@@ -28,7 +28,7 @@ class Stream:
     the blocks should also keep the whole GPU busy until the end. The kernel is told the length of a chunk.
 
     Attributes:
-        axis: 0 for z, 1 for y.
+        axis: 0 for z, 1 for y, 2 for x.
         repeated: points that a block passes before its chunk counts.
         unit: points that it passes at a time.
     """
