@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 PY := $(BIN)/python
 PIP_INSTALL := $(PY) -m pip install -qq --disable-pip-version-check --editable
 PYTEST := $(PY) -m pytest $(PYTEST_ARGS)
+# Tests at the same time: one per core, but not so many that their compilers fill the memory.
+TESTS := $(PY) -m pytest -n auto --maxprocesses 8 $(PYTEST_ARGS)
 GPU := gpu13
 # Compiles GPU kernels where there is no GPU; for CUDA 12 the GPU extra brings it.
 COMPILER := $(if $(filter gpu13,$(GPU)),$(comma)nvrtc)
@@ -25,10 +27,10 @@ run: $(VENV)/.installed ## simulate a cooling copper plate: checkpoint, pictures
 	@$(PY) -m tetris_sim run examples/copper_plate.yaml --overwrite
 
 test: $(VENV)/.installed-dev ## run the tests; what cannot run here is counted at the end
-	@$(PYTEST)
+	@$(TESTS)
 
 test-all: $(VENV)/.installed-dev ## run the tests with the whole product of cases
-	@$(PYTEST) --run-full
+	@$(TESTS) --run-full
 
 test-gpu: $(VENV)/.installed-$(GPU) ## run the tests that need a GPU (GPU=gpu12 for CUDA 12)
 	@$(PYTEST) -m gpu

@@ -79,7 +79,8 @@ def test_the_table_is_there_for_programs_too(folder: Path, config: str, capsys: 
     assert [row["method"] for row in found["candidates"]] == ["cpu.a", "cpu.plain", "cpu.a", "cpu.fussy"]
     rates = [row["points_per_second"][0] for row in found["candidates"][:3]]
     assert max(rates) in (rates[1], rates[2])
-    assert found["chosen"]["points_per_second"] == max(rates)
+    # The best guess of a method is kept unless another choice is better by more than timings differ.
+    assert max(rates) / 1.02 <= found["chosen"]["points_per_second"] <= max(rates)
     assert found["candidates"][3]["note"] == "it is Monday"
     assert found["grid"] == [60, 50]
 
