@@ -68,7 +68,7 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
         "c.yaml:17:12: compute.threads: 'many' was found; auto or a whole number greater than 0 is wanted",
         "c.yaml:18:15: compute.shares.1: -1 was found; a number greater than 0 is wanted",
         "c.yaml:19:3: compute.precison: unknown key (did you mean 'precision'?); the keys here are devices, method, "
-        "parameters, tuning_budget, precision, time_block, threads, reserve_cores, shares, gpu_memory, "
+        "parameters, tuning_budget, precision, time_block, threads, reserve_cores, shares, share_gpus, gpu_memory, "
         "on_device_failure and simulated",
         "c.yaml:21:14: output.directory: the environment variable NOPE is not set; set it, or write the path out",
         "c.yaml:22:19: output.fields.every: '30 min wall' is wall time, which is for checkpoints; "
