@@ -267,6 +267,7 @@ def _carry_out(
         reasons=tuple(why_block),
         profile=Profile(work, capacities, of_members(division), in_flight),
         copy_for_recovery=machine.memory - RESERVE - host > 4 * problem.state_bytes,
+        shares_asked=compute.shares != "auto",
     )
 
 

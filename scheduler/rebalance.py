@@ -57,19 +57,21 @@ def measured_rate(
         planes: that it owns.
         cuts: its neighbours.
         blocks: (steps, seconds) of each.
-        start: what starting and ending a block takes [s].
+        start: what starting and ending a block takes [s]; never more than half of what a block took is believed.
     """
     if len(blocks) < _FEWEST_BLOCKS:
         return None
     rates = [
-        work.plane_points * steps * (planes + cuts * work.radius * (steps - 1) / 2) / max(seconds - start, 1e-9)
+        work.plane_points * steps * (planes + cuts * work.radius * (steps - 1) / 2) / max(seconds - start, seconds / 2, 1e-9)
         for steps, seconds in blocks
     ]
     return statistics.median(rates)
 
 
 class Rebalancer:
-    """Looks from time to time whether planes should move. Only within one process, and not while slabs are streamed.
+    """Looks from time to time whether planes should move.
+
+    Only within one process, not while slabs are streamed, and not if somebody has said how large they are to be.
 
     Args:
         plan: of the run.
@@ -77,7 +79,8 @@ class Rebalancer:
 
     def __init__(self, plan: Plan) -> None:
         alone = len(plan.shares) == 1 or len({share.rank for share in plan.shares}) > 1
-        self._looks = plan.profile is not None and not alone and not any(share.streamed for share in plan.shares)
+        fixed = alone or plan.shares_asked or any(share.streamed for share in plan.shares)
+        self._looks = plan.profile is not None and not fixed
         self._blocks = 0
 
     def better_plan(

@@ -74,6 +74,7 @@ class Plan:
         notes: what a reader of the results must know of it.
         profile: what the division between several kinds of workers was made from; None without one.
         copy_for_recovery: whether there is memory to keep a state from which a run goes on when a device fails.
+        shares_asked: whether the configuration says how large the slabs are; then they stay so.
     """
 
     shares: tuple[Share, ...]
@@ -85,6 +86,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     profile: Profile | None = None
     copy_for_recovery: bool = False
+    shares_asked: bool = False
 
     @property
     def memory(self) -> int:

@@ -69,6 +69,8 @@ def test_a_rate_is_the_median_of_enough_blocks() -> None:
     blocks = [(10, seconds)] * 7 + [(10, 100 * seconds)]
     assert measured_rate(WORK, 500, 1, blocks, 1e-4) == pytest.approx(1e9)
     assert measured_rate(WORK, 500, 1, blocks[:7], 1e-4) is None
+    # A start that was measured longer than whole blocks take now does not make a worker infinitely fast.
+    assert measured_rate(WORK, 500, 1, blocks, 1.0) == pytest.approx(2 * 10 * 504.5 * 1000 / seconds)
 
 
 def plan_of(problem: Problem, planes: tuple[int, ...], block: int, *settings: SimulatedSection | None) -> Plan:
@@ -129,10 +131,11 @@ def test_moved_planes_keep_every_bit(name: str, teams: dict[int, ThreadTeam]) ->
         np.testing.assert_array_equal(found, resident(problem, 10, teams[1]))
 
 
-def test_a_run_moves_planes_away_from_a_device_that_becomes_slow(teams: dict[int, ThreadTeam]) -> None:
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_run_moves_planes_away_from_a_device_that_becomes_slow(asked: bool, teams: dict[int, ThreadTeam]) -> None:
     problem, _ = make_problem(stencil_of("heat-2d"), dict(mixed_boundaries(2))["neumann"], shape=(200, 50), steps=400)
     even = FAST.model_copy(update={"speed": 100 * 50 * 4 / 2e-3})  # a block of 4 steps takes 2 ms
-    plan = plan_of(problem, (100, 100), 4, even, even)
+    plan = dataclasses.replace(plan_of(problem, (100, 100), 4, even, even), shares_asked=asked)
     with open_simulation(problem, plan) as simulation:
         workers = [worker for worker in simulation._workers if isinstance(worker, LocalWorker)]
         workers[1].device.speed /= 5
@@ -142,8 +145,9 @@ def test_a_run_moves_planes_away_from_a_device_that_becomes_slow(teams: dict[int
         planes = [share.slab.shape[0] for share in simulation.plan.shares]
         found = simulation.field()
         busy = simulation.busy_s
-    assert planes[0] > 140
-    assert any(reason.startswith("Planes moved at step ") for reason in simulation.plan.reasons)
+    # Shares that somebody has asked for stay as they are.
+    assert planes == [100, 100] if asked else planes[0] > 140
+    assert any(reason.startswith("Planes moved at step ") for reason in simulation.plan.reasons) != asked
     assert set(busy) == {"simulated:0", "simulated:1"}
     assert max(busy.values()) < seconds
     np.testing.assert_array_equal(found, resident(problem, 400, teams[1]))
