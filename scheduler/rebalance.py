@@ -61,10 +61,10 @@ def measured_rate(
     """
     if len(blocks) < _FEWEST_BLOCKS:
         return None
-    rates = [
-        work.plane_points * steps * (planes + cuts * work.radius * (steps - 1) / 2) / max(seconds - start, seconds / 2, 1e-9)
-        for steps, seconds in blocks
-    ]
+    rates = []
+    for steps, seconds in blocks:
+        points = work.plane_points * (planes + cuts * work.radius * (steps - 1) / 2)
+        rates.append(points * steps / max(seconds - start, seconds / 2, 1e-9))
     return statistics.median(rates)
 
 
