@@ -64,18 +64,19 @@ class FusedMethod:
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
         """Two pitched copies of the state."""
         # Parameters that no kernel takes are an error now, not in the run.
-        return 2 * pitch_slab(problem, slab, self._kernel(problem, parameters).depth).n_bytes
+        return 2 * pitch_slab(problem, slab, self.kernel(problem, parameters).depth).n_bytes
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
         """Compile and take two copies of the slab; `device` is a `GpuDevice`."""
         from tetris_sim.gpu_kernels.passes import Fused, Pass, Sweep
         from tetris_sim.gpu_kernels.stepper import GpuStepper
 
-        fused = Fused(self._kernel(problem, parameters))
+        fused = Fused(self.kernel(problem, parameters))
         passes: list[Pass] = [fused, Sweep()] if fused.fits(problem, slab) else [Sweep()]
         return GpuStepper(problem, slab, device, passes)
 
-    def _kernel(self, problem: Problem, parameters: Parameters) -> FusedKernel:
+    def kernel(self, problem: Problem, parameters: Parameters) -> FusedKernel:
+        """The kernel for a problem; parameters that are left out are those of the best guess."""
         family = self.families[problem.grid.ndim]
         complete = {**self._proposals(problem)[0], **parameters}
         return family.kernel(problem.stencil, np.dtype(problem.dtype), complete)

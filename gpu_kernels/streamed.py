@@ -148,7 +148,7 @@ class GpuConveyor:
         copies: Copies | None = None,
     ) -> None:
         self._problem, self._device = problem, device
-        self._kernel = kernel_of(method, problem, parameters)
+        self._kernel = method.kernel(problem, parameters) if isinstance(method, FusedMethod) else None
         self._copies = GpuCopies(device) if copies is None else copies
         self._ways: dict[Any, _Ways] = {}
         layout = self.layout(largest)
@@ -236,15 +236,6 @@ class GpuConveyor:
                 way.prepare(state)
             self._ways[key] = _Ways(arrays, state, passes)
         return self._ways[key]
-
-
-def kernel_of(method: Method, problem: Problem, parameters: Parameters) -> Any:
-    """The fused kernel of a method; None for single sweeps."""
-    if not isinstance(method, FusedMethod):
-        return None
-    family = method.families[problem.grid.ndim]
-    complete = {**method.parameters(problem)[0], **parameters}
-    return family.kernel(problem.stencil, np.dtype(problem.dtype), complete)
 
 
 def plane_pitch(layout: PitchedField, ndim: int) -> int:

@@ -5,7 +5,6 @@ As in test_gpu_emulated_fused.py, around what a kernel may depend on lie NaNs an
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,14 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from cases import CUSTOM, stencil_of
-from emulation import COMPILER, NO_COMPILER, at, emulate
+from emulation import COMPILER, NO_COMPILER
 from test_gpu_compiles import ARCHITECTURES, REGISTERS, disassembled, shared_limit
-from test_gpu_emulated_fused import MANY, Memory, Triple, few_points, scaled, several_tiles, three
+from test_gpu_emulated_fused import Memory, Triple, few_points, launch, scaled, several_tiles, three
 
 from tetris_sim.catalogue import STENCIL_NAMES
 from tetris_sim.gpu_kernels.build import compile_source
-from tetris_sim.gpu_kernels.fused import FusedKernel
-from tetris_sim.gpu_kernels.layout import box_argument, by_value
 from tetris_sim.gpu_kernels.sparse.kernel import sparse_kernel, sparse_parameters, sparse_refusal
 from tetris_sim.gpu_kernels.sparse.rounding import round_weights
 from tetris_sim.stencil import Stencil
@@ -55,21 +52,6 @@ def applied(state: Array, fused: Stencil) -> Array:
         shifts = [o + r for o, r in zip(three(offset, 0), radii, strict=True)]
         result += weight * u[tuple(slice(s, s + n) for s, n in zip(shifts, shape, strict=True))]
     return result
-
-
-def launch(kernel: FusedKernel, memory: Memory, architecture: int, descending: bool) -> None:
-    src, dst = memory.first(memory.src), memory.first(memory.dst)
-    grid, chunk = kernel.cut(memory.box, slots=1 if descending else MANY)
-    streamed = () if kernel.stream is None else (ctypes.c_int(chunk),)
-    emulate(kernel.source, kernel.defines, architecture).launch(
-        kernel.entry,
-        grid,
-        (kernel.threads, 1, 1),
-        (at(src), at(dst), memory.argument, box_argument(memory.box), by_value(kernel.weights), *streamed),
-        kernel.shared_bytes,
-        copied=(src, dst, memory.argument),
-        descending=descending,
-    )
 
 
 def agrees(stencil: Stencil, parameters: Mapping[str, int]) -> None:
