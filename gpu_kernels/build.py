@@ -20,6 +20,7 @@ from tetris_sim.files import atomic_bytes
 
 _FOLDER = Path(__file__).parent
 _OPTIONS = ("-std=c++17", "--ptxas-options=-v", "-default-device", "-fmad=false")
+_HAS_CACHE = (12, 9)  # NVRTC that keeps machine code by itself, but not what it said of registers
 _USED = re.compile(r"Compiling entry function '(?P<name>\w+)'.*?Used (?P<registers>\d+) registers", re.DOTALL)
 _SPILLED = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
@@ -104,8 +105,9 @@ def _compile(name: str, options: list[str]) -> Compiled:
     program = nvrtc.createProgram(
         source, name, [path.read_bytes() for path in headers], [path.name.encode() for path in headers]
     )
+    without_cache = ["-no-cache"] if nvrtc.getVersion() >= _HAS_CACHE else []
     try:
-        nvrtc.compileProgram(program, options)
+        nvrtc.compileProgram(program, [*options, *without_cache])
         # CuPy's binding takes the last byte for the end of a string and drops it; disassemblers miss it.
         return Compiled(nvrtc.getCUBIN(program) + b"\0", nvrtc.getProgramLog(program))
     except nvrtc.NVRTCError as error:

@@ -16,12 +16,16 @@ def devices_table(cases: Sequence[Mapping[str, Any]]) -> Table:
     for case in cases:
         for each in case["sets"]:
             threads = "all" if case["threads"] is None else str(case["threads"])
-            cells = [case["stencil"], grid(case["shape"]), case["dtype"], str(case["ranks"]), threads, each["devices"]]
+            cells = [case["stencil"], grid(case["shape"]), case["dtype"], str(case["ranks"]), threads, _devices(each)]
             cells += [_shares(each["shares"]), billions(each["steady"]["median"])]
             cells += [f"{billions(each['steady']['low'])}..{billions(each['steady']['high'])}"]
             cells += [billions(each["predicted"]), percent(each["of_sum"]), str(each["time_block"])]
             rows.append([*cells, percent(each["exchange_share"])])
     return Table("Whole grids on sets of devices, steady state, halos included", (*words, *numbers), rows, len(words))
+
+
+def _devices(case: Mapping[str, Any]) -> str:
+    return f"{case['devices']}, each its share by speed alone" if case["forced"] else str(case["devices"])
 
 
 def _shares(shares: Sequence[Mapping[str, Any]]) -> str:

@@ -64,7 +64,8 @@ def bench_devices(
         ranks: all of them call this.
 
     Returns:
-        On every rank the same.
+        On every rank the same. Where the plan leaves a device out, a second row is `forced`: there every device gets
+        planes by its speed alone, so that the plan's choice can be judged.
 
     Raises:
         UnsupportedError: a device is not there, or a grid does not fit.
@@ -80,8 +81,13 @@ def bench_devices(
         found = []
         for chosen in sets:
             measured = _bench_set(problem, sections[chosen, count], ranks, rounds=rounds, seconds=seconds)
-            found.append({"devices": chosen, **measured})
+            found.append({"devices": chosen, "forced": False, **measured})
             _LOG.info("%s on %s: %.4g GStencil/s", name, chosen, found[-1]["steady"]["median"] / 1e9)
+            forced = shares_by_speed(found[-1], found)
+            if forced and ranks.size == 1:
+                section = sections[chosen, count].model_copy(update={"shares": forced})
+                measured = _bench_set(problem, section, ranks, rounds=rounds, seconds=seconds)
+                found.append({"devices": chosen, "forced": True, **measured})
         header = {"stencil": name, "dtype": dtype, "shape": list(grid), "threads": count}
         cases.append({**header, "ranks": ranks.size, "sets": [compare_to_parts(each, found) for each in found]})
     return {**provenance(), "rounds": rounds, "seconds": seconds, "gpu_memory": gpu_memory, "devices": cases}
@@ -109,6 +115,18 @@ def devices_of(chosen: str) -> str | tuple[str, ...]:
     ('cpu+gpu', ('gpu:0', 'gpu:1'))
     """
     return chosen if chosen in ("auto", "cpu", "gpu", "cpu+gpu") else tuple(chosen.split("+"))
+
+
+def shares_by_speed(case: dict[str, Any], cases: Sequence[dict[str, Any]]) -> tuple[float, ...]:
+    """The speeds that the parts of a set were measured to have alone, as `compute.shares`.
+
+    Empty if the set uses all of its devices anyway, or if they were not all measured.
+    """
+    alone = {each["devices"]: each["steady"]["median"] for each in cases}
+    parts = ["gpu", "cpu"] if case["devices"] == "cpu+gpu" else case["devices"].split("+")
+    if len(case["shares"]) >= len(parts) or not all(part in alone for part in parts):
+        return ()
+    return tuple(alone[part] for part in parts)
 
 
 def compare_to_parts(case: dict[str, Any], cases: Sequence[dict[str, Any]]) -> dict[str, Any]:
