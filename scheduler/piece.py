@@ -41,6 +41,11 @@ def piece_of(problem: Problem, n_bytes: int, *, every_axis: bool = False, planes
     return dataclasses.replace(problem, grid=grid, stencil=stencil, initial=random_field(problem, shape))
 
 
+def kept(piece: Problem) -> Problem:
+    """The same, but its data are made once: for devices to which they are copied again for every candidate."""
+    return dataclasses.replace(piece, initial=functools.lru_cache(maxsize=None)(piece.initial))
+
+
 def random_field(problem: Problem, shape: tuple[int, ...]) -> InitialField:
     """Uniform numbers from 0 to 1: one for each global position, so that every part of the grid fits to the others."""
     numbers = np.random.default_rng(0).uniform(0.0, 1.0, _RANDOM_NUMBERS).astype(problem.dtype)

@@ -84,11 +84,14 @@ class QueuedStepper:
             self._edges.clear()
             begin = time.perf_counter()
             self._stepper.advance(steps)
+            if not self._through_host:
+                self._copy_edges()  # a GPU is told to do it now, and does it when it has advanced
             self._stepper.wait()
             seconds = time.perf_counter() - begin
             self.busy_s += seconds
             self.recent.append((steps, seconds))
-            self._copy_edges()
+            if self._through_host:
+                self._copy_edges()
 
         self._put(work)
 
