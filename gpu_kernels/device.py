@@ -115,12 +115,19 @@ class GpuDevice:
     def copy_from(self, other: GpuDevice, array: Any) -> Any:
         """Start to copy a contiguous array of another GPU, over the link between the two if there is one."""
         with self.use() as cupy:
-            self._link_to(other.number)
             here = cupy.empty(array.shape, array.dtype)
-            cupy.cuda.runtime.memcpyPeerAsync(
-                here.data.ptr, self.number, array.data.ptr, other.number, array.nbytes, self.stream.ptr
-            )
+        self.copy_into(here, other, array)
         return here
+
+    def copy_into(self, here: Any, other: GpuDevice, array: Any) -> None:
+        """The same into a contiguous array of this GPU, in a single call; the other one may be this one."""
+        runtime, (to, there), n_bytes = self.cupy.cuda.runtime, (here.data.ptr, array.data.ptr), array.nbytes
+        with self._device:
+            if other.number == self.number:
+                runtime.memcpyAsync(to, there, n_bytes, runtime.memcpyDeviceToDevice, self.stream.ptr)
+                return
+            self._link_to(other.number)
+            runtime.memcpyPeerAsync(to, self.number, there, other.number, n_bytes, self.stream.ptr)
 
     def share(self, n_bytes: int) -> tuple[Any, bytes]:
         """(bytes here that other processes of this computer can read, what they open them with)."""

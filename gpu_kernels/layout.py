@@ -76,6 +76,19 @@ class PitchedField:
         z, y, x = ((-low, n + high) for n, (low, high) in zip(self.count, self.margin, strict=True))
         return z, y, x
 
+    def planes(self, flat: Any, ranges: Ranges) -> tuple[Any, PlaneForm]:
+        """Whole planes of the first axis as they lie in a flat array: ((n_fields, elements), their form)."""
+        first = 3 - len(ranges)
+        low, high = ranges[0]
+        form = PlaneForm(
+            planes=high - low,
+            extent=self.extent[first + 1 :],
+            low=tuple(low for low, _ in self.margin[first + 1 :]),
+            count=self.count[first + 1 :],
+        )
+        begin = (self.margin[first][0] + low) * math.prod(form.extent)
+        return flat.reshape(self.n_fields, -1)[:, begin : begin + form.elements], form
+
     def view(self, flat: Any, ranges: Ranges) -> Any:
         """The points of a box, (n_fields, ...), of a flat array on any device."""
         missing = 3 - len(ranges)
@@ -84,6 +97,36 @@ class PitchedField:
             box.append(slice(low + start, low + stop))
         array = flat.reshape(self.n_fields, *self.extent)[tuple(box)]
         return array.reshape(self.n_fields, *array.shape[1 + missing :])
+
+
+@dataclass(frozen=True)
+class PlaneForm:
+    """How planes of the first axis lie in one piece of memory, with all that is beside them in the slab.
+
+    Slabs with planes of the same form can copy them byte by byte, which is one call; what lies beside the owned points
+    is overwritten before anybody reads it.
+
+    Attributes:
+        planes: how many.
+        extent: points of a plane along the later axes, margins included.
+        low: points of the margin in front.
+        count: points owned.
+    """
+
+    planes: int
+    extent: tuple[int, ...]
+    low: tuple[int, ...]
+    count: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """Of all planes of a field."""
+        return self.planes * math.prod(self.extent)
+
+    def unpacked(self, flat: Any) -> Any:
+        """The owned points, (n_fields, planes, ...), of planes (n_fields, elements) on any device."""
+        owned = [slice(low, low + n) for low, n in zip(self.low, self.count, strict=True)]
+        return flat.reshape(flat.shape[0], self.planes, *self.extent)[(slice(None), slice(None), *owned)]
 
 
 def pitch_slab(problem: Problem, slab: Slab, depth: int = 1) -> PitchedField:

@@ -27,5 +27,5 @@ class Outbox:
         """Returns when they are there; those from before must have been taken."""
         device = planes.device
         with device.use():
-            self._memory.view(planes.array.dtype).reshape(planes.shape)[...] = planes.array
+            self._memory.view(planes.memory.dtype).reshape(planes.shape)[...] = planes.unpacked(planes.memory)
         device.stream.synchronize()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.device import GpuDevice
+from tetris_sim.gpu_kernels.layout import PlaneForm
 
 
 class GpuPlanes:
@@ -18,27 +20,32 @@ class GpuPlanes:
 
     Attributes:
         device: in whose memory it lies.
-        array: the copy, contiguous.
+        memory: the copy, contiguous: as it was in the slab if it has a form, else (n_fields, ...).
+        form: where the points are in it; None if there is nothing else.
         ready: the moment from which on it may be read.
     """
 
-    def __init__(self, device: GpuDevice, array: Any) -> None:
-        self.device, self.array = device, array
+    def __init__(self, device: GpuDevice, memory: Any, form: PlaneForm | None = None) -> None:
+        self.device, self.memory, self.form = device, memory, form
         self.ready = device.stream.record()
 
     @property
     def shape(self) -> tuple[int, ...]:
         """(n_fields, ...)."""
-        return tuple(self.array.shape)
+        return tuple(self.unpacked(self.memory).shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of it."""
-        return int(self.array.nbytes)
+        """Bytes of its points."""
+        return math.prod(self.shape) * int(self.memory.dtype.itemsize)
+
+    def unpacked(self, memory: Any) -> Any:
+        """The points, (n_fields, ...), of a copy of `memory` on any device."""
+        return memory if self.form is None else self.form.unpacked(memory)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """In host memory; waits for the copy."""
-        found = self.device.fetch(self.array)
+        found: npt.NDArray[Any] = self.unpacked(self.device.fetch(self.memory))
         return found if dtype is None else found.astype(dtype, copy=False)
 
 
@@ -74,7 +81,7 @@ class PostedPlanes:
 
 
 def take_planes(device: GpuDevice, planes: Any) -> tuple[Any, Any]:
-    """Planes from anywhere as an array of a GPU, usable on its stream.
+    """Planes from anywhere as an array of a GPU, (n_fields, ...), usable on its stream.
 
     Returns:
         (the array, what must not be forgotten before the stream has come so far).
@@ -84,6 +91,6 @@ def take_planes(device: GpuDevice, planes: Any) -> tuple[Any, Any]:
     if isinstance(planes, GpuPlanes):
         device.stream.wait_event(planes.ready)
         if planes.device.number == device.number:
-            return planes.array, planes
-        return device.copy_from(planes.device, planes.array), planes
+            return planes.unpacked(planes.memory), planes
+        return planes.unpacked(device.copy_from(planes.device, planes.memory)), planes
     return device.bring(np.ascontiguousarray(planes))

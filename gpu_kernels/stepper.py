@@ -18,6 +18,7 @@ from tetris_sim.slab import Ranges, Slab
 _PIECE_POINTS = 1 << 24  # points that travel or are looked at together
 _BAD_BOX = 8  # edge of the box in which a non-finite value is reported, in points
 _GRAPH_POINTS = 1 << 23  # smaller slabs take less time for a launch than Python does: their launches are recorded
+_COPIES = 2  # of an edge: the neighbour may still read the one before
 _GRAPH_PASSES = 32  # in one record; an even number, so that the arrays are back in their places
 
 
@@ -36,6 +37,7 @@ class GpuStepper:
         self.slab = slab
         self._problem, self._device, self._passes = problem, device, passes
         self._arriving: list[Any] = []  # planes whose copies may be under way
+        self._leaving: dict[tuple[int, Side], list[Any]] = {}  # copies of edges that take turns
         self._layout = pitch_slab(problem, slab, max(way.depth for way in passes))
         with device.use() as cupy:
             arrays = [cupy.zeros(self._layout.n_bytes // self._layout.dtype.itemsize, self._layout.dtype) for _ in "ab"]
@@ -72,17 +74,44 @@ class GpuStepper:
                     self._state.advance(way, later)
 
     def edge(self, axis: int, side: Side) -> GpuPlanes:
-        """The owned planes that the neighbour on `side` needs, a copy that stays on the GPU."""
+        """The owned planes that the neighbour on `side` needs, a copy that stays on the GPU.
+
+        It may be read until the state has advanced twice more, and all who read it have waited in between.
+        """
+        ranges = self.slab.edge_ranges(axis, SIDES.index(side))
         with self._device.use():
-            ranges = self.slab.edge_ranges(axis, SIDES.index(side))
-            return GpuPlanes(self._device, self._layout.view(self._state.now, ranges).copy())
+            if axis > 0:
+                return GpuPlanes(self._device, self._layout.view(self._state.now, ranges).copy())
+            planes, form = self._layout.planes(self._state.now, ranges)
+            copies = self._leaving.setdefault((axis, side), [])
+            copy = copies.pop(0) if len(copies) == _COPIES else self._device.cupy.zeros(planes.shape, planes.dtype)
+            copies.append(copy)
+            self._copy(copy, self._device, planes)
+            return GpuPlanes(self._device, copy, form)
 
     def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
         """Take the planes beyond `side`; returns before they are there."""
+        ranges = self.slab.halo_ranges(axis, SIDES.index(side))
         with self._device.use():
-            values, held = take_planes(self._device, planes)
-            self._layout.view(self._state.now, self.slab.halo_ranges(axis, SIDES.index(side)))[...] = values
+            held: Any = planes
+            if axis > 0 or not self._take_as_they_are(ranges, planes):
+                values, held = take_planes(self._device, planes)
+                self._layout.view(self._state.now, ranges)[...] = values
             self._arriving.append(held)
+
+    def _take_as_they_are(self, ranges: Ranges, planes: EdgePlanes) -> bool:
+        """Copy planes of another slab with all that is beside them; False if they have another form here."""
+        halo, form = self._layout.planes(self._state.now, ranges)
+        if not isinstance(planes, GpuPlanes) or planes.form != form:
+            return False
+        self._device.stream.wait_event(planes.ready)
+        self._copy(halo, planes.device, planes.memory)
+        return True
+
+    def _copy(self, here: Any, other: GpuDevice, there: Any) -> None:
+        """Field by field, since a field's planes are contiguous."""
+        for field in range(self._layout.n_fields):
+            self._device.copy_into(here[field], other, there[field])
 
     def interior(self, box: Box | None = None) -> Field:
         """A copy of the owned points, or of those inside `box` (global indices)."""
@@ -118,6 +147,7 @@ class GpuStepper:
     def close(self) -> None:
         """Wait and give the memory back; after a failure of the GPU there may be nothing to wait for."""
         self._graphs.clear()
+        self._leaving.clear()
         self._state.close()
         self._device.release()
 

@@ -112,6 +112,12 @@ class HostGpu:
         """A copy."""
         return np.array(array)
 
+    def copy_into(self, here: Any, other: HostGpu, array: Any) -> None:
+        """A copy, of contiguous memory."""
+        assert here.flags.c_contiguous
+        assert array.flags.c_contiguous
+        here[...] = array
+
     def share(self, n_bytes: int) -> tuple[Any, bytes]:
         """Memory that all threads can read is what other processes see."""
         memory = np.zeros(n_bytes, np.uint8)
