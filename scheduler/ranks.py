@@ -29,6 +29,7 @@ from tetris_sim.scheduler.process_grid import (
     longest_block,
     redundant_points,
 )
+from tetris_sim.scheduler.rank_link import measure_exchange
 from tetris_sim.scheduler.seats import own_part
 from tetris_sim.scheduler.shares import Plan, Share
 from tetris_sim.schema import ComputeSection
@@ -94,10 +95,17 @@ def plan_together(
     part = everywhere(ranks, lambda: even_part(problem, ranks.size))
     own = everywhere(ranks, lambda: make_plan(part, machine, compute, begun_with=begun_with, use_cache=use_cache))
     offers = ranks.collect(Offer(ranks.rank, machine, own))
-    link = measure_link(ranks)
+    link = _measure_link(problem, offers, compute, ranks)
     plan = on_root(ranks, lambda: combine(problem, offers, link, compute))
     everywhere(ranks, lambda: _refuse_what_does_not_fit(plan, machine, ranks.rank))
     return plan
+
+
+def _measure_link(problem: Problem, offers: Sequence[Offer], compute: ComputeSection, ranks: Communicator) -> Link:
+    first = [offer.plan.shares[0] for offer in offers]
+    if compute.tuning_budget == 0 or any(share.streamed is not None for share in first):
+        return measure_link(ranks)
+    return measure_exchange(problem, first, ranks)
 
 
 def even_part(problem: Problem, ranks: int) -> Problem:

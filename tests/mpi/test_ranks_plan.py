@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 from cases import make_problem
-from thread_ranks import run_ranks
+from thread_ranks import ThreadCommunicator, run_ranks
 
 from tetris_sim.boundary import Boundary, Neumann
 from tetris_sim.catalogue import named_stencil
@@ -22,6 +23,7 @@ from tetris_sim.scheduler.gpus import Gpu
 from tetris_sim.scheduler.link import Link, measure_link
 from tetris_sim.scheduler.machine import PER_TASK, Machine
 from tetris_sim.scheduler.pieces import Streaming
+from tetris_sim.scheduler.rank_link import measure_exchange
 from tetris_sim.scheduler.ranks import Offer, combine, even_part, names_of, plan_together
 from tetris_sim.scheduler.seats import Seat, take_seat
 from tetris_sim.scheduler.shares import Plan, Share
@@ -261,3 +263,24 @@ def test_links_are_measured() -> None:
     assert 0 < links[0].latency < 1
     assert links[0].seconds_per_byte >= 0
     assert np.isfinite(links[0].seconds_per_byte)
+
+
+def test_exchanges_are_timed_with_the_devices_of_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow way from rank to rank is found, by its start and by its bytes."""
+    problem = problem_of((4000, 2000))
+    send = ThreadCommunicator.send
+
+    def late(self: ThreadCommunicator, values: Any, to: int, tag: int) -> Any:
+        time.sleep(0.01 + values.nbytes * 1e-8)
+        return send(self, values, to, tag)
+
+    def work(ranks: Communicator) -> Link:
+        plan = fixed_plan(problem, MACHINE, ComputeSection())
+        return measure_exchange(problem, [plan.shares[0]] * ranks.size, ranks)
+
+    fast = run_ranks(3, work)
+    assert fast[0] == fast[1] == fast[2]
+    monkeypatch.setattr(ThreadCommunicator, "send", late)
+    slow = run_ranks(3, work)[0]
+    assert slow.latency > max(0.005, fast[0].latency)
+    assert slow.seconds_per_byte > max(0.5e-8, fast[0].seconds_per_byte)
