@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
+
 from tetris_sim.problem import Problem
 
 _MOST_POINTS = 128  # of a stencil; 125 points take 3 to 9 s to compile (AMD EPYC 9004, 2026-11-21)
 
 
-def too_many_points(problem: Problem, method: str) -> str | None:
-    """Why a method whose kernels are written out point by point refuses a stencil; None if it is small enough."""
+def why_not_blocked(problem: Problem, method: str) -> str | None:
+    """Why a method whose kernels are written out point by point refuses a problem; None if it does not."""
+    if problem.dtype == np.float16:
+        return f"{method} computes in float64 or float32; float16, which would not be faster here, is left to cpu.plain"
     n_points = problem.stencil.n_points
     if n_points <= _MOST_POINTS:
         return None

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.cache import generated_module
+from tetris_sim.problem import arithmetic_of
 from tetris_sim.stencil import Offset, chain_order
 
 _FOLDER = Path(__file__).parent
@@ -33,9 +34,11 @@ def padded_offset(offset: Offset) -> tuple[int, int, int]:
 def row_update(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> str:
     """Source of `update_row` for a stencil: one multiplication, then one fused multiply-add per further point.
 
-    The chain runs in `chain_order`, so every loop around it gives the same bits.
+    The chain runs in `chain_order`, so every loop around it gives the same bits. Values of float16 are computed in
+    float32, and rounded before they are stored.
     """
-    lines = [f"REAL = types.{dtype.name}", "", ""]
+    stored = "round_to_half(value)" if dtype == np.float16 else "value"
+    lines = [f"REAL = types.{arithmetic_of(dtype).name}", "", ""]
     lines += ['@njit(nogil=True, cache=True, inline="always")', "def update_row(u, v, p, n, pitch0, pitch1, weights):"]
     for k, offset in enumerate(offsets):
         i, j, x = padded_offset(offset)
@@ -43,13 +46,15 @@ def row_update(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> str:
     first, *others = chain_order(offsets)
     lines += ["    for x in range(n):", f"        value = w{first} * load(u, p{first} + x)"]
     lines += [f"        value = fma(w{k}, load(u, p{k} + x), value)" for k in others]
-    lines += ["        store(v, p + x, value)", "", ""]
+    lines += [f"        store(v, p + x, {stored})", "", ""]
     return "\n".join(lines)
 
 
 def make_advance(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> Callable[..., None]:
     """The compiled `advance` of `sweep.py` for a stencil's offsets and dtype."""
-    return splice("sweep.py", row_update(offsets, dtype)).advance  # type: ignore[no-any-return]
+    stored = "round_to_half(value)" if dtype == np.float16 else "value"
+    lines = ['@njit(nogil=True, cache=True, inline="always")', "def as_stored(value):", f"    return {stored}", "", ""]
+    return splice("sweep.py", "\n".join([row_update(offsets, dtype), *lines])).advance  # type: ignore[no-any-return]
 
 
 def splice(template: str, part: str) -> ModuleType:

@@ -79,7 +79,7 @@ def geometry_of(layout: Padded, problem: Problem, slab: Slab, row_links: Links) 
                 found[padded] += links
     most = max(1, *map(len, found))
     links_array = np.zeros((3, most, 2), dtype=np.int64)
-    faces = np.zeros((3, most, 2), dtype=problem.dtype)
+    faces = np.zeros((3, most, 2), dtype=problem.arithmetic)
     for padded, planes in enumerate(found):
         axes[padded, columns.LINKS] = len(planes)
         for k, (link, reflection) in enumerate(planes):

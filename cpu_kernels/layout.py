@@ -184,9 +184,10 @@ def pad(
     count, margin = [1, 1, 1], [(0, 0), (0, 0), (0, 0)]
     for axis, (padded, around) in enumerate(zip(axis_of, margins or least_margins(problem, slab), strict=True)):
         count[padded], margin[padded] = slab.shape[axis], around
-    line = _LINE // problem.dtype.itemsize
+    dtype = problem.arithmetic  # wider than float16, of which each step rounds what it stores
+    line = _LINE // dtype.itemsize
     lead = -(-margin[2][0] // line) * line
-    row = row_pitch(lead + count[2] + margin[2][1], line, problem.dtype.itemsize)
+    row = row_pitch(lead + count[2] + margin[2][1], line, dtype.itemsize)
     planes = [low + n + high for n, (low, high) in zip(count, margin, strict=True)]
     return PaddedField(
         axis_of=axis_of,
@@ -195,6 +196,6 @@ def pad(
         margin=tuple(margin),
         extent=(planes[0], planes[1], row),
         n_fields=problem.n_fields,
-        dtype=np.dtype(problem.dtype),
+        dtype=dtype,
         tail=tail,
     )

@@ -51,7 +51,8 @@ class CpuStepper:
         self._passes = passes
         self._current, self._next = self._layout.allocate(), self._layout.allocate(_HALF_PAGE)
         self._geometry = self._layout.geometry(problem, slab)
-        self._weights = np.array(problem.stencil.weights, dtype=problem.dtype)
+        self._dtype = np.dtype(problem.dtype)  # of what comes and goes; memory has that of the layout
+        self._weights = np.array(problem.stencil.weights, dtype=problem.arithmetic)
         self._barrier = new_barrier()
         self._reach = tuple(problem.stencil.radii)
 
@@ -89,12 +90,14 @@ class CpuStepper:
     def edge(self, axis: int, side: Side) -> Field:
         """The owned planes that the neighbour on `side` needs, a contiguous copy."""
         self._team.wait()
-        return np.array(self._layout.read(self._current, self.slab.edge_ranges(axis, SIDES.index(side))), order="C")
+        planes = self._layout.read(self._current, self.slab.edge_ranges(axis, SIDES.index(side)))
+        return np.array(planes, dtype=self._dtype, order="C")
 
     def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
         """Take the planes beyond `side`."""
         self._team.wait()
-        self._layout.write(self._current, self.slab.halo_ranges(axis, SIDES.index(side)), np.asarray(planes))
+        values = np.asarray(planes, self._dtype)
+        self._layout.write(self._current, self.slab.halo_ranges(axis, SIDES.index(side)), values)
 
     def interior(self, box: Box | None = None) -> Field:
         """A copy of the owned points, or of those inside `box` (global indices)."""
@@ -104,7 +107,7 @@ class CpuStepper:
             (max(low, start) - start, min(high, stop) - start)
             for (low, high), (start, stop) in zip(box or whole, whole, strict=True)
         )
-        copy = np.empty((self._layout.n_fields, *(high - low for low, high in wanted)), dtype=self._weights.dtype)
+        copy = np.empty((self._layout.n_fields, *(high - low for low, high in wanted)), dtype=self._dtype)
 
         def fill(thread: int) -> None:
             for ranges in self._layout.pieces(thread, self._team.size, _READ_POINTS):

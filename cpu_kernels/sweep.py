@@ -9,7 +9,8 @@ Layout  u, v: flat arrays of n_fields fields, each a padded box of three axes (s
         SHRINK is owned by a neighbour: there the computed range shrinks by as much a step, starting from
         steps * SHRINK planes of halo that were right.
 Limits  Never refuses. The update of a row is made for each stencil: `generate.py` copies this file and puts it in
-        place of the one between the two markers, which is the stencil that reads the point itself.
+        place of the one between the two markers, which is the stencil that reads the point itself. With it comes what
+        is done to values before they are stored.
 Test    tests/kernels/test_against_reference.py
 """
 
@@ -20,7 +21,7 @@ from numba.core import types
 
 from tetris_sim.cpu_kernels.barrier import wait
 from tetris_sim.cpu_kernels.columns import COUNT, FIRST, GHOSTS, LINKS, PITCH, SHRINK
-from tetris_sim.cpu_kernels.intrinsics import fma, load, store
+from tetris_sim.cpu_kernels.intrinsics import fma, load, round_to_half, store  # noqa: F401  for float16
 
 # [the row update begins]
 REAL = types.float64
@@ -32,6 +33,12 @@ def update_row(u, v, p, n, pitch0, pitch1, weights):
     w0 = weights[0]
     for x in range(n):
         store(v, p + x, w0 * load(u, p + x))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def as_stored(value):
+    """What memory may hold of a value: itself, or its nearest float16, though memory has float32 then."""
+    return value
 
 
 # [the row update ends]
@@ -63,14 +70,14 @@ def _fill_sides(v, base, planes, axes, links, faces, rows, columns):
         for plane in range(low, high, pitch0):
             ghost, source = plane + links[1, k, 0] * pitch1, plane + links[1, k, 1] * pitch1
             for x in range(columns[0], columns[1]):
-                v[ghost + x] = fma(b, v[source + x], a)
+                v[ghost + x] = as_stored(fma(b, v[source + x], a))
     first_row, last_row = (rows[0] - axes[1, GHOSTS]) * pitch1, (rows[1] + axes[1, GHOSTS + 1]) * pitch1
     for k in range(axes[2, LINKS]):
         a, b, ghost, source = faces[2, k, 0], faces[2, k, 1], links[2, k, 0], links[2, k, 1]
         if columns[0] <= source < columns[1]:  # in 1D another thread may have computed it
             for plane in range(low, high, pitch0):
                 for row in range(plane + first_row, plane + last_row, pitch1):
-                    v[row + ghost] = fma(b, v[row + source], a)
+                    v[row + ghost] = as_stored(fma(b, v[row + source], a))
 
 
 @njit(nogil=True, cache=True)
@@ -83,7 +90,7 @@ def _fill_ghosts(v, base, planes, axes, links, faces, rows, columns):
         if planes[0] <= source < planes[1]:
             for row in range(base + rows[0] * pitch1, base + rows[1] * pitch1, pitch1):
                 for x in range(row + columns[0], row + columns[1]):
-                    v[ghost * pitch0 + x] = fma(b, v[source * pitch0 + x], a)
+                    v[ghost * pitch0 + x] = as_stored(fma(b, v[source * pitch0 + x], a))
             _fill_sides(v, base, (ghost, ghost + 1), axes, links, faces, rows, columns)
 
 

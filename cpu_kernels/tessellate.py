@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tetris_sim.cpu_kernels.blocking import too_many_points, usable_cores
+from tetris_sim.cpu_kernels.blocking import usable_cores, why_not_blocked
 from tetris_sim.cpu_kernels.caches import Caches, read_caches
 from tetris_sim.cpu_kernels.layout import AXIS_OF, Layout, pad
 from tetris_sim.cpu_kernels.lifted import LiftedField, can_lift, lift_slab
@@ -36,8 +36,8 @@ class TessellateMethod:
     device: Literal["cpu"] = "cpu"
 
     def refusal(self, problem: Problem) -> str | None:
-        """Refuses stencils of so many points that compiling takes longer than most runs."""
-        return too_many_points(problem, self.name)
+        """Refuses float16, and stencils of so many points that compiling takes longer than most runs."""
+        return why_not_blocked(problem, self.name)
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
         """Lifted rows; tiles for the cache levels and numbers of jammed rows that have been best somewhere."""

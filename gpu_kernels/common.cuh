@@ -7,10 +7,42 @@
 #pragma once
 
 #if !defined(TS_REAL)
-#error "every kernel needs -DTS_REAL=double or float (see gpu_kernels/build.py)"
+#error "every kernel needs -DTS_REAL=double, float or Half (see gpu_kernels/build.py)"
 #endif
 
-using real = TS_REAL;
+// The bits of an FP16.
+struct Half {
+    unsigned short bits;
+};
+
+// What numbers of a format are computed in, and how they get there and back, rounded to nearest.
+template <class T>
+struct Format {
+    using Wide = T;
+    static __device__ __forceinline__ T widen(T value) { return value; }
+    static __device__ __forceinline__ T narrow(T value) { return value; }
+};
+
+template <>
+struct Format<Half> {
+    using Wide = float;
+    static __device__ __forceinline__ float widen(Half value) {
+        float found;
+        asm("cvt.f32.f16 %0, %1;" : "=f"(found) : "h"(value.bits));
+        return found;
+    }
+    static __device__ __forceinline__ Half narrow(float value) {
+        Half found;
+        asm("cvt.rn.f16.f32 %0, %1;" : "=h"(found.bits) : "f"(value));
+        return found;
+    }
+};
+
+using real = TS_REAL;             // what memory holds
+using wide = Format<real>::Wide;  // what weights and sums are: float where memory holds FP16
+
+__device__ __forceinline__ wide widen(real value) { return Format<real>::widen(value); }
+__device__ __forceinline__ real narrow(wide value) { return Format<real>::narrow(value); }
 
 // A box of points: low inclusive, high exclusive; negative in the halo.
 struct Box {
@@ -30,5 +62,10 @@ __device__ __forceinline__ float fma_real(float a, float b, float c) { return __
 
 __device__ __forceinline__ double mul_real(double a, double b) { return __dmul_rn(a, b); }
 __device__ __forceinline__ float mul_real(float a, float b) { return __fmul_rn(a, b); }
+
+// What a ghost holds: a + b * mirror.
+__device__ __forceinline__ real reflected(wide b, real mirror, wide a) {
+    return narrow(fma_real(b, widen(mirror), a));
+}
 
 __device__ __forceinline__ int clamp(int i, int low, int high) { return min(max(i, low), high - 1); }

@@ -12,6 +12,6 @@
 struct Domain {
     Box box;
     int period[3];
-    real a[3][2][TS_REACH];
-    real b[3][2][TS_REACH];
+    wide a[3][2][TS_REACH];
+    wide b[3][2][TS_REACH];
 };

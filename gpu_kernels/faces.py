@@ -14,7 +14,7 @@ from tetris_sim.slab import Slab
 def domain_argument(problem: Problem, slab: Slab, depth: int = 1) -> npt.NDArray[np.void]:
     """`struct Domain`, with ghosts as deep as `depth` steps reach."""
     missing = 3 - problem.grid.ndim
-    dtype, reach = np.dtype(problem.dtype), max(1, depth * problem.stencil.radius)
+    dtype, reach = problem.arithmetic, max(1, depth * problem.stencil.radius)
     kind = np.dtype(
         [
             *[("low", np.int32, 3), ("high", np.int32, 3), ("period", np.int32, 3)],

@@ -25,7 +25,7 @@ __constant__ constexpr int offsets[n_terms][3] = {TS_OFFSETS};
 __constant__ constexpr int radii[3] = {TS_RADII};
 
 struct Weights {
-    real w[n_terms];
+    wide w[n_terms];
 };
 
 // The points that are needed when `later` steps follow, as far as there are any within `bounds`.
@@ -68,7 +68,7 @@ __device__ __forceinline__ void put_images_from(
             const int ghost = side == 0 ? at - low : high - 1 - at;  // number 0 is the one next to the face
             if (ghost >= radii[d]) continue;
             p[d] = side == 0 ? low - 1 - ghost : high + ghost;
-            const real image = fma_real(domain.b[d][side][ghost], value, domain.a[d][side][ghost]);
+            const real image = reflected(domain.b[d][side][ghost], value, domain.a[d][side][ghost]);
             if (holds(all, p)) level[place(all, p[0], p[1], p[2])] = image;
             put_images_from<d + 1>(level, all, domain, p, image);
             p[d] = at;
@@ -91,13 +91,13 @@ __device__ __forceinline__ void put(
 
 __device__ __forceinline__ real step(const real* level, const Span& all, const Weights& weights, int i, int j, int k) {
     const int at = place(all, i, j, k);
-    real value = real(0);
+    wide value = wide(0);
 #pragma unroll unrolled
     for (int m = 0; m < n_terms; m++) {
-        const real u = level[at + (offsets[m][0] * all.n[1] + offsets[m][1]) * all.n[2] + offsets[m][2]];
+        const wide u = widen(level[at + (offsets[m][0] * all.n[1] + offsets[m][1]) * all.n[2] + offsets[m][2]]);
         value = m == 0 ? mul_real(weights.w[m], u) : fma_real(weights.w[m], u, value);
     }
-    return value;
+    return narrow(value);
 }
 
 extern "C" __global__ void __launch_bounds__(256) frame(const real* __restrict__ src, real* __restrict__ dst,

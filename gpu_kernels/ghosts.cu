@@ -15,7 +15,7 @@
 // A coordinate of a ghost along one axis: what it mirrors, and what to do with that.
 struct Image {
     int mirror;
-    real a, b;
+    wide a, b;
     bool beyond;  // a reflecting face; else a and b mean nothing
 };
 
@@ -25,7 +25,7 @@ __device__ __forceinline__ Image image_of(const Domain& domain, int d, int at) {
         while (at < 0) at += period;
         while (at >= period) at -= period;
     }
-    if (at >= low && at < high) return {at, real(0), real(0), false};
+    if (at >= low && at < high) return {at, wide(0), wide(0), false};
     const int side = at < low ? 0 : 1;
     const int number = side == 0 ? low - 1 - at : at - high;  // 0 is the one next to the face
     const int mirror = side == 0 ? low + number : high - 1 - number;
@@ -41,9 +41,9 @@ extern "C" __global__ void __launch_bounds__(256) ghosts(real* __restrict__ fiel
     for_each(span, [&](int i, int j, int k) {
         const Image z = image_of(*domain, 0, i), y = image_of(*domain, 1, j), x = image_of(*domain, 2, k);
         real value = field[z.mirror * memory.plane + y.mirror * memory.row + x.mirror];
-        if (z.beyond) value = fma_real(z.b, value, z.a);
-        if (y.beyond) value = fma_real(y.b, value, y.a);
-        if (x.beyond) value = fma_real(x.b, value, x.a);
+        if (z.beyond) value = reflected(z.b, value, z.a);
+        if (y.beyond) value = reflected(y.b, value, y.a);
+        if (x.beyond) value = reflected(x.b, value, x.a);
         field[i * memory.plane + j * memory.row + k] = value;
     });
 }

@@ -11,7 +11,7 @@ from tetris_sim.gpu_kernels.device import GpuDevice
 from tetris_sim.gpu_kernels.faces import domain_argument
 from tetris_sim.gpu_kernels.layout import Box3, boxes_argument, to_device
 from tetris_sim.gpu_kernels.mirrors import Sides
-from tetris_sim.gpu_kernels.taps import REAL
+from tetris_sim.gpu_kernels.taps import STORED
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
@@ -45,7 +45,7 @@ class Ghosts:
 
 def ghosts_defines(problem: Problem, depth: int) -> dict[str, str | int]:
     """Parameters of ghosts.cu."""
-    return {"TS_REAL": REAL[np.dtype(problem.dtype).name], "TS_REACH": max(1, depth * problem.stencil.radius)}
+    return {"TS_REAL": STORED[np.dtype(problem.dtype).name], "TS_REACH": max(1, depth * problem.stencil.radius)}
 
 
 def ghost_tiles(problem: Problem, slab: Slab, sides: Sides, depth: int, later: int) -> list[Box3]:

@@ -13,7 +13,7 @@ constexpr int n_terms = TS_TERMS;
 __constant__ constexpr int offsets[n_terms][3] = {TS_OFFSETS};
 
 struct Weights {
-    real w[n_terms];
+    wide w[n_terms];
 };
 
 extern "C" __global__ void naive(const real* __restrict__ src, real* __restrict__ dst,
@@ -23,9 +23,10 @@ extern "C" __global__ void naive(const real* __restrict__ src, real* __restrict_
     const int k = box.low[2] + blockIdx.x * blockDim.x + threadIdx.x;
     if (j >= box.high[1] || k >= box.high[2]) return;
     const long long at = i * memory.plane + j * memory.row + k;
-    real value = real(0);
+    wide value = wide(0);
 #pragma unroll
     for (int m = 0; m < n_terms; m++)
-        value += weights.w[m] * src[at + offsets[m][0] * memory.plane + offsets[m][1] * memory.row + offsets[m][2]];
-    dst[at] = value;
+        value += weights.w[m] *
+                 widen(src[at + offsets[m][0] * memory.plane + offsets[m][1] * memory.row + offsets[m][2]]);
+    dst[at] = narrow(value);
 }

@@ -5,7 +5,8 @@
 // Writes  Every point of the box.
 // Limits  None but the size of kernel arguments, which bounds the number of terms; PlainMethod.refusal checks it.
 // Order   One multiplication, then one fused multiply-add per further term in the order of TS_OFFSETS: the same chain
-//         for every point, so the result has the same bits for any box and any split.
+//         for every point, so the result has the same bits for any box and any split. What memory has in FP16 is
+//         computed in FP32 and rounded once per step.
 // Test    tests/gpu/test_gpu_against_reference.py, tests/gpu/test_gpu_emulated.py
 
 #if !defined(TS_REAL) || !defined(TS_TERMS) || !defined(TS_OFFSETS)
@@ -18,7 +19,7 @@ constexpr int unrolled = n_terms <= 128 ? n_terms : 1;  // longer chains are loo
 __constant__ constexpr int offsets[n_terms][3] = {TS_OFFSETS};
 
 struct Weights {
-    real w[n_terms];
+    wide w[n_terms];
 };
 
 extern "C" __global__ void __launch_bounds__(256) sweep(const real* __restrict__ src, real* __restrict__ dst,
@@ -29,12 +30,13 @@ extern "C" __global__ void __launch_bounds__(256) sweep(const real* __restrict__
     for (int i = box.low[0] + blockIdx.z; i < box.high[0]; i += gridDim.z)
         for (int j = box.low[1] + blockIdx.y * blockDim.y + threadIdx.y; j < box.high[1]; j += gridDim.y * blockDim.y) {
             const long long at = i * memory.plane + j * memory.row + k;
-            real value = real(0);
+            wide value = wide(0);
 #pragma unroll unrolled
             for (int m = 0; m < n_terms; m++) {
-                const real u = src[at + offsets[m][0] * memory.plane + offsets[m][1] * memory.row + offsets[m][2]];
+                const wide u =
+                    widen(src[at + offsets[m][0] * memory.plane + offsets[m][1] * memory.row + offsets[m][2]]);
                 value = m == 0 ? mul_real(weights.w[m], u) : fma_real(weights.w[m], u, value);
             }
-            dst[at] = value;
+            dst[at] = narrow(value);
         }
 }

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from tetris_sim.problem import Problem
 from tetris_sim.stencil import Offset, chain_order
 
-REAL = {"float64": "double", "float32": "float"}
+REAL = {"float64": "double", "float32": "float"}  # that are computed with as they are
+STORED = {**REAL, "float16": "Half"}  # that memory may hold
 
 
 def three_offset(offset: Offset) -> tuple[int, int, int]:
@@ -23,12 +24,13 @@ def term_defines(problem: Problem) -> dict[str, str | int]:
     """TS_REAL, TS_TERMS and TS_OFFSETS."""
     offsets = [three_offset(problem.stencil.offsets[k]) for k in chain_order(problem.stencil.offsets)]
     return {
-        "TS_REAL": REAL[problem.dtype.name],
+        "TS_REAL": STORED[problem.dtype.name],
         "TS_TERMS": len(offsets),
         "TS_OFFSETS": ",".join("{" + ",".join(map(str, offset)) + "}" for offset in offsets),
     }
 
 
 def term_weights(problem: Problem) -> npt.NDArray[Any]:
-    """The weights in that order, in the dtype of the problem."""
-    return np.array([problem.stencil.weights[k] for k in chain_order(problem.stencil.offsets)], dtype=problem.dtype)
+    """The weights in that order, in what the problem is computed in."""
+    weights = [problem.stencil.weights[k] for k in chain_order(problem.stencil.offsets)]
+    return np.array(weights, dtype=problem.arithmetic)

@@ -15,8 +15,18 @@ from tetris_sim.grid import Grid
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
 
-Field = npt.NDArray[np.floating[Any]]  # host array, (n_fields, n0[, n1[, n2]]), float32 or float64
+Field = npt.NDArray[np.floating[Any]]  # host array, (n_fields, n0[, n1[, n2]]), float64, float32 or float16
+PRECISIONS = ("float64", "float32", "float16")  # that a state can have
 InitialField = Callable[[Slab], Field]  # owned points of a slab, (n_fields, *slab.shape)
+
+
+def arithmetic_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """What a state of some dtype is computed in.
+
+    >>> arithmetic_of("float16"), arithmetic_of("float64")
+    (dtype('float32'), dtype('float64'))
+    """
+    return np.dtype(np.float32) if np.dtype(dtype) == np.float16 else np.dtype(dtype)
 
 
 @dataclass(frozen=True)
@@ -62,7 +72,7 @@ class Problem:
         initial: the state at time 0 as a function of a slab: (n_fields, *slab.shape). Restart passes another one.
         dt: time step [s].
         steps: number of steps of the whole run.
-        dtype: float64 or float32; of the state, the weights and every operation.
+        dtype: float64, float32 or float16; of the state, and but for float16 (`arithmetic`) of weights and operations.
         variables: one per field.
         dt_limit: largest stable dt [s]; infinite where a time step means nothing.
     """
@@ -91,8 +101,8 @@ class Problem:
                     f"it needs at least {radius}, so that every ghost point has a mirror point"
                 )
                 raise ValueError(msg)
-        if np.dtype(self.dtype) not in (np.dtype(np.float64), np.dtype(np.float32)):
-            msg = f"dtype must be float64 or float32, got {self.dtype}"
+        if np.dtype(self.dtype).name not in PRECISIONS:
+            msg = f"dtype must be {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}, got {self.dtype}"
             raise ValueError(msg)
         if self.steps < 0 or not self.dt > 0:
             msg = f"steps must be 0 or more and dt positive, got {self.steps} and {self.dt}"
@@ -102,6 +112,14 @@ class Problem:
     def n_fields(self) -> int:
         """Number of fields, the length of axis 0 of every state array."""
         return len(self.variables)
+
+    @property
+    def arithmetic(self) -> np.dtype[Any]:
+        """What weights, ghost coefficients and sums are: float32 where the state is float16, else as the state.
+
+        What is stored, points and ghosts, is then rounded to float16 once.
+        """
+        return arithmetic_of(self.dtype)
 
     @property
     def state_shape(self) -> tuple[int, ...]:

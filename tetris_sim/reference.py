@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.boundary import SIDES, Boundary
-from tetris_sim.problem import Field, Problem
+from tetris_sim.problem import Field, Problem, arithmetic_of
 from tetris_sim.stencil import Stencil
+
+HALF_PLACE = 2.0**-11  # by which a number changes, relative to itself, when it is rounded to float16
+_SMALLEST_HALF = 2.0**-24  # the smallest float16 above 0, and the distance of its neighbours
 
 
 def with_ghosts(u: Field, boundary: Boundary, spacing: tuple[float, ...], radii: tuple[int, ...]) -> Field:
     """Surround (n_fields, n0, ...) by its ghost ring of `radii` points per axis: axis 0 first, corners by the last."""
+    kind = arithmetic_of(u.dtype).type
     for axis, radius in enumerate(radii):
         along = np.moveaxis(u, axis + 1, 0)
         if boundary.periodic(axis):
@@ -24,7 +28,8 @@ def with_ghosts(u: Field, boundary: Boundary, spacing: tuple[float, ...], radii:
                 pairs = boundary.reflections(axis, side, spacing=spacing[axis], width=radius)
                 mirrors = [along[j] if side == "low" else along[-1 - j] for j in range(radius)]
                 ghosts[side] = [
-                    u.dtype.type(a) + u.dtype.type(b) * mirror for (a, b), mirror in zip(pairs, mirrors, strict=True)
+                    (kind(a) + kind(b) * mirror.astype(kind, copy=False)).astype(u.dtype, copy=False)
+                    for (a, b), mirror in zip(pairs, mirrors, strict=True)
                 ]
             low, high = ghosts["low"][::-1], ghosts["high"]
         rings = [[np.stack(ghosts)] if ghosts else [] for ghosts in (low, high)]
@@ -33,16 +38,17 @@ def with_ghosts(u: Field, boundary: Boundary, spacing: tuple[float, ...], radii:
 
 
 def step(u: Field, stencil: Stencil, boundary: Boundary, spacing: tuple[float, ...]) -> Field:
-    """One time step of (n_fields, n0, ...)."""
-    padded = with_ghosts(u, boundary, spacing, stencil.radii)
-    new = np.zeros_like(u)
+    """One time step of (n_fields, n0, ...); float16 is computed in float32 and rounded at the end."""
+    kind = arithmetic_of(u.dtype).type
+    padded = with_ghosts(u, boundary, spacing, stencil.radii).astype(kind, copy=False)
+    new = np.zeros(u.shape, kind)
     for offset, weight in zip(stencil.offsets, stencil.weights, strict=True):
         window = tuple(
             slice(radius + shift, radius + shift + n)
             for radius, shift, n in zip(stencil.radii, offset, u.shape[1:], strict=True)
         )
-        new += u.dtype.type(weight) * padded[(slice(None), *window)]
-    return new
+        new += kind(weight) * padded[(slice(None), *window)]
+    return new.astype(u.dtype, copy=False)
 
 
 def advance(u: Field, problem: Problem, steps: int) -> Field:
@@ -60,15 +66,24 @@ def tolerance(problem: Problem, steps: int, largest: float, dtype: np.dtype[Any]
     times the largest partial result; a stable step does not amplify what was there before. Both sides of a
     comparison round, hence the factor 2.
 
+    float16 is summed in float32 and rounded to nearest when it is stored, by at most u = 2^-11 of the value: a step of
+    a stepwise method rounds its result and the ghosts that it read, u (1 + gain). A method that fuses steps does so
+    once per launch, and its weights are float16 too, rounded together: their errors add up to at most
+    3 u times the sum of their magnitudes (`gpu_kernels/sparse/rounding.py`). So no step adds more than u (1 + 4 gain).
+
     Args:
         problem: what was advanced.
         steps: by how many steps.
         largest: largest magnitude of the field and its ghosts during these steps.
         dtype: the coarser type of the two, if it is not the problem's.
     """
-    eps = float(np.finfo(dtype or problem.dtype).eps)
+    stored = np.dtype(dtype or problem.dtype)
+    eps = float(np.finfo(arithmetic_of(stored)).eps)
     gain = max(1.0, sum(abs(weight) for weight in problem.stencil.weights))
-    return 2 * (2 * problem.stencil.n_points + 2) * eps * max(steps, 1) * gain * largest
+    each = (2 * problem.stencil.n_points + 2) * eps * gain * largest
+    if stored == np.float16:
+        each += (1 + 4 * gain) * max(HALF_PLACE * largest, _SMALLEST_HALF / 2)
+    return 2 * max(steps, 1) * each
 
 
 def largest_magnitude(u: Field, problem: Problem) -> float:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tetris_sim.cpu_kernels.blocking import too_many_points, usable_cores
+from tetris_sim.cpu_kernels.blocking import usable_cores, why_not_blocked
 from tetris_sim.cpu_kernels.caches import Caches, read_caches
 from tetris_sim.cpu_kernels.layout import PaddedField, least_margins, pad
 from tetris_sim.cpu_kernels.stream.kernels import KernelShape, best_shape, fused_shape, radii_of
@@ -29,8 +29,8 @@ class StreamMethod:
     device: Literal["cpu"] = "cpu"
 
     def refusal(self, problem: Problem) -> str | None:
-        """Refuses stencils of so many points that compiling takes longer than most runs."""
-        return too_many_points(problem, self.name)
+        """Refuses float16, and stencils of so many points that compiling takes longer than most runs."""
+        return why_not_blocked(problem, self.name)
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
         """Rings of all levels that fill about half of the L2 cache, and neighbours of that."""

@@ -59,6 +59,8 @@ _PTX = (
     (r"cp\.async\.bulk\.commit_group;", ""),
     (r"cp\.async\.bulk\.wait_group\.read 0;", "on_host::bulk_wait_read()"),
     (r"cvt\.rn\.f16x2\.f32 %0, %1, %2;", "{0} = on_host::to_half({1}) << 16 | on_host::to_half({2})"),
+    (r"cvt\.rn\.f16\.f32 %0, %1;", "{0} = on_host::to_half({1})"),
+    (r"cvt\.f32\.f16 %0, %1;", "{0} = on_host::from_half({1})"),
     (r"movmatrix\.sync\.aligned\.m8n8\.trans\.b16 %0, %1;", "{0} = on_host::transpose({1})"),
 )
 _PRODUCT = re.compile(r"mma\.sync\.aligned\.m(?P<m>8|16)n8k(?P<k>\d+)\.row\.col\.f64\.f64\.f64\.f64 .*")

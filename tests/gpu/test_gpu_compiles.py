@@ -81,7 +81,7 @@ def test_a_fused_kernel_compiles_and_spills_nothing(
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 @pytest.mark.parametrize("name", ["heat-1d", "box-2d49p", "heat-3d", "lopsided"])
 def test_sweeps_and_frames_compile(name: str, dtype: str, architecture: str) -> None:
     stencil = stencil_of(name)
@@ -92,6 +92,8 @@ def test_sweeps_and_frames_compile(name: str, dtype: str, architecture: str) -> 
     # Registers saved around the one call, which is rarely made.
     assert compile_source("frame.cu", frame_defines(problem, 4), architecture).spilled <= 2 * FEW_BYTES
     assert compile_source("naive.cu", terms, architecture).spilled == 0
+    if dtype == "float16":  # computed in float32, of which the limits are
+        return
     limits = compile_source("limits.cu", {"TS_REAL": terms["TS_REAL"], "TS_TURNS": 100}, architecture)
     assert limits.spilled == 0
     assert ("DMMA" in disassembled(limits)) == (architecture == "sm_90")

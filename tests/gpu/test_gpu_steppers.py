@@ -67,13 +67,14 @@ def test_blocks_frames_and_remaining_steps_agree_with_the_reference(method: Meth
         assert "sweep" in gpu.launches or depth == 1
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
 @pytest.mark.parametrize(("name", "halo"), [HALOS[k] for k in (0, 2, 3, 5)])
 def test_a_slab_with_halos_has_the_bits_of_the_cpu(
-    name: str, halo: tuple[tuple[int, int], ...], teams: dict[int, ThreadTeam]
+    name: str, halo: tuple[tuple[int, int], ...], dtype: str, teams: dict[int, ThreadTeam]
 ) -> None:
     stencil = stencil_of(name)
     shape = {1: (103,), 2: (45, 53), 3: (29, 31, 23)}[stencil.ndim]
-    problem, _ = make_problem(stencil, boundary_of("mixed", stencil.ndim), shape=shape, n_fields=2)
+    problem, _ = make_problem(stencil, boundary_of("mixed", stencil.ndim), dtype=dtype, shape=shape, n_fields=2)
     gpu: Any = HostGpu()
     found = run_with_halo(PlainMethod(), problem, halo, {}, gpu)
     for one, other in zip(found, run_with_halo(CpuPlain(), problem, halo, {}, teams[2]), strict=True):

@@ -72,6 +72,31 @@ def test_a_method_agrees_with_the_reference(
             np.testing.assert_array_equal(other, results[0])
 
 
+@pytest.mark.parametrize("name", STENCILS)
+def test_plain_computes_float16_in_float32_and_rounds_once_a_step(name: str, teams: dict[int, ThreadTeam]) -> None:
+    stencil = STENCILS[name]
+    for _, boundary in mixed_boundaries(stencil.ndim):
+        problem, state = make_problem(stencil, boundary, dtype="float16", n_fields=2)
+        expected = reference.advance(state, problem, 7)
+        largest = max(reference.largest_magnitude(state, problem), reference.largest_magnitude(expected, problem))
+        results = [run(METHODS[-1], problem, 7, team) for team in teams.values()]
+        allowed = reference.tolerance(problem, 7, largest)
+        np.testing.assert_allclose(results[0].astype(float), expected.astype(float), rtol=0, atol=allowed)
+        # Both round the same sums, which differ in float32 only: hardly ever to different float16s.
+        once, after = run(METHODS[-1], problem, 1, teams[1]), reference.advance(state, problem, 1)
+        assert np.mean(once != after) < 0.02
+        for other in results:
+            assert other.dtype == np.float16
+            np.testing.assert_array_equal(other, results[0])
+
+
+def test_methods_in_blocks_leave_float16_to_plain() -> None:
+    problem, _ = make_problem(STENCILS["heat-2d"], Boundary.everywhere(Periodic(), 2), dtype="float16")
+    refusals = {method.name: method.refusal(problem) for method in METHODS}
+    assert refusals.pop("cpu.plain") is None
+    assert all(why is not None and "float16" in why for why in refusals.values())
+
+
 def test_a_shift_by_one_point_is_exact_on_a_periodic_grid(teams: dict[int, ThreadTeam]) -> None:
     stencil = Stencil(((1, -2),), (1.0,))
     problem, state = make_problem(stencil, Boundary.everywhere(Periodic(), 2))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numba import njit
 
 from tetris_sim.cpu_kernels.barrier import new_barrier, wait
-from tetris_sim.cpu_kernels.intrinsics import fma
+from tetris_sim.cpu_kernels.intrinsics import fma, round_to_half
 from tetris_sim.cpu_kernels.threads import ThreadTeam
 
 
@@ -35,6 +35,30 @@ def test_fma_is_single_precision_on_single_precision_numbers() -> None:
     result = fused(a, b, c)
     assert np.float32(result) == np.float32(float(Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))))
     assert result != a * b + c  # which rounds the product first
+
+
+@njit
+def halves(values):  # type: ignore[no-untyped-def]
+    found = np.empty_like(values)
+    for i in range(values.size):
+        found[i] = round_to_half(values[i])
+    return found
+
+
+def test_rounding_to_half_has_the_bits_of_numpy() -> None:
+    """Every float16, what lies in the middle of two, what lies beside that, and anything."""
+    numbers = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    finite = np.sort(numbers[np.isfinite(numbers)])
+    middles = (finite[1:] + finite[:-1]) / 2
+    beside = [np.nextafter(middles, np.float32(to)) for to in (-np.inf, np.inf)]
+    any_bits = np.random.default_rng(0).integers(0, 1 << 32, 100_000).astype(np.uint32).view(np.float32)
+    ends = np.array([65519.99, 65520.0, -65520.0, 3e38, -0.0], np.float32)
+    values = np.concatenate([numbers, middles, *beside, any_bits, ends])
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = values.astype(np.float16).astype(np.float32)
+    found, known = halves(values), ~np.isnan(values)
+    np.testing.assert_array_equal(found[known].view(np.uint32), expected[known].view(np.uint32))
+    assert np.isnan(found[~known]).all()
 
 
 @njit(nogil=True)
