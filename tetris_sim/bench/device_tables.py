@@ -7,11 +7,13 @@ from typing import Any
 
 from tetris_sim.bench.cells import Table, billions, grid, percent
 
+_NOTHING = " gets nothing: "  # stands in the sentence of a plan about a worker that it leaves out
+
 
 def devices_table(cases: Sequence[Mapping[str, Any]]) -> Table:
-    """Rates of every set of devices, who got what, and how long halos kept them waiting."""
+    """Rates of every set of devices, who got what, how long halos kept them waiting, and how idle the idlest was."""
     words = ("stencil", "grid", "dtype", "ranks", "threads", "devices", "shares")
-    numbers = ("GStencil/s", "spread", "predicted", "of the sum alone", "steps per block", "exchange")
+    numbers = ("GStencil/s", "spread", "predicted", "of the sum alone", "steps per block", "exchange", "idle")
     rows = []
     for case in cases:
         for each in case["sets"]:
@@ -20,8 +22,20 @@ def devices_table(cases: Sequence[Mapping[str, Any]]) -> Table:
             cells += [_shares(each["shares"]), billions(each["steady"]["median"])]
             cells += [f"{billions(each['steady']['low'])}..{billions(each['steady']['high'])}"]
             cells += [billions(each["predicted"]), percent(each["of_sum"]), str(each["time_block"])]
-            rows.append([*cells, percent(each["exchange_share"])])
+            idle = max((row["measured_idle"] for row in each["rows"]), default=None)
+            rows.append([*cells, percent(each["exchange_share"]), percent(idle)])
     return Table("Whole grids on sets of devices, steady state, halos included", (*words, *numbers), rows, len(words))
+
+
+def left_out(cases: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Why devices got nothing, in the words of the plans."""
+    return [
+        f"{case['stencil']} on {each['devices']}, {case['threads']} threads: {reason}"
+        for case in cases
+        for each in case["sets"]
+        for reason in each["reasons"]
+        if _NOTHING in reason
+    ]
 
 
 def _devices(case: Mapping[str, Any]) -> str:

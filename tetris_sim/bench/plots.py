@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tetris_sim.bench.cells import billions
+from tetris_sim.bench.device_plots import draw_devices
 from tetris_sim.bench.gpu_labels import CONVSTENCIL, ONE_STEP, TETRIS
+from tetris_sim.bench.panels import FIGURE_STYLE, LONG_ENTRY, MARKED, MODEL, finish, log_rates, panels
 from tetris_sim.files import atomic_file
-from tetris_sim.outputs.drawing import CHANGE_LINE_COLOUR, LINE_COLOUR, STYLE
+from tetris_sim.outputs.drawing import CHANGE_LINE_COLOUR, LINE_COLOUR
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 COLOURS = {
@@ -34,18 +35,12 @@ COLOURS = {
 }
 _OTHER = "#8a6fb0"  # a method that is not listed
 _RUNGS = ("0.78", "0.62", "#b9c6e4", "#7b93c4", LINE_COLOUR, CHANGE_LINE_COLOUR)
-_PANEL = (2.9, 2.5)  # inches
-_MARGINS = {"left": 0.75, "bottom": 0.55, "top": 0.35, "right": 0.15}  # inches
-_ENTRY = (1.5, 0.22)  # inches, of the legend
-_LONG_ENTRY = 2.9  # inches: the width of one with many words
-_ENTRIES = 8  # at most
-_STYLE = {**STYLE, "svg.hashsalt": "tetris_sim", "svg.fonttype": "path"}  # the same data give the same file
 
 
 def draw_comparison(result: Mapping[str, Any]) -> Figure:
     """GStencil/s of every candidate, a panel per stencil and dtype, with the multiply-add bound where it fits in."""
     kernels = result.get("kernels") or result["gpu_kernels"]
-    figure, places = _panels([_title(kernel) for kernel in kernels], columns=5)
+    figure, places = panels([_title(kernel) for kernel in kernels], columns=5)
     for axes, kernel in zip(places, kernels, strict=True):
         rates = {row["name"]: row["steady"]["median"] / 1e9 for row in kernel["rows"]}
         bars = axes.bar(range(len(rates)), list(rates.values()), color=[_colour(name) for name in rates], width=0.75)
@@ -55,76 +50,76 @@ def draw_comparison(result: Mapping[str, Any]) -> Figure:
         axes.set_ylim(0.0, 1.12 * max(*rates.values(), kernel["bounds"]["fma"] / 1e9))
         for bar, name in zip(bars, rates, strict=True):
             bar.set_label(name)
-    _finish(figure, places, ylabel="GStencil/s", columns=5)
+    finish(figure, places, ylabel="GStencil/s", columns=5)
     return figure
 
 
 def draw_sizes(result: Mapping[str, Any]) -> Figure:
     """Cost against the size of the grid, with T_d of one sweep and the time of the multiply-adds."""
     sweeps = result["sizes"]
-    figure, places = _panels([_title(sweep) for sweep in sweeps])
+    figure, places = panels([_title(sweep) for sweep in sweeps])
     caches = result["limits"]["before"]["caches"]
     for axes, sweep in zip(places, sweeps, strict=True):
         size = [point["bytes"] / 2**20 for point in sweep["points"]]
         for name in _names(sweep["points"]):
-            axes.plot(*_series(sweep["points"], size, name, "ns"), color=_colour(name), label=name, **_MARKED)
+            axes.plot(*_series(sweep["points"], size, name, "ns"), color=_colour(name), label=name, **MARKED)
         one_sweep = [point["rows"][0] for point in sweep["points"]]  # a prange loop: every step goes through the level
-        axes.plot(size, [row["transfer_total_ns"] for row in one_sweep], label="T_d of one sweep", **_MODEL)
-        axes.plot(size, [row["fma_ns"] for row in one_sweep], label="multiply-adds", **{**_MODEL, "linestyle": ":"})
+        axes.plot(size, [row["transfer_total_ns"] for row in one_sweep], label="T_d of one sweep", **MODEL)
+        axes.plot(size, [row["fma_ns"] for row in one_sweep], label="multiply-adds", **{**MODEL, "linestyle": ":"})
         for cache in caches:
             half = cache["capacity"] / 2 / 2**20  # two arrays share the cache
             if size[0] <= half <= size[-1]:
                 axes.axvline(half, color="0.7", linewidth=0.8, zorder=0)
         axes.set_xscale("log", base=4)
         axes.xaxis.set_major_formatter("{x:g}")
-        _log_rates(axes)
+        log_rates(axes)
         axes.set_xlabel("grid [MiB]")
-    _finish(figure, places, ylabel="ns per point update")
+    finish(figure, places, ylabel="ns per point update")
     return figure
 
 
 def draw_threads(result: Mapping[str, Any]) -> Figure:
     """GStencil/s against threads; straight through the origin would be perfect scaling."""
     sweeps = result["threads_sweep"]
-    figure, places = _panels([_title(sweep) for sweep in sweeps])
+    figure, places = panels([_title(sweep) for sweep in sweeps])
     for axes, sweep in zip(places, sweeps, strict=True):
         counts = [point["threads"] for point in sweep["points"]]
         fastest = 0.0
         for name in _names(sweep["points"]):
             where, rates = _series(sweep["points"], counts, name, "rate")
-            axes.plot(where, rates, color=_colour(name), label=name, **_MARKED)
+            axes.plot(where, rates, color=_colour(name), label=name, **MARKED)
             fastest = max(fastest, rates[0] / where[0])
-        axes.plot([0, counts[-1]], [0.0, fastest * counts[-1]], label="one thread x threads", **_MODEL)
+        axes.plot([0, counts[-1]], [0.0, fastest * counts[-1]], label="one thread x threads", **MODEL)
         axes.set_xticks([0, *counts])
         axes.set_ylim(bottom=0.0)
         axes.set_xlabel("threads")
-    _finish(figure, places, ylabel="GStencil/s")
+    finish(figure, places, ylabel="GStencil/s")
     return figure
 
 
 def draw_gpu_sizes(sweeps: Sequence[Mapping[str, Any]]) -> Figure:
     """GStencil/s against points along an axis, dashed where every launch makes one step."""
-    figure, places = _panels([_title(sweep) for sweep in sweeps], columns=4, entry=_LONG_ENTRY)
+    figure, places = panels([_title(sweep) for sweep in sweeps], columns=4, entry=LONG_ENTRY)
     for axes, sweep in zip(places, sweeps, strict=True):
         lengths = [point["shape"][0] for point in sweep["points"]]
         for name in _names(sweep["points"]):
             single = name.endswith(ONE_STEP)
-            style = {**_MARKED, **({"linestyle": "--", "markerfacecolor": "white"} if single else {})}
+            style = {**MARKED, **({"linestyle": "--", "markerfacecolor": "white"} if single else {})}
             where, rates = _series(sweep["points"], lengths, name, "rate")
             axes.plot(where, rates, color=_colour(name.removesuffix(ONE_STEP)), label=name, **style)
         axes.set_xscale("log", base=10 if len(sweep["points"][0]["shape"]) == 1 else 2)
-        _log_rates(axes)
+        log_rates(axes)
         if len(sweep["points"][0]["shape"]) > 1:
             axes.xaxis.set_major_formatter("{x:g}")
         axes.set_xlabel("points along an axis")
-    _finish(figure, places, ylabel="GStencil/s", columns=4, entry=_LONG_ENTRY)
+    finish(figure, places, ylabel="GStencil/s", columns=4, entry=LONG_ENTRY)
     return figure
 
 
 def draw_gpu_ladders(ladders: Sequence[Mapping[str, Any]]) -> Figure:
     """GStencil/s of every rung, a panel per stencil: marks, since bars on a logarithmic axis would begin nowhere."""
     columns = min(4, len(ladders))
-    figure, places = _panels([_title(ladder) for ladder in ladders], columns=columns, entry=_LONG_ENTRY)
+    figure, places = panels([_title(ladder) for ladder in ladders], columns=columns, entry=LONG_ENTRY)
     labels = list(dict.fromkeys(row["name"] for ladder in ladders for row in ladder["steps"]))
     for axes, ladder in zip(places, ladders, strict=True):
         rates = {row["name"]: row["steady"]["median"] / 1e9 for row in ladder["steps"]}
@@ -142,9 +137,9 @@ def draw_gpu_ladders(ladders: Sequence[Mapping[str, Any]]) -> Figure:
                 )
         axes.set_xticks([])
         axes.set_xlim(-0.6, len(labels) - 0.4)
-        _log_rates(axes)
+        log_rates(axes)
         axes.set_ylim(0.7 * min(rates.values()), 1.6 * max(rates.values()))
-    _finish(figure, places, ylabel="GStencil/s", columns=columns, entry=_LONG_ENTRY)
+    finish(figure, places, ylabel="GStencil/s", columns=columns, entry=LONG_ENTRY)
     return figure
 
 
@@ -162,6 +157,8 @@ def draw_all(result: Mapping[str, Any]) -> dict[str, Figure]:
     if "sizes" in result:
         found["sizes"] = draw_sizes(result)
         found["threads"] = draw_threads(result)
+    if len({case["threads"] for case in result.get("devices", ())}) > 1:
+        found["shares"] = draw_devices(result["devices"])
     return found
 
 
@@ -169,22 +166,8 @@ def save(figure: Figure, path: Path) -> None:
     """Write an SVG file atomically; equal figures give equal files."""
     from matplotlib import rc_context
 
-    with atomic_file(path) as part, rc_context(_STYLE):
+    with atomic_file(path) as part, rc_context(FIGURE_STYLE):
         figure.savefig(part, format="svg", metadata={"Date": None, "Creator": "tetris_sim"})
-
-
-_MARKED: dict[str, Any] = {"linewidth": 1.5, "marker": "o", "markersize": 3.5}
-_MODEL: dict[str, Any] = {"color": "0.35", "linewidth": 0.9, "linestyle": "--"}
-
-
-def _log_rates(axes: Axes) -> None:
-    """A logarithmic vertical axis with 1, 2 and 5 of every decade."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _names(points: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -209,49 +192,3 @@ def _title(entry: Mapping[str, Any]) -> str:
 
 def _colour(name: str) -> str:
     return COLOURS.get(name, _OTHER)
-
-
-def _panels(titles: Sequence[str], columns: int = 3, entry: float = _ENTRY[0]) -> tuple[Figure, tuple[Axes, ...]]:
-    """Panels of one size, row by row, placed in inches."""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    columns = min(columns, len(titles))
-    rows = -(-len(titles) // columns)
-    w = _MARGINS["left"] + _PANEL[0] + _MARGINS["right"]
-    h = _MARGINS["bottom"] + _PANEL[1] + _MARGINS["top"]
-    width = columns * w
-    legend = _ENTRY[1] * (1 + -(-_ENTRIES // _legend_columns(width, entry)))
-    height = rows * h + legend
-    with rc_context(_STYLE):
-        figure = Figure(figsize=(width, height), facecolor="white")
-        FigureCanvasAgg(figure)
-        places = []
-        for k, title in enumerate(titles):
-            left = (k % columns) * w + _MARGINS["left"]
-            bottom = (rows - 1 - k // columns) * h + _MARGINS["bottom"] + legend
-            box = (left / width, bottom / height, _PANEL[0] / width, _PANEL[1] / height)
-            axes = figure.add_axes(box)
-            axes.set_title(title)
-            axes.grid(color="0.93", linewidth=0.7, axis="both")
-            axes.set_axisbelow(True)
-            axes.spines[["top", "right"]].set_visible(False)
-            places.append(axes)
-    return figure, tuple(places)
-
-
-def _finish(figure: Figure, places: Sequence[Axes], *, ylabel: str, columns: int = 3, entry: float = _ENTRY[0]) -> None:
-    """One legend for all panels, and the label of the vertical axis once per row."""
-    handles: dict[str, Any] = {}
-    for axes in places:
-        handles.update(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    for axes in places[::columns]:
-        axes.set_ylabel(ylabel)
-    ncols = min(len(handles), _legend_columns(figure.get_figwidth(), entry))
-    figure.legend(list(handles.values()), list(handles), loc="lower center", frameon=False, ncols=ncols, fontsize=9)
-
-
-def _legend_columns(width: float, entry: float) -> int:
-    """Entries of a legend, each so wide, that fit beside each other."""
-    return max(1, int(width / entry))

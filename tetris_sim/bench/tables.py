@@ -10,7 +10,7 @@ from typing import Any
 
 from tetris_sim.bench.cells import Table, billions, grid, mebibytes, parameters, percent
 from tetris_sim.bench.cpu import compare_precisions
-from tetris_sim.bench.device_tables import devices_table
+from tetris_sim.bench.device_tables import devices_table, left_out
 from tetris_sim.bench.gpu_tables import gpu_tables
 
 
@@ -33,11 +33,15 @@ def as_text(result: Mapping[str, Any]) -> str:
 def as_markdown(result: Mapping[str, Any]) -> str:
     """The result for a page: who and when, then Markdown tables."""
     parts = [f"{describe_machine(result)}."]
-    for table in tables(result):
-        rule = ["---" if k < table.words else "---:" for k in range(len(table.header))]
-        lines = [f"| {' | '.join(row)} |" for row in (table.header, rule, *table.rows)]
-        parts.append("\n".join([f"{table.title}:", "", *lines]))
+    parts += [table_as_markdown(table) for table in tables(result)]
     return "\n\n".join([*parts, *notes(result)]) + "\n"
+
+
+def table_as_markdown(table: Table) -> str:
+    """Its title and its cells, for a page."""
+    rule = ["---" if k < table.words else "---:" for k in range(len(table.header))]
+    lines = [f"| {' | '.join(row)} |" for row in (table.header, rule, *table.rows)]
+    return "\n".join([f"{table.title}:", "", *lines])
 
 
 def describe_machine(result: Mapping[str, Any]) -> str:
@@ -91,6 +95,7 @@ def notes(result: Mapping[str, Any]) -> list[str]:
         for point in sweep["points"]
         for label, reason in point["missing"].items()
     ]
+    found += left_out(result.get("devices", ()))
     return ["\n".join(dict.fromkeys(found))] if found else []
 
 
