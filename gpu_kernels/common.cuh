@@ -63,9 +63,4 @@ __device__ __forceinline__ float fma_real(float a, float b, float c) { return __
 __device__ __forceinline__ double mul_real(double a, double b) { return __dmul_rn(a, b); }
 __device__ __forceinline__ float mul_real(float a, float b) { return __fmul_rn(a, b); }
 
-// What a ghost holds: a + b * mirror.
-__device__ __forceinline__ real reflected(wide b, real mirror, wide a) {
-    return narrow(fma_real(b, widen(mirror), a));
-}
-
 __device__ __forceinline__ int clamp(int i, int low, int high) { return min(max(i, low), high - 1); }

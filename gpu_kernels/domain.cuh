@@ -15,3 +15,8 @@ struct Domain {
     wide a[3][2][TS_REACH];
     wide b[3][2][TS_REACH];
 };
+
+// What a ghost holds: a + b * mirror.
+__device__ __forceinline__ real reflected(wide b, real mirror, wide a) {
+    return narrow(fma_real(b, widen(mirror), a));
+}
