@@ -9,6 +9,7 @@ from tetris_sim.gpu_kernels.dual_tessellation import (
 )
 from tetris_sim.gpu_kernels.fused_method import Family, FusedMethod
 from tetris_sim.gpu_kernels.plain import PlainMethod
+from tetris_sim.gpu_kernels.sparse.kernel import sparse_kernel, sparse_parameters, sparse_refusal
 from tetris_sim.gpu_kernels.stream_1d import stream_1d_kernel, stream_1d_parameters, stream_1d_refusal
 from tetris_sim.gpu_kernels.stream_2d import stream_2d_kernel, stream_2d_parameters, stream_2d_refusal
 from tetris_sim.gpu_kernels.stream_3d import stream_3d_kernel, stream_3d_parameters, stream_3d_refusal
@@ -17,6 +18,7 @@ from tetris_sim.method import Method
 
 _TRAPEZOID = Family(trapezoid_kernel, trapezoid_parameters, trapezoid_refusal)
 _DUAL_TESSELLATION = Family(dual_tessellation_kernel, dual_tessellation_parameters, dual_tessellation_refusal)
+_SPARSE = Family(sparse_kernel, sparse_parameters, sparse_refusal)
 
 METHODS: tuple[Method, ...] = (
     FusedMethod(
@@ -29,6 +31,7 @@ METHODS: tuple[Method, ...] = (
     ),
     FusedMethod("gpu.trapezoid", dict.fromkeys((1, 2, 3), _TRAPEZOID)),
     FusedMethod("gpu.dual_tessellation", dict.fromkeys((1, 2, 3), _DUAL_TESSELLATION)),
+    FusedMethod("gpu.sparse", dict.fromkeys((1, 2, 3), _SPARSE)),
     PlainMethod(),
 )
 """The GPU methods, best guess first; the last one compiles quickly and never refuses what fits into memory."""

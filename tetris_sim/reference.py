@@ -60,16 +60,7 @@ def advance(u: Field, problem: Problem, steps: int) -> Field:
 
 
 def tolerance(problem: Problem, steps: int, largest: float, dtype: np.dtype[Any] | None = None) -> float:
-    """How far two correct implementations may differ after `steps` steps.
-
-    Each point and step rounds once per product, once per sum and twice in a ghost value, each time by at most eps
-    times the largest partial result; a stable step does not amplify what was there before. Both sides of a
-    comparison round, hence the factor 2.
-
-    float16 is summed in float32 and rounded to nearest when it is stored, by at most u = 2^-11 of the value: a step of
-    a stepwise method rounds its result and the ghosts that it read, u (1 + gain). A method that fuses steps does so
-    once per launch, and its weights are float16 too, rounded together: their errors add up to at most
-    3 u times the sum of their magnitudes (`gpu_kernels/sparse/rounding.py`). So no step adds more than u (1 + 4 gain).
+    """How far two correct implementations may differ after `steps` steps: each as far from the truth as it may be.
 
     Args:
         problem: what was advanced.
@@ -77,13 +68,35 @@ def tolerance(problem: Problem, steps: int, largest: float, dtype: np.dtype[Any]
         largest: largest magnitude of the field and its ghosts during these steps.
         dtype: the coarser type of the two, if it is not the problem's.
     """
+    return 2 * rounding_error(problem, max(steps, 1), largest, dtype)
+
+
+def rounding_error(problem: Problem, launches: int, largest: float, dtype: np.dtype[Any] | None = None) -> float:
+    """How far from exact arithmetic a method may be that passes over all points so often, one step or several each.
+
+    A step rounds once per product, once per sum and twice in a ghost value, each time by at most eps times the largest
+    partial result; a stable step does not amplify what was there before.
+
+    float16 is summed in float32 and rounded to nearest when it is stored, by at most u = 2^-11 of the value. A step by
+    itself rounds its result and the ghosts that it reads, u (1 + gain). Steps that are fused round once together, but
+    their weights are float16 too; they are rounded so that their sum stays, and their errors add up to at most 3 u
+    times the sum of their magnitudes (`gpu_kernels/sparse/rounding.py`). So no launch adds more than u (1 + 4 gain).
+    Magnitudes of fused weights can add up to gain to the power of the steps; those of a stable stencil hardly exceed
+    gain, which is taken for them.
+
+    Args:
+        problem: what was advanced.
+        launches: passes over the points.
+        largest: largest magnitude of the field and its ghosts.
+        dtype: computed in; the problem's if not given.
+    """
     stored = np.dtype(dtype or problem.dtype)
     eps = float(np.finfo(arithmetic_of(stored)).eps)
     gain = max(1.0, sum(abs(weight) for weight in problem.stencil.weights))
     each = (2 * problem.stencil.n_points + 2) * eps * gain * largest
     if stored == np.float16:
         each += (1 + 4 * gain) * max(HALF_PLACE * largest, _SMALLEST_HALF / 2)
-    return 2 * max(steps, 1) * each
+    return launches * each
 
 
 def largest_magnitude(u: Field, problem: Problem) -> float:

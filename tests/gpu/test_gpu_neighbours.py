@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import boundary_of, make_problem, run, stencil_of
+from cases import boundary_of, dtype_of, make_problem, run, stencil_of
 from emulation import COMPILER, NO_COMPILER
 from host_gpu import HostGpu
 
@@ -51,7 +51,8 @@ def advance_in_slabs(problem: Problem, methods: list[tuple[Method, Any]], blocks
 def check(method: Method, name: str, shape: tuple[int, ...], kind: str, devices: list[Any], team: ThreadTeam) -> None:
     """Two GPUs and, between them, the CPU."""
     stencil = stencil_of(name)
-    problem, _ = make_problem(stencil, boundary_of(kind, stencil.ndim), shape=shape, n_fields=2, mirrored=True)
+    boundary, dtype = boundary_of(kind, stencil.ndim), dtype_of(method, stencil)
+    problem, _ = make_problem(stencil, boundary, dtype=dtype, shape=shape, n_fields=2, mirrored=True)
     found = advance_in_slabs(problem, [(method, devices[0]), (CpuPlain(), team), (method, devices[1])], 3)
     wanted = run(CpuPlain(), problem, {}, team, (3 * BLOCK,))
     allowed = 0.0 if method.name == "gpu.plain" else reference.tolerance(problem, 3 * BLOCK, 3.0)

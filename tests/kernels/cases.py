@@ -13,7 +13,7 @@ from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels.threads import ThreadTeam
 from tetris_sim.grid import Grid
 from tetris_sim.method import Method, Parameters
-from tetris_sim.problem import Field, Problem, Total, Variable
+from tetris_sim.problem import PRECISIONS, Field, Problem, Total, Variable
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
 
@@ -89,6 +89,15 @@ def make_problem(
         variables=variables(n_fields),
     )
     return problem, state
+
+
+def dtype_of(method: Method, stencil: Stencil) -> str:
+    """The most precise dtype that a method takes a stencil in; float64 if it takes none."""
+    for dtype in PRECISIONS:
+        problem, _ = make_problem(stencil, Boundary.everywhere(FACES["periodic"], stencil.ndim), dtype=dtype)
+        if method.refusal(problem) is None:
+            return dtype
+    return PRECISIONS[0]
 
 
 CUSTOM = {
