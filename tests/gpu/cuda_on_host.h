@@ -426,6 +426,81 @@ inline void multiply_sparse(float* const (&d)[4], const unsigned (&a)[4], const 
     }
 }
 
+// BF16 and TF32 as bits.
+
+inline unsigned bits_of(float value) {
+    unsigned bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+inline float float_of(unsigned bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+// To the nearest BF16, ties to even; to the nearest TF32, ties away from zero.
+inline unsigned to_bf16(float value) {
+    const unsigned bits = bits_of(value);
+    return std::isnan(value) ? 0x7fff : bits + 0x7fff + (bits >> 16 & 1) >> 16;
+}
+
+inline unsigned to_tf32(float value) {
+    return std::isnan(value) ? 0x7fffffff & ~0x1fffu : bits_of(value) + 0x1000 & ~0x1fffu;
+}
+
+// Dense products of other formats, D(16 x 8) = A(16 x k) B(k x 8) + C: PTX ISA, "Matrix fragments for mma.m16n8k16 with
+// floating point type", "for mma.m16n8k8". A lane has the numbers of rows g and g + 8 in turns, by groups of columns.
+enum class Kind { f16, bf16, tf32 };
+
+template <Kind kind>
+inline float number_of(const unsigned* registers, int half, int row, int k) {
+    if (kind != Kind::tf32) {
+        const unsigned both = registers[k / 8 * (row + 1) + half], bits = both >> k % 2 * 16 & 0xffff;
+        return kind == Kind::f16 ? from_half(bits) : float_of(bits << 16);
+    }
+    const unsigned bits = registers[k / 4 * (row + 1) + half];
+    if (bits & 0x1fff) fail("a TF32 with more bits than it has");
+    return float_of(bits);
+}
+
+template <Kind kind, int k, int n_a>
+inline void dense_products(float (&sums)[4], const unsigned (&a)[n_a], const unsigned (&b)[n_a / 2]) {
+    struct Operands {
+        unsigned a[n_a], b[n_a / 2];
+    } own;
+    memcpy(own.a, a, sizeof own.a);
+    memcpy(own.b, b, sizeof own.b);
+    const Operands* const all = show(own, "mma narrow");
+    const int lane = current % warp_size;
+    for (int i = 0; i < 4; i++) {
+        const int row = lane / 4, half = i / 2, column = lane % 4 * 2 + i % 2;
+        for (int n = 0; n < k; n++) {
+            const int quad = kind == Kind::tf32 ? n % 4 : n % 8 / 2;
+            sums[i] += number_of<kind>(all[row * 4 + quad].a, half, 1, n) *
+                       number_of<kind>(all[column * 4 + quad].b, 0, 0, n);
+        }
+    }
+}
+
+template <Kind kind, int k>
+inline void multiply_f32(float* const (&d)[4], const unsigned (&a)[kind == Kind::tf32 ? k / 2 : k / 4],
+                         const unsigned (&b)[kind == Kind::tf32 ? k / 4 : k / 8], const float (&c)[4]) {
+    float sums[4] = {c[0], c[1], c[2], c[3]};
+    dense_products<kind, k>(sums, a, b);
+    for (int i = 0; i < 4; i++) *d[i] = sums[i];
+}
+
+template <Kind kind, int k>
+inline void multiply_f16(unsigned* const (&d)[2], const unsigned (&a)[k / 4], const unsigned (&b)[k / 8],
+                         const unsigned (&c)[2]) {
+    float sums[4];
+    for (int i = 0; i < 4; i++) sums[i] = half_of(c, i);
+    dense_products<kind, k>(sums, a, b);
+    for (int h = 0; h < 2; h++) *d[h] = to_half(sums[2 * h]) | to_half(sums[2 * h + 1]) << 16;
+}
+
 // A launch.
 
 inline void run_thread() {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import functools
+import itertools
 import re
 import shutil
 import subprocess
@@ -59,6 +60,8 @@ _PTX = (
     (r"cp\.async\.bulk\.commit_group;", ""),
     (r"cp\.async\.bulk\.wait_group\.read 0;", "on_host::bulk_wait_read()"),
     (r"cvt\.rn\.f16x2\.f32 %0, %1, %2;", "{0} = on_host::to_half({1}) << 16 | on_host::to_half({2})"),
+    (r"cvt\.rn\.bf16x2\.f32 %0, %1, %2;", "{0} = on_host::to_bf16({1}) << 16 | on_host::to_bf16({2})"),
+    (r"cvt\.rna\.tf32\.f32 %0, %1;", "{0} = on_host::to_tf32({1})"),
     (r"cvt\.rn\.f16\.f32 %0, %1;", "{0} = on_host::to_half({1})"),
     (r"cvt\.f32\.f16 %0, %1;", "{0} = on_host::from_half({1})"),
     (r"movmatrix\.sync\.aligned\.m8n8\.trans\.b16 %0, %1;", "{0} = on_host::transpose({1})"),
@@ -69,6 +72,12 @@ _PRODUCT = re.compile(r"mma\.sync\.aligned\.m(?P<m>8|16)n8k(?P<k>\d+)\.row\.col\
 _HALF_PRODUCT = re.compile(
     r"mma(?P<sparse>\.sp::ordered_metadata)?\.sync\.aligned\.m16n8k(?P<k>16|32)\.row\.col\.f32\.f16\.f16\.f32 "
     r".*?(?:, %16, 0x(?P<selector>[01]))?;"
+)
+
+# Dense products of other formats or sums: {d} {a} {b} {c}.
+_NARROW_PRODUCT = re.compile(
+    r"mma\.sync\.aligned\.m16n8k(?P<k>8|16)\.row\.col\."
+    r"(?P<sums>f16|f32)\.(?P<kind>f16|bf16|tf32)\.(?P=kind)\.(?P=sums) .*"
 )
 
 _DYNAMIC = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?([\w ]+?) (\w+)\[\];")
@@ -219,6 +228,9 @@ def _call(statement: str) -> str:
     half = _HALF_PRODUCT.fullmatch(instruction)
     if half is not None:
         return _multiply_half(half, operands)
+    narrow = _NARROW_PRODUCT.fullmatch(instruction)
+    if narrow is not None:
+        return _multiply_narrow(narrow, operands)
     for pattern, call in _PTX:
         found = re.fullmatch(pattern, instruction)
         if found is not None:
@@ -242,6 +254,15 @@ def _multiply_half(product: re.Match[str], operands: list[str]) -> str:
     if product["sparse"] is None:
         return f"on_host::multiply_half({{{d}}}, {{{a}}}, {{{b}}}, {{{c}}})"
     return f"on_host::multiply_sparse({{{d}}}, {{{a}}}, {{{b}}}, {{{c}}}, {operands[-1]}, {product['selector']})"
+
+
+def _multiply_narrow(product: re.Match[str], operands: list[str]) -> str:
+    k, kind, sums = int(product["k"]), product["kind"], product["sums"]
+    n_d, n_a = 4 if sums == "f32" else 2, k // 2 if kind == "tf32" else k // 4
+    ends = [0, n_d, n_d + n_a, n_d + n_a + n_a // 2, len(operands)]
+    d, a, b, c = (operands[low:high] for low, high in itertools.pairwise(ends))
+    parts = (", ".join(part) for part in ([f"&{each}" for each in d], a, b, c))
+    return f"on_host::multiply_{sums}<on_host::Kind::{kind}, {k}>(" + ", ".join(f"{{{part}}}" for part in parts) + ")"
 
 
 def _operand(text: str) -> str:
