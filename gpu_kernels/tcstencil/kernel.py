@@ -1,0 +1,211 @@
+"""The kernel of `gpu.tcstencil`: fused steps as products of windows with bands (`windows.py`), FP16 in memory.
+
+Several steps are composed into one stencil (`Stencil.power`), which `tcstencil.cu` applies once. Radius 4 costs as many
+products as any smaller one along x, 2 r + 1 per 128 results, which tensor cores make while the points are copied: steps
+that stay within it cost little more than one.
+
+Parameters:
+    steps_per_block: steps composed.
+    warps, warps_x: warps per block of threads, and how many of them lie side by side along x (3D; else all).
+    units: tiles of 128 results that a warp makes at a time, side by side along x, in 3D along y.
+    blocks: blocks of threads that a multiprocessor holds at least (limits registers).
+    steps: of the stream per stage of shared memory. 3D: one.
+    stages: in shared memory; all but one are on their way.
+    sums: 32 unless given, or 16: sums in FP16.
+    mirrored: 0 unless given; 1 (2D): rows at the same distance share a product, r + 1 of them: the authors' way.
+    format: 0 unless given (FP16), 1 (BF16), 2 (TF32): what is multiplied, of float32 in memory (of which FP16 may be
+        made, too).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.gpu_kernels.fused import FusedKernel, Stream
+from tetris_sim.gpu_kernels.tcstencil.formats import FLOAT16, FORMATS, matrix_registers, mirror_rows, operand_weights
+from tetris_sim.gpu_kernels.tcstencil.windows import CHUNK, RESULTS, WINDOWS, Bands, n_chunks, window_bands
+from tetris_sim.stencil import Stencil
+
+_TILE = RESULTS * WINDOWS
+_REACHES = {1: (108, 60, 28, 12, 4), 2: (4, 12), 3: (4,)}  # along all axes after fusion; the best guess first
+_REGISTERS = 200  # that matrices and results in flight may take, of 255
+_OTHERS = 48  # registers for all else
+_REGISTERS_OF_SM = 65536
+_LARGEST = 60000.0  # weight after fusion, of 65504 that FP16 has
+_PARAMETER_BYTES = 32000  # of 32764 that a kernel may have from CUDA 12.1 on
+
+
+def tcstencil_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
+    """Why this kernel cannot do it, as a sentence for the user; None if it can."""
+    if np.dtype(dtype) != np.float16:
+        return f"its tensor cores multiply float16, and would round {np.dtype(dtype)} to as many bits"
+    if _growth(stencil) > _LARGEST:
+        return f"its weights add up to {_growth(stencil):g}, more than float16 holds"
+    if not _steps_to_try(stencil):
+        return (
+            f"the matrices of a step are kept in registers: {stencil.n_points} points of radius "
+            f"{stencil.radius} in {stencil.ndim}D are too many"
+        )
+    return None
+
+
+def tcstencil_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
+    """Parameters worth trying, the best guess first; nothing where `tcstencil_refusal` has something to say."""
+    if tcstencil_refusal(stencil, dtype) is not None:
+        return ()
+    steps = _steps_to_try(stencil)
+    first = [_shape(stencil, n) for n in steps]
+    others = [{**first[0], "stages": 4}, {**first[0], "stages": 2}]
+    others += [{**first[0], "units": 3 - first[0]["units"]}] if stencil.ndim < 3 else [{**first[0], "warps": 8}]
+    return tuple({**shape, "blocks": _blocks(stencil, shape)} for shape in (*first, *others))
+
+
+def tcstencil_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[str, int]) -> FusedKernel:
+    """The kernel that applies `steps_per_block` steps at once.
+
+    Args:
+        stencil: of one step.
+        dtype: float16; float32 for the formats that only a benchmark asks for.
+        parameters: one of `tcstencil_parameters`, or others as above.
+
+    Raises:
+        ValueError: the parameters contradict each other or the dtype, or the matrices are too large.
+    """
+    format_, item = FORMATS[parameters.get("format", 0)], np.dtype(dtype).itemsize
+    if item != 4 and (item != 2 or format_ is not FLOAT16):
+        msg = f"{format_.name} is not made of {np.dtype(dtype)}"
+        raise ValueError(msg)
+    fused = operand_weights(stencil.power(parameters["steps_per_block"]), format_)
+    mirrored = bool(parameters.get("mirrored", 0))
+    if mirrored and fused.ndim != 2:
+        msg = f"rows at the same distance share a product in 2D, not in {fused.ndim}D"
+        raise ValueError(msg)
+    bands = window_bands(mirror_rows(fused) if mirrored else fused)
+    slots = bands.matrices[: bands.flight // 2 + 1] if mirrored else bands.matrices
+    numbers = matrix_registers(slots.reshape(-1, CHUNK, RESULTS), format_, run=item)
+    if numbers.nbytes > _PARAMETER_BYTES:
+        msg = f"the matrices have {numbers.nbytes} bytes, more than a kernel's parameters may have"
+        raise ValueError(msg)
+    stage = _stage(bands, parameters, 16 // item)
+    reach = (0,) * (3 - fused.ndim) + fused.radii
+    return FusedKernel(
+        source="tcstencil.cu",
+        entry="tcstencil",
+        defines={
+            "TS_REAL": "Half" if item == 2 else "float",
+            "TS_FORMAT": FORMATS.index(format_),
+            "TS_SUMS": parameters.get("sums", 32),
+            "TS_MIRRORED": int(mirrored),
+            "TS_AXIS": 3 - fused.ndim,
+            "TS_FLIGHT": bands.flight,
+            "TS_ACROSS": bands.across,
+            "TS_CHUNKS": bands.chunks,
+            "TS_BANDS": _braces(bands.kinds.reshape(-1)),
+            "TS_WARPS": parameters["warps"],
+            "TS_WARPS_X": _warps_x(parameters),
+            "TS_MIN_BLOCKS": parameters["blocks"],
+            "TS_UNITS": parameters["units"],
+            "TS_STEPS": parameters["steps"],
+            "TS_STAGES": parameters["stages"],
+            "TS_LEAD": stage.lead,
+            "TS_ROW_POINTS": stage.row_points,
+            "TS_ROWS": stage.rows,
+            "TS_REACH": _braces(reach),
+        },
+        depth=parameters["steps_per_block"],
+        tile=stage.tile,
+        threads=32 * parameters["warps"],
+        shared_bytes=item * parameters["stages"] * stage.rows * stage.row_points,
+        weights=numbers,
+        stream=stage.stream,
+    )
+
+
+def _steps_to_try(stencil: Stencil) -> tuple[int, ...]:
+    radius = max(1, stencil.radius)
+    reaches = _REACHES[stencil.ndim]
+    most = max(1, reaches[0] // radius)
+    deepest = [reach // radius for reach in reaches] if stencil.ndim == 1 else [*range(most, 0, -1), 2 * most]
+    fitting = [
+        n for n in deepest if 0 < n * radius <= max(reaches) and _registers(stencil, _shape(stencil, n)) <= _REGISTERS
+    ]
+    return tuple(n for n in dict.fromkeys(fitting) if _growth(stencil) ** n <= _LARGEST)
+
+
+def _growth(stencil: Stencil) -> float:
+    """What no weight of n steps exceeds, to the power of n."""
+    return sum(map(abs, stencil.weights))
+
+
+def _shape(stencil: Stencil, steps: int) -> dict[str, int]:
+    if stencil.ndim == 1:
+        return {"steps_per_block": steps, "warps": 4, "units": 1, "steps": 4, "stages": 3}
+    if stencil.ndim == 2:
+        units = 2 if steps * stencil.radius <= 4 else 1
+        return {"steps_per_block": steps, "warps": 4, "units": units, "steps": 4, "stages": 3}
+    units = 4 if steps * stencil.radii[0] <= 1 else 2
+    return {"steps_per_block": steps, "warps": 4, "warps_x": 1, "units": units, "steps": 1, "stages": 3}
+
+
+def _warps_x(parameters: Mapping[str, int]) -> int:
+    return parameters.get("warps_x", parameters["warps"])
+
+
+def _registers(stencil: Stencil, shape: Mapping[str, int]) -> int:
+    """What matrices and results in flight take of a thread's registers, if no band is all zeros."""
+    reach = [shape["steps_per_block"] * radius for radius in stencil.radii]
+    flight = 2 * reach[0] + 1 if stencil.ndim > 1 else 1
+    across = 2 * reach[1] + 1 if stencil.ndim > 2 else 1
+    chunks, units = n_chunks(reach[-1]), shape["units"]
+    loaded = 2 * chunks * units if stencil.ndim == 1 else 0  # the compiler loads many windows before it multiplies one
+    return 2 * flight * across * chunks + 4 * units * (flight + 1) + loaded
+
+
+def _blocks(stencil: Stencil, shape: Mapping[str, int]) -> int:
+    """Blocks of threads that fit beside each other."""
+    threads = 32 * shape["warps"]
+    return max(1, min(2048 // threads, _REGISTERS_OF_SM // (threads * min(255, _registers(stencil, shape) + _OTHERS))))
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """What lies in shared memory at a time.
+
+    Attributes:
+        lead: points in front of the first result, a multiple of 16 bytes.
+        row_points: of a row.
+        rows: of the grid.
+        tile: results of a stage along each axis.
+        stream: how blocks of threads share the axis along which stages follow each other.
+    """
+
+    lead: int
+    row_points: int
+    rows: int
+    tile: tuple[int, int, int]
+    stream: Stream
+
+
+def _stage(bands: Bands, parameters: Mapping[str, int], vector: int) -> _Stage:
+    warps, units, steps = parameters["warps"], parameters["units"], parameters["steps"]
+    lead = -(-bands.lead // vector) * vector
+    if bands.ndim == 3:
+        warps_x = _warps_x(parameters)
+        height, width = warps // warps_x * units, _TILE * warps_x
+        stream = Stream(axis=0, repeated=bands.flight - 1, unit=1)
+        return _Stage(lead, width + 2 * lead, height + bands.across - 1, (1, height, width), stream)
+    width = _TILE * warps * units
+    if bands.ndim == 2:
+        stream = Stream(axis=1, repeated=bands.flight - 1, unit=steps)
+        return _Stage(lead, width + 2 * lead, steps, (1, steps, width), stream)
+    stream = Stream(axis=2, repeated=0, unit=steps * width)
+    return _Stage(lead, steps * width + 2 * lead, 1, (1, 1, steps * width), stream)
+
+
+def _braces(numbers: npt.ArrayLike) -> str:
+    """Numbers as the definition of an array."""
+    return "{" + ",".join(map(str, np.asarray(numbers).tolist())) + "}"

@@ -1,0 +1,144 @@
+"""Windows: the bands of TCStencil along x, so that one product makes 128 results that lie side by side.
+
+The authors' tiles have a band along y for each column of weights, and their products are added with a shift along x
+(`tiles.py`). Here it is the other way round: a band along x for each row of weights, added with a shift along y. A
+kernel that streams along y makes that shift by keeping 2 ry + 1 rows of results in flight: a row that arrives is
+multiplied for all of them.
+
+    window   8 results along x and the points around them that they depend on, 16 points for each `chunk`
+    tile     16 windows side by side: 16 x 16 numbers for each chunk, of 128 results and what is beside them
+    band     16 x 8 of a chunk: column n holds a row of weights, shifted down by n
+
+In 3D rows of the planes above and below have bands, too: results are in flight along z, and depend on 2 ry + 1 rows of
+a plane. In 1D there is one row, and windows are as long as needed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.gpu_kernels.stencil2row import dense
+from tetris_sim.stencil import Stencil
+
+RESULTS = 8  # of a window: columns of B in mma.m16n8k16
+CHUNK = 16  # points of a window that a product multiplies: rows of B
+WINDOWS = 16  # of a tile: rows of A
+UNUSED, FIRST, FURTHER = 0, 1, 2  # what a band is for the sum of a result
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Bands:
+    """The matrices of a stencil.
+
+    Attributes:
+        ndim: axes of the stencil.
+        matrices: (flight, across, chunks, 16, 8): by the row that a result depends on, along the axis that is streamed
+            (y in 2D, z in 3D) and, in 3D, along y.
+    """
+
+    ndim: int
+    matrices: Array
+
+    @property
+    def flight(self) -> int:
+        """Results along the streamed axis that depend on a row."""
+        return int(self.matrices.shape[0])
+
+    @property
+    def across(self) -> int:
+        """Rows of a plane that a result depends on."""
+        return int(self.matrices.shape[1])
+
+    @property
+    def chunks(self) -> int:
+        """Of 16 points of a window."""
+        return int(self.matrices.shape[2])
+
+    @property
+    def lead(self) -> int:
+        """Points of a window in front of its results, and behind them."""
+        return (CHUNK * self.chunks - RESULTS) // 2
+
+    @cached_property
+    def kinds(self) -> npt.NDArray[np.int64]:
+        """(flight, across, chunks): whether a band is all zeros, the first of a sum, or another."""
+        met = self.matrices.any(axis=(3, 4)).reshape(self.flight, -1)
+        first = met & (met.cumsum(axis=1) == 1)
+        kinds = np.where(first, FIRST, np.where(met, FURTHER, UNUSED))
+        return kinds.reshape(self.matrices.shape[:3])
+
+    @property
+    def products(self) -> int:
+        """Of 16 x 16 x 8 that 128 results take."""
+        return int(np.count_nonzero(self.kinds))
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether rows at the same distance along the streamed axis have the same weights."""
+        return bool(np.array_equal(self.matrices, self.matrices[::-1]))
+
+    def apply(self, u: Array) -> Array:
+        """One application by products, on the points whose neighbours all lie in `u`.
+
+        Args:
+            u: values along as many axes as the stencil has.
+
+        Returns:
+            The new values, smaller by what the bands reach: flight - 1 along the streamed axis, and so on; along x by
+            `lead` on either side.
+        """
+        rows = u.reshape((1,) * (3 - u.ndim) + u.shape)
+        if self.ndim == 2:
+            rows = rows.transpose(1, 0, 2)  # (streamed, across, x)
+        n_streamed, n_across = rows.shape[0] - self.flight + 1, rows.shape[1] - self.across + 1
+        columns = rows.shape[2] - 2 * self.lead
+        result = np.zeros((n_streamed, n_across, columns))
+        for i, j in np.ndindex(self.flight, self.across):
+            met = rows[i : i + n_streamed, j : j + n_across]
+            for k, first in np.ndindex(self.chunks, math.ceil(columns / RESULTS)):
+                low = RESULTS * first + CHUNK * k
+                window = np.zeros((*met.shape[:2], CHUNK))
+                part = met[..., low : low + CHUNK]
+                window[..., : part.shape[2]] = part  # behind it zeros, which the band's zeros meet
+                made = window @ self.matrices[i, j, k]
+                result[..., RESULTS * first : RESULTS * (first + 1)] += made[..., : columns - RESULTS * first]
+        if self.ndim == 2:
+            result = result.transpose(1, 0, 2)
+        return result.reshape(result.shape[3 - self.ndim :])
+
+
+def window_bands(stencil: Stencil) -> Bands:
+    """The bands of a stencil.
+
+    >>> bands = window_bands(Stencil(((-1,), (0,), (1,)), (1.0, 2.0, 3.0)))
+    >>> bands.matrices[0, 0, 0, 3:7, :3]
+    array([[1., 0., 0.],
+           [2., 1., 0.],
+           [3., 2., 1.],
+           [0., 3., 2.]])
+    """
+    box = dense(stencil)
+    rows = box.reshape({1: (1, 1, -1), 2: (box.shape[0], 1, -1), 3: box.shape}[stencil.ndim])
+    radius = box.shape[-1] // 2
+    chunks = n_chunks(radius)
+    windows = np.zeros((*rows.shape[:2], CHUNK * chunks, RESULTS))
+    for n in range(RESULTS):
+        first = (CHUNK * chunks - RESULTS) // 2 - radius + n
+        windows[:, :, first : first + box.shape[-1], n] = rows
+    return Bands(stencil.ndim, windows.reshape(*rows.shape[:2], chunks, CHUNK, RESULTS))
+
+
+def n_chunks(radius: int) -> int:
+    """Chunks of a window for a radius along x.
+
+    >>> [n_chunks(radius) for radius in (1, 4, 5, 12, 13)]
+    [1, 1, 2, 2, 3]
+    """
+    return math.ceil((RESULTS + 2 * radius) / CHUNK)

@@ -1,0 +1,214 @@
+"""Without a GPU: the kernel of TCStencil compiles, uses tensor cores, spills nothing, and agrees with plain NumPy.
+
+As in test_gpu_emulated_fused.py, around what a kernel may depend on lie NaNs and what it must not write must stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from cases import CUSTOM, stencil_of
+from emulation import COMPILER, NO_COMPILER
+from test_gpu_compiles import ARCHITECTURES, REGISTERS, disassembled, shared_limit
+from test_gpu_emulated_fused import Memory, Triple, few_points, launch, scaled, several_tiles, three
+
+from tetris_sim.catalogue import STENCIL_NAMES
+from tetris_sim.gpu_kernels.build import compile_source
+from tetris_sim.gpu_kernels.tcstencil.formats import FLOAT16, FORMATS, mirror_rows, operand_weights, rounded
+from tetris_sim.gpu_kernels.tcstencil.kernel import tcstencil_kernel, tcstencil_parameters, tcstencil_refusal
+from tetris_sim.stencil import Stencil
+
+HALF = np.dtype(np.float16)
+UNTOUCHED = -7.25  # what no kernel computes: results are below 2
+Array = npt.NDArray[Any]
+emulated = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+
+
+class HalfMemory(Memory):
+    """With a number that FP16 has where nothing is written."""
+
+    def _array(self, value: float) -> Array:
+        return super()._array(value if np.isnan(value) else UNTOUCHED)
+
+
+def weighted(name: str) -> Stencil:
+    """Random weights of which the magnitudes add up to 1."""
+    stencil, rng = stencil_of(name), np.random.default_rng(1)
+    weights = rng.uniform(0.2, 1.0, stencil.n_points) * rng.choice([-1.0, 1.0], stencil.n_points, p=[0.2, 0.8])
+    return Stencil(stencil.offsets, tuple(weights / np.abs(weights).sum()))
+
+
+def applied(state: Array, fused: Stencil) -> Array:
+    """The fused stencil in double precision."""
+    u, radii = state.astype(np.float64), three(fused.radii, 0)
+    shape = [n - 2 * r for n, r in zip(u.shape, radii, strict=True)]
+    result = np.zeros(shape)
+    for offset, weight in fused.terms.items():
+        shifts = [o + r for o, r in zip(three(offset, 0), radii, strict=True)]
+        result += weight * u[tuple(slice(s, s + n) for s, n in zip(shifts, shape, strict=True))]
+    return result
+
+
+def agrees(stencil: Stencil, parameters: Mapping[str, int], dtype: np.dtype[Any] = HALF) -> None:
+    kernel = tcstencil_kernel(stencil, dtype, parameters)
+    format_ = FORMATS[parameters.get("format", 0)]
+    fused, radii = operand_weights(stencil.power(kernel.depth), format_), three(stencil.radii, 0)
+    fused = mirror_rows(fused) if parameters.get("mirrored", 0) else fused
+    counts = several_tiles(kernel, radii)
+    cases: tuple[tuple[Triple, int, bool], ...] = (
+        (counts, 0, False),
+        (counts, 2, True),
+        (few_points(kernel, radii), 0, True),
+    )
+    for points, margin, descending in cases:
+        memory = HalfMemory(scaled(radii, kernel.depth), points, dtype, margin)
+        before = memory.src.copy()
+        launch(kernel, memory, 900, descending)
+        found = memory.points(memory.dst, memory.box)
+        wanted = applied(rounded(memory.state, format_), fused)
+        atol = allowed(fused, parameters, dtype) * float(np.abs(memory.state).max())
+        np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=0, atol=atol)
+        found[...] = UNTOUCHED
+        assert np.all(memory.dst == dtype.type(UNTOUCHED))
+        np.testing.assert_array_equal(memory.src, before)
+
+
+def allowed(fused: Stencil, parameters: Mapping[str, int], dtype: np.dtype[Any]) -> float:
+    """Products are exact in FP32; sums of p of them are rounded to 24 bits or 11, and the result once to the dtype."""
+    sum_eps = FLOAT16.eps if parameters.get("sums", 32) == 16 else 2.0**-24
+    return FLOAT16.eps * (dtype == HALF) + 2 * fused.n_points * sum_eps
+
+
+def small(parameters: Mapping[str, int]) -> dict[str, int]:
+    """Fewer warps, which changes nothing but how much must be emulated."""
+    return {**parameters, "warps": min(parameters["warps"], 2)}
+
+
+@emulated
+@pytest.mark.parametrize("name", [*STENCIL_NAMES, *CUSTOM])
+def test_the_kernel_agrees_with_numpy_and_touches_nothing_else(name: str) -> None:
+    stencil = weighted(name)
+    if tcstencil_refusal(stencil, HALF) is None:
+        agrees(stencil, small(tcstencil_parameters(stencil, HALF)[0]))
+
+
+@emulated
+@pytest.mark.parametrize("name", ["heat-1d", "star-2d9p", "box-2d25p", "heat-3d", "box-3d27p"])
+def test_so_does_one_step(name: str) -> None:
+    stencil = weighted(name)
+    agrees(stencil, {**small(tcstencil_parameters(stencil, HALF)[0]), "steps_per_block": 1})
+
+
+@emulated
+@pytest.mark.full
+@pytest.mark.parametrize("name", [*STENCIL_NAMES, *CUSTOM])
+def test_so_does_every_proposal(name: str) -> None:
+    stencil = weighted(name)
+    for parameters in tcstencil_parameters(stencil, HALF)[1:]:
+        agrees(stencil, small(parameters))
+
+
+@emulated
+@pytest.mark.parametrize("radius", [9, 40])
+def test_so_do_lines_of_any_radius(radius: int) -> None:
+    """Random weights out to the ends, which powers of a stencil do not have."""
+    weights = np.random.default_rng(6).uniform(-1.0, 1.0, 2 * radius + 1)
+    stencil = Stencil(tuple((d,) for d in range(-radius, radius + 1)), tuple(weights / np.abs(weights).sum()))
+    agrees(stencil, {**small(tcstencil_parameters(stencil, HALF)[-1]), "steps_per_block": 1})
+
+
+@emulated
+@pytest.mark.parametrize("name", ["box-2d25p", "heat-2d", "heat-1d", "heat-3d"])
+def test_so_do_sums_in_fp16(name: str) -> None:
+    stencil = weighted(name)
+    agrees(stencil, {**small(tcstencil_parameters(stencil, HALF)[0]), "sums": 16})
+
+
+@emulated
+@pytest.mark.parametrize("format_", range(len(FORMATS)))
+@pytest.mark.parametrize("name", ["box-2d25p", "heat-1d", "heat-3d"])
+def test_so_do_all_formats_made_of_float32(name: str, format_: int) -> None:
+    stencil = weighted(name)
+    parameters = {**small(tcstencil_parameters(stencil, HALF)[0]), "format": format_}
+    agrees(stencil, parameters, np.dtype(np.float32))
+
+
+def mirrored(name: str) -> Stencil:
+    """The same weights above and below."""
+    terms = weighted(name).terms
+    return Stencil.from_terms({(dy, dx): (terms[dy, dx] + terms[-dy, dx]) / 2 for dy, dx in terms})
+
+
+@emulated
+@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("name", ["heat-2d", "star-2d9p", "box-2d25p", "box-2d49p"])
+def test_so_do_rows_that_share_their_product(name: str, steps: int) -> None:
+    stencil = mirrored(name)
+    agrees(stencil, {**small(tcstencil_parameters(stencil, HALF)[0]), "steps_per_block": steps, "mirrored": 1})
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name", ["heat-1d", "star-1d5p", "heat-2d", "box-2d25p", "box-2d49p", "heat-3d"])
+def test_it_compiles_to_products_and_spills_nothing(name: str, architecture: str) -> None:
+    pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
+    stencil = weighted(name)
+    proposals = tcstencil_parameters(stencil, HALF)
+    for parameters in proposals if architecture == "sm_90" else proposals[:1]:
+        kernel = tcstencil_kernel(stencil, HALF, parameters)
+        assert kernel.shared_bytes <= shared_limit(architecture)
+        compiled = compile_source(kernel.source, kernel.defines, architecture)
+        assert compiled.spilled == 0
+        assert compiled.registers[kernel.entry] * kernel.threads * parameters["blocks"] <= REGISTERS
+    assert "HMMA.16816.F32" in disassembled(compiled)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    ("variant", "dtype", "instruction"),
+    [
+        ({"sums": 16}, "float16", "HMMA.16816.F16"),
+        ({"mirrored": 1}, "float16", "HMMA.16816.F32"),
+        ({"format": 0}, "float32", "HMMA.16816.F32"),
+        ({"format": 1}, "float32", "HMMA.16816.F32.BF16"),
+        ({"format": 2}, "float32", "HMMA.1688.F32.TF32"),
+    ],
+)
+def test_so_do_its_variants(variant: dict[str, int], dtype: str, instruction: str, architecture: str) -> None:
+    pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
+    stencil = mirrored("box-2d25p")
+    kernel = tcstencil_kernel(stencil, dtype, {**tcstencil_parameters(stencil, HALF)[0], **variant})
+    compiled = compile_source(kernel.source, kernel.defines, architecture)
+    assert compiled.spilled == 0
+    assert instruction in disassembled(compiled)
+
+
+def test_other_precisions_and_too_large_stencils_are_refused() -> None:
+    stencil = stencil_of("heat-2d")
+    assert tcstencil_refusal(stencil, HALF) is None
+    for dtype in ("float32", "float64"):
+        refusal = tcstencil_refusal(stencil, dtype)
+        assert refusal is not None
+        assert dtype in refusal
+        assert tcstencil_parameters(stencil, dtype) == ()
+    large = Stencil(((0, 0), (0, 1)), (5e4, -2e4))
+    assert "float16 holds" in str(tcstencil_refusal(large, HALF))
+    growing = Stencil(((0, 0), (0, 1)), (30.0, 10.0))
+    assert {p["steps_per_block"] for p in tcstencil_parameters(growing, HALF)} == {1, 2}  # 40^2, but 40^3 is too much
+    far = Stencil(((0, -13), (0, 0)), (0.5, 0.5))
+    assert "radius 13" in str(tcstencil_refusal(far, HALF))
+
+
+def test_parameters_that_contradict_are_errors() -> None:
+    stencil = weighted("box-2d9p")
+    parameters = tcstencil_parameters(stencil, HALF)[0]
+    with pytest.raises(ValueError, match="TF32 is not made of float16"):
+        tcstencil_kernel(stencil, HALF, {**parameters, "format": 2})
+    with pytest.raises(ValueError, match="different weights"):
+        tcstencil_kernel(stencil, HALF, {**parameters, "mirrored": 1})
+    line = weighted("heat-1d")
+    with pytest.raises(ValueError, match="not in 1D"):
+        tcstencil_kernel(line, HALF, {**tcstencil_parameters(line, HALF)[0], "mirrored": 1})
