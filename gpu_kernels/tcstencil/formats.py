@@ -49,7 +49,7 @@ def rounded(values: npt.ArrayLike, format_: Format) -> Array:
     """Values to the nearest of a format, ties to even.
 
     >>> rounded([1.0, 1.0 + 2**-8, 1.0 + 3 * 2**-8], BFLOAT16)
-    array([1.       , 1.       , 1.015625 ])
+    array([1.      , 1.      , 1.015625])
     """
     if format_ is FLOAT16:
         return np.asarray(values).astype(np.float16).astype(np.float64)

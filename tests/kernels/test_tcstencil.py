@@ -1,0 +1,259 @@
+"""TCStencil's tiles and windows in NumPy, against the stencil applied directly; formats; the paper's numbers."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_trapezoid_numerics import apply_directly, stencils
+
+from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
+from tetris_sim.gpu_kernels.tcstencil import model
+from tetris_sim.gpu_kernels.tcstencil.formats import (
+    BFLOAT16,
+    FLOAT16,
+    FORMATS,
+    TFLOAT32,
+    Format,
+    matrix_registers,
+    mirror_rows,
+    operand_weights,
+    rounded,
+)
+from tetris_sim.gpu_kernels.tcstencil.tiles import (
+    TILE,
+    Way,
+    apply_by_tiles,
+    n_products,
+    parameter_matrix,
+    results_per_tile,
+    way_of,
+)
+from tetris_sim.gpu_kernels.tcstencil.windows import FIRST, FURTHER, UNUSED, Array, Bands, window_bands
+from tetris_sim.stencil import Stencil
+
+
+@st.composite
+def plane_stencils(draw: st.DrawFn, way: Way) -> Stencil:
+    """Random weights on a star, on a box mirrored from left to right, or on any points: radius 1 to 4."""
+    ry, rx = (draw(st.integers(1, 4)) for _ in range(2))
+    box = list(itertools.product(range(-ry, ry + 1), range(-rx, rx + 1)))
+    chosen = [offset for offset in box if 0 in offset] if way == "star" else box
+    offsets = draw(st.lists(st.sampled_from(chosen), min_size=1, max_size=len(chosen), unique=True))
+    rng = np.random.default_rng(draw(st.integers(0, 1000)))
+    terms = {offset: float(rng.uniform(-1, 1)) for offset in offsets}
+    if way == "mirrored":
+        terms |= {(dy, -dx): weight for (dy, dx), weight in list(terms.items()) if dx > 0}
+        terms |= {(dy, -dx): weight for (dy, dx), weight in list(terms.items()) if dx < 0}
+    return Stencil.from_terms(terms)
+
+
+@pytest.mark.parametrize("way", ["star", "mirrored", "any"])
+@settings(deadline=None)
+@given(data=st.data())
+def test_tiles_make_any_stencil_of_their_kind(way: Way, data: st.DataObject) -> None:
+    stencil = data.draw(plane_stencils(way))
+    shape = [data.draw(st.integers(1, 21)) + 2 * radius for radius in stencil.radii]
+    u = np.random.default_rng(4).uniform(-1, 1, shape)
+    np.testing.assert_allclose(apply_by_tiles(u, stencil, way), apply_directly(stencil, u), rtol=0, atol=1e-13)
+    if stencil.radii[1] > 0:
+        assert (
+            n_products(stencil) <= {"star": 2, "mirrored": stencil.radii[1] + 1, "any": 2 * stencil.radii[1] + 1}[way]
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "way", "products"),
+    [
+        ("heat-2d", "star", 2),
+        ("star-2d9p", "star", 2),
+        ("box-2d9p", "mirrored", 2),
+        ("box-2d25p", "mirrored", 3),  # para_box1 to para_box3 of Algorithm 1
+        ("box-2d49p", "mirrored", 4),
+    ],
+)
+def test_how_many_products_a_tile_takes(name: str, way: str, products: int) -> None:
+    stencil = named_stencil(name).stencil
+    assert way_of(stencil) == way
+    assert n_products(stencil) == products
+
+
+def test_an_arbitrary_box_takes_a_product_for_every_column() -> None:
+    weights = np.random.default_rng(5).uniform(0.1, 1.0, 25)
+    stencil = Stencil(tuple(itertools.product(range(-2, 3), repeat=2)), tuple(weights))
+    assert way_of(stencil) == "any"
+    assert n_products(stencil) == 5
+    assert results_per_tile(stencil.radii) == (12, 12)  # "update every 12*12 points"
+
+
+def test_parameter_matrices_are_bands() -> None:
+    matrix = parameter_matrix(np.arange(1.0, 6.0))
+    assert matrix.shape == (TILE, TILE)
+    for i, j in np.ndindex(matrix.shape):
+        assert matrix[i, j] == (j - i + 3 if abs(j - i) <= 2 else 0)
+
+
+def apply_windows(stencil: Stencil, u: Array) -> Array:
+    """What the bands make of `u`, without what windows have around the points along x that are needed."""
+    bands = window_bands(stencil)
+    extra = bands.lead - stencil.radii[-1]
+    padded = np.pad(u, [(0, 0)] * (u.ndim - 1) + [(extra, extra)])
+    return bands.apply(padded)
+
+
+@settings(deadline=None)
+@given(stencil=stencils(), points=st.integers(1, 19), seed=st.integers(0, 1000))
+def test_windows_make_any_stencil(stencil: Stencil, points: int, seed: int) -> None:
+    shape = tuple(points + 2 * radius + axis for axis, radius in enumerate(stencil.radii))
+    u = np.random.default_rng(seed).uniform(-1, 1, shape)
+    np.testing.assert_allclose(apply_windows(stencil, u), apply_directly(stencil, u), rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", STENCIL_NAMES)
+@pytest.mark.parametrize("steps", [1, 3])
+def test_windows_make_fused_steps(name: str, steps: int) -> None:
+    stencil = named_stencil(name).stencil
+    u = np.random.default_rng(2).uniform(0.5, 1.5, tuple(7 + 2 * steps * radius for radius in stencil.radii))
+    expected = u
+    for _ in range(steps):
+        expected = apply_directly(stencil, expected)
+    np.testing.assert_allclose(apply_windows(stencil.power(steps), u), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "products"),
+    [
+        ("heat-2d", 1, 3),
+        ("box-2d9p", 4, 9),  # radius 4 is all that 16 points hold
+        ("box-2d9p", 5, 22),
+        ("box-2d25p", 1, 5),
+        ("heat-1d", 60, 8),
+        ("heat-3d", 1, 5),  # rows above and below in the planes above and below are all zeros
+        ("box-3d27p", 1, 9),
+        ("heat-3d", 2, 13),
+    ],
+)
+def test_how_many_products_128_results_take(name: str, steps: int, products: int) -> None:
+    assert window_bands(named_stencil(name).stencil.power(steps)).products == products
+
+
+@given(stencil=stencils())
+def test_every_sum_begins_once_with_the_first_of_its_products(stencil: Stencil) -> None:
+    bands = window_bands(stencil)
+    for matrices, kinds in zip(bands.matrices, bands.kinds, strict=True):
+        used = [kind for kind, matrix in zip(kinds.ravel(), matrices.reshape(-1, 16, 8), strict=True) if matrix.any()]
+        assert np.count_nonzero(kinds != UNUSED) == len(used)
+        assert used == [FIRST, *[FURTHER] * (len(used) - 1)][: len(used)]
+
+
+def test_rows_of_a_mirrored_stencil_have_the_same_bands() -> None:
+    assert window_bands(named_stencil("box-2d25p").stencil).mirrored
+    assert not window_bands(Stencil(((-1, 0), (1, 0)), (0.25, 0.75))).mirrored
+
+
+def matrices_of(words: np.ndarray[tuple[int, ...], np.dtype[np.uint32]], format_: Format, run: int) -> Array:
+    """The matrices (n, 16, 8) whose registers these are, element by element: lane 4 g + t has rows of column g."""
+    found = np.zeros((len(words), 16, 8))
+    for n, lane, k in np.ndindex(len(words), 32, 4):
+        g, t = divmod(lane, 4)
+        row = 4 * t + k if run == 4 else 8 * (k // 2) + 2 * t + k % 2
+        if format_ is TFLOAT32:
+            found[n, row, g] = words[n, lane, k : k + 1].view(np.float32)[0]
+            continue
+        bits = np.uint16(words[n, lane, k // 2] >> np.uint32(16 * (k % 2)) & np.uint32(0xFFFF))
+        if format_ is FLOAT16:
+            found[n, row, g] = bits.view(np.float16)
+        else:
+            found[n, row, g] = np.uint32(int(bits) << 16).view(np.float32)
+    return found
+
+
+@pytest.mark.parametrize("run", [2, 4])
+@pytest.mark.parametrize("format_", FORMATS, ids=lambda f: f.name)
+def test_registers_hold_the_matrices(format_: Format, run: int) -> None:
+    matrices = rounded(np.random.default_rng(7).uniform(-1, 1, (3, 16, 8)), format_)
+    words = matrix_registers(matrices, format_, run)
+    assert words.shape == (3, 32, format_.words)
+    np.testing.assert_array_equal(matrices_of(words, format_, run), matrices)
+    with pytest.raises(ValueError, match=f"no numbers of {format_.name}"):
+        matrix_registers(matrices + 2.0**-20, format_, run)
+
+
+@given(values=st.lists(st.floats(-60000, 60000, width=32), min_size=1, max_size=20))
+def test_rounding_goes_to_the_nearest_number_of_a_format(values: list[float]) -> None:
+    exact = np.array(values)
+    for format_ in FORMATS:
+        found = rounded(exact, format_)
+        np.testing.assert_array_equal(rounded(found, format_), found)
+        assert np.all(np.abs(found - exact) <= format_.eps * np.abs(exact) + 2.0**-25)  # FP16 has subnormal numbers
+    np.testing.assert_array_equal(rounded(rounded(exact, FLOAT16), TFLOAT32), rounded(exact, FLOAT16))
+
+
+@pytest.mark.parametrize("format_", FORMATS, ids=lambda f: f.name)
+@pytest.mark.parametrize("name", ["heat-2d", "box-2d25p", "heat-3d"])
+def test_weights_of_a_format_add_up_and_stay_mirrored(name: str, format_: Format) -> None:
+    fused = named_stencil(name).stencil.power(2)
+    found = operand_weights(fused, format_)
+    weights = np.array(found.weights)
+    np.testing.assert_array_equal(weights, rounded(weights, format_))
+    largest = float(np.abs(weights).max())
+    assert abs(weights.sum() - sum(fused.weights)) <= (BFLOAT16.eps * largest if format_ is BFLOAT16 else 2.0**-24)
+    assert mirror_rows(found).symmetric
+
+
+def test_mirrored_rows_must_be_nearly_mirrored() -> None:
+    with pytest.raises(ValueError, match="different weights"):
+        mirror_rows(Stencil(((-1, 0), (1, 0)), (0.25, 0.75)))
+    with pytest.raises(ValueError, match="a row has points"):
+        mirror_rows(Stencil(((-1, 0), (0, 0)), (0.25, 0.75)))
+
+
+def test_the_paper_s_intensities() -> None:
+    """Section 2, "0.50/2.53/5.33" and "0.50/7.03/6.00"."""
+    nine = model.pointwise_intensity(9), model.tile_intensity(9), model.tcstencil_intensity(2)
+    twenty_five = model.pointwise_intensity(25), model.tile_intensity(25), model.tcstencil_intensity(3)
+    np.testing.assert_allclose(nine, (0.50, 2.53, 5.33), atol=0.005)
+    np.testing.assert_allclose(twenty_five, (0.50, 7.03, 6.00), atol=0.005)
+
+
+def test_the_paper_s_machines() -> None:
+    """Table 1: 50.1, 200.64, 34.88 and, printed as 128.8, 138.9."""
+    found = [peak.intensity for peak in (model.A100_FMA, model.A100_TENSOR, model.V100_FMA, model.V100_TENSOR)]
+    np.testing.assert_allclose(found, (50.16, 200.64, 34.89, 138.89), atol=0.005)
+    assert abs(model.V100_TENSOR.intensity - 128.8) > 10
+
+
+def test_everything_in_the_paper_is_bound_by_memory() -> None:
+    for peak in (model.A100_TENSOR, model.V100_TENSOR):
+        for intensity in (model.tcstencil_intensity(2), model.tcstencil_intensity(3)):
+            assert peak.attainable(intensity) == intensity * peak.bandwidth
+    assert model.A100_FMA.attainable(1000.0) == 78e12
+    # "The highest TFLOPS", 7.52 and 8.00, stay below the roof on A100. On V100 5.89 and 7.84 do not (model.py).
+    for products, on_a100, on_v100 in ((2, 7.52e12, 5.89e12), (3, 8.00e12, 7.84e12)):
+        intensity = model.tcstencil_intensity(products)
+        assert model.V100_TENSOR.attainable(intensity) < on_v100 < model.V100_TENSOR.operations
+        assert on_a100 < model.A100_TENSOR.attainable(intensity)
+
+
+def test_rates_as_the_paper_counts_them() -> None:
+    assert model.stencil_rate(1002, 2, 9, 0.5) == 1000**2 * 9 * 2
+    assert model.tcstencil_rate(1202, 2, 2, 0.5) == pytest.approx(100**2 * 16**3 * 2 * 2)
+
+
+def test_windows_are_bound_by_memory_up_to_a_radius_of_four() -> None:
+    """On an H200 by its data sheet, where a multiply-add counts twice."""
+    peak = model.H200_TENSOR
+    for products in (3, 5, 7, 9):
+        assert 2 * model.windows_intensity(products) < peak.intensity
+    wide = window_bands(named_stencil("box-2d9p").stencil.power(7))
+    assert 2 * model.windows_intensity(wide.products) > peak.intensity
+
+
+def test_bands_reach_as_far_as_windows_are_long() -> None:
+    for radius in (1, 4, 5, 12, 13):
+        bands: Bands = window_bands(Stencil(((-radius,), (radius,)), (0.5, 0.5)))
+        assert bands.lead >= radius
+        assert bands.matrices.shape[:2] == (1, 1)
