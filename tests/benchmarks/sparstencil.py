@@ -1,0 +1,177 @@
+"""SparStencil's Figures 8, 9 and 10 on this GPU: what preparing costs, which layout is best, all of the catalogue.
+
+`python tests/benchmarks/sparstencil.py FILE.json` measures whole steps in float16, periodic faces, feedback on; points
+times steps per second, every step counted once. Figures 6, 7 and 11 are `tetris-sim bench gpu --dtype float16`, with
+--sweep and --counters. All weights are random, positive and add up to 1, so that any number of steps stays finite.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tetris_sim.bench.problems import random_problem
+from tetris_sim.bench.timing import provenance
+from tetris_sim.catalogue import STENCIL_NAMES, catalogue
+from tetris_sim.gpu_kernels import METHODS
+from tetris_sim.gpu_kernels.build import compile_source
+from tetris_sim.gpu_kernels.sparse.crush import Layout
+from tetris_sim.gpu_kernels.sparse.exploration import A100_F16, SPARSE_F16, layout_time
+from tetris_sim.method import STEPS_PER_BLOCK
+from tetris_sim.problem import Problem
+from tetris_sim.scheduler.measure import Trial
+from tetris_sim.scheduler.place import Place
+
+SHAPES = {1: (1 << 26,), 2: (8192, 8192), 3: (512, 512, 256)}  # 128 MB: more than the GPU's caches hold
+USUAL = {1: "heat-1d", 2: "heat-2d", 3: "heat-3d"}  # whose problem a stencil is put into
+SECONDS, TIMES = 0.02, 3
+CATALOGUE = catalogue()
+BY_NAME = {method.name: method for method in METHODS}
+Case = tuple[str, str, dict[str, int]]  # stencil, method, parameters
+
+
+@functools.lru_cache(maxsize=1)
+def usual_problem(ndim: int) -> Problem:
+    """Random data take a while to make."""
+    return random_problem(USUAL[ndim], SHAPES[ndim], "float16", faces="periodic", steps=1 << 30)
+
+
+@functools.lru_cache(maxsize=4)
+def problem_of(name: str) -> Problem:
+    """A stencil of the catalogue with random weights on random data."""
+    stencil = CATALOGUE[name].stencil
+    usual = usual_problem(stencil.ndim)
+    weights = np.random.default_rng(1).uniform(0.5, 1.5, stencil.n_points)
+    return dataclasses.replace(
+        usual, stencil=dataclasses.replace(stencil, weights=tuple(float(w) for w in weights / weights.sum()))
+    )
+
+
+def prepare(case: Case) -> float | str:
+    """Compile what a case needs; the seconds until the matrices were there, or why it cannot be done."""
+    name, method, parameters = case
+    try:
+        problem = problem_of(name)
+        begin = time.perf_counter()
+        kernel = BY_NAME[method].kernel(problem, parameters)  # type: ignore[attr-defined]
+        seconds = time.perf_counter() - begin
+        compile_source(kernel.source, kernel.defines, ARCHITECTURE)
+    except Exception as error:  # noqa: BLE001  said in the file
+        return str(error)
+    return seconds
+
+
+def measure(case: Case, device: Any) -> dict[str, Any]:
+    """Median rate of a case, and its range."""
+    name, method, parameters = case
+    try:
+        trial = Trial(problem_of(name), BY_NAME[method], parameters, device)
+    except Exception as error:  # noqa: BLE001  said in the file
+        return {"failed": str(error)}
+    rates = sorted(trial.time(SECONDS).points_per_second for _ in range(TIMES))
+    trial.close()
+    return {"median": statistics.median(rates), "low": rates[0], "high": rates[-1]}
+
+
+def first_guess(name: str, method: str, **changes: int) -> list[Case]:
+    """A method with its best guess; empty if it refuses."""
+    problem = problem_of(name)
+    if BY_NAME[method].refusal(problem) is not None:
+        return []
+    return [(name, method, {**BY_NAME[method].parameters(problem)[0], **changes})]
+
+
+def dense(name: str) -> list[Case]:
+    """The same matrices with all their zeros on dense tensor cores, with the most steps that fit into registers."""
+    problem = problem_of(name)
+    if BY_NAME["gpu.sparse"].refusal(problem) is not None:
+        return []
+    steps = sorted({parameters[STEPS_PER_BLOCK] for parameters in BY_NAME["gpu.sparse"].parameters(problem)})
+    found: list[Case] = []
+    for n in steps[-2:]:
+        like = next(p for p in BY_NAME["gpu.sparse"].parameters(problem) if p[STEPS_PER_BLOCK] == n)
+        found.append((name, "gpu.sparse", {**like, "sparse": 0, "blocks": 1}))
+    return found
+
+
+def paper_way(name: str, merged_x: int) -> Case:
+    """One step, patches of merged_x by 16 / merged_x results, each a product of its own (SparStencil 3.2, 3.3)."""
+    guess = dict(BY_NAME["gpu.sparse"].parameters(problem_of(name))[0])
+    guess |= {STEPS_PER_BLOCK: 1, "merged_x": merged_x, "flight": 0, "units": 1, "blocks": 1, "sparse": 1}
+    return name, "gpu.sparse", guess
+
+
+def modelled(name: str) -> list[dict[str, Any]]:
+    """What equations 6 to 11 say of every layout of up to 16 x 16 results, on the paper's A100 [s]."""
+    stencil = CATALOGUE[name].stencil
+    widths = tuple(2 * radius + 1 for radius in stencil.radii)
+    return [
+        {"r1": r1, "r2": r2, "seconds": layout_time(A100_F16, Layout(widths, (r2, r1)), SHAPES[2], SPARSE_F16)}
+        for r1 in range(1, 17)
+        for r2 in range(1, 17)
+    ]
+
+
+def rows(cases: Sequence[Case], device: Any, prepared: dict[str, float | str]) -> list[dict[str, Any]]:
+    """All cases, measured."""
+    found = []
+    for case in cases:
+        name, method, parameters = case
+        text = prepared[json.dumps(case)]
+        rate = {"failed": text} if isinstance(text, str) else measure(case, device)
+        found.append({"stencil": name, "method": method, "parameters": parameters, **rate})
+    return found
+
+
+def main(path: Path) -> None:
+    """All figures."""
+    names = sorted(CATALOGUE, key=lambda name: CATALOGUE[name].stencil.ndim)
+    methods = ("gpu.sparse", "gpu.tcstencil")
+    everything = [case for name in names for method in methods for case in first_guess(name, method)]
+    dense_cases = [case for name in STENCIL_NAMES for case in dense(name)]
+    layouts = [paper_way(name, width) for name in ("box-2d9p", "box-2d49p") for width in (2, 4, 8, 16)]
+    cases = [*everything, *dense_cases, *layouts]
+    begin = time.perf_counter()
+    with ProcessPoolExecutor() as pool:
+        prepared = dict(zip(map(json.dumps, cases), pool.map(prepare, cases, chunksize=8), strict=True))
+    compiling = time.perf_counter() - begin
+    with Place(1, "gpu", 0).opened() as device:
+        result = {
+            **provenance(),
+            "seconds": SECONDS,
+            "times": TIMES,
+            "compiling_all": compiling,
+            "catalogue": rows(everything, device, prepared),
+            "dense": rows(dense_cases, device, prepared),
+            "layouts": rows(layouts, device, prepared),
+            "model": {name: modelled(name) for name in ("box-2d9p", "box-2d49p")},
+            "preparing": {
+                name: prepared[json.dumps(case)] for name in STENCIL_NAMES for case in first_guess(name, "gpu.sparse")
+            },
+        }
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def architecture() -> str:
+    """Of the first GPU, found in a process of its own: CUDA does not outlive a fork."""
+    words = "import cupy; print(cupy.cuda.Device(0).compute_capability)"
+    said = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    return f"sm_{said.stdout.strip()}"
+
+
+ARCHITECTURE = "sm_90"
+
+if __name__ == "__main__":
+    ARCHITECTURE = architecture()
+    main(Path(sys.argv[1]))
