@@ -33,7 +33,12 @@ from tetris_sim.problem import Problem
 from tetris_sim.scheduler.measure import Trial
 from tetris_sim.scheduler.place import Place
 
-SHAPES = {1: (1 << 26,), 2: (8192, 8192), 3: (512, 512, 256)}  # 128 MB: more than the GPU's caches hold
+GRID = (8192, 8192)
+SHAPES: dict[int, tuple[int, ...]] = {
+    1: (1 << 26,),
+    2: GRID,
+    3: (512, 512, 256),
+}  # 128 MB: more than the GPU's caches hold
 USUAL = {1: "heat-1d", 2: "heat-2d", 3: "heat-3d"}  # whose problem a stencil is put into
 SECONDS, TIMES = 0.02, 3
 CATALOGUE = catalogue()
@@ -117,7 +122,7 @@ def modelled(name: str) -> list[dict[str, Any]]:
     stencil = CATALOGUE[name].stencil
     widths = tuple(2 * radius + 1 for radius in stencil.radii)
     return [
-        {"r1": r1, "r2": r2, "seconds": layout_time(A100_F16, Layout(widths, (r2, r1)), SHAPES[2], SPARSE_F16)}
+        {"r1": r1, "r2": r2, "seconds": layout_time(A100_F16, Layout(widths, (r2, r1)), GRID, SPARSE_F16)}
         for r1 in range(1, 17)
         for r2 in range(1, 17)
     ]
