@@ -43,7 +43,7 @@ def make_initial(section: InitialSection, grid: Grid, dtype: np.dtype[Any]) -> I
     Args:
         section: what was asked for.
         grid: where the points lie.
-        dtype: float64 or float32; values are computed in float64 and rounded once.
+        dtype: of `PRECISIONS`; values are computed in float64 and rounded once.
 
     Raises:
         ConfigError: a file is missing or has another shape, or a centre has another number of components; raised

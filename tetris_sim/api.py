@@ -21,7 +21,7 @@ from tetris_sim.boundary import Boundary, Face, Neumann
 from tetris_sim.catalogue import laplacian_names
 from tetris_sim.errors import ConfigError, NumericsError, UnstableStepError
 from tetris_sim.grid import Grid
-from tetris_sim.problem import Field, Problem, Total, Variable
+from tetris_sim.problem import PRECISIONS, Field, Problem, Total, Variable
 from tetris_sim.scheduler.machine import find_machine
 from tetris_sim.scheduler.plan import make_plan
 from tetris_sim.schema import ComputeSection
@@ -70,7 +70,8 @@ def thermal_diffusion(
         spacing: distance between points [m], one number or one per axis of the array.
         boundary: what holds on the faces: a `Boundary` with faces in the order of the array's axes, or one of
             Dirichlet, Fixed, Neumann, Robin, Periodic for every face. Insulated, `Neumann()`, if not given.
-        dtype: float64 or float32; that of `field` if it is one of them and nothing is given, else float64.
+        dtype: float64, float32 or float16; if nothing is given float64, or float32 for a `field` of float32. float16 is
+            never chosen unasked.
         method: one of the methods that `tetris-sim doctor` lists; the fastest if not given.
         threads: CPU threads to use; all that this process may use if not given.
 
@@ -99,15 +100,14 @@ def _checked_field(field: npt.ArrayLike, dtype: npt.DTypeLike | None) -> Field:
     if given.dtype.kind not in "fiub" or not 1 <= given.ndim <= 3 or given.size == 0:
         msg = f"field is an array of shape {given.shape} of {given.dtype}; 1, 2 or 3 axes of real numbers are wanted"
         raise ConfigError(msg)
-    floats = (np.dtype(np.float64), np.dtype(np.float32))
-    wanted = given.dtype if given.dtype in floats else floats[0]
+    wanted = given.dtype if given.dtype == np.float32 else np.dtype(np.float64)
     if dtype is not None:
         try:
             wanted = np.dtype(dtype)
         except TypeError:
             wanted = np.dtype(object)
-    if wanted not in floats:
-        msg = f"dtype is {dtype}; float64 or float32 is wanted"
+    if wanted.name not in PRECISIONS:
+        msg = f"dtype is {dtype}; {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]} is wanted"
         raise ConfigError(msg)
     with np.errstate(over="ignore"):
         state = given.astype(wanted, copy=False)

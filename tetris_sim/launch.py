@@ -7,6 +7,7 @@ are told; where one fails, all end alike.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import logging
 import sys
@@ -21,6 +22,7 @@ from tetris_sim.clock import PhaseClock
 from tetris_sim.config import Config
 from tetris_sim.errors import ExitCode, UnsupportedError
 from tetris_sim.files import atomic_text
+from tetris_sim.half_precision import half_precision_notes
 from tetris_sim.outputs.make import make_outputs
 from tetris_sim.outputs.output import Output
 from tetris_sim.problem import Problem
@@ -117,6 +119,8 @@ def _run(launched: Launched, checkpoint: Checkpoint | None, *, overwrite: bool, 
         machine = everywhere(ranks, find_machine)
         compute = spare_time(config.compute, min(ranks.collect(launched.stopping.seconds_left())))
         plan = plan_together(problem, machine, compute, ranks, begun_with=method_of(start.state), use_cache=use_cache)
+        costs = on_root(ranks, lambda: half_precision_notes(config, problem, plan))
+        plan = dataclasses.replace(plan, notes=(*plan.notes, *costs))
     on_root(ranks, lambda: _clear_the_way(launched, problem, overwrite=overwrite))
     log.info("%s", "\n".join((describe(config, problem, plan), *plan.notes)))
     launched.stopping.margin = _saving_seconds(problem, plan)

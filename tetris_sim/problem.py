@@ -131,6 +131,11 @@ class Problem:
         """Bytes of the whole state without ghosts."""
         return math.prod(self.state_shape) * np.dtype(self.dtype).itemsize
 
+    @property
+    def field_bytes(self) -> int:
+        """Bytes of the whole state in a file for other programs: hardly any reads float16, so it becomes float32."""
+        return math.prod(self.state_shape) * self.arithmetic.itemsize
+
     def time(self, step: int) -> float:
         """Simulated time after `step` steps [s]; never accumulated, so it does not drift."""
         return step * self.dt

@@ -128,7 +128,7 @@ def refuse_full_disk(directory: Path, needed: int) -> None:
 def predicted_bytes(config: Config, problem: Problem) -> int:
     """Most bytes that the run will have on the disk at one time: fields and checkpoints, the rest is small."""
     checkpoints = (config.checkpoint.keep + 1) * problem.state_bytes
-    return checkpoints + count_fields(config, problem) * problem.state_bytes
+    return checkpoints + count_fields(config, problem) * problem.field_bytes
 
 
 def count_fields(config: Config, problem: Problem) -> int:

@@ -251,7 +251,10 @@ class ComputeSection(Section):
     tuning_budget: TuningTime = 5.0
     """Time that measuring methods and parameters may take, compilation included [s]; 0 measures nothing and takes the
     best guess of the first method that does not refuse."""
-    precision: Literal["float64", "float32"] = "float64"
+    precision: Literal["float64", "float32", "float16"] = "float64"
+    """Of the state and of what is computed with it; float16 is summed in float32 and rounded at every step, or once per
+    launch of several steps. It takes a quarter of the memory of float64, and hardly changes where changes are small:
+    the plan and the report say what it costs."""
     time_block: Literal["auto"] | Count = "auto"
     """Steps between two exchanges of halos."""
     threads: Literal["auto"] | Count = "auto"

@@ -13,19 +13,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from tetris_sim.bench.candidates import choose_parameters, open_method
 from tetris_sim.bench.cpu import time_steady
 from tetris_sim.bench.gpu_baselines import open_baselines
 from tetris_sim.bench.gpu_run import measured_gpu
 from tetris_sim.bench.model import find_bounds
-from tetris_sim.bench.problems import FACES, WeightKind, random_problem
+from tetris_sim.bench.problems import FACES, WeightKind, random_numbers, random_problem
 from tetris_sim.boundary import Boundary
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.device import GpuDevice
 from tetris_sim.method import Method, Parameters
-from tetris_sim.problem import InitialField, Problem
+from tetris_sim.problem import InitialField, Problem, arithmetic_of
 from tetris_sim.slab import Slab
 
 SHAPES = {1: (10_240_000,), 2: (10_240, 10_240), 3: (1024, 1024, 1024)}
@@ -49,7 +51,7 @@ def bench_gpu(
         names: stencils of the catalogue; heat kernels with equal neighbours, the others with random weights, and the
             boxes once more with symmetric ones.
         shape: interior points, array order; the usual grid of each dimension if not given.
-        dtypes: float64, float32 or both.
+        dtypes: of `PRECISIONS`; sums of float16 are float32, and so is its bound on CUDA cores.
         rounds: timings of each candidate, interleaved.
         seconds: length of one timing.
 
@@ -81,7 +83,7 @@ def random_on(device: GpuDevice, dtype: str) -> InitialField:
     """Random numbers in [0, 1) that are made where they are needed: 1024^3 of them take seconds to get there."""
 
     def initial(slab: Slab) -> Any:
-        return device.cupy.random.default_rng(0).random((1, *slab.shape), dtype=dtype)
+        return random_numbers(device.cupy.random.default_rng(0), (1, *slab.shape), dtype)
 
     return initial
 
@@ -135,8 +137,8 @@ def bench_faces(
 
 def judge_gpu(kernel: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any]:
     """The same kernel with its bounds; rows with their share of the FMA bound and multiples of one sweep's bound."""
-    itemsize = 8 if kernel["dtype"] == "float64" else 4
-    fma = max(float(limits[when]["fma"][kernel["dtype"]]["median"]) for when in ("before", "after"))
+    itemsize, arithmetic = np.dtype(kernel["dtype"]).itemsize, arithmetic_of(kernel["dtype"]).name
+    fma = max(float(limits[when]["fma"][arithmetic]["median"]) for when in ("before", "after"))
     copy = max(float(limits[when]["copy"]["median"]) for when in ("before", "after"))
     bounds = find_bounds(kernel["n_terms"], itemsize, fma_rate=fma, copy_rate=copy)
     rows = [

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tetris_sim.bench.problems import random_numbers
 from tetris_sim.bench.timing import Work
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.device import GpuDevice
@@ -54,7 +55,7 @@ class Arena:
         with device.use() as cupy:
             rng = cupy.random.default_rng(0)
             count = self._layout.n_bytes // problem.dtype.itemsize
-            self._arrays = [rng.random(count, dtype=problem.dtype) for _ in range(2)]
+            self._arrays = [random_numbers(rng, count, problem.dtype) for _ in range(2)]
 
     def box(self, depth: int) -> Box3:
         """The points that no face reaches in so many steps, from whole lines on.

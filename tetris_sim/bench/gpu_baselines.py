@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.bench.candidates import Candidate
+from tetris_sim.bench.problems import random_numbers
 from tetris_sim.bench.timing import Work
 from tetris_sim.gpu_kernels.device import GpuDevice
 from tetris_sim.gpu_kernels.layout import Box3, box_argument, by_value, pitch_slab
@@ -55,7 +56,7 @@ def _random_arrays(problem: Problem, device: GpuDevice, n_bytes: int) -> list[An
     with device.use() as cupy:
         numbers = cupy.random.default_rng(0)
         count = n_bytes // problem.dtype.itemsize
-        return [numbers.random(count, dtype=problem.dtype) for _ in range(2)]
+        return [random_numbers(numbers, count, problem.dtype) for _ in range(2)]
 
 
 def _candidate(
@@ -75,7 +76,7 @@ def _torch_field(problem: Problem) -> Any:
     import torch
 
     shape = [n + 2 * r for n, r in zip(problem.grid.shape, problem.stencil.radii, strict=True)]
-    dtype = {"float64": torch.float64, "float32": torch.float32}[problem.dtype.name]
+    dtype = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16}[problem.dtype.name]
     return torch.rand(1, 1, *shape, dtype=dtype, device="cuda")
 
 

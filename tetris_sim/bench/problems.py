@@ -6,7 +6,7 @@ be shared between points.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tetris_sim.boundary import Boundary, Face, Neumann, Periodic, Robin
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.grid import Grid
-from tetris_sim.problem import Field, Problem, Total, Variable
+from tetris_sim.problem import Field, Problem, Total, Variable, arithmetic_of
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
 
@@ -34,16 +34,22 @@ def random_field(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Field:
 
     Args:
         shape: points, array order.
-        dtype: float64 or float32.
+        dtype: of `PRECISIONS`.
     """
     shifts = _SHIFTS[len(shape)]
     last = sum((n - 1) * shift for n, shift in zip(shape, shifts, strict=True))
     kind = np.dtype(dtype)
-    rng = np.random.default_rng(0)
-    table = rng.random(last + 1, dtype=np.float32) if kind == np.float32 else rng.random(last + 1)
-    table += np.asarray(2.0**-24, dtype=kind)  # the spacing of float32 random numbers, of which one is 0
+    wide = arithmetic_of(kind)
+    table = random_numbers(np.random.default_rng(0), last + 1, wide)
+    table += np.asarray(2.0**-24, dtype=wide)  # the spacing of float32 random numbers, of which one is 0
+    table = table.astype(kind, copy=False)
     strides = tuple(shift * kind.itemsize for shift in shifts)
     return np.lib.stride_tricks.as_strided(table, shape, strides, writeable=False)
+
+
+def random_numbers(generator: Any, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Any:
+    """Random numbers in [0, 1], of a generator of NumPy or CuPy, which have none of float16."""
+    return generator.random(shape, dtype=arithmetic_of(dtype)).astype(dtype, copy=False)
 
 
 WeightKind = Literal["random", "symmetric", "equal"]
@@ -89,7 +95,7 @@ def random_problem(
     Args:
         name: of the catalogue.
         shape: interior points, array order.
-        dtype: float64 or float32.
+        dtype: of `PRECISIONS`.
         weights: their kind.
         faces: their kind.
         steps: of the run that it stands for.

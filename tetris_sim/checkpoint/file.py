@@ -29,7 +29,7 @@ from tetris_sim.files import atomic_file, new_hdf5
 from tetris_sim.grid import AXIS_NAMES, Grid
 from tetris_sim.method import Box
 from tetris_sim.outputs.blocks import blocks
-from tetris_sim.problem import Field, Problem, Total, Variable
+from tetris_sim.problem import PRECISIONS, Field, Problem, Total, Variable
 from tetris_sim.slab import Slab
 from tetris_sim.version import __version__
 
@@ -62,7 +62,7 @@ class Checkpoint:
         self.variables = tuple(_read_variable(dataset) for dataset in self._datasets)
         self.dtype = np.dtype(self._datasets[0].dtype)
         for dataset in self._datasets:
-            if dataset.shape != self.grid.shape or dataset.dtype != self.dtype or self.dtype.name not in _PRECISIONS:
+            if dataset.shape != self.grid.shape or dataset.dtype != self.dtype or self.dtype.name not in PRECISIONS:
                 msg = f"{dataset.name} is {dataset.shape} of {dataset.dtype} on a grid of {self.grid.shape}"
                 raise ValueError(msg)
 
@@ -97,7 +97,6 @@ class Checkpoint:
         self.close()
 
 
-_PRECISIONS = ("float64", "float32")
 
 
 def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:

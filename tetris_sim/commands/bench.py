@@ -14,7 +14,7 @@ from tetris_sim.errors import ConfigError, ExitCode
 
 HELP = "measure how fast this machine is"
 
-_DTYPES = {"float64": ("float64",), "float32": ("float32",), "both": ("float64", "float32")}
+_DTYPES = {"float64": ("float64",), "float32": ("float32",), "float16": ("float16",), "both": ("float64", "float32")}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     default = "default: 1e7, 4800, 384; GPU and devices: 1.024e7, 10240, 1024"
     grid.add_argument("--size", metavar="N", help=f"points along each axis ({default})")
     grid.add_argument("--shape", metavar="NXxNYxNZ", help="points along x, y, z, for example 4800x2400")
-    parser.add_argument("--dtype", choices=list(_DTYPES), default="float64", help="precision (default float64)")
+    parser.add_argument(
+        "--dtype", choices=list(_DTYPES), default="float64", help="precision (default float64); float16: GPU, devices"
+    )
     parser.add_argument("--rounds", type=int, default=7, help="timings of each candidate, interleaved (default 7)")
     parser.add_argument("--seconds", type=float, default=0.4, help="length of one timing (default 0.4)")
     kind = parser.add_mutually_exclusive_group()
@@ -140,6 +142,9 @@ def _check(args: argparse.Namespace) -> tuple[tuple[str, ...] | None, tuple[int,
     counts = [] if args.threads is None else args.threads.split(",")
     if not all(count.isdecimal() and int(count) > 0 for count in counts):
         msg = f"--threads is {args.threads!r}: it must be whole numbers joined by commas, like 1,2,4"
+        raise ConfigError(msg)
+    if args.what == "cpu" and args.dtype == "float16":
+        msg = "--dtype is float16, which CPUs only convert: bench gpu measures it"
         raise ConfigError(msg)
     if args.what == "gpu" and args.breakdown and args.dtype != "float64":
         msg = f"--dtype is {args.dtype}, but the breakdown on a GPU is of FP64 tensor cores"

@@ -143,6 +143,12 @@ def _write_xdmf(choice: Choice, output: Path) -> None:
     from tetris_sim.outputs.xdmf import Frame, Source, xdmf_text
 
     series = choice.series
+    if series.dtype.name == "float16":
+        msg = (
+            f"an XDMF file points to the values of {series.path} where they are, and no reader of it knows float16; "
+            f"write a .vtkhdf file instead, which has them as float32"
+        )
+        raise ConfigError(msg)
     frames = []
     for record in choice.records:
         places = {v.name: series.place(record, k) for k, v in enumerate(series.variables)}

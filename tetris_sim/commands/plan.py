@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Build the problem, plan it, print; refuse what `run` would refuse."""
     from tetris_sim import results
+    from tetris_sim.half_precision import half_precision_notes
     from tetris_sim.resuming import build_problem
     from tetris_sim.scheduler.agreement import everywhere, on_root
     from tetris_sim.scheduler.communicator import open_communicator
@@ -40,6 +41,8 @@ def run(args: argparse.Namespace) -> int:
         problem = everywhere(ranks, lambda: build_problem(config))
         machine = everywhere(ranks, find_machine)
         plan = plan_together(problem, machine, config.compute, ranks, use_cache=not args.no_cache)
+        costs = on_root(ranks, lambda: half_precision_notes(config, problem, plan))
+        plan = dataclasses.replace(plan, notes=(*plan.notes, *costs))
         directory = results.directory_of(config)
         on_root(ranks, lambda: results.refuse_full_disk(directory, results.predicted_bytes(config, problem)))
     if ranks.rank == 0:
@@ -96,10 +99,12 @@ def collect(config: Config, problem: Problem, plan: Plan, machine: Machine) -> d
             "directory": str(directory),
             "fields": count_fields(config, problem),
             "state_bytes": problem.state_bytes,
+            "field_bytes": problem.field_bytes,
             "total_bytes": predicted_bytes(config, problem),
             "free_bytes": free_bytes(directory),
         },
         "reasons": list(plan.reasons),
+        "notes": list(plan.notes),
     }
 
 
@@ -132,11 +137,13 @@ def as_text(facts: dict[str, Any]) -> str:
     lines += [
         f"  memory   {gib(facts['memory_bytes'])} of {gib(facts['memory_available_bytes'])}",
         f"  takes    about {format_duration(facts['seconds'])} without output",
-        f"  writes   {files['fields']} fields of {gib(files['state_bytes'])}, at most {gib(files['total_bytes'])} with "
+        f"  writes   {files['fields']} fields of {gib(files['field_bytes'])}, at most {gib(files['total_bytes'])} with "
         f"checkpoints, to {files['directory']} ({gib(files['free_bytes'])} free)",
         "  why",
         *(f"    {reason}" for reason in facts["reasons"]),
     ]
+    if facts["notes"]:
+        lines += ["  notes", *(f"    {note}" for note in facts["notes"])]
     return "\n".join(lines)
 
 

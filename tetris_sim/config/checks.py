@@ -34,7 +34,7 @@ from tetris_sim.wording import describe, listed
 Boundaries = Mapping[str, FaceSection]
 
 _SMALLEST, _LARGEST = 1e-30, 1e30  # m; beyond these, squares and volumes come close to the limits of a double
-_LARGEST_FLOAT32 = 3.4e38
+_LARGEST_NUMBER = {"float32": 3.4e38, "float16": 65504.0}  # float64 holds whatever can be written
 _MOST_FILES = 1_000_000
 
 
@@ -50,7 +50,7 @@ def check_together(sections: Mapping[str, Any]) -> Iterator[Finding]:
         (_center, ("grid", "initial")),
         (_expression, ("grid", "initial")),
         (_probes, ("grid", "output")),
-        (_numbers_in_float32, ("compute", "initial", "boundaries")),
+        (_numbers_in_precision, ("compute", "initial", "boundaries")),
         (_shares, ("compute",)),
         (_method, ("compute",)),
         (_amount_of_output, ("time", "output")),
@@ -154,8 +154,11 @@ def _expression(grid: GridSection, initial: InitialSection) -> Iterator[Finding]
         yield Finding(("initial", "expression"), str(error), character=error.column)
 
 
-def _numbers_in_float32(compute: ComputeSection, initial: InitialSection, boundaries: Boundaries) -> Iterator[Finding]:
-    if compute.precision != "float32":
+def _numbers_in_precision(
+    compute: ComputeSection, initial: InitialSection, boundaries: Boundaries
+) -> Iterator[Finding]:
+    largest = _LARGEST_NUMBER.get(compute.precision)
+    if largest is None:
         return
     names: tuple[str, ...] = ()
     if isinstance(initial, ConstantInitial | GaussianInitial | RandomInitial):
@@ -165,10 +168,10 @@ def _numbers_in_float32(compute: ComputeSection, initial: InitialSection, bounda
         name = "ambient" if hasattr(face, "ambient") else "flux" if isinstance(face, NeumannFace) else "value"
         numbers.append((("boundaries", key, name), getattr(face, name, 0.0)))
     for path, number in numbers:
-        if abs(number) > _LARGEST_FLOAT32:
+        if abs(number) > largest:
             yield Finding(
                 path,
-                f"{number:g} was found; with compute.precision: float32 numbers reach to {_LARGEST_FLOAT32:g} only",
+                f"{number:g} was found; with compute.precision: {compute.precision} numbers reach to {largest:g} only",
             )
 
 

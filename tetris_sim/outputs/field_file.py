@@ -5,7 +5,7 @@ datasets. Variables and their dimension scales lie side by side in the root grou
 netCDF files look for coordinates:
 
     /time (time) /step (time) /z (z) /y (y) /x (x)      coordinates
-    /<variable>  (time, z, y, x)                        values at the points, which are cell centres
+    /<variable>  (time, z, y, x)                        values at the points, which are cell centres; float16 as float32
     /meta                                               where the numbers come from
 """
 
@@ -70,7 +70,7 @@ def write_index(directory: Path, problem: Problem, steps: Sequence[int], provena
     with atomic_hdf5(path) as file:
         _write_frame(file, problem, steps, provenance)
         for variable in problem.variables:
-            layout = h5py.VirtualLayout(shape=(len(steps), *shape), dtype=problem.dtype)
+            layout = h5py.VirtualLayout(shape=(len(steps), *shape), dtype=problem.arithmetic)
             for i, step in enumerate(steps):
                 layout[i : i + 1] = h5py.VirtualSource(record_name(step), variable.name, shape=(1, *shape))
             # A file that somebody deleted reads as NaN.
@@ -103,7 +103,7 @@ def _write_frame(file: Any, problem: Problem, steps: Sequence[int], provenance: 
 
 def _write_values(file: Any, snapshot: Snapshot, compression: Compression) -> None:
     problem = snapshot.problem
-    shape, itemsize = problem.grid.shape, problem.dtype.itemsize
+    shape, itemsize = problem.grid.shape, problem.arithmetic.itemsize
     options: dict[str, Any] = {}
     chunk = None
     if compression == "gzip":
@@ -111,7 +111,7 @@ def _write_values(file: Any, snapshot: Snapshot, compression: Compression) -> No
         # Level 1: nearly the size of level 9 on smooth fields in a fraction of the time; the shuffle does the work.
         options = {"chunks": (1, *chunk), "compression": "gzip", "compression_opts": 1, "shuffle": True}
     datasets = [
-        file.create_dataset(variable.name, shape=(1, *shape), dtype=problem.dtype, **options)
+        file.create_dataset(variable.name, shape=(1, *shape), dtype=problem.arithmetic, **options)
         for variable in problem.variables
     ]
     for dataset, variable in zip(datasets, problem.variables, strict=True):

@@ -109,7 +109,7 @@ class FieldsOutput:
             Frame(problem.time(step), {v.name: Source(record_name(step), v.name, shape) for v in problem.variables})
             for step in self._steps
         ]
-        atomic_text(self._directory / XDMF, xdmf_text(problem.grid, problem.dtype, frames))
+        atomic_text(self._directory / XDMF, xdmf_text(problem.grid, problem.arithmetic, frames))
         self._index_is_old, self._n_indexed = False, len(self._steps)
 
     def _refuse_other_grid(self, path: Path) -> None:
@@ -117,10 +117,10 @@ class FieldsOutput:
         names = [variable.name for variable in problem.variables]
         with open_fields(path) as series:
             found = (series.grid, series.dtype, [variable.name for variable in series.variables])
-        if found != (problem.grid, problem.dtype, names):
+        if found != (problem.grid, problem.arithmetic, names):
             msg = (
                 f"{path} holds {', '.join(found[2])} on {found[0].shape} points as {found[1]}, but this run has "
-                f"{', '.join(names)} on {problem.grid.shape} points as {problem.dtype}, on the same box; choose "
+                f"{', '.join(names)} on {problem.grid.shape} points as {problem.arithmetic}, on the same box; choose "
                 f"another output.directory, or start anew with --overwrite"
             )
             raise CheckpointError(msg)

@@ -16,6 +16,7 @@ from tetris_sim.files import atomic_hdf5
 from tetris_sim.outputs.blocks import blocks, chunk_shape
 from tetris_sim.outputs.provenance import CREATOR
 from tetris_sim.outputs.series import Series
+from tetris_sim.problem import arithmetic_of
 
 
 def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
@@ -26,7 +27,8 @@ def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
         records: which of them, ascending.
         path: the file to write.
     """
-    grid, itemsize = series.grid, series.dtype.itemsize
+    grid, dtype = series.grid, arithmetic_of(series.dtype)  # NetCDF has no float16
+    itemsize = dtype.itemsize
     chunk = chunk_shape(grid.shape, itemsize)
     with atomic_hdf5(path) as file:
         file.attrs["creator"] = CREATOR
@@ -47,7 +49,7 @@ def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
             dataset = file.create_dataset(
                 variable.name,
                 shape=(len(records), *grid.shape),
-                dtype=series.dtype,
+                dtype=dtype,
                 chunks=(1, *chunk),
                 compression="gzip",
                 compression_opts=1,

@@ -15,6 +15,7 @@ import numpy as np
 from tetris_sim.files import atomic_hdf5
 from tetris_sim.outputs.blocks import blocks, chunk_shape
 from tetris_sim.outputs.series import Series
+from tetris_sim.problem import arithmetic_of
 
 VERSION = (2, 0)  # the first with time steps
 
@@ -50,12 +51,13 @@ def write_vtkhdf(series: Series, records: Sequence[int], path: Path) -> None:
 
 
 def _write_values(group: Any, series: Series, records: Sequence[int], variable: int) -> None:
-    shape, itemsize = series.grid.shape, series.dtype.itemsize
+    shape, dtype = series.grid.shape, arithmetic_of(series.dtype)  # VTK has no float16
+    itemsize = dtype.itemsize
     # VTK wants as many axes as the box has thickness along, and time before them.
     dataset = group.create_dataset(
         series.variables[variable].name,
         shape=(len(records), *shape),
-        dtype=series.dtype,
+        dtype=dtype,
         chunks=(1, *chunk_shape(shape, itemsize)),
     )
     for i, record in enumerate(records):

@@ -1,0 +1,161 @@
+"""What float16 costs a run, as sentences for its plan and its report.
+
+Three things are said: how far apart neighbouring numbers are at the largest value, how far from float64 the result may
+be because of that, and, where a launch changes no point by as much as that distance, that the field freezes. The first
+step is computed in float64, on a few slabs of the grid if it is large.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tetris_sim import reference
+from tetris_sim.boundary import SIDES
+from tetris_sim.config import Config
+from tetris_sim.errors import TetrisError
+from tetris_sim.gpu_kernels.mirrors import lasting_sides
+from tetris_sim.problem import Field, Problem
+from tetris_sim.scheduler.measure import steps_per_block
+from tetris_sim.scheduler.shares import Plan
+from tetris_sim.slab import Slab
+
+_SLAB_POINTS = 1 << 22  # that are looked at together: a fifth of a second
+_MOST_SLABS = 4
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """What a run begins with.
+
+    Attributes:
+        largest: largest magnitude of the field and of what its faces pull it to.
+        ghosts: largest magnitude of the field and of the ghosts beside it.
+        change: largest change of a point in the first step.
+        partly: whether only some slabs of the grid were looked at.
+    """
+
+    largest: float
+    ghosts: float
+    change: float
+    partly: bool
+
+    @property
+    def spacing(self) -> float:
+        """Distance of neighbouring float16 at the largest magnitude; infinite beyond the largest of them."""
+        return half_spacing(self.largest)
+
+
+def half_spacing(value: float) -> float:
+    """Distance of neighbouring float16 at a value.
+
+    >>> half_spacing(100.0), half_spacing(0.0) == 2.0**-24, half_spacing(1e5)
+    (0.0625, True, inf)
+    """
+    magnitude = abs(value)
+    if magnitude >= float(np.finfo(np.float16).max):
+        return math.inf
+    return math.ldexp(1.0, max(math.frexp(magnitude)[1] - 11, -24)) if magnitude else 2.0**-24
+
+
+def half_precision_notes(config: Config, problem: Problem, plan: Plan) -> tuple[str, ...]:
+    """What must be said of a run in float16; nothing of any other.
+
+    Args:
+        config: of the run.
+        problem: made of it.
+        plan: its methods, which say how many steps are rounded together.
+    """
+    if problem.dtype != np.float16:
+        return ()
+    together = min(steps_per_block(share.parameters) for share in plan.shares)
+    rounded = f"every {together} steps" if together > 1 else "every step"
+    try:
+        first = first_step(_in_float64(config, problem))
+    except TetrisError as error:  # a file of initial values that a continued run no longer needs
+        return (f"float16: every value is rounded {rounded}, by up to 2^-11 of itself. How much is unknown: {error}",)
+    return tuple(_sentences(problem, first, together, rounded))
+
+
+def first_step(problem: Problem) -> FirstStep:
+    """Look at the first step of a problem in float64."""
+    largest, ghosts, change, seen = _pulled_to(problem), 0.0, 0.0, 0
+    for before, after, n_planes in _slabs(problem):
+        largest = max(largest, *(float(np.abs(field).max(initial=0.0)) for field in (before, after)))
+        ghosts = max(ghosts, *(reference.largest_magnitude(field, problem) for field in (before, after)))
+        change = max(change, float(np.abs(after - before).max(initial=0.0)))
+        seen += n_planes
+    return FirstStep(largest, ghosts, change, partly=seen < problem.grid.shape[0])
+
+
+def _pulled_to(problem: Problem) -> float:
+    """The largest magnitude that is its own ghost at some face, u = a + b u: a given value, an ambient temperature."""
+    found = [0.0]
+    for axis, side in itertools.product(range(problem.grid.ndim), SIDES):
+        if not problem.boundary.periodic(axis):
+            spacing = problem.grid.spacing[axis]
+            found += [
+                abs(a / (1 - b))
+                for a, b in problem.boundary.reflections(axis, side, spacing=spacing, width=1)
+                if b != 1
+            ]
+    return max(found)
+
+
+def _slabs(problem: Problem) -> Iterator[tuple[Field, Field, int]]:
+    """(the state, one step later, how many planes these are) of up to `_MOST_SLABS` slabs across axis 0."""
+    grid, radius = problem.grid, problem.stencil.radii[0]
+    n, plane = grid.shape[0], math.prod(grid.shape[1:])
+    thickness = min(n, max(1, _SLAB_POINTS // plane))
+    count = min(_MOST_SLABS, -(-n // thickness))
+    for k in range(count):
+        start = (n - thickness) * k // max(1, count - 1)
+        low, high = max(0, start - radius), min(n, start + thickness + radius)
+        rest = grid.shape[1:]
+        slab = Slab((low, *(0,) * len(rest)), (high, *rest), ((0, 0),) * grid.ndim)
+        before = problem.initial(slab)
+        after = reference.step(before, problem.stencil, problem.boundary, grid.spacing)
+        # What lies beside a cut was given ghosts that it does not have; so were the ends of a periodic axis.
+        cut_low, cut_high = low > 0, high < n
+        if problem.boundary.periodic(0) and (cut_low or cut_high):
+            cut_low = cut_high = True
+        inner = slice(radius * cut_low, high - low - radius * cut_high)
+        yield before[:, inner], after[:, inner], min(thickness, high - low)
+
+
+def _in_float64(config: Config, problem: Problem) -> Problem:
+    compute = config.compute.model_copy(update={"precision": "float64"})
+    return config.model_copy(update={"compute": compute}).build(dt=problem.dt)
+
+
+def _sentences(problem: Problem, first: FirstStep, together: int, rounded: str) -> Iterator[str]:
+    unit = "" if problem.variables[0].unit == "1" else f" {problem.variables[0].unit}"
+    spacing, near = first.spacing, f"{first.largest:.4g}{unit}"
+    part = ", as far as was looked" if first.partly else ""
+    yield (
+        f"float16: numbers near {near}, the largest magnitude{part}, are {spacing:.3g}{unit} apart, and every value is "
+        f"rounded {rounded}."
+    )
+    launches = problem.steps // together + problem.steps % together
+    if not all(side for sides in lasting_sides(problem, Slab.whole(problem.grid)) for side in sides):
+        launches = problem.steps  # points near such a face are rounded at every step
+    bound = reference.rounding_error(problem, launches, first.ghosts)
+    if bound < first.largest:
+        yield f"float16: the result may differ from that of float64 by up to {bound:.2g}{unit}."
+    else:
+        yield (
+            f"float16: rounding errors of {launches} launches may add up to more than the field itself, so nothing "
+            f"bounds the difference from float64; compare with a run in float32."
+        )
+    if together * first.change < spacing:
+        changes = (
+            f"{together * first.change:.2g}{unit} in {together} steps" if together > 1 else f"{first.change:.2g}{unit}"
+        )
+        yield (
+            f"float16: the field freezes near {near}. No point changes by more than {changes} at first{part}, and a "
+            f"change of less than half the distance of two numbers is rounded away every time. Use float32."
+        )
