@@ -69,6 +69,8 @@ static_assert(axis != 0 || steps == 1, "a stage is one plane");
 static_assert(!mirrored || axis == 1, "shared products are for 2D");
 static_assert(stores_half ? format == f16 : sizeof(real) == 4, "numbers in memory are FP16 or float");
 
+constexpr int weight_words = n_slots * across * chunks * 32 * words;
+
 struct Weights {
     unsigned b[n_slots][across][chunks][32][words];  // the registers of each lane
 };
@@ -77,7 +79,10 @@ struct Weights {
 struct Matrices {
     unsigned b[n_slots][across][chunks][words];
 
-    __device__ __forceinline__ Matrices(const Weights& weights, int lane) {
+    // All threads together, by way of shared memory: parameters of a kernel are fast if all lanes read the same one.
+    __device__ __forceinline__ Matrices(const Weights& weights, unsigned* shared, int lane) {
+        for (int i = threadIdx.x; i < weight_words; i += threads) shared[i] = (&weights.b[0][0][0][0][0])[i];
+        __syncthreads();
 #pragma unroll
         for (int slot = 0; slot < n_slots; slot++)
 #pragma unroll
@@ -85,7 +90,8 @@ struct Matrices {
 #pragma unroll
                 for (int chunk = 0; chunk < chunks; chunk++)
 #pragma unroll
-                    for (int w = 0; w < words; w++) b[slot][row][chunk][w] = weights.b[slot][row][chunk][lane][w];
+                    for (int w = 0; w < words; w++)
+                        b[slot][row][chunk][w] = shared[(((slot * across + row) * chunks + chunk) * 32 + lane) * words + w];
     }
 };
 
@@ -283,7 +289,7 @@ extern "C" __global__ void __launch_bounds__(threads, TS_MIN_BLOCKS)
 #pragma unroll 1
     for (int stage = 0; stage < stages - 1; stage++) start(stage);
 
-    const Matrices matrices(weights, lane);
+    const Matrices matrices(weights, reinterpret_cast<unsigned*>(shared + stages * rows * row_points), lane);
     const int results_x = unit_points * (axis == 0 ? warp_x : warp * units), results_y = axis == 0 ? warp_y * units : 0;
     const int of_lane = results_x + lane / 4 * 8 + lane % 4 * 2;
     Place place;

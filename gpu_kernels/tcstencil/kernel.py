@@ -119,7 +119,7 @@ def tcstencil_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping
         depth=parameters["steps_per_block"],
         tile=stage.tile,
         threads=32 * parameters["warps"],
-        shared_bytes=item * parameters["stages"] * stage.rows * stage.row_points,
+        shared_bytes=item * parameters["stages"] * stage.rows * stage.row_points + numbers.nbytes,
         weights=numbers,
         stream=stage.stream,
     )

@@ -33,7 +33,7 @@ from tetris_sim.gpu_kernels.tcstencil.tiles import (
     way_of,
 )
 from tetris_sim.gpu_kernels.tcstencil.windows import FIRST, FURTHER, UNUSED, Array, Bands, window_bands
-from tetris_sim.stencil import Stencil
+from tetris_sim.stencil import Offset, Stencil
 
 
 @st.composite
@@ -44,10 +44,10 @@ def plane_stencils(draw: st.DrawFn, way: Way) -> Stencil:
     chosen = [offset for offset in box if 0 in offset] if way == "star" else box
     offsets = draw(st.lists(st.sampled_from(chosen), min_size=1, max_size=len(chosen), unique=True))
     rng = np.random.default_rng(draw(st.integers(0, 1000)))
-    terms = {offset: float(rng.uniform(-1, 1)) for offset in offsets}
+    terms: dict[Offset, float] = {offset: float(rng.uniform(-1, 1)) for offset in offsets}
     if way == "mirrored":
-        terms |= {(dy, -dx): weight for (dy, dx), weight in list(terms.items()) if dx > 0}
-        terms |= {(dy, -dx): weight for (dy, dx), weight in list(terms.items()) if dx < 0}
+        for sign in (1, -1):
+            terms |= {(dy, -dx): weight for (dy, dx), weight in list(terms.items()) if sign * dx > 0}
     return Stencil.from_terms(terms)
 
 
