@@ -32,6 +32,7 @@ from tetris_sim.slab import Slab
 
 _BLOCK_SECONDS = 0.2  # signals and the clock are looked at this often
 _START_SECONDS = 5e-5  # of a block: as `scheduler/members.py` has it for a worker with a thread of its own
+_PLANNED_START_SECONDS = 2e-5  # of a block: what `scheduler/ranks.py` takes when it looks for thin slabs
 _BLOCKS_TRIED = 32
 _WAYS = 2  # of an agreement: to the root and back
 
@@ -169,7 +170,7 @@ def planned_parts(problem: Problem, gpus: int, cluster: Cluster) -> Parts:
     rate = cluster.rate(max(problem.grid.n_points / gpus, min(cluster.rates)))
     assert rate is not None
     link = cluster.far if gpus > cluster.gpus_each else cluster.near  # the slowest counts
-    wanted = math.sqrt((2 * link.latency + 2e-5) * rate / (max(problem.stencil.radii[0], 1) * plane))
+    wanted = math.sqrt((2 * link.latency + _PLANNED_START_SECONDS) * rate / (max(problem.stencil.radii[0], 1) * plane))
     return choose_parts(problem, gpus, max(1, int(wanted)))
 
 
