@@ -43,6 +43,13 @@ class GpuPlanes:
         """The points, (n_fields, ...), of a copy of `memory` on any device."""
         return memory if self.form is None else self.form.unpacked(memory)
 
+    def there(self) -> Any:
+        """The points as a contiguous array of the GPU, for those who know nothing of streams; waits until it is so."""
+        with self.device.use() as cupy:
+            found = cupy.ascontiguousarray(self.unpacked(self.memory))
+        self.device.stream.synchronize()
+        return found
+
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """In host memory; waits for the copy."""
         found: npt.NDArray[Any] = self.unpacked(self.device.fetch(self.memory))

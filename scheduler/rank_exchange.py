@@ -14,6 +14,7 @@ import numpy as np
 
 from tetris_sim.boundary import SIDES
 from tetris_sim.errors import ExitCode, TetrisError, UnsupportedError
+from tetris_sim.gpu_kernels.planes import GpuPlanes
 from tetris_sim.method import Box, EdgePlanes
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.agreement import end_alike
@@ -40,12 +41,14 @@ _DONE, _BOX, _EACH = range(3)  # what a question is about
 _WORDS = 8  # of a question: what it is about, and the box or the exit code
 
 
-def make_exchange(problem: Problem, shares: Sequence[Share], ranks: Communicator) -> Exchange:
-    """The exchange between all workers of a plan."""
+def make_exchange(
+    problem: Problem, shares: Sequence[Share], ranks: Communicator, *, gpu_messages: bool = False
+) -> Exchange:
+    """The exchange between all workers of a plan; see `RankExchange`."""
     slabs = [share.slab for share in shares]
     if ranks.size == 1:
         return LocalExchange(problem, slabs)
-    return RankExchange(problem, shares, ranks)
+    return RankExchange(problem, shares, ranks, gpu_messages=gpu_messages)
 
 
 class RankExchange:
@@ -55,10 +58,13 @@ class RankExchange:
         problem: what is advanced.
         shares: of all workers of all ranks.
         ranks: who takes part.
+        gpu_messages: whether MPI is handed arrays in GPU memory, which it must be built for.
     """
 
-    def __init__(self, problem: Problem, shares: Sequence[Share], ranks: Communicator) -> None:
-        self._problem, self._shares, self._ranks = problem, shares, ranks
+    def __init__(
+        self, problem: Problem, shares: Sequence[Share], ranks: Communicator, *, gpu_messages: bool = False
+    ) -> None:
+        self._problem, self._shares, self._ranks, self._gpu_messages = problem, shares, ranks, gpu_messages
         self._slabs, self._owners = [share.slab for share in shares], [share.rank for share in shares]
         slabs, owners = self._slabs, self._owners
         mine = [number for number, owner in enumerate(owners) if owner == ranks.rank]
@@ -78,14 +84,14 @@ class RankExchange:
         mail = self._mail
         for routes in self._routes:
             coming = [route for route in routes if self._arrives(route)]
-            arriving = [(route, self._receive(route)) for route in coming if not mail.arrives(route)]
+            arriving = [(route, *self._receive(route, workers)) for route in coming if not mail.arrives(route)]
             leaving = [self._send(route, workers, mail) for route in routes if self._leaves(route)]
             copied = [(route, self._edge(route, workers)) for route in routes if self._stays(route)]
             for route, planes in copied:
                 self._set_halo(route, workers, planes)
-            for route, message in arriving:
+            for route, message, planes in arriving:
                 message.wait()
-                self._set_halo(route, workers, self._halos[route])
+                self._set_halo(route, workers, planes)
             for route in coming:
                 if mail.arrives(route):
                     self._take_mail(route, workers, mail)
@@ -192,8 +198,16 @@ class RankExchange:
     def _set_halo(self, route: Route, workers: Sequence[Worker], planes: EdgePlanes) -> None:
         workers[self._place[route.receiver]].stepper.set_halo(route.axis, route.given, planes)
 
-    def _receive(self, route: Route) -> Pending:
-        return self._ranks.receive(self._halos[route], self._owners[route.sender], _tag(route))
+    def _receive(self, route: Route, workers: Sequence[Worker]) -> tuple[Pending, EdgePlanes]:
+        """A message that was asked for, and the planes that it fills."""
+        memory = self._halos[route]
+        planes: EdgePlanes = memory
+        share, worker = self._shares[route.receiver], workers[self._place[route.receiver]]
+        if self._gpu_messages and share.place.device == "gpu" and share.streamed is None:
+            with worker.device.use() as cupy:
+                memory = cupy.empty(memory.shape, memory.dtype)
+            planes = GpuPlanes(worker.device, memory)
+        return self._ranks.receive(memory, self._owners[route.sender], _tag(route)), planes
 
     def _send(self, route: Route, workers: Sequence[Worker], mail: Mail) -> Pending:
         edge, to = self._edge(route, workers), self._owners[route.receiver]
@@ -201,6 +215,8 @@ class RankExchange:
         self.traffic.bytes += edge.nbytes
         if mail.leaves(route):
             return mail.put(route, edge, to)
+        if self._gpu_messages and isinstance(edge, GpuPlanes):
+            return self._ranks.send(edge.there(), to, _tag(route))
         return self._ranks.send(np.ascontiguousarray(edge), to, _tag(route))
 
     def _take_mail(self, route: Route, workers: Sequence[Worker], mail: Mail) -> None:

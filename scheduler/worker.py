@@ -19,11 +19,13 @@ class Worker(Protocol):
 
     Attributes:
         name: of the worker.
+        device: a `ThreadTeam`, a `GpuDevice` or a `SimulatedDevice`.
         stepper: of its slab.
         closed: whether its device was given back.
     """
 
     name: str
+    device: Any
     stepper: Stepper
     closed: bool
 

@@ -63,7 +63,7 @@ class HostGpu:
     def __init__(self) -> None:
         pool = SimpleNamespace(free_all_blocks=lambda: None)
         self.cupy = SimpleNamespace(
-            **{name: getattr(np, name) for name in ("zeros", "asarray", "ascontiguousarray", "isfinite")},
+            **{name: getattr(np, name) for name in ("zeros", "empty", "asarray", "ascontiguousarray", "isfinite")},
             asnumpy=np.array,
             get_default_memory_pool=lambda: pool,
         )

@@ -41,19 +41,26 @@ def closed_to_others(gpu: HostGpu, n_bytes: int) -> Any:
     raise RuntimeError(message)
 
 
+def not_through_the_host(gpu: HostGpu, array: Any) -> Any:
+    message = "planes were to stay in GPU memory"
+    raise AssertionError(message)
+
+
 @pytest.mark.parametrize(
-    ("computers", "trouble", "expected"),
+    ("computers", "trouble", "expected", "gpu_messages"),
     [
-        ((0, 0, 0), None, [2, 2, 2]),
-        ((0, 0, 1), None, [1, 1, 0]),
-        ((0, 0, 0), ("Place.open", no_gpu), [0, 0, 0]),
-        ((0, 0, 0), ("HostGpu.share", closed_to_others), [0, 0, 0]),
+        ((0, 0, 0), None, [2, 2, 2], False),
+        ((0, 0, 1), None, [1, 1, 0], False),
+        ((0, 0, 0), ("Place.open", no_gpu), [0, 0, 0], False),
+        ((0, 0, 0), ("HostGpu.share", closed_to_others), [0, 0, 0], False),
+        ((0, 1, 2), ("HostGpu.fetch", not_through_the_host), [0, 0, 0], True),
     ],
 )
 def test_planes_go_from_gpu_to_gpu_where_both_can(
     computers: tuple[int, ...],
     trouble: tuple[str, Any] | None,
     expected: list[int],
+    gpu_messages: bool,
     monkeypatch: pytest.MonkeyPatch,
     teams: dict[int, ThreadTeam],
 ) -> None:
@@ -68,9 +75,9 @@ def test_planes_go_from_gpu_to_gpu_where_both_can(
 
     def each(ranks: Communicator) -> tuple[int, Field]:
         gpu: Any = HostGpu()
-        worker: Any = SimpleNamespace(stepper=PlainMethod().prepare(problem, slabs[ranks.rank], {}, gpu))
+        worker: Any = SimpleNamespace(device=gpu, stepper=PlainMethod().prepare(problem, slabs[ranks.rank], {}, gpu))
         worker.stepper.load(problem.initial)
-        exchange = RankExchange(problem, shares, ranks)
+        exchange = RankExchange(problem, shares, ranks, gpu_messages=gpu_messages)
         for _ in range(3):
             exchange.swap([worker])
             with ONE_AT_A_TIME:
