@@ -66,7 +66,10 @@ class Communicator(Protocol):
         """The ranks on the same computer, this one included, ascending."""
 
     def send(self, array: npt.NDArray[Any], to: int, tag: int) -> Pending:
-        """Send a contiguous array, of GPU memory if MPI can; those with the same receiver and tag arrive in the order in which they were sent."""
+        """Send a contiguous array, in GPU memory if MPI can do that.
+
+        Those with the same receiver and tag arrive in the order in which they were sent.
+        """
 
     def receive(self, array: npt.NDArray[Any], source: int, tag: int) -> Pending:
         """Fill a contiguous array with what `source` sends."""

@@ -25,7 +25,9 @@ _MOST_REACHES = 64  # steps that the planes of a message last
 _TIMES = 7
 
 
-def measure_exchange(problem: Problem, shares: Sequence[Share], ranks: Communicator) -> Link:
+def measure_exchange(
+    problem: Problem, shares: Sequence[Share], ranks: Communicator, *, gpu_messages: bool = False
+) -> Link:
     """Time exchanges with halos for one step and for many; the slowest rank counts.
 
     Between GPUs of one computer planes take another way than messages, and what a GPU, Python and the operating system
@@ -35,15 +37,20 @@ def measure_exchange(problem: Problem, shares: Sequence[Share], ranks: Communica
         problem: the real one; a few planes of it are cut along axis 0, one slab for each rank.
         shares: one worker of each rank, in the order of ranks; what is said about its slab is ignored.
         ranks: all of them call this.
+        gpu_messages: as for `make_exchange`.
     """
     radius = max(problem.stencil.radii[0], 1)
     reaches = max(2, min(_LONG_BYTES // (work_of(problem).plane_bytes * radius), _MOST_REACHES))
-    (short, messages, few), (long, _, many) = (_time(problem, shares, ranks, n * radius) for n in (1, reaches))
+    (short, messages, few), (long, _, many) = (
+        _time(problem, shares, ranks, n * radius, gpu_messages=gpu_messages) for n in (1, reaches)
+    )
     per_byte = max(0.0, (long - short) / (many - few))
     return Link(max(0.0, short - few * per_byte) / messages, per_byte)
 
 
-def _time(problem: Problem, shares: Sequence[Share], ranks: Communicator, width: int) -> tuple[float, int, int]:
+def _time(
+    problem: Problem, shares: Sequence[Share], ranks: Communicator, width: int, *, gpu_messages: bool
+) -> tuple[float, int, int]:
     """(seconds of an exchange, messages that a rank gets in it, their bytes)."""
     n = ranks.size
     whole = shortened(problem, n * width)
@@ -57,7 +64,7 @@ def _time(problem: Problem, shares: Sequence[Share], ranks: Communicator, width:
     worker = everywhere(ranks, lambda: open_worker(piece, placed[ranks.rank]))
     with contextlib.closing(worker):
         worker.stepper.load(piece.initial)
-        exchange = make_exchange(piece, placed, ranks)
+        exchange = make_exchange(piece, placed, ranks, gpu_messages=gpu_messages)
         seconds = []
         for _ in range(_TIMES + 1):
             begin = time.perf_counter()

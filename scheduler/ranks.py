@@ -105,7 +105,7 @@ def _measure_link(problem: Problem, offers: Sequence[Offer], compute: ComputeSec
     first = [offer.plan.shares[0] for offer in offers]
     if compute.tuning_budget == 0 or any(share.streamed is not None for share in first):
         return measure_link(ranks)
-    return measure_exchange(problem, first, ranks)
+    return measure_exchange(problem, first, ranks, gpu_messages=compute.cuda_aware_mpi)
 
 
 def even_part(problem: Problem, ranks: int) -> Problem:
@@ -160,6 +160,7 @@ def combine(problem: Problem, offers: Sequence[Offer], link: Link, compute: Comp
         notes=notes,
         profile=None,  # of the first rank alone: planes are not moved, and devices not replaced, between ranks
         copy_for_recovery=False,
+        gpu_messages=compute.cuda_aware_mpi,
     )
 
 

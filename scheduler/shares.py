@@ -75,6 +75,7 @@ class Plan:
         profile: what the division between several kinds of workers was made from; None without one.
         copy_for_recovery: whether there is memory to keep a state from which a run goes on when a device fails.
         shares_asked: whether the configuration says how large the slabs are; then they stay so.
+        gpu_messages: whether MPI is handed planes in GPU memory.
     """
 
     shares: tuple[Share, ...]
@@ -87,6 +88,7 @@ class Plan:
     profile: Profile | None = None
     copy_for_recovery: bool = False
     shares_asked: bool = False
+    gpu_messages: bool = False
 
     @property
     def memory(self) -> int:

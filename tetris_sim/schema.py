@@ -252,9 +252,9 @@ class ComputeSection(Section):
     """Time that measuring methods and parameters may take, compilation included [s]; 0 measures nothing and takes the
     best guess of the first method that does not refuse."""
     precision: Literal["float64", "float32", "float16"] = "float64"
-    """Of the state and of what is computed with it; float16 is summed in float32 and rounded at every step, or once per
-    launch of several steps. It takes a quarter of the memory of float64, and hardly changes where changes are small:
-    the plan and the report say what it costs."""
+    """Of the state. float16 is summed in float32 and rounded at every step, or once per launch that makes several. It
+    takes a quarter of the memory of float64, but freezes where a launch changes points by less than its numbers are
+    apart: plan and report say what it costs. It is never chosen unasked."""
     time_block: Literal["auto"] | Count = "auto"
     """Steps between two exchanges of halos."""
     threads: Literal["auto"] | Count = "auto"
@@ -265,6 +265,9 @@ class ComputeSection(Section):
     """Relative share of the grid of each device, in the order of the list or of the plan; auto is by speed."""
     share_gpus: bool = False
     """Under MPI: whether several ranks may compute on one GPU."""
+    cuda_aware_mpi: bool = False
+    """Under MPI: whether halos of GPUs are handed to the MPI library in GPU memory. It must be built for CUDA: others
+    crash. Between GPUs of one computer planes do not go through MPI anyway, where that is possible."""
     gpu_memory: Literal["auto"] | Memory = "auto"
     """Most memory that the state may take on each GPU [byte]; auto is what is free. A larger grid is shared with the
     CPU, or streamed through the GPU."""

@@ -81,7 +81,7 @@ class Simulation:
         self.busy_s: dict[str, float] = {}
         self._workers = workers
         self._ranks = ranks or Alone()
-        self.exchange: Exchange = make_exchange(problem, plan.shares, self._ranks)
+        self.exchange: Exchange = make_exchange(problem, plan.shares, self._ranks, gpu_messages=plan.gpu_messages)
         self._outputs = outputs
         self._saving = saving
         self._stopping = stopping or Stopping()
@@ -302,7 +302,7 @@ class Simulation:
         )
         self.plan = dataclasses.replace(plan, reasons=(*plan.reasons, f"{why}: {sizes}."))
         self._rebalancer = Rebalancer(plan)
-        self.exchange = make_exchange(self.problem, plan.shares, self._ranks)
+        self.exchange = make_exchange(self.problem, plan.shares, self._ranks, gpu_messages=plan.gpu_messages)
         self.exchange.swap(self._workers)
 
     def _check_finite(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from config_cases import GOOD, changed, mistakes, read
 
@@ -68,8 +69,8 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
         "c.yaml:17:12: compute.threads: 'many' was found; auto or a whole number greater than 0 is wanted",
         "c.yaml:18:15: compute.shares.1: -1 was found; a number greater than 0 is wanted",
         "c.yaml:19:3: compute.precison: unknown key (did you mean 'precision'?); the keys here are devices, method, "
-        "parameters, tuning_budget, precision, time_block, threads, reserve_cores, shares, share_gpus, gpu_memory, "
-        "on_device_failure and simulated",
+        "parameters, tuning_budget, precision, time_block, threads, reserve_cores, shares, share_gpus, "
+        "cuda_aware_mpi, gpu_memory, on_device_failure and simulated",
         "c.yaml:21:14: output.directory: the environment variable NOPE is not set; set it, or write the path out",
         "c.yaml:22:19: output.fields.every: '30 min wall' is wall time, which is for checkpoints; "
         "an interval such as '1 ms' is wanted",
@@ -165,6 +166,10 @@ def test_numbers_must_fit_into_single_precision_if_that_is_asked_for() -> None:
     (only,) = mistakes(text.replace("value: 300 K", "value: 1e39"))
     assert only.startswith("c.yaml:6:32: boundaries.x-.value: 1e+39 was found; with compute.precision: float32")
     assert len(mistakes(text.replace("amplitude: 100 K", "amplitude: 1e39, background: -1e39"))) == 2
+    half = text.replace("float32", "float16")
+    assert read(half).build().dtype == np.float16
+    (only,) = mistakes(half.replace("value: 300 K", "value: 66000"))
+    assert only.endswith("66000 was found; with compute.precision: float16 numbers reach to 65504 only")
 
 
 def test_checks_between_sections_are_made_besides_mistakes_inside_of_others() -> None:
