@@ -131,6 +131,7 @@ def test_other_numbers_are_computed_in_double_precision(given: Any, expected: An
 def test_the_precision_and_the_memory_layout_can_be_anything() -> None:
     u = start(2)
     assert ts.thermal_diffusion(u, 2, dtype="float32").dtype == np.float32
+    assert ts.thermal_diffusion(u, 2, dtype="float16").dtype == np.float16
     np.testing.assert_array_equal(ts.thermal_diffusion(u.T, 2).T.shape, u.shape)
     strided = np.zeros((26, 44))[::2, ::2]
     strided[:] = u

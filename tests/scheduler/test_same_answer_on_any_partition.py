@@ -42,7 +42,7 @@ def field_after_the_run(problem: Problem, compute: ComputeSection) -> tuple[Fiel
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 @pytest.mark.parametrize("name", ["star-1d5p", "heat-2d", "box-2d25p", "heat-3d"])
 def test_any_partition_gives_the_same_bits(name: str, dtype: str, method: Method) -> None:
     stencil = named_stencil(name).stencil

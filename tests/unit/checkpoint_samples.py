@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,8 @@ def awkward_field(problem: Problem, seed: int = 0) -> Field:
     rng = np.random.default_rng(seed)
     limits = np.finfo(problem.dtype)
     signs = rng.choice([-1.0, 1.0], problem.state_shape)
-    u = (signs * 10.0 ** rng.uniform(-30, 30, problem.state_shape)).astype(problem.dtype)
+    decades = min(30.0, math.log10(limits.max) - 1)
+    u = (signs * 10.0 ** rng.uniform(-decades, decades, problem.state_shape)).astype(problem.dtype)
     special = [-0.0, limits.smallest_subnormal, -limits.smallest_subnormal * 3, limits.max, limits.tiny]
     u.reshape(-1)[rng.permutation(u.size)[: len(special)]] = special
     return u
@@ -71,7 +73,7 @@ def awkward_field(problem: Problem, seed: int = 0) -> Field:
 
 def bits(u: Field) -> npt.NDArray[Any]:
     """The values as whole numbers, which differ wherever a bit does."""
-    return np.ascontiguousarray(u).view(np.uint64 if u.dtype == np.float64 else np.uint32)
+    return np.ascontiguousarray(u).view(f"u{u.dtype.itemsize}")
 
 
 def reader(u: Field) -> Callable[[Box], Field]:

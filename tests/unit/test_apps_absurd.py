@@ -83,7 +83,7 @@ def configurations(draw: st.DrawFn) -> dict[str, Any]:
             st.fixed_dictionaries({"*": faces}, optional={"x": st.one_of(st.just({"type": "periodic"}), faces)})
         ),
         "time": draw(times if model["type"] == "heat" else counts),
-        "compute": {"precision": draw(st.sampled_from(["float64", "float32"]))},
+        "compute": {"precision": draw(st.sampled_from(["float64", "float32", "float16"]))},
     }
 
 

@@ -53,7 +53,7 @@ def partitions(draw: st.DrawFn) -> tuple[int, list[Slab], int]:
     return ndim, [slab_of(*box) for box in itertools.product(*ranges)], draw(st.sampled_from([1, 5, 16, 60, 1 << 18]))
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
 @pytest.mark.parametrize("kind", KINDS)
 @given(partition=partitions())
 @settings(max_examples=25, deadline=None)

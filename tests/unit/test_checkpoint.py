@@ -23,7 +23,7 @@ from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
 @pytest.mark.parametrize("n_fields", [1, 3])
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 def test_what_is_read_is_what_was_written_to_the_bit(tmp_path: Path, ndim: int, n_fields: int, dtype: Any) -> None:

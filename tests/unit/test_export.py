@@ -284,6 +284,30 @@ def test_every_kind_can_be_made_from_a_checkpoint(tmp_path: Path, suffix: str, *
             assert item.attrib["Dimensions"] == "13 29"
 
 
+def test_a_checkpoint_in_float16_becomes_float32_where_others_read_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem = make_checkpoint_problem(dtype=np.float16)
+    values = np.arange(13.0 * 29, dtype=np.float16).reshape(problem.state_shape)
+    path = write_checkpoint(
+        tmp_path,
+        make_state(problem),
+        problem,
+        lambda box: values[(slice(None), *(slice(low, high) for low, high in box))],
+        keep=1,
+    )
+    for name in ("a.vtkhdf", "a.nc", "a.npy", "a.png"):
+        assert export(path, tmp_path / name) == 0
+    with h5py.File(tmp_path / "a.vtkhdf") as vtk, h5py.File(tmp_path / "a.nc") as netcdf:
+        name = problem.variables[0].name
+        for dataset in (vtk["VTKHDF/CellData"][name], netcdf[name]):
+            assert dataset.dtype == np.float32
+            np.testing.assert_array_equal(dataset[0], values[0].astype(np.float32))
+    assert np.load(tmp_path / "a.npy").dtype == np.float16
+    assert export(path, tmp_path / "a.xdmf") == ExitCode.CONFIG
+    assert "no reader of it knows float16; write a .vtkhdf file instead" in said(capsys)
+
+
 def test_a_picture_is_of_the_last_record_unless_another_is_asked_for(plate: Path, tmp_path: Path) -> None:
     for name, flags in (("a", []), ("b", ["--step", "40"]), ("c", ["--step", "0"])):
         assert export(plate, tmp_path / f"{name}.png", *flags) == 0

@@ -251,7 +251,7 @@ def statistics_row(problem: Problem, directory: Path, taken: FakeSnapshot) -> li
 
 
 @pytest.mark.parametrize("ndim", [1, 2, 3])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 def test_statistics_are_those_of_exact_sums(tmp_path: Path, ndim: int, dtype: str) -> None:
     problem = make_problem(SHAPES[ndim], variables=(TEMPERATURE, SALT), dtype=dtype)
     taken = snapshot(problem, 10)

@@ -125,7 +125,7 @@ def make_problem(stencil: Stencil, dtype: npt.DTypeLike, n_fields: int = 1) -> P
     )
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
 def test_advance_takes_the_steps_one_after_the_other_in_the_dtype_of_the_problem(dtype: Any) -> None:
     stencil = named_stencil("heat-2d").stencil
     problem = make_problem(stencil, dtype)
@@ -147,14 +147,16 @@ def test_fields_do_not_see_each_other() -> None:
         np.testing.assert_array_equal(together[k], reference.advance(u[k : k + 1], problem, 3)[0])
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
 @pytest.mark.parametrize("name", STENCIL_NAMES)
 def test_the_tolerance_covers_rounding_and_little_more(name: str, dtype: Any) -> None:
     # Against a computation in extended precision: below the tolerance, and within what its derivation gives away (each
     # rounding at its worst, all in one direction: a factor of the number of roundings, not of millions).
     problem = make_problem(named_stencil(name).stencil, dtype)
     u = np.random.default_rng(5).uniform(-1, 1, problem.state_shape).astype(dtype)
-    rounded = Stencil(problem.stencil.offsets, tuple(float(dtype(w)) for w in problem.stencil.weights))
+    rounded = Stencil(
+        problem.stencil.offsets, tuple(float(problem.arithmetic.type(w)) for w in problem.stencil.weights)
+    )
     exact = u.astype(np.longdouble)
     for _ in range(8):
         exact = reference.step(exact, rounded, problem.boundary, problem.grid.spacing)

@@ -1,0 +1,155 @@
+"""What float16 costs is said before and after a run; whole runs in float16, their files, and how they go on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tetris_sim import half_precision, reference
+from tetris_sim.checkpoint import open_checkpoint
+from tetris_sim.config import Config, make_config
+from tetris_sim.cpu_kernels.plain import PlainMethod
+from tetris_sim.half_precision import first_step, half_precision_notes, half_spacing
+from tetris_sim.launch import launch
+from tetris_sim.scheduler.shares import Plan, Share
+from tetris_sim.slab import Slab
+
+
+def plate(**others: Any) -> Config:
+    """A hot spot, convection on one side."""
+    values = {
+        "grid": {"shape": [40, 30], "size": ["15 mm", "15 mm"]},
+        "model": {"type": "heat", "material": "copper"},
+        "initial": {"type": "gaussian", "amplitude": 100, "sigma": "2.15 mm"},
+        "boundaries": {"*": {"type": "neumann"}, "x-": {"type": "robin", "h": 25, "ambient": 20}},
+        "time": {"cfl": 0.2, "steps": 12},
+        "compute": {"precision": "float16", "devices": "cpu", "threads": 2, "tuning_budget": 0},
+    }
+    return make_config({**values, **others}, environ={})
+
+
+def notes_of(config: Config, steps_per_block: int = 1) -> tuple[str, ...]:
+    problem = config.build()
+    share = Share("cpu:0", Slab.whole(problem.grid), PlainMethod(), {"steps_per_block": steps_per_block}, 1, 1e9, 0)
+    plan = Plan((share,), 1, 1.0, 0.0, copy_for_checkpoints=False, reasons=())
+    return half_precision_notes(config, problem, plan)
+
+
+@given(st.floats(-65000.0, 65000.0))
+def test_the_spacing_is_that_of_numpy(value: float) -> None:
+    magnitude = np.float16(abs(value))
+    if float(magnitude) == abs(value):
+        assert half_spacing(value) == float(np.nextafter(magnitude, np.float16(np.inf)) - magnitude)
+    assert half_spacing(value) <= max(2.0**-10 * abs(value), 2.0**-24)
+
+
+def test_the_first_step_of_a_large_grid_is_looked_at_in_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = plate(compute={"precision": "float64"}).build()
+    before = problem.initial(Slab.whole(problem.grid))
+    change = float(np.abs(reference.advance(before, problem, 1) - before).max())
+    whole = first_step(problem)
+    assert (whole.largest, whole.change, whole.partly) == (float(before.max()), change, False)
+    assert whole.ghosts >= whole.largest
+    monkeypatch.setattr(half_precision, "_SLAB_POINTS", 7 * 40)
+    few = first_step(problem)
+    assert few.partly
+    assert 0 < few.change <= change
+    monkeypatch.setattr(half_precision, "_MOST_SLABS", 5)  # five of seven rows hold all 30
+    assert first_step(problem) == whole
+
+
+def test_what_faces_pull_a_field_to_counts() -> None:
+    cold = {"initial": {"type": "constant", "value": 0}}
+    hot = {"*": {"type": "dirichlet", "value": 300}, "y": {"type": "robin", "h": 25, "ambient": 20}}
+    found = first_step(plate(**cold, boundaries=hot, compute={"precision": "float64"}).build())
+    assert found.largest == pytest.approx(300)
+    assert found.spacing == 0.25
+    assert found.change > 50
+
+
+def test_nothing_is_said_of_other_precisions() -> None:
+    for precision in ("float64", "float32"):
+        assert notes_of(plate(compute={"precision": precision})) == ()
+
+
+def test_a_coarse_plate_is_bounded_and_does_not_freeze() -> None:
+    spacing, bound = notes_of(plate())
+    assert "0.0625 degC apart" in spacing
+    assert "rounded every step" in spacing
+    assert "may differ from that of float64 by up to" in bound
+
+
+def test_what_is_said_to_freeze_does() -> None:
+    config = plate(time={"cfl": 1e-3, "steps": 200})
+    *_, freezes = notes_of(config)
+    assert "freezes near 98.95 degC" in freezes
+    problem = config.build()
+    start = problem.initial(Slab.whole(problem.grid))
+    hottest = start > 0.9 * start.max()
+    assert np.all(reference.advance(start, problem, 50)[hottest] == start[hottest])
+    exact = dataclasses.replace(problem, dtype=np.dtype(np.float64))
+    assert np.any(reference.advance(start, exact, 50)[hottest] < start[hottest] - 0.1)
+
+
+def test_steps_that_are_rounded_together_freeze_less() -> None:
+    config = plate(time={"cfl": 0.004, "steps": 200}, boundaries={"*": {"type": "neumann"}})
+    assert any("freezes" in note for note in notes_of(config))
+    together = notes_of(config, 20)
+    assert "rounded every 20 steps" in together[0]
+    assert not any("freezes" in note for note in together)
+
+
+def test_many_launches_have_no_useful_bound() -> None:
+    assert any("nothing bounds the difference" in note for note in notes_of(plate(time={"cfl": 0.2, "steps": 5000})))
+
+
+def test_a_state_that_is_not_there_any_more_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "start.npy"
+    np.save(path, np.ones((30, 40)))
+    config = plate(initial={"type": "file", "path": str(path)})
+    problem = config.build()
+    path.unlink()
+    share = Share("cpu:0", Slab.whole(problem.grid), PlainMethod(), {}, 1, 1e9, 0)
+    plan = Plan((share,), 1, 1.0, 0.0, copy_for_checkpoints=False, reasons=())
+    (note,) = half_precision_notes(config, problem, plan)
+    assert "by up to 2^-11 of itself" in note
+
+
+def test_a_run_in_float16_reports_its_cost_and_goes_on_with_the_same_bits(tmp_path: Path) -> None:
+    def run_in(folder: str, steps: int, resume: str = "never") -> Any:
+        output = {
+            "directory": str(tmp_path / folder),
+            "fields": {"every": "6 steps"},
+            "statistics": {"every": "6 steps"},
+        }
+        config = plate(
+            time={"cfl": 0.2, "steps": steps}, output={**output, "pictures": False}, checkpoint={"every": "7 steps"}
+        )
+        return launch(config, resume=resume)  # type: ignore[arg-type]
+
+    report = run_in("whole", 12)
+    assert report.precision == "float16"
+    assert any("0.0625 degC apart" in note for note in report.notes)
+    assert "0.0625 degC apart" in (tmp_path / "whole" / "report.txt").read_text()
+    assert json.loads((tmp_path / "whole" / "report.json").read_text())["notes"] == list(report.notes)
+    last = tmp_path / "whole" / "checkpoints" / "checkpoint_000000000012.h5"
+    with open_checkpoint(last) as checkpoint:
+        assert checkpoint.dtype == np.float16
+        state = checkpoint.read(((0, 30), (0, 40)))
+    with h5py.File(tmp_path / "whole" / "fields.h5") as file:  # no other program reads float16
+        assert file["temperature"].dtype == np.float32
+        np.testing.assert_array_equal(file["temperature"][-1], state[0].astype(np.float32))
+    last.unlink()
+    run_in("whole", 12, resume="auto")
+    with open_checkpoint(last) as checkpoint:
+        np.testing.assert_array_equal(checkpoint.read(((0, 30), (0, 40))), state)
+    table = np.genfromtxt(tmp_path / "whole" / "statistics.csv", delimiter=",", skip_header=1)
+    assert table[-1, 4] == pytest.approx(state.astype(np.float64).mean(), rel=1e-12)
