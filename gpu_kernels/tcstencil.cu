@@ -181,7 +181,7 @@ __device__ __forceinline__ void multiply_rows(Sums (&d)[units][flight + 1], cons
 #pragma unroll
     for (int unit = 0; unit < units; unit++)
 #pragma unroll
-        for (int i = 0; i < flight; i++) d[unit][i + 1] = meets(i) ? next[unit][i + 1] : d[unit][i];
+        for (int i = flight - 1; i >= 0; i--) d[unit][i + 1] = meets(i) ? next[unit][i + 1] : d[unit][i];  // as above
 }
 
 // The same where rows at the same distance share a product, which only that of the middle adds to the sums by itself.
@@ -276,7 +276,7 @@ extern "C" __global__ void __launch_bounds__(threads, TS_MIN_BLOCKS)
     const int n_steps = axis == 2 ? (n + step_x - 1) / step_x : n + flight - 1;
     const int n_stages = (n_steps + steps - 1) / steps;
 
-    const StageCopy<rows, row_points, threads> copy(memory, box);
+    const StageCopy<rows, row_points, threads> copy(memory, box, box.high[1] + reach[1]);
     int y = first[1] - reach[1], x = first[2] - TS_LEAD;  // of the stage that is to be copied next
     const real* from = src + (first[0] - reach[0]) * memory.plane + y * memory.row + x;
     const long long stage_stride = axis == 0 ? memory.plane : axis == 1 ? steps * memory.row : tile_x;

@@ -5,7 +5,7 @@
 // Layout  A stage is `rows` rows of `row_points` numbers, one after the other.
 // Limits  Copies have 16 bytes: stages begin at multiples of these. What lies beside the points along x that results
 //         depend on becomes zero, for it is multiplied by zeros and may be a NaN. Rows that no result depends on may
-//         hold anything.
+//         hold anything, or (`clear_rows`) become zero, too.
 
 #pragma once
 #include "async_copy.cuh"
@@ -14,19 +14,18 @@
 constexpr int vector_points = 16 / sizeof(real);  // of a copy
 constexpr int reach[3] = TS_REACH;                // of the fused stencil, slowest axis first
 
-template <int rows, int row_points, int threads>
+template <int rows, int row_points, int threads, bool clear_rows = false>
 struct StageCopy {
     static constexpr int vectors = row_points / vector_points, total = rows * vectors;
     static constexpr int rounds = (total + threads - 1) / threads;
     static_assert(row_points % vector_points == 0, "copies have 16 bytes");
 
     long long row_pitch;
-    int low_x, high_x, high_y;  // the points that results of the box depend on
+    int low_x, high_x, high_y;  // the points that results depend on
     int offset[rounds];         // of this thread's vectors from the first point of a stage
 
-    __device__ __forceinline__ StageCopy(const Memory& memory, const Box& box)
-        : row_pitch(memory.row), low_x(box.low[2] - reach[2]), high_x(box.high[2] + reach[2]),
-          high_y(box.high[1] + reach[1]) {
+    __device__ __forceinline__ StageCopy(const Memory& memory, const Box& box, int high_y)
+        : row_pitch(memory.row), low_x(box.low[2] - reach[2]), high_x(box.high[2] + reach[2]), high_y(high_y) {
 #pragma unroll
         for (int round = 0; round < rounds; round++)
             offset[round] = row(round) * static_cast<int>(row_pitch) + column(round);
@@ -50,9 +49,10 @@ struct StageCopy {
         } else {
 #pragma unroll
             for (int round = 0; round < rounds; round++) {
-                if (!has(round) || y + row(round) >= high_y) break;
+                const bool row_there = y + row(round) < high_y;
+                if (!has(round) || !clear_rows && !row_there) break;
                 const int at = x + column(round);
-                const bool there = at + vector_points > low_x && at < high_x;
+                const bool there = row_there && at + vector_points > low_x && at < high_x;
                 const int bytes = there ? static_cast<int>(sizeof(real)) * min(high_x - at, vector_points) : 0;
                 asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to + 16 * threads * round),
                              "l"(from + offset[round]), "r"(bytes)

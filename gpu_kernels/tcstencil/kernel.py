@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.fused import FusedKernel, Stream
 from tetris_sim.gpu_kernels.tcstencil.formats import FLOAT16, FORMATS, matrix_registers, mirror_rows, operand_weights
+from tetris_sim.gpu_kernels.tcstencil.star import star_kernel, star_parameters
 from tetris_sim.gpu_kernels.tcstencil.windows import CHUNK, RESULTS, WINDOWS, Bands, n_chunks, window_bands
 from tetris_sim.stencil import Stencil
 
@@ -61,7 +62,8 @@ def tcstencil_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mappin
     first = [_shape(stencil, n) for n in steps]
     others = [{**first[0], "stages": 4}, {**first[0], "stages": 2}]
     others += [{**first[0], "units": 3 - first[0]["units"]}] if stencil.ndim < 3 else [{**first[0], "warps": 8}]
-    return tuple({**shape, "blocks": _blocks(stencil, shape)} for shape in (*first, *others))
+    windows = ({**shape, "blocks": _blocks(stencil, shape)} for shape in (*first, *others))
+    return (*windows, *star_parameters(stencil))
 
 
 def tcstencil_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[str, int]) -> FusedKernel:
@@ -75,6 +77,8 @@ def tcstencil_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping
     Raises:
         ValueError: the parameters contradict each other or the dtype, or the matrices are too large.
     """
+    if parameters.get("star", 0):
+        return star_kernel(stencil, dtype, parameters)
     format_, item = FORMATS[parameters.get("format", 0)], np.dtype(dtype).itemsize
     if item != 4 and (item != 2 or format_ is not FLOAT16):
         msg = f"{format_.name} is not made of {np.dtype(dtype)}"

@@ -426,6 +426,18 @@ inline void multiply_sparse(float* const (&d)[4], const unsigned (&a)[4], const 
     }
 }
 
+// ldmatrix.x4.trans: four 8 x 8 matrices of 16 bits, whose rows the lanes name; a lane gets rows 2 t, 2 t + 1 of column g.
+inline void load_transposed(unsigned* const (&d)[4], unsigned row) {
+    const unsigned* const all = show(row, "ldmatrix");
+    const int lane = current % warp_size, g = lane / 4, t = lane % 4;
+    for (int i = 0; i < 4; i++) {
+        unsigned short pair[2];
+        for (int k = 0; k < 2; k++)
+            memcpy(&pair[k], in_shared(all[8 * i + 2 * t + k], 16, 16) + 2 * g, sizeof pair[k]);
+        *d[i] = pair[0] | unsigned(pair[1]) << 16;
+    }
+}
+
 // BF16 and TF32 as bits.
 
 inline unsigned bits_of(float value) {
@@ -653,6 +665,12 @@ template <class T>
 inline T __shfl_down_sync(unsigned, T value, int by) {
     const int lane = on_host::current % 32;
     return on_host::show(value, "shfl")[lane + by > 31 ? lane : lane + by];
+}
+
+template <class T>
+inline T __shfl_xor_sync(unsigned, T value, int mask) {
+    const int lane = on_host::current % 32;
+    return on_host::show(value, "shfl")[lane ^ mask];
 }
 
 template <class A, class B>

@@ -60,6 +60,10 @@ _PTX = (
     (r"cp\.async\.bulk\.commit_group;", ""),
     (r"cp\.async\.bulk\.wait_group\.read 0;", "on_host::bulk_wait_read()"),
     (r"cvt\.rn\.f16x2\.f32 %0, %1, %2;", "{0} = on_host::to_half({1}) << 16 | on_host::to_half({2})"),
+    (
+        r"ldmatrix\.sync\.aligned\.m8n8\.x4\.trans\.shared\.b16 {%0, %1, %2, %3}, \[%4\];",
+        "on_host::load_transposed({{&{0}, &{1}, &{2}, &{3}}}, {4})",
+    ),
     (r"cvt\.rn\.bf16x2\.f32 %0, %1, %2;", "{0} = on_host::to_bf16({1}) << 16 | on_host::to_bf16({2})"),
     (r"cvt\.rna\.tf32\.f32 %0, %1;", "{0} = on_host::to_tf32({1})"),
     (r"cvt\.rn\.f16\.f32 %0, %1;", "{0} = on_host::to_half({1})"),

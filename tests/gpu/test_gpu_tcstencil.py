@@ -104,6 +104,16 @@ def test_so_does_one_step(name: str) -> None:
 
 
 @emulated
+@pytest.mark.parametrize("units", [1, 2])
+@pytest.mark.parametrize("name", ["heat-2d", "star-2d9p", "star-2d13p"])
+def test_so_do_two_bands_of_a_star(name: str, units: int) -> None:
+    stencil = weighted(name)
+    parameters = {**small(tcstencil_parameters(stencil, HALF)[-1]), "units": units}
+    assert parameters["star"] == 1
+    agrees(stencil, parameters)
+
+
+@emulated
 @pytest.mark.full
 @pytest.mark.parametrize("name", [*STENCIL_NAMES, *CUSTOM])
 def test_so_does_every_proposal(name: str) -> None:
@@ -172,6 +182,7 @@ def test_it_compiles_to_products_and_spills_nothing(name: str, architecture: str
     [
         ({"sums": 16}, "float16", "HMMA.16816.F16"),
         ({"mirrored": 1}, "float16", "HMMA.16816.F32"),
+        ({"star": 1, "steps_per_block": 1, "stages": 4}, "float16", "HMMA.1688.F32"),
         ({"format": 0}, "float32", "HMMA.16816.F32"),
         ({"format": 1}, "float32", "HMMA.16816.F32.BF16"),
         ({"format": 2}, "float32", "HMMA.1688.F32.TF32"),
@@ -179,7 +190,7 @@ def test_it_compiles_to_products_and_spills_nothing(name: str, architecture: str
 )
 def test_so_do_its_variants(variant: dict[str, int], dtype: str, instruction: str, architecture: str) -> None:
     pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
-    stencil = mirrored("box-2d25p")
+    stencil = mirrored("star-2d9p" if "star" in variant else "box-2d25p")
     parameters = {**tcstencil_parameters(stencil, HALF)[0], **variant, "blocks": 1}
     kernel = tcstencil_kernel(stencil, dtype, parameters)
     compiled = compile_source(kernel.source, kernel.defines, architecture)
@@ -208,6 +219,8 @@ def test_parameters_that_contradict_are_errors() -> None:
     parameters = tcstencil_parameters(stencil, HALF)[0]
     with pytest.raises(ValueError, match="TF32 is not made of float16"):
         tcstencil_kernel(stencil, HALF, {**parameters, "format": 2})
+    with pytest.raises(ValueError, match="one step of a 2D star"):
+        tcstencil_kernel(stencil, HALF, {**parameters, "star": 1, "steps_per_block": 1})
     with pytest.raises(ValueError, match="different weights"):
         tcstencil_kernel(stencil, HALF, {**parameters, "mirrored": 1})
     line = weighted("heat-1d")

@@ -23,6 +23,7 @@ from tetris_sim.gpu_kernels.tcstencil.formats import (
     operand_weights,
     rounded,
 )
+from tetris_sim.gpu_kernels.tcstencil.star import FARTHEST, is_star, star_bands, star_registers
 from tetris_sim.gpu_kernels.tcstencil.tiles import (
     TILE,
     Way,
@@ -65,6 +66,33 @@ def test_tiles_make_any_stencil_of_their_kind(way: Way, data: st.DataObject) -> 
         )
 
 
+@settings(deadline=None)
+@given(stencil=plane_stencils("star"), seed=st.integers(0, 1000))
+def test_two_bands_make_a_tile_of_16_x_16_results(stencil: Stencil, seed: int) -> None:
+    """As tcstencil_star.cu takes them: P over 24 rows, Q over two windows."""
+    ry, rx = stencil.radii
+    u = np.random.default_rng(seed).uniform(-1, 1, (TILE + 2 * ry, TILE + 2 * FARTHEST))
+    along_y, along_x = star_bands(stencil)
+    rows = np.pad(u, ((0, 8 - 2 * ry), (0, 0)))  # behind what P takes there are zeros
+    middle = u[ry : ry + TILE]
+    made = along_y @ rows[:, FARTHEST:-FARTHEST] + np.hstack([middle[:, :16] @ along_x, middle[:, 8:] @ along_x])
+    needed = u[:, FARTHEST - rx : FARTHEST + TILE + rx]
+    np.testing.assert_allclose(made, apply_directly(stencil, needed), rtol=0, atol=1e-13)
+
+
+def test_registers_hold_both_bands() -> None:
+    along_y, along_x = star_bands(operand_weights(named_stencil("star-2d9p").stencil, FLOAT16))
+    words = star_registers(along_y, along_x)
+    halves = np.stack([words & np.uint32(0xFFFF), words >> np.uint32(16)], axis=-1).astype(np.uint16).view(np.float16)
+    for lane in range(32):
+        g, t = divmod(lane, 4)
+        for k in range(6):  # eights of columns, rows g and g + 8 of each
+            row, column = g + 8 * (k % 2), 8 * (k // 2) + 2 * t
+            np.testing.assert_array_equal(halves[k, lane], along_y[row, column : column + 2])
+        for k in range(2):
+            np.testing.assert_array_equal(halves[6 + k, lane], along_x[8 * k + 2 * t : 8 * k + 2 * t + 2, g])
+
+
 @pytest.mark.parametrize(
     ("name", "way", "products"),
     [
@@ -78,6 +106,7 @@ def test_tiles_make_any_stencil_of_their_kind(way: Way, data: st.DataObject) -> 
 def test_how_many_products_a_tile_takes(name: str, way: str, products: int) -> None:
     stencil = named_stencil(name).stencil
     assert way_of(stencil) == way
+    assert is_star(stencil) == (way == "star")
     assert n_products(stencil) == products
 
 
