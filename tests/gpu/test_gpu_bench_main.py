@@ -41,3 +41,23 @@ def test_every_method_is_timed_and_the_fastest_with_every_face(
 
 
 GPU = {"name": "A GPU", "architecture": "sm_90", "driver": "13.0"}
+
+
+def test_float16_is_measured_too_beside_a_kernel_of_ones_own(
+    gpu: BenchGpu,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def few(problem: Any, method: Any, device: Any, seconds: float) -> Any:
+        return method.parameters(problem)[-1], []
+
+    monkeypatch.setattr(bench, "_choose", few)
+    result = bench.bench_gpu(["heat-2d"], shape=(40, 150), dtypes=("float16",), rounds=1, seconds=1e-3)
+    (kernel,) = result["gpu_kernels"]
+    assert kernel["dtype"] == "float16"
+    rows = {row["name"]: row for row in kernel["rows"]}
+    assert {"naive kernel", "gpu.sparse", "gpu.plain"} <= set(rows)
+    assert "gpu.stream" in kernel["refusals"]
+    # A sweep reads and writes two bytes, and its sums are float32.
+    limits = result["gpu_limits"]["before"]
+    assert kernel["bounds"]["memory"] == pytest.approx(limits["copy"]["median"] / 4)
+    assert kernel["bounds"]["fma"] == pytest.approx(limits["fma"]["float32"]["median"] / 5)

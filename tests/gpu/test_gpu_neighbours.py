@@ -21,6 +21,7 @@ from tetris_sim.scheduler.exchange import LocalExchange
 from tetris_sim.scheduler.partition import cut_along_axis_0
 
 CASES = [("heat-1d", (903,)), ("box-2d9p", (93, 131)), ("heat-3d", (61, 21, 37))]
+(SPARSE,) = (method for method in METHODS if method.name == "gpu.sparse")
 BLOCK = 5  # steps between two exchanges
 
 
@@ -62,7 +63,7 @@ def check(method: Method, name: str, shape: tuple[int, ...], kind: str, devices:
 
 
 @pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
-@pytest.mark.parametrize("method", [METHODS[0], METHODS[-1]], ids=lambda method: method.name)
+@pytest.mark.parametrize("method", [METHODS[0], SPARSE, METHODS[-1]], ids=lambda method: method.name)
 @pytest.mark.parametrize(("name", "shape"), CASES)
 @pytest.mark.parametrize("kind", ["walls", "rings"])
 def test_emulated_gpus_and_a_cpu(

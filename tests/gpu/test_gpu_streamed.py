@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import boundary_of, make_problem, stencil_of
+from cases import boundary_of, dtype_of, make_problem, stencil_of
 from emulation import COMPILER, NO_COMPILER
 from host_gpu import HostGpu, HostStream
 
@@ -23,6 +23,7 @@ from tetris_sim.scheduler.streamed import StreamedStepper, largest_piece
 from tetris_sim.slab import Slab
 
 STREAM = METHODS[0]
+(SPARSE,) = (method for method in METHODS if method.name == "gpu.sparse")
 SHAPES: dict[int, tuple[int, ...]] = {1: (1501,), 2: (75, 133), 3: (43, 26, 61)}
 
 
@@ -64,11 +65,13 @@ def streamed(
 
 @pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 @pytest.mark.parametrize("name", ["heat-1d", "heat-2d", "heat-3d"])
-@pytest.mark.parametrize("boundary", ["rings", "walls"])
-def test_sweeps_of_pieces_have_the_bits_of_the_cpu(name: str, boundary: str, teams: dict[int, ThreadTeam]) -> None:
+@pytest.mark.parametrize(("boundary", "dtype"), [("rings", "float64"), ("walls", "float64"), ("walls", "float16")])
+def test_sweeps_of_pieces_have_the_bits_of_the_cpu(
+    name: str, boundary: str, dtype: str, teams: dict[int, ThreadTeam]
+) -> None:
     stencil = stencil_of(name)
     shape = tuple(n // 2 for n in SHAPES[stencil.ndim]) if stencil.ndim > 1 else (301,)
-    problem, _ = make_problem(stencil, boundary_of(boundary, stencil.ndim), shape=shape, n_fields=2)
+    problem, _ = make_problem(stencil, boundary_of(boundary, stencil.ndim), dtype=dtype, shape=shape, n_fields=2)
     gpu = HostGpu()
     found = streamed(PlainMethod(), problem, {}, gpu, HostCopies(gpu), (3, max(5, shape[0] // 4), 8))
     stepper = CpuPlain().prepare(problem, Slab.whole(problem.grid), {}, teams[1])
@@ -78,16 +81,19 @@ def test_sweeps_of_pieces_have_the_bits_of_the_cpu(name: str, boundary: str, tea
 
 
 @pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+@pytest.mark.parametrize("method", [STREAM, SPARSE], ids=lambda method: method.name)
 @pytest.mark.parametrize("name", ["heat-1d", "heat-2d", "heat-3d"])
-def test_fused_steps_of_pieces_agree_with_the_reference(name: str) -> None:
+def test_fused_steps_of_pieces_agree_with_the_reference(name: str, method: Method) -> None:
     stencil = stencil_of(name)
+    dtype, (*others, last) = dtype_of(method, stencil), SHAPES[stencil.ndim]
+    shape = (*others, last + 64 * (dtype == "float16"))  # its rows begin at lines of so many points
     for boundary in ("walls", "rings"):
-        problem, state = make_problem(stencil, boundary_of(boundary, stencil.ndim), shape=SHAPES[stencil.ndim])
-        proposals = sorted(STREAM.parameters(problem), key=lambda each: each[STEPS_PER_BLOCK])
+        problem, state = make_problem(stencil, boundary_of(boundary, stencil.ndim), dtype=dtype, shape=shape)
+        proposals = sorted(method.parameters(problem), key=lambda each: each[STEPS_PER_BLOCK])
         parameters = next(each for each in proposals if each[STEPS_PER_BLOCK] > 1)
         depth, gpu = parameters[STEPS_PER_BLOCK], HostGpu()
         copies, steps = HostCopies(gpu), 2 * depth
-        found = streamed(STREAM, problem, parameters, gpu, copies, (steps, SHAPES[stencil.ndim][0] // 3 + 1, 3 * depth))
+        found = streamed(method, problem, parameters, gpu, copies, (steps, shape[0] // 3 + 1, 3 * depth))
         expected = reference.advance(state, problem, 3 * depth + 1)
         largest = max(reference.largest_magnitude(state, problem), reference.largest_magnitude(expected, problem))
         allowed = reference.tolerance(problem, 3 * depth + 1, largest)
