@@ -2,8 +2,9 @@
 
 In a page, what stands between `<!-- tables: FILE.json -->` and `<!-- end of tables -->` is made from that file; so are
 the pictures that the page shows and whose names begin like the file's. Between `<!-- goals -->` and
-`<!-- end of goals -->` stands what all results of `bench devices` on the page say about what was wanted. A test
-compares the pages with what this would write, so that no figure can be changed by hand.
+`<!-- end of goals -->` stands what all results of `bench devices` on the page say about what was wanted. Predictions in
+docs/scaling.md are made from the same files. Tests compare the pages with what this would write, so that no figure can
+be changed by hand.
 """
 
 from __future__ import annotations
@@ -11,18 +12,26 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tetris_sim.bench.device_goals import goals_table
 from tetris_sim.bench.plots import draw_all, save
+from tetris_sim.bench.scaling_inputs import read_inputs
+from tetris_sim.bench.scaling_tables import draw_scaling, predict_all, scaling_tables
 from tetris_sim.bench.tables import as_markdown, table_as_markdown
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 FOLDER = Path(__file__).parent / "benchmarks"
+SCALING = Path(__file__).parent / "scaling.md"
 
 _TABLES = re.compile(
     r"^<!-- tables: (?P<file>[^ ]+) -->\n.*?^<!-- end of tables -->$",
     re.MULTILINE | re.DOTALL,
 )
 _GOALS = re.compile(r"^<!-- goals -->$.*?^<!-- end of goals -->$", re.MULTILINE | re.DOTALL)
+_SCALING = re.compile(r"^<!-- scaling: (?P<name>[^>]+) -->$.*?^<!-- end of scaling -->$", re.MULTILINE | re.DOTALL)
 
 
 def filled(page: str, folder: Path = FOLDER) -> str:
@@ -56,8 +65,24 @@ def write_pictures(page: str, folder: Path = FOLDER) -> list[Path]:
     return written
 
 
+def scaling_page(page: str, folder: Path = FOLDER) -> tuple[str, Figure]:
+    """docs/scaling.md with the predictions that the files of benchmarks/ give, and its picture."""
+    names = [*sorted(folder.glob("gpu-sweep-*.json")), *sorted(folder.glob("devices-*.json"))]
+    inputs = read_inputs([json.loads(path.read_text(encoding="utf-8")) for path in names])
+    predictions = predict_all(inputs)
+    tables = scaling_tables(inputs, predictions)
+
+    def table(found: re.Match[str]) -> str:
+        made = table_as_markdown(tables[found["name"]])
+        return f"<!-- scaling: {found['name']} -->\n\n{made}\n\n<!-- end of scaling -->"
+
+    return _SCALING.sub(table, page), draw_scaling(predictions)
+
+
 if __name__ == "__main__":
     for path in sorted(FOLDER.glob("*.md")):
         text = path.read_text(encoding="utf-8")
         path.write_text(filled(text), encoding="utf-8")
         write_pictures(text)
+    SCALING.write_text((made := scaling_page(SCALING.read_text(encoding="utf-8")))[0], encoding="utf-8")
+    save(made[1], SCALING.with_name("images") / "scaling.svg")
