@@ -13,11 +13,13 @@ from tetris_sim.gpu_kernels.sparse.kernel import sparse_kernel, sparse_parameter
 from tetris_sim.gpu_kernels.stream_1d import stream_1d_kernel, stream_1d_parameters, stream_1d_refusal
 from tetris_sim.gpu_kernels.stream_2d import stream_2d_kernel, stream_2d_parameters, stream_2d_refusal
 from tetris_sim.gpu_kernels.stream_3d import stream_3d_kernel, stream_3d_parameters, stream_3d_refusal
+from tetris_sim.gpu_kernels.tcstencil.kernel import tcstencil_kernel, tcstencil_parameters, tcstencil_refusal
 from tetris_sim.gpu_kernels.trapezoid import trapezoid_kernel, trapezoid_parameters, trapezoid_refusal
 from tetris_sim.method import Method
 
 _TRAPEZOID = Family(trapezoid_kernel, trapezoid_parameters, trapezoid_refusal)
 _DUAL_TESSELLATION = Family(dual_tessellation_kernel, dual_tessellation_parameters, dual_tessellation_refusal)
+_TCSTENCIL = Family(tcstencil_kernel, tcstencil_parameters, tcstencil_refusal)
 _SPARSE = Family(sparse_kernel, sparse_parameters, sparse_refusal)
 
 METHODS: tuple[Method, ...] = (
@@ -31,6 +33,7 @@ METHODS: tuple[Method, ...] = (
     ),
     FusedMethod("gpu.trapezoid", dict.fromkeys((1, 2, 3), _TRAPEZOID)),
     FusedMethod("gpu.dual_tessellation", dict.fromkeys((1, 2, 3), _DUAL_TESSELLATION)),
+    FusedMethod("gpu.tcstencil", dict.fromkeys((1, 2, 3), _TCSTENCIL)),
     FusedMethod("gpu.sparse", dict.fromkeys((1, 2, 3), _SPARSE)),
     PlainMethod(),
 )

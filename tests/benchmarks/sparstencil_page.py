@@ -52,7 +52,7 @@ def page(result: dict[str, Any], name: str) -> str:
             f"`python tests/benchmarks/sparstencil.py FILE.json` ([data]({name}.json)); this page is made from the",
             "file by `tests/benchmarks/sparstencil_page.py`. Whole steps on grids of 2^26 points with periodic faces,",
             "feedback on, every step counted once, weights random and positive with sum 1, best guesses of the methods",
-            f"(nothing is tuned), medians of {result['times']} timings of {result['seconds']:g} s. What the methods do:",
+            f"(nothing is tuned), medians of {result['times']} timings of {result['seconds']:g} s. What they do:",
             "[the main page of half precision](half.md).",
         ),
         f"## Every stencil of the catalogue: {len(names)} stencils of {len(domains)} domains (SparStencil's Figure 10)",

@@ -226,3 +226,15 @@ def test_parameters_that_contradict_are_errors() -> None:
     line = weighted("heat-1d")
     with pytest.raises(ValueError, match="not in 1D"):
         tcstencil_kernel(line, HALF, {**tcstencil_parameters(line, HALF)[0], "mirrored": 1})
+
+
+@emulated
+def test_so_do_rows_of_which_all_weights_vanish_in_fp16() -> None:
+    """The tips of many steps of a heat equation, 0.1^8: their results wait for the next row as they are."""
+    heat = Stencil(
+        stencil_of("heat-2d").offsets, tuple(0.6 if not any(o) else 0.1 for o in stencil_of("heat-2d").offsets)
+    )
+    fused = operand_weights(heat.power(8), FORMATS[0])
+    tip = dict(zip(fused.offsets, fused.weights, strict=True)).get((8, 0), 0.0)
+    assert tip == 0.0
+    agrees(heat, {"steps_per_block": 8, "warps": 2, "units": 1, "steps": 4, "stages": 3, "blocks": 2})
