@@ -153,6 +153,17 @@ def test_the_table_says_how_far_each_format_is() -> None:
     assert rows["bfloat16"].absolute[2] > rows["float16"].absolute[2]
 
 
+def test_float16_as_a_method_stores_it_is_as_far_off_as_the_emulated_one() -> None:
+    case, formats = compare(SOLVER, 64, default_steps(64), half=[SOLVER])
+    *_, emulated, stored = formats
+    assert (emulated.computed_by, stored.computed_by) == ("emulated", "cpu.plain")
+    assert stored.largest == pytest.approx(emulated.largest, rel=0.3)
+    assert stored.unchanged == pytest.approx(emulated.unchanged, abs=0.1)
+    assert abs(stored.weights_less_one) < 1e-6
+    assert stored.label == "float16 (cpu.plain)"
+    assert case.steps == 169
+
+
 def test_a_field_whose_changes_are_below_the_spacing_is_said_to_freeze() -> None:
     case, formats = compare(SOLVER, 192, 150)
     rows = {row.name: row for row in formats}
@@ -206,7 +217,9 @@ def test_the_command_prints_the_table_and_json(capsys: pytest.CaptureFixture[str
     assert main(command) == ExitCode.OK
     document = json.loads(capsys.readouterr().out)
     assert PrecisionCase(**document["case"]).steps == 5
-    assert [row["name"] for row in document["formats"]] == ["float64", "float32", "tf32", "bfloat16", "float16"]
+    names = ["float64", "float32", "tf32", "bfloat16", "float16", "float16"]
+    assert [row["name"] for row in document["formats"]][:6] == names
+    assert document["formats"][5]["computed_by"] == "cpu.plain"
     assert document["paper"]["absolute"] == pytest.approx([0.731, 0.172, 0.113])
 
 

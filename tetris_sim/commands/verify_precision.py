@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from tetris_sim.errors import ConfigError, ExitCode
+from tetris_sim.method import STEPWISE
 from tetris_sim.scheduler.machine import find_machine
 from tetris_sim.verification.precision import (
     ABSOLUTE,
@@ -84,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(msg)
     solver = _solver(args.method or _METHOD, points)
     begin = time.perf_counter()
-    case, formats = compare(solver, points, steps, balanced=args.weights != "rounded")
+    case, formats = compare(solver, points, steps, balanced=args.weights != "rounded", half=_half_solvers(points))
     if not args.json:
         print("\n".join(_case_lines(case)), flush=True)
     rows: list[Deviation] = []
@@ -105,6 +106,17 @@ def _solver(name: str, points: int) -> Solver:
             msg = f"--method {name} does not compute {precision}: {why_not}"
             raise ConfigError(msg)
     return Solver(method, find_machine())
+
+
+def _half_solvers(points: int) -> list[Solver]:
+    """The methods of this machine that store float16; of those with the same bits one."""
+    machine, stepwise, found = find_machine(), 0, []
+    for method in choose_methods(None):
+        if method.refusal(plate(points, 1, "float16")) is None:
+            stepwise += method.name in STEPWISE
+            if method.name not in STEPWISE or stepwise == 1:
+                found.append(Solver(method, machine))
+    return found
 
 
 def _case_lines(case: PrecisionCase) -> list[str]:

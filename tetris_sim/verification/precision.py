@@ -4,14 +4,15 @@ The case is the paper's: a square copper plate of 15 mm, insulated, a Gaussian o
 0.23. float64 and float32 are computed by a CPU method. TF32, bfloat16 and float16 are emulated with NumPy as
 tensor-core methods compute them: what enters a product is rounded to the format, to nearest; products are summed in
 float32; bfloat16 and float16 round the result of every step once more, to store it. (Hardware rounds TF32 ties away
-from zero, and sums in an order of its own: the same errors in size, not in every bit.)
+from zero, and sums in an order of its own: the same errors in size, not in every bit.) Methods that store float16 are
+computed as well; their weights are float32, or, where steps are fused, float16 that keep their sum.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +21,13 @@ import numpy.typing as npt
 
 from tetris_sim import reference
 from tetris_sim.config import make_config
+from tetris_sim.gpu_kernels.sparse.rounding import round_weights
+from tetris_sim.method import STEPS_PER_BLOCK
 from tetris_sim.problem import Field, Problem
 from tetris_sim.slab import Slab
 from tetris_sim.verification.precision_formats import (
     EMULATED,
+    FLOAT16,
     FLOAT32,
     FLOAT64,
     NumberFormat,
@@ -67,6 +71,12 @@ class Deviation:
     weights_less_one: float
     spacing: float
     unchanged: float
+
+    @property
+    def label(self) -> str:
+        """Its name, and by what it was computed where that is not the usual for it."""
+        real = self.name == FLOAT16.name and self.computed_by != "emulated"
+        return f"{self.name} ({self.computed_by})" if real else self.name
 
     @property
     def frozen(self) -> bool:
@@ -122,7 +132,7 @@ def plate(points: int, steps: int, precision: str) -> Problem:
 
 
 def compare(
-    solver: Solver, points: int, steps: int, *, balanced: bool = True
+    solver: Solver, points: int, steps: int, *, balanced: bool = True, half: Sequence[Solver] = ()
 ) -> tuple[PrecisionCase, Iterator[Deviation]]:
     """The case, and each format when it is asked for, the one with most digits first.
 
@@ -131,6 +141,7 @@ def compare(
         points: along each edge of the plate.
         steps: time steps.
         balanced: whether emulated formats get weights that sum to 1 (see `rounded_stencil`).
+        half: for float16 as methods store it.
     """
     problem = plate(points, steps, "float64")
     exact = solver(problem)
@@ -149,8 +160,23 @@ def compare(
             found, before = emulate(start, dataclasses.replace(problem, stencil=stencil), precision)
             still = precision.rounded(found) == precision.rounded(before)
             yield deviation(precision, "emulated", (found, exact, still), sum_less_one(stencil), case)
+        for other in half:
+            yield _stored_in_half(other, exact, case)
 
     return case, formats()
+
+
+def _stored_in_half(solver: Solver, exact: Field, case: PrecisionCase) -> Deviation:
+    """float16 by a method; what it leaves as it is, is found by one more launch."""
+    problem = plate(case.points, case.steps, FLOAT16.name)
+    found = solver(problem)
+    together = max(1, solver.method.parameters(problem)[0].get(STEPS_PER_BLOCK, 1))
+    after = solver(dataclasses.replace(problem, steps=together, initial=lambda slab: _part(found, slab)))
+    if together == 1:
+        excess = sum_less_one(problem.stencil, problem.arithmetic)
+    else:
+        excess = sum_less_one(round_weights(problem.stencil.power(together))) / together
+    return deviation(FLOAT16, solver.method.name, (found, exact, found == after), excess, case)
 
 
 def emulate(start: Field, problem: Problem, precision: NumberFormat) -> tuple[Field, Field]:
@@ -174,14 +200,14 @@ def notes(case: PrecisionCase, row: Deviation) -> Iterator[str]:
     """What a reader of the table should know of one format."""
     if row.frozen:
         yield (
-            f"{row.name}: the field freezes. Numbers near {case.hottest:.0f} degC are {row.spacing:.3g} degC apart, "
+            f"{row.label}: the field freezes. Numbers near {case.hottest:.0f} degC are {row.spacing:.3g} degC apart, "
             f"but a step changes no point by more than {case.first_change:.2g} degC at first and "
             f"{case.last_change:.2g} degC at the end; the last step left {row.unchanged:.1%} of the points as they were"
         )
     factor = _growth(row.weights_less_one, case.steps)
     if abs(factor - 1) > _TOLD_GROWTH:
         yield (
-            f"{row.name}: its weights sum to 1 {row.weights_less_one:+.2g}; if nothing else were rounded, that would "
+            f"{row.label}: its weights sum to 1 {row.weights_less_one:+.2g}; if nothing else were rounded, that would "
             f"multiply all heat by {factor:.4g} in {case.steps} steps"
         )
 
@@ -227,6 +253,11 @@ def deviation(
         spacing=precision.spacing(case.hottest),
         unchanged=float(np.mean(still)),
     )
+
+
+def _part(field: Field, slab: Slab) -> Field:
+    """The points of a slab, of a whole field."""
+    return field[(slice(None), *(slice(low, high) for low, high in zip(slab.start, slab.stop, strict=True)))]
 
 
 def _growth(weights_less_one: float, steps: int) -> float:
