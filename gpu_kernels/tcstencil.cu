@@ -2,7 +2,8 @@
 //
 // Idea    TCStencil (gpu_kernels/tcstencil/): a tile of 16 x 16 numbers times a matrix that holds a row of weights in
 //         each of its columns, shifted down by one from column to column. A row of the tile is a *window*: 8 results
-//         along x and what they depend on, 16 points for a radius up to 4 (TS_CHUNKS 1), 16 more for every 8 more.
+//         along x and what they depend on, 16 points for a radius up to 4 (TS_CHUNKS 1), 8 more for every 4 more;
+//         TS_HALF says whether the last chunk of 16 is half a product only.
 //         The 16 windows of a tile lie side by side, 128 results, so the fragment of results has whole lines of memory.
 //         The authors multiply one tile by one matrix per column of weights and add the shifted products. Here the
 //         shift is along the axis that is streamed (y in 2D, z in 3D): a row that arrives is multiplied for each of
@@ -22,7 +23,7 @@
 // Test    tests/gpu/test_gpu_tcstencil.py
 
 #if !defined(TS_REAL) || !defined(TS_FORMAT) || !defined(TS_SUMS) || !defined(TS_MIRRORED) || !defined(TS_AXIS) || \
-    !defined(TS_FLIGHT) || !defined(TS_ACROSS) || !defined(TS_CHUNKS) || !defined(TS_BANDS) || \
+    !defined(TS_FLIGHT) || !defined(TS_ACROSS) || !defined(TS_CHUNKS) || !defined(TS_HALF) || !defined(TS_BANDS) || \
     !defined(TS_WARPS) || !defined(TS_WARPS_X) || !defined(TS_MIN_BLOCKS) || !defined(TS_UNITS) || \
     !defined(TS_STEPS) || !defined(TS_STAGES) || !defined(TS_LEAD) || !defined(TS_ROW_POINTS) || \
     !defined(TS_ROWS) || !defined(TS_REACH)
@@ -47,7 +48,7 @@ constexpr int stages = TS_STAGES;
 constexpr int rows = TS_ROWS, row_points = TS_ROW_POINTS;  // of a stage
 
 constexpr int unit_points = 128;  // results of a tile
-constexpr int window_lead = 8 * chunks - 4;  // points of a window in front of its results
+constexpr int window_lead = 8 * chunks - 4 - 4 * TS_HALF;  // points of a window in front of its results
 constexpr int step_x = unit_points * (axis == 0 ? warps_x : warps * units);  // results of a step of the stream, along x
 constexpr int step_y = axis == 0 ? warps_y * units : 1;
 constexpr int tile_x = axis == 2 ? steps * step_x : step_x;  // of a stage
@@ -55,6 +56,7 @@ constexpr int unit_stride = axis == 0 ? row_points : unit_points;
 constexpr int words = format == tf32 ? 4 : 2;  // registers of a matrix of 16 x 8
 constexpr int n_slots = mirrored ? flight / 2 + 1 : flight;  // matrices that differ
 constexpr int n_sums = half_sums ? 2 : 4;
+constexpr bool half_products = TS_HALF && stores_half && !half_sums;  // where half of the last chunk is zeros
 
 // Whether results with i rows need another product for the next one.
 constexpr bool meets(int i) {
@@ -113,15 +115,15 @@ struct Sums {
 struct Fragment {
     unsigned a[2][4];  // of 16-bit numbers only a[0]
 
-    // `chunk` is that of window g.
-    __device__ __forceinline__ Fragment(const real* chunk, int lane) {
+    // `chunk` is that of window g; `half` if its last 8 points are multiplied by zeros.
+    __device__ __forceinline__ Fragment(const real* chunk, bool is_half, int lane) {
         const int t = lane % 4;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const real* const from = chunk + half * (unit_points / 2);
             if constexpr (stores_half) {
                 a[0][half] = *reinterpret_cast<const unsigned*>(from + 2 * t);
-                a[0][2 + half] = *reinterpret_cast<const unsigned*>(from + 8 + 2 * t);
+                a[0][2 + half] = is_half ? 0 : *reinterpret_cast<const unsigned*>(from + 8 + 2 * t);
             } else {
                 const float4 four = *reinterpret_cast<const float4*>(from + 4 * t);
                 if constexpr (format == tf32) {
@@ -140,11 +142,15 @@ struct Fragment {
 // d = a b + c. Apart, d and c may be different registers: results move on without a copy. A template, so that only one
 // of the instructions is looked at.
 template <class S>
-__device__ __forceinline__ void multiply(S& d, const Fragment& f, const unsigned (&b)[words], const S& c) {
+__device__ __forceinline__ void multiply(S& d, const Fragment& f, const unsigned (&b)[words], const S& c, bool is_half) {
     if constexpr (half_sums) {
         mma_half_in_half(d.v, f.a[0], b[0], b[1], c.v);
     } else if constexpr (format == f16) {
-        mma_half_16x8x16(d.v, f.a[0], b[0], b[1], c.v);
+        const unsigned first[2] = {f.a[0][0], f.a[0][1]};
+        if (is_half)
+            mma_half_16x8x8(d.v, first, b[0], c.v);
+        else
+            mma_half_16x8x16(d.v, f.a[0], b[0], b[1], c.v);
     } else if constexpr (format == bf16) {
         mma_bf16(d.v, f.a[0], b[0], b[1], c.v);
     } else {
@@ -163,7 +169,8 @@ __device__ __forceinline__ void multiply_rows(Sums (&d)[units][flight + 1], cons
     for (int j = 0; j < units + across - 1; j++) {
 #pragma unroll
         for (int chunk = 0; chunk < chunks; chunk++) {
-            const Fragment fragment(window + j * unit_stride + 16 * chunk, lane);
+            const bool is_half = half_products && chunk == chunks - 1;
+            const Fragment fragment(window + j * unit_stride + 16 * chunk, is_half, lane);
 #pragma unroll
             for (int unit = 0; unit < units; unit++) {
                 const int row = j - unit;
@@ -171,9 +178,10 @@ __device__ __forceinline__ void multiply_rows(Sums (&d)[units][flight + 1], cons
                 // Downwards, so that each sum goes where the one before found its own: its place for the next row.
 #pragma unroll
                 for (int i = flight - 1; i >= 0; i--) {
-                    if (bands[i][row][chunk] == 1) multiply(next[unit][i + 1], fragment, m.b[min(i, n_slots - 1)][row][chunk], d[unit][i]);
+                    const auto& matrix = m.b[min(i, n_slots - 1)][row][chunk];
+                    if (bands[i][row][chunk] == 1) multiply(next[unit][i + 1], fragment, matrix, d[unit][i], is_half);
                     if (bands[i][row][chunk] == 2)
-                        multiply(next[unit][i + 1], fragment, m.b[min(i, n_slots - 1)][row][chunk], next[unit][i + 1]);
+                        multiply(next[unit][i + 1], fragment, matrix, next[unit][i + 1], is_half);
                 }
             }
         }
@@ -194,11 +202,13 @@ __device__ __forceinline__ void multiply_mirrored(Sums (&d)[units][flight + 1], 
         Sums product[middle + 1];
 #pragma unroll
         for (int chunk = 0; chunk < chunks; chunk++) {
-            const Fragment fragment(window + unit * unit_stride + 16 * chunk, lane);
+            const bool is_half = half_products && chunk == chunks - 1;
+            const Fragment fragment(window + unit * unit_stride + 16 * chunk, is_half, lane);
 #pragma unroll
             for (int i = middle; i >= 0; i--) {
                 const Sums& before = bands[i][0][chunk] == 2 ? product[i] : i == middle ? d[unit][i] : zero;
-                if (bands[i][0][chunk] != 0) multiply(product[i], fragment, m.b[min(i, n_slots - 1)][0][chunk], before);
+                if (bands[i][0][chunk] != 0)
+                    multiply(product[i], fragment, m.b[min(i, n_slots - 1)][0][chunk], before, is_half);
             }
         }
 #pragma unroll

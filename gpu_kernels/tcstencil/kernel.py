@@ -19,6 +19,8 @@ Parameters:
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -27,12 +29,13 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.fused import FusedKernel, Stream
 from tetris_sim.gpu_kernels.tcstencil.formats import FLOAT16, FORMATS, matrix_registers, mirror_rows, operand_weights
+from tetris_sim.gpu_kernels.tcstencil.model import windows_rate
 from tetris_sim.gpu_kernels.tcstencil.star import star_kernel, star_parameters
-from tetris_sim.gpu_kernels.tcstencil.windows import CHUNK, RESULTS, WINDOWS, Bands, n_chunks, window_bands
+from tetris_sim.gpu_kernels.tcstencil.windows import CHUNK, RESULTS, WINDOWS, Bands, window_bands, window_lead
 from tetris_sim.stencil import Stencil
 
 _TILE = RESULTS * WINDOWS
-_REACHES = {1: (108, 60, 28, 12, 4), 2: (4, 12), 3: (4,)}  # along all axes after fusion; the best guess first
+_REACHES = {1: (108, 60, 28, 12, 4), 2: (4, 8, 12), 3: (4,)}  # along all axes after fusion
 _REGISTERS = 200  # that matrices and results in flight may take, of 255
 _OTHERS = 48  # registers for all else
 _REGISTERS_OF_SM = 65536
@@ -108,6 +111,7 @@ def tcstencil_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping
             "TS_FLIGHT": bands.flight,
             "TS_ACROSS": bands.across,
             "TS_CHUNKS": bands.chunks,
+            "TS_HALF": int(bands.has_half),
             "TS_BANDS": _braces(bands.kinds.reshape(-1)),
             "TS_WARPS": parameters["warps"],
             "TS_WARPS_X": _warps_x(parameters),
@@ -130,14 +134,16 @@ def tcstencil_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping
 
 
 def _steps_to_try(stencil: Stencil) -> tuple[int, ...]:
-    radius = max(1, stencil.radius)
-    reaches = _REACHES[stencil.ndim]
-    most = max(1, reaches[0] // radius)
-    deepest = [reach // radius for reach in reaches] if stencil.ndim == 1 else [*range(most, 0, -1), 2 * most]
-    fitting = [
-        n for n in deepest if 0 < n * radius <= max(reaches) and _registers(stencil, _shape(stencil, n)) <= _REGISTERS
-    ]
-    return tuple(n for n in dict.fromkeys(fitting) if _growth(stencil) ** n <= _LARGEST)
+    """Steps within the reaches above, in 2D some more; those that the model takes for fastest come first."""
+    radius, reaches = max(1, stencil.radius), _REACHES[stencil.ndim]
+    wanted = [reach // radius for reach in reaches]
+    if stencil.ndim > 1:
+        most = max(1, wanted[0])
+        deeper = range(2 * most, max(most, 2 * most - 3), -1) if stencil.ndim == 2 else ()
+        wanted = [*range(most, 0, -1), *deeper, *wanted]
+    found = [n for n in dict.fromkeys(wanted) if 0 < n * radius <= max(reaches) and _growth(stencil) ** n <= _LARGEST]
+    fitting = [n for n in found if _registers(stencil, _shape(stencil, n)) <= _REGISTERS]
+    return tuple(sorted(fitting, key=lambda n: -n * windows_rate(_matrix_registers(stencil, n) / 2)))
 
 
 def _growth(stencil: Stencil) -> float:
@@ -160,13 +166,17 @@ def _warps_x(parameters: Mapping[str, int]) -> int:
 
 
 def _registers(stencil: Stencil, shape: Mapping[str, int]) -> int:
-    """What matrices and results in flight take of a thread's registers, if no band is all zeros."""
-    reach = [shape["steps_per_block"] * radius for radius in stencil.radii]
-    flight = 2 * reach[0] + 1 if stencil.ndim > 1 else 1
-    across = 2 * reach[1] + 1 if stencil.ndim > 2 else 1
-    chunks, units = n_chunks(reach[-1]), shape["units"]
-    loaded = 2 * chunks * units if stencil.ndim == 1 else 0  # the compiler loads many windows before it multiplies one
-    return 2 * flight * across * chunks + 4 * units * (flight + 1) + loaded
+    """What matrices and results in flight take of a thread's registers."""
+    steps, units = shape["steps_per_block"], shape["units"]
+    flight = 2 * steps * stencil.radii[0] + 1 if stencil.ndim > 1 else 1
+    # In 1D the compiler loads many windows before it multiplies one.
+    loaded = units * (1 + window_lead(steps * stencil.radii[-1]) // 4) if stencil.ndim == 1 else 0
+    return _matrix_registers(stencil, steps) + 4 * units * (flight + 1) + loaded
+
+
+@functools.lru_cache(maxsize=256)
+def _matrix_registers(stencil: Stencil, steps: int) -> int:
+    return math.ceil(2 * window_bands(stencil.power(steps)).products)
 
 
 def _blocks(stencil: Stencil, shape: Mapping[str, int]) -> int:
@@ -197,17 +207,18 @@ class _Stage:
 def _stage(bands: Bands, parameters: Mapping[str, int], vector: int) -> _Stage:
     warps, units, steps = parameters["warps"], parameters["units"], parameters["steps"]
     lead = -(-bands.lead // vector) * vector
+    behind = -(-(bands.lead + bands.has_half * RESULTS) // vector) * vector  # a half may be loaded as a whole
     if bands.ndim == 3:
         warps_x = _warps_x(parameters)
         height, width = warps // warps_x * units, _TILE * warps_x
         stream = Stream(axis=0, repeated=bands.flight - 1, unit=1)
-        return _Stage(lead, width + 2 * lead, height + bands.across - 1, (1, height, width), stream)
+        return _Stage(lead, lead + width + behind, height + bands.across - 1, (1, height, width), stream)
     width = _TILE * warps * units
     if bands.ndim == 2:
         stream = Stream(axis=1, repeated=bands.flight - 1, unit=steps)
-        return _Stage(lead, width + 2 * lead, steps, (1, steps, width), stream)
+        return _Stage(lead, lead + width + behind, steps, (1, steps, width), stream)
     stream = Stream(axis=2, repeated=0, unit=steps * width)
-    return _Stage(lead, steps * width + 2 * lead, 1, (1, 1, steps * width), stream)
+    return _Stage(lead, lead + steps * width + behind, 1, (1, 1, steps * width), stream)
 
 
 def _braces(numbers: npt.ArrayLike) -> str:

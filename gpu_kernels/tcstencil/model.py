@@ -53,6 +53,9 @@ A100_TENSOR = Peak(312e12, 1555e9)
 V100_FMA = Peak(31.4e12, 900e9)
 V100_TENSOR = Peak(125e12, 900e9)
 H200_TENSOR = Peak(989.5e12, 4.8e12)  # NVIDIA H200 data sheet, FP16 without sparsity
+# Of that, what `mma.sync` reaches on Hopper, whose peak needs `wgmma` (Luo et al., "Benchmarking and Dissecting the
+# Nvidia Hopper GPU Architecture", IPDPS 2024).
+MMA_SHARE = 0.62
 
 
 def pointwise_intensity(n_points: int) -> float:
@@ -82,13 +85,24 @@ def tcstencil_intensity(n_products: int) -> float:
     return n_products * PRODUCT / ((n_products + 1) * TILE**2 * HALF_BYTES)
 
 
-def windows_intensity(n_products: int, point_bytes: int = HALF_BYTES) -> float:
+def windows_intensity(n_products: float, point_bytes: int = HALF_BYTES) -> float:
     """`tcstencil.cu`: 128 results are read and written once; matrices stay in registers. Multiply-adds count once.
 
     >>> windows_intensity(3), windows_intensity(9)
     (12.0, 36.0)
     """
     return n_products * WINDOWS_PRODUCT / (2 * WINDOWS_RESULTS * point_bytes)
+
+
+def windows_rate(n_products: float, point_bytes: int = HALF_BYTES) -> float:
+    """Results per second that an H200 cannot exceed with `tcstencil.cu`: the slower of memory and products.
+
+    >>> round(windows_rate(9) / 1e9)
+    1200
+    """
+    memory = 2 * point_bytes / H200_TENSOR.bandwidth
+    products = 2 * WINDOWS_PRODUCT * n_products / WINDOWS_RESULTS / (MMA_SHARE * H200_TENSOR.operations)
+    return 1 / max(memory, products)
 
 
 def stencil_rate(n: int, radius: int, n_points: int, seconds: float) -> float:

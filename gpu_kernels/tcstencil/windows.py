@@ -5,7 +5,7 @@ The authors' tiles have a band along y for each column of weights, and their pro
 kernel that streams along y makes that shift by keeping 2 ry + 1 rows of results in flight: a row that arrives is
 multiplied for all of them.
 
-    window   8 results along x and the points around them that they depend on, 16 points for each `chunk`
+    window   8 results along x and the points around them that they depend on, in chunks of 16; the last one may be half
     tile     16 windows side by side: 16 x 16 numbers for each chunk, of 128 results and what is beside them
     band     16 x 8 of a chunk: column n holds a row of weights, shifted down by n
 
@@ -39,11 +39,13 @@ class Bands:
 
     Attributes:
         ndim: axes of the stencil.
+        lead: points of a window in front of its results, and behind them: a multiple of 4.
         matrices: (flight, across, chunks, 16, 8): by the row that a result depends on, along the axis that is streamed
-            (y in 2D, z in 3D) and, in 3D, along y.
+            (y in 2D, z in 3D) and, in 3D, along y. If the last chunk is half, its last 8 rows are zeros.
     """
 
     ndim: int
+    lead: int
     matrices: Array
 
     @property
@@ -62,9 +64,9 @@ class Bands:
         return int(self.matrices.shape[2])
 
     @property
-    def lead(self) -> int:
-        """Points of a window in front of its results, and behind them."""
-        return (CHUNK * self.chunks - RESULTS) // 2
+    def has_half(self) -> bool:
+        """Whether half of the last chunk does."""
+        return CHUNK * self.chunks > RESULTS + 2 * self.lead
 
     @cached_property
     def kinds(self) -> npt.NDArray[np.int64]:
@@ -75,9 +77,10 @@ class Bands:
         return kinds.reshape(self.matrices.shape[:3])
 
     @property
-    def products(self) -> int:
-        """Of 16 x 16 x 8 that 128 results take."""
-        return int(np.count_nonzero(self.kinds))
+    def products(self) -> float:
+        """Of 16 x 16 x 8 that 128 results take; half a chunk is half of one."""
+        halves = np.count_nonzero(self.kinds[..., -1]) if self.has_half else 0
+        return float(np.count_nonzero(self.kinds) - halves / 2)
 
     @property
     def mirrored(self) -> bool:
@@ -127,18 +130,19 @@ def window_bands(stencil: Stencil) -> Bands:
     box = dense(stencil)
     rows = box.reshape({1: (1, 1, -1), 2: (box.shape[0], 1, -1), 3: box.shape}[stencil.ndim])
     radius = box.shape[-1] // 2
-    chunks = n_chunks(radius)
+    lead = window_lead(radius)
+    chunks = math.ceil((RESULTS + 2 * lead) / CHUNK)
     windows = np.zeros((*rows.shape[:2], CHUNK * chunks, RESULTS))
     for n in range(RESULTS):
-        first = (CHUNK * chunks - RESULTS) // 2 - radius + n
+        first = lead - radius + n
         windows[:, :, first : first + box.shape[-1], n] = rows
-    return Bands(stencil.ndim, windows.reshape(*rows.shape[:2], chunks, CHUNK, RESULTS))
+    return Bands(stencil.ndim, lead, windows.reshape(*rows.shape[:2], chunks, CHUNK, RESULTS))
 
 
-def n_chunks(radius: int) -> int:
-    """Chunks of a window for a radius along x.
+def window_lead(radius: int) -> int:
+    """Points of a window in front of its results for a radius along x, so that it has a multiple of 8 points.
 
-    >>> [n_chunks(radius) for radius in (1, 4, 5, 12, 13)]
-    [1, 1, 2, 2, 3]
+    >>> [window_lead(radius) for radius in (0, 1, 4, 5, 8, 9)]
+    [4, 4, 4, 8, 8, 12]
     """
-    return math.ceil((RESULTS + 2 * radius) / CHUNK)
+    return 4 * max(1, math.ceil(radius / 4))
