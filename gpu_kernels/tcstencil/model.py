@@ -53,9 +53,9 @@ A100_TENSOR = Peak(312e12, 1555e9)
 V100_FMA = Peak(31.4e12, 900e9)
 V100_TENSOR = Peak(125e12, 900e9)
 H200_TENSOR = Peak(989.5e12, 4.8e12)  # NVIDIA H200 data sheet, FP16 without sparsity
-# Of that, what `mma.sync` reaches on Hopper, whose peak needs `wgmma` (Luo et al., "Benchmarking and Dissecting the
-# Nvidia Hopper GPU Architecture", IPDPS 2024).
-MMA_SHARE = 0.62
+# Of that, what `mma.sync` may reach: Hopper's peak needs `wgmma`. Assumed, not measured; only the order in which
+# numbers of steps are tried depends on it.
+MMA_SHARE = 0.6
 
 
 def pointwise_intensity(n_points: int) -> float:
