@@ -117,6 +117,19 @@ def paper_way(name: str, merged_x: int) -> Case:
     return name, "gpu.sparse", guess
 
 
+def stages(name: str) -> dict[str, Case]:
+    """What each stage adds (its Figure 7), from a plain sweep to what `gpu.sparse` does."""
+    one = next(p for p in BY_NAME["gpu.sparse"].parameters(problem_of(name)) if p[STEPS_PER_BLOCK] == 1)
+    _, method, patch = paper_way(name, 4)
+    return {
+        "plain sweep on CUDA cores": (name, "gpu.plain", {}),
+        "layout of 4 x 4 results, dense products": (name, method, {**patch, "sparse": 0}),
+        "the same, sparse products": (name, method, patch),
+        "units in flight, one step": (name, method, dict(one)),
+        "several steps per launch": first_guess(name, method)[0],
+    }
+
+
 def modelled(name: str) -> list[dict[str, Any]]:
     """What equations 6 to 11 say of every layout of up to 16 x 16 results, on the paper's A100 [s]."""
     stencil = CATALOGUE[name].stencil
@@ -133,7 +146,7 @@ def rows(cases: Sequence[Case], device: Any, prepared: dict[str, float | str]) -
     found = []
     for case in cases:
         name, method, parameters = case
-        text = prepared[json.dumps(case)]
+        text = prepared.get(json.dumps(case), 0.0)  # a plain sweep needs no preparation
         rate = {"failed": text} if isinstance(text, str) else measure(case, device)
         found.append({"stencil": name, "method": method, "parameters": parameters, **rate})
     return found
@@ -146,7 +159,9 @@ def main(path: Path) -> None:
     everything = [case for name in names for method in methods for case in first_guess(name, method)]
     dense_cases = [case for name in STENCIL_NAMES for case in dense(name)]
     layouts = [paper_way(name, width) for name in ("box-2d9p", "box-2d49p") for width in (2, 4, 8, 16)]
-    cases = [*everything, *dense_cases, *layouts]
+    staged = {name: stages(name) for name in ("box-2d9p", "box-2d49p")}
+    cases = [*everything, *dense_cases, *layouts, *(case for each in staged.values() for case in each.values())]
+    cases = [case for case in cases if case[1] != "gpu.plain"]
     begin = time.perf_counter()
     with ProcessPoolExecutor() as pool:
         prepared = dict(zip(map(json.dumps, cases), pool.map(prepare, cases, chunksize=8), strict=True))
@@ -160,6 +175,10 @@ def main(path: Path) -> None:
             "catalogue": rows(everything, device, prepared),
             "dense": rows(dense_cases, device, prepared),
             "layouts": rows(layouts, device, prepared),
+            "stages": {
+                name: dict(zip(each, rows(list(each.values()), device, prepared), strict=True))
+                for name, each in staged.items()
+            },
             "model": {name: modelled(name) for name in ("box-2d9p", "box-2d49p")},
             "preparing": {
                 name: prepared[json.dumps(case)] for name in STENCIL_NAMES for case in first_guess(name, "gpu.sparse")

@@ -76,6 +76,9 @@ def page(result: dict[str, Any], name: str) -> str:
         *_layouts(result["layouts"]),
         f"![Modelled time of every layout]({name}-layouts.svg)",
         "",
+        "## What each stage adds (SparStencil's Figure 7)",
+        "",
+        *_stages(result["stages"]),
         "## Preparation (SparStencil's Figure 8)",
         "",
         text(
@@ -128,6 +131,11 @@ def _dense(result: dict[str, Any]) -> list[str]:
         rows.append(cells)
     head = ("stencil", "gpu.sparse (steps per launch)", "its dense variant", "sparse / dense", "gpu.tcstencil")
     return table(head, rows)
+
+
+def _stages(stages: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
+    words = list(next(iter(stages.values())))
+    return table(("GStencil/s", *stages), [[word, *(giga(each[word]) for each in stages.values())] for word in words])
 
 
 def _layouts(rows: Rows) -> list[str]:
