@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
 import statistics
 import subprocess
@@ -40,6 +41,7 @@ SHAPES: dict[int, tuple[int, ...]] = {
     3: (512, 512, 256),
 }  # 128 MB: more than the GPU's caches hold
 USUAL = {1: "heat-1d", 2: "heat-2d", 3: "heat-3d"}  # whose problem a stencil is put into
+SIZES = (256, 512, 768, 1024, 2048, 4096, 8192, 16384)
 SECONDS, TIMES = 0.02, 3
 CATALOGUE = catalogue()
 BY_NAME = {method.name: method for method in METHODS}
@@ -53,10 +55,12 @@ def usual_problem(ndim: int) -> Problem:
 
 
 @functools.lru_cache(maxsize=4)
-def problem_of(name: str) -> Problem:
-    """A stencil of the catalogue with random weights on random data."""
+def problem_of(name: str, size: int = 0) -> Problem:
+    """A stencil of the catalogue with random weights on random data; 2D ones may have another size."""
     stencil = CATALOGUE[name].stencil
     usual = usual_problem(stencil.ndim)
+    if size:
+        usual = random_problem(USUAL[2], (size, size), "float16", faces="periodic", steps=1 << 30)
     weights = np.random.default_rng(1).uniform(0.5, 1.5, stencil.n_points)
     return dataclasses.replace(
         usual, stencil=dataclasses.replace(stencil, weights=tuple(float(w) for w in weights / weights.sum()))
@@ -77,11 +81,11 @@ def prepare(case: Case) -> float | str:
     return seconds
 
 
-def measure(case: Case, device: Any) -> dict[str, Any]:
+def measure(case: Case, device: Any, size: int = 0) -> dict[str, Any]:
     """Median rate of a case, and its range."""
     name, method, parameters = case
     try:
-        trial = Trial(problem_of(name), BY_NAME[method], parameters, device)
+        trial = Trial(problem_of(name, size), BY_NAME[method], parameters, device)
     except Exception as error:  # noqa: BLE001  said in the file
         return {"failed": str(error)}
     rates = sorted(trial.time(SECONDS).points_per_second for _ in range(TIMES))
@@ -130,6 +134,18 @@ def stages(name: str) -> dict[str, Case]:
     }
 
 
+def by_size(device: Any) -> list[dict[str, Any]]:
+    """Sparse and dense products with the same steps per launch, from small grids to large ones."""
+    found = []
+    for name, size in itertools.product(("box-2d9p", "box-2d49p"), SIZES):
+        case = first_guess(name, "gpu.sparse")[0]
+        steps = case[2][STEPS_PER_BLOCK]
+        alike = next(each for each in dense(name) if each[2][STEPS_PER_BLOCK] == steps)
+        rates = {"sparse": measure(case, device, size), "dense": measure(alike, device, size)}
+        found.append({"stencil": name, "size": size, "steps": steps, **rates})
+    return found
+
+
 def modelled(name: str) -> list[dict[str, Any]]:
     """What equations 6 to 11 say of every layout of up to 16 x 16 results, on the paper's A100 [s]."""
     stencil = CATALOGUE[name].stencil
@@ -175,6 +191,7 @@ def main(path: Path) -> None:
             "catalogue": rows(everything, device, prepared),
             "dense": rows(dense_cases, device, prepared),
             "layouts": rows(layouts, device, prepared),
+            "sizes": by_size(device),
             "stages": {
                 name: dict(zip(each, rows(list(each.values()), device, prepared), strict=True))
                 for name, each in staged.items()

@@ -67,6 +67,9 @@ def page(result: dict[str, Any], name: str) -> str:
             "steps or the second most, whichever is faster. In parentheses steps per launch.",
         ),
         *_dense(result),
+        "By size, points along each of two axes, with the same steps per launch:",
+        "",
+        *_sizes(result["sizes"]),
         "## Layouts (SparStencil's Figure 9)",
         "",
         text(
@@ -131,6 +134,16 @@ def _dense(result: dict[str, Any]) -> list[str]:
         rows.append(cells)
     head = ("stencil", "gpu.sparse (steps per launch)", "its dense variant", "sparse / dense", "gpu.tcstencil")
     return table(head, rows)
+
+
+def _sizes(rows: Rows) -> list[str]:
+    head = ("stencil, steps per launch", *dict.fromkeys(str(row["size"]) for row in rows))
+    lines = []
+    for name in dict.fromkeys(row["stencil"] for row in rows):
+        own = [row for row in rows if row["stencil"] == name]
+        for kind in ("sparse", "dense"):
+            lines.append([f"{name}, {own[0]['steps']}: {kind}", *(giga(row[kind]) for row in own)])
+    return table(head, lines)
 
 
 def _stages(stages: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
