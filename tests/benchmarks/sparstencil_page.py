@@ -141,8 +141,9 @@ def _sizes(rows: Rows) -> list[str]:
     lines = []
     for name in dict.fromkeys(row["stencil"] for row in rows):
         own = [row for row in rows if row["stencil"] == name]
-        for kind in ("sparse", "dense"):
-            lines.append([f"{name}, {own[0]['steps']}: {kind}", *(giga(row[kind]) for row in own)])
+        lines += [
+            [f"{name}, {own[0]['steps']}: {kind}", *(giga(row[kind]) for row in own)] for kind in ("sparse", "dense")
+        ]
     return table(head, lines)
 
 
