@@ -14,7 +14,7 @@ _MOST_POINTS = 128  # of a stencil; 125 points take 3 to 9 s to compile (AMD EPY
 def why_not_blocked(problem: Problem, method: str) -> str | None:
     """Why a method whose kernels are written out point by point refuses a problem; None if it does not."""
     if problem.dtype == np.float16:
-        return f"{method} computes in float64 or float32; float16, which would not be faster here, is left to cpu.plain"
+        return "it computes in float64 or float32; float16, which would not be faster here, is left to cpu.plain"
     n_points = problem.stencil.n_points
     if n_points <= _MOST_POINTS:
         return None
