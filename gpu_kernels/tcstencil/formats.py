@@ -75,6 +75,16 @@ def operand_weights(stencil: Stencil, format_: Format) -> Stencil:
     return Stencil(stencil.offsets, tuple(near[offset] for offset in stencil.offsets))
 
 
+def without_zeros(stencil: Stencil) -> Stencil:
+    """Without points whose weights have become zero: far from the middle those of many steps are below any FP16.
+
+    >>> without_zeros(Stencil(((-1,), (0,), (1,)), (0.0, 1.0, 0.0))).offsets
+    ((0,),)
+    """
+    terms = {offset: weight for offset, weight in stencil.terms.items() if weight != 0.0}
+    return Stencil.from_terms(terms or {(0,) * stencil.ndim: 0.0})
+
+
 def mirror_rows(stencil: Stencil) -> Stencil:
     """The stencil with the weights of its lower half along the first axis in the upper half, too.
 

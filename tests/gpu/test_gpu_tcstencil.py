@@ -104,6 +104,24 @@ def test_so_does_one_step(name: str) -> None:
 
 
 @emulated
+@pytest.mark.parametrize("ndim", [2, 3])
+def test_so_do_rows_of_zeros_between_others(ndim: int) -> None:
+    """No product belongs to them, but the results in flight must move on."""
+    distances = (-3, -1, 2)
+    stencil = Stencil(tuple((d, *[0] * (ndim - 1)) for d in distances), (0.5, 0.25, 0.25))
+    agrees(stencil, {**small(tcstencil_parameters(stencil, HALF)[0]), "steps_per_block": 1})
+
+
+@emulated
+def test_weights_that_fp16_does_not_hold_take_no_products() -> None:
+    """8 steps of heat reach 8 points, with weights down to 1e-8 there."""
+    stencil = Stencil(((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0)), (0.6, 0.1, 0.1, 0.1, 0.1))
+    parameters = {**small(tcstencil_parameters(stencil, HALF)[0]), "steps_per_block": 8}
+    assert int(tcstencil_kernel(stencil, HALF, parameters).defines["TS_FLIGHT"]) < 17
+    agrees(stencil, parameters)
+
+
+@emulated
 @pytest.mark.parametrize("units", [1, 2])
 @pytest.mark.parametrize("name", ["heat-2d", "star-2d9p", "star-2d13p"])
 def test_so_do_two_bands_of_a_star(name: str, units: int) -> None:
@@ -191,7 +209,7 @@ def test_it_compiles_to_products_and_spills_nothing(name: str, architecture: str
 def test_so_do_its_variants(variant: dict[str, int], dtype: str, instruction: str, architecture: str) -> None:
     pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
     stencil = mirrored("star-2d9p" if "star" in variant else "box-2d25p")
-    parameters = {**tcstencil_parameters(stencil, HALF)[0], **variant, "blocks": 1}
+    parameters = {**tcstencil_parameters(stencil, HALF)[0], "steps_per_block": 2, **variant, "blocks": 1}
     kernel = tcstencil_kernel(stencil, dtype, parameters)
     compiled = compile_source(kernel.source, kernel.defines, architecture)
     assert compiled.spilled == 0
