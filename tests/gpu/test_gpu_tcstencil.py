@@ -104,6 +104,17 @@ def test_so_does_one_step(name: str) -> None:
 
 
 @emulated
+@pytest.mark.parametrize("name", ["box-2d25p", "heat-1d", "heat-3d"])
+def test_so_do_short_blocks(name: str) -> None:
+    stencil = weighted(name)
+    parameters = {**small(tcstencil_parameters(stencil, HALF)[-1]), "longest": 3}
+    kernel = tcstencil_kernel(stencil, HALF, parameters)
+    assert kernel.stream is not None
+    assert kernel.stream.chunk(100_000, others=1, slots=1) < kernel.stream.chunk(3, 1, 1) + kernel.stream.unit
+    agrees(stencil, parameters)
+
+
+@emulated
 @pytest.mark.parametrize("ndim", [2, 3])
 def test_so_do_rows_of_zeros_between_others(ndim: int) -> None:
     """No product belongs to them, but the results in flight must move on."""
@@ -203,7 +214,7 @@ def test_it_compiles_to_products_and_spills_nothing(name: str, architecture: str
         ({"star": 1, "steps_per_block": 1, "stages": 4}, "float16", "HMMA.1688.F32"),
         ({"format": 0}, "float32", "HMMA.16816.F32"),
         ({"format": 1}, "float32", "HMMA.16816.F32.BF16"),
-        ({"format": 2}, "float32", "HMMA.1688.F32.TF32"),
+        ({"format": 2, "warps": 4, "steps": 4, "stages": 3}, "float32", "HMMA.1688.F32.TF32"),
     ],
 )
 def test_so_do_its_variants(variant: dict[str, int], dtype: str, instruction: str, architecture: str) -> None:
@@ -240,7 +251,7 @@ def test_parameters_that_contradict_are_errors() -> None:
     with pytest.raises(ValueError, match="one step of a 2D star"):
         tcstencil_kernel(stencil, HALF, {**parameters, "star": 1, "steps_per_block": 1})
     with pytest.raises(ValueError, match="different weights"):
-        tcstencil_kernel(stencil, HALF, {**parameters, "mirrored": 1})
+        tcstencil_kernel(stencil, HALF, {**parameters, "steps_per_block": 2, "mirrored": 1})
     line = weighted("heat-1d")
     with pytest.raises(ValueError, match="not in 1D"):
         tcstencil_kernel(line, HALF, {**tcstencil_parameters(line, HALF)[0], "mirrored": 1})
