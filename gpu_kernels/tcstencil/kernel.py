@@ -45,7 +45,8 @@ from tetris_sim.gpu_kernels.tcstencil.windows import CHUNK, RESULTS, WINDOWS, Ba
 from tetris_sim.stencil import Stencil
 
 _TILE = RESULTS * WINDOWS
-_REACHES = {1: (108, 60, 28, 12, 4), 2: (4, 8, 12), 3: (4,)}  # along all axes after fusion
+_REACHES = {1: (108, 60, 28, 12, 4), 2: (4, 8), 3: (4,)}  # along all axes after fusion
+_FARTHEST = {1: 108, 2: 12, 3: 4}  # that a step by itself, or two, may reach
 _WIDE = 4  # radius after fusion up to which a warp may have two tiles in 2D
 _REGISTERS = 200  # that matrices and results in flight may take, of 255
 _OTHERS = 48  # registers for all else
@@ -156,7 +157,11 @@ def _steps_to_try(stencil: Stencil) -> tuple[int, ...]:
         most = max(1, wanted[0])
         deeper = range(2 * most, max(most, 2 * most - 3), -1) if stencil.ndim == 2 else ()
         wanted = [*range(most, 0, -1), *deeper, *wanted]
-    found = [n for n in dict.fromkeys(wanted) if 0 < n * radius <= max(reaches) and _growth(stencil) ** n <= _LARGEST]
+    found = [
+        n
+        for n in dict.fromkeys(wanted)
+        if 0 < n * radius <= _FARTHEST[stencil.ndim] and _growth(stencil) ** n <= _LARGEST
+    ]
     fitting = [n for n in found if _registers(stencil, _shape(stencil, n)) <= _REGISTERS]
     return tuple(sorted(fitting, key=lambda n: -n * windows_rate(_matrix_registers(stencil, n) / 2)))
 
