@@ -25,7 +25,7 @@ from tetris_sim.scheduler.shares import Plan
 from tetris_sim.slab import Slab
 
 _SLAB_POINTS = 1 << 22  # that are looked at together: a fifth of a second
-_MOST_SLABS = 4
+_MOST_SLABS = 5  # odd, so that the middle is among them
 
 
 @dataclass(frozen=True)
