@@ -15,15 +15,15 @@
 //         on, each pair a load that goes where the product wants it; floats 4 t to 4 t + 3, which is one load: the order
 //         of the columns of a product is free, if the rows of the matrix have the same (formats.py).
 // Writes  all of `box`.
-// Limits  sm_80 or later; x of a box begins at a multiple of 128 bytes. TS_BANDS says of each product whether its matrix
-//         is 0: all zeros, and left out; 1: the first of a result; 2: another.
+// Limits  sm_80 or later; x of a box begins at a multiple of 128 bytes. TS_BANDS says of each product which of the
+//         TS_MATRICES matrices it takes: n + 1 number n, -(n + 1) number n, with which a sum begins, 0 none: all zeros.
 // Variants  TS_FORMAT 0: FP16, 1: BF16, 2: TF32; TS_REAL is float for the last two and may be for the first.
 //         TS_SUMS 16: sums in FP16, too (of FP16 in memory). TS_MIRRORED 1 (2D, sums in FP32): rows at the same
 //         distance have the same weights, and share a product, which is then added twice: the authors' way for boxes.
 // Test    tests/gpu/test_gpu_tcstencil.py
 
 #if !defined(TS_REAL) || !defined(TS_FORMAT) || !defined(TS_SUMS) || !defined(TS_MIRRORED) || !defined(TS_AXIS) || \
-    !defined(TS_FLIGHT) || !defined(TS_ACROSS) || !defined(TS_CHUNKS) || !defined(TS_HALF) || !defined(TS_BANDS) || \
+    !defined(TS_FLIGHT) || !defined(TS_ACROSS) || !defined(TS_CHUNKS) || !defined(TS_HALF) || !defined(TS_BANDS) || !defined(TS_MATRICES) || \
     !defined(TS_WARPS) || !defined(TS_WARPS_X) || !defined(TS_MIN_BLOCKS) || !defined(TS_UNITS) || \
     !defined(TS_STEPS) || !defined(TS_STAGES) || !defined(TS_LEAD) || !defined(TS_ROW_POINTS) || \
     !defined(TS_ROWS) || !defined(TS_REACH)
@@ -54,7 +54,6 @@ constexpr int step_y = axis == 0 ? warps_y * units : 1;
 constexpr int tile_x = axis == 2 ? steps * step_x : step_x;  // of a stage
 constexpr int unit_stride = axis == 0 ? row_points : unit_points;
 constexpr int words = format == tf32 ? 4 : 2;  // registers of a matrix of 16 x 8
-constexpr int n_slots = mirrored ? flight / 2 + 1 : flight;  // matrices that differ
 constexpr int n_sums = half_sums ? 2 : 4;
 constexpr bool half_products = TS_HALF && stores_half && !half_sums;  // where half of the last chunk is zeros
 
@@ -71,29 +70,24 @@ static_assert(axis != 0 || steps == 1, "a stage is one plane");
 static_assert(!mirrored || axis == 1, "shared products are for 2D");
 static_assert(stores_half ? format == f16 : sizeof(real) == 4, "numbers in memory are FP16 or float");
 
-constexpr int weight_words = n_slots * across * chunks * 32 * words;
+constexpr int n_matrices = TS_MATRICES, weight_words = n_matrices * 32 * words;
 
 struct Weights {
-    unsigned b[n_slots][across][chunks][32][words];  // the registers of each lane
+    unsigned b[n_matrices][32][words];  // the registers of each lane
 };
 
 // The matrices, as the registers of a lane.
 struct Matrices {
-    unsigned b[n_slots][across][chunks][words];
+    unsigned b[n_matrices][words];
 
     // All threads together, by way of shared memory: parameters of a kernel are fast if all lanes read the same one.
     __device__ __forceinline__ Matrices(const Weights& weights, unsigned* shared, int lane) {
-        for (int i = threadIdx.x; i < weight_words; i += threads) shared[i] = (&weights.b[0][0][0][0][0])[i];
+        for (int i = threadIdx.x; i < weight_words; i += threads) shared[i] = (&weights.b[0][0][0])[i];
         __syncthreads();
 #pragma unroll
-        for (int slot = 0; slot < n_slots; slot++)
+        for (int n = 0; n < n_matrices; n++)
 #pragma unroll
-            for (int row = 0; row < across; row++)
-#pragma unroll
-                for (int chunk = 0; chunk < chunks; chunk++)
-#pragma unroll
-                    for (int w = 0; w < words; w++)
-                        b[slot][row][chunk][w] = shared[(((slot * across + row) * chunks + chunk) * 32 + lane) * words + w];
+            for (int w = 0; w < words; w++) b[n][w] = shared[(n * 32 + lane) * words + w];
     }
 };
 
@@ -178,10 +172,9 @@ __device__ __forceinline__ void multiply_rows(Sums (&d)[units][flight + 1], cons
                 // Downwards, so that each sum goes where the one before found its own: its place for the next row.
 #pragma unroll
                 for (int i = flight - 1; i >= 0; i--) {
-                    const auto& matrix = m.b[min(i, n_slots - 1)][row][chunk];
-                    if (bands[i][row][chunk] == 1) multiply(next[unit][i + 1], fragment, matrix, d[unit][i], is_half);
-                    if (bands[i][row][chunk] == 2)
-                        multiply(next[unit][i + 1], fragment, matrix, next[unit][i + 1], is_half);
+                    const int band = bands[i][row][chunk];
+                    if (band < 0) multiply(next[unit][i + 1], fragment, m.b[-band - 1], d[unit][i], is_half);
+                    if (band > 0) multiply(next[unit][i + 1], fragment, m.b[band - 1], next[unit][i + 1], is_half);
                 }
             }
         }
@@ -206,9 +199,9 @@ __device__ __forceinline__ void multiply_mirrored(Sums (&d)[units][flight + 1], 
             const Fragment fragment(window + unit * unit_stride + 16 * chunk, is_half, lane);
 #pragma unroll
             for (int i = middle; i >= 0; i--) {
-                const Sums& before = bands[i][0][chunk] == 2 ? product[i] : i == middle ? d[unit][i] : zero;
-                if (bands[i][0][chunk] != 0)
-                    multiply(product[i], fragment, m.b[min(i, n_slots - 1)][0][chunk], before, is_half);
+                const int band = bands[i][0][chunk];
+                const Sums& before = band > 0 ? product[i] : i == middle ? d[unit][i] : zero;
+                if (band != 0) multiply(product[i], fragment, m.b[(band < 0 ? -band : band) - 1], before, is_half);
             }
         }
 #pragma unroll

@@ -108,8 +108,10 @@ def tcstencil_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping
         msg = f"rows at the same distance share a product in 2D, not in {fused.ndim}D"
         raise ValueError(msg)
     bands = window_bands(mirror_rows(fused) if mirrored else fused)
-    slots = bands.matrices[: bands.flight // 2 + 1] if mirrored else bands.matrices
-    numbers = matrix_registers(slots.reshape(-1, CHUNK, RESULTS), format_, run=item)
+    table, matrices = bands.numbered(mirrored=mirrored)
+    if len(matrices) == 0:
+        matrices = np.zeros((1, CHUNK, RESULTS))  # which no product takes
+    numbers = matrix_registers(matrices, format_, run=item)
     if numbers.nbytes > _PARAMETER_BYTES:
         msg = f"the matrices have {numbers.nbytes} bytes, more than a kernel's parameters may have"
         raise ValueError(msg)
@@ -128,7 +130,8 @@ def tcstencil_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping
             "TS_ACROSS": bands.across,
             "TS_CHUNKS": bands.chunks,
             "TS_HALF": int(bands.has_half),
-            "TS_BANDS": _braces(bands.kinds.reshape(-1)),
+            "TS_BANDS": _braces(table.reshape(-1)),
+            "TS_MATRICES": len(matrices),
             "TS_WARPS": parameters["warps"],
             "TS_WARPS_X": _warps_x(parameters),
             "TS_MIN_BLOCKS": parameters["blocks"],

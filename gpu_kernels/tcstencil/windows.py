@@ -76,6 +76,24 @@ class Bands:
         kinds = np.where(first, FIRST, np.where(met, FURTHER, UNUSED))
         return kinds.reshape(self.matrices.shape[:3])
 
+    def numbered(self, *, mirrored: bool = False) -> tuple[npt.NDArray[np.int64], Array]:
+        """Which matrix each product takes, and the matrices that are not all zeros, (n, 16, 8).
+
+        Args:
+            mirrored: whether rows at the same distance share theirs.
+
+        Returns:
+            (flight, across, chunks): 0 for none; n + 1 for number n; -(n + 1) if a sum begins with it.
+        """
+        half = slice(0, self.flight // 2 + 1 if mirrored else self.flight)
+        kinds = self.kinds[half]
+        used = kinds != UNUSED
+        number = used.cumsum().reshape(kinds.shape)
+        table = np.where(used, np.where(kinds == FIRST, -number, number), 0)
+        if mirrored:
+            table = np.concatenate([table, table[-2::-1]])
+        return table, self.matrices[half][used]
+
     @property
     def products(self) -> float:
         """Of 16 x 16 x 8 that 128 results take; half a chunk is half of one."""

@@ -183,6 +183,18 @@ def test_rows_of_a_mirrored_stencil_have_the_same_bands() -> None:
     assert not window_bands(Stencil(((-1, 0), (1, 0)), (0.25, 0.75))).mirrored
 
 
+@given(stencil=stencils())
+def test_the_table_finds_the_matrix_of_every_product(stencil: Stencil) -> None:
+    bands = window_bands(stencil)
+    for mirrored in (False, True) if bands.mirrored else (False,):
+        table, matrices = bands.numbered(mirrored=mirrored)
+        assert (matrices != 0).any(axis=(1, 2)).all()
+        for place in np.ndindex(table.shape):
+            found = matrices[abs(table[place]) - 1] if table[place] else np.zeros((16, 8))
+            np.testing.assert_array_equal(found, bands.matrices[place])
+        np.testing.assert_array_equal(table < 0, bands.kinds == FIRST)
+
+
 def matrices_of(words: np.ndarray[tuple[int, ...], np.dtype[np.uint32]], format_: Format, run: int) -> Array:
     """The matrices (n, 16, 8) whose registers these are, element by element: lane 4 g + t has rows of column g."""
     found = np.zeros((len(words), 16, 8))
