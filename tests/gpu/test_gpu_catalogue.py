@@ -39,4 +39,5 @@ def test_a_stencil_of_the_catalogue_agrees_with_the_reference(method: Method, na
     largest = max(reference.largest_magnitude(field, problem) for field in (state, expected))
     gain = max(1.0, sum(map(abs, stencil.weights))) ** sum(blocks)  # faces may undo what waves promise
     allowed = gain * reference.tolerance(problem, sum(blocks), largest)
-    np.testing.assert_allclose(run(method, problem, parameters, gpu, blocks), expected, rtol=0, atol=allowed)
+    found = run(method, problem, parameters, gpu, blocks).astype(float)  # float16 may not hold what is allowed
+    np.testing.assert_allclose(found, expected.astype(float), rtol=0, atol=allowed)
