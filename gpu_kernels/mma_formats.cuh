@@ -1,6 +1,6 @@
 // mma_formats.cuh: the formats and the sums that dense products on tensor cores have beside FP16 with sums in FP32.
 //
-// Layout  That of mma_half.cuh, g = lane / 4 and t = lane % 4, for BF16 and for sums in FP16, two numbers in a register:
+// Layout  That of mma_half.cuh, g = lane / 4 and t = lane % 4, for BF16 and sums in FP16, two numbers in a register:
 //           C (16 x 8) in FP16     c[h]       row g + 8 h, columns 2 t, + 1
 //         A TF32 has a register of its own (PTX ISA, "Matrix fragments for mma.m16n8k8"):
 //           A (16 x 8)             a[2 s + h] row g + 8 h, column t + 4 s
@@ -36,7 +36,8 @@ __device__ __forceinline__ void mma_tf32(float (&d)[4], const unsigned (&a)[4], 
 }
 
 // d = a b + c for 16 x 8 times 8 x 8 in FP16: half of mma_half_16x8x16.
-__device__ __forceinline__ void mma_half_16x8x8(float (&d)[4], const unsigned (&a)[2], unsigned b, const float (&c)[4]) {
+__device__ __forceinline__ void mma_half_16x8x8(float (&d)[4], const unsigned (&a)[2], unsigned b,
+                                                const float (&c)[4]) {
     asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
         : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(b), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));

@@ -9,11 +9,12 @@
 //         shift is along the axis that is streamed (y in 2D, z in 3D): a row that arrives is multiplied for each of
 //         the TS_FLIGHT results that depend on it, which move on by one after each row. Nothing is loaded twice.
 // Layout  A ring of TS_STAGES stages in shared memory (tcstencil_stage.cuh); the streamed axis is z, y or x (TS_AXIS
-//         0, 1 or 2) for 3D, 2D and 1D. Warps are side by side along x, in 3D also along y; the TS_UNITS tiles of a warp
-//         lie side by side along x, in 3D along y, where they share rows. Lane 4 g + t holds of windows g and g + 8 of
-//         a tile four points of each chunk, and results 2 t and 2 t + 1. FP16 are points 2 t, 2 t + 1 and those 8 further
-//         on, each pair a load that goes where the product wants it; floats 4 t to 4 t + 3, which is one load: the order
-//         of the columns of a product is free, if the rows of the matrix have the same (formats.py).
+//         0, 1 or 2) for 3D, 2D and 1D. Warps are side by side along x, in 3D also along y; the TS_UNITS tiles of a
+//         warp lie side by side along x, in 3D along y, where they share rows. Lane 4 g + t holds of windows g and
+//         g + 8 of a tile four points of each chunk, and results 2 t and 2 t + 1. FP16 are points 2 t, 2 t + 1 and
+//         those 8 further on, each pair a load that goes where the product wants it; floats 4 t to 4 t + 3, which is
+//         one load: the order of the columns of a product is free, if the rows of the matrix have the same
+//         (formats.py).
 // Writes  all of `box`.
 // Limits  sm_80 or later; x of a box begins at a multiple of 128 bytes. TS_BANDS says of each product which of the
 //         TS_MATRICES matrices it takes: n + 1 number n, -(n + 1) number n, with which a sum begins, 0 none: all zeros.
@@ -23,7 +24,8 @@
 // Test    tests/gpu/test_gpu_tcstencil.py
 
 #if !defined(TS_REAL) || !defined(TS_FORMAT) || !defined(TS_SUMS) || !defined(TS_MIRRORED) || !defined(TS_AXIS) || \
-    !defined(TS_FLIGHT) || !defined(TS_ACROSS) || !defined(TS_CHUNKS) || !defined(TS_HALF) || !defined(TS_BANDS) || !defined(TS_MATRICES) || \
+    !defined(TS_FLIGHT) || !defined(TS_ACROSS) || !defined(TS_CHUNKS) || !defined(TS_HALF) || \
+    !defined(TS_BANDS) || !defined(TS_MATRICES) || \
     !defined(TS_WARPS) || !defined(TS_WARPS_X) || !defined(TS_MIN_BLOCKS) || !defined(TS_UNITS) || \
     !defined(TS_STEPS) || !defined(TS_STAGES) || !defined(TS_LEAD) || !defined(TS_ROW_POINTS) || \
     !defined(TS_ROWS) || !defined(TS_REACH)
@@ -136,7 +138,8 @@ struct Fragment {
 // d = a b + c. Apart, d and c may be different registers: results move on without a copy. A template, so that only one
 // of the instructions is looked at.
 template <class S>
-__device__ __forceinline__ void multiply(S& d, const Fragment& f, const unsigned (&b)[words], const S& c, bool is_half) {
+__device__ __forceinline__ void multiply(S& d, const Fragment& f, const unsigned (&b)[words], const S& c,
+                                         bool is_half) {
     if constexpr (half_sums) {
         mma_half_in_half(d.v, f.a[0], b[0], b[1], c.v);
     } else if constexpr (format == f16) {
@@ -258,7 +261,8 @@ struct Place {
         } else {
 #pragma unroll
             for (int u = 0; u < units; u++)
-                if (axis != 0 || u < left_y) store(to + u * unit, d[u][flight], left_x - (axis == 0 ? 0 : u * unit_points));
+                if (axis != 0 || u < left_y)
+                    store(to + u * unit, d[u][flight], left_x - (axis == 0 ? 0 : u * unit_points));
         }
         to += stride;
         if (axis == 2) left_x -= step_x;

@@ -1,13 +1,13 @@
-// tcstencil_star.cu: one step of a 2D star as the authors of TCStencil make it: two bands, one on either side of a tile.
+// tcstencil_star.cu: one step of a 2D star as the authors of TCStencil make it: a band on either side of a tile.
 //
 // Idea    A tile of 16 x 16 results is P S + S Q: the column in the middle of the stencil is a band P along y, the row
 //         in the middle, without the point that both share, a band Q along x. The authors' tile is 16 x 16 points, of
 //         which the outer ones make no results, so that a product for each band suffices. Here a tile has 16 x 16
 //         results: P takes the 2 r rows behind the 16 as half a product more, and Q is taken twice, for 8 results
 //         each, of windows of 16 points around them. That is 2.5 products of 16 x 16 x 16 for any radius up to 4.
-// Layout  A ring of TS_STAGES stages of 16 rows in shared memory (tcstencil_stage.cuh), the first of which begins r rows
-//         above the results; a tile takes rows of two stages. Warps are side by side along x, TS_UNITS tiles each. Rows
-//         are an odd multiple of 16 bytes long, so that eight of them meet all banks.
+// Layout  A ring of TS_STAGES stages of 16 rows in shared memory (tcstencil_stage.cuh), the first of which begins r
+//         rows above the results; a tile takes rows of two stages. Warps are side by side along x, TS_UNITS tiles each.
+//         Rows are an odd multiple of 16 bytes long, so that eight of them meet all banks.
 // Writes  all of `box`.
 // Limits  FP16 in memory and in products, sums in FP32; radius 4; sm_80 or later; x of a box begins at a multiple of
 //         128 bytes.
@@ -97,7 +97,7 @@ struct Target {
     bool right;
     int left;       // points of the box along x from `to` on
 
-    // `dst` is point (0, y, x), the first of the tile; rows from `end` on and points from `high` on are none of the box.
+    // `dst` is point (0, y, x), the first of the tile; rows from `end` on and points from `high` on are not in the box.
     __device__ __forceinline__ Target(real* dst, long long pitch, int y, int x, int end, int high, int lane) {
         const int g = lane / 4, t = lane % 4;
         right = t % 2 == 1;

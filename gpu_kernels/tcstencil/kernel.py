@@ -46,7 +46,7 @@ from tetris_sim.stencil import Stencil
 
 _TILE = RESULTS * WINDOWS
 _REACHES = {1: (108, 60, 28, 12, 4), 2: (4, 8), 3: (4,)}  # along all axes after fusion
-_FARTHEST = {1: 108, 2: 12, 3: 4}  # that a step by itself, or two, may reach
+_FARTHEST = {1: 108, 2: 12, 3: 8}  # that a step by itself, or two, may reach
 _WIDE = 4  # radius after fusion up to which a warp may have two tiles in 2D
 _REGISTERS = 200  # that matrices and results in flight may take, of 255
 _OTHERS = 48  # registers for all else
@@ -182,7 +182,8 @@ def _shape(stencil: Stencil, steps: int) -> dict[str, int]:
         reach = steps * stencil.radius
         warps = 8 if reach <= 4 else 4 if reach < 8 else 2
         return {"steps_per_block": steps, "warps": warps, "units": 1, "steps": 4 if reach <= 2 else 8, "stages": 2}
-    units = 4 if steps * stencil.radii[0] <= 1 else 2
+    reach = steps * stencil.radii[0]
+    units = 4 if reach <= 1 else 2 if reach <= 4 else 1
     return {"steps_per_block": steps, "warps": 4, "warps_x": 1, "units": units, "steps": 1, "stages": 3}
 
 

@@ -426,7 +426,8 @@ inline void multiply_sparse(float* const (&d)[4], const unsigned (&a)[4], const 
     }
 }
 
-// ldmatrix.x4.trans: four 8 x 8 matrices of 16 bits, whose rows the lanes name; a lane gets rows 2 t, 2 t + 1 of column g.
+// ldmatrix.x4.trans: four 8 x 8 matrices of 16 bits, whose rows the lanes name; rows 2 t, 2 t + 1 of column g go to a
+// lane.
 inline void load_transposed(unsigned* const (&d)[4], unsigned row) {
     const unsigned* const all = show(row, "ldmatrix");
     const int lane = current % warp_size, g = lane / 4, t = lane % 4;
