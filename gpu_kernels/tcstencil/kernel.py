@@ -37,6 +37,7 @@ from tetris_sim.gpu_kernels.tcstencil.formats import (
     matrix_registers,
     mirror_rows,
     operand_weights,
+    rounded,
     without_zeros,
 )
 from tetris_sim.gpu_kernels.tcstencil.model import windows_rate
@@ -49,7 +50,7 @@ _REACHES = {1: (108, 60, 28, 12, 4), 2: (4, 8), 3: (4,)}  # along all axes after
 _FARTHEST = {1: 108, 2: 12, 3: 8}  # that a step by itself, or two, may reach
 _WIDE = 4  # radius after fusion up to which a warp may have two tiles in 2D
 _REGISTERS = 200  # that matrices and results in flight may take, of 255
-_OTHERS = 48  # registers for all else
+_OTHERS = 56  # registers for all else
 _REGISTERS_OF_SM = 65536
 _LARGEST = 60000.0  # weight after fusion, of 65504 that FP16 has
 _PARAMETER_BYTES = 32000  # of 32764 that a kernel may have from CUDA 12.1 on
@@ -166,7 +167,7 @@ def _steps_to_try(stencil: Stencil) -> tuple[int, ...]:
         if 0 < n * radius <= _FARTHEST[stencil.ndim] and _growth(stencil) ** n <= _LARGEST
     ]
     fitting = [n for n in found if _registers(stencil, _shape(stencil, n)) <= _REGISTERS]
-    return tuple(sorted(fitting, key=lambda n: -n * windows_rate(_matrix_registers(stencil, n) / 2)))
+    return tuple(sorted(fitting, key=lambda n: -n * windows_rate(_matrices(stencil, n)[0])))
 
 
 def _growth(stencil: Stencil) -> float:
@@ -197,12 +198,16 @@ def _registers(stencil: Stencil, shape: Mapping[str, int]) -> int:
     flight = 2 * steps * stencil.radii[0] + 1 if stencil.ndim > 1 else 1
     # In 1D the compiler loads many windows before it multiplies one.
     loaded = units * (1 + window_lead(steps * stencil.radii[-1]) // 4) if stencil.ndim == 1 else 0
-    return _matrix_registers(stencil, steps) + 4 * units * (flight + 1) + loaded
+    return 2 * _matrices(stencil, steps)[1] + 4 * units * (flight + 1) + loaded
 
 
 @functools.lru_cache(maxsize=256)
-def _matrix_registers(stencil: Stencil, steps: int) -> int:
-    return math.ceil(2 * window_bands(stencil.power(steps)).products)
+def _matrices(stencil: Stencil, steps: int) -> tuple[float, int]:
+    """(products, matrices) of a composed stencil, about: its weights are only rounded by themselves."""
+    fused = stencil.power(steps)
+    near = rounded(fused.weights, FLOAT16).tolist()
+    bands = window_bands(without_zeros(Stencil(fused.offsets, tuple(near))))
+    return bands.products, len(bands.numbered()[1])
 
 
 def _blocks(stencil: Stencil, shape: Mapping[str, int]) -> int:

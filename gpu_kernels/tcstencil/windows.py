@@ -77,7 +77,9 @@ class Bands:
         return kinds.reshape(self.matrices.shape[:3])
 
     def numbered(self, *, mirrored: bool = False) -> tuple[npt.NDArray[np.int64], Array]:
-        """Which matrix each product takes, and the matrices that are not all zeros, (n, 16, 8).
+        """Which matrix each product takes, and the matrices, (n, 16, 8): none of zeros, no two the same.
+
+        Rows at the same distance from the middle of a symmetric stencil have the same weights.
 
         Args:
             mirrored: whether rows at the same distance share theirs.
@@ -88,11 +90,12 @@ class Bands:
         half = slice(0, self.flight // 2 + 1 if mirrored else self.flight)
         kinds = self.kinds[half]
         used = kinds != UNUSED
-        number = used.cumsum().reshape(kinds.shape)
-        table = np.where(used, np.where(kinds == FIRST, -number, number), 0)
+        matrices, number = np.unique(self.matrices[half][used], axis=0, return_inverse=True)
+        table = np.zeros(kinds.shape, np.int64)
+        table[used] = np.where(kinds[used] == FIRST, -1, 1) * (number.reshape(-1) + 1)
         if mirrored:
             table = np.concatenate([table, table[-2::-1]])
-        return table, self.matrices[half][used]
+        return table, matrices
 
     @property
     def products(self) -> float:

@@ -189,6 +189,7 @@ def test_the_table_finds_the_matrix_of_every_product(stencil: Stencil) -> None:
     for mirrored in (False, True) if bands.mirrored else (False,):
         table, matrices = bands.numbered(mirrored=mirrored)
         assert (matrices != 0).any(axis=(1, 2)).all()
+        assert len(np.unique(matrices, axis=0)) == len(matrices)
         for place in np.ndindex(table.shape):
             found = matrices[abs(table[place]) - 1] if table[place] else np.zeros((16, 8))
             np.testing.assert_array_equal(found, bands.matrices[place])
