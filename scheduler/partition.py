@@ -45,7 +45,7 @@ def split_by_speed(n_planes: int, speeds: Sequence[float], *, min_planes: int) -
         planes -= min_planes * len(short)
         free -= short
     # Largest remainder, so that the pieces add up exactly and nobody gets more than one plane too many.
-    ideal = {k: planes * speeds[k] / sum(speeds[j] for j in free) for k in free}
+    ideal = {k: planes * speeds[k] / total for k in free}
     for k in free:
         counts[k] = int(ideal[k])
     for k in sorted(free, key=lambda k: counts[k] - ideal[k])[: planes - sum(counts[k] for k in free)]:

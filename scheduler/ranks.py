@@ -183,11 +183,15 @@ def _workers(offers: Sequence[Offer]) -> list[Share]:
         key: statistics.median(rates[offer.rank] for offer in group)
         for key, group in _grouped(offers, lambda offer: (offer.machine.host, _kind(offer))).items()
     }
+    everywhere_there = {kind: [here[each.machine.host, kind] for each in group] for kind, group in alike.items()}
+    common = {
+        kind: statistics.median(there) if max(there) <= _ALIKE * min(there) else None
+        for kind, there in everywhere_there.items()
+    }
     found = []
     for offer in offers:
-        group, own = alike[_kind(offer)], here[offer.machine.host, _kind(offer)]
-        there = [here[each.machine.host, _kind(each)] for each in group]
-        rate = statistics.median(there) if max(there) <= _ALIKE * min(there) else own
+        kind = _kind(offer)
+        group, rate = alike[kind], common[kind] or here[offer.machine.host, kind]
         points = sum(share.slab.n_points for share in offer.plan.shares)
         for share, like in zip(offer.plan.shares, group[0].plan.shares, strict=True):
             worker = dataclasses.replace(share, rank=offer.rank, method=like.method, parameters=like.parameters)
