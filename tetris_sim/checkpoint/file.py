@@ -97,8 +97,6 @@ class Checkpoint:
         self.close()
 
 
-
-
 def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
     """Open a checkpoint or a crash dump.
 
