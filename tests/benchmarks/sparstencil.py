@@ -22,17 +22,19 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.bench.problems import random_problem
-from tetris_sim.bench.timing import provenance
-from tetris_sim.catalogue import STENCIL_NAMES, catalogue
-from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.build import compile_source
-from tetris_sim.gpu_kernels.sparse.crush import Layout
-from tetris_sim.gpu_kernels.sparse.exploration import A100_F16, SPARSE_F16, layout_time
-from tetris_sim.method import STEPS_PER_BLOCK
-from tetris_sim.problem import Problem
-from tetris_sim.scheduler.measure import Trial
-from tetris_sim.scheduler.place import Place
+sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
+
+from tetris_sim.bench.problems import random_problem  # noqa: E402
+from tetris_sim.bench.timing import provenance  # noqa: E402
+from tetris_sim.catalogue import STENCIL_NAMES, catalogue  # noqa: E402
+from tetris_sim.gpu_kernels import METHODS  # noqa: E402
+from tetris_sim.gpu_kernels.build import compile_source  # noqa: E402
+from tetris_sim.gpu_kernels.sparse.crush import Layout  # noqa: E402
+from tetris_sim.gpu_kernels.sparse.exploration import A100_F16, SPARSE_F16, layout_time  # noqa: E402
+from tetris_sim.method import STEPS_PER_BLOCK  # noqa: E402
+from tetris_sim.problem import Problem  # noqa: E402
+from tetris_sim.scheduler.measure import Trial  # noqa: E402
+from tetris_sim.scheduler.place import Place  # noqa: E402
 
 GRID = (8192, 8192)
 SHAPES: dict[int, tuple[int, ...]] = {

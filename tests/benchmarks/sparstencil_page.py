@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from tetris_sim.bench.plots import save
-from tetris_sim.catalogue import STENCIL_NAMES, catalogue
+sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
+
+from tetris_sim.bench.plots import save  # noqa: E402
+from tetris_sim.catalogue import STENCIL_NAMES, catalogue  # noqa: E402
 
 Rows = Sequence[dict[str, Any]]
 COLOURS = {"gpu.sparse": "#0072b2", "gpu.tcstencil": "#d55e00"}
