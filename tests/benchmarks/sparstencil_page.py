@@ -188,7 +188,8 @@ def draw_catalogue(measured: Rows) -> Figure:
 def draw_layouts(model: dict[str, Rows]) -> Figure:
     """The modelled time of every layout, over that of the best."""
     figure = Figure(figsize=(8.6, 3.9), layout="constrained")
-    for axis, (name, rows) in zip(figure.subplots(1, len(model)), model.items(), strict=True):
+    axes = figure.subplots(1, len(model), squeeze=False)[0]
+    for axis, (name, rows) in zip(axes, model.items(), strict=True):
         times = np.zeros((16, 16))
         for row in rows:
             times[row["r2"] - 1, row["r1"] - 1] = row["seconds"]

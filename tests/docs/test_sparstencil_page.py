@@ -1,0 +1,62 @@
+"""The script of SparStencil's figures knows what it would measure, and makes a page of what it has measured."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "tests" / "benchmarks"
+SCRIPT = runpy.run_path(str(FOLDER / "sparstencil.py"))
+PAGE = runpy.run_path(str(FOLDER / "sparstencil_page.py"))
+
+
+def row(case: tuple[str, str, dict[str, int]], rate: float) -> dict[str, Any]:
+    name, method, parameters = case
+    return {"stencil": name, "method": method, "parameters": parameters, "median": rate, "low": rate, "high": rate}
+
+
+def test_sparse_and_dense_products_of_as_many_steps_are_compared() -> None:
+    (first,) = SCRIPT["first_guess"]("box-2d49p", "gpu.sparse")
+    alike = [case for case in SCRIPT["dense"]("box-2d49p") if case[2]["steps_per_block"] == first[2]["steps_per_block"]]
+    assert alike
+    assert all(case[2]["sparse"] == 0 for case in alike)
+    stages = SCRIPT["stages"]("box-2d49p")
+    assert [case[1] for case in stages.values()] == ["gpu.plain", *["gpu.sparse"] * 4]
+    assert {case[2].get("steps_per_block", 1) for case in list(stages.values())[:-1]} == {1}
+
+
+def test_a_page_has_every_part_of_what_was_measured(tmp_path: Path) -> None:
+    pytest.importorskip("networkx", reason="the blossom algorithm is networkx's")
+    names = ("heat-1d", "box-2d9p", "heat-3d")
+    result = {
+        "date": "2026-01-02",
+        "commit": "abc",
+        "seconds": 0.02,
+        "times": 3,
+        "compiling_all": 33.0,
+        "catalogue": [row(case, 2.5e12) for name in names for case in SCRIPT["first_guess"](name, "gpu.sparse")],
+        "dense": [row(case, 2e12) for name in names for case in SCRIPT["dense"](name)],
+        "layouts": [row(SCRIPT["paper_way"]("box-2d9p", width), 1e11 * width) for width in (2, 4, 8, 16)],
+        "sizes": [
+            {"stencil": "box-2d9p", "size": size, "steps": 7, "sparse": {"median": 3e11}, "dense": {"failed": "no"}}
+            for size in (256, 512)
+        ],
+        "stages": {"box-2d9p": {word: row(case, 7e11) for word, case in SCRIPT["stages"]("box-2d9p").items()}},
+        "model": {"box-2d9p": SCRIPT["modelled"]("box-2d9p")},
+        "preparing": {"box-2d9p": 0.01},
+    }
+    path = tmp_path / "found.json"
+    path.write_text(json.dumps(result), encoding="utf-8")
+    PAGE["write"](path)
+    text = path.with_suffix(".md").read_text(encoding="utf-8")
+    assert "3 stencils of" in text
+    assert "| box-2d9p | 2500 (7) | 2000 (" in text
+    assert "| box-2d9p | 200 | 400 | 800 | 1600 |" in text
+    assert "| box-2d9p, 7: sparse | 300 | 300 |" in text
+    assert "| units in flight, one step | 700 |" in text
+    assert "| box-2d9p | 10.0 | 373 |" in text
+    assert sorted(each.suffix for each in tmp_path.iterdir()) == [".json", ".md", ".svg", ".svg"]
