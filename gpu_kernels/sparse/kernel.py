@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.fused import FusedKernel, Stream
+from tetris_sim.gpu_kernels.half import LARGEST_WEIGHT, PARAMETER_BYTES, blocks_beside, growth, half_refusal
 from tetris_sim.gpu_kernels.sparse.fragments import ROWS
 from tetris_sim.gpu_kernels.sparse.rounding import round_weights
 from tetris_sim.gpu_kernels.sparse.units import Plan, fragments, lookup_table, patch_plan, unit_plan, unit_width
@@ -32,23 +33,11 @@ _VECTOR = 8  # points of 16 bytes
 _FARTHEST = {1: 63, 2: 7, 3: 3}  # radius after fusion: 2D and 3D keep the matrices of all units in registers
 _REGISTERS = 200  # that matrices and results in flight may take, of 255
 _OTHERS = 32  # registers for all else; more blocks with less make the compiler spill
-_REGISTERS_OF_SM = 65536
-_LARGEST = 60000.0  # weight after fusion, of 65504 that FP16 has
-_PARAMETER_BYTES = 32000  # of 32764 that a kernel may have from CUDA 12.1 on
 
 
 def sparse_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
     """Why this kernel cannot do it, as a sentence for the user; None if it can."""
-    if np.dtype(dtype) != np.float16:
-        return f"sparse tensor cores multiply float16 here, not {np.dtype(dtype)}"
-    if _growth(stencil) > _LARGEST:
-        return f"its weights add up to {_growth(stencil):g}, more than float16 holds"
-    if not _steps_to_try(stencil):
-        return (
-            f"the sparse matrices of a step are kept in registers: {stencil.n_points} points of radius "
-            f"{stencil.radius} in {stencil.ndim}D are too many"
-        )
-    return None
+    return half_refusal(stencil, dtype, _steps_to_try, "the sparse matrices")
 
 
 def sparse_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
@@ -87,12 +76,7 @@ def _steps_to_try(stencil: Stencil) -> tuple[int, ...]:
     else:
         steps = range(farthest // radius, 0, -1)
         found = tuple(n for n in steps if _registers(stencil, _shape(stencil, n)) <= _REGISTERS)
-    return tuple(n for n in found if _growth(stencil) ** n <= _LARGEST)
-
-
-def _growth(stencil: Stencil) -> float:
-    """What no weight of n steps exceeds, to the power of n."""
-    return sum(map(abs, stencil.weights))
+    return tuple(n for n in found if growth(stencil) ** n <= LARGEST_WEIGHT)
 
 
 def _shape(stencil: Stencil, steps: int) -> dict[str, int]:
@@ -126,9 +110,8 @@ def _sizes(stencil: Stencil, shape: Mapping[str, int]) -> tuple[int, int]:
 
 def _blocks(stencil: Stencil, shape: Mapping[str, int]) -> int:
     """Blocks of threads that fit beside each other; in 2D two are faster than more."""
-    threads = 32 * shape["warps"]
-    most = 2 if stencil.ndim == 2 and shape["merged_x"] == 16 else 2048 // threads
-    return max(1, min(most, _REGISTERS_OF_SM // (threads * min(255, _registers(stencil, shape) + _OTHERS))))
+    fitting = blocks_beside(32 * shape["warps"], _registers(stencil, shape) + _OTHERS)
+    return min(2, fitting) if stencil.ndim == 2 and shape["merged_x"] == 16 else fitting
 
 
 @dataclass(frozen=True)
@@ -174,7 +157,7 @@ def _kernel(fused: Stencil, plan: Plan, parameters: Mapping[str, int], *, sparse
     a, metadata = fragments(plan, sparse=sparse)
     table = lookup_table(plan, stage.row_points, stage.lead - plan.lead)
     numbers = np.concatenate([a.ravel(), metadata.ravel(), table.ravel().view(np.uint32)])
-    if numbers.nbytes > _PARAMETER_BYTES:
+    if numbers.nbytes > PARAMETER_BYTES:
         msg = f"the matrices have {numbers.nbytes} bytes, more than a kernel's parameters may have"
         raise ValueError(msg)
     reach = (0,) * (3 - fused.ndim) + fused.radii

@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.fused import FusedKernel, Stream
+from tetris_sim.gpu_kernels.half import LARGEST_WEIGHT, PARAMETER_BYTES, blocks_beside, growth, half_refusal
 from tetris_sim.gpu_kernels.tcstencil.formats import (
     FLOAT16,
     FORMATS,
@@ -51,23 +52,11 @@ _FARTHEST = {1: 108, 2: 12, 3: 8}  # that a step by itself, or two, may reach
 _WIDE = 4  # radius after fusion up to which a warp may have two tiles in 2D
 _REGISTERS = 200  # that matrices and results in flight may take, of 255
 _OTHERS = 56  # registers for all else
-_REGISTERS_OF_SM = 65536
-_LARGEST = 60000.0  # weight after fusion, of 65504 that FP16 has
-_PARAMETER_BYTES = 32000  # of 32764 that a kernel may have from CUDA 12.1 on
 
 
 def tcstencil_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
     """Why this kernel cannot do it, as a sentence for the user; None if it can."""
-    if np.dtype(dtype) != np.float16:
-        return f"its tensor cores multiply float16, and would round {np.dtype(dtype)} to as many bits"
-    if _growth(stencil) > _LARGEST:
-        return f"its weights add up to {_growth(stencil):g}, more than float16 holds"
-    if not _steps_to_try(stencil):
-        return (
-            f"the matrices of a step are kept in registers: {stencil.n_points} points of radius "
-            f"{stencil.radius} in {stencil.ndim}D are too many"
-        )
-    return None
+    return half_refusal(stencil, dtype, _steps_to_try, "the matrices")
 
 
 def tcstencil_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
@@ -113,7 +102,7 @@ def tcstencil_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping
     if len(matrices) == 0:
         matrices = np.zeros((1, CHUNK, RESULTS))  # which no product takes
     numbers = matrix_registers(matrices, format_, run=item)
-    if numbers.nbytes > _PARAMETER_BYTES:
+    if numbers.nbytes > PARAMETER_BYTES:
         msg = f"the matrices have {numbers.nbytes} bytes, more than a kernel's parameters may have"
         raise ValueError(msg)
     stage = _stage(bands, parameters, 16 // item)
@@ -164,15 +153,10 @@ def _steps_to_try(stencil: Stencil) -> tuple[int, ...]:
     found = [
         n
         for n in dict.fromkeys(wanted)
-        if 0 < n * radius <= _FARTHEST[stencil.ndim] and _growth(stencil) ** n <= _LARGEST
+        if 0 < n * radius <= _FARTHEST[stencil.ndim] and growth(stencil) ** n <= LARGEST_WEIGHT
     ]
     fitting = [n for n in found if _registers(stencil, _shape(stencil, n)) <= _REGISTERS]
     return tuple(sorted(fitting, key=lambda n: -n * windows_rate(_matrices(stencil, n)[0])))
-
-
-def _growth(stencil: Stencil) -> float:
-    """What no weight of n steps exceeds, to the power of n."""
-    return sum(map(abs, stencil.weights))
 
 
 def _shape(stencil: Stencil, steps: int) -> dict[str, int]:
@@ -212,8 +196,7 @@ def _matrices(stencil: Stencil, steps: int) -> tuple[float, int]:
 
 def _blocks(stencil: Stencil, shape: Mapping[str, int]) -> int:
     """Blocks of threads that fit beside each other."""
-    threads = 32 * shape["warps"]
-    return max(1, min(2048 // threads, _REGISTERS_OF_SM // (threads * min(255, _registers(stencil, shape) + _OTHERS))))
+    return blocks_beside(32 * shape["warps"], _registers(stencil, shape) + _OTHERS)
 
 
 @dataclass(frozen=True)

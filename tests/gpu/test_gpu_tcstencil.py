@@ -5,16 +5,15 @@ As in test_gpu_emulated_fused.py, around what a kernel may depend on lie NaNs an
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from cases import CUSTOM, stencil_of
-from emulation import COMPILER, NO_COMPILER
+from half_emulation import HALF, compare, emulated, small, weighted
 from test_gpu_compiles import ARCHITECTURES, REGISTERS, disassembled, shared_limit
-from test_gpu_emulated_fused import Memory, Triple, few_points, launch, scaled, several_tiles, three
 
 from tetris_sim.catalogue import STENCIL_NAMES
 from tetris_sim.gpu_kernels.build import compile_source
@@ -22,70 +21,20 @@ from tetris_sim.gpu_kernels.tcstencil.formats import FLOAT16, FORMATS, mirror_ro
 from tetris_sim.gpu_kernels.tcstencil.kernel import tcstencil_kernel, tcstencil_parameters, tcstencil_refusal
 from tetris_sim.stencil import Stencil
 
-HALF = np.dtype(np.float16)
-UNTOUCHED = -7.25  # what no kernel computes: results are below 2
-Array = npt.NDArray[Any]
-emulated = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
-
-
-class HalfMemory(Memory):
-    """With a number that FP16 has where nothing is written."""
-
-    def _array(self, value: float) -> Array:
-        return super()._array(value if np.isnan(value) else UNTOUCHED)
-
-
-def weighted(name: str) -> Stencil:
-    """Random weights of which the magnitudes add up to 1."""
-    stencil, rng = stencil_of(name), np.random.default_rng(1)
-    weights = rng.uniform(0.2, 1.0, stencil.n_points) * rng.choice([-1.0, 1.0], stencil.n_points, p=[0.2, 0.8])
-    return Stencil(stencil.offsets, tuple(weights / np.abs(weights).sum()))
-
-
-def applied(state: Array, fused: Stencil) -> Array:
-    """The fused stencil in double precision."""
-    u, radii = state.astype(np.float64), three(fused.radii, 0)
-    shape = [n - 2 * r for n, r in zip(u.shape, radii, strict=True)]
-    result = np.zeros(shape)
-    for offset, weight in fused.terms.items():
-        shifts = [o + r for o, r in zip(three(offset, 0), radii, strict=True)]
-        result += weight * u[tuple(slice(s, s + n) for s, n in zip(shifts, shape, strict=True))]
-    return result
-
 
 def agrees(stencil: Stencil, parameters: Mapping[str, int], dtype: np.dtype[Any] = HALF) -> None:
     kernel = tcstencil_kernel(stencil, dtype, parameters)
     format_ = FORMATS[parameters.get("format", 0)]
-    fused, radii = operand_weights(stencil.power(kernel.depth), format_), three(stencil.radii, 0)
+    fused = operand_weights(stencil.power(kernel.depth), format_)
     fused = mirror_rows(fused) if parameters.get("mirrored", 0) else fused
-    counts = several_tiles(kernel, radii)
-    cases: tuple[tuple[Triple, int, bool], ...] = (
-        (counts, 0, False),
-        (counts, 2, True),
-        (few_points(kernel, radii), 0, True),
-    )
-    for points, margin, descending in cases:
-        memory = HalfMemory(scaled(radii, kernel.depth), points, dtype, margin)
-        before = memory.src.copy()
-        launch(kernel, memory, 900, descending)
-        found = memory.points(memory.dst, memory.box)
-        wanted = applied(rounded(memory.state, format_), fused)
-        atol = allowed(fused, parameters, dtype) * float(np.abs(memory.state).max())
-        np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=0, atol=atol)
-        found[...] = UNTOUCHED
-        assert np.all(memory.dst == dtype.type(UNTOUCHED))
-        np.testing.assert_array_equal(memory.src, before)
+    operand = functools.partial(rounded, format_=format_)
+    compare(kernel, stencil, fused, allowed(fused, parameters, dtype), dtype=dtype, operand=operand)
 
 
 def allowed(fused: Stencil, parameters: Mapping[str, int], dtype: np.dtype[Any]) -> float:
     """Products are exact in FP32; sums of p of them are rounded to 24 bits or 11, and the result once to the dtype."""
     sum_eps = FLOAT16.eps if parameters.get("sums", 32) == 16 else 2.0**-24
     return FLOAT16.eps * (dtype == HALF) + 2 * fused.n_points * sum_eps
-
-
-def small(parameters: Mapping[str, int]) -> dict[str, int]:
-    """Fewer warps, which changes nothing but how much must be emulated."""
-    return {**parameters, "warps": min(parameters["warps"], 2)}
 
 
 @emulated

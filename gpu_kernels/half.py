@@ -1,0 +1,51 @@
+"""What kernels that multiply FP16 have in common: what the format holds, and what a multiprocessor does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.stencil import Stencil
+
+LARGEST_WEIGHT = 60000.0  # after fusion, of 65504 that FP16 has
+PARAMETER_BYTES = 32000  # of 32764 that a kernel may have from CUDA 12.1 on
+_REGISTERS, _REGISTERS_OF_SM, _THREADS_OF_SM = 255, 65536, 2048  # of a thread, of a multiprocessor
+
+
+def half_refusal(
+    stencil: Stencil, dtype: npt.DTypeLike, steps: Callable[[Stencil], tuple[int, ...]], matrices: str
+) -> str | None:
+    """Why such a kernel cannot do it, as a sentence for the user; None if it can.
+
+    Args:
+        stencil: of one step.
+        dtype: of the state.
+        steps: how many can be made at once; none if the stencil is too large.
+        matrices: what is kept in registers, which is why.
+    """
+    if np.dtype(dtype) != np.float16:
+        return f"its tensor cores multiply float16, and would round {np.dtype(dtype)} to as many bits"
+    if growth(stencil) > LARGEST_WEIGHT:
+        return f"its weights add up to {growth(stencil):g}, more than float16 holds"
+    if not steps(stencil):
+        return (
+            f"{matrices} of a step are kept in registers: {stencil.n_points} points of radius "
+            f"{stencil.radius} in {stencil.ndim}D are too many"
+        )
+    return None
+
+
+def growth(stencil: Stencil) -> float:
+    """What no weight of n steps exceeds, to the power of n."""
+    return sum(map(abs, stencil.weights))
+
+
+def blocks_beside(threads: int, registers: int) -> int:
+    """Blocks of so many threads, with so many registers each, that a multiprocessor holds at a time.
+
+    >>> blocks_beside(128, 160), blocks_beside(256, 500), blocks_beside(64, 20)
+    (3, 1, 32)
+    """
+    return max(1, min(_THREADS_OF_SM // threads, _REGISTERS_OF_SM // (threads * min(_REGISTERS, registers))))
