@@ -48,7 +48,7 @@ _MUCH_LONGER = 10  # budgets; a run that is shorter does not wait for methods th
 _SHORT_RUN = 0.5  # seconds; for shorter ones it does not matter whether another method would be faster
 _GUESSED_RATE = 2e9  # products per second and thread, where nothing may be measured
 _GUESSED_LATENCY = 2e-5  # seconds
-# Bytes; a trial piece has twice as many. On a quarter of that 7 points in 3D were measured at 230 GStencil/s, on 1024^3 at
+# Bytes; a trial piece has twice as many. On a quarter of that a 3D star was measured at 230 GStencil/s, on 1024^3 at
 # 560 (one H200): in a thin piece blocks of threads load about as many planes in front of their chunk as it has.
 _GPU_CACHE = 512 << 20
 
