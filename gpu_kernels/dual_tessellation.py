@@ -29,7 +29,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.fused import FusedKernel
+from tetris_sim.gpu_kernels.fused import FusedKernel, braces, round_up
 from tetris_sim.gpu_kernels.stencil2row import dense
 from tetris_sim.stencil import Stencil
 
@@ -122,10 +122,10 @@ def _kernel_1d(fused: Stencil, parameters: Mapping[str, int]) -> FusedKernel:
     warps, dirty_bits = parameters["warps"], parameters["dirty_bits"]
     radius = fused.radius
     # A tile of 8 results reads an even number of chunks, of which the first begins a multiple of 4 points in front.
-    behind = _up(_up(radius, _CHUNK) + _GROUP + radius, 2 * _CHUNK) - _GROUP
+    behind = round_up(round_up(radius, _CHUNK) + _GROUP + radius, 2 * _CHUNK) - _GROUP
     row = _SEGMENT if dirty_bits else _SEGMENT + behind
-    pitch = _up(row, 16) + _CHUNK if parameters["padding"] else row
-    rows = _up(16 * _SEGMENT + behind, _SEGMENT) // _SEGMENT if dirty_bits else 16
+    pitch = round_up(row, 16) + _CHUNK if parameters["padding"] else row
+    rows = round_up(16 * _SEGMENT + behind, _SEGMENT) // _SEGMENT if dirty_bits else 16
     return FusedKernel(
         source="dual_tessellation_1d.cu",
         entry="dual_tessellation_1d",
@@ -146,7 +146,7 @@ def _kernel_2d(fused: Stencil, parameters: Mapping[str, int]) -> FusedKernel:
         defines=_defines(fused, parameters)
         | {
             "TS_RADIUS_Y": fused.radii[0],
-            "TS_REACH": _braces(_reach(fused)),
+            "TS_REACH": braces(_reach(fused)),
             "TS_ROWS": rows,
             "TS_STAGES": stages,
             "TS_UNROLL": parameters["unroll"],
@@ -169,7 +169,7 @@ def _kernel_3d(fused: Stencil, parameters: Mapping[str, int]) -> FusedKernel:
         | {
             "TS_RADIUS_Y": radius_y,
             "TS_RADIUS_Z": radius_z,
-            "TS_REACH": _braces(_reach(fused)),
+            "TS_REACH": braces(_reach(fused)),
             "TS_ROWS": rows,
             "TS_PLANES": parameters["planes"],
             "TS_STAGES": stages,
@@ -203,23 +203,9 @@ def _reach(fused: Stencil) -> npt.NDArray[np.int64]:
     return reach
 
 
-def _braces(numbers: npt.NDArray[np.int64]) -> str:
-    """An array as an initialiser in C.
-
-    >>> _braces(np.array([[1, 2], [3, 4]]))
-    '{{1,2},{3,4}}'
-    """
-    return str(numbers.tolist()).replace("[", "{").replace("]", "}").replace(" ", "")
-
-
-def _up(number: int, unit: int) -> int:
-    """The next multiple of a unit."""
-    return -(-number // unit) * unit
-
-
 def _lead(radius: int) -> int:
     """Points in front of its group that matrix A begins with: an even number."""
-    return _up(radius, 2)
+    return round_up(radius, 2)
 
 
 def _used_chunks(reach: int, radius: int) -> int:
@@ -233,7 +219,7 @@ def _used_chunks(reach: int, radius: int) -> int:
 def _row_bytes(radius: int, parameters: Mapping[str, int]) -> int:
     """Shared memory for a row of the grid as a warp needs it (stencil2row.cuh)."""
     lead, dirty_bits = _lead(radius), parameters["dirty_bits"]
-    shift = _up(lead, _CHUNK) - lead if dirty_bits else 0
-    points = shift + _WARP_POINTS - _GROUP + _up(lead + _GROUP + radius, _CHUNK)
+    shift = round_up(lead, _CHUNK) - lead if dirty_bits else 0
+    points = shift + _WARP_POINTS - _GROUP + round_up(lead + _GROUP + radius, _CHUNK)
     pitch = _GROUP + _CHUNK if parameters["padding"] else _GROUP
-    return _up(points, _GROUP) // _GROUP * pitch * _REAL_BYTES * (1 if dirty_bits else 2)
+    return round_up(points, _GROUP) // _GROUP * pitch * _REAL_BYTES * (1 if dirty_bits else 2)

@@ -142,3 +142,17 @@ class Cut:
 
     grid: tuple[int, int, int]
     arguments: tuple[Any, ...]
+
+
+def braces(numbers: npt.ArrayLike) -> str:
+    """An array as an initialiser in C.
+
+    >>> braces([[1, 2], [3, 4]])
+    '{{1,2},{3,4}}'
+    """
+    return str(np.asarray(numbers).tolist()).replace("[", "{").replace("]", "}").replace(" ", "")
+
+
+def round_up(number: int, unit: int) -> int:
+    """The next multiple of a unit."""
+    return -(-number // unit) * unit

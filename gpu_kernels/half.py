@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.gpu_kernels.fused import Stream
 from tetris_sim.stencil import Stencil
 
 LARGEST_WEIGHT = 60000.0  # after fusion, of 65504 that FP16 has
 PARAMETER_BYTES = 32000  # of 32764 that a kernel may have from CUDA 12.1 on
 _REGISTERS, _REGISTERS_OF_SM, _THREADS_OF_SM = 255, 65536, 2048  # of a thread, of a multiprocessor
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What lies in shared memory at a time.
+
+    Attributes:
+        lead: points in front of the first result, a multiple of 16 bytes.
+        row_points: of a row.
+        rows: of the grid.
+        tile: results of a stage along each axis.
+        stream: how blocks of threads share the axis along which stages follow each other.
+    """
+
+    lead: int
+    row_points: int
+    rows: int
+    tile: tuple[int, int, int]
+    stream: Stream
 
 
 def half_refusal(

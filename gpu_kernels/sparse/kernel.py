@@ -17,13 +17,19 @@ Parameters:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.fused import FusedKernel, Stream
-from tetris_sim.gpu_kernels.half import LARGEST_WEIGHT, PARAMETER_BYTES, blocks_beside, growth, half_refusal
+from tetris_sim.gpu_kernels.fused import FusedKernel, Stream, braces, round_up
+from tetris_sim.gpu_kernels.half import (
+    LARGEST_WEIGHT,
+    PARAMETER_BYTES,
+    Stage,
+    blocks_beside,
+    growth,
+    half_refusal,
+)
 from tetris_sim.gpu_kernels.sparse.fragments import ROWS
 from tetris_sim.gpu_kernels.sparse.rounding import round_weights
 from tetris_sim.gpu_kernels.sparse.units import Plan, fragments, lookup_table, patch_plan, unit_plan, unit_width
@@ -114,38 +120,19 @@ def _blocks(stencil: Stencil, shape: Mapping[str, int]) -> int:
     return min(2, fitting) if stencil.ndim == 2 and shape["merged_x"] == 16 else fitting
 
 
-@dataclass(frozen=True)
-class _Stage:
-    """What lies in shared memory at a time.
-
-    Attributes:
-        lead: points in front of the first result, a multiple of 16 bytes.
-        row_points: of a row.
-        rows: of the grid.
-        tile: results of a stage along each axis.
-        stream: how blocks of threads share the axis along which stages follow each other.
-    """
-
-    lead: int
-    row_points: int
-    rows: int
-    tile: tuple[int, int, int]
-    stream: Stream
-
-
-def _stage(plan: Plan, parameters: Mapping[str, int], ndim: int) -> _Stage:
+def _stage(plan: Plan, parameters: Mapping[str, int], ndim: int) -> Stage:
     (r2, r1), warps, steps = plan.merged, parameters["warps"], parameters["steps"]
     results = parameters["units"] * 8 * r1 * {1: warps * steps, 2: warps, 3: 1}[ndim]
-    lead = _up(plan.lead, _VECTOR)
+    lead = round_up(plan.lead, _VECTOR)
     height = {1: 1, 2: steps * r2, 3: warps * r2}[ndim]
     streams = {
         1: Stream(axis=2, repeated=0, unit=results),
         2: Stream(axis=1, repeated=(plan.flight - 1) * r2, unit=steps * r2),
         3: Stream(axis=0, repeated=plan.flight - 1, unit=1),
     }
-    return _Stage(
+    return Stage(
         lead=lead,
-        row_points=lead + results + _up(plan.width - r1 - plan.lead, _VECTOR),
+        row_points=lead + results + round_up(plan.width - r1 - plan.lead, _VECTOR),
         rows=height + plan.rows - r2,
         tile=(1, height, results),
         stream=streams[ndim],
@@ -180,7 +167,7 @@ def _kernel(fused: Stencil, plan: Plan, parameters: Mapping[str, int], *, sparse
             "TS_LEAD": stage.lead,
             "TS_ROW_POINTS": stage.row_points,
             "TS_ROWS": stage.rows,
-            "TS_REACH": "{" + ",".join(map(str, reach)) + "}",
+            "TS_REACH": braces(reach),
         },
         depth=parameters["steps_per_block"],
         tile=stage.tile,
@@ -189,8 +176,3 @@ def _kernel(fused: Stencil, plan: Plan, parameters: Mapping[str, int], *, sparse
         weights=numbers,
         stream=stage.stream,
     )
-
-
-def _up(number: int, unit: int) -> int:
-    """The next multiple of a unit."""
-    return -(-number // unit) * unit

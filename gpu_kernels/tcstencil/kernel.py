@@ -11,8 +11,6 @@ Parameters:
     blocks: blocks of threads that a multiprocessor holds at least (limits registers).
     steps: of the stream per stage of shared memory. 3D: one.
     stages: in shared memory; all but one are on their way.
-    longest: none unless given; points that a block of threads passes along the streamed axis at most. Many short blocks
-        keep the GPU busy to the end where some are slower than others, and repeat more.
     sums: 32 unless given, or 16: sums in FP16.
     mirrored: 0 unless given; 1 (2D): rows at the same distance share a product, r + 1 of them: the authors' way.
     format: 0 unless given (FP16), 1 (BF16), 2 (TF32): what is multiplied, of float32 in memory (of which FP16 may be
@@ -23,15 +21,20 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.fused import FusedKernel, Stream
-from tetris_sim.gpu_kernels.half import LARGEST_WEIGHT, PARAMETER_BYTES, blocks_beside, growth, half_refusal
+from tetris_sim.gpu_kernels.fused import FusedKernel, Stream, braces, round_up
+from tetris_sim.gpu_kernels.half import (
+    LARGEST_WEIGHT,
+    PARAMETER_BYTES,
+    Stage,
+    blocks_beside,
+    growth,
+    half_refusal,
+)
 from tetris_sim.gpu_kernels.tcstencil.formats import (
     FLOAT16,
     FORMATS,
@@ -120,7 +123,7 @@ def tcstencil_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping
             "TS_ACROSS": bands.across,
             "TS_CHUNKS": bands.chunks,
             "TS_HALF": int(bands.has_half),
-            "TS_BANDS": _braces(table.reshape(-1)),
+            "TS_BANDS": braces(table.reshape(-1)),
             "TS_MATRICES": len(matrices),
             "TS_WARPS": parameters["warps"],
             "TS_WARPS_X": _warps_x(parameters),
@@ -131,7 +134,7 @@ def tcstencil_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping
             "TS_LEAD": stage.lead,
             "TS_ROW_POINTS": stage.row_points,
             "TS_ROWS": stage.rows,
-            "TS_REACH": _braces(reach),
+            "TS_REACH": braces(reach),
         },
         depth=parameters["steps_per_block"],
         tile=stage.tile,
@@ -199,64 +202,18 @@ def _blocks(stencil: Stencil, shape: Mapping[str, int]) -> int:
     return blocks_beside(32 * shape["warps"], _registers(stencil, shape) + _OTHERS)
 
 
-@dataclass(frozen=True)
-class LimitedStream(Stream):
-    """A stream that is cut into chunks no longer than asked.
-
-    Attributes:
-        longest: points of a chunk, rounded up to what blocks pass at a time; 0 for any.
-    """
-
-    longest: int = 0
-
-    def chunk(self, n: int, others: int, slots: int) -> int:
-        """Points of a chunk, as for any stream if these are not more.
-
-        >>> LimitedStream(axis=1, repeated=2, unit=4, longest=64).chunk(10240, others=10, slots=528)
-        66
-        """
-        found = super().chunk(n, others, slots)
-        units = math.ceil((self.longest + self.repeated) / self.unit)
-        return min(found, units * self.unit - self.repeated) if self.longest else found
-
-
-@dataclass(frozen=True)
-class _Stage:
-    """What lies in shared memory at a time.
-
-    Attributes:
-        lead: points in front of the first result, a multiple of 16 bytes.
-        row_points: of a row.
-        rows: of the grid.
-        tile: results of a stage along each axis.
-        stream: how blocks of threads share the axis along which stages follow each other.
-    """
-
-    lead: int
-    row_points: int
-    rows: int
-    tile: tuple[int, int, int]
-    stream: Stream
-
-
-def _stage(bands: Bands, parameters: Mapping[str, int], vector: int) -> _Stage:
+def _stage(bands: Bands, parameters: Mapping[str, int], vector: int) -> Stage:
     warps, units, steps = parameters["warps"], parameters["units"], parameters["steps"]
-    longest = parameters.get("longest", 0)
-    lead = -(-bands.lead // vector) * vector
-    behind = -(-(bands.lead + bands.has_half * RESULTS) // vector) * vector  # a half may be loaded as a whole
+    lead = round_up(bands.lead, vector)
+    behind = round_up(bands.lead + bands.has_half * RESULTS, vector)  # a half may be loaded as a whole
     if bands.ndim == 3:
         warps_x = _warps_x(parameters)
         height, width = warps // warps_x * units, _TILE * warps_x
-        stream = LimitedStream(axis=0, repeated=bands.flight - 1, unit=1, longest=longest)
-        return _Stage(lead, lead + width + behind, height + bands.across - 1, (1, height, width), stream)
+        stream = Stream(axis=0, repeated=bands.flight - 1, unit=1)
+        return Stage(lead, lead + width + behind, height + bands.across - 1, (1, height, width), stream)
     width = _TILE * warps * units
     if bands.ndim == 2:
-        stream = LimitedStream(axis=1, repeated=bands.flight - 1, unit=steps, longest=longest)
-        return _Stage(lead, lead + width + behind, steps, (1, steps, width), stream)
-    stream = LimitedStream(axis=2, repeated=0, unit=steps * width, longest=longest)
-    return _Stage(lead, lead + steps * width + behind, 1, (1, 1, steps * width), stream)
-
-
-def _braces(numbers: npt.ArrayLike) -> str:
-    """Numbers as the definition of an array."""
-    return "{" + ",".join(map(str, np.asarray(numbers).tolist())) + "}"
+        stream = Stream(axis=1, repeated=bands.flight - 1, unit=steps)
+        return Stage(lead, lead + width + behind, steps, (1, steps, width), stream)
+    stream = Stream(axis=2, repeated=0, unit=steps * width)
+    return Stage(lead, lead + steps * width + behind, 1, (1, 1, steps * width), stream)

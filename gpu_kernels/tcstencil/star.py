@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.fused import FusedKernel, Stream
+from tetris_sim.gpu_kernels.fused import FusedKernel, Stream, braces
 from tetris_sim.gpu_kernels.stencil2row import dense
 from tetris_sim.gpu_kernels.tcstencil.formats import FLOAT16, Words, matrix_registers, operand_weights
 from tetris_sim.gpu_kernels.tcstencil.tiles import TILE, way_of
@@ -92,7 +92,7 @@ def star_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[str,
             "TS_STAGES": stages,
             "TS_LEAD": _LEAD,
             "TS_ROW_POINTS": row_points,
-            "TS_REACH": "{" + ",".join(map(str, reach)) + "}",
+            "TS_REACH": braces(reach),
         },
         depth=1,
         tile=(1, TILE, width),

@@ -8,11 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from cases import stencil_of
+from cases import mixed_boundaries, run, stencil_of
 from emulation import COMPILER, NO_COMPILER
+from host_gpu import HostGpu
 from test_gpu_emulated_fused import Memory, Triple, few_points, launch, scaled, several_tiles, three
 
+from tetris_sim import reference
 from tetris_sim.gpu_kernels.fused import FusedKernel
+from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
+from tetris_sim.problem import Field, Problem
 from tetris_sim.stencil import Stencil
 
 HALF = np.dtype(np.float16)
@@ -89,3 +93,22 @@ def compare(
         found[...] = UNTOUCHED
         assert np.all(memory.dst == dtype.type(UNTOUCHED))
         np.testing.assert_array_equal(memory.src, before)
+
+
+def faces(ndim: int) -> list[Any]:
+    """Every kind of face, as a parameter of a test."""
+    return [pytest.param(ndim, boundary, id=f"{ndim}d-{kind}") for kind, boundary in mixed_boundaries(ndim)]
+
+
+def launches_of(method: Method, problem: Problem, state: Field, parameters: Parameters) -> list[str]:
+    """Make two blocks and a step more, compare with the reference; the names of what was launched."""
+    gpu: Any = HostGpu()
+    depth = parameters[STEPS_PER_BLOCK]
+    blocks = (depth, depth + 1)
+    expected = reference.advance(state, problem, sum(blocks))
+    largest = max(reference.largest_magnitude(field, problem) for field in (state, expected))
+    found = run(method, problem, parameters, gpu, blocks)
+    assert found.dtype == np.float16
+    allowed = reference.tolerance(problem, sum(blocks), largest)
+    np.testing.assert_allclose(found.astype(float), expected.astype(float), rtol=0, atol=allowed)
+    return gpu.launches  # type: ignore[no-any-return]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
 from cases import make_problem, mixed_boundaries, run, stencil_of
-from emulation import COMPILER, NO_COMPILER
+from half_emulation import emulated, faces, launches_of
 from host_gpu import HostGpu
 
 from tetris_sim import reference
@@ -19,35 +18,16 @@ from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.sparse.kernel import sparse_parameters, sparse_refusal
 from tetris_sim.gpu_kernels.sparse.rounding import round_weights
 from tetris_sim.method import STEPS_PER_BLOCK, Parameters
-from tetris_sim.problem import Field, Problem
+from tetris_sim.problem import Problem
 
 (SPARSE,) = (method for method in METHODS if method.name == "gpu.sparse")
 SHAPES: dict[int, tuple[int, ...]] = {1: (303,), 2: (29, 149), 3: (13, 15, 141)}
-emulated = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 
 
 def with_steps(problem: Problem, steps: int) -> Parameters:
     """The proposal that makes so many steps at once, or the next fewer."""
     proposals = SPARSE.parameters(problem)
     return next(each for each in proposals if each[STEPS_PER_BLOCK] <= steps)
-
-
-def compare(problem: Problem, state: Field, parameters: Parameters) -> list[str]:
-    """Two blocks and a step more, against the reference; the names of what was launched."""
-    gpu: Any = HostGpu()
-    depth = parameters[STEPS_PER_BLOCK]
-    blocks = (depth, depth + 1)
-    expected = reference.advance(state, problem, sum(blocks))
-    largest = max(reference.largest_magnitude(field, problem) for field in (state, expected))
-    found = run(SPARSE, problem, parameters, gpu, blocks)
-    assert found.dtype == np.float16
-    allowed = reference.tolerance(problem, sum(blocks), largest)
-    np.testing.assert_allclose(found.astype(float), expected.astype(float), rtol=0, atol=allowed)
-    return gpu.launches  # type: ignore[no-any-return]
-
-
-def faces(ndim: int) -> list[Any]:
-    return [pytest.param(ndim, boundary, id=f"{ndim}d-{kind}") for kind, boundary in mixed_boundaries(ndim)]
 
 
 @emulated
@@ -58,7 +38,7 @@ def test_every_kind_of_face_is_right_at_every_step(ndim: int, boundary: Boundary
         problem, state = make_problem(
             stencil_of(name), boundary, dtype="float16", shape=SHAPES[ndim], mirrored=mirrored
         )
-        launches = compare(problem, state, with_steps(problem, 3 if ndim > 1 else 7))
+        launches = launches_of(SPARSE, problem, state, with_steps(problem, 3 if ndim > 1 else 7))
         assert launches.count("sparse_stencil") == 2
         assert launches.count("sweep") == 1
 
@@ -68,7 +48,7 @@ def test_every_kind_of_face_is_right_at_every_step(ndim: int, boundary: Boundary
 def test_any_number_of_rows_and_columns(shape: tuple[int, ...]) -> None:
     (_, rings), *_ = [case for case in mixed_boundaries(2) if case[0] == "periodic"]
     problem, state = make_problem(stencil_of("heat-2d"), rings, dtype="float16", shape=shape, n_fields=2)
-    assert "sparse_stencil" in compare(problem, state, SPARSE.parameters(problem)[0])
+    assert "sparse_stencil" in launches_of(SPARSE, problem, state, SPARSE.parameters(problem)[0])
 
 
 @emulated

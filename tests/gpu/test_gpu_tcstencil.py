@@ -53,17 +53,6 @@ def test_so_does_one_step(name: str) -> None:
 
 
 @emulated
-@pytest.mark.parametrize("name", ["box-2d25p", "heat-1d", "heat-3d"])
-def test_so_do_short_blocks(name: str) -> None:
-    stencil = weighted(name)
-    parameters = {**small(tcstencil_parameters(stencil, HALF)[-1]), "longest": 3}
-    kernel = tcstencil_kernel(stencil, HALF, parameters)
-    assert kernel.stream is not None
-    assert kernel.stream.chunk(100_000, others=1, slots=1) < kernel.stream.chunk(3, 1, 1) + kernel.stream.unit
-    agrees(stencil, parameters)
-
-
-@emulated
 @pytest.mark.parametrize("ndim", [2, 3])
 def test_so_do_rows_of_zeros_between_others(ndim: int) -> None:
     """No product belongs to them, but the results in flight must move on."""

@@ -2,48 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pytest
-from cases import make_problem, mixed_boundaries, run, stencil_of
-from emulation import COMPILER, NO_COMPILER
-from host_gpu import HostGpu
+from cases import make_problem, mixed_boundaries, stencil_of
+from half_emulation import emulated, faces, launches_of
 
-from tetris_sim import reference
 from tetris_sim.boundary import Boundary
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.method import STEPS_PER_BLOCK, Parameters
-from tetris_sim.problem import Field, Problem
+from tetris_sim.method import STEPS_PER_BLOCK
 
 (METHOD,) = (method for method in METHODS if method.name == "gpu.tcstencil")
 SHAPES: dict[int, tuple[int, ...]] = {1: (303,), 2: (29, 149), 3: (13, 15, 141)}
 NAMES = {1: "star-1d5p", 2: "box-2d9p", 3: "heat-3d"}
-pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
-
-
-def compare(problem: Problem, state: Field, parameters: Parameters) -> list[str]:
-    """Two blocks and a step more, against the reference; the names of what was launched."""
-    gpu: Any = HostGpu()
-    depth = parameters[STEPS_PER_BLOCK]
-    blocks = (depth, depth + 1)
-    expected = reference.advance(state, problem, sum(blocks))
-    largest = max(reference.largest_magnitude(field, problem) for field in (state, expected))
-    found = run(METHOD, problem, parameters, gpu, blocks)
-    allowed = reference.tolerance(problem, sum(blocks), largest)
-    np.testing.assert_allclose(found.astype(float), expected.astype(float), rtol=0, atol=allowed)
-    return gpu.launches  # type: ignore[no-any-return]
-
-
-def faces(ndim: int) -> list[Any]:
-    return [pytest.param(ndim, boundary, id=f"{ndim}d-{kind}") for kind, boundary in mixed_boundaries(ndim)]
+pytestmark = emulated
 
 
 @pytest.mark.parametrize(("ndim", "boundary"), [*faces(1)[::3], *faces(2)[::3], *faces(3)[::6]])
 def test_every_kind_of_face_is_right_at_every_step(ndim: int, boundary: Boundary) -> None:
     problem, state = make_problem(stencil_of(NAMES[ndim]), boundary, dtype="float16", shape=SHAPES[ndim], mirrored=True)
     parameters = next(each for each in METHOD.parameters(problem) if each[STEPS_PER_BLOCK] <= 4)
-    assert "tcstencil" in " ".join(compare(problem, state, parameters))
+    assert "tcstencil" in " ".join(launches_of(METHOD, problem, state, parameters))
 
 
 def test_a_star_may_be_two_bands() -> None:
@@ -51,7 +28,7 @@ def test_a_star_may_be_two_bands() -> None:
     problem, state = make_problem(stencil_of("heat-2d"), boundary, dtype="float16", shape=(29, 149), mirrored=True)
     stars = [each for each in METHOD.parameters(problem) if each.get("star")]
     assert stars
-    compare(problem, state, stars[0])
+    launches_of(METHOD, problem, state, stars[0])
 
 
 def test_other_precisions_are_refused() -> None:
