@@ -151,7 +151,7 @@ def _sentences(problem: Problem, first: FirstStep, together: int, rounded: str) 
             f"float16: rounding errors of {launches} launches may add up to more than the field itself, so nothing "
             f"bounds the difference from float64; compare with a run in float32."
         )
-    if together * first.change < spacing:
+    if 2 * together * first.change < spacing:
         changes = (
             f"{together * first.change:.2g}{unit} in {together} steps" if together > 1 else f"{first.change:.2g}{unit}"
         )
