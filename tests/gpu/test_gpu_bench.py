@@ -274,6 +274,7 @@ def test_the_profiler_sees_one_launch_of_each_kernel(monkeypatch: pytest.MonkeyP
     cases: list[dict[str, Any]] = [
         {
             "stencil": "box-2d9p",
+            "weights": "symmetric",
             "method": method.name,
             "shape": [30, 150],
             "dtype": "float64",

@@ -70,8 +70,11 @@ COUNTED = {
     "occupancy": 25.0,
     "issue_active": 30.4,
     "fp64_pipe": 0.0,
-    "tensor_pipe": 85.2,
-    "lsu_pipe": 38.0,
+    "fp64_tensor_pipe": 85.2,
+    "half_tensor_pipe": 45.0,
+    "sm": 71.0,
+    "l1": 38.0,
+    "l2": 41.0,
     "dram": 60.0,
     "dram_bytes": 3.2e9,
     "shared_conflicts": 700.0,
@@ -88,13 +91,15 @@ COUNTED = {
 
 
 def counters_result() -> dict[str, Any]:
-    case = {"stencil": "heat-2d", "method": "gpu.dual_tessellation", "parameters": {"steps_per_block": 4}}
+    case: dict[str, Any] = {"stencil": "heat-2d", "weights": "equal", "method": "gpu.dual_tessellation"}
+    case |= {"parameters": {"steps_per_block": 4}}
     header = {**case, "shape": [300, 400], "dtype": "float64", "updates": 4e8}
     sustained = {"rate": 7e11, "clock": 1.7e9, "power": 690.2}
     blank = {**dict.fromkeys(COUNTED, None)}
     cases = [
         {**header, **derive(COUNTED, 4e8), "sustained": sustained},
         {**header, **derive(blank, 4e8), "sustained": dict.fromkeys(sustained)},
+        {**header, **derive(COUNTED, 4e8), "sustained": sustained, "dtype": "float16"},
     ]
     return gpu_result(gpu_counters=cases, profiler="2025.3")
 
@@ -130,12 +135,14 @@ def test_the_breakdown_shows_each_rung_over_the_first_the_one_above_and_a_sweep(
 
 def test_counters_stand_beside_those_of_the_paper() -> None:
     lines = as_markdown(counters_result()).splitlines()
-    busy = "| heat-2d | gpu.dual_tessellation | math pipe throttle | 4 | 800 | 1.9 | 60% | 38% | 0% | 85% | 30% | 25% |"
-    assert f"{busy} 128 | 700 | 1.7 | 690 |" in lines
-    assert "| heat-2d | gpu.dual_tessellation | 10.00% | 0.50 |" in lines
-    assert "| heat-2d | gpu.dual_tessellation |  |  |" in lines
-    assert "| heat-2d | ConvStencil, A100 (paper) | 3.42% | 0.39 |" in lines
-    assert "| box-2d9p | TCStencil, A100 (paper) | 45.35% | 1.29 |" in lines
+    case = "| heat-2d | equal | gpu.dual_tessellation |"
+    for busy in ("85%", "45%"):  # of the tensor cores' FP64, and of their FP16
+        shares = f"71% | 38% | 41% | 60% | 0% | {busy} | 30% | 25%"
+        assert f"{case} math pipe throttle | 4 | 800 | 1.9 | {shares} | 128 | 700 | 1.7 | 690 |" in lines
+    assert f"{case} 10.00% | 0.50 |" in lines
+    assert f"{case}  |  |" in lines
+    assert "| heat-2d |  | ConvStencil, A100 (paper) | 3.42% | 0.39 |" in lines
+    assert "| box-2d9p |  | TCStencil, A100 (paper) | 45.35% | 1.29 |" in lines
 
 
 @pytest.mark.parametrize(("name", "kinds"), [("sweep", ["sizes"]), ("breakdown", ["convstencil", "tetris"])])

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import logging
 import math
@@ -30,7 +31,7 @@ from typing import Any
 from tetris_sim.bench.gpu import SHAPES, weight_kinds
 from tetris_sim.bench.gpu_alone import Alone, Arena, fastest, fused_alone
 from tetris_sim.bench.gpu_run import measured_gpu
-from tetris_sim.bench.problems import random_problem
+from tetris_sim.bench.problems import WeightKind, random_problem
 from tetris_sim.bench.timing import Work
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.errors import UnsupportedError
@@ -50,8 +51,11 @@ METRICS = {
     "occupancy": "sm__warps_active.avg.pct_of_peak_sustained_active",
     "issue_active": "sm__inst_issued.avg.pct_of_peak_sustained_active",
     "fp64_pipe": "sm__inst_executed_pipe_fp64.avg.pct_of_peak_sustained_active",
-    "tensor_pipe": "sm__pipe_tensor_op_dmma_cycles_active.avg.pct_of_peak_sustained_active",
-    "lsu_pipe": "l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed",
+    "fp64_tensor_pipe": "sm__pipe_tensor_op_dmma_cycles_active.avg.pct_of_peak_sustained_active",
+    "half_tensor_pipe": "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
+    "sm": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "l1": "l1tex__throughput.avg.pct_of_peak_sustained_active",
+    "l2": "lts__throughput.avg.pct_of_peak_sustained_elapsed",
     "dram": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
     "dram_bytes": "dram__bytes.sum",
     "shared_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
@@ -96,7 +100,7 @@ def bench_gpu_counters(
     """Counters of one launch of every fused kernel, each with the parameters that are fastest for it alone.
 
     Args:
-        names: stencils of the catalogue; heat kernels with equal neighbours, the others with random weights.
+        names: stencils of the catalogue, with the weights of `weight_kinds`.
         shape: interior points, array order; the usual grid of each dimension if not given.
         dtypes: float64, float32 or both.
         rounds: timings of each limit.
@@ -108,10 +112,10 @@ def bench_gpu_counters(
     profiler = find_profiler()
     with measured_gpu(rounds=rounds, seconds=seconds) as (result, device, _):
         cases = []
-        for name in names:
-            for dtype in dtypes:
-                grid = shape or SHAPES[named_stencil(name).stencil.ndim]
-                cases += _choose(_problem(name, grid, dtype), name, device, seconds / 4)
+        for name, dtype in itertools.product(names, dtypes):
+            grid = shape or SHAPES[named_stencil(name).stencil.ndim]
+            for weights in weight_kinds(name):
+                cases += _choose(random_problem(name, grid, dtype, weights), name, weights, device, seconds / 4)
         counted = count(cases, profiler)
     return {**result, "profiler": _version(profiler), "gpu_counters": counted}
 
@@ -193,7 +197,7 @@ def launch_cases(cases: Sequence[Mapping[str, Any]]) -> None:
     """Launch the kernel of each case once where the profiler sees it, and once before where it does not."""
     device = GpuDevice(0)
     for case in cases:
-        problem = _problem(case["stencil"], tuple(case["shape"]), case["dtype"])
+        problem = random_problem(case["stencil"], tuple(case["shape"]), case["dtype"], case["weights"])
         arena = Arena(problem, device)
         (alone,) = _kernels(problem, case["method"], case["parameters"])
         launch = alone.open(arena)
@@ -207,7 +211,9 @@ def launch_cases(cases: Sequence[Mapping[str, Any]]) -> None:
     device.close()
 
 
-def _choose(problem: Problem, name: str, device: GpuDevice, seconds: float) -> list[dict[str, Any]]:
+def _choose(
+    problem: Problem, name: str, weights: WeightKind, device: GpuDevice, seconds: float
+) -> list[dict[str, Any]]:
     """A case for every method that has kernels for it: the fastest."""
     arena = Arena(problem, device)
     found = []
@@ -217,7 +223,12 @@ def _choose(problem: Problem, name: str, device: GpuDevice, seconds: float) -> l
         except UnsupportedError as refusal:
             _LOG.info("%s not for %s: %s", method.name, name, refusal)
             continue
-        case: dict[str, Any] = {"stencil": name, "method": method.name, "shape": list(problem.grid.shape)}
+        case: dict[str, Any] = {
+            "stencil": name,
+            "weights": weights,
+            "method": method.name,
+            "shape": list(problem.grid.shape),
+        }
         case |= {"dtype": problem.dtype.name, "parameters": dict(alone.parameters), "updates": work.units}
         found.append({**case, "sustained": sustain(work, device)})
     arena.close()
@@ -261,10 +272,6 @@ def _kernels(problem: Problem, name: str, parameters: Parameters | None = None) 
     family = method.families[problem.grid.ndim]
     for choice in method.parameters(problem) if parameters is None else (parameters,):
         yield fused_alone(family.kernel(problem.stencil, problem.dtype, choice), choice)
-
-
-def _problem(name: str, shape: tuple[int, ...], dtype: str) -> Problem:
-    return random_problem(name, shape, dtype, weight_kinds(name)[0])
 
 
 def _environment() -> dict[str, str]:

@@ -14,6 +14,8 @@ TABLE_5 = {
 }
 """(UGA, BC/R) by stencil and method: Table 5 of the ConvStencil paper (PPoPP 2024)."""
 
+_SHARES = {"SM": "sm", "L1": "l1", "L2": "l2", "DRAM": "dram", "FP64": "fp64_pipe"}
+
 
 def gpu_tables(result: Mapping[str, Any]) -> Iterator[Table]:
     """All that the result has something for."""
@@ -106,33 +108,34 @@ def gpu_breakdown_table(ladders: Sequence[Mapping[str, Any]]) -> Table:
 
 def gpu_counters_table(cases: Sequence[Mapping[str, Any]]) -> Table:
     """How busy each part of the GPU was during a launch, and how fast many launches are."""
-    shares = {"DRAM": "dram", "L1": "lsu_pipe", "FP64": "fp64_pipe", "tensor": "tensor_pipe", "issue": "issue_active"}
     rows = []
     for case in cases:
         found, sustained = case["counters"], case["sustained"]
-        cells = [case["stencil"], case["method"], (case["stall"] or "").replace("_", " ")]
+        cells = [case["stencil"], case["weights"], case["method"], (case["stall"] or "").replace("_", " ")]
         cells += [str(case["parameters"][STEPS_PER_BLOCK]), _number(case["rate"], 1e9), _number(found["clock"], 1e9)]
-        cells += [_share(found[name]) for name in (*shares.values(), "occupancy")]
+        tensor = "half_tensor_pipe" if case["dtype"] == "float16" else "fp64_tensor_pipe"
+        cells += [_share(found[name]) for name in (*_SHARES.values(), tensor, "issue_active", "occupancy")]
         cells += [_number(found["registers"]), _number(sustained["rate"], 1e9), _number(sustained["clock"], 1e9)]
         rows.append([*cells, _number(sustained["power"])])
-    header = ("stencil", "method", "waits for", "steps", "GStencil/s", "GHz", *shares, "occupancy", "registers")
+    header = ("stencil", "weights", "method", "waits for", "steps", "GStencil/s", "GHz", *_SHARES)
+    header += ("tensor", "issue", "occupancy", "registers")
     title = (
         "Counters of single launches: shares of what each part of the GPU can do, and what most warps wait for; last "
         "three columns: many launches"
     )
-    return Table(title, (*header, "sustained GStencil/s", "GHz", "W"), rows, 3)
+    return Table(title, (*header, "sustained GStencil/s", "GHz", "W"), rows, 4)
 
 
 def gpu_conflicts_table(cases: Sequence[Mapping[str, Any]]) -> Table:
     """Uncoalesced accesses and bank conflicts, beside those of the ConvStencil paper."""
-    rows = [
-        [case["stencil"], case["method"], *_conflicts(case["uncoalesced"], case["bank_conflicts_per_request"])]
-        for case in cases
-    ]
+    rows = []
+    for case in cases:
+        cells = _conflicts(case["uncoalesced"], case["bank_conflicts_per_request"])
+        rows.append([case["stencil"], case["weights"], case["method"], *cells])
     for stencil, others in TABLE_5.items():
-        rows += [[stencil, f"{name} (paper)", *_conflicts(*found)] for name, found in others.items()]
+        rows += [[stencil, "", f"{name} (paper)", *_conflicts(*found)] for name, found in others.items()]
     title = "Uncoalesced global accesses (UGA) and bank conflicts per request (BC/R)"
-    return Table(title, ("stencil", "method", "UGA", "BC/R"), rows, 2)
+    return Table(title, ("stencil", "weights", "method", "UGA", "BC/R"), rows, 3)
 
 
 def _conflicts(uncoalesced: float | None, per_request: float | None) -> list[str]:
