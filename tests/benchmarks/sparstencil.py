@@ -7,12 +7,13 @@ times steps per second, every step counted once. Figures 6, 7 and 11 are `tetris
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
 import json
+import multiprocessing
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -24,11 +25,11 @@ import numpy as np
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 
+from tetris_sim.bench.gpu import random_on  # noqa: E402
 from tetris_sim.bench.problems import random_problem  # noqa: E402
 from tetris_sim.bench.timing import provenance  # noqa: E402
 from tetris_sim.catalogue import STENCIL_NAMES, catalogue  # noqa: E402
 from tetris_sim.gpu_kernels import METHODS  # noqa: E402
-from tetris_sim.gpu_kernels.build import compile_source  # noqa: E402
 from tetris_sim.gpu_kernels.sparse.crush import Layout  # noqa: E402
 from tetris_sim.gpu_kernels.sparse.exploration import A100_F16, SPARSE_F16, layout_time  # noqa: E402
 from tetris_sim.method import STEPS_PER_BLOCK  # noqa: E402
@@ -50,44 +51,50 @@ BY_NAME = {method.name: method for method in METHODS}
 Case = tuple[str, str, dict[str, int]]  # stencil, method, parameters
 
 
-@functools.lru_cache(maxsize=1)
-def usual_problem(ndim: int) -> Problem:
-    """Random data take a while to make."""
-    return random_problem(USUAL[ndim], SHAPES[ndim], "float16", faces="periodic", steps=1 << 30)
-
-
 @functools.lru_cache(maxsize=4)
 def problem_of(name: str, size: int = 0) -> Problem:
-    """A stencil of the catalogue with random weights on random data; 2D ones may have another size."""
+    """A stencil of the catalogue with random weights, without data; 2D ones may have another size."""
     stencil = CATALOGUE[name].stencil
-    usual = usual_problem(stencil.ndim)
-    if size:
-        usual = random_problem(USUAL[2], (size, size), "float16", faces="periodic", steps=1 << 30)
+    small = random_problem(USUAL[stencil.ndim], (16,) * stencil.ndim, "float16", faces="periodic", steps=1 << 30)
+    shape = (size, size) if size else SHAPES[stencil.ndim]
     weights = np.random.default_rng(1).uniform(0.5, 1.5, stencil.n_points)
     return dataclasses.replace(
-        usual, stencil=dataclasses.replace(stencil, weights=tuple(float(w) for w in weights / weights.sum()))
+        small,
+        grid=dataclasses.replace(small.grid, shape=shape),
+        stencil=dataclasses.replace(stencil, weights=tuple(float(w) for w in weights / weights.sum())),
     )
 
 
 def prepare(case: Case) -> float | str:
-    """Compile what a case needs; the seconds until the matrices were there, or why it cannot be done."""
+    """Compile all that a case needs into the cache; seconds until its matrices were there, or why it cannot be done."""
     name, method, parameters = case
     try:
-        problem = problem_of(name)
         begin = time.perf_counter()
-        kernel = BY_NAME[method].kernel(problem, parameters)  # type: ignore[attr-defined]
+        BY_NAME[method].kernel(problem_of(name), parameters)  # type: ignore[attr-defined]
         seconds = time.perf_counter() - begin
-        compile_source(kernel.source, kernel.defines, ARCHITECTURE)
+        open_trial(case, one_device()).close()
     except Exception as error:  # noqa: BLE001  said in the file
         return str(error)
     return seconds
 
 
+@functools.lru_cache(maxsize=1)
+def one_device() -> Any:
+    """The GPU, of a process that ends before it is needed no more."""
+    return contextlib.ExitStack().enter_context(Place(1, "gpu", 0).opened())
+
+
+def open_trial(case: Case, device: Any, size: int = 0) -> Trial:
+    """A case on random data."""
+    name, method, parameters = case
+    problem = dataclasses.replace(problem_of(name, size), initial=random_on(device, "float16"))
+    return Trial(problem, BY_NAME[method], parameters, device)
+
+
 def measure(case: Case, device: Any, size: int = 0) -> dict[str, Any]:
     """Median rate of a case, and its range."""
-    name, method, parameters = case
     try:
-        trial = Trial(problem_of(name, size), BY_NAME[method], parameters, device)
+        trial = open_trial(case, device, size)
     except Exception as error:  # noqa: BLE001  said in the file
         return {"failed": str(error)}
     rates = sorted(trial.time(SECONDS).points_per_second for _ in range(TIMES))
@@ -161,12 +168,14 @@ def modelled(name: str) -> list[dict[str, Any]]:
 
 def rows(cases: Sequence[Case], device: Any, prepared: dict[str, float | str]) -> list[dict[str, Any]]:
     """All cases, measured."""
-    found = []
+    found: list[dict[str, Any]] = []
+    begin = time.perf_counter()
     for case in cases:
         name, method, parameters = case
         text = prepared.get(json.dumps(case), 0.0)  # a plain sweep needs no preparation
         rate = {"failed": text} if isinstance(text, str) else measure(case, device)
         found.append({"stencil": name, "method": method, "parameters": parameters, **rate})
+    print(f"{len(cases)} cases measured in {time.perf_counter() - begin:.0f} s", file=sys.stderr)
     return found
 
 
@@ -181,9 +190,10 @@ def main(path: Path) -> None:
     cases = [*everything, *dense_cases, *layouts, *(case for each in staged.values() for case in each.values())]
     cases = [case for case in cases if case[1] != "gpu.plain"]
     begin = time.perf_counter()
-    with ProcessPoolExecutor() as pool:
+    with ProcessPoolExecutor(8, multiprocessing.get_context("spawn")) as pool:
         prepared = dict(zip(map(json.dumps, cases), pool.map(prepare, cases, chunksize=8), strict=True))
     compiling = time.perf_counter() - begin
+    print(f"{len(cases)} cases compiled in {compiling:.0f} s", file=sys.stderr)
     with Place(1, "gpu", 0).opened() as device:
         result = {
             **provenance(),
@@ -206,15 +216,5 @@ def main(path: Path) -> None:
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
-def architecture() -> str:
-    """Of the first GPU, found in a process of its own: CUDA does not outlive a fork."""
-    words = "import cupy; print(cupy.cuda.Device(0).compute_capability)"
-    said = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
-    return f"sm_{said.stdout.strip()}"
-
-
-ARCHITECTURE = "sm_90"
-
 if __name__ == "__main__":
-    ARCHITECTURE = architecture()
     main(Path(sys.argv[1]))
