@@ -19,9 +19,6 @@ _PIECE_POINTS = 1 << 24  # points that travel or are looked at together
 _BAD_BOX = 8  # edge of the box in which a non-finite value is reported, in points
 _GRAPH_POINTS = 1 << 23  # smaller slabs take less time for a launch than Python does: their launches are recorded
 _COPIES = 2  # of an edge: the neighbour may still read the one before
-# Launches between two looks at how far the GPU is. The first time that more passes wait for it than ever before, each
-# further one took 6 ms (H200 in a virtual machine, heat-3d); with some milliseconds of work ahead it need not wait.
-_PASSES_AHEAD = 8
 _GRAPH_PASSES = 32  # in one record; an even number, so that the arrays are back in their places
 
 
@@ -41,7 +38,6 @@ class GpuStepper:
         self._problem, self._device, self._passes = problem, device, passes
         self._arriving: list[Any] = []  # planes whose copies may be under way
         self._leaving: dict[tuple[int, Side], list[Any]] = {}  # copies of edges that take turns
-        self._launched, self._milestone = 0, None
         self._has_halo = any(any(widths) for widths in slab.halo)
         self._layout = pitch_slab(problem, slab, max(way.depth for way in passes))
         with device.use() as cupy:
@@ -79,7 +75,6 @@ class GpuStepper:
                     # What is written depends on the steps that follow only where a halo shrinks meanwhile: what a pass
                     # has worked out once must do for all others, for that takes the host some milliseconds.
                     self._state.advance(way, left if self._has_halo else 0)
-                    self._keep_pace()
 
     def edge(self, axis: int, side: Side) -> GpuPlanes:
         """The owned planes that the neighbour on `side` needs, a copy that stays on the GPU.
@@ -164,16 +159,7 @@ class GpuStepper:
         records = steps // (way.depth * _GRAPH_PASSES) if self._graphs else 0
         for _ in range(records):
             self._graphs[way.depth, self._state.turn].launch(self._device.stream)
-            self._keep_pace()
         return records * way.depth * _GRAPH_PASSES
-
-    def _keep_pace(self) -> None:
-        """After every few launches, wait until the GPU has come to those before them."""
-        self._launched += 1
-        if self._launched % _PASSES_AHEAD == 0:
-            before, self._milestone = self._milestone, self._device.stream.record()
-            if before is not None:
-                before.synchronize()
 
     def _record(self, way: Pass) -> Any:
         """A graph of an even number of passes, which begins and ends with the array that is the state now."""

@@ -24,7 +24,7 @@ from host_gpu import HostGpu
 from tetris_sim import reference
 from tetris_sim.cpu_kernels.plain import PlainMethod as CpuPlain
 from tetris_sim.cpu_kernels.threads import ThreadTeam
-from tetris_sim.gpu_kernels import METHODS
+from tetris_sim.gpu_kernels import METHODS, frame, ghosts, stepper
 from tetris_sim.gpu_kernels.mirrors import lasting_sides
 from tetris_sim.gpu_kernels.plain import PlainMethod
 from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
@@ -135,3 +135,21 @@ def test_fused_methods_on_a_slab_with_halos(
 
 def test_a_nan_is_found_and_named() -> None:
     check_the_first_nan_is_named(PlainMethod(), HostGpu())
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_all_that_launches_need_is_worked_out_before_the_first(method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Working it out for each of many passes would take the host longer than a pass takes the GPU."""
+    monkeypatch.setattr(stepper, "_GRAPH_POINTS", 0)  # no records of launches
+    stencil = stencil_of("heat-2d")
+    problem, _ = make_problem(stencil, boundary_of("rings", 2), dtype=dtype_of(method, stencil), shape=(75, 197))
+    gpu: Any = HostGpu()
+    parameters = shallowest(method, problem) if method in FUSED else {}
+    found = method.prepare(problem, Slab.whole(problem.grid), parameters, gpu)
+    found.load(problem.initial)
+    sent = []
+    for module in (frame, ghosts):
+        monkeypatch.setattr(module, "to_device", lambda device, values: sent.append(values))
+    found.advance(3 * parameters.get(STEPS_PER_BLOCK, 1) + 1)
+    found.close()
+    assert sent == []
