@@ -1,13 +1,11 @@
-// mma_half.cuh: products of small FP16 matrices on tensor cores, summed in FP32; of sparse ones and of dense ones.
+// mma_half.cuh: products of small FP16 matrices on tensor cores, summed in FP32.
 //
-// Layout  With g = lane / 4 and t = lane % 4 (PTX ISA, "Matrix fragments for mma.m16n8k16" and "for sparse
-//         mma.m16n8k32 with .f16"), a lane holds, two numbers in a register (`low` and `high` half),
-//           dense A (16 x 16)      a[2 s + h]  row g + 8 h, columns 8 s + 2 t, + 1
-//           sparse A (16 x 32)     a[2 s + h]  the same of the 16 columns that are kept (fragments.py)
-//           B (16 x 8 or 32 x 8)   b[s]        rows 8 s + 2 t, + 1 of column g
-//           C (16 x 8)             c[2 h + v]  row g + 8 h, column 2 t + v, a float each
-// Limits  sm_80 and later; all 32 lanes of a warp call together. CUDA 12.5, for ordered metadata: without them Hopper
-//         may be slower (PTX ISA, "mma.sp").
+// Layout  With g = lane / 4 and t = lane % 4 (PTX ISA, "Matrix fragments for mma.m16n8k16"), a lane holds, two numbers
+//         in a register (`low` and `high` half),
+//           A (16 x 16)  a[2 s + h]  row g + 8 h, columns 8 s + 2 t, + 1
+//           B (16 x 8)   b[s]        rows 8 s + 2 t, + 1 of column g
+//           C (16 x 8)   c[2 h + v]  row g + 8 h, column 2 t + v, a float each
+// Limits  sm_80 and later; all 32 lanes of a warp call together.
 // Test    tests/gpu/test_gpu_sparse.py
 
 #pragma once
@@ -19,24 +17,6 @@ __device__ __forceinline__ void mma_half_16x8x16(float (&d)[4], const unsigned (
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
         : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
-}
-
-// d = a b + c for a sparse 16 x 32 times 32 x 8. The metadata of two products share a register: `second` takes those
-// that lanes t = 2 and 3 hold. It must be known when this is compiled.
-__device__ __forceinline__ void mma_sparse_16x8x32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[4],
-                                                   const float (&c)[4], unsigned metadata, bool second) {
-    if (second)
-        asm("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9, %10, %11}, {%12, %13, %14, %15}, %16, 0x1;"
-            : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "f"(c[0]),
-              "f"(c[1]), "f"(c[2]), "f"(c[3]), "r"(metadata));
-    else
-        asm("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9, %10, %11}, {%12, %13, %14, %15}, %16, 0x0;"
-            : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "f"(c[0]),
-              "f"(c[1]), "f"(c[2]), "f"(c[3]), "r"(metadata));
 }
 
 // Two floats rounded to the nearest FP16, ties to even.

@@ -1,4 +1,4 @@
-// sparse.cu: apply a fused stencil as products with a matrix of which two of each four elements are zero: FP16, mma.sp.
+// sparse.cu: apply a fused stencil as products with a matrix of which one half is zeros and is left out: mma.sp.
 //
 // Idea    SparStencil (gpu_kernels/sparse/): TS_MERGED_X neighbouring results along x and 16 / TS_MERGED_X along y are
 //         the rows of the sparse operand A, the points that they depend on the rows of B, and eight such patches side
@@ -11,24 +11,24 @@
 //         or 2) for 3D, 2D and 1D. Warps are side by side along x, in 3D along y. A lane finds the rows of B that it
 //         holds in a table of the host, TS_VECTOR neighbouring points at a time.
 // Writes  all of `box`.
-// Limits  FP16 in memory and in products, sums in FP32; sm_80 or later; x of a box begins at a multiple of 64.
-// TS_SPARSE 0: the same matrices in the same order on mma.sync, zeros and all, for comparison.
+// Limits  sm_80 or later; x of a box begins at a multiple of 128 bytes.
+// TS_FORMAT: sparse_formats.cuh. TS_SPARSE 0: the same matrices in the same order on mma.sync, zeros and all, which is
+// for comparison but in FP64, where there is nothing else.
 // Test    tests/gpu/test_gpu_sparse.py
 
-#if !defined(TS_REAL) || !defined(TS_SPARSE) || !defined(TS_MERGED_X) || !defined(TS_FLIGHT) || \
+#if !defined(TS_REAL) || !defined(TS_FORMAT) || !defined(TS_SPARSE) || !defined(TS_MERGED_X) || !defined(TS_FLIGHT) || \
     !defined(TS_PRODUCTS) || !defined(TS_VECTOR) || !defined(TS_AXIS) || !defined(TS_WARPS) || \
     !defined(TS_MIN_BLOCKS) || !defined(TS_UNITS) || !defined(TS_STEPS) || !defined(TS_STAGES) || \
     !defined(TS_LEAD) || !defined(TS_ROW_POINTS) || !defined(TS_ROWS) || !defined(TS_REACH)
 #error "sparse.cu needs macros that gpu_kernels/sparse/kernel.py lists"
 #endif
 
-#include "mma_half.cuh"
 #include "sparse_tile.cuh"
+#include "sparse_formats.cuh"
 
-constexpr bool sparse = TS_SPARSE;
 constexpr int merged_x = TS_MERGED_X, merged_y = 16 / merged_x;  // results of a patch
 constexpr int flight = TS_FLIGHT;      // results along the streamed axis that depend on a unit
-constexpr int products = TS_PRODUCTS;  // of depth 32 that a unit takes for each of them
+constexpr int products = TS_PRODUCTS;  // that a unit takes for each of them
 constexpr int vector = TS_VECTOR;      // points per load of a fragment
 constexpr int axis = TS_AXIS;
 constexpr int warps = TS_WARPS, threads = 32 * warps;
@@ -40,41 +40,48 @@ constexpr int row_points = TS_ROW_POINTS, pitch = row_points;
 
 constexpr int unit_points = 8 * merged_x;  // along x
 constexpr int tile_x = unit_points * units * (axis == 0 ? 1 : axis == 1 ? warps : warps * steps);  // results of a stage
-constexpr int loads = 8 / vector;          // per fragment
-constexpr int n_products = flight * products, n_fragments = sparse ? n_products : 2 * n_products;
-constexpr int n_metadata = (n_products + 1) / 2;
+constexpr int loads = slots / vector;      // per fragment
+constexpr int n_products = flight * products, a_parts = a_words / words_at_once;
+constexpr int products_per_metadata = format == tf32 ? 1 : 2;
+constexpr int n_metadata = sparse ? (n_products + products_per_metadata - 1) / products_per_metadata : 1;
 constexpr bool table_in_registers = products * loads <= 16;
 
+struct alignas(16) Words {
+    Word w[words_at_once];
+};
+
 struct Weights {
-    uint4 a[n_fragments][32];           // [flight][product], the registers of each lane
-    unsigned metadata[n_metadata][32];  // of two products each
+    Words a[n_products][a_parts][32];   // [flight][product], the words of each lane
+    unsigned metadata[n_metadata][32];  // of two instructions each
     int table[products][4][loads];      // by t: where vectors lie in a stage, for the first patch of the first unit
 };
 
-// The sparse matrix, as the registers of a lane.
+// The matrix, as the words of a lane.
 struct Matrix {
-    unsigned a[n_fragments][4];
+    Word a[n_products][a_words];
     unsigned metadata[n_metadata];
 
     __device__ __forceinline__ Matrix(const Weights& weights, int lane) {
 #pragma unroll
-        for (int i = 0; i < n_fragments; i++) {
-            const uint4 four = weights.a[i][lane];
-            a[i][0] = four.x, a[i][1] = four.y, a[i][2] = four.z, a[i][3] = four.w;
+        for (int i = 0; i < n_products; i++) {
+#pragma unroll
+            for (int part = 0; part < a_parts; part++) {
+                const Words some = weights.a[i][part][lane];
+#pragma unroll
+                for (int k = 0; k < words_at_once; k++) a[i][part * words_at_once + k] = some.w[k];
+            }
         }
 #pragma unroll
         for (int i = 0; i < n_metadata; i++) metadata[i] = sparse ? weights.metadata[i][lane] : 0;
     }
 
     // d = (product number p of A) b + c.
-    __device__ __forceinline__ void multiply(float (&d)[4], int p, const unsigned (&b)[4], const float (&c)[4]) const {
-        if constexpr (sparse) {
-            mma_sparse_16x8x32(d, a[p], b, c, metadata[p / 2], p % 2 == 1);
-        } else {
-            float half[4];
-            mma_half_16x8x16(half, a[2 * p], b[0], b[1], c);
-            mma_half_16x8x16(d, a[2 * p + 1], b[2], b[3], half);
-        }
+    __device__ __forceinline__ void apply(Sum (&d)[4], int p, const Word (&b)[b_words], const Sum (&c)[4]) const {
+        const unsigned own = sparse ? metadata[p / products_per_metadata] : 0;
+        if (p % products_per_metadata == 0)
+            multiply<false>(d, a[p], b, c, own);
+        else
+            multiply<true>(d, a[p], b, c, own);
     }
 };
 
@@ -98,30 +105,50 @@ struct Table {
 };
 
 // The fragment of B for one product: `patch` is the lane's own, whose points lie where the table says.
-__device__ __forceinline__ void load_fragment(unsigned (&b)[4], const real* patch, const Table& table, int product) {
+template <class B, class T>
+__device__ __forceinline__ void load_fragment(B& b, const T* patch, const Table& table, int product) {
+    if constexpr (format == f16) {
 #pragma unroll
-    for (int load = 0; load < loads; load++) {
-        const real* const from = patch + table(product, load);
-        if constexpr (vector == 8) {
-            const uint4 four = *reinterpret_cast<const uint4*>(from);
-            b[0] = four.x, b[1] = four.y, b[2] = four.z, b[3] = four.w;
-        } else if constexpr (vector == 4) {
-            const uint2 two = *reinterpret_cast<const uint2*>(from);
-            b[2 * load] = two.x, b[2 * load + 1] = two.y;
-        } else if constexpr (vector == 2) {
-            b[load] = *reinterpret_cast<const unsigned*>(from);
-        } else {
-            const unsigned point = *from;
-            b[load / 2] = load % 2 ? b[load / 2] | point << 16 : point;
+        for (int load = 0; load < loads; load++) {
+            const T* const from = patch + table(product, load);
+            if constexpr (vector == 8) {
+                const uint4 four = *reinterpret_cast<const uint4*>(from);
+                b[0] = four.x, b[1] = four.y, b[2] = four.z, b[3] = four.w;
+            } else if constexpr (vector == 4) {
+                const uint2 two = *reinterpret_cast<const uint2*>(from);
+                b[2 * load] = two.x, b[2 * load + 1] = two.y;
+            } else if constexpr (vector == 2) {
+                b[load] = *reinterpret_cast<const unsigned*>(from);
+            } else {
+                const unsigned point = *from;
+                b[load / 2] = load % 2 ? b[load / 2] | point << 16 : point;
+            }
         }
+    } else {
+        T numbers[slots];
+#pragma unroll
+        for (int load = 0; load < loads; load++) {
+            const T* const from = patch + table(product, load);
+            if constexpr (vector % 4 == 0) {
+#pragma unroll
+                for (int k = load * vector; k < (load + 1) * vector; k += 4) {
+                    const float4 four = *reinterpret_cast<const float4*>(from + k - load * vector);
+                    numbers[k] = four.x, numbers[k + 1] = four.y, numbers[k + 2] = four.z, numbers[k + 3] = four.w;
+                }
+            } else {
+#pragma unroll
+                for (int k = 0; k < vector; k++) numbers[load * vector + k] = from[k];
+            }
+        }
+        to_words(b, numbers);
     }
 }
 
 // Multiply a unit for all results in flight: d[i] has i units of its results when it comes, and the last is complete
 // when this ends. Downwards, so that each sum goes where the one before found its own: its place for the next unit.
-__device__ __forceinline__ void multiply_unit(float (&d)[flight + 1][4], const Matrix& matrix, const real* patch,
+__device__ __forceinline__ void multiply_unit(Sum (&d)[flight + 1][4], const Matrix& matrix, const real* patch,
                                               const Table& table) {
-    unsigned b[products][4];
+    Word b[products][b_words];
 #pragma unroll
     for (int k = 0; k < 4; k++) d[0][k] = 0;
 #pragma unroll
@@ -130,17 +157,29 @@ __device__ __forceinline__ void multiply_unit(float (&d)[flight + 1][4], const M
 #pragma unroll
         for (int i = flight - 1; i >= 0; i--) {
             if (product == 0)
-                matrix.multiply(d[i + 1], i * products, b[product], d[i]);
+                matrix.apply(d[i + 1], i * products, b[product], d[i]);
             else
-                matrix.multiply(d[i + 1], i * products + product, b[product], d[i + 1]);
+                matrix.apply(d[i + 1], i * products + product, b[product], d[i + 1]);
         }
     }
 }
 
-// Write the 16 results of 8 patches; the first of them is point (y, x). Rows of A are in such an order that a lane has
-// neighbours after the transposition (kernel.py: row_order).
-__device__ __forceinline__ void store(real* __restrict__ plane, const Memory& memory, const Box& box, int y, int x,
-                                      const float (&d)[4], int lane) {
+// Write the 16 results of 8 patches; the first of them is point (y, x). Eight lanes have neighbours of a patch.
+__device__ __forceinline__ void store_numbers(real* __restrict__ plane, const Memory& memory, const Box& box, int y,
+                                              int x, const Sum (&d)[4], int lane) {
+    const int g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        const int result = g + 8 * (k / 2), patch = 2 * t + k % 2;
+        const int row = y + result / merged_x, column = x + merged_x * patch + result % merged_x;
+        if (row < box.high[1] && column < box.high[2]) plane[row * memory.row + column] = static_cast<real>(d[k]);
+    }
+}
+
+// The same for FP16, of which a lane should write more than one. Rows of A are in such an order that it has neighbours
+// after a transposition (units.py: row_order).
+__device__ __forceinline__ void store_halves(real* __restrict__ plane, const Memory& memory, const Box& box, int y,
+                                             int x, const Sum (&d)[4], int lane) {
     const int g = lane / 4, t = lane % 4;
     const unsigned pair[2] = {transpose_8x8(pack_half(d[0], d[1])), transpose_8x8(pack_half(d[2], d[3]))};
     if constexpr (merged_x == 16) {
@@ -203,11 +242,16 @@ struct Walk {
 // Write what a unit has completed: results number `complete` of the stream.
 __device__ __forceinline__ void store_complete(real* __restrict__ dst, const Memory& memory, const Box& box,
                                                const Walk& walk, int complete, int warp, int unit,
-                                               const float (&d)[4], int lane) {
+                                               const Sum (&d)[4], int lane) {
     const int z = walk.first[0] + (axis == 0 ? complete : 0);
     const int y = walk.first[1] + (axis == 0 ? warp * merged_y : axis == 1 ? complete * merged_y : 0);
     const int column = axis == 0 ? unit : axis == 1 ? warp * units + unit : (complete * warps + warp) * units + unit;
-    store(dst + z * memory.plane, memory, box, y, walk.first[2] + column * unit_points, d, lane);
+    real* const plane = dst + z * memory.plane;
+    const int x = walk.first[2] + column * unit_points;
+    if constexpr (format == f16)
+        store_halves(plane, memory, box, y, x, d, lane);
+    else
+        store_numbers(plane, memory, box, y, x, d, lane);
 }
 
 extern "C" __global__ void __launch_bounds__(threads, TS_MIN_BLOCKS)
@@ -232,7 +276,7 @@ extern "C" __global__ void __launch_bounds__(threads, TS_MIN_BLOCKS)
     __syncthreads();  // the table is there
     const Table table(entries, lane);
 
-    float d[units][flight + 1][4] = {};
+    Sum d[units][flight + 1][4] = {};
 #pragma unroll 1
     for (int stage = 0; stage < n_stages; stage++) {
         copy_wait<stages - 2>();

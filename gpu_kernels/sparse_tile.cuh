@@ -1,15 +1,15 @@
 // sparse_tile.cuh: pieces of the grid arrive in shared memory while others are multiplied, for sparse.cu.
 //
-// Layout  A stage is `rows` rows of `pitch` numbers of FP16. What no result depends on becomes zero, for it is
-//         multiplied by zeros and may be a NaN.
-// Limits  Copies have 16 bytes: stages begin at multiples of 8 points.
+// Layout  A stage is `rows` rows of `pitch` numbers. What no result depends on becomes zero, for it is multiplied by
+//         zeros and may be a NaN.
+// Limits  Copies have 16 bytes: stages begin at multiples of these.
 
 #pragma once
 #include "async_copy.cuh"
 #include "common.cuh"
 
-constexpr int vector_points = 8;    // of a copy
-constexpr int reach[3] = TS_REACH;  // of the fused stencil, slowest axis first
+constexpr int vector_points = 16 / sizeof(real);  // of a copy
+constexpr int reach[3] = TS_REACH;                // of the fused stencil, slowest axis first
 
 template <int rows, int row_points, int pitch, int threads>
 struct StageCopy {
@@ -33,7 +33,7 @@ struct StageCopy {
             if (e >= total) break;
             const bool row_there = y + row >= low(1) && y + row < high(1) && z >= low(0) && z < high(0);
             const bool there = row_there && x + at + vector_points > low(2) && x + at < high(2);
-            const int bytes = there ? 2 * min(high(2) - x - at, vector_points) : 0;
+            const int bytes = there ? static_cast<int>(sizeof(real)) * min(high(2) - x - at, vector_points) : 0;
             const real* const from = there ? src + z * memory.plane + (y + row) * memory.row + x + at : src;
             const unsigned to = shared_address(stage + row * pitch + at);
             asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");

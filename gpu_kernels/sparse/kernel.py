@@ -1,17 +1,21 @@
 """The kernel of `gpu.sparse`: fused steps as one sparse product per patch, FP16 in memory, sums in FP32.
 
+Other formats are variants: BF16 and TF32 (of float32 in memory, for a benchmark, since they round what they multiply),
+and FP64, in which there are only dense products (section 4.7 of the paper; `gpu.dual_tessellation` proposes it).
+
 Several steps are composed into one stencil (`Stencil.power`), which `sparse.cu` applies once. `units` says how it
 becomes products, the modules beside it how their operands are made.
 
 Parameters:
     steps_per_block: steps composed.
-    merged_x: results of a patch along x: 8 or 16; in the paper's way also 2 or 4.
+    merged_x: results of a patch along x: 8 or 16; in the paper's way also 1, 2 or 4.
     warps, blocks: warps per block of threads, and blocks that a multiprocessor holds at least (limits registers).
     units: that a warp multiplies side by side.
     steps: of the stream per stage of shared memory. 3D: one.
     stages: in shared memory; all but one are on their way. Two are a double buffer.
     sparse: 1 unless given; 0 multiplies the same matrices with all their zeros on dense tensor cores.
-    flight: 1 unless given; 0 is the paper's way: a patch is one product (1D, 2D).
+    flight: 1 unless given; 0 is the paper's way: a patch is one product (1D, 2D). FP64 knows no other.
+    format: 0 unless given (FP16), 1 (BF16), 2 (TF32), 3 (FP64): what is multiplied.
 """
 
 from __future__ import annotations
@@ -31,11 +35,14 @@ from tetris_sim.gpu_kernels.half import (
     half_refusal,
 )
 from tetris_sim.gpu_kernels.sparse.fragments import ROWS
-from tetris_sim.gpu_kernels.sparse.rounding import round_weights
 from tetris_sim.gpu_kernels.sparse.units import Plan, fragments, lookup_table, patch_plan, unit_plan, unit_width
+from tetris_sim.gpu_kernels.tcstencil.formats import FORMATS, operand_weights
 from tetris_sim.stencil import Stencil
 
-_VECTOR = 8  # points of 16 bytes
+KINDS = ("f16", "bf16", "tf32", "f64")
+"""Formats by their number in sparse.cu."""
+
+_STORED = {"f16": "unsigned short", "bf16": "float", "tf32": "float", "f64": "double"}  # FP16 as bits: they only move
 _FARTHEST = {1: 63, 2: 7, 3: 3}  # radius after fusion: 2D and 3D keep the matrices of all units in registers
 _REGISTERS = 200  # that matrices and results in flight may take, of 255
 _OTHERS = 32  # registers for all else; more blocks with less make the compiler spill
@@ -67,10 +74,29 @@ def sparse_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mapping[s
 
 
 def sparse_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[str, int]) -> FusedKernel:
-    """The kernel that applies `steps_per_block` steps at once."""
-    fused = round_weights(stencil.power(parameters["steps_per_block"]))
-    sparse, r1 = bool(parameters.get("sparse", 1)), parameters["merged_x"]
-    plan = unit_plan(fused, r1) if parameters.get("flight", 1) else patch_plan(fused, (ROWS // r1, r1))
+    """The kernel that applies `steps_per_block` steps at once.
+
+    Args:
+        stencil: of one step.
+        dtype: float16, or what the format is made of.
+        parameters: one of `sparse_parameters`, or others as above.
+
+    Raises:
+        ValueError: the parameters contradict each other or the dtype, or the matrices are too large.
+    """
+    number = parameters.get("format", 0)
+    kind, r1 = KINDS[number], parameters["merged_x"]
+    sparse, whole = bool(parameters.get("sparse", 1)), not parameters.get("flight", 1)
+    if np.dtype(dtype) != {"f16": np.float16, "f64": np.float64}.get(kind, np.float32):
+        msg = f"{kind} is not made of {np.dtype(dtype)}"
+        raise ValueError(msg)
+    if kind == "f64" and (sparse or not whole):
+        msg = "FP64 has dense products of whole patches only: sparse and flight are 0"
+        raise ValueError(msg)
+    fused = stencil.power(parameters["steps_per_block"])
+    if kind != "f64":
+        fused = operand_weights(fused, FORMATS[number])
+    plan = patch_plan(fused, (ROWS // r1, r1), kind) if whole else unit_plan(fused, r1, kind)
     return _kernel(fused, plan, parameters, sparse=sparse)
 
 
@@ -120,10 +146,10 @@ def _blocks(stencil: Stencil, shape: Mapping[str, int]) -> int:
     return min(2, fitting) if stencil.ndim == 2 and shape["merged_x"] == 16 else fitting
 
 
-def _stage(plan: Plan, parameters: Mapping[str, int], ndim: int) -> Stage:
+def _stage(plan: Plan, parameters: Mapping[str, int], ndim: int, vector: int) -> Stage:
     (r2, r1), warps, steps = plan.merged, parameters["warps"], parameters["steps"]
     results = parameters["units"] * 8 * r1 * {1: warps * steps, 2: warps, 3: 1}[ndim]
-    lead = round_up(plan.lead, _VECTOR)
+    lead = round_up(plan.lead, vector)
     height = {1: 1, 2: steps * r2, 3: warps * r2}[ndim]
     streams = {
         1: Stream(axis=2, repeated=0, unit=results),
@@ -132,7 +158,7 @@ def _stage(plan: Plan, parameters: Mapping[str, int], ndim: int) -> Stage:
     }
     return Stage(
         lead=lead,
-        row_points=lead + results + round_up(plan.width - r1 - plan.lead, _VECTOR),
+        row_points=lead + results + round_up(plan.width - r1 - plan.lead, vector),
         rows=height + plan.rows - r2,
         tile=(1, height, results),
         stream=streams[ndim],
@@ -140,7 +166,8 @@ def _stage(plan: Plan, parameters: Mapping[str, int], ndim: int) -> Stage:
 
 
 def _kernel(fused: Stencil, plan: Plan, parameters: Mapping[str, int], *, sparse: bool) -> FusedKernel:
-    stage = _stage(plan, parameters, fused.ndim)
+    item = {"f16": 2, "f64": 8}.get(plan.kind, 4)
+    stage = _stage(plan, parameters, fused.ndim, 16 // item)
     a, metadata = fragments(plan, sparse=sparse)
     table = lookup_table(plan, stage.row_points, stage.lead - plan.lead)
     numbers = np.concatenate([a.ravel(), metadata.ravel(), table.ravel().view(np.uint32)])
@@ -152,7 +179,8 @@ def _kernel(fused: Stencil, plan: Plan, parameters: Mapping[str, int], *, sparse
         source="sparse.cu",
         entry="sparse_stencil",
         defines={
-            "TS_REAL": "unsigned short",  # the bits of an FP16: nothing is computed with it but products
+            "TS_REAL": _STORED[plan.kind],
+            "TS_FORMAT": KINDS.index(plan.kind),
             "TS_SPARSE": int(sparse),
             "TS_MERGED_X": plan.merged[1],
             "TS_FLIGHT": plan.flight,
@@ -172,7 +200,7 @@ def _kernel(fused: Stencil, plan: Plan, parameters: Mapping[str, int], *, sparse
         depth=parameters["steps_per_block"],
         tile=stage.tile,
         threads=32 * parameters["warps"],
-        shared_bytes=2 * parameters["stages"] * stage.rows * stage.row_points + 4 * table.size,
+        shared_bytes=item * parameters["stages"] * stage.rows * stage.row_points + 4 * table.size,
         weights=numbers,
         stream=stage.stream,
     )

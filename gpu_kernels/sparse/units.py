@@ -22,15 +22,33 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.sparse.compression import Array, compress, decompress
 from tetris_sim.gpu_kernels.sparse.conflicts import is_valid, vector_graph
-from tetris_sim.gpu_kernels.sparse.fragments import ROWS, Instruction, Words, metadata_register, value_registers
+from tetris_sim.gpu_kernels.sparse.crush import Layout, crush_weights
+from tetris_sim.gpu_kernels.sparse.fragments import (
+    LANES,
+    ROWS,
+    Instruction,
+    Words,
+    metadata_register,
+    value_registers,
+)
 from tetris_sim.gpu_kernels.sparse.matching import Matching
-from tetris_sim.gpu_kernels.sparse.permutation import ZERO, Order, column_order, permute_columns, vector_order
+from tetris_sim.gpu_kernels.sparse.permutation import (
+    ZERO,
+    Order,
+    column_order,
+    pad_order,
+    permute_columns,
+    vector_order,
+)
 from tetris_sim.gpu_kernels.sparse.pipeline import transform
 from tetris_sim.gpu_kernels.stencil2row import dense
 from tetris_sim.stencil import Stencil
 
-DEPTH = 32
-MMA = Instruction("f16", DEPTH)
+DEPTHS = {"f16": 32, "bf16": 32, "tf32": 32, "f64": 8}
+"""Columns of A that are multiplied together, by format: an instruction, for TF32 two."""
+
+_INSTRUCTIONS = {"f16": Instruction("f16", 32), "bf16": Instruction("bf16", 32), "tf32": Instruction("tf32", 16)}
+_PAIRED = ("f16", "bf16")  # two numbers in a register
 
 
 @dataclass(frozen=True)
@@ -44,8 +62,9 @@ class Plan:
         rows: of the grid in a unit and behind it that the table reaches.
         flight: units of the streamed axis that a result depends on.
         vector: neighbouring points that are loaded at once.
-        matrices: A'', (flight, products per unit, 16, 32): rows in the order of `row_order`.
-        places: of the columns of each product in a unit, (products per unit, 32, 2): row and point; columns of zeros
+        kind: format of what is multiplied, of `DEPTHS`.
+        matrices: A'', (flight, products per unit, 16, depth): rows in the order of `row_order`.
+        places: of the columns of each product in a unit, (products per unit, depth, 2): row and point; columns of zeros
             have the first place of a patch.
     """
 
@@ -55,6 +74,7 @@ class Plan:
     rows: int
     flight: int
     vector: int
+    kind: str
     matrices: Array
     places: npt.NDArray[np.int64]
 
@@ -69,13 +89,13 @@ class Plan:
         return self.flight * self.products
 
 
-def row_order(r1: int) -> list[int]:
+def row_order(r1: int, kind: str = "f16") -> list[int]:
     """Which result each row of A is.
 
-    A lane gets results 8 h + 2 t and the next one of a patch (`sparse.cu`: store). With 16 results along x these are
-    made to be four neighbours, which it writes at once.
+    Of FP16 a lane gets results 8 h + 2 t and the next one of a patch (`sparse.cu`: store_halves). With 16 results along
+    x these are made to be four neighbours, which it writes at once.
     """
-    if r1 < ROWS:
+    if r1 < ROWS or kind != "f16":
         return list(range(ROWS))
     return [4 * t + 2 * h + e for h, t, e in itertools.product(range(2), range(4), range(2))]
 
@@ -96,12 +116,25 @@ def unit_width(radius: int, r1: int) -> int:
     return -(-4 * (radius + 1) // step) * step
 
 
-def unit_plan(fused: Stencil, r1: int) -> Plan:
-    """The plan with results in flight.
+def slot_columns(kind: str) -> npt.NDArray[np.int64]:
+    """Which column of A, and row of B, is which of the slots of a lane of a quad, (4, depth / 4).
+
+    >>> slot_columns("f16")[1].tolist(), slot_columns("f64").tolist()
+    ([2, 3, 10, 11, 18, 19, 26, 27], [[0, 4], [1, 5], [2, 6], [3, 7]])
+    """
+    columns = np.arange(DEPTHS[kind])
+    if kind in _PAIRED:
+        return columns.reshape(-1, 4, 2).transpose(1, 0, 2).reshape(4, -1)
+    return columns.reshape(-1, 4).T
+
+
+def unit_plan(fused: Stencil, r1: int, kind: str = "f16") -> Plan:
+    """The plan with results in flight, for sparse formats.
 
     Args:
         fused: the stencil that is applied at once.
         r1: results of a patch along x: 8 or 16.
+        kind: format.
     """
     box = box_of(fused)
     radius_y, radius_x = (n // 2 for n in box.shape[1:])
@@ -109,19 +142,20 @@ def unit_plan(fused: Stencil, r1: int) -> Plan:
     lead, vector = (width - r1) // 2, 8 if r1 == ROWS else 4
     slots = -(-(2 * radius_y + r2) // r2)
     crushed = np.stack([[_unit_matrix(plane, s, (r2, r1), width) for s in range(slots)] for plane in box])
-    order = _unit_order(crushed, width, vector)
+    order = _in_slots(_unit_order(crushed, width, vector), kind)
     matrices = np.stack([[permute_columns(a, order) for a in plane] for plane in crushed])
-    matrices = matrices[:, :, row_order(r1)]
+    matrices = matrices[:, :, row_order(r1, kind)]
     # (planes, slots, 16, products of a unit, 32): in 2D slots are in flight, in 3D planes are.
-    parts = matrices.reshape(*matrices.shape[:3], -1, DEPTH).transpose(0, 1, 3, 2, 4)
-    places = np.stack(np.divmod(order, width), axis=-1).reshape(-1, DEPTH, 2)
+    depth = DEPTHS[kind]
+    parts = matrices.reshape(*matrices.shape[:3], -1, depth).transpose(0, 1, 3, 2, 4)
+    places = np.stack(np.divmod(order, width), axis=-1).reshape(-1, depth, 2)
     if fused.ndim == 3:
         down = np.array([r2, 0])
         places = np.concatenate([places + s * down for s in range(slots)])
-        parts = parts.reshape(len(box), -1, ROWS, DEPTH)
+        parts = parts.reshape(len(box), -1, ROWS, depth)
     else:
         parts = parts[0]
-    return Plan((r2, r1), lead, width, slots * r2 if fused.ndim == 3 else r2, len(parts), vector, parts, places)
+    return Plan((r2, r1), lead, width, slots * r2 if fused.ndim == 3 else r2, len(parts), vector, kind, parts, places)
 
 
 def _unit_matrix(plane: Array, slot: int, merged: tuple[int, int], width: int) -> Array:
@@ -149,48 +183,86 @@ def _unit_order(crushed: Array, width: int, vector: int) -> Order:
     return column_order(vector_order(Matching(len(graph), pairs)), vector)
 
 
-def patch_plan(fused: Stencil, merged: tuple[int, int]) -> Plan:
+def _in_slots(order: Order, kind: str) -> Order:
+    """Columns that are in the order of pairs so that each vector is again with one lane, in its slots.
+
+    The two vectors of a pair are with neighbouring lanes, so for TF32 column k of one is the partner of column k of the
+    other; half a row apart, no result has both.
+    """
+    found = order.reshape(-1, DEPTHS[kind]).copy()
+    found[:, slot_columns(kind)] = found[:, slot_columns("f16")]
+    return found.reshape(-1)
+
+
+def patch_plan(fused: Stencil, merged: tuple[int, int], kind: str = "f16") -> Plan:
     """The paper's plan, of a 1D or 2D stencil: a patch is one unit, and points are matched one by one.
+
+    FP64 has no sparse products, so its columns stay where they are (section 4.7 of the paper), and those of zeros are
+    left out.
 
     Args:
         fused: the stencil that is applied at once.
         merged: (r2, r1), 16 results.
+        kind: format.
     """
     whole = Stencil.from_terms({(0,) * (2 - fused.ndim) + offset: w for offset, w in fused.terms.items()})
-    transformed = transform(whole, merged, depth=DEPTH)
-    matrix = decompress(transformed.weights)[row_order(merged[1])]
-    rows, width = transformed.layout.patch
-    first = np.where(transformed.order == ZERO, 0, transformed.order)
-    places = np.stack(np.divmod(first, width), axis=-1).reshape(-1, DEPTH, 2)
-    parts = matrix.reshape(ROWS, -1, DEPTH).transpose(1, 0, 2)[None]
-    return Plan(merged, whole.radii[1], width, rows, 1, 1, parts, places)
+    depth = DEPTHS[kind]
+    if kind == "f64":
+        weights = dense(whole)
+        layout, crushed = Layout(weights.shape, merged), crush_weights(weights, merged)
+        order = pad_order(np.flatnonzero(crushed.any(axis=0)), depth)
+        matrix = permute_columns(crushed, order)
+    else:
+        transformed = transform(whole, merged, depth=depth, group=_INSTRUCTIONS[kind].group)
+        layout, order, matrix = transformed.layout, transformed.order, decompress(transformed.weights)
+    rows, width = layout.patch
+    first = np.where(order == ZERO, 0, order)
+    places = np.stack(np.divmod(first, width), axis=-1).reshape(-1, depth, 2)
+    parts = matrix[row_order(merged[1], kind)].reshape(ROWS, -1, depth).transpose(1, 0, 2)[None]
+    return Plan(merged, whole.radii[1], width, rows, 1, 1, kind, parts, places)
 
 
 def fragments(plan: Plan, *, sparse: bool) -> tuple[Words, Words]:
-    """Registers of A by [flight][product], (fragments, 32 lanes, 4), and metadata of two products each, (n, 32).
+    """Words of A, (flight * products, parts of 16 bytes, 32 lanes, 4), and metadata of two instructions each, (n, 32).
 
-    Without `sparse` two dense fragments of depth 16 for every product, and metadata that nobody reads.
+    Without `sparse` the matrices have all their zeros, and there are metadata that nobody reads.
     """
-    flat = plan.matrices.reshape(-1, ROWS, DEPTH)
+    flat = plan.matrices.reshape(-1, ROWS, DEPTHS[plan.kind])
+    if plan.kind == "f64":
+        words = np.ascontiguousarray(flat.reshape(-1, 2, 8, 2, 4).transpose(0, 2, 4, 3, 1)).view(np.uint32)
+        return _in_parts(words.reshape(len(flat), LANES, -1)), np.zeros((1, LANES), np.uint32)
+    instruction = _INSTRUCTIONS[plan.kind]
     if not sparse:
-        halves = flat.reshape(len(flat), ROWS, 2, DEPTH // 2).transpose(0, 2, 1, 3).reshape(-1, ROWS, DEPTH // 2)
-        return np.stack([value_registers(a, MMA) for a in halves]), np.zeros((-(-len(flat) // 2), 32), np.uint32)
-    kept = [compress(a) for a in flat]
-    pairs = [kept[i : i + MMA.selectors] for i in range(0, len(kept), MMA.selectors)]
-    metadata = [metadata_register([product.positions for product in pair], MMA) for pair in pairs]
-    return np.stack([value_registers(product.values, MMA) for product in kept]), np.stack(metadata)
+        pieces = [_columns(a, instruction.depth // 2) for a in flat]
+        words = np.stack([np.concatenate([value_registers(a, instruction) for a in each], axis=1) for each in pieces])
+        return _in_parts(words), np.zeros((1, LANES), np.uint32)
+    kept = [[compress(a, instruction.group) for a in _columns(product, instruction.depth)] for product in flat]
+    words = np.stack([np.concatenate([value_registers(a.values, instruction) for a in each], axis=1) for each in kept])
+    positions = [a.positions for each in kept for a in each]
+    together = [positions[i : i + instruction.selectors] for i in range(0, len(positions), instruction.selectors)]
+    return _in_parts(words), np.stack([metadata_register(each, instruction) for each in together])
+
+
+def _columns(matrix: Array, n: int) -> list[Array]:
+    """Pieces of so many columns."""
+    return [matrix[:, first : first + n] for first in range(0, matrix.shape[1], n)]
+
+
+def _in_parts(words: Words) -> Words:
+    """Words of each lane, (n, 32, words), as the kernel loads them: (n, parts, 32, 4)."""
+    return np.ascontiguousarray(words.reshape(*words.shape[:2], -1, 4).transpose(0, 2, 1, 3))
 
 
 def lookup_table(plan: Plan, pitch: int, shift: int) -> npt.NDArray[np.int32]:
-    """Where the four threads of a quad find the points of a fragment, (products, 4, 8 / vector).
+    """Where the four threads of a quad find the points of a fragment, (products, 4, slots / vector).
 
     Args:
         plan: of the products.
         pitch: points of shared memory from row to row.
         shift: points in a row of shared memory before the first patch.
 
-    Lane t holds rows 8 i + 2 t and the next one of B in register i: a vector fills registers one after the other.
+    A vector fills slots one after the other.
     """
     at = plan.places[..., 0] * pitch + plan.places[..., 1] + shift
-    by_thread = at.reshape(-1, 4, 4, 2).transpose(0, 2, 1, 3).reshape(len(at), 4, -1, plan.vector)
-    return by_thread[..., 0].astype(np.int32)
+    by_lane = at[:, slot_columns(plan.kind)].reshape(len(at), 4, -1, plan.vector)
+    return by_lane[..., 0].astype(np.int32)

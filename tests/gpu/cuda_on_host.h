@@ -378,54 +378,6 @@ inline unsigned transpose(unsigned pair) {
     return at(column, row) | at(column + 1, row) << 16;
 }
 
-// D(16 x 8) = A(16 x 16) B(16 x 8) + C: PTX ISA, "Matrix fragments for mma.m16n8k16 with floating point type".
-inline void multiply_half(float* const (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], const float (&c)[4]) {
-    struct Operands {
-        unsigned a[4], b[2];
-    } own;
-    memcpy(own.a, a, sizeof own.a);
-    memcpy(own.b, b, sizeof own.b);
-    const Operands* const all = show(own, "mma half");
-    const int lane = current % warp_size;
-    for (int i = 0; i < 4; i++) {
-        const int row = lane / 4, half = i / 2, column = lane % 4 * 2 + i % 2;
-        float sum = c[i];
-        for (int k = 0; k < 16; k++)
-            sum += half_of(&all[row * 4 + k % 8 / 2].a[k / 8 * 2 + half], k % 2) *
-                   half_of(&all[column * 4 + k % 8 / 2].b[k / 8], k % 2);
-        *d[i] = sum;
-    }
-}
-
-// The same with a sparse A(16 x 32), of which two of four are kept: PTX: "sparse mma.m16n8k32".
-// Lanes 2 s and 2 s + 1 of a quad hold the metadata for selector s, of 16 columns each.
-inline void multiply_sparse(float* const (&d)[4], const unsigned (&a)[4], const unsigned (&b)[4], const float (&c)[4],
-                            unsigned metadata, int selector) {
-    struct Operands {
-        unsigned a[4], b[4], metadata;
-    } own;
-    memcpy(own.a, a, sizeof own.a);
-    memcpy(own.b, b, sizeof own.b);
-    own.metadata = metadata;
-    const Operands* const all = show(own, selector ? "mma sparse 1" : "mma sparse 0");
-    const int lane = current % warp_size;
-    for (int i = 0; i < 4; i++) {
-        const int row = lane / 4, half = i / 2, column = lane % 4 * 2 + i % 2;
-        float sum = c[i];
-        for (int group = 0; group < 8; group++) {
-            const unsigned word = all[row * 4 + selector * 2 + group / 4].metadata;
-            const unsigned code = word >> (half * 16 + group % 4 * 4) & 15, first = code & 3, second = code >> 2;
-            if (first >= second) fail("metadata that are not in order");
-            for (int kept = 0; kept < 2; kept++) {
-                const int stored = 2 * group + kept, k = 4 * group + (kept ? second : first);
-                sum += half_of(&all[row * 4 + stored % 8 / 2].a[stored / 8 * 2 + half], stored % 2) *
-                       half_of(&all[column * 4 + k % 8 / 2].b[k / 8], k % 2);
-            }
-        }
-        *d[i] = sum;
-    }
-}
-
 // ldmatrix.x4.trans: four 8 x 8 matrices of 16 bits, whose rows the lanes name; rows 2 t, 2 t + 1 of column g go to a
 // lane.
 inline void load_transposed(unsigned* const (&d)[4], unsigned row) {
@@ -463,7 +415,7 @@ inline unsigned to_tf32(float value) {
     return std::isnan(value) ? 0x7fffffff & ~0x1fffu : bits_of(value) + 0x1000 & ~0x1fffu;
 }
 
-// Dense products of other formats, D(16 x 8) = A(16 x k) B(k x 8) + C: PTX ISA, "Matrix fragments for mma.m16n8k16 with
+// Dense products of shorter formats, D(16 x 8) = A(16 x k) B(k x 8) + C: PTX ISA, "Matrix fragments for mma.m16n8k16 with
 // floating point type", "for mma.m16n8k8". A lane has the numbers of rows g and g + 8 in turns, by groups of columns.
 enum class Kind { f16, bf16, tf32 };
 
@@ -512,6 +464,40 @@ inline void multiply_f16(unsigned* const (&d)[2], const unsigned (&a)[k / 4], co
     for (int i = 0; i < 4; i++) sums[i] = half_of(c, i);
     dense_products<kind, k>(sums, a, b);
     for (int h = 0; h < 2; h++) *d[h] = to_half(sums[2 * h]) | to_half(sums[2 * h + 1]) << 16;
+}
+
+// The same with a sparse A(16 x k), of which two of four are kept, of TF32 one of two: PTX ISA, "Matrix fragments for
+// sparse mma". Lanes 2 s and 2 s + 1 of a quad hold the metadata for selector s, four bits for each group of a row.
+template <Kind kind, int k>
+inline void multiply_sparse(float* const (&d)[4], const unsigned (&a)[4], const unsigned (&b)[4], const float (&c)[4],
+                            unsigned metadata, int selector) {
+    struct Operands {
+        unsigned a[4], b[4], metadata;
+    } own;
+    memcpy(own.a, a, sizeof own.a);
+    memcpy(own.b, b, sizeof own.b);
+    own.metadata = metadata;
+    const Operands* const all = show(own, selector ? "mma sparse 1" : "mma sparse 0");
+    constexpr bool tf32 = kind == Kind::tf32;
+    constexpr int size = tf32 ? 2 : 4, kept = size / 2, groups = k / size;
+    static_assert(groups == 8, "one lane has four groups");
+    const int lane = current % warp_size;
+    const auto quad = [](int n) { return tf32 ? n % 4 : n % 8 / 2; };
+    for (int i = 0; i < 4; i++) {
+        const int row = lane / 4, half = i / 2, column = lane % 4 * 2 + i % 2;
+        float sum = c[i];
+        for (int group = 0; group < groups; group++) {
+            const unsigned word = all[row * 4 + selector * 2 + group / 4].metadata;
+            const int code = word >> (half * 16 + group % 4 * 4) & 15, first = code & 3, second = code >> 2;
+            if (tf32 ? code != 0b0100 && code != 0b1110 : first >= second) fail("metadata that are not in order");
+            for (int n = 0; n < kept; n++) {
+                const int stored = kept * group + n, at = size * group + (tf32 ? code == 0b1110 : n ? second : first);
+                sum += number_of<kind>(all[row * 4 + quad(stored)].a, half, 1, stored) *
+                       number_of<kind>(all[column * 4 + quad(at)].b, 0, 0, at);
+            }
+        }
+        *d[i] = sum;
+    }
 }
 
 // A launch.

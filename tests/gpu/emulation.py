@@ -72,13 +72,13 @@ _PTX = (
 )
 _PRODUCT = re.compile(r"mma\.sync\.aligned\.m(?P<m>8|16)n8k(?P<k>\d+)\.row\.col\.f64\.f64\.f64\.f64 .*")
 
-# The same with FP16: {d} {a} {b} {c}, and for a sparse A metadata and the selector.
-_HALF_PRODUCT = re.compile(
-    r"mma(?P<sparse>\.sp::ordered_metadata)?\.sync\.aligned\.m16n8k(?P<k>16|32)\.row\.col\.f32\.f16\.f16\.f32 "
-    r".*?(?:, %16, 0x(?P<selector>[01]))?;"
+# With a sparse A: {d} {a} {b} {c} metadata, selector.
+_SPARSE_PRODUCT = re.compile(
+    r"mma\.sp::ordered_metadata\.sync\.aligned\.m16n8k(?P<k>16|32)\.row\.col\.f32\."
+    r"(?P<kind>f16|bf16|tf32)\.(?P=kind)\.f32 .*, %16, %17;"
 )
 
-# Dense products of other formats or sums: {d} {a} {b} {c}.
+# Dense products of shorter formats: {d} {a} {b} {c}.
 _NARROW_PRODUCT = re.compile(
     r"mma\.sync\.aligned\.m16n8k(?P<k>8|16)\.row\.col\."
     r"(?P<sums>f16|f32)\.(?P<kind>f16|bf16|tf32)\.(?P=kind)\.(?P=sums) .*"
@@ -229,9 +229,9 @@ def _call(statement: str) -> str:
     product = _PRODUCT.fullmatch(instruction)
     if product is not None:
         return _multiply(int(product["m"]), int(product["k"]), operands)
-    half = _HALF_PRODUCT.fullmatch(instruction)
-    if half is not None:
-        return _multiply_half(half, operands)
+    sparse = _SPARSE_PRODUCT.fullmatch(instruction)
+    if sparse is not None:
+        return _multiply_sparse(sparse, operands)
     narrow = _NARROW_PRODUCT.fullmatch(instruction)
     if narrow is not None:
         return _multiply_narrow(narrow, operands)
@@ -250,14 +250,12 @@ def _multiply(m: int, k: int, operands: list[str]) -> str:
     return f"on_host::multiply<{m}, {k}>({{{c}}}, {{{a}}}, {{{b}}})"
 
 
-def _multiply_half(product: re.Match[str], operands: list[str]) -> str:
-    n_b = int(product["k"]) // 8
-    parts = [operands[:4], operands[4:8], operands[8 : 8 + n_b], operands[8 + n_b : 12 + n_b]]
-    d, a, b, c = (", ".join(part) for part in parts)
+def _multiply_sparse(product: re.Match[str], operands: list[str]) -> str:
+    d, a, b, c = (", ".join(operands[first : first + 4]) for first in (0, 4, 8, 12))
     d = ", ".join(f"&{operand}" for operand in operands[:4])
-    if product["sparse"] is None:
-        return f"on_host::multiply_half({{{d}}}, {{{a}}}, {{{b}}}, {{{c}}})"
-    return f"on_host::multiply_sparse({{{d}}}, {{{a}}}, {{{b}}}, {{{c}}}, {operands[-1]}, {product['selector']})"
+    metadata, selector = operands[16:]
+    call = f"on_host::multiply_sparse<on_host::Kind::{product['kind']}, {product['k']}>"
+    return f"{call}({{{d}}}, {{{a}}}, {{{b}}}, {{{c}}}, {metadata}, {selector})"
 
 
 def _multiply_narrow(product: re.Match[str], operands: list[str]) -> str:

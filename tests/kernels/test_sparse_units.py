@@ -11,23 +11,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
-from tetris_sim.gpu_kernels.sparse.compression import is_structured
+from tetris_sim.gpu_kernels.sparse.compression import decompress, is_structured
 from tetris_sim.gpu_kernels.sparse.crush import crush_weights
-from tetris_sim.gpu_kernels.sparse.fragments import compressed_of
+from tetris_sim.gpu_kernels.sparse.fragments import Instruction, compressed_of
 from tetris_sim.gpu_kernels.sparse.kernel import sparse_kernel
 from tetris_sim.gpu_kernels.sparse.rounding import round_weights
 from tetris_sim.gpu_kernels.sparse.units import (
-    DEPTH,
-    MMA,
+    DEPTHS,
     Plan,
     fragments,
     lookup_table,
+    patch_plan,
     row_order,
+    slot_columns,
     unit_plan,
     unit_width,
 )
 from tetris_sim.gpu_kernels.stencil2row import dense, weight_matrices
 from tetris_sim.stencil import Stencil
+
+INSTRUCTIONS = {"f16": Instruction("f16", 32), "bf16": Instruction("bf16", 32), "tf32": Instruction("tf32", 16)}
 
 
 def coefficients(plan: Plan, rows: int) -> npt.NDArray[np.float64]:
@@ -36,23 +39,65 @@ def coefficients(plan: Plan, rows: int) -> npt.NDArray[np.float64]:
     found = np.zeros((16, rows, plan.width))
     for (unit, product), matrix in (((i, p), plan.matrices[i, p]) for i, p in np.ndindex(plan.matrices.shape[:2])):
         for column, (row, point) in enumerate(plan.places[product]):
-            found[row_order(plan.merged[1]), unit * r2 + row, point] += matrix[:, column]
+            found[row_order(plan.merged[1], plan.kind), unit * r2 + row, point] += matrix[:, column]
     return found
 
 
-@pytest.mark.parametrize("name", [name for name in STENCIL_NAMES if "3d" not in name])
-def test_units_hold_the_weights_of_every_result_of_a_patch(name: str) -> None:
+def holds_the_weights(plan: Plan, stencil: Stencil, rows: int) -> None:
+    weights, (r2, r1) = dense(stencil).reshape(-1, 2 * stencil.radii[-1] + 1), plan.merged
+    found = coefficients(plan, rows)
+    for j2, j1 in itertools.product(range(r2), range(r1)):
+        expected = np.zeros_like(found[0])
+        first = plan.lead + j1 - weights.shape[1] // 2
+        expected[j2 : j2 + len(weights), first : first + weights.shape[1]] = weights
+        np.testing.assert_array_equal(found[j2 * r1 + j1], expected)
+
+
+FLAT = [name for name in STENCIL_NAMES if "3d" not in name]
+
+
+@pytest.mark.parametrize("kind", INSTRUCTIONS)
+@pytest.mark.parametrize("name", FLAT)
+def test_units_hold_the_weights_of_every_result_of_a_patch(name: str, kind: str) -> None:
     stencil = named_stencil(name).stencil
-    weights = dense(stencil).reshape(-1, 2 * stencil.radii[-1] + 1)
     for r1 in (8, 16) if stencil.ndim == 2 else (16,):
-        plan = unit_plan(stencil, r1)
-        r2 = 16 // r1
-        found = coefficients(plan, plan.flight * r2)
-        for j2, j1 in itertools.product(range(r2), range(r1)):
-            expected = np.zeros_like(found[0])
-            first = plan.lead + j1 - weights.shape[1] // 2
-            expected[j2 : j2 + len(weights), first : first + weights.shape[1]] = weights
-            np.testing.assert_array_equal(found[j2 * r1 + j1], expected)
+        plan = unit_plan(stencil, r1, kind)
+        holds_the_weights(plan, stencil, plan.flight * 16 // r1)
+
+
+@pytest.mark.parametrize("kind", DEPTHS)
+@pytest.mark.parametrize("name", FLAT)
+def test_so_do_whole_patches(name: str, kind: str) -> None:
+    pytest.importorskip("networkx", reason="the blossom algorithm is networkx's")
+    stencil = named_stencil(name).stencil
+    for r1 in (4, 16) if stencil.ndim == 2 else (16,):
+        plan = patch_plan(stencil, (16 // r1, r1), kind)
+        holds_the_weights(plan, stencil, plan.rows)
+
+
+def test_in_fp64_points_that_no_result_depends_on_take_no_part() -> None:
+    """A star of radius 3 and 4 x 4 results: 10 x 10 points but for the corners, 4 x 3 x 3 of them."""
+    plan = patch_plan(named_stencil("star-2d13p").stencil, (4, 4), "f64")
+    assert plan.n_products == (100 - 36) // 8
+
+
+@pytest.mark.parametrize("kind", ["f16", "tf32", "f64"])
+def test_the_registers_of_dense_products_hold_the_matrices(kind: str) -> None:
+    """PTX ISA: in which register of which lane, and column by column in the order of the slots of the other operand."""
+    stencil = named_stencil("box-2d9p").stencil
+    plan = patch_plan(stencil, (4, 4), "f64") if kind == "f64" else unit_plan(stencil, 8, kind)
+    words = fragments(plan, sparse=False)[0].transpose(0, 2, 1, 3).reshape(plan.n_products, 32, -1).copy()
+    of_lanes = words.view({"f16": np.float16, "tf32": np.float32, "f64": np.float64}[kind]).astype(np.float64)
+    at_once = 2 if kind == "f16" else 1  # numbers of a register
+    matrices = plan.matrices.reshape(plan.n_products, 16, -1)
+    for lane in range(32):
+        g, t = divmod(lane, 4)
+        found = of_lanes[:, lane].reshape(plan.n_products, -1, 2, at_once)  # steps, half, numbers
+        for half in range(2):
+            columns = slot_columns(kind)[t]
+            np.testing.assert_allclose(
+                found[:, :, half].reshape(plan.n_products, -1), matrices[:, g + 8 * half, columns], rtol=2**-11
+            )
 
 
 @settings(max_examples=30, deadline=None)
@@ -63,13 +108,19 @@ def test_units_of_any_stencil_are_two_of_four(data: st.DataObject) -> None:
     offsets = list(itertools.product(*(range(-r, r + 1) for r in radii)))
     stencil = Stencil(tuple(offsets), (1.0,) * len(offsets))
     r1 = 16 if ndim == 1 or radii[-1] > 3 else data.draw(st.sampled_from((8, 16)))
-    plan = unit_plan(stencil, r1)
-    assert all(is_structured(matrix) for matrix in plan.matrices.reshape(-1, 16, DEPTH))
+    kind = data.draw(st.sampled_from(tuple(INSTRUCTIONS)))
+    plan, instruction = unit_plan(stencil, r1, kind), INSTRUCTIONS[kind]
+    per_product = 32 // instruction.depth
+    pieces = plan.matrices.reshape(-1, 16, per_product, instruction.depth).swapaxes(1, 2)
+    pieces = pieces.reshape(-1, 16, instruction.depth)
+    assert all(is_structured(matrix, instruction.group) for matrix in pieces)
     assert np.count_nonzero(plan.matrices) == 16 * len(offsets)
-    a, metadata = fragments(plan, sparse=True)
-    for p in range(plan.n_products):
-        kept = compressed_of(a[p], metadata[p // 2], p % 2, MMA)
-        np.testing.assert_array_equal(kept.values.sum(axis=1), plan.matrices.reshape(-1, 16, DEPTH)[p].sum(axis=1))
+    words, metadata = fragments(plan, sparse=True)
+    registers = words.transpose(0, 2, 1, 3).reshape(plan.n_products, 32, per_product, 4)
+    for i, piece in enumerate(pieces):
+        a = registers[i // per_product, :, i % per_product]
+        kept = compressed_of(a, metadata[i // 2], i % 2, instruction)
+        np.testing.assert_array_equal(decompress(kept), piece)
 
 
 @pytest.mark.parametrize(
