@@ -17,7 +17,7 @@
 // Test    tests/gpu/test_gpu_sparse.py
 
 #if !defined(TS_REAL) || !defined(TS_FORMAT) || !defined(TS_SPARSE) || !defined(TS_MERGED_X) || !defined(TS_FLIGHT) || \
-    !defined(TS_PRODUCTS) || !defined(TS_VECTOR) || !defined(TS_AXIS) || !defined(TS_WARPS) || \
+    !defined(TS_PRODUCTS) || !defined(TS_VECTOR) || !defined(TS_LINEAR) || !defined(TS_FIRSTS) || !defined(TS_AXIS) || !defined(TS_WARPS) || \
     !defined(TS_MIN_BLOCKS) || !defined(TS_UNITS) || !defined(TS_STEPS) || !defined(TS_STAGES) || \
     !defined(TS_LEAD) || !defined(TS_ROW_POINTS) || !defined(TS_ROWS) || !defined(TS_REACH)
 #error "sparse.cu needs macros that gpu_kernels/sparse/kernel.py lists"
@@ -45,6 +45,12 @@ constexpr int n_products = flight * products, a_parts = a_words / words_at_once;
 constexpr int products_per_metadata = format == tf32 ? 1 : 2;
 constexpr int n_metadata = sparse ? (n_products + products_per_metadata - 1) / products_per_metadata : 1;
 constexpr bool table_in_registers = products * loads <= 16;
+#if TS_LINEAR
+constexpr bool linear = true;  // each lane of a quad finds its points one behind those of the lane before
+constexpr int firsts[products][loads] = TS_FIRSTS;  // where the first lane does
+#else
+constexpr bool linear = false;
+#endif
 
 struct alignas(16) Words {
     Word w[words_at_once];
@@ -85,7 +91,7 @@ struct Matrix {
     }
 };
 
-// Where a lane finds the rows of B: its column of the lookup table.
+// Where a lane finds the rows of B: its column of the lookup table. A linear one is known to the compiler.
 struct Table {
     const int* shared;  // [products][4][loads]
     int own[table_in_registers ? products * loads : 1];
@@ -98,7 +104,11 @@ struct Table {
         }
     }
 
+    // From the lane's own patch on.
     __device__ __forceinline__ int operator()(int product, int load) const {
+#if TS_LINEAR
+        return firsts[product][load];
+#endif
         if constexpr (table_in_registers) return own[product * loads + load];
         return shared[(product * 4 + t) * loads + load];
     }
@@ -276,6 +286,8 @@ extern "C" __global__ void __launch_bounds__(threads, TS_MIN_BLOCKS)
     __syncthreads();  // the table is there
     const Table table(entries, lane);
 
+    const int of_lane = lane / 4 * merged_x + (linear ? lane % 4 : 0);
+
     Sum d[units][flight + 1][4] = {};
 #pragma unroll 1
     for (int stage = 0; stage < n_stages; stage++) {
@@ -289,7 +301,7 @@ extern "C" __global__ void __launch_bounds__(threads, TS_MIN_BLOCKS)
             if (number >= walk.n_units) break;
 #pragma unroll
             for (int unit = 0; unit < units; unit++) {
-                const real* const patch = place(stage) + place_of_unit(warp, step, unit) + lane / 4 * merged_x;
+                const real* const patch = place(stage) + place_of_unit(warp, step, unit) + of_lane;
                 multiply_unit(d[unit], matrix, patch, table);
                 if (complete >= 0)
                     store_complete(dst, memory, box, walk, complete, warp, unit, d[unit][flight], lane);

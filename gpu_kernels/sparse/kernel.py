@@ -170,6 +170,10 @@ def _kernel(fused: Stencil, plan: Plan, parameters: Mapping[str, int], *, sparse
     stage = _stage(plan, parameters, fused.ndim, 16 // item)
     a, metadata = fragments(plan, sparse=sparse)
     table = lookup_table(plan, stage.row_points, stage.lead - plan.lead)
+    firsts = table[:, 0]
+    linear = np.array_equal(
+        table, firsts[:, None] + np.arange(4)[:, None]
+    )  # each lane is a point behind the one before
     numbers = np.concatenate([a.ravel(), metadata.ravel(), table.ravel().view(np.uint32)])
     if numbers.nbytes > PARAMETER_BYTES:
         msg = f"the matrices have {numbers.nbytes} bytes, more than a kernel's parameters may have"
@@ -186,6 +190,8 @@ def _kernel(fused: Stencil, plan: Plan, parameters: Mapping[str, int], *, sparse
             "TS_FLIGHT": plan.flight,
             "TS_PRODUCTS": plan.products,
             "TS_VECTOR": plan.vector,
+            "TS_LINEAR": int(linear),
+            "TS_FIRSTS": braces(firsts) if linear else 0,
             "TS_AXIS": 3 - fused.ndim,
             "TS_WARPS": parameters["warps"],
             "TS_MIN_BLOCKS": parameters["blocks"],

@@ -36,7 +36,6 @@ from tetris_sim.gpu_kernels.sparse.permutation import (
     ZERO,
     Order,
     column_order,
-    pad_order,
     permute_columns,
     vector_order,
 )
@@ -49,6 +48,7 @@ DEPTHS = {"f16": 32, "bf16": 32, "tf32": 32, "f64": 8}
 
 _INSTRUCTIONS = {"f16": Instruction("f16", 32), "bf16": Instruction("bf16", 32), "tf32": Instruction("tf32", 16)}
 _PAIRED = ("f16", "bf16")  # two numbers in a register
+_QUAD = 4  # lanes that hold a column of B
 
 
 @dataclass(frozen=True)
@@ -197,8 +197,7 @@ def _in_slots(order: Order, kind: str) -> Order:
 def patch_plan(fused: Stencil, merged: tuple[int, int], kind: str = "f16") -> Plan:
     """The paper's plan, of a 1D or 2D stencil: a patch is one unit, and points are matched one by one.
 
-    FP64 has no sparse products, so its columns stay where they are (section 4.7 of the paper), and those of zeros are
-    left out.
+    FP64 has no sparse products, so its columns stay where they are (section 4.7 of the paper).
 
     Args:
         fused: the stencil that is applied at once.
@@ -208,18 +207,37 @@ def patch_plan(fused: Stencil, merged: tuple[int, int], kind: str = "f16") -> Pl
     whole = Stencil.from_terms({(0,) * (2 - fused.ndim) + offset: w for offset, w in fused.terms.items()})
     depth = DEPTHS[kind]
     if kind == "f64":
-        weights = dense(whole)
-        layout, crushed = Layout(weights.shape, merged), crush_weights(weights, merged)
-        order = pad_order(np.flatnonzero(crushed.any(axis=0)), depth)
-        matrix = permute_columns(crushed, order)
-    else:
-        transformed = transform(whole, merged, depth=depth, group=_INSTRUCTIONS[kind].group)
-        layout, order, matrix = transformed.layout, transformed.order, decompress(transformed.weights)
-    rows, width = layout.patch
-    first = np.where(order == ZERO, 0, order)
+        return _dense_patch_plan(whole, merged)
+    transformed = transform(whole, merged, depth=depth, group=_INSTRUCTIONS[kind].group)
+    rows, width = transformed.layout.patch
+    first = np.where(transformed.order == ZERO, 0, transformed.order)
     places = np.stack(np.divmod(first, width), axis=-1).reshape(-1, depth, 2)
-    parts = matrix[row_order(merged[1], kind)].reshape(ROWS, -1, depth).transpose(1, 0, 2)[None]
+    matrix = decompress(transformed.weights)[row_order(merged[1], kind)]
+    parts = matrix.reshape(ROWS, -1, depth).transpose(1, 0, 2)[None]
     return Plan(merged, whole.radii[1], width, rows, 1, 1, kind, parts, places)
+
+
+def _dense_patch_plan(stencil: Stencil, merged: tuple[int, int]) -> Plan:
+    """The plan of FP64: each lane of a quad has one of four neighbouring points, and so needs no table to find it.
+
+    Rows of a patch that are no multiple of four points are followed by columns of zeros. Four columns of zeros beside
+    each other, as stars have them, are left out.
+    """
+    weights = dense(stencil)
+    layout, crushed = Layout(weights.shape, merged), crush_weights(weights, merged)
+    rows, width = layout.patch
+    padded = np.pad(crushed.reshape(ROWS, rows, width), ((0, 0), (0, 0), (0, -width % _QUAD)))
+    fours = padded.reshape(ROWS, -1, _QUAD)
+    needed = np.flatnonzero(fours.any(axis=(0, 2)))
+    needed = np.append(needed, needed[: len(needed) % 2])  # twice, but the second time with zeros
+    matrix = fours[:, needed]
+    matrix[:, len(np.unique(needed)) :] = 0.0
+    first = np.stack(np.divmod(needed * _QUAD, padded.shape[2]), axis=-1)
+    places = first[:, None] + np.stack([np.zeros(_QUAD, np.int64), np.arange(_QUAD)], axis=-1)
+    depth = DEPTHS["f64"]
+    parts = matrix.reshape(ROWS, -1, depth).transpose(1, 0, 2)[None]
+    places = places.reshape(-1, depth, 2)
+    return Plan(merged, stencil.radii[1], padded.shape[2], rows, 1, 1, "f64", parts, places)
 
 
 def fragments(plan: Plan, *, sparse: bool) -> tuple[Words, Words]:

@@ -76,9 +76,10 @@ def test_so_do_whole_patches(name: str, kind: str) -> None:
 
 
 def test_in_fp64_points_that_no_result_depends_on_take_no_part() -> None:
-    """A star of radius 3 and 4 x 4 results: 10 x 10 points but for the corners, 4 x 3 x 3 of them."""
-    plan = patch_plan(named_stencil("star-2d13p").stencil, (4, 4), "f64")
-    assert plan.n_products == (100 - 36) // 8
+    """A star of radius 4 and 4 x 4 results: 12 x 12 points but for the corners; with 6 points in a row, 8 are read."""
+    plan = patch_plan(named_stencil("star-2d17p").stencil, (4, 4), "f64")
+    assert plan.n_products == (12 * 12 - 4 * 4 * 4) // 8
+    assert patch_plan(named_stencil("box-2d9p").stencil, (4, 4), "f64").n_products == 6 * 8 // 8
 
 
 @pytest.mark.parametrize("kind", ["f16", "tf32", "f64"])
