@@ -8,13 +8,13 @@ becomes products, the modules beside it how their operands are made.
 
 Parameters:
     steps_per_block: steps composed.
-    merged_x: results of a patch along x: 8 or 16; in the paper's way also 1, 2 or 4.
+    merged_x: results of a patch along x: 8 or 16; in the paper's way, and of FP64, also 2 or 4.
     warps, blocks: warps per block of threads, and blocks that a multiprocessor holds at least (limits registers).
     units: that a warp multiplies side by side.
     steps: of the stream per stage of shared memory. 3D: one.
     stages: in shared memory; all but one are on their way. Two are a double buffer.
     sparse: 1 unless given; 0 multiplies the same matrices with all their zeros on dense tensor cores.
-    flight: 1 unless given; 0 is the paper's way: a patch is one product (1D, 2D). FP64 knows no other.
+    flight: 1 unless given; 0 is the paper's way: a patch is one product (1D, 2D).
     format: 0 unless given (FP16), 1 (BF16), 2 (TF32), 3 (FP64): what is multiplied.
 """
 
@@ -90,8 +90,10 @@ def sparse_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[st
     if np.dtype(dtype) != {"f16": np.float16, "f64": np.float64}.get(kind, np.float32):
         msg = f"{kind} is not made of {np.dtype(dtype)}"
         raise ValueError(msg)
-    if kind == "f64" and (sparse or not whole):
-        msg = "FP64 has dense products of whole patches only: sparse and flight are 0"
+    if kind == "f64" and (sparse or stencil.ndim != 2):
+        msg = (
+            f"FP64 has no sparse products, and dense ones here in 2D only: sparse is {int(sparse)}, in {stencil.ndim}D"
+        )
         raise ValueError(msg)
     fused = stencil.power(parameters["steps_per_block"])
     if kind != "f64":

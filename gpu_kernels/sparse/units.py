@@ -129,13 +129,15 @@ def slot_columns(kind: str) -> npt.NDArray[np.int64]:
 
 
 def unit_plan(fused: Stencil, r1: int, kind: str = "f16") -> Plan:
-    """The plan with results in flight, for sparse formats.
+    """The plan with results in flight.
 
     Args:
-        fused: the stencil that is applied at once.
-        r1: results of a patch along x: 8 or 16.
+        fused: the stencil that is applied at once; of two axes in FP64.
+        r1: results of a patch along x: 8 or 16; in FP64 also 2 or 4.
         kind: format.
     """
+    if kind == "f64":
+        return _dense_unit_plan(fused, (ROWS // r1, r1))
     box = box_of(fused)
     radius_y, radius_x = (n // 2 for n in box.shape[1:])
     r2, width = ROWS // r1, unit_width(radius_x, r1)
@@ -218,26 +220,46 @@ def patch_plan(fused: Stencil, merged: tuple[int, int], kind: str = "f16") -> Pl
 
 
 def _dense_patch_plan(stencil: Stencil, merged: tuple[int, int]) -> Plan:
-    """The plan of FP64: each lane of a quad has one of four neighbouring points, and so needs no table to find it.
-
-    Rows of a patch that are no multiple of four points are followed by columns of zeros. Four columns of zeros beside
-    each other, as stars have them, are left out.
-    """
+    """The paper's plan in FP64."""
     weights = dense(stencil)
     layout, crushed = Layout(weights.shape, merged), crush_weights(weights, merged)
     rows, width = layout.patch
-    padded = np.pad(crushed.reshape(ROWS, rows, width), ((0, 0), (0, 0), (0, -width % _QUAD)))
-    fours = padded.reshape(ROWS, -1, _QUAD)
-    needed = np.flatnonzero(fours.any(axis=(0, 2)))
-    needed = np.append(needed, needed[: len(needed) % 2])  # twice, but the second time with zeros
-    matrix = fours[:, needed]
-    matrix[:, len(np.unique(needed)) :] = 0.0
-    first = np.stack(np.divmod(needed * _QUAD, padded.shape[2]), axis=-1)
+    padded = np.pad(crushed.reshape(1, ROWS, rows, width), ((0, 0), (0, 0), (0, 0), (0, -width % _QUAD)))
+    return _dense_plan(padded, merged, stencil.radii[1], rows)
+
+
+def _dense_unit_plan(fused: Stencil, merged: tuple[int, int]) -> Plan:
+    """The plan of FP64 with results in flight, in 2D."""
+    (plane,), (r2, r1) = box_of(fused), merged
+    width = -(-(plane.shape[1] - 1 + r1) // _QUAD) * _QUAD
+    slots = -(-(plane.shape[0] - 1 + r2) // r2)
+    crushed = np.stack([_unit_matrix(plane, s, merged, width) for s in range(slots)])
+    return _dense_plan(crushed.reshape(slots, ROWS, r2, width), merged, (width - r1) // 2, r2)
+
+
+def _dense_plan(crushed: Array, merged: tuple[int, int], lead: int, rows: int) -> Plan:
+    """Columns where they are: each lane of a quad has one of four neighbouring points, and needs no table to find it.
+
+    Four columns of zeros beside each other, as stars have them, are left out.
+
+    Args:
+        crushed: A' of each unit of a patch, (flight, 16, rows, width), with columns of zeros where its rows are no
+            multiple of four points.
+        merged: (r2, r1).
+        lead: points of a patch in front of its first result.
+        rows: of the grid in a unit.
+    """
+    depth, width = DEPTHS["f64"], crushed.shape[-1]
+    fours = crushed.reshape(len(crushed), ROWS, -1, _QUAD)
+    needed = np.flatnonzero(fours.any(axis=(0, 1, 3)))
+    matrix = fours[:, :, needed]
+    if len(needed) % 2:  # once more, times zero: two make a product
+        needed = np.append(needed, needed[0])
+        matrix = np.pad(matrix, ((0, 0), (0, 0), (0, 1), (0, 0)))
+    first = np.stack(np.divmod(needed * _QUAD, width), axis=-1)
     places = first[:, None] + np.stack([np.zeros(_QUAD, np.int64), np.arange(_QUAD)], axis=-1)
-    depth = DEPTHS["f64"]
-    parts = matrix.reshape(ROWS, -1, depth).transpose(1, 0, 2)[None]
-    places = places.reshape(-1, depth, 2)
-    return Plan(merged, stencil.radii[1], padded.shape[2], rows, 1, 1, "f64", parts, places)
+    parts = matrix.reshape(len(matrix), ROWS, -1, depth).transpose(0, 2, 1, 3)
+    return Plan(merged, lead, width, rows, len(parts), 1, "f64", parts, places.reshape(-1, depth, 2))
 
 
 def fragments(plan: Plan, *, sparse: bool) -> tuple[Words, Words]:
