@@ -1,6 +1,7 @@
-"""The page of what `sparstencil.py` measured: `python tests/benchmarks/sparstencil_page.py FILE.json` writes it beside.
+"""The page of what `sparstencil.py` and `sparstencil_formats.py` measured, written beside the first of two files.
 
-FILE.md with its tables, FILE-catalogue.svg (SparStencil's Figure 10) and FILE-layouts.svg (its Figure 9).
+`python tests/benchmarks/sparstencil_page.py FILE.json FORMATS.json` makes FILE.md with all tables, FILE-catalogue.svg
+(SparStencil's Figure 10) and FILE-layouts.svg (its Figure 9).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def text(*parts: str) -> str:
     return textwrap.fill(" ".join(parts), 130, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
-def page(result: dict[str, Any], name: str) -> str:
+def page(result: dict[str, Any], name: str, formats: dict[str, Any], formats_name: str) -> str:
     """All of the page."""
     measured = [row for row in result["catalogue"] if "median" in row]
     names = {row["stencil"] for row in measured}
@@ -95,8 +96,39 @@ def page(result: dict[str, Any], name: str) -> str:
             ("stencil", "preparation [ms]", "steps that take as long"),
             [[each, f"{1e3 * time:.1f}", _steps(result, each, time)] for each, time in result["preparing"].items()],
         ),
+        "## Other formats",
+        "",
+        text(
+            f"`python tests/benchmarks/sparstencil_formats.py FILE.json` ([data]({formats_name}.json)),",
+            f"{formats['date']}, commit {formats['commit']}: kernels alone, 10240 x 10240, the fastest of several tiles",
+            f"each, GStencil/s, medians of {formats['rounds']} timings of {formats['seconds']:g} s with their range. FP16",
+            "is stored in 16 bits; BF16 and TF32 are made of float32 on their way from memory. In parentheses steps per",
+            "launch.",
+        ),
+        *_formats(formats["formats"]),
+        "## FP64 (SparStencil's Table 3)",
+        "",
+        text(
+            "There are no sparse tensor cores for FP64: the same layouts with dense products. Three steps per launch",
+            "for heat-2d and box-2d9p, one for the others, as in the paper, but in the row that says so.",
+        ),
+        *_formats(formats["table_3"]),
     ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _formats(rows: Rows) -> list[str]:
+    names, words = (list(dict.fromkeys(row[key] for row in rows)) for key in ("stencil", "row"))
+    found = {(row["stencil"], row["row"]): row for row in rows}
+    lines = [[word, *(_range(found.get((name, word))) for name in names)] for word in words]
+    return table(("GStencil/s", *names), lines)
+
+
+def _range(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return ""
+    low, middle, high = (f"{row[key] / 1e9:.4g}" for key in ("low", "median", "high"))
+    return f"{middle} ({row['parameters'].get('steps_per_block', 1)}), {low} to {high}"
 
 
 def _steps(result: dict[str, Any], name: str, seconds: float) -> str:
@@ -203,14 +235,14 @@ def draw_layouts(model: dict[str, Rows]) -> Figure:
     return figure
 
 
-def write(path: Path) -> None:
+def write(path: Path, formats: Path) -> None:
     """The page and its pictures, beside the data."""
-    result = json.loads(path.read_text(encoding="utf-8"))
-    path.with_suffix(".md").write_text(page(result, path.stem), encoding="utf-8")
+    result, others = (json.loads(each.read_text(encoding="utf-8")) for each in (path, formats))
+    path.with_suffix(".md").write_text(page(result, path.stem, others, formats.stem), encoding="utf-8")
     measured = [row for row in result["catalogue"] if "median" in row]
     save(draw_catalogue(measured), path.with_name(f"{path.stem}-catalogue.svg"))
     save(draw_layouts(result["model"]), path.with_name(f"{path.stem}-layouts.svg"))
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    write(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from tetris_sim.bench.problems import random_problem
+
 FOLDER = Path(__file__).parents[2] / "tests" / "benchmarks"
 SCRIPT = runpy.run_path(str(FOLDER / "sparstencil.py"))
+FORMATS = runpy.run_path(str(FOLDER / "sparstencil_formats.py"))
 PAGE = runpy.run_path(str(FOLDER / "sparstencil_page.py"))
 
 
@@ -49,9 +52,13 @@ def test_a_page_has_every_part_of_what_was_measured(tmp_path: Path) -> None:
         "model": {"box-2d9p": SCRIPT["modelled"]("box-2d9p")},
         "preparing": {"box-2d9p": 0.01},
     }
-    path = tmp_path / "found.json"
+    path, others = tmp_path / "found.json", tmp_path / "formats.json"
     path.write_text(json.dumps(result), encoding="utf-8")
-    PAGE["write"](path)
+    one = {"parameters": {"steps_per_block": 7}, "low": 1e12, "median": 1.25e12, "high": 1.5e12}
+    rows = [{"stencil": "box-2d9p", "row": word, **one} for word in ("tf32, sparse", "naive kernel")]
+    measured = {"date": "2026-01-03", "commit": "abd", "rounds": 5, "seconds": 0.04}
+    others.write_text(json.dumps({**measured, "formats": rows[:1], "table_3": rows[1:]}), encoding="utf-8")
+    PAGE["write"](path, others)
     text = path.with_suffix(".md").read_text(encoding="utf-8")
     assert "3 stencils of" in text
     assert "| box-2d9p | 2500 (7) | 2000 (" in text
@@ -59,4 +66,17 @@ def test_a_page_has_every_part_of_what_was_measured(tmp_path: Path) -> None:
     assert "| box-2d9p, 7: sparse | 300 | 300 |" in text
     assert "| units in flight, one step | 700 |" in text
     assert "| box-2d9p | 10.0 | 373 |" in text
-    assert sorted(each.suffix for each in tmp_path.iterdir()) == [".json", ".md", ".svg", ".svg"]
+    assert sorted(each.suffix for each in tmp_path.iterdir()) == [".json", ".json", ".md", ".svg", ".svg"]
+    assert "| tf32, sparse | 1250 (7), 1000 to 1500 |" in text
+    assert "| naive kernel | 1250 (7), 1000 to 1500 |" in text
+
+
+def test_every_row_of_other_formats_has_kernels_that_fit() -> None:
+    pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
+    pytest.importorskip("networkx", reason="the blossom algorithm is networkx's")
+    rows = {("box-2d49p", kind, row): tiles for (kind, row), tiles in FORMATS["rows_of_formats"]("box-2d49p").items()}
+    rows |= {("box-2d49p", "f64", row): tiles for row, tiles in FORMATS["rows_of_table_3"]("box-2d49p").items()}
+    assert len(rows) == 8
+    for (name, kind, _), tiles in rows.items():
+        problem = random_problem(name, (16, 16), FORMATS["DTYPES"][kind])
+        assert any(FORMATS["fits"](problem, parameters) is not None for parameters in tiles)

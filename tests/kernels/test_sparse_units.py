@@ -113,8 +113,8 @@ def test_units_of_any_stencil_are_two_of_four(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(tuple(INSTRUCTIONS)))
     plan, instruction = unit_plan(stencil, r1, kind), INSTRUCTIONS[kind]
     per_product = 32 // instruction.depth
-    pieces = plan.matrices.reshape(-1, 16, per_product, instruction.depth).swapaxes(1, 2)
-    pieces = pieces.reshape(-1, 16, instruction.depth)
+    cut = plan.matrices.reshape(-1, 16, per_product, instruction.depth).swapaxes(1, 2)
+    pieces = cut.reshape(-1, 16, instruction.depth)
     assert all(is_structured(matrix, instruction.group) for matrix in pieces)
     assert np.count_nonzero(plan.matrices) == 16 * len(offsets)
     words, metadata = fragments(plan, sparse=True)
