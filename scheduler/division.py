@@ -24,7 +24,7 @@ _BLOCKS_TRIED = 48
 _HALVINGS = 60  # of the time in which the planes are done: as exact as a float
 # A step that does not fill the method's depth takes that many times as long: single sweeps beside the fastest fused
 # method, 3 to 10 by stencil on an H200 (docs/benchmarks/gpu.md).
-_LEFT_OVER = 4.0
+LEFT_OVER = 4.0
 FREE = Link(0.0, 0.0)
 
 
@@ -76,7 +76,7 @@ class Capacity:
     def slowness(self, block: int) -> float:
         """Seconds per point and step in blocks of so many steps."""
         left_over = block % self.depth
-        return (block + (_LEFT_OVER - 1) * left_over) / block / self.points_per_second
+        return (block + (LEFT_OVER - 1) * left_over) / block / self.points_per_second
 
     def computing(self, work: Work, planes: float, cuts: int, block: int) -> float:
         """Time that it computes in a block."""

@@ -1,7 +1,7 @@
-"""Process grid: into how many parts is each axis cut, and which slab does each worker get?
+"""Process grid: into how many parts can each axis be cut, and which slab does each worker then get?
 
-The grid is cut along its first axis only, into slabs as long as their workers are fast, unless these would be too thin
-for their halos. Then the first two axes are cut evenly, in the way that leaves the least surface between parts.
+Cut along its first axis only, the grid falls into slabs as long as their workers are fast. Cut along the first two, it
+falls into equal pieces. Which cut is fastest, `fastest_cut.py` predicts from what was measured.
 """
 
 from __future__ import annotations
@@ -17,37 +17,39 @@ from tetris_sim.scheduler.partition import split_by_speed
 from tetris_sim.slab import Slab
 
 Parts = tuple[int, ...]  # per axis, into how many pieces it is cut
-_THIN = 2  # halos: where a slab is thinner, both of its halos together are more than itself
+# Reaches of a step: the halos on both sides of a slab for 16 steps, as many as the deepest methods make at a time. In
+# thinner ones these could not show what they can, and they are seldom the fastest cut.
+_THIN = 32
 
 
-def choose_parts(problem: Problem, workers: int, halo_steps: int, *, slabs_only: bool = False) -> Parts:
-    """Into how many pieces each axis is cut.
-
-    >>> from tetris_sim.scheduler.process_grid import factorizations
-    >>> factorizations(6, 3)
-    [(6, 1, 1), (3, 2, 1), (2, 3, 1), (1, 6, 1)]
-
-    Args:
-        problem: what is cut.
-        workers: number of pieces altogether.
-        halo_steps: so many steps between two exchanges would be best.
-        slabs_only: whether the workers are too different for even cuts, if slabs are possible at all.
-    """
-    ndim, shape, radii = problem.grid.ndim, problem.grid.shape, problem.stencil.radii
-    slabs = factorizations(workers, ndim)[0]
-    wanted = radii[0] if slabs_only else _THIN * halo_steps * radii[0]
-    if shape[0] // workers >= max(wanted, 1):
+def likely_parts(problem: Problem, workers: int) -> Parts:
+    """Into how many pieces each axis will probably be cut, when nothing is measured yet: slabs unless they are thin."""
+    slabs = factorizations(workers, problem.grid.ndim)[0]
+    if problem.grid.shape[0] // workers >= max(_THIN * problem.stencil.radii[0], 1):
         return slabs
-    possible = [parts for parts in factorizations(workers, ndim) if longest_block(problem, parts) >= 1]
-    return min(possible, key=lambda parts: surface(problem, parts), default=slabs)
+    return min(possible_parts(problem, workers), key=lambda parts: surface(problem, parts), default=slabs)
+
+
+def possible_parts(problem: Problem, workers: int) -> list[Parts]:
+    """Every process grid of so many workers in which halos for one step fit into the neighbours' pieces."""
+    return [parts for parts in factorizations(workers, problem.grid.ndim) if longest_block(problem, parts) >= 1]
 
 
 def factorizations(workers: int, ndim: int) -> list[Parts]:
-    """Every way to cut the first two axes into `workers` parts, the one with the most along the first axis first."""
+    """Every way to cut the first two axes into `workers` parts, the one with the most along the first axis first.
+
+    >>> factorizations(6, 3)
+    [(6, 1, 1), (3, 2, 1), (2, 3, 1), (1, 6, 1)]
+    """
     if ndim == 1:
         return [(workers,)]
     rest = (1,) * (ndim - 2)
     return [(first, workers // first, *rest) for first in range(workers, 0, -1) if workers % first == 0]
+
+
+def is_slabs(parts: Parts) -> bool:
+    """Whether only the first axis is cut."""
+    return all(pieces == 1 for pieces in parts[1:])
 
 
 def longest_block(problem: Problem, parts: Parts) -> int:
@@ -79,10 +81,19 @@ def cut(problem: Problem, parts: Parts, weights: Sequence[float], time_block: in
         time_block: steps between two exchanges.
     """
     grid, halo = problem.grid, [time_block * radius for radius in problem.stencil.radii]
-    pieces = [evenly(n, count) for n, count in zip(grid.shape, parts, strict=True)]
-    if parts[0] == len(weights) > 1:
-        pieces[0] = split_by_speed(grid.shape[0], weights, min_planes=max(halo[0], 1))
+    pieces = axis_pieces(problem, parts, weights, time_block)
     return tuple(_slab(box, grid, problem.boundary, halo) for box in itertools.product(*pieces))
+
+
+def axis_pieces(
+    problem: Problem, parts: Parts, weights: Sequence[float], time_block: int
+) -> list[tuple[tuple[int, int], ...]]:
+    """The pieces of each axis, as (start, stop), of which `cut` makes slabs."""
+    pieces = [evenly(n, count) for n, count in zip(problem.grid.shape, parts, strict=True)]
+    if parts[0] == len(weights) > 1:
+        halo = time_block * problem.stencil.radii[0]
+        pieces[0] = split_by_speed(problem.grid.shape[0], weights, min_planes=max(halo, 1))
+    return pieces
 
 
 def evenly(n: int, parts: int) -> tuple[tuple[int, int], ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import statistics
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -16,17 +15,18 @@ from tetris_sim.scheduler.agreement import everywhere, on_root
 from tetris_sim.scheduler.block import divide_block
 from tetris_sim.scheduler.candidates import RESERVE, Asked
 from tetris_sim.scheduler.communicator import Communicator
+from tetris_sim.scheduler.fastest_cut import Crew, Cut, describe_choice, fastest_cut
 from tetris_sim.scheduler.link import Link, measure_link
 from tetris_sim.scheduler.machine import Machine
 from tetris_sim.scheduler.measure import steps_per_block
 from tetris_sim.scheduler.plan import make_plan
 from tetris_sim.scheduler.process_grid import (
-    Parts,
-    choose_parts,
     cut,
     describe_parts,
     halo_points,
-    longest_block,
+    is_slabs,
+    likely_parts,
+    possible_parts,
     redundant_points,
 )
 from tetris_sim.scheduler.rank_link import measure_exchange
@@ -38,9 +38,6 @@ from tetris_sim.wording import gib
 
 K = TypeVar("K", bound=Hashable)
 
-_BLOCK_SECONDS = 0.2  # signals and the clock are looked at this often
-_START_SECONDS = 2e-5  # of starting and ending a block of steps on a team of threads
-_REDUNDANT = 0.05  # share of the work that may be done twice so that a method can make its own number of steps
 _ALIKE = 1.3  # equal devices whose measured speeds differ by less are taken to be equally fast
 _LISTED = 16  # ranks that are named one by one
 _LOCAL = (
@@ -110,9 +107,8 @@ def _measure_link(problem: Problem, offers: Sequence[Offer], compute: ComputeSec
 
 def even_part(problem: Problem, ranks: int) -> Problem:
     """The problem on as many points as each rank gets if all are alike, to be planned for."""
-    parts = choose_parts(problem, ranks, halo_steps=1)
-    _refuse_too_many(problem, parts, ranks)
-    grid = problem.grid
+    _refuse_too_many(problem, ranks)
+    parts, grid = likely_parts(problem, ranks), problem.grid
     shape = tuple(
         max(-(-n // pieces), radius, 1)
         for n, pieces, radius in zip(grid.shape, parts, problem.stencil.radii, strict=True)
@@ -131,20 +127,16 @@ def combine(problem: Problem, offers: Sequence[Offer], link: Link, compute: Comp
     """
     _refuse_streams(offers)
     workers = _workers(offers)
-    weights = [share.points_per_second for share in workers]
-    even = max(weights) <= _ALIKE * min(weights)
-    parts = choose_parts(problem, len(workers), _wanted_steps(problem, workers, link), slabs_only=not even)
-    _refuse_too_many(problem, parts, len(workers))
-    time_block, seconds, why_block = _choose_block(problem, workers, parts, link, compute)
-    slabs = cut(problem, parts, weights, time_block)
-    shares = tuple(_give(problem, share, slab, time_block) for share, slab in zip(workers, slabs, strict=True))
-    redundant = sum(redundant_points(slab, problem.stencil.radii, time_block) for slab in slabs)
+    _refuse_too_many(problem, len(workers))
+    found, shares, why_cut = _choose_cut(problem, offers, workers, link, compute)
+    time_block = found.time_block
+    redundant = sum(redundant_points(share.slab, problem.stencil.radii, time_block) for share in shares)
     first = offers[0].plan
     reasons = (
         *_describe_ranks(offers),
         *(reason for reason in first.reasons if not reason.startswith(_LOCAL)),
-        _describe_cut(parts, shares, problem),
-        why_block,
+        why_cut,
+        _describe_block(found, shares, link, compute),
         "Checkpoints stop the computation while they are written: "
         "rank 0 asks the others for the state, slab by slab, or each writes its own (checkpoint.per_rank).",
     )
@@ -153,7 +145,7 @@ def combine(problem: Problem, offers: Sequence[Offer], link: Link, compute: Comp
         first,
         shares=shares,
         time_block=time_block,
-        seconds_per_step=seconds,
+        seconds_per_step=found.seconds,
         redundant=redundant / (redundant + problem.grid.n_points),
         copy_for_checkpoints=False,
         reasons=reasons,
@@ -213,71 +205,50 @@ def _grouped(offers: Sequence[Offer], key: Callable[[Offer], K]) -> dict[K, list
     return groups
 
 
-def _wanted_steps(problem: Problem, workers: Sequence[Share], link: Link) -> int:
-    """Steps between two exchanges that would be best for slabs of any thickness: see `_seconds`, without its limits."""
-    radius = max(problem.stencil.radii[0], 1)
-    plane = problem.grid.n_points // problem.grid.shape[0] * problem.n_fields
-    rate = statistics.median(share.points_per_second for share in workers)
-    return max(1, int(math.sqrt((2 * link.latency + _START_SECONDS) * rate / (radius * plane))))
-
-
-def _choose_block(
-    problem: Problem, workers: Sequence[Share], parts: Parts, link: Link, compute: ComputeSection
-) -> tuple[int, float, str]:
-    """(steps between two exchanges, predicted seconds per step, why)."""
-    weights = [share.points_per_second for share in workers]
-    room = longest_block(problem, parts)
-
-    def seconds(steps: int) -> float:
-        slabs = cut(problem, parts, weights, steps)
-        return _seconds(problem, workers, slabs, steps, link)
-
+def _describe_block(found: Cut, shares: Sequence[Share], link: Link, compute: ComputeSection) -> str:
+    block = found.time_block
     if compute.time_block != "auto":
-        block = min(compute.time_block, room)
-        return (
-            block,
-            seconds(block),
-            f"Time block of {block} steps, as asked{', cut to what fits' * (block < compute.time_block)}.",
-        )
-    step = problem.grid.n_points * problem.n_fields / sum(weights)
-    longest = max(1, min(room, int(_BLOCK_SECONDS / step)))
-    block = min(_candidates(longest), key=seconds)
-    inner = max(steps_per_block(share.parameters) for share in workers)
-    if inner <= room:
-        slabs = cut(problem, parts, weights, inner)
-        twice = max(redundant_points(slab, problem.stencil.radii, inner) / slab.n_points for slab in slabs)
-        if twice <= _REDUNDANT:
-            block = max(inner, block // inner * inner)
-    messages = max(halo_points(slab)[0] for slab in cut(problem, parts, weights, 1))
+        return f"Time block of {block} steps, as asked{', cut to what fits' * (block < compute.time_block)}."
+    messages = max(halo_points(share.slab)[0] for share in shares)
     speed = f", {1e-9 / link.seconds_per_byte:.3g} GB/s" if link.seconds_per_byte > 0 else ""
-    why = (
+    return (
         f"Time block of {block} steps: an exchange is up to {messages} messages of {link.latency * 1e6:.3g} us"
         f"{speed}, as measured."
     )
-    return block, seconds(block), why
 
 
-def _candidates(longest: int) -> list[int]:
-    """1, 2, 3, 4, 6, 8, 12, ... and the longest."""
-    found = {1, longest}
-    for power in range(longest.bit_length()):
-        found |= {steps for steps in (1 << power, 3 << power) if steps <= longest}
-    return sorted(found)
+def _choose_cut(
+    problem: Problem, offers: Sequence[Offer], workers: Sequence[Share], link: Link, compute: ComputeSection
+) -> tuple[Cut, tuple[Share, ...], str]:
+    """(how the grid is cut, what each worker gets, why in a sentence)."""
+    hosts = {host: number for number, host in enumerate({offer.machine.host for offer in offers})}
+    steps = [steps_per_block(share.parameters) for share in workers]
+    crew = Crew(
+        speeds=[share.points_per_second for share in workers],
+        link=link,
+        computers=[hosts[offers[share.rank].machine.host] for share in workers],
+        depths=[n if share.product else 1 for n, share in zip(steps, workers, strict=True)],
+        steps=max(steps),
+    )
+    # Pieces of other cuts are equal, whatever was asked for.
+    found, other = fastest_cut(problem, crew, compute.time_block, slabs_only=compute.shares != "auto")
+    shares = _give(problem, workers, found)
+    if other is not None and is_slabs(other.parts) and not _fits(offers, shares):
+        # Halos along two axes can take memory that slabs leave free.
+        slabs = _give(problem, workers, other)
+        if _fits(offers, slabs):
+            why = f"{describe_parts(found.parts)} would be faster, but does not fit into memory"
+            return other, slabs, _describe_cut(problem, other, slabs, why)
+    return found, shares, _describe_cut(problem, found, shares, describe_choice(found, other))
 
 
-def _seconds(problem: Problem, workers: Sequence[Share], slabs: Sequence[Slab], time_block: int, link: Link) -> float:
-    """Predicted time of a step: the slowest worker with what it does twice, and the exchange k(alpha + n beta)."""
-    working, exchanging = 0.0, 0.0
-    for share, slab in zip(workers, slabs, strict=True):
-        points = slab.n_points + redundant_points(slab, problem.stencil.radii, time_block)
-        working = max(working, points * problem.n_fields / share.points_per_second)
-        messages, received = halo_points(slab)
-        n_bytes = received * problem.n_fields * problem.dtype.itemsize
-        exchanging = max(exchanging, messages * link.latency + n_bytes * link.seconds_per_byte)
-    return working + (exchanging + _START_SECONDS) / time_block
+def _give(problem: Problem, workers: Sequence[Share], found: Cut) -> tuple[Share, ...]:
+    """The workers with their slabs and the memory that these take."""
+    slabs = cut(problem, found.parts, [share.points_per_second for share in workers], found.time_block)
+    return tuple(_give_one(problem, *pair, found.time_block) for pair in zip(workers, slabs, strict=True))
 
 
-def _give(problem: Problem, share: Share, slab: Slab, time_block: int) -> Share:
+def _give_one(problem: Problem, share: Share, slab: Slab, time_block: int) -> Share:
     parameters = share.parameters
     if share.method.device == "cpu":
         parameters = divide_block(parameters, time_block)
@@ -285,8 +256,8 @@ def _give(problem: Problem, share: Share, slab: Slab, time_block: int) -> Share:
     return dataclasses.replace(share, slab=slab, parameters=parameters, memory=memory)
 
 
-def _refuse_too_many(problem: Problem, parts: Parts, workers: int) -> None:
-    if longest_block(problem, parts) >= 1:
+def _refuse_too_many(problem: Problem, workers: int) -> None:
+    if possible_parts(problem, workers):
         return
     planes = " x ".join(str(n) for n in reversed(problem.grid.shape))
     msg = (
@@ -310,19 +281,29 @@ def _refuse_streams(offers: Sequence[Offer]) -> None:
 
 def _refuse_what_does_not_fit(plan: Plan, machine: Machine, rank: int) -> None:
     """Raise if this rank's slabs with their halos do not fit into the memory that they are to lie in."""
-    own = [share for share in plan.shares if share.rank == rank]
-    places = {"memory": (machine.memory, [share for share in own if not share.product])}
+    for place, needed, free in _short_of([share for share in plan.shares if share.rank == rank], machine):
+        msg = (
+            f"the part of rank {rank} on {machine.host} needs {gib(needed)} of {place} and {gib(RESERVE)} beside it, "
+            f"but {gib(free)} can be had. Start more ranks on other computers, or use compute.precision: float32."
+        )
+        raise UnsupportedError(msg)
+
+
+def _fits(offers: Sequence[Offer], shares: Sequence[Share]) -> bool:
+    """Whether every rank has the memory that is asked of it."""
+    own: dict[int, list[Share]] = {}
+    for share in shares:
+        own.setdefault(share.rank, []).append(share)
+    return not any(_short_of(own[offer.rank], offer.machine) for offer in offers)
+
+
+def _short_of(shares: Sequence[Share], machine: Machine) -> list[tuple[str, int, int]]:
+    """(place, bytes wanted there, bytes that can be had) wherever the shares of one rank do not fit."""
+    places = {"memory": (machine.memory, [share for share in shares if not share.product])}
     for gpu in machine.gpus:
-        places[f"GPU {gpu.number}"] = gpu.memory, [share for share in own if share.worker == f"gpu:{gpu.number}"]
-    for place, (free, shares) in places.items():
-        needed = sum(share.memory for share in shares)
-        if shares and needed + RESERVE > free:
-            msg = (
-                f"the part of rank {rank} on {machine.host} needs {gib(needed)} of {place} and {gib(RESERVE)} beside "
-                f"it, but {gib(free)} can be had. Start more ranks on other computers, or use compute.precision: "
-                f"float32."
-            )
-            raise UnsupportedError(msg)
+        places[f"GPU {gpu.number}"] = gpu.memory, [share for share in shares if share.worker == f"gpu:{gpu.number}"]
+    wanted = [(place, sum(share.memory for share in there), free) for place, (free, there) in places.items() if there]
+    return [(place, needed, free) for place, needed, free in wanted if needed + RESERVE > free]
 
 
 def _describe_ranks(offers: Sequence[Offer]) -> list[str]:
@@ -338,9 +319,9 @@ def _describe_ranks(offers: Sequence[Offer]) -> list[str]:
     return [f"{many}: {'; '.join(rows)}."]
 
 
-def _describe_cut(parts: Parts, shares: Sequence[Share], problem: Problem) -> str:
-    portions = [share.slab.n_points / problem.grid.n_points for share in shares]
-    if sum(pieces > 1 for pieces in parts) > 1 or parts[0] == 1:
-        return f"Process grid {describe_parts(parts)}, even: slabs would be too thin for their halos."
-    sizes = f"{min(portions):.1%} to {max(portions):.1%} of the grid each, by speed"
-    return f"Process grid {describe_parts(parts)}: {sizes}."
+def _describe_cut(problem: Problem, found: Cut, shares: Sequence[Share], why: str) -> str:
+    if not is_slabs(found.parts):
+        return f"Process grid {describe_parts(found.parts)}, even: {why}."
+    portions = [100 * share.slab.n_points / problem.grid.n_points for share in shares]
+    sizes = f"{min(portions):.3g}% to {max(portions):.3g}% of the grid each, by speed"
+    return f"Process grid {describe_parts(found.parts)}: {sizes}{f'; {why}' * bool(why)}."

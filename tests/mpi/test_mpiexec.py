@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from tetris_sim.checkpoint.directory import find_checkpoint
 
 pytestmark = pytest.mark.mpi
 
@@ -102,6 +105,26 @@ def test_ranks_of_a_launcher_write_the_files_of_one_process(launcher: str, tmp_p
         assert done.stderr.count("steps of") == 1, done.stderr  # the first rank alone says what it does
         tables.append((tmp_path / f"on{size}" / "statistics.csv").read_bytes())
     assert tables[0] == tables[1]
+
+
+def test_a_bar_that_four_ranks_cut_along_two_axes_by_choice_has_the_bits_of_one(launcher: str, tmp_path: Path) -> None:
+    """Slabs are possible, one or two of the six planes each; 2 x 2 pieces have fewer points and longer blocks."""
+    states = []
+    for size in (1, 4):
+        config = write_plate(tmp_path, steps=300, every=300, name=f"bar{size}")
+        bar = config.read_text().replace("[310, 230]", "[41, 6, 6]").replace("[62 mm, 23 mm]", "[62 mm, 9 mm, 9 mm]")
+        config.write_text(bar.replace("cfl: 0.15", "cfl: 0.1"))
+        done = run(launcher, size, "run", config)
+        assert done.returncode == 0, done.stderr
+        said = (tmp_path / f"bar{size}" / "report.json").read_text()
+        assert ("Process grid 2 x 2 along z and y, even: slabs are predicted to take" in said) == (size == 4), said
+        checkpoint, _ = find_checkpoint(tmp_path / f"bar{size}" / "checkpoints")
+        assert checkpoint is not None
+        with checkpoint:
+            assert checkpoint.state.step == 300
+            states.append(checkpoint.read(((0, 6), (0, 6), (0, 41))))
+    np.testing.assert_array_equal(states[0], states[1])
+    assert np.ptp(states[0]) > 1.0
 
 
 @pytest.mark.parametrize("victim", [0, 2])

@@ -1,4 +1,4 @@
-"""Cuts: everything is covered once, halos fit, slabs unless they are too thin, then the least surface."""
+"""Cuts: everything is covered once, halos fit, and before anything is measured thick slabs or little surface."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tetris_sim.catalogue import named_stencil
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.exchange import find_routes
 from tetris_sim.scheduler.process_grid import (
-    choose_parts,
     cut,
     describe_parts,
-    factorizations,
     halo_points,
+    likely_parts,
     longest_block,
+    possible_parts,
     redundant_points,
     surface,
 )
@@ -30,25 +30,25 @@ def problem_of(shape: tuple[int, ...], *, periodic: bool = False, name: str | No
     return make_problem(named_stencil(name).stencil, boundary, shape=shape)[0]
 
 
-def test_slabs_are_kept_while_they_are_thicker_than_two_halos() -> None:
-    assert choose_parts(problem_of((64, 64, 64)), 8, halo_steps=4) == (8, 1, 1)
-    assert choose_parts(problem_of((64, 64, 64)), 8, halo_steps=5) == (4, 2, 1)
-    assert choose_parts(problem_of((64, 64, 64)), 8, halo_steps=5, slabs_only=True) == (8, 1, 1)
-    assert choose_parts(problem_of((6, 64, 64)), 8, halo_steps=5, slabs_only=True) == (1, 8, 1)  # no slabs are possible
+def test_parts_are_likely_to_be_slabs_while_these_are_thick() -> None:
+    assert likely_parts(problem_of((256, 64, 64)), 8) == (8, 1, 1)
+    assert likely_parts(problem_of((255, 64, 64)), 8) == (4, 2, 1)
+    assert likely_parts(problem_of((30,)), 6) == (6,)
 
 
-def test_thin_slabs_give_way_to_the_cut_with_the_least_surface() -> None:
-    assert choose_parts(problem_of((12, 200)), 4, halo_steps=6) == (1, 4)
-    assert choose_parts(problem_of((60, 60)), 9, halo_steps=8) == (3, 3)
-    assert choose_parts(problem_of((30,)), 6, halo_steps=100) == (6,)
+def test_where_slabs_are_thin_the_cut_with_the_least_surface_is_likely() -> None:
+    assert likely_parts(problem_of((12, 200)), 4) == (1, 4)
+    assert likely_parts(problem_of((60, 60)), 9) == (3, 3)
     periodic = problem_of((40, 60, 10), periodic=True)
-    chosen = choose_parts(periodic, 6, halo_steps=30)
-    assert surface(periodic, chosen) == min(surface(periodic, parts) for parts in factorizations(6, 3))
+    chosen = likely_parts(periodic, 6)
+    assert surface(periodic, chosen) == min(surface(periodic, parts) for parts in possible_parts(periodic, 6))
 
 
 def test_a_short_first_axis_stays_whole() -> None:
-    assert choose_parts(problem_of((6, 64, 64), periodic=True), 4, halo_steps=50) == (1, 4, 1)
-    assert choose_parts(problem_of((6, 64), periodic=True), 4, halo_steps=50) == (1, 4)
+    assert likely_parts(problem_of((6, 64, 64), periodic=True), 4) == (1, 4, 1)
+    assert likely_parts(problem_of((6, 64), periodic=True), 4) == (1, 4)
+    assert possible_parts(problem_of((3, 64)), 8) == [(2, 4), (1, 8)]
+    assert possible_parts(problem_of((5, 6)), 40) == []
 
 
 def test_the_surface_is_that_of_all_cuts_from_both_sides() -> None:

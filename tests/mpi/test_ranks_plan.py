@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
 from typing import Any
 
@@ -18,6 +19,7 @@ from tetris_sim.errors import ConfigError, ElsewhereError, UnsupportedError
 from tetris_sim.grid import Grid
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler import ranks as ranks_module
+from tetris_sim.scheduler.candidates import RESERVE
 from tetris_sim.scheduler.communicator import Communicator
 from tetris_sim.scheduler.gpus import Gpu
 from tetris_sim.scheduler.link import Link, measure_link
@@ -168,16 +170,71 @@ def test_several_workers_of_a_rank_share_what_the_rank_gets_as_they_would_alone(
     assert names_of(plan) == ["0/cpu:0", "0/cpu:1", "1/cpu:0"]
 
 
-def test_thin_grids_are_cut_along_two_axes_and_the_plan_says_so() -> None:
+def cut_of(plan: Plan) -> tuple[str, tuple[int, ...]]:
+    """(what the plan says about its process grid, pieces of each axis)."""
+    (said,) = (reason for reason in plan.reasons if reason.startswith("Process grid"))
+    return said, tuple(len(set(starts)) for starts in zip(*(share.slab.start for share in plan.shares), strict=True))
+
+
+def test_grids_of_which_slabs_would_be_slow_are_cut_along_two_axes_and_the_plan_says_so() -> None:
     problem = problem_of((16, 400, 400))
     offers = [offer(k, problem, [1e9]) for k in range(8)]
-    slow = Link(1e-3, 1e-9)
-    plan = combine(problem, offers, slow, ComputeSection())
-    assert len({share.slab.start[1] for share in plan.shares}) > 1
-    assert any("Process grid" in reason and "slabs would be too thin" in reason for reason in plan.reasons)
+    plan = combine(problem, offers, Link(1e-3, 1e-9), ComputeSection())
+    said, parts = cut_of(plan)
+    assert parts == (1, 8, 1)
+    assert re.fullmatch(r"Process grid 8 along y, even: slabs are predicted to take [1-9][.\d]* times as long\.", said)
     for share in plan.shares:
         for (low, high), n in zip(share.slab.halo, share.slab.shape, strict=True):
             assert max(low, high) <= n
+    assert max(share.slab.halo[1] for share in plan.shares) == (plan.time_block, plan.time_block)
+
+
+def test_slabs_that_nothing_beats_are_kept_and_the_plan_says_what_else_there_was() -> None:
+    problem = problem_of((1200, 50))
+    said, parts = cut_of(combine(problem, [offer(k, problem, [1e9]) for k in range(4)], LINK, ComputeSection()))
+    assert parts == (4, 1)
+    assert re.fullmatch(
+        r"Process grid 4 along y: 25% to 25% of the grid each, by speed; "
+        r"2 x 2 along y and x is predicted to take 1\.\d+ times as long\.",
+        said,
+    )
+
+
+def test_shares_that_are_asked_for_keep_slabs_and_a_block_that_is_asked_for_keeps_its_room() -> None:
+    problem = problem_of((64, 256, 256))
+    offers = [offer(k, problem, [1e9]) for k in range(16)]
+    free, asked, long = (
+        combine(problem, offers, LINK, compute)
+        for compute in (ComputeSection(), ComputeSection(shares=(1.0,)), ComputeSection(time_block=24))
+    )
+    assert cut_of(free)[1] != (16, 1, 1) == cut_of(asked)[1]
+    assert cut_of(asked)[0] == "Process grid 16 along z: 6.25% to 6.25% of the grid each, by speed."
+    assert long.time_block == 24  # 2 x 8 pieces; 4 x 4 have 16 planes along z
+    assert cut_of(long)[1] == (2, 8, 1)
+
+
+def test_speeds_that_differ_count_wherever_the_grid_is_cut() -> None:
+    """Equal pieces take as long as the slowest worker, slabs follow the speeds."""
+    problem = problem_of((64, 256, 256))
+    for slowest, slabs in ((0.7e9, False), (1e6, True)):
+        offers = [offer(k, problem, [slowest if k == 5 else 1e9], cpu=f"cpu {k}") for k in range(16)]
+        assert (cut_of(combine(problem, offers, Link(1e-5, 1e-9), ComputeSection()))[1] == (16, 1, 1)) == slabs
+
+
+def test_slabs_are_kept_if_only_they_fit_into_memory() -> None:
+    problem, slow = problem_of((128, 128, 128)), Link(1e-2, 1e-9)  # so slow that halos are as wide as pieces
+    offers = [offer(k, problem, [1e9]) for k in range(16)]
+    needed, less = (
+        max(share.memory for share in combine(problem, offers, slow, compute).shares)
+        for compute in (ComputeSection(), ComputeSection(shares=(1.0,)))
+    )
+    assert less < needed
+    for memory, kept in ((needed, False), (needed - 1, True), (less, True), (less - 1, False)):
+        machines = [dataclasses.replace(each.machine, memory=memory + RESERVE) for each in offers]
+        tight = [dataclasses.replace(each, machine=own) for each, own in zip(offers, machines, strict=True)]
+        said, parts = cut_of(combine(problem, tight, slow, ComputeSection()))
+        assert (parts == (16, 1, 1)) == kept
+        assert ("; 4 x 4 along z and y would be faster, but does not fit into memory" in said) == kept
 
 
 def test_a_part_that_one_process_would_stream_through_its_gpu_is_refused() -> None:

@@ -89,7 +89,6 @@ def test_grids_that_are_cut_along_two_axes_give_the_same_bits(
 ) -> None:
     stencil = named_stencil(name).stencil
     boundaries = dict(mixed_boundaries(stencil.ndim))
-    monkeypatch.setattr(ranks_module, "_wanted_steps", lambda *_: 3)
     for kind in list(boundaries)[:5] + list(boundaries)[7:9]:
         problem, _ = make_problem(stencil, boundaries[kind], shape=(10, 31, 9)[: stencil.ndim], steps=STEPS)
         ((alone, _),) = solve(problem, PLAIN, 1, monkeypatch)

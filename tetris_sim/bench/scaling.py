@@ -19,10 +19,10 @@ import numpy as np
 from tetris_sim.grid import Grid
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.division import Capacity
+from tetris_sim.scheduler.fastest_cut import Crew, TimeBlock, fastest_cut
 from tetris_sim.scheduler.link import Link
 from tetris_sim.scheduler.process_grid import (
     Parts,
-    choose_parts,
     factorizations,
     halo_points,
     longest_block,
@@ -32,7 +32,6 @@ from tetris_sim.slab import Slab
 
 _BLOCK_SECONDS = 0.2  # signals and the clock are looked at this often
 _START_SECONDS = 5e-5  # of a block: as `scheduler/members.py` has it for a worker with a thread of its own
-_PLANNED_START_SECONDS = 2e-5  # of a block: what `scheduler/ranks.py` takes when it looks for thin slabs
 _BLOCKS_TRIED = 32
 _WAYS = 2  # of an agreement: to the root and back
 
@@ -164,14 +163,14 @@ def _along_three_axes(gpus: int) -> list[Parts]:
     ]
 
 
-def planned_parts(problem: Problem, gpus: int, cluster: Cluster) -> Parts:
-    """As `scheduler/ranks.py` cuts: slabs, unless they are thinner than two halos of the steps that would be best."""
-    plane = problem.grid.n_points // problem.grid.shape[0] * problem.n_fields
+def planned_parts(problem: Problem, gpus: int, cluster: Cluster, time_block: TimeBlock = "auto") -> Parts:
+    """As `scheduler/ranks.py` cuts, which knows one speed and one link, the slowest."""
     rate = cluster.rate(max(problem.grid.n_points / gpus, min(cluster.rates)))
     assert rate is not None
-    link = cluster.far if gpus > cluster.gpus_each else cluster.near  # the slowest counts
-    wanted = math.sqrt((2 * link.latency + _PLANNED_START_SECONDS) * rate / (max(problem.stencil.radii[0], 1) * plane))
-    return choose_parts(problem, gpus, max(1, int(wanted)))
+    link = cluster.far if gpus > cluster.gpus_each else cluster.near
+    computers = [rank // cluster.gpus_each for rank in range(gpus)]
+    crew = Crew([rate] * gpus, link, computers, [cluster.depth] * gpus, cluster.depth)
+    return fastest_cut(problem, crew, time_block)[0].parts
 
 
 def largest_piece(problem: Problem, parts: Parts, block: int) -> Slab:
