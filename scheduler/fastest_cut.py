@@ -195,10 +195,9 @@ def _crossing(problem: Problem, crew: Crew, cut: Cut) -> float:
     computers, pieces = np.asarray(crew.computers).reshape(cut.parts), _cut(problem, crew, cut.parts, cut.time_block)
     away = []
     for axis, joined in enumerate(pieces.sides):
-        low, high = (np.roll(computers, shift, axis) != computers for shift in (1, -1))
-        if not problem.boundary.periodic(axis):
-            np.moveaxis(low, axis, 0)[0] = np.moveaxis(high, axis, 0)[-1] = False
-        away.append(np.minimum(low.astype(np.float64) + high, joined))
+        # As if every axis were periodic: the first and the last piece are no dearer than those between them.
+        strangers = sum((np.roll(computers, shift, axis) != computers).astype(np.float64) for shift in (1, -1))
+        away.append(np.minimum(strangers, joined))
     return float(pieces.received(cut.time_block, away)[1].max()) / cut.time_block
 
 
