@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "kernels")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "kernels"), str(ROOT / "tests" / "gpu")]
 
 from cases import boundary_of, dtype_of, make_problem, run, stencil_of  # noqa: E402
+from variants import VARIANTS, agrees  # noqa: E402
 
 from tetris_sim import reference  # noqa: E402
 from tetris_sim.gpu_kernels import METHODS  # noqa: E402
@@ -35,6 +36,9 @@ def main() -> int:
         for method in METHODS:
             dtypes = {dtype_of(method, stencil), *(("float16",) if method.name == "gpu.plain" else ())}
             failed += sum(fails(method, name, dtype, device) for dtype in sorted(dtypes))
+    for name, variant in VARIANTS.items():
+        agrees(variant, "box-2d9p", boundary_of("walls", 2), (41, 197), device)
+        sys.stdout.write(f"{name}: agrees\n")
     device.close()
     return failed
 
