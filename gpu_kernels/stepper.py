@@ -17,7 +17,7 @@ from tetris_sim.slab import Ranges, Slab
 
 _PIECE_POINTS = 1 << 24  # points that travel or are looked at together
 _BAD_BOX = 8  # edge of the box in which a non-finite value is reported, in points
-_GRAPH_POINTS = 1 << 23  # smaller slabs take less time for a launch than Python does: their launches are recorded
+_GRAPH_POINTS = 1 << 25  # smaller slabs take hardly longer for a launch than Python does: their launches are recorded
 _COPIES = 2  # of an edge: the neighbour may still read the one before
 _GRAPH_PASSES = 32  # in one record; an even number, so that the arrays are back in their places
 

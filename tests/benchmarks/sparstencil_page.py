@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import textwrap
 from collections import defaultdict
@@ -21,6 +22,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 
 from tetris_sim.bench.plots import save  # noqa: E402
 from tetris_sim.catalogue import STENCIL_NAMES, catalogue  # noqa: E402
+from tetris_sim.gpu_kernels.sparse.crush import Layout  # noqa: E402
+from tetris_sim.gpu_kernels.sparse.exploration import SPARSE_F16, n_products  # noqa: E402
 
 Rows = Sequence[dict[str, Any]]
 COLOURS = {"gpu.sparse": "#0072b2", "gpu.tcstencil": "#d55e00"}
@@ -77,10 +80,15 @@ def page(result: dict[str, Any], name: str, formats: dict[str, Any], formats_nam
         "",
         text(
             "One step in the paper's way: a patch of r1 x r2 results is a product of its own. The kernel makes 16",
-            "results per product. Below, the model (equations 6 to 11) for every layout, on the paper's A100.",
+            "results per product.",
         ),
         *_layouts(result["layouts"]),
-        f"![Modelled time of every layout]({name}-layouts.svg)",
+        text(
+            "Below, the share of multiply-adds that is not with zeros for every layout, where what 2:4 sparsity leaves",
+            "out counts as none. By the model (equations 6 to 11, the paper's A100) the slowest of the 256 takes",
+            *_slowest(result["model"]),
+        ),
+        f"![Compute density of every layout]({name}-layouts.svg)",
         "",
         "## What each stage adds (SparStencil's Figure 7)",
         "",
@@ -100,10 +108,10 @@ def page(result: dict[str, Any], name: str, formats: dict[str, Any], formats_nam
         "",
         text(
             f"`python tests/benchmarks/sparstencil_formats.py FILE.json` ([data]({formats_name}.json)),",
-            f"{formats['date']}, commit {formats['commit']}: kernels alone, 10240 x 10240, the fastest of several tiles",
-            f"each, GStencil/s, medians of {formats['rounds']} timings of {formats['seconds']:g} s with their range. FP16",
-            "is stored in 16 bits; BF16 and TF32 are made of float32 on their way from memory. In parentheses steps per",
-            "launch.",
+            f"{formats['date']}, commit {formats['commit']}: kernels alone, 10240 x 10240, the fastest of several",
+            f"tiles each, GStencil/s, medians of {formats['rounds']} timings of {formats['seconds']:g} s with their",
+            "range. FP16 is stored in 16 bits; BF16 and TF32 are made of float32 on their way from memory. In",
+            "parentheses steps per launch.",
         ),
         *_formats(formats["formats"]),
         "## FP64 (SparStencil's Table 3)",
@@ -186,6 +194,16 @@ def _stages(stages: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
     return table(("GStencil/s", *stages), [[word, *(giga(each[word]) for each in stages.values())] for word in words])
 
 
+def _slowest(model: dict[str, Rows]) -> list[str]:
+    """How far apart the modelled times of all layouts are, and how many take the shortest."""
+    words = []
+    for name, rows in model.items():
+        times = [row["seconds"] for row in rows]
+        alike = sum(time < 1.01 * min(times) for time in times)
+        words.append(f"{max(times) / min(times):.2f} times as long as the fastest for {name} ({alike} are as fast)")
+    return [" and ".join(words) + ": nearly all are bound by memory."]
+
+
 def _layouts(rows: Rows) -> list[str]:
     names = list(dict.fromkeys(row["stencil"] for row in rows))
     widths = [row["parameters"]["merged_x"] for row in rows if row["stencil"] == names[0]]
@@ -217,21 +235,31 @@ def draw_catalogue(measured: Rows) -> Figure:
     return figure
 
 
-def draw_layouts(model: dict[str, Rows]) -> Figure:
-    """The modelled time of every layout, over that of the best."""
+def density(widths: tuple[int, int], merged: tuple[int, int]) -> float:
+    """Which share of the multiply-adds of a layout's sparse products is not with zeros.
+
+    >>> density((7, 7), (2, 8))  # 49 of 64 in each row, as for a radius of 3 nothing is lost along x
+    0.765625
+    """
+    layout, patches = Layout(widths, merged), SPARSE_F16.columns
+    kept = SPARSE_F16.rows * SPARSE_F16.depth // 2 * SPARSE_F16.columns
+    return math.prod(widths) * layout.rows * patches / (kept * n_products(layout, patches, SPARSE_F16))
+
+
+def draw_layouts(names: Sequence[str]) -> Figure:
+    """Compute density of every layout of up to 16 x 16 results."""
     figure = Figure(figsize=(8.6, 3.9), layout="constrained")
-    axes = figure.subplots(1, len(model), squeeze=False)[0]
-    for axis, (name, rows) in zip(axes, model.items(), strict=True):
-        times = np.zeros((16, 16))
-        for row in rows:
-            times[row["r2"] - 1, row["r1"] - 1] = row["seconds"]
+    axes = figure.subplots(1, len(names), squeeze=False)[0]
+    for axis, name in zip(axes, names, strict=True):
+        ry, rx = catalogue()[name].stencil.radii
+        shares = [[density((2 * ry + 1, 2 * rx + 1), (r2, r1)) for r1 in range(1, 17)] for r2 in range(1, 17)]
         image = axis.imshow(
-            times / times.min(), origin="lower", extent=(0.5, 16.5, 0.5, 16.5), cmap="viridis_r", vmax=4
+            np.array(shares), origin="lower", extent=(0.5, 16.5, 0.5, 16.5), cmap="viridis", vmin=0, vmax=1
         )
         axis.set_title(name)
         axis.set_xlabel("r1")
         axis.set_ylabel("r2")
-        figure.colorbar(image, ax=axis, label="time / best time")
+        figure.colorbar(image, ax=axis, label="compute density")
     return figure
 
 
@@ -241,7 +269,7 @@ def write(path: Path, formats: Path) -> None:
     path.with_suffix(".md").write_text(page(result, path.stem, others, formats.stem), encoding="utf-8")
     measured = [row for row in result["catalogue"] if "median" in row]
     save(draw_catalogue(measured), path.with_name(f"{path.stem}-catalogue.svg"))
-    save(draw_layouts(result["model"]), path.with_name(f"{path.stem}-layouts.svg"))
+    save(draw_layouts(list(result["model"])), path.with_name(f"{path.stem}-layouts.svg"))
 
 
 if __name__ == "__main__":

@@ -80,3 +80,13 @@ def test_every_row_of_other_formats_has_kernels_that_fit() -> None:
     for (name, kind, _), tiles in rows.items():
         problem = random_problem(name, (16, 16), FORMATS["DTYPES"][kind])
         assert any(FORMATS["fits"](problem, parameters) is not None for parameters in tiles)
+
+
+def test_the_page_in_the_documentation_is_made_of_the_data_beside_it(tmp_path: Path) -> None:
+    folder = FOLDER.parents[1] / "docs" / "benchmarks"
+    (page,) = (path for path in folder.glob("sparstencil-20*.md"))
+    date = page.stem.removeprefix("sparstencil-")
+    for name in (f"sparstencil-{date}.json", f"sparstencil-formats-{date}.json"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    PAGE["write"](tmp_path / f"{page.stem}.json", tmp_path / f"sparstencil-formats-{date}.json")
+    assert (tmp_path / page.name).read_text(encoding="utf-8") == page.read_text(encoding="utf-8")
