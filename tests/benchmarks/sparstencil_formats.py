@@ -9,6 +9,7 @@ stencil in turn. FP16 is stored in 16 bits, BF16 and TF32 are made of float32 on
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import multiprocessing
@@ -19,8 +20,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 
+from tetris_sim import reference  # noqa: E402
 from tetris_sim.bench.gpu import weight_kinds  # noqa: E402
 from tetris_sim.bench.gpu_alone import Alone, Arena, fastest, fused_alone, naive_alone  # noqa: E402
 from tetris_sim.bench.gpu_breakdown import with_steps  # noqa: E402
@@ -31,22 +35,26 @@ from tetris_sim.catalogue import named_stencil  # noqa: E402
 from tetris_sim.errors import UnsupportedError  # noqa: E402
 from tetris_sim.gpu_kernels import METHODS  # noqa: E402
 from tetris_sim.gpu_kernels.build import compile_source  # noqa: E402
-from tetris_sim.gpu_kernels.fused_method import FusedMethod  # noqa: E402
+from tetris_sim.gpu_kernels.fused_method import Family, FusedMethod  # noqa: E402
 from tetris_sim.gpu_kernels.sparse.kernel import KINDS, sparse_kernel  # noqa: E402
 from tetris_sim.method import STEPS_PER_BLOCK, Parameters  # noqa: E402
-from tetris_sim.problem import Problem  # noqa: E402
+from tetris_sim.problem import Field, Problem  # noqa: E402
+from tetris_sim.slab import Slab  # noqa: E402
 
 SHAPE = (10240, 10240)
 ROUNDS, SECONDS, TRYING = 5, 0.04, 0.01
 DTYPES = {"f16": "float16", "bf16": "float32", "tf32": "float32", "f64": "float64"}
 FORMATS = {"box-2d9p": (3, 5, 7), "box-2d25p": (1, 2, 3), "box-2d49p": (1, 2)}  # steps that are tried
 TABLE_3 = {"heat-2d": 3, "box-2d9p": 3, "star-2d13p": 1, "box-2d49p": 1}  # steps per launch, as in the paper
+CHECKED = (203, 331)
+EPS = (0.0, 2.0**-8, 2.0**-11, 0.0)  # by format: beyond what the dtype allows
 WARPS = ((4, 2), (8, 1))  # and blocks per multiprocessor
 
 
 def problem_of(name: str, kind: str) -> Problem:
     """A stencil with its weights, in the dtype that a format is made of."""
-    return random_problem(name, SHAPE, DTYPES[kind], weight_kinds(name)[0])
+    small = random_problem(name, (16, 16), DTYPES[kind], weight_kinds(name)[0])
+    return dataclasses.replace(small, grid=dataclasses.replace(small.grid, shape=SHAPE))  # the data are the arena's
 
 
 def tiles(name: str, kind: str, *, sparse: int, flight: int = 1) -> Iterator[dict[str, int]]:
@@ -109,11 +117,41 @@ def dual_tessellation(problem: Problem, steps: int | None) -> list[Alone]:
 
 
 def best_of(arena: Arena, choices: list[Alone]) -> tuple[Alone, Work] | None:
-    """The fastest kernel of a row; None if none can be launched."""
+    """The fastest kernel of a row; None if none can be launched.
+
+    Raises:
+        AssertionError: it is one of `sparse.cu`, and whole steps with it differ from the reference.
+    """
     try:
-        return fastest(arena, choices, seconds=TRYING)
+        found = fastest(arena, choices, seconds=TRYING)
     except UnsupportedError:
         return None
+    if "format" in found[0].parameters:
+        check(arena.problem, found[0].parameters, arena.device)
+    return found
+
+
+def check(problem: Problem, parameters: Parameters, device: Any) -> None:
+    """Compare two launches and a step on a small grid with the reference."""
+    family = Family(sparse_kernel, lambda *_: (parameters,), lambda *_: None)
+    state = np.random.default_rng(0).random((1, *CHECKED)).astype(problem.dtype)
+
+    def initial(slab: Slab) -> Field:
+        box = tuple(slice(start, stop) for start, stop in zip(slab.start, slab.stop, strict=True))
+        return state[(slice(None), *box)]
+
+    grid = dataclasses.replace(problem.grid, shape=CHECKED)
+    piece = dataclasses.replace(problem, grid=grid, initial=initial)
+    slab, depth = Slab.whole(grid), parameters[STEPS_PER_BLOCK]
+    wanted = reference.advance(state, piece, 2 * depth + 1)
+    largest = max(reference.largest_magnitude(each, piece) for each in (state, wanted))
+    # A launch rounds the state by eps, and weights so that their errors add up to at most 3 eps.
+    allowed = reference.tolerance(piece, 2 * depth + 1, largest) + 2 * 4 * EPS[parameters["format"]] * largest
+    with contextlib.closing(FusedMethod("checked", {2: family}).prepare(piece, slab, parameters, device)) as stepper:
+        stepper.load(piece.initial)
+        stepper.advance(2 * depth + 1)
+        error = float(np.abs(stepper.interior().astype(np.float64) - wanted).max())
+    assert error <= allowed, f"{parameters} is wrong by {error:.2g}, of which {allowed:.2g} may be rounding"
 
 
 def timed(name: str, found: dict[str, tuple[Alone, Work] | None]) -> list[dict[str, Any]]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import runpy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from emulation import COMPILER, NO_COMPILER
+from host_gpu import HostGpu
 
 from tetris_sim.bench.problems import random_problem
+from tetris_sim.gpu_kernels.fused import FusedKernel
 
 FOLDER = Path(__file__).parents[2] / "tests" / "benchmarks"
 SCRIPT = runpy.run_path(str(FOLDER / "sparstencil.py"))
@@ -80,6 +85,25 @@ def test_every_row_of_other_formats_has_kernels_that_fit() -> None:
     for (name, kind, _), tiles in rows.items():
         problem = random_problem(name, (16, 16), FORMATS["DTYPES"][kind])
         assert any(FORMATS["fits"](problem, parameters) is not None for parameters in tiles)
+
+
+@pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+def test_what_is_timed_is_compared_with_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FORMATS["check"].__globals__, "CHECKED", (61, 200))
+    parameters = {"merged_x": 4, "warps": 2, "blocks": 1, "units": 1, "steps": 2, "stages": 2, "steps_per_block": 1}
+    parameters |= {"sparse": 0, "flight": 1, "format": 3}
+    FORMATS["check"](random_problem("box-2d9p", (16, 16), "float64"), parameters, HostGpu())
+    kernel = FORMATS["sparse_kernel"]
+    monkeypatch.setitem(
+        FORMATS["check"].__globals__, "sparse_kernel", lambda *arguments: wrong_weights(kernel(*arguments))
+    )
+    with pytest.raises(AssertionError, match="is wrong by"):
+        FORMATS["check"](random_problem("box-2d9p", (16, 16), "float64"), parameters, HostGpu())
+
+
+def wrong_weights(kernel: FusedKernel) -> FusedKernel:
+    """The two halves of the weights change places."""
+    return dataclasses.replace(kernel, weights=np.roll(kernel.weights, 8))
 
 
 def test_the_page_in_the_documentation_is_made_of_the_data_beside_it(tmp_path: Path) -> None:
