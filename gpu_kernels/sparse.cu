@@ -187,7 +187,7 @@ __device__ __forceinline__ void store_numbers(real* __restrict__ plane, const Me
 }
 
 // The same for FP16, of which a lane should write more than one. Rows of A are in such an order that it has neighbours
-// after a transposition (units.py: row_order).
+// after a transposition (plan.py: row_order).
 __device__ __forceinline__ void store_halves(real* __restrict__ plane, const Memory& memory, const Box& box, int y,
                                              int x, const Sum (&d)[4], int lane) {
     const int g = lane / 4, t = lane % 4;

@@ -6,7 +6,7 @@
 //   depth          32        32        32        8        columns of A that one `multiply` takes
 //   instructions   1         1         2         1        of them; without sparsity 2, 2, 4, 1
 //
-// Layout  A *slot* is one of the `slots` rows of B that a lane holds (units.py: slot_columns). FP16 and BF16 lie in
+// Layout  A *slot* is one of the `slots` rows of B that a lane holds (plan.py: slot_columns). FP16 and BF16 lie in
 //         pairs in a register, the others by themselves.
 // Limits  There are no sparse tensor cores for FP64: TS_SPARSE is 0 for it.
 

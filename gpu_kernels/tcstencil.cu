@@ -14,7 +14,7 @@
 //         g + 8 of a tile four points of each chunk, and results 2 t and 2 t + 1. FP16 are points 2 t, 2 t + 1 and
 //         those 8 further on, each pair a load that goes where the product wants it; floats 4 t to 4 t + 3, which is
 //         one load: the order of the columns of a product is free, if the rows of the matrix have the same
-//         (formats.py).
+//         (matrices.py).
 // Writes  all of `box`.
 // Limits  sm_80 or later; x of a box begins at a multiple of 128 bytes. TS_BANDS says of each product which of the
 //         TS_MATRICES matrices it takes: n + 1 number n, -(n + 1) number n, with which a sum begins, 0 none: all zeros.

@@ -80,7 +80,7 @@ def rounding_error(problem: Problem, launches: int, largest: float, dtype: np.dt
     float16 is summed in float32 and rounded to nearest when it is stored, by at most u = 2^-11 of the value. A step by
     itself rounds its result and the ghosts that it reads, u (1 + gain). Steps that are fused round once together, but
     their weights are float16 too; they are rounded so that their sum stays, and their errors add up to at most 3 u
-    times the sum of their magnitudes (`gpu_kernels/sparse/rounding.py`). So no launch adds more than u (1 + 4 gain).
+    times the sum of their magnitudes (`gpu_kernels/rounding.py`). So no launch adds more than u (1 + 4 gain).
     Magnitudes of fused weights can add up to gain to the power of the steps; those of a stable stencil hardly exceed
     gain, which is taken for them.
 

@@ -11,8 +11,10 @@ Transformation", SC 2025. Each module is one step of it, in NumPy, to be read an
     permutation     columns of the one matrix and rows of the other in the order of the pairs (equation 5)
     compression     the two of four that are kept, and where they stood (equation 2)
     fragments       both in the registers of `mma.sp`, as the instruction wants them
-    rounding        weights in FP16 that add up to what they should
-    units           patches cut into pieces that are multiplied as they arrive, and their places in shared memory
+    patches       all points of a patch as the products of the kernel
+    units         patches cut into pieces that are multiplied as they arrive
+    dense_plans   both in FP64, without sparsity
+    plan          what those three make, as the kernel is handed it
     exploration     how long a layout takes, by the paper's model (equations 6 to 11)
     pipeline        all of these together
 

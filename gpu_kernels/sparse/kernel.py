@@ -25,6 +25,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.gpu_kernels.formats import FORMATS, operand_weights
 from tetris_sim.gpu_kernels.fused import FusedKernel, Stream, braces, round_up
 from tetris_sim.gpu_kernels.half import (
     LARGEST_WEIGHT,
@@ -34,9 +35,11 @@ from tetris_sim.gpu_kernels.half import (
     growth,
     half_refusal,
 )
+from tetris_sim.gpu_kernels.sparse.dense_plans import dense_patch_plan, dense_unit_plan
 from tetris_sim.gpu_kernels.sparse.fragments import ROWS
-from tetris_sim.gpu_kernels.sparse.units import Plan, fragments, lookup_table, patch_plan, unit_plan, unit_width
-from tetris_sim.gpu_kernels.tcstencil.formats import FORMATS, operand_weights
+from tetris_sim.gpu_kernels.sparse.patches import patch_plan
+from tetris_sim.gpu_kernels.sparse.plan import Plan, fragments, lookup_table
+from tetris_sim.gpu_kernels.sparse.units import unit_plan, unit_width
 from tetris_sim.stencil import Stencil
 
 KINDS = ("f16", "bf16", "tf32", "f64")
@@ -98,7 +101,10 @@ def sparse_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[st
     fused = stencil.power(parameters["steps_per_block"])
     if kind != "f64":
         fused = operand_weights(fused, FORMATS[number])
-    plan = patch_plan(fused, (ROWS // r1, r1), kind) if whole else unit_plan(fused, r1, kind)
+    if kind == "f64":
+        plan = (dense_patch_plan if whole else dense_unit_plan)(fused, (ROWS // r1, r1))
+    else:
+        plan = patch_plan(fused, (ROWS // r1, r1), kind) if whole else unit_plan(fused, r1, kind)
     return _kernel(fused, plan, parameters, sparse=sparse)
 
 

@@ -26,6 +26,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.gpu_kernels.formats import FLOAT16, FORMATS, operand_weights, rounded
 from tetris_sim.gpu_kernels.fused import FusedKernel, Stream, braces, round_up
 from tetris_sim.gpu_kernels.half import (
     LARGEST_WEIGHT,
@@ -35,15 +36,7 @@ from tetris_sim.gpu_kernels.half import (
     growth,
     half_refusal,
 )
-from tetris_sim.gpu_kernels.tcstencil.formats import (
-    FLOAT16,
-    FORMATS,
-    matrix_registers,
-    mirror_rows,
-    operand_weights,
-    rounded,
-    without_zeros,
-)
+from tetris_sim.gpu_kernels.tcstencil.matrices import matrix_registers, mirror_rows, without_zeros
 from tetris_sim.gpu_kernels.tcstencil.model import windows_rate
 from tetris_sim.gpu_kernels.tcstencil.star import star_kernel, star_parameters
 from tetris_sim.gpu_kernels.tcstencil.windows import CHUNK, RESULTS, WINDOWS, Bands, window_bands, window_lead

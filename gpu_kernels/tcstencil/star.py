@@ -14,9 +14,10 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.gpu_kernels.formats import FLOAT16, operand_weights
 from tetris_sim.gpu_kernels.fused import FusedKernel, Stream, braces
 from tetris_sim.gpu_kernels.stencil2row import dense
-from tetris_sim.gpu_kernels.tcstencil.formats import FLOAT16, Words, matrix_registers, operand_weights
+from tetris_sim.gpu_kernels.tcstencil.matrices import Words, matrix_registers
 from tetris_sim.gpu_kernels.tcstencil.tiles import TILE, way_of
 from tetris_sim.stencil import Stencil
 

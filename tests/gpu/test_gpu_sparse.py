@@ -17,9 +17,9 @@ from test_gpu_compiles import ARCHITECTURES, REGISTERS, disassembled, shared_lim
 
 from tetris_sim.catalogue import STENCIL_NAMES
 from tetris_sim.gpu_kernels.build import compile_source
+from tetris_sim.gpu_kernels.formats import FORMATS, TFLOAT32, Format, operand_weights, rounded
+from tetris_sim.gpu_kernels.rounding import round_weights
 from tetris_sim.gpu_kernels.sparse.kernel import sparse_kernel, sparse_parameters, sparse_refusal
-from tetris_sim.gpu_kernels.sparse.rounding import round_weights
-from tetris_sim.gpu_kernels.tcstencil.formats import FORMATS, TFLOAT32, Format, operand_weights, rounded
 from tetris_sim.stencil import Stencil
 
 

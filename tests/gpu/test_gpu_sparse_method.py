@@ -15,8 +15,8 @@ from tetris_sim import reference
 from tetris_sim.boundary import Boundary
 from tetris_sim.catalogue import catalogue
 from tetris_sim.gpu_kernels import METHODS
+from tetris_sim.gpu_kernels.rounding import round_weights
 from tetris_sim.gpu_kernels.sparse.kernel import sparse_parameters, sparse_refusal
-from tetris_sim.gpu_kernels.sparse.rounding import round_weights
 from tetris_sim.method import STEPS_PER_BLOCK, Parameters
 from tetris_sim.problem import Problem
 

@@ -17,8 +17,9 @@ from test_gpu_compiles import ARCHITECTURES, REGISTERS, disassembled, shared_lim
 
 from tetris_sim.catalogue import STENCIL_NAMES
 from tetris_sim.gpu_kernels.build import compile_source
-from tetris_sim.gpu_kernels.tcstencil.formats import FLOAT16, FORMATS, mirror_rows, operand_weights, rounded
+from tetris_sim.gpu_kernels.formats import FLOAT16, FORMATS, operand_weights, rounded
 from tetris_sim.gpu_kernels.tcstencil.kernel import tcstencil_kernel, tcstencil_parameters, tcstencil_refusal
+from tetris_sim.gpu_kernels.tcstencil.matrices import mirror_rows
 from tetris_sim.stencil import Stencil
 
 

@@ -11,26 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
+from tetris_sim.gpu_kernels.rounding import round_weights
 from tetris_sim.gpu_kernels.sparse.compression import decompress, is_structured
 from tetris_sim.gpu_kernels.sparse.crush import crush_weights
-from tetris_sim.gpu_kernels.sparse.fragments import Instruction, compressed_of
+from tetris_sim.gpu_kernels.sparse.dense_plans import dense_patch_plan, dense_unit_plan
+from tetris_sim.gpu_kernels.sparse.fragments import compressed_of
 from tetris_sim.gpu_kernels.sparse.kernel import sparse_kernel
-from tetris_sim.gpu_kernels.sparse.rounding import round_weights
-from tetris_sim.gpu_kernels.sparse.units import (
-    DEPTHS,
+from tetris_sim.gpu_kernels.sparse.patches import patch_plan
+from tetris_sim.gpu_kernels.sparse.plan import (
+    INSTRUCTIONS,
     Plan,
     fragments,
     lookup_table,
-    patch_plan,
     row_order,
     slot_columns,
-    unit_plan,
-    unit_width,
 )
+from tetris_sim.gpu_kernels.sparse.units import unit_plan, unit_width
 from tetris_sim.gpu_kernels.stencil2row import dense, weight_matrices
 from tetris_sim.stencil import Stencil
-
-INSTRUCTIONS = {"f16": Instruction("f16", 32), "bf16": Instruction("bf16", 32), "tf32": Instruction("tf32", 16)}
 
 
 def coefficients(plan: Plan, rows: int) -> npt.NDArray[np.float64]:
@@ -56,17 +54,16 @@ def holds_the_weights(plan: Plan, stencil: Stencil, rows: int) -> None:
 FLAT = [name for name in STENCIL_NAMES if "3d" not in name]
 
 
-@pytest.mark.parametrize("kind", DEPTHS)
+@pytest.mark.parametrize("kind", INSTRUCTIONS)
 @pytest.mark.parametrize("name", FLAT)
 def test_units_hold_the_weights_of_every_result_of_a_patch(name: str, kind: str) -> None:
     stencil = named_stencil(name).stencil
-    layouts = (8, 16) if stencil.ndim == 2 else (16,)
-    for r1 in layouts if kind != "f64" else (1, 2, 4, 8, 16) if stencil.ndim == 2 else ():
+    for r1 in (8, 16) if stencil.ndim == 2 else (16,):
         plan = unit_plan(stencil, r1, kind)
         holds_the_weights(plan, stencil, plan.flight * 16 // r1)
 
 
-@pytest.mark.parametrize("kind", DEPTHS)
+@pytest.mark.parametrize("kind", INSTRUCTIONS)
 @pytest.mark.parametrize("name", FLAT)
 def test_so_do_whole_patches(name: str, kind: str) -> None:
     pytest.importorskip("networkx", reason="the blossom algorithm is networkx's")
@@ -76,18 +73,30 @@ def test_so_do_whole_patches(name: str, kind: str) -> None:
         holds_the_weights(plan, stencil, plan.rows)
 
 
+@pytest.mark.parametrize("name", FLAT)
+def test_so_do_both_in_fp64(name: str) -> None:
+    stencil = named_stencil(name).stencil
+    for r1 in (1, 2, 4, 8, 16) if stencil.ndim == 2 else (16,):
+        merged = 16 // r1, r1
+        plan = dense_patch_plan(stencil, merged)
+        holds_the_weights(plan, stencil, plan.rows)
+        if stencil.ndim == 2:
+            plan = dense_unit_plan(stencil, merged)
+            holds_the_weights(plan, stencil, plan.flight * merged[0])
+
+
 def test_in_fp64_points_that_no_result_depends_on_take_no_part() -> None:
     """A star of radius 4 and 4 x 4 results: 12 x 12 points but for the corners; with 6 points in a row, 8 are read."""
-    plan = patch_plan(named_stencil("star-2d17p").stencil, (4, 4), "f64")
+    plan = dense_patch_plan(named_stencil("star-2d17p").stencil, (4, 4))
     assert plan.n_products == (12 * 12 - 4 * 4 * 4) // 8
-    assert patch_plan(named_stencil("box-2d9p").stencil, (4, 4), "f64").n_products == 6 * 8 // 8
+    assert dense_patch_plan(named_stencil("box-2d9p").stencil, (4, 4)).n_products == 6 * 8 // 8
 
 
 @pytest.mark.parametrize("kind", ["f16", "tf32", "f64"])
 def test_the_registers_of_dense_products_hold_the_matrices(kind: str) -> None:
     """PTX ISA: in which register of which lane, and column by column in the order of the slots of the other operand."""
     stencil = named_stencil("box-2d9p").stencil
-    plan = patch_plan(stencil, (4, 4), "f64") if kind == "f64" else unit_plan(stencil, 8, kind)
+    plan = dense_patch_plan(stencil, (4, 4)) if kind == "f64" else unit_plan(stencil, 8, kind)
     words = fragments(plan, sparse=False)[0].transpose(0, 2, 1, 3).reshape(plan.n_products, 32, -1).copy()
     of_lanes = words.view({"f16": np.float16, "tf32": np.float32, "f64": np.float64}[kind]).astype(np.float64)
     at_once = 2 if kind == "f16" else 1  # numbers of a register

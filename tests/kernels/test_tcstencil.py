@@ -11,18 +11,9 @@ from hypothesis import strategies as st
 from test_trapezoid_numerics import apply_directly, stencils
 
 from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
+from tetris_sim.gpu_kernels.formats import BFLOAT16, FLOAT16, FORMATS, TFLOAT32, Format, operand_weights, rounded
 from tetris_sim.gpu_kernels.tcstencil import model
-from tetris_sim.gpu_kernels.tcstencil.formats import (
-    BFLOAT16,
-    FLOAT16,
-    FORMATS,
-    TFLOAT32,
-    Format,
-    matrix_registers,
-    mirror_rows,
-    operand_weights,
-    rounded,
-)
+from tetris_sim.gpu_kernels.tcstencil.matrices import matrix_registers, mirror_rows
 from tetris_sim.gpu_kernels.tcstencil.star import FARTHEST, is_star, star_bands, star_registers
 from tetris_sim.gpu_kernels.tcstencil.tiles import (
     TILE,

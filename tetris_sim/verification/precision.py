@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from tetris_sim import reference
 from tetris_sim.config import make_config
-from tetris_sim.gpu_kernels.sparse.rounding import round_weights
+from tetris_sim.gpu_kernels.rounding import round_weights
 from tetris_sim.method import STEPS_PER_BLOCK
 from tetris_sim.problem import Field, Problem
 from tetris_sim.slab import Slab
