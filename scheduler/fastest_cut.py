@@ -28,10 +28,15 @@ from tetris_sim.scheduler.process_grid import (
 
 _BLOCK_SECONDS = 0.2  # signals and the clock are looked at this often
 _START_SECONDS = 2e-5  # of starting and ending a block of steps on a team of threads
-_REDUNDANT = 0.05  # share of the work that may be done twice so that a method can make its own number of steps
+# Methods on the CPU that make fewer steps at a time than they like go to memory more often. A step then takes about the
+# cube root of (steps they like / steps they make) times as long: cpu.stream and cpu.tessellate on five grids in 2D and
+# 3D with 1 to 16 of 8 to 32 steps took 0.63 to 1.4 times that, median 0.90, single steps of cpu.stream in 2D 2.5 times
+# (two threads of an AMD EPYC, float64, 2026-11-22).
+_SHORTER = 1 / 3
 # Share of a step below which predictions cannot tell cuts apart: what was measured on two GPUs is up to 2.3 % off
-# (docs/scaling.md), and nobody measures that planes of later axes do not lie together in memory. Slabs have the fewest
-# messages, and they alone follow the speeds of their workers.
+# (docs/scaling.md), and planes of later axes, which do not lie together in memory, cost 3 % (4096 x 4096) and 7 %
+# (256^3) more on two ranks with a core each (AMD EPYC, cpu.stream, stars of radius 1, medians of 7, 2026-11-22). Slabs
+# have the fewest messages, and they alone follow the speeds of their workers.
 _SURE = 0.05
 
 TimeBlock = int | Literal["auto"]
@@ -46,16 +51,23 @@ class Crew:
         speeds: points per second of each, in the order of their pieces.
         link: what a message costs, wherever it goes.
         computers: a number for the computer of each; none if all are in one.
-        depths: steps that the method of each makes at a time, if those that are left over take longer; 1 otherwise,
-            and for all if none are given.
-        steps: most steps that one of their methods would like to make at a time.
+        steps: that the method of each likes to make at a time; one if none are given.
+        fixed: whether it can make no others at a time, so that those left over are single sweeps: on GPUs.
     """
 
     speeds: Sequence[float]
     link: Link
     computers: Sequence[int] = ()
-    depths: Sequence[int] = ()
-    steps: int = 1
+    steps: Sequence[int] = ()
+    fixed: Sequence[bool] = ()
+
+    def slowness(self, block: int) -> Numbers:
+        """How many times as long the points of each worker take in blocks of so many steps."""
+        workers = len(self.speeds)
+        steps = np.asarray(self.steps or (1,) * workers)
+        fixed = np.asarray(self.fixed or (False,) * workers)
+        single = 1 + (LEFT_OVER - 1) * (block % steps) / block  # as `Capacity.slowness`
+        return np.where(fixed, single, np.maximum(1.0, steps / block) ** _SHORTER)
 
 
 @dataclass(frozen=True)
@@ -113,17 +125,14 @@ def with_best_block(problem: Problem, crew: Crew, parts: Parts, time_block: Time
         step = problem.grid.n_points * problem.n_fields / sum(crew.speeds)
         longest = max(1, min(room, int(_BLOCK_SECONDS / step)))
         block = min(_candidates(longest, crew), key=lambda block: predict_seconds(problem, crew, parts, block))
-        if crew.steps <= room and _redundant(problem, crew, parts) <= _REDUNDANT:
-            block = max(crew.steps, block // crew.steps * crew.steps)
     return Cut(parts, block, predict_seconds(problem, crew, parts, block))
 
 
 def predict_seconds(problem: Problem, crew: Crew, parts: Parts, block: int) -> float:
     """Predicted time of a step in blocks of so many [s]."""
     pieces = _cut(problem, crew, parts, block)
-    depths = np.asarray(crew.depths).reshape(parts) if crew.depths else np.ones(parts, dtype=np.int64)
-    slowness = 1 + (LEFT_OVER - 1) * (block % depths) / block  # as `Capacity.slowness`
-    working = pieces.computed(block) * problem.n_fields * slowness / np.asarray(crew.speeds).reshape(parts)
+    slowness = (crew.slowness(block) / np.asarray(crew.speeds)).reshape(parts)
+    working = pieces.computed(block) * problem.n_fields * slowness
     messages, points = pieces.received(block, pieces.sides)
     n_bytes = points * problem.n_fields * problem.dtype.itemsize
     exchanging = messages * crew.link.latency + n_bytes * crew.link.seconds_per_byte
@@ -201,16 +210,10 @@ def _crossing(problem: Problem, crew: Crew, cut: Cut) -> float:
     return float(pieces.received(cut.time_block, away)[1].max()) / cut.time_block
 
 
-def _redundant(problem: Problem, crew: Crew, parts: Parts) -> float:
-    """Largest share of its own points that a piece computes beside them, in blocks of as many steps as methods like."""
-    pieces = _cut(problem, crew, parts, crew.steps)
-    return float((pieces.computed(crew.steps) / pieces.computed(1)).max() - 1)
-
-
 def _candidates(longest: int, crew: Crew) -> list[int]:
-    """1, 2, 3, 4, 6, 8, 12, ..., so many times what methods make at a time, and the longest."""
+    """1, 2, 3, 4, 6, 8, 12, ..., so many times what methods like to make at a time, and the longest."""
     found = {1, longest}
     for power in range(longest.bit_length()):
         for times in (1 << power, 3 << power):
-            found |= {times * unit for unit in {1, *crew.depths} if times * unit <= longest}
+            found |= {times * unit for unit in {1, *crew.steps} if times * unit <= longest}
     return sorted(found)

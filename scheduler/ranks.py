@@ -222,13 +222,12 @@ def _choose_cut(
 ) -> tuple[Cut, tuple[Share, ...], str]:
     """(how the grid is cut, what each worker gets, why in a sentence)."""
     hosts = {host: number for number, host in enumerate({offer.machine.host for offer in offers})}
-    steps = [steps_per_block(share.parameters) for share in workers]
     crew = Crew(
         speeds=[share.points_per_second for share in workers],
         link=link,
         computers=[hosts[offers[share.rank].machine.host] for share in workers],
-        depths=[n if share.product else 1 for n, share in zip(steps, workers, strict=True)],
-        steps=max(steps),
+        steps=[steps_per_block(share.parameters) for share in workers],
+        fixed=[share.method.device == "gpu" for share in workers],
     )
     # Pieces of other cuts are equal, whatever was asked for.
     found, other = fastest_cut(problem, crew, compute.time_block, slabs_only=compute.shares != "auto")

@@ -42,9 +42,10 @@ def seconds_by_slabs(problem: Problem, crew: Crew, parts: Parts, block: int) -> 
     """The model, slab by slab."""
     working = exchanging = 0.0
     slabs = cut(problem, parts, crew.speeds, block)
-    for slab, speed, depth in zip(slabs, crew.speeds, crew.depths or (1,) * len(slabs), strict=True):
+    steps, fixed = crew.steps or (1,) * len(slabs), crew.fixed or (False,) * len(slabs)
+    for slab, speed, own, single in zip(slabs, crew.speeds, steps, fixed, strict=True):
         points = slab.n_points + redundant_points(slab, problem.stencil.radii, block)
-        slowness = (block - block % depth + 4 * (block % depth)) / block
+        slowness = (block + 3 * (block % own)) / block if single else max(1.0, own / block) ** (1 / 3)
         working = max(working, points * problem.n_fields * slowness / speed)
         messages, received = halo_points(slab)
         n_bytes = received * problem.n_fields * problem.dtype.itemsize
@@ -61,8 +62,9 @@ def random_case(seed: int) -> tuple[Problem, Crew]:
     workers = int(rng.integers(2, 25))
     speeds = rng.uniform(0.8e9, 1e9, workers) if seed % 3 else rng.uniform(1e8, 1e9, workers)
     link = Link(10 ** rng.uniform(-6, -3), 10 ** rng.uniform(-11, -8))
-    depths = rng.choice([1, 3, 4], workers).tolist() if seed % 2 else ()
-    return problem_of(shape, periodic=seed % 4 == 0, name=name), Crew(speeds.tolist(), link, depths=depths)
+    steps = rng.choice([1, 3, 4], workers).tolist() if seed % 2 else ()
+    fixed = rng.choice([False, True], workers).tolist() if seed % 3 else ()
+    return problem_of(shape, periodic=seed % 4 == 0, name=name), Crew(speeds.tolist(), link, steps=steps, fixed=fixed)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -138,9 +140,17 @@ def test_of_equals_the_one_that_sends_least_to_other_computers_is_taken() -> Non
 
 def test_blocks_are_made_of_what_a_method_makes_at_a_time() -> None:
     problem = problem_of((4096, 4096))
-    for depth in (5, 7, 16):
-        crew = Crew([1e11] * 8, Link(1e-4, 1e-10), depths=[depth] * 8)
-        assert fastest_cut(problem, crew)[0].time_block % depth == 0
+    for steps in (5, 7, 16):
+        crew = Crew([1e11] * 8, Link(1e-4, 1e-10), steps=[steps] * 8, fixed=[True] * 8)
+        assert fastest_cut(problem, crew)[0].time_block % steps == 0
+
+
+def test_a_block_for_which_messages_alone_ask_is_no_shorter_than_methods_like_it() -> None:
+    """Slabs of 128 planes, messages for nothing: halos for 16 steps are 6 % more work, single steps take far longer."""
+    problem = problem_of((256, 256, 256))
+    for steps in (8, 16):
+        found, _ = fastest_cut(problem, Crew([1.4e9] * 2, Link(0.0, 1e-9), steps=[steps] * 2))
+        assert steps <= found.time_block <= 2 * steps
 
 
 def test_a_block_that_is_asked_for_decides_where_not_every_cut_has_room() -> None:

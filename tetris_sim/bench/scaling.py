@@ -169,7 +169,7 @@ def planned_parts(problem: Problem, gpus: int, cluster: Cluster, time_block: Tim
     assert rate is not None
     link = cluster.far if gpus > cluster.gpus_each else cluster.near
     computers = [rank // cluster.gpus_each for rank in range(gpus)]
-    crew = Crew([rate] * gpus, link, computers, [cluster.depth] * gpus, cluster.depth)
+    crew = Crew([rate] * gpus, link, computers, [cluster.depth] * gpus, [True] * gpus)
     return fastest_cut(problem, crew, time_block)[0].parts
 
 
