@@ -17,14 +17,14 @@
 // Test    tests/gpu/test_gpu_sparse.py
 
 #if !defined(TS_REAL) || !defined(TS_FORMAT) || !defined(TS_SPARSE) || !defined(TS_MERGED_X) || !defined(TS_FLIGHT) || \
-    !defined(TS_PRODUCTS) || !defined(TS_VECTOR) || !defined(TS_LINEAR) || !defined(TS_FIRSTS) || !defined(TS_AXIS) || !defined(TS_WARPS) || \
-    !defined(TS_MIN_BLOCKS) || !defined(TS_UNITS) || !defined(TS_STEPS) || !defined(TS_STAGES) || \
-    !defined(TS_LEAD) || !defined(TS_ROW_POINTS) || !defined(TS_ROWS) || !defined(TS_REACH)
+    !defined(TS_PRODUCTS) || !defined(TS_VECTOR) || !defined(TS_LINEAR) || !defined(TS_FIRSTS) || \
+    !defined(TS_AXIS) || !defined(TS_WARPS) || !defined(TS_MIN_BLOCKS) || !defined(TS_UNITS) || !defined(TS_STEPS) || \
+    !defined(TS_STAGES) || !defined(TS_LEAD) || !defined(TS_ROW_POINTS) || !defined(TS_ROWS) || !defined(TS_REACH)
 #error "sparse.cu needs macros that gpu_kernels/sparse/kernel.py lists"
 #endif
 
-#include "sparse_tile.cuh"
 #include "sparse_formats.cuh"
+#include "sparse_tile.cuh"
 
 constexpr int merged_x = TS_MERGED_X, merged_y = 16 / merged_x;  // results of a patch
 constexpr int flight = TS_FLIGHT;      // results along the streamed axis that depend on a unit

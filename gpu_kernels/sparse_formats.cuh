@@ -11,6 +11,7 @@
 // Limits  There are no sparse tensor cores for FP64: TS_SPARSE is 0 for it.
 
 #pragma once
+#include "common.cuh"
 #include "mma.cuh"
 #include "mma_formats.cuh"
 #include "mma_half.cuh"

@@ -1,10 +1,10 @@
 """The kernel of `gpu.sparse`: fused steps as one sparse product per patch, FP16 in memory, sums in FP32.
 
-Other formats are variants: BF16 and TF32 (of float32 in memory, for a benchmark, since they round what they multiply),
-and FP64, in which there are only dense products (section 4.7 of the paper; `gpu.dual_tessellation` proposes it).
+Several steps are composed into one stencil (`Stencil.power`), which `sparse.cu` applies once. `plan` says what it is
+handed, the modules beside it how that is made.
 
-Several steps are composed into one stencil (`Stencil.power`), which `sparse.cu` applies once. `units` says how it
-becomes products, the modules beside it how their operands are made.
+Other formats are for a benchmark: BF16 and TF32 of float32 in memory, since they round what they multiply, and FP64,
+in which there are only dense products (section 4.7 of the paper), since `gpu.dual_tessellation` is faster.
 
 Parameters:
     steps_per_block: steps composed.
@@ -93,18 +93,15 @@ def sparse_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[st
     if np.dtype(dtype) != {"f16": np.float16, "f64": np.float64}.get(kind, np.float32):
         msg = f"{kind} is not made of {np.dtype(dtype)}"
         raise ValueError(msg)
-    if kind == "f64" and (sparse or stencil.ndim != 2):
-        msg = (
-            f"FP64 has no sparse products, and dense ones here in 2D only: sparse is {int(sparse)}, in {stencil.ndim}D"
-        )
-        raise ValueError(msg)
-    fused = stencil.power(parameters["steps_per_block"])
-    if kind != "f64":
-        fused = operand_weights(fused, FORMATS[number])
+    fused, merged = stencil.power(parameters["steps_per_block"]), (ROWS // r1, r1)
     if kind == "f64":
-        plan = (dense_patch_plan if whole else dense_unit_plan)(fused, (ROWS // r1, r1))
+        if sparse or stencil.ndim != 2:
+            msg = f"FP64 has dense products only, and here in 2D: sparse is {int(sparse)}, in {stencil.ndim}D"
+            raise ValueError(msg)
+        plan = dense_patch_plan(fused, merged) if whole else dense_unit_plan(fused, merged)
     else:
-        plan = patch_plan(fused, (ROWS // r1, r1), kind) if whole else unit_plan(fused, r1, kind)
+        fused = operand_weights(fused, FORMATS[number])
+        plan = patch_plan(fused, merged, kind) if whole else unit_plan(fused, r1, kind)
     return _kernel(fused, plan, parameters, sparse=sparse)
 
 
