@@ -10,9 +10,12 @@ from emulation import COMPILER, NO_COMPILER
 from host_gpu import HostGpu
 from variants import NAMES, VARIANTS, agrees
 
+QUICK = ("gpu.sparse, TF32", "layouts in FP64", "gpu.tcstencil, BF16")
+EMULATED = [pytest.param(name, marks=() if name in QUICK else pytest.mark.full) for name in VARIANTS]
+
 
 @pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", EMULATED)
 def test_a_variant_agrees_with_the_reference(name: str) -> None:
     boundaries = [boundary for _, boundary in mixed_boundaries(2)]
     agrees(VARIANTS[name], "box-2d9p", boundaries[2], (41, 197), HostGpu())
