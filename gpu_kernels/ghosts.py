@@ -26,7 +26,7 @@ class Ghosts:
         self._problem, self._slab, self._device, self._sides, self._depth = problem, slab, device, sides, depth
         self._function = device.function("ghosts.cu", "ghosts", ghosts_defines(problem, depth))
         self._domain = to_device(device, domain_argument(problem, slab, depth))
-        self._tiles: dict[int, tuple[Any, int]] = {}
+        self._tiles: dict[Box3, tuple[Any, int]] = {}
 
     def fill(self, fields: list[Any], memory: Any, later: int) -> None:
         """Write them around the points that `later` steps need, in every field."""
@@ -37,10 +37,11 @@ class Ghosts:
 
     def prepare(self, later: int) -> tuple[Any, int]:
         """(the boxes that blocks of threads write, on the GPU; how many there are)."""
-        if later not in self._tiles:
+        inside = blocks.owned_with_halo(self._problem, self._slab, later)
+        if inside not in self._tiles:
             boxes = list(ghost_tiles(self._problem, self._slab, self._sides, self._depth, later))
-            self._tiles[later] = to_device(self._device, boxes_argument(boxes)), len(boxes)
-        return self._tiles[later]
+            self._tiles[inside] = to_device(self._device, boxes_argument(boxes)), len(boxes)
+        return self._tiles[inside]
 
 
 def ghosts_defines(problem: Problem, depth: int) -> dict[str, str | int]:

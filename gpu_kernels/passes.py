@@ -118,7 +118,7 @@ class Fused:
     def __init__(self, kernel: FusedKernel) -> None:
         self.depth = kernel.depth
         self._kernel = kernel
-        self._cuts: dict[int, tuple[Cut, Tiles]] = {}
+        self._cuts: dict[Box3, tuple[Cut, Tiles]] = {}
 
     def fits(self, problem: Problem, slab: Slab) -> bool:
         """Whether the slab has points that no face concerns, and frame tiles fit into shared memory."""
@@ -157,14 +157,15 @@ class Fused:
 
     def _cut(self, later: int) -> tuple[Cut, Tiles]:
         """What the fused kernel writes when some steps will follow, and what the frame does."""
-        if later not in self._cuts:
-            state = self._state
-            outer = blocks.owned_with_halo(state.problem, state.slab, later)
+        state = self._state
+        outer = blocks.owned_with_halo(state.problem, state.slab, later)
+        # By box, which without a halo is one for any number of steps: working it out takes milliseconds.
+        if outer not in self._cuts:
             inner = blocks.without_frame(state.problem, state.slab, outer, self.depth)
             assert inner is not None  # `fits` said so for the smallest box
             self._ghosts.prepare(later + self.depth)
-            self._cuts[later] = self._inner.cut(inner), self._frame.tiles(outer, inner)
-        return self._cuts[later]
+            self._cuts[outer] = self._inner.cut(inner), self._frame.tiles(outer, inner)
+        return self._cuts[outer]
 
 
 def _block(state: State) -> tuple[int, int, int]:

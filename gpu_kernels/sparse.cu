@@ -127,8 +127,6 @@ __device__ __forceinline__ void load_fragment(B& b, const T* patch, const Table&
             } else if constexpr (vector == 4) {
                 const uint2 two = *reinterpret_cast<const uint2*>(from);
                 b[2 * load] = two.x, b[2 * load + 1] = two.y;
-            } else if constexpr (vector == 2) {
-                b[load] = *reinterpret_cast<const unsigned*>(from);
             } else {
                 const unsigned point = *from;
                 b[load / 2] = load % 2 ? b[load / 2] | point << 16 : point;

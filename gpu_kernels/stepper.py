@@ -38,7 +38,6 @@ class GpuStepper:
         self._problem, self._device, self._passes = problem, device, passes
         self._arriving: list[Any] = []  # planes whose copies may be under way
         self._leaving: dict[tuple[int, Side], list[Any]] = {}  # copies of edges that take turns
-        self._has_halo = any(any(widths) for widths in slab.halo)
         self._layout = pitch_slab(problem, slab, max(way.depth for way in passes))
         with device.use() as cupy:
             arrays = [cupy.zeros(self._layout.n_bytes // self._layout.dtype.itemsize, self._layout.dtype) for _ in "ab"]
@@ -48,7 +47,7 @@ class GpuStepper:
             # None for large slabs, where a launch takes the GPU longer than Python, nor with a halo, which shrinks from
             # pass to pass.
             self._graphs: dict[tuple[int, int], Any] = {}
-            if self._layout.field_pitch <= _GRAPH_POINTS and not self._has_halo:
+            if self._layout.field_pitch <= _GRAPH_POINTS and not any(any(widths) for widths in slab.halo):
                 self._graphs = {(way.depth, turn): self._record(way) for way in passes for turn in self._state.turns()}
 
     def load(self, initial: InitialField) -> None:
@@ -67,14 +66,12 @@ class GpuStepper:
                 msg = f"a halo of {halo} planes does not last for {steps} steps"
                 raise ValueError(msg)
         with self._device.use():
-            left = steps
+            later = steps
             for way in self._passes:
-                left -= self._replay(way, left)
-                while left >= way.depth:
-                    left -= way.depth
-                    # What is written depends on the steps that follow only where a halo shrinks meanwhile: what a pass
-                    # has worked out once must do for all others, for that takes the host some milliseconds.
-                    self._state.advance(way, left if self._has_halo else 0)
+                later -= self._replay(way, later)
+                while later >= way.depth:
+                    later -= way.depth
+                    self._state.advance(way, later)
 
     def edge(self, axis: int, side: Side) -> GpuPlanes:
         """The owned planes that the neighbour on `side` needs, a copy that stays on the GPU.

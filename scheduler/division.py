@@ -14,6 +14,10 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.scheduler.link import Link
@@ -24,8 +28,14 @@ _BLOCKS_TRIED = 48
 _HALVINGS = 60  # of the time in which the planes are done: as exact as a float
 # A step that does not fill the method's depth takes that many times as long: single sweeps beside the fastest fused
 # method, 3 to 10 by stencil on an H200 (docs/benchmarks/gpu.md).
-LEFT_OVER = 4.0
+_LEFT_OVER = 4.0
 FREE = Link(0.0, 0.0)
+N = TypeVar("N", float, npt.NDArray[np.float64])
+
+
+def stretched(block: int, left_over: N) -> N:
+    """How many times as long steps take in blocks of so many, of which some do not fill the method's depth."""
+    return 1 + (_LEFT_OVER - 1) * left_over / block
 
 
 @dataclass(frozen=True)
@@ -75,8 +85,7 @@ class Capacity:
 
     def slowness(self, block: int) -> float:
         """Seconds per point and step in blocks of so many steps."""
-        left_over = block % self.depth
-        return (block + (LEFT_OVER - 1) * left_over) / block / self.points_per_second
+        return stretched(block, float(block % self.depth)) / self.points_per_second
 
     def computing(self, work: Work, planes: float, cuts: int, block: int) -> float:
         """Time that it computes in a block."""

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.division import LEFT_OVER
+from tetris_sim.scheduler.division import stretched
 from tetris_sim.scheduler.link import Link
 from tetris_sim.scheduler.process_grid import (
     Parts,
@@ -64,10 +64,9 @@ class Crew:
     def slowness(self, block: int) -> Numbers:
         """How many times as long the points of each worker take in blocks of so many steps."""
         workers = len(self.speeds)
-        steps = np.asarray(self.steps or (1,) * workers)
+        steps = np.asarray(self.steps or (1,) * workers, np.float64)
         fixed = np.asarray(self.fixed or (False,) * workers)
-        single = 1 + (LEFT_OVER - 1) * (block % steps) / block  # as `Capacity.slowness`
-        return np.where(fixed, single, np.maximum(1.0, steps / block) ** _SHORTER)
+        return np.where(fixed, stretched(block, block % steps), np.maximum(1.0, steps / block) ** _SHORTER)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,10 @@ from tetris_sim.stencil import Stencil
 KINDS = ("f16", "bf16", "tf32", "f64")
 """Formats by their number in sparse.cu."""
 
-_STORED = {"f16": "unsigned short", "bf16": "float", "tf32": "float", "f64": "double"}  # FP16 as bits: they only move
+MADE_OF = {"f16": "float16", "bf16": "float32", "tf32": "float32", "f64": "float64"}
+"""The dtype of the state, by format."""
+
+_STORED = {"float16": "unsigned short", "float32": "float", "float64": "double"}  # FP16 as bits: they only move
 _FARTHEST = {1: 63, 2: 7, 3: 3}  # radius after fusion: 2D and 3D keep the matrices of all units in registers
 _REGISTERS = 200  # that matrices and results in flight may take, of 255
 _OTHERS = 32  # registers for all else; more blocks with less make the compiler spill
@@ -90,7 +93,7 @@ def sparse_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[st
     number = parameters.get("format", 0)
     kind, r1 = KINDS[number], parameters["merged_x"]
     sparse, whole = bool(parameters.get("sparse", 1)), not parameters.get("flight", 1)
-    if np.dtype(dtype) != {"f16": np.float16, "f64": np.float64}.get(kind, np.float32):
+    if np.dtype(dtype) != np.dtype(MADE_OF[kind]):
         msg = f"{kind} is not made of {np.dtype(dtype)}"
         raise ValueError(msg)
     fused, merged = stencil.power(parameters["steps_per_block"]), (ROWS // r1, r1)
@@ -171,7 +174,7 @@ def _stage(plan: Plan, parameters: Mapping[str, int], ndim: int, vector: int) ->
 
 
 def _kernel(fused: Stencil, plan: Plan, parameters: Mapping[str, int], *, sparse: bool) -> FusedKernel:
-    item = {"f16": 2, "f64": 8}.get(plan.kind, 4)
+    item = np.dtype(MADE_OF[plan.kind]).itemsize
     stage = _stage(plan, parameters, fused.ndim, 16 // item)
     a, metadata = fragments(plan, sparse=sparse)
     table = lookup_table(plan, stage.row_points, stage.lead - plan.lead)
@@ -188,7 +191,7 @@ def _kernel(fused: Stencil, plan: Plan, parameters: Mapping[str, int], *, sparse
         source="sparse.cu",
         entry="sparse_stencil",
         defines={
-            "TS_REAL": _STORED[plan.kind],
+            "TS_REAL": _STORED[MADE_OF[plan.kind]],
             "TS_FORMAT": KINDS.index(plan.kind),
             "TS_SPARSE": int(sparse),
             "TS_MERGED_X": plan.merged[1],

@@ -20,11 +20,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "kernels"), str(ROOT / "tests" / "gpu")]
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
+from cases import boundary_of  # noqa: E402
+from variants import Variant, error_of, with_parameters  # noqa: E402
 
-from tetris_sim import reference  # noqa: E402
 from tetris_sim.bench.gpu import weight_kinds  # noqa: E402
 from tetris_sim.bench.gpu_alone import Alone, Arena, fastest, fused_alone, naive_alone  # noqa: E402
 from tetris_sim.bench.gpu_breakdown import with_steps  # noqa: E402
@@ -35,25 +36,23 @@ from tetris_sim.catalogue import named_stencil  # noqa: E402
 from tetris_sim.errors import UnsupportedError  # noqa: E402
 from tetris_sim.gpu_kernels import METHODS  # noqa: E402
 from tetris_sim.gpu_kernels.build import compile_source  # noqa: E402
-from tetris_sim.gpu_kernels.fused_method import Family, FusedMethod  # noqa: E402
-from tetris_sim.gpu_kernels.sparse.kernel import KINDS, sparse_kernel  # noqa: E402
+from tetris_sim.gpu_kernels.formats import BFLOAT16, TFLOAT32  # noqa: E402
+from tetris_sim.gpu_kernels.fused_method import FusedMethod  # noqa: E402
+from tetris_sim.gpu_kernels.sparse.kernel import KINDS, MADE_OF, sparse_kernel  # noqa: E402
 from tetris_sim.method import STEPS_PER_BLOCK, Parameters  # noqa: E402
-from tetris_sim.problem import Field, Problem  # noqa: E402
-from tetris_sim.slab import Slab  # noqa: E402
+from tetris_sim.problem import Problem  # noqa: E402
 
 SHAPE = (10240, 10240)
 ROUNDS, SECONDS, TRYING = 5, 0.04, 0.01
-DTYPES = {"f16": "float16", "bf16": "float32", "tf32": "float32", "f64": "float64"}
 FORMATS = {"box-2d9p": (3, 5, 7), "box-2d25p": (1, 2, 3), "box-2d49p": (1, 2)}  # steps that are tried
 TABLE_3 = {"heat-2d": 3, "box-2d9p": 3, "star-2d13p": 1, "box-2d49p": 1}  # steps per launch, as in the paper
 CHECKED = (203, 331)
-EPS = (0.0, 2.0**-8, 2.0**-11, 0.0)  # by format: beyond what the dtype allows
 WARPS = ((4, 2), (8, 1))  # and blocks per multiprocessor
 
 
 def problem_of(name: str, kind: str) -> Problem:
     """A stencil with its weights, in the dtype that a format is made of."""
-    small = random_problem(name, (16, 16), DTYPES[kind], weight_kinds(name)[0])
+    small = random_problem(name, (16, 16), MADE_OF[kind], weight_kinds(name)[0])
     return dataclasses.replace(small, grid=dataclasses.replace(small.grid, shape=SHAPE))  # the data are the arena's
 
 
@@ -101,7 +100,7 @@ def fits(problem: Problem, parameters: Parameters) -> Alone | None:
 def prepare(job: tuple[str, str, dict[str, int]]) -> None:
     """Compile into the cache."""
     name, kind, parameters = job
-    fits(random_problem(name, (16, 16), DTYPES[kind], weight_kinds(name)[0]), parameters)
+    fits(random_problem(name, (16, 16), MADE_OF[kind], weight_kinds(name)[0]), parameters)
 
 
 def dual_tessellation(problem: Problem, steps: int | None) -> list[Alone]:
@@ -133,24 +132,10 @@ def best_of(arena: Arena, choices: list[Alone]) -> tuple[Alone, Work] | None:
 
 def check(problem: Problem, parameters: Parameters, device: Any) -> None:
     """Compare two launches and a step on a small grid with the reference."""
-    family = Family(sparse_kernel, lambda *_: (parameters,), lambda *_: None)
-    state = np.random.default_rng(0).random((1, *CHECKED)).astype(problem.dtype)
-
-    def initial(slab: Slab) -> Field:
-        box = tuple(slice(start, stop) for start, stop in zip(slab.start, slab.stop, strict=True))
-        return state[(slice(None), *box)]
-
-    grid = dataclasses.replace(problem.grid, shape=CHECKED)
-    piece = dataclasses.replace(problem, grid=grid, initial=initial)
-    slab, depth = Slab.whole(grid), parameters[STEPS_PER_BLOCK]
-    wanted = reference.advance(state, piece, 2 * depth + 1)
-    largest = max(reference.largest_magnitude(each, piece) for each in (state, wanted))
-    # A launch rounds the state by eps, and weights so that their errors add up to at most 3 eps.
-    allowed = reference.tolerance(piece, 2 * depth + 1, largest) + 2 * 4 * EPS[parameters["format"]] * largest
-    with contextlib.closing(FusedMethod("checked", {2: family}).prepare(piece, slab, parameters, device)) as stepper:
-        stepper.load(piece.initial)
-        stepper.advance(2 * depth + 1)
-        error = float(np.abs(stepper.interior().astype(np.float64) - wanted).max())
+    kind = KINDS[parameters["format"]]
+    eps = {"bf16": BFLOAT16.eps, "tf32": TFLOAT32.eps}.get(kind, 0.0)  # of the others the dtype says all
+    variant = Variant(with_parameters(parameters), MADE_OF[kind], eps)
+    error, allowed = error_of(variant, problem.stencil, boundary_of("walls", 2), CHECKED, device)
     assert error <= allowed, f"{parameters} is wrong by {error:.2g}, of which {allowed:.2g} may be rounding"
 
 
@@ -178,10 +163,10 @@ def main(path: Path) -> None:
                 arenas = {}
                 for (kind, row), choices in rows_of_formats(name).items():
                     problem = problem_of(name, kind)
-                    if DTYPES[kind] not in arenas:
-                        arenas[DTYPES[kind]] = stack.enter_context(contextlib.closing(Arena(problem, device)))
+                    if MADE_OF[kind] not in arenas:
+                        arenas[MADE_OF[kind]] = stack.enter_context(contextlib.closing(Arena(problem, device)))
                     alone = [each for p in choices if (each := fits(problem, p)) is not None]
-                    found[row] = best_of(arenas[DTYPES[kind]], alone)
+                    found[row] = best_of(arenas[MADE_OF[kind]], alone)
                 formats += timed(name, found)
         for name, steps in TABLE_3.items():
             problem = problem_of(name, "f64")

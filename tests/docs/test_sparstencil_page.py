@@ -15,6 +15,7 @@ from host_gpu import HostGpu
 
 from tetris_sim.bench.problems import random_problem
 from tetris_sim.gpu_kernels.fused import FusedKernel
+from tetris_sim.gpu_kernels.sparse.kernel import sparse_kernel
 
 FOLDER = Path(__file__).parents[2] / "tests" / "benchmarks"
 SCRIPT = runpy.run_path(str(FOLDER / "sparstencil.py"))
@@ -83,7 +84,7 @@ def test_every_row_of_other_formats_has_kernels_that_fit() -> None:
     rows |= {("box-2d49p", "f64", row): tiles for row, tiles in FORMATS["rows_of_table_3"]("box-2d49p").items()}
     assert len(rows) == 8
     for (name, kind, _), tiles in rows.items():
-        problem = random_problem(name, (16, 16), FORMATS["DTYPES"][kind])
+        problem = random_problem(name, (16, 16), FORMATS["MADE_OF"][kind])
         assert any(FORMATS["fits"](problem, parameters) is not None for parameters in tiles)
 
 
@@ -93,10 +94,7 @@ def test_what_is_timed_is_compared_with_the_reference(monkeypatch: pytest.Monkey
     parameters = {"merged_x": 4, "warps": 2, "blocks": 1, "units": 1, "steps": 2, "stages": 2, "steps_per_block": 1}
     parameters |= {"sparse": 0, "flight": 1, "format": 3}
     FORMATS["check"](random_problem("box-2d9p", (16, 16), "float64"), parameters, HostGpu())
-    kernel = FORMATS["sparse_kernel"]
-    monkeypatch.setitem(
-        FORMATS["check"].__globals__, "sparse_kernel", lambda *arguments: wrong_weights(kernel(*arguments))
-    )
+    monkeypatch.setattr("variants.sparse_kernel", lambda *arguments: wrong_weights(sparse_kernel(*arguments)))
     with pytest.raises(AssertionError, match="is wrong by"):
         FORMATS["check"](random_problem("box-2d9p", (16, 16), "float64"), parameters, HostGpu())
 

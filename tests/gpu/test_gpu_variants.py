@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cases import mixed_boundaries
+from cases import mixed_boundaries, stencil_of
 from emulation import COMPILER, NO_COMPILER
 from host_gpu import HostGpu
 from variants import NAMES, VARIANTS, agrees
@@ -18,7 +18,7 @@ EMULATED = [pytest.param(name, marks=() if name in QUICK else pytest.mark.full) 
 @pytest.mark.parametrize("name", EMULATED)
 def test_a_variant_agrees_with_the_reference(name: str) -> None:
     boundaries = [boundary for _, boundary in mixed_boundaries(2)]
-    agrees(VARIANTS[name], "box-2d9p", boundaries[2], (41, 197), HostGpu())
+    agrees(VARIANTS[name], stencil_of("box-2d9p"), boundaries[2], (41, 197), HostGpu())
 
 
 @pytest.mark.gpu
@@ -26,4 +26,4 @@ def test_a_variant_agrees_with_the_reference(name: str) -> None:
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_variant_agrees_with_the_reference_on_a_gpu(name: str, stencil: str, gpu: Any) -> None:
     for number, (_, boundary) in enumerate(mixed_boundaries(2)):
-        agrees(VARIANTS[name], stencil, boundary, ((203, 331), (37, 1025))[number % 2], gpu)
+        agrees(VARIANTS[name], stencil_of(stencil), boundary, ((203, 331), (37, 1025))[number % 2], gpu)
