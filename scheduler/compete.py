@@ -28,6 +28,7 @@ _FINALISTS = 4
 _FOR_FINALISTS = 0.4  # of the budget
 _DRIFT = 2.0  # memory bandwidth of a shared machine comes in states a factor of 1.7 apart
 _OTHERS_TAKE = 4  # times as long to compile as the first that is tried, which is the quickest
+MUCH_LONGER = 10  # times what is waited for: a run of that length does not mind
 _WORTH_CHANGING = 1.02  # a candidate must be this much better than one that its method thinks better
 
 
@@ -79,12 +80,20 @@ class Limits:
         run_updates: point updates of the whole run, which is not worth longer trials than itself; None to leave out
             nothing but for lack of time.
         memory: bytes that all trials together may take.
+        patient: whether a run that is much longer than that waits until every method has had a turn.
+        beside: points per second that other devices make of the same run.
     """
 
     deadline: float
     budget: float
     run_updates: float | None
     memory: int
+    patient: bool = False
+    beside: float = 0.0
+
+    def run_seconds(self, rate: float) -> float | None:
+        """What the whole run takes at this rate, for all that is known; None if that must not count."""
+        return None if self.run_updates is None else self.run_updates / (rate + self.beside)
 
 
 def compete(piece: Problem, candidates: Sequence[Candidate], *, place: Place, limits: Limits) -> list[Entry]:
@@ -141,18 +150,30 @@ def _why_not_now(entry: Entry, entries: Sequence[Entry], limits: Limits) -> str:
         return ""  # one candidate at least, however long it takes
     # Part of the time is for the finalists; only a method that was not tried at all may use that too.
     spared = limits.budget * _FOR_FINALISTS if entry.candidate.guess > 0 else 0.0
-    if time.perf_counter() + _expected_opening(entry, opened) > limits.deadline - spared:
+    late = time.perf_counter() + _expected_opening(entry, opened) > limits.deadline - spared
+    if late and not _worth_waiting_for(entry, entries, limits):
         return f"{NO_TIME} of {limits.budget:g} s is used up"
-    if limits.run_updates is None:
-        return ""
     best = max(other.rate for other in opened)
+    run_seconds = limits.run_seconds(best)
+    if run_seconds is None:
+        return ""
     rates = [other.rate for other in opened if other.candidate.method is entry.candidate.method]
     if rates and max(rates) * _DRIFT < best:
         return "not tried: the method is less than half as fast as another"
-    run_seconds = limits.run_updates / best
     if (_expected_opening(entry, opened) or _OTHERS_TAKE * opened[0].opening) > run_seconds:
         return f"not tried: the whole run takes about {run_seconds:.2g} s"
     return ""
+
+
+def _worth_waiting_for(entry: Entry, entries: Sequence[Entry], limits: Limits) -> bool:
+    """Whether its method has had no turn yet, and the run is so long that compiling one more hardly counts."""
+    tried = [other for other in entries if other.tried]
+    run_seconds = limits.run_seconds(max(other.rate for other in tried))
+    if run_seconds is None or not limits.patient:
+        return False
+    if any(other.candidate.method is entry.candidate.method for other in tried):
+        return False
+    return run_seconds > MUCH_LONGER * max(limits.budget, *(other.opening for other in tried))
 
 
 def _expected_opening(entry: Entry, opened: Sequence[Entry]) -> float:

@@ -76,7 +76,8 @@ def make_terms(compute: ComputeSection, threads: int, *, use_cache: bool) -> Ter
         Asked(compute.method, dict(compute.parameters)),
         threads,
         fixed_threads=compute.threads != "auto" or not alone,
-        budget=compute.tuning_budget,
+        budget=compute.tuning_seconds,
+        patient=compute.tuning_budget == "auto",
         use_cache=use_cache,
     )
 

@@ -164,6 +164,7 @@ def find_members(
     """
     teams = _teams(machine, compute, names)
     known: dict[tuple[str, int], tuple[Choice, tuple[str, ...]]] = {}
+    beside = 0.0
     for name in names:
         kind, _, number = name.partition(":")
         gpu = next(gpu for gpu in machine.gpus if gpu.number == int(number)) if kind == "gpu" else None
@@ -173,12 +174,15 @@ def find_members(
         what = (gpu.name if gpu is not None else kind), threads
         if what not in known:
             terms = make_terms(compute, threads, use_cache=use_cache)
-            terms = dataclasses.replace(terms, asked=_asked_of(kind, names, terms.asked), gpu=_limited(gpu, usable))
+            asked = _asked_of(kind, names, terms.asked)
+            terms = dataclasses.replace(terms, asked=asked, gpu=_limited(gpu, usable), beside=beside)
             part = _part_that_fits(problem, Place(threads, "gpu" if gpu else "cpu"), usable, gpu)
             before = begun_with if begun_with is not None and begun_with.method.startswith(_prefix(kind)) else None
             known[what] = choose(part, machine, terms, before)
         choice, notes = known[what]
-        yield Member(name, choice, usable, gpu, simulated, notes)
+        member = Member(name, choice, usable, gpu, simulated, notes)
+        beside += member.points_per_second
+        yield member
 
 
 def capacity_of(problem: Problem, member: Member, link: Link) -> Capacity:

@@ -84,7 +84,7 @@ def plan_mixed(
     """
     found = find_members(problem, machine, compute, names, begun_with=begun_with, use_cache=use_cache)
     members, why_alone = _worth_trying(problem, compute, sum(name.startswith("gpu") for name in names), found)
-    budget = compute.tuning_budget
+    budget = compute.tuning_seconds
     hosts = any(member.gpu is None for member in members)
     alone = len(members) == 1
     links = [
@@ -118,7 +118,7 @@ def _worth_trying(
         rate = sum(each.points_per_second for each in members)
         seconds = problem.steps * problem.grid.n_points * problem.n_fields / rate
         room = sum(each.planes_in(problem, each.usable) for each in members)
-        if room >= problem.grid.shape[0] and seconds < _PATIENCE * compute.tuning_budget:
+        if room >= problem.grid.shape[0] and seconds < _PATIENCE * compute.tuning_seconds:
             return members, (f"The CPU is not tried beside it: the run takes about {seconds:.2g} s.",)
     return members, ()
 
@@ -174,7 +174,7 @@ def _stream(
     lanes: list[Lane | None] = [None] * len(members)
     streamings: list[Streaming | None] = [None] * len(members)
     for k in (k for k, is_small in enumerate(small) if is_small):
-        lane = lane_of(problem, members[k], measure_lane(members[k], budget=compute.tuning_budget))
+        lane = lane_of(problem, members[k], measure_lane(members[k], budget=compute.tuning_seconds))
         block = streamed_block(problem, compute, lane.points_per_second)
         streaming = choose_streaming(work, lane, most_steps=block, block_steps=block)
         if streaming is None:

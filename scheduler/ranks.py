@@ -100,7 +100,7 @@ def plan_together(
 
 def _measure_link(problem: Problem, offers: Sequence[Offer], compute: ComputeSection, ranks: Communicator) -> Link:
     first = [offer.plan.shares[0] for offer in offers]
-    if compute.tuning_budget == 0 or any(share.streamed is not None for share in first):
+    if compute.tuning_seconds == 0 or any(share.streamed is not None for share in first):
         return measure_link(ranks)
     return measure_exchange(problem, first, ranks, gpu_messages=compute.cuda_aware_mpi)
 

@@ -30,7 +30,7 @@ from tetris_sim.scheduler.choice import (
     refusals,
     smaller_team,
 )
-from tetris_sim.scheduler.compete import Entry, Limits, compete, ranked
+from tetris_sim.scheduler.compete import MUCH_LONGER, Entry, Limits, compete, ranked
 from tetris_sim.scheduler.gpus import Gpu
 from tetris_sim.scheduler.machine import Machine
 from tetris_sim.scheduler.measure import Speed, check_method, measure_speed, steps_per_block, trial_bytes, trial_piece
@@ -44,7 +44,6 @@ _POINTS_PER_THREAD = 1 << 16  # above this, meeting the others costs less than a
 _FEWER_ARE_FASTER = 1.05  # a smaller team must be this much better to count
 _FEWER_SECONDS = 0.05
 _RECALL_EFFORT = 0.1  # of a check: a choice that was checked before is checked again on a tenth of the points
-_MUCH_LONGER = 10  # budgets; a run that is shorter does not wait for methods that an earlier one had no time for
 _SHORT_RUN = 0.5  # seconds; for shorter ones it does not matter whether another method would be faster
 _GUESSED_RATE = 2e9  # products per second and thread, where nothing may be measured
 _GUESSED_LATENCY = 2e-5  # seconds
@@ -62,6 +61,8 @@ class Terms:
         threads: CPU threads of one worker.
         fixed_threads: whether fewer must not be used where they are faster.
         budget: seconds it may take, compilation included; with 0 nothing is measured.
+        patient: whether a run that is much longer than that waits until every method has had a turn.
+        beside: points per second that devices chosen before make of the same run.
         use_cache: whether earlier choices are read and this one is kept.
         anew: whether to measure even if an earlier choice is there, and as if the run were long.
         gpu: the GPU on which it is to be; None for CPU threads.
@@ -71,6 +72,8 @@ class Terms:
     threads: int
     fixed_threads: bool = False
     budget: float = BUDGET
+    patient: bool = False
+    beside: float = 0.0
     use_cache: bool = True
     anew: bool = False
     gpu: Gpu | None = None
@@ -155,7 +158,7 @@ def _remembered(
     candidate = next(same, None)
     if found is None or candidate is None:
         return None
-    if found.good_for is not None and _updates(problem) > found.good_for * found.points_per_second:
+    if found.good_for is not None and _updates(problem) > found.good_for * (found.points_per_second + terms.beside):
         return None
     wrong = _check(problem, candidate, terms.place_with(found.threads), effort=_RECALL_EFFORT)
     if wrong is not None:
@@ -186,7 +189,14 @@ def _measured(
 ) -> Choice:
     begin = time.perf_counter()
     updates = None if terms.anew else _updates(problem)
-    limits = Limits(begin + terms.budget, terms.budget, updates, terms.memory(machine) // 2)
+    limits = Limits(
+        deadline=begin + terms.budget,
+        budget=terms.budget,
+        run_updates=updates,
+        memory=terms.memory(machine) // 2,
+        patient=terms.patient,
+        beside=terms.beside,
+    )
     entries, chosen, piece = _find_right(problem, machine, terms, candidates, limits)
     if chosen is None or chosen.speed is None:
         raise nothing_left(terms.asked, refused | {entry.candidate.label: entry.note for entry in entries})
@@ -211,11 +221,11 @@ def _measured(
     if key is None:
         return choice
     complete = all(entry.tried for entry in entries if entry.candidate.guess == 0)
-    if complete or (updates is not None and updates <= _SHORT_RUN * speed.points_per_second):
+    if complete or (updates is not None and updates <= _SHORT_RUN * (speed.points_per_second + terms.beside)):
         _remember(key, choice, good_for=None if complete else _SHORT_RUN)
         return choice
     # What had no turn gets it in a later run, whose kernels are compiled already, if that is long enough to gain by it.
-    good_for = _MUCH_LONGER * terms.budget
+    good_for = MUCH_LONGER * terms.budget
     _remember(key, choice, good_for=good_for)
     left_out = f"Kept for later runs of up to {good_for:g} s, since not every method had its turn in time."
     return dataclasses.replace(choice, reasons=(*choice.reasons, left_out))

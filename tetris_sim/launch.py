@@ -45,6 +45,7 @@ log = logging.getLogger("tetris_sim")
 
 _TUNING_SHARE = 0.1  # of the time until a wall-time limit
 _LEAST_TUNING = 0.1  # seconds; 0 would mean not to measure
+_PATIENT_TUNING = 60.0  # seconds; waiting until every method had its turn takes less on the slowest machines seen
 
 
 @dataclass(frozen=True)
@@ -198,8 +199,10 @@ def _make_writers(launched: Launched, problem: Problem, plan: Plan) -> tuple[tup
 
 def spare_time(compute: ComputeSection, seconds_left: float) -> ComputeSection:
     """The section with no more time for tuning than a small part of what a run with a time limit has."""
-    budget = min(compute.tuning_budget, max(_TUNING_SHARE * seconds_left, _LEAST_TUNING))
-    return compute.model_copy(update={"tuning_budget": budget})
+    spare = max(_TUNING_SHARE * seconds_left, _LEAST_TUNING)
+    if spare > (_PATIENT_TUNING if compute.tuning_budget == "auto" else compute.tuning_budget):
+        return compute
+    return compute.model_copy(update={"tuning_budget": min(compute.tuning_seconds, spare)})
 
 
 def describe(config: Config, problem: Problem, plan: Plan) -> str:

@@ -47,6 +47,8 @@ ProbeName = Annotated[
 
 Count = Annotated[int, Field(gt=0, le=2**31 - 1)]
 
+_TUNING_SECONDS = 5.0
+
 
 class Section(BaseModel):
     """Base of every section: unknown keys are errors, values do not change, NaN and infinity are not numbers."""
@@ -248,9 +250,10 @@ class ComputeSection(Section):
     parameters: dict[str, Annotated[int, Field(ge=0, le=2**31 - 1)]] = {}
     """Tile sizes and the like of the method that is named, for example {steps_per_block: 16}; `plan` shows those that
     were found to be best, and those that are left out are the method's best guess."""
-    tuning_budget: TuningTime = 5.0
-    """Time that measuring methods and parameters may take, compilation included [s]; 0 measures nothing and takes the
-    best guess of the first method that does not refuse."""
+    tuning_budget: Literal["auto"] | TuningTime = "auto"
+    """Time that measuring methods and parameters may take, compilation included [s]; auto is 5 s, but in a run of more
+    than ten times as long each method has one turn, however late. 0 measures nothing and takes the best guess of the
+    first method that does not refuse."""
     precision: Literal["float64", "float32", "float16"] = "float64"
     """Of the state. float16 is summed in float32 and rounded at every step, or once per launch that makes several. It
     takes a quarter of the memory of float64, but freezes where a launch changes points by less than its numbers are
@@ -275,6 +278,11 @@ class ComputeSection(Section):
     """Whether a run goes on without a device that fails, or ends with a checkpoint and exit code 75."""
     simulated: SimulatedSection = SimulatedSection()
     """What a simulated device is like."""
+
+    @property
+    def tuning_seconds(self) -> float:
+        """What `tuning_budget` says [s]."""
+        return _TUNING_SECONDS if self.tuning_budget == "auto" else self.tuning_budget
 
 
 class FieldsSection(Section):

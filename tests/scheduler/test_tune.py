@@ -207,6 +207,35 @@ def test_a_candidate_that_would_exceed_the_budget_is_not_started(use: Use, folde
     assert len(list(folder.iterdir())) == 1
 
 
+def late_method(use: Use) -> FakeMethod:
+    """One that the first, whose code takes 0.3 s to compile, leaves no time for."""
+    late = FakeMethod("cpu.late", (FAST, SLOW))
+    use(late, FakeMethod("cpu.first", (SLOW,), opening_s=0.3))
+    return late
+
+
+PATIENT = dataclasses.replace(TERMS, budget=0.2, patient=True)
+
+
+def test_a_run_that_is_much_longer_waits_until_every_method_has_had_one_turn(use: Use, folder: Path) -> None:
+    late_method(use)
+    choice = tune(problem_of(), MACHINE, PATIENT)
+    assert label(choice) == ("cpu.late", FAST)
+    assert notes(choice)["cpu.late", 3000] == "not tried: the budget of 0.2 s is used up"
+    assert "Kept for later runs" not in choice.reasons[-1]  # later runs have nothing to make up for
+    assert tune(problem_of(), MACHINE, TERMS).date is not None
+    assert len(list(folder.iterdir())) == 1
+
+
+# A step of the first method takes at least 3 ms: 300 are thrice what its code took to compile.
+@pytest.mark.parametrize(("steps", "beside"), [(300, 0.0), (10**6, 1e12)])
+def test_a_run_that_is_not_much_longer_does_not_wait(use: Use, steps: int, beside: float) -> None:
+    late = late_method(use)
+    choice = tune(problem_of(steps=steps), MACHINE, dataclasses.replace(PATIENT, beside=beside))
+    assert label(choice) == ("cpu.first", SLOW)
+    assert late.opened == []
+
+
 def test_other_tile_sizes_are_not_expected_to_compile_again(use: Use) -> None:
     tiles = (
         {"tile_x": 1, "jam": 1},

@@ -150,12 +150,21 @@ def test_a_restart_keeps_method_and_parameters_unless_others_are_named(
 
 
 @pytest.mark.parametrize(
-    ("limits", "budget"), [((), 5.0), (("compute.tuning_budget=0.5",), 0.5), (("run.max_walltime=20 s",), 2.0)]
+    ("limits", "budget"),
+    [
+        ((), "auto"),
+        (("compute.tuning_budget=0.5",), 0.5),
+        (("run.max_walltime=20 s",), 2.0),
+        (("run.max_walltime=20 s", "compute.tuning_budget=0.5"), 0.5),
+        (("run.max_walltime=4 min",), 5.0),
+        (("run.max_walltime=20 min",), "auto"),
+        (("run.max_walltime=20 min", "compute.tuning_budget=3 min"), 120.0),
+    ],
 )
 def test_a_run_with_a_time_limit_spends_a_small_part_of_it_on_tuning(
-    config: str, limits: tuple[str, ...], budget: float, monkeypatch: pytest.MonkeyPatch
+    config: str, limits: tuple[str, ...], budget: float | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[float] = []
+    seen: list[float | str] = []
 
     def stop_here(problem: Problem, machine: Machine, compute: ComputeSection, **_: object) -> None:
         seen.append(compute.tuning_budget)
@@ -165,7 +174,7 @@ def test_a_run_with_a_time_limit_spends_a_small_part_of_it_on_tuning(
     monkeypatch.setattr("tetris_sim.scheduler.ranks.make_plan", stop_here)
     overrides = [part for limit in limits for part in ("--set", limit)]
     assert main(["run", config, *overrides]) == ExitCode.RESOURCES
-    assert seen == [pytest.approx(budget, rel=0.1)]
+    assert seen == [budget if isinstance(budget, str) else pytest.approx(budget, rel=0.1)]
 
 
 @pytest.mark.parametrize("budget", ["0", "-1", "nan", "inf", "soon"])

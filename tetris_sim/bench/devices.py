@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -46,7 +46,7 @@ def bench_devices(
     sets: Sequence[str] = ("cpu", "gpu", "cpu+gpu"),
     threads: Sequence[int | None] = (None,),
     gpu_memory: str = "auto",
-    tuning_budget: float = 5.0,
+    tuning_budget: float | Literal["auto"] = "auto",
     ranks: Communicator,
 ) -> dict[str, Any]:
     """Steady-state rates of whole runs, for each stencil, dtype, number of CPU threads and set of devices.
@@ -60,7 +60,7 @@ def bench_devices(
         sets: of devices, as `compute.devices` has them: auto, cpu, gpu, cpu+gpu, or names joined by +.
         threads: CPU threads of each rank; None for all.
         gpu_memory: most memory that the state may take on each GPU, as `compute.gpu_memory` has it.
-        tuning_budget: time for choosing methods on each device [s].
+        tuning_budget: time for choosing methods on each device [s], or auto.
         ranks: all of them call this.
 
     Returns:
@@ -93,7 +93,9 @@ def bench_devices(
     return {**provenance(), "rounds": rounds, "seconds": seconds, "gpu_memory": gpu_memory, "devices": cases}
 
 
-def _section(chosen: str, threads: int | None, gpu_memory: str, tuning_budget: float) -> ComputeSection:
+def _section(
+    chosen: str, threads: int | None, gpu_memory: str, tuning_budget: float | Literal["auto"]
+) -> ComputeSection:
     wanted = {
         "devices": devices_of(chosen),
         "threads": "auto" if threads is None else threads,
