@@ -73,6 +73,18 @@ def test_the_main_table_shows_rates_ratios_and_shares() -> None:
     assert lines[-1] == "cpu.tessellate not for heat-2d: the grid is too narrow."
 
 
+def test_what_a_method_refuses_for_one_reason_is_said_once() -> None:
+    result = main_result()
+    kernel = next(each for each in result["kernels"] if each["refusals"])
+    twice = [kernel, {**kernel, "dtype": "float32"}]
+    others = [{**kernel, "stencil": "box-2d9p"}, {**kernel, "stencil": "heat-3d", "refusals": {"cpu.plain": "no"}}]
+    lines = as_markdown({**result, "kernels": [*twice, *others]}).splitlines()
+    assert [line for line in lines if " not for " in line] == [
+        "cpu.tessellate not for heat-2d and box-2d9p: the grid is too narrow.",
+        "cpu.plain not for heat-3d: no.",
+    ]
+
+
 def test_the_breakdown_shows_each_step_over_plain_and_over_the_one_above() -> None:
     lines = as_markdown(breakdown_result()).splitlines()
     assert "| star-1d5p | 1000 | float64 | plain |  | 2 | 1.00 | 1.00 | 10.0% |" in lines

@@ -12,6 +12,7 @@ from tetris_sim.bench.cells import Table, billions, grid, mebibytes, parameters,
 from tetris_sim.bench.cpu import compare_precisions
 from tetris_sim.bench.device_tables import devices_table, left_out
 from tetris_sim.bench.gpu_tables import gpu_tables
+from tetris_sim.wording import listed
 
 
 def as_text(result: Mapping[str, Any]) -> str:
@@ -74,20 +75,15 @@ def tables(result: Mapping[str, Any]) -> Iterator[Table]:
 
 def notes(result: Mapping[str, Any]) -> list[str]:
     """Why something is not in the tables: a sentence each."""
+    refused: dict[tuple[str, str], list[str]] = {}  # (what, why): for which stencils
+    for kernel in (*result.get("kernels", ()), *result.get("gpu_kernels", ())):
+        for name, reason in kernel["refusals"].items():
+            refused.setdefault((name, reason), []).append(kernel["stencil"])
+    for ladder in (*result.get("breakdown", ()), *result.get("gpu_breakdown", ())):
+        for label, reason in ladder["missing"].items():
+            refused.setdefault((f'"{label}"', reason), []).append(ladder["stencil"])
     found = [
-        f"{name} not for {kernel['stencil']}: {reason}."
-        for kernel in (*result.get("kernels", ()), *result.get("gpu_kernels", ()))
-        for name, reason in kernel["refusals"].items()
-    ]
-    found += [
-        f'"{label}" not for {ladder["stencil"]}: {reason}.'
-        for ladder in result.get("breakdown", ())
-        for label, reason in ladder["missing"].items()
-    ]
-    found += [
-        f'"{label}" not for {ladder["stencil"]}: {reason}.'
-        for ladder in result.get("gpu_breakdown", ())
-        for label, reason in ladder["missing"].items()
+        f"{what} not for {listed(list(dict.fromkeys(names)), 'and')}: {why}." for (what, why), names in refused.items()
     ]
     found += [
         f"{label} not for {sweep['stencil']} on {grid(point['shape'])} points: {reason}."
