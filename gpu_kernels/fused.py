@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.layout import Box3, box_argument, by_value
+from tetris_sim.gpu_kernels.layout import Box3, box_argument, by_value, to_device
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.device import GpuDevice
@@ -70,9 +70,10 @@ class Stream:
 class FusedKernel:
     """How to compile and launch it.
 
-    The entry point takes `(const real* src, real* dst, Memory memory, Box box, Weights weights)` (`common.cuh`), and
-    one that streams the length of a chunk after these: it reads the state `src` and writes the one `depth` steps later
-    to `dst`, in all of `box` and nowhere else. The box begins at a multiple of 128 bytes along x.
+    The entry point takes `(const real* src, real* dst, Memory memory, Box box, Weights weights)` (`common.cuh`), a
+    `const Weights*` if they are handed over `by_pointer`, and one that streams the length of a chunk after these: it
+    reads the state `src` and writes the one `depth` steps later to `dst`, in all of `box` and nowhere else. The box
+    begins at a multiple of 128 bytes along x.
 
     Attributes:
         source: name of the file.
@@ -82,8 +83,11 @@ class FusedKernel:
         tile: points that one block of threads writes along each of the three axes; along the one that it streams, any.
         threads: per block.
         shared_bytes: dynamic shared memory per block.
-        weights: numbers that the kernel gets by value, as `struct Weights { real w[n]; }`.
+        weights: numbers that the kernel gets as `struct Weights`.
         stream: how blocks share the axis along which they stream; None if each writes one tile.
+        by_pointer: whether the weights lie in GPU memory. As a parameter they are quickest where all lanes of a warp
+            read the same one; where each reads its own they wait in turn (`gpu.sparse` on 512 x 512 points, one H200:
+            33 us a launch with matrices by value, 22 us by pointer).
     """
 
     source: str
@@ -95,6 +99,7 @@ class FusedKernel:
     shared_bytes: int
     weights: npt.NDArray[Any] = field(repr=False)
     stream: Stream | None = None
+    by_pointer: bool = False
 
     def cut(self, box: Box3, slots: int) -> tuple[tuple[int, int, int], int]:
         """(blocks along x, y, z for a box on a GPU that holds `slots` of them at a time, points of a chunk or 0)."""
@@ -122,7 +127,7 @@ class CompiledKernel:
         self._kernel = kernel
         self._function = device.function(kernel.source, kernel.entry, kernel.defines, kernel.shared_bytes)
         self._slots = device.slots(self._function, kernel.threads, kernel.shared_bytes)
-        self._weights = by_value(kernel.weights)
+        self._weights = to_device(device, kernel.weights) if kernel.by_pointer else by_value(kernel.weights)
 
     def cut(self, box: Box3) -> Cut:
         """How a box is shared by blocks of threads."""

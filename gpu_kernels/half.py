@@ -12,7 +12,6 @@ from tetris_sim.gpu_kernels.fused import Stream
 from tetris_sim.stencil import Stencil
 
 LARGEST_WEIGHT = 60000.0  # after fusion, of 65504 that FP16 has
-PARAMETER_BYTES = 32000  # of 32764 that a kernel may have from CUDA 12.1 on
 _REGISTERS, _REGISTERS_OF_SM, _THREADS_OF_SM = 255, 65536, 2048  # of a thread, of a multiprocessor
 
 

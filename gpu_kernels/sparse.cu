@@ -264,7 +264,7 @@ __device__ __forceinline__ void store_complete(real* __restrict__ dst, const Mem
 
 extern "C" __global__ void __launch_bounds__(threads, TS_MIN_BLOCKS)
     sparse_stencil(const real* __restrict__ src, real* __restrict__ dst, const __grid_constant__ Memory memory,
-                   const __grid_constant__ Box box, const __grid_constant__ Weights weights, int chunk) {
+                   const __grid_constant__ Box box, const Weights* __restrict__ weights, int chunk) {
     extern __shared__ __align__(16) real shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const Walk walk(box, chunk);
@@ -279,8 +279,8 @@ extern "C" __global__ void __launch_bounds__(threads, TS_MIN_BLOCKS)
     for (int stage = 0; stage < stages - 1; stage++) start(stage);
 
     int* const entries = reinterpret_cast<int*>(shared + stages * rows * pitch);
-    for (int i = threadIdx.x; i < products * 4 * loads; i += threads) entries[i] = (&weights.table[0][0][0])[i];
-    const Matrix matrix(weights, lane);
+    for (int i = threadIdx.x; i < products * 4 * loads; i += threads) entries[i] = (&weights->table[0][0][0])[i];
+    const Matrix matrix(*weights, lane);
     __syncthreads();  // the table is there
     const Table table(entries, lane);
 

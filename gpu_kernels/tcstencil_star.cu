@@ -40,14 +40,11 @@ struct Weights {
 struct Bands {
     unsigned p[4], behind[2], q[2];
 
-    // All threads together, by way of shared memory: parameters of a kernel are fast if all lanes read the same one.
-    __device__ __forceinline__ Bands(const Weights& weights, unsigned* shared, int lane) {
-        for (int i = threadIdx.x; i < 8 * 32; i += threads) shared[i] = (&weights.p[0][0])[i];
-        __syncthreads();
+    __device__ __forceinline__ Bands(const Weights& weights, int lane) {
 #pragma unroll
-        for (int k = 0; k < 4; k++) p[k] = shared[32 * k + lane];
+        for (int k = 0; k < 4; k++) p[k] = weights.p[k][lane];
 #pragma unroll
-        for (int k = 0; k < 2; k++) behind[k] = shared[32 * (4 + k) + lane], q[k] = shared[32 * (6 + k) + lane];
+        for (int k = 0; k < 2; k++) behind[k] = weights.p[4 + k][lane], q[k] = weights.q[k][lane];
     }
 };
 
@@ -132,7 +129,7 @@ struct Target {
 
 extern "C" __global__ void __launch_bounds__(threads, TS_MIN_BLOCKS)
     tcstencil_star(const real* __restrict__ src, real* __restrict__ dst, const __grid_constant__ Memory memory,
-                   const __grid_constant__ Box box, const __grid_constant__ Weights weights, int chunk) {
+                   const __grid_constant__ Box box, const Weights* __restrict__ weights, int chunk) {
     extern __shared__ __align__(16) real shared[];
     const int lane = threadIdx.x % 32, warp_x = threadIdx.x / 32 * units * width;
     const int first_y = box.low[1] + static_cast<int>(blockIdx.y) * chunk, end = min(first_y + chunk, box.high[1]);
@@ -150,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(threads, TS_MIN_BLOCKS)
     };
 #pragma unroll 1
     for (int stage = 0; stage < stages - 1; stage++) start(stage);
-    const Bands bands(weights, reinterpret_cast<unsigned*>(shared + stages * height * pitch), lane);
+    const Bands bands(*weights, lane);
 
 #pragma unroll 1
     for (int tile = 0; tile < n_tiles; tile++) {

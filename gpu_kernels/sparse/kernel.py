@@ -29,7 +29,6 @@ from tetris_sim.gpu_kernels.formats import FORMATS, operand_weights
 from tetris_sim.gpu_kernels.fused import FusedKernel, Stream, braces, round_up
 from tetris_sim.gpu_kernels.half import (
     LARGEST_WEIGHT,
-    PARAMETER_BYTES,
     Stage,
     blocks_beside,
     growth,
@@ -88,7 +87,7 @@ def sparse_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[st
         parameters: one of `sparse_parameters`, or others as above.
 
     Raises:
-        ValueError: the parameters contradict each other or the dtype, or the matrices are too large.
+        ValueError: the parameters contradict each other or the dtype.
     """
     number = parameters.get("format", 0)
     kind, r1 = KINDS[number], parameters["merged_x"]
@@ -183,9 +182,6 @@ def _kernel(fused: Stencil, plan: Plan, parameters: Mapping[str, int], *, sparse
         table, firsts[:, None] + np.arange(4)[:, None]
     )  # each lane is a point behind the one before
     numbers = np.concatenate([a.ravel(), metadata.ravel(), table.ravel().view(np.uint32)])
-    if numbers.nbytes > PARAMETER_BYTES:
-        msg = f"the matrices have {numbers.nbytes} bytes, more than a kernel's parameters may have"
-        raise ValueError(msg)
     reach = (0,) * (3 - fused.ndim) + fused.radii
     return FusedKernel(
         source="sparse.cu",
@@ -217,4 +213,5 @@ def _kernel(fused: Stencil, plan: Plan, parameters: Mapping[str, int], *, sparse
         shared_bytes=item * parameters["stages"] * stage.rows * stage.row_points + 4 * table.size,
         weights=numbers,
         stream=stage.stream,
+        by_pointer=True,
     )

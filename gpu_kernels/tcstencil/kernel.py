@@ -30,7 +30,6 @@ from tetris_sim.gpu_kernels.formats import FLOAT16, FORMATS, operand_weights, ro
 from tetris_sim.gpu_kernels.fused import FusedKernel, Stream, braces, round_up
 from tetris_sim.gpu_kernels.half import (
     LARGEST_WEIGHT,
-    PARAMETER_BYTES,
     Stage,
     blocks_beside,
     growth,
@@ -80,7 +79,7 @@ def tcstencil_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping
         parameters: one of `tcstencil_parameters`, or others as above.
 
     Raises:
-        ValueError: the parameters contradict each other or the dtype, or the matrices are too large.
+        ValueError: the parameters contradict each other or the dtype.
     """
     if parameters.get("star", 0):
         return star_kernel(stencil, dtype, parameters)
@@ -98,9 +97,6 @@ def tcstencil_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping
     if len(matrices) == 0:
         matrices = np.zeros((1, CHUNK, RESULTS))  # which no product takes
     numbers = matrix_registers(matrices, format_, run=item)
-    if numbers.nbytes > PARAMETER_BYTES:
-        msg = f"the matrices have {numbers.nbytes} bytes, more than a kernel's parameters may have"
-        raise ValueError(msg)
     stage = _stage(bands, parameters, 16 // item)
     reach = (0,) * (3 - fused.ndim) + fused.radii
     return FusedKernel(
@@ -135,6 +131,7 @@ def tcstencil_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping
         shared_bytes=item * parameters["stages"] * stage.rows * stage.row_points + numbers.nbytes,
         weights=numbers,
         stream=stage.stream,
+        by_pointer=True,
     )
 
 

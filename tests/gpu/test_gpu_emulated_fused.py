@@ -240,11 +240,12 @@ def launch(kernel: FusedKernel, memory: Memory, architecture: int, descending: b
     src, dst = memory.first(memory.src), memory.first(memory.dst)
     grid, chunk = kernel.cut(memory.box, slots=1 if descending else MANY)
     streamed = () if kernel.stream is None else (ctypes.c_int(chunk),)
+    weights = at(kernel.weights) if kernel.by_pointer else by_value(kernel.weights)
     emulate(kernel.source, kernel.defines, architecture).launch(
         kernel.entry,
         grid,
         (kernel.threads, 1, 1),
-        (at(src), at(dst), memory.argument, box_argument(memory.box), by_value(kernel.weights), *streamed),
+        (at(src), at(dst), memory.argument, box_argument(memory.box), weights, *streamed),
         kernel.shared_bytes,
         copied=(src, dst, memory.argument),
         descending=descending,
