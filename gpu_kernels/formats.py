@@ -56,7 +56,8 @@ def rounded(values: npt.ArrayLike, format_: Format) -> Array:
     dropped = 24 - format_.bits
     odd = bits >> np.uint64(dropped) & np.uint64(1)
     kept = (bits + odd + np.uint64((1 << (dropped - 1)) - 1)) >> np.uint64(dropped) << np.uint64(dropped)
-    return kept.astype(np.uint32).view(np.float32).astype(np.float64)
+    found = kept.astype(np.uint32).view(np.float32)
+    return np.where(np.isnan(values), np.nan, found).astype(np.float64)
 
 
 def operand_weights(stencil: Stencil, format_: Format) -> Stencil:

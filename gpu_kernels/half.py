@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.fused import Stream
+from tetris_sim.gpu_kernels.rounding import round_weights, weight_error
 from tetris_sim.stencil import Stencil
 
 LARGEST_WEIGHT = 60000.0  # after fusion, of 65504 that FP16 has
+_MOST_WEIGHT_ERROR = 0.01  # of the weights of a launch; where none is too small beside another it is 1e-3 or less
 _REGISTERS, _REGISTERS_OF_SM, _THREADS_OF_SM = 255, 65536, 2048  # of a thread, of a multiprocessor
 
 
@@ -49,6 +52,9 @@ def half_refusal(
         return f"its tensor cores multiply float16, and would round {np.dtype(dtype)} to as many bits"
     if growth(stencil) > LARGEST_WEIGHT:
         return f"its weights add up to {growth(stencil):g}, more than float16 holds"
+    if not steps(stencil) and not rounds_well(stencil, 1):
+        error = _error_of_rounding(stencil, 1)
+        return f"rounded to float16, its weights would change by {error:.1%}: some are very small beside others"
     if not steps(stencil):
         return (
             f"{matrices} of a step are kept in registers: {stencil.n_points} points of radius "
@@ -60,6 +66,28 @@ def half_refusal(
 def growth(stencil: Stencil) -> float:
     """What no weight of n steps exceeds, to the power of n."""
     return sum(map(abs, stencil.weights))
+
+
+def rounds_well(stencil: Stencil, steps: int) -> bool:
+    """Whether the weights of so many steps at once are, in FP16, still those of the stencil."""
+    return growth(stencil) ** steps <= LARGEST_WEIGHT and _error_of_rounding(stencil, steps) <= _MOST_WEIGHT_ERROR
+
+
+def refuse_bad_rounding(stencil: Stencil, steps: int) -> None:
+    """Raise if they are not.
+
+    Raises:
+        ValueError: with what rounding would change.
+    """
+    if not rounds_well(stencil, steps):
+        msg = f"rounded to float16, the weights of a launch of {steps} would be others"
+        raise ValueError(msg)
+
+
+@functools.lru_cache(maxsize=1024)
+def _error_of_rounding(stencil: Stencil, steps: int) -> float:
+    fused = stencil.power(steps)
+    return weight_error(fused, round_weights(fused))
 
 
 def blocks_beside(threads: int, registers: int) -> int:

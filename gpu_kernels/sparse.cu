@@ -38,6 +38,8 @@ constexpr int stages = TS_STAGES;
 constexpr int rows = TS_ROWS;        // of a stage
 constexpr int row_points = TS_ROW_POINTS, pitch = row_points;
 
+static_assert(stages > 1, "a stage is read while others arrive");
+
 constexpr int unit_points = 8 * merged_x;  // along x
 constexpr int tile_x = unit_points * units * (axis == 0 ? 1 : axis == 1 ? warps : warps * steps);  // results of a stage
 constexpr int loads = slots / vector;      // per fragment

@@ -68,6 +68,7 @@ constexpr bool meets(int i) {
 }
 
 static_assert(!half_sums || (format == f16 && stores_half && !mirrored), "sums in FP16 are for FP16");
+static_assert(stages > 1, "a stage is read while others arrive");
 static_assert(axis != 0 || steps == 1, "a stage is one plane");
 static_assert(!mirrored || axis == 1, "shared products are for 2D");
 static_assert(stores_half ? format == f16 : sizeof(real) == 4, "numbers in memory are FP16 or float");

@@ -8,7 +8,7 @@ in which there are only dense products (section 4.7 of the paper), since `gpu.du
 
 Parameters:
     steps_per_block: steps composed.
-    merged_x: results of a patch along x: 8 or 16; in the paper's way, and of FP64, also 2 or 4.
+    merged_x: results of a patch along x: 2, 4, 8 or 16.
     warps, blocks: warps per block of threads, and blocks that a multiprocessor holds at least (limits registers).
     units: that a warp multiplies side by side.
     steps: of the stream per stage of shared memory. 3D: one.
@@ -27,13 +27,7 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.formats import FORMATS, operand_weights
 from tetris_sim.gpu_kernels.fused import FusedKernel, Stream, braces, round_up
-from tetris_sim.gpu_kernels.half import (
-    LARGEST_WEIGHT,
-    Stage,
-    blocks_beside,
-    growth,
-    half_refusal,
-)
+from tetris_sim.gpu_kernels.half import Stage, blocks_beside, half_refusal, refuse_bad_rounding, rounds_well
 from tetris_sim.gpu_kernels.sparse.dense_plans import dense_patch_plan, dense_unit_plan
 from tetris_sim.gpu_kernels.sparse.fragments import ROWS
 from tetris_sim.gpu_kernels.sparse.patches import patch_plan
@@ -87,7 +81,7 @@ def sparse_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[st
         parameters: one of `sparse_parameters`, or others as above.
 
     Raises:
-        ValueError: the parameters contradict each other or the dtype.
+        ValueError: the parameters contradict each other or the dtype, or FP16 does not have the weights.
     """
     number = parameters.get("format", 0)
     kind, r1 = KINDS[number], parameters["merged_x"]
@@ -102,6 +96,8 @@ def sparse_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[st
             raise ValueError(msg)
         plan = dense_patch_plan(fused, merged) if whole else dense_unit_plan(fused, merged)
     else:
+        if kind == "f16":
+            refuse_bad_rounding(stencil, parameters["steps_per_block"])
         fused = operand_weights(fused, FORMATS[number])
         plan = patch_plan(fused, merged, kind) if whole else unit_plan(fused, r1, kind)
     return _kernel(fused, plan, parameters, sparse=sparse)
@@ -115,7 +111,7 @@ def _steps_to_try(stencil: Stencil) -> tuple[int, ...]:
     else:
         steps = range(farthest // radius, 0, -1)
         found = tuple(n for n in steps if _registers(stencil, _shape(stencil, n)) <= _REGISTERS)
-    return tuple(n for n in found if growth(stencil) ** n <= LARGEST_WEIGHT)
+    return tuple(n for n in found if rounds_well(stencil, n))
 
 
 def _shape(stencil: Stencil, steps: int) -> dict[str, int]:

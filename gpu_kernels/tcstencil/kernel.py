@@ -28,13 +28,7 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.formats import FLOAT16, FORMATS, operand_weights, rounded
 from tetris_sim.gpu_kernels.fused import FusedKernel, Stream, braces, round_up
-from tetris_sim.gpu_kernels.half import (
-    LARGEST_WEIGHT,
-    Stage,
-    blocks_beside,
-    growth,
-    half_refusal,
-)
+from tetris_sim.gpu_kernels.half import Stage, blocks_beside, half_refusal, refuse_bad_rounding, rounds_well
 from tetris_sim.gpu_kernels.tcstencil.matrices import matrix_registers, mirror_rows, without_zeros
 from tetris_sim.gpu_kernels.tcstencil.model import windows_rate
 from tetris_sim.gpu_kernels.tcstencil.star import star_kernel, star_parameters
@@ -79,7 +73,7 @@ def tcstencil_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping
         parameters: one of `tcstencil_parameters`, or others as above.
 
     Raises:
-        ValueError: the parameters contradict each other or the dtype.
+        ValueError: the parameters contradict each other or the dtype, or FP16 does not have the weights.
     """
     if parameters.get("star", 0):
         return star_kernel(stencil, dtype, parameters)
@@ -87,6 +81,8 @@ def tcstencil_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping
     if item != 4 and (item != 2 or format_ is not FLOAT16):
         msg = f"{format_.name} is not made of {np.dtype(dtype)}"
         raise ValueError(msg)
+    if format_ is FLOAT16:
+        refuse_bad_rounding(stencil, parameters["steps_per_block"])
     fused = without_zeros(operand_weights(stencil.power(parameters["steps_per_block"]), format_))
     mirrored = bool(parameters.get("mirrored", 0))
     if mirrored and fused.ndim != 2:
@@ -146,7 +142,7 @@ def _steps_to_try(stencil: Stencil) -> tuple[int, ...]:
     found = [
         n
         for n in dict.fromkeys(wanted)
-        if 0 < n * radius <= _FARTHEST[stencil.ndim] and growth(stencil) ** n <= LARGEST_WEIGHT
+        if 0 < n * radius <= _FARTHEST[stencil.ndim] and rounds_well(stencil, n)
     ]
     fitting = [n for n in found if _registers(stencil, _shape(stencil, n)) <= _REGISTERS]
     return tuple(sorted(fitting, key=lambda n: -n * windows_rate(_matrices(stencil, n)[0])))

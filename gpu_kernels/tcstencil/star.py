@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.formats import FLOAT16, operand_weights
 from tetris_sim.gpu_kernels.fused import FusedKernel, Stream, braces
+from tetris_sim.gpu_kernels.half import rounds_well
 from tetris_sim.gpu_kernels.stencil2row import dense
 from tetris_sim.gpu_kernels.tcstencil.matrices import Words, matrix_registers
 from tetris_sim.gpu_kernels.tcstencil.tiles import TILE, way_of
@@ -35,7 +36,7 @@ def is_star(stencil: Stencil) -> bool:
 def star_parameters(stencil: Stencil) -> tuple[Mapping[str, int], ...]:
     """What may be tried."""
     shape = {"steps_per_block": 1, "star": 1, "warps": 4, "units": 4, "stages": 4, "blocks": 5}
-    return (shape,) if is_star(stencil) else ()
+    return (shape,) if is_star(stencil) and rounds_well(stencil, 1) else ()
 
 
 def star_bands(stencil: Stencil) -> tuple[Array, Array]:

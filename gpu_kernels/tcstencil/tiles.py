@@ -50,9 +50,10 @@ def parameter_matrix(weights: Array) -> Array:
 def way_of(stencil: Stencil) -> Way:
     """Which of the three ways makes fewest products of a 2D stencil."""
     box = dense(stencil)
-    if all(min(map(abs, offset)) == 0 for offset in stencil.terms):
+    mirrored = np.array_equal(box, box[:, ::-1])
+    if all(min(map(abs, offset)) == 0 for offset in stencil.terms) and not (mirrored and stencil.radii[1] == 0):
         return "star"
-    return "mirrored" if np.array_equal(box, box[:, ::-1]) else "any"
+    return "mirrored" if mirrored else "any"
 
 
 def n_products(stencil: Stencil) -> int:

@@ -9,6 +9,7 @@ import pytest
 from cases import (
     CUSTOM,
     HALOS_AND_KINDS,
+    assert_rounded_at_random,
     boundary_of,
     check_the_first_nan_is_named,
     dtype_of,
@@ -52,7 +53,10 @@ def agree(method: Method, problem: Problem, state: Field, parameters: Parameters
     depth = max(1, parameters.get(STEPS_PER_BLOCK, 1))
     blocks = (1, depth, 2 * depth + 1)
     wanted, allowed = expected(problem, state, sum(blocks))
-    np.testing.assert_allclose(run(method, problem, parameters, gpu, blocks), wanted, rtol=0, atol=allowed)
+    found = run(method, problem, parameters, gpu, blocks)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=allowed)
+    if problem.dtype == np.float16:
+        assert_rounded_at_random(found, wanted, reference.largest_magnitude(state, problem))
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import make_problem, mixed_boundaries, run
+from cases import assert_rounded_at_random, make_problem, mixed_boundaries, run
 
 from tetris_sim import reference
 from tetris_sim.catalogue import catalogue
@@ -41,3 +41,5 @@ def test_a_stencil_of_the_catalogue_agrees_with_the_reference(method: Method, na
     allowed = gain * reference.tolerance(problem, sum(blocks), largest)
     found = run(method, problem, parameters, gpu, blocks).astype(float)  # float16 may not hold what is allowed
     np.testing.assert_allclose(found, expected.astype(float), rtol=0, atol=allowed)
+    if dtype == "float16":
+        assert_rounded_at_random(found, expected, largest)

@@ -205,3 +205,14 @@ def check_the_first_nan_is_named(method: Method, device: Any) -> None:
     assert box is not None
     assert [start <= i < stop for (start, stop), i in zip(box, (17, 12), strict=True)] == [True, True]
     stepper.close()
+
+
+def assert_rounded_at_random(found: Field, wanted: Field, largest: float) -> None:
+    """Of float16: far less than the worst case, in which all roundings of hundreds of steps go one way.
+
+    Rounding every one of 110 steps gives less than 0.8 places for every stencil of the catalogue, with every kind of
+    face (root mean square, of the largest magnitude).
+    """
+    difference = found.astype(float) - wanted.astype(float)
+    places = float(np.sqrt(np.mean(difference**2))) / (2.0**-11 * largest)
+    assert places < 4, f"{places:.3g} places off in the mean"

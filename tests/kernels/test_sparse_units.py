@@ -16,7 +16,6 @@ from tetris_sim.gpu_kernels.sparse.compression import decompress, is_structured
 from tetris_sim.gpu_kernels.sparse.crush import crush_weights
 from tetris_sim.gpu_kernels.sparse.dense_plans import dense_patch_plan, dense_unit_plan
 from tetris_sim.gpu_kernels.sparse.fragments import compressed_of
-from tetris_sim.gpu_kernels.sparse.kernel import sparse_kernel
 from tetris_sim.gpu_kernels.sparse.patches import patch_plan
 from tetris_sim.gpu_kernels.sparse.plan import (
     INSTRUCTIONS,
@@ -191,9 +190,3 @@ def test_rounded_weights_add_up_and_stay_symmetric(name: str, steps: int) -> Non
     assert abs(found.sum() - 1) <= 2.0**-24  # one place of the smallest numbers, or two that are opposite
     assert np.abs(found - weights).max() <= 2 * float(np.spacing(np.float16(weights.max())))
     assert rounded.symmetric
-
-
-def test_matrices_that_do_not_fit_into_the_parameters_of_a_kernel_are_refused() -> None:
-    parameters = {"merged_x": 8, "warps": 4, "blocks": 1, "units": 1, "steps": 1, "stages": 2, "steps_per_block": 4}
-    with pytest.raises(ValueError, match="more than a kernel's parameters"):
-        sparse_kernel(named_stencil("box-3d27p").stencil, np.float16, {**parameters, "merged_x": 16})
