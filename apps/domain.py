@@ -13,7 +13,7 @@ from tetris_sim.apps.initial import make_initial
 from tetris_sim.boundary import SIDES, Boundary
 from tetris_sim.errors import ConfigError
 from tetris_sim.grid import Grid
-from tetris_sim.problem import Field, InitialField, Problem, Variable
+from tetris_sim.problem import Field, InitialField, Problem, Variable, arithmetic_of
 from tetris_sim.schema import GridSection, Request
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
@@ -56,11 +56,12 @@ def make_grid(section: GridSection) -> Grid:
 
 
 def check_numbers(stencil: Stencil, boundary: Boundary, grid: Grid, dtype: np.dtype[Any]) -> None:
-    """Make sure that the weights and the ghost coefficients are numbers of `dtype`.
+    """Make sure that the weights and the ghost coefficients are numbers of what a state of `dtype` is computed in.
 
     Raises:
         ConfigError: one of them overflows.
     """
+    dtype = arithmetic_of(dtype)
     largest = float(np.finfo(dtype).max)
     for axis, side in itertools.product(range(grid.ndim), SIDES):
         if boundary.periodic(axis):

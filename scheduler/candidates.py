@@ -163,12 +163,13 @@ def describe_failure(error: Exception) -> str:
 
 
 def _with_asked(method: Method, proposals: tuple[Parameters, ...], asked: Asked) -> Parameters:
-    """The method's best guess with the values that were asked for in it."""
+    """The first of the method's proposals that has what was asked for, with these values in it."""
     assert asked.parameters is not None
-    known = list(proposals[0])
+    known = list(dict.fromkeys(name for proposal in proposals for name in proposal))
     for name in asked.parameters:
         if name not in known:
             takes = f"{method.name} takes {listed(known, 'and')}" if known else f"{method.name} takes none"
             msg = f"compute.parameters.{name} is not a parameter of the method; {takes}{suggestion(name, known)}"
             raise ConfigError(msg)
-    return {**proposals[0], **asked.parameters}
+    like = next((each for each in proposals if set(asked.parameters) <= set(each)), proposals[0])
+    return {**like, **asked.parameters}

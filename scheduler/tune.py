@@ -227,7 +227,8 @@ def _measured(
     # What had no turn gets it in a later run, whose kernels are compiled already, if that is long enough to gain by it.
     good_for = MUCH_LONGER * terms.budget
     _remember(key, choice, good_for=good_for)
-    left_out = f"Kept for later runs of up to {good_for:g} s, since not every method had its turn in time."
+    left_out = f"Kept for later runs of up to {good_for:g} s, since not every method had its turn in time"
+    left_out += "; longer ones, such as this, measure again." if _longer(problem, speed, terms, good_for) else "."
     return dataclasses.replace(choice, reasons=(*choice.reasons, left_out))
 
 
@@ -289,6 +290,11 @@ def _choose_team(piece: Problem, candidate: Candidate, most: int, speed: Speed) 
             best = size, found
         size //= 2
     return best
+
+
+def _longer(problem: Problem, speed: Speed, terms: Terms, seconds: float) -> bool:
+    """Whether the run takes longer than this."""
+    return _updates(problem) > seconds * (speed.points_per_second + terms.beside)
 
 
 def _updates(problem: Problem) -> float:

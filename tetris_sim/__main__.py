@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from tetris_sim.errors import ConfigError, ElsewhereError, ExitCode, TetrisError, UnsupportedError
+from tetris_sim.errors import ConfigError, ElsewhereError, ExitCode, StopRequested, TetrisError, UnsupportedError
 from tetris_sim.scheduler.machine import launched_rank
 from tetris_sim.version import __version__
 
@@ -60,6 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         msg = f"memory ran out{said}: use a smaller grid, compute.precision: float32, or a machine with more memory"
         print_error(UnsupportedError(msg), as_json=args.json)
         return ExitCode.RESOURCES
+    except StopRequested as stopped:
+        if launched_rank() == 0:
+            print(f"tetris-sim: {stopped}", file=sys.stderr)
+        return int(stopped.exit_code)
     except KeyboardInterrupt:
         print("aborted", file=sys.stderr)
         return ExitCode.INTERRUPTED

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import hashlib
 import importlib.util
+import logging
 import os
 import shutil
 import sys
@@ -18,6 +19,8 @@ from types import ModuleType
 import platformdirs
 
 from tetris_sim.files import atomic_text
+
+log = logging.getLogger("tetris_sim")
 
 
 def caching() -> bool:
@@ -41,9 +44,15 @@ def cache_directory(part: str) -> Path:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         if os.access(directory, os.W_OK | os.X_OK):
             return directory
+        _warn_once(directory)
     directory = _temporary_directory() / part
     directory.mkdir(exist_ok=True)
     return directory
+
+
+def is_temporary(directory: Path) -> bool:
+    """Whether a folder that `cache_directory` gave goes with the process."""
+    return directory.parent == _temporary_directory()
 
 
 _IMPORTING = threading.Lock()
@@ -74,6 +83,11 @@ def _import_generated(source: str, part: str, salt: str) -> ModuleType:
     sys.modules[name] = module  # Numba looks the module of a cached function up by name
     spec.loader.exec_module(module)
     return module
+
+
+@functools.cache
+def _warn_once(directory: Path) -> None:
+    log.warning("%s cannot be written to, so what is compiled is not kept. Set TETRIS_SIM_CACHE_DIR.", directory.parent)
 
 
 @functools.cache

@@ -19,14 +19,22 @@ class ExitCode(IntEnum):
     UNSTABLE = 4  # the time step was refused
     NOT_FINITE = 5  # NaN or infinity appeared
     VERIFICATION = 6  # `verify` found a case that fails
-    REQUEUE = 75  # EX_TEMPFAIL: stopped by a signal or the wall-time limit, with a good checkpoint
-    INTERRUPTED = 130  # Ctrl-C, with a good checkpoint
+    REQUEUE = 75  # EX_TEMPFAIL: stopped by a signal or the wall-time limit, with a good checkpoint if it had begun
+    INTERRUPTED = 130  # Ctrl-C, with a good checkpoint if the run had begun
 
 
 class TetrisError(Exception):
     """Base of every error that is meant for the user."""
 
     exit_code = ExitCode.INTERNAL
+
+
+class StopRequested(BaseException):
+    """A signal asks the program to end now. Like KeyboardInterrupt no Exception: nothing is tried in its place."""
+
+    def __init__(self, sentence: str, exit_code: ExitCode) -> None:
+        super().__init__(f"{sentence}; nothing was computed, and no file was changed")
+        self.exit_code = exit_code
 
 
 class ConfigError(TetrisError):

@@ -26,6 +26,8 @@ from tetris_sim.slab import Slab
 
 _SLAB_POINTS = 1 << 22  # that are looked at together: a fifth of a second
 _MOST_SLABS = 5  # odd, so that the middle is among them
+_TOO_LARGE = 65520.0  # is rounded to infinity; the largest float16 is 65504
+_GROWS = 1e-9  # what the spectral radius of a step may exceed 1 by, and no wave grows
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,11 @@ class FirstStep:
 def half_spacing(value: float) -> float:
     """Distance of neighbouring float16 at a value.
 
-    >>> half_spacing(100.0), half_spacing(0.0) == 2.0**-24, half_spacing(1e5)
-    (0.0625, True, inf)
+    >>> half_spacing(100.0), half_spacing(0.0) == 2.0**-24, half_spacing(65504.0), half_spacing(1e5)
+    (0.0625, True, 32.0, inf)
     """
     magnitude = abs(value)
-    if magnitude >= float(np.finfo(np.float16).max):
+    if magnitude >= _TOO_LARGE:
         return math.inf
     return math.ldexp(1.0, max(math.frexp(magnitude)[1] - 11, -24)) if magnitude else 2.0**-24
 
@@ -136,6 +138,11 @@ def _sentences(problem: Problem, first: FirstStep, together: int, rounded: str) 
     unit = "" if problem.variables[0].unit == "1" else f" {problem.variables[0].unit}"
     spacing, near = first.spacing, f"{first.largest:.4g}{unit}"
     part = ", as far as was looked" if first.partly else ""
+    largest = max(first.largest, first.ghosts)
+    if largest >= _TOO_LARGE:
+        what = "the field reaches" if first.largest >= _TOO_LARGE else "ghosts beside the faces may reach"
+        yield f"float16: {what} {largest:.4g}{unit}{part}, and float16 holds 65504 at most. Use float32."
+        return
     yield (
         f"float16: numbers near {near}, the largest magnitude{part}, are {spacing:.3g}{unit} apart, and every value is "
         f"rounded {rounded}."
@@ -144,7 +151,12 @@ def _sentences(problem: Problem, first: FirstStep, together: int, rounded: str) 
     if not all(side for sides in lasting_sides(problem, Slab.whole(problem.grid)) for side in sides):
         launches = problem.steps  # points near such a face are rounded at every step
     bound = reference.rounding_error(problem, launches, first.ghosts)
-    if bound < first.largest:
+    if problem.stencil.spectral_radius > 1 + _GROWS:
+        yield (
+            "float16: waves grow with every step, and so do rounding errors, so nothing bounds the difference from "
+            "float64; compare with a run in float32."
+        )
+    elif bound < first.largest:
         yield f"float16: the result may differ from that of float64 by up to {bound:.2g}{unit}."
     else:
         yield (

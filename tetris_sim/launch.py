@@ -20,7 +20,7 @@ from tetris_sim.checkpoint import Checkpoint, forget_later, open_checkpoint, pro
 from tetris_sim.checkpoint.saving import Checkpoints
 from tetris_sim.clock import PhaseClock
 from tetris_sim.config import Config
-from tetris_sim.errors import ExitCode, UnsupportedError
+from tetris_sim.errors import ExitCode, StopRequested, UnsupportedError
 from tetris_sim.files import atomic_text
 from tetris_sim.half_precision import half_precision_notes
 from tetris_sim.outputs.make import make_outputs
@@ -95,7 +95,8 @@ def launch(
         TetrisError: of any kind, with its exit code; `ElsewhereError` if another rank raises it.
     """
     ranks, clock = ranks or Alone(), clock or PhaseClock()
-    stopping = Stopping(find_deadline(config.run.max_walltime, elapsed=clock.elapsed))
+    deadline = find_deadline(config.run.max_walltime, elapsed=clock.elapsed)
+    stopping = Stopping(deadline, speaks=ranks.rank == 0)
     directory = results.directory_of(config)
     with stopping.listening(), contextlib.ExitStack() as stack:
 
@@ -115,17 +116,17 @@ def _run(launched: Launched, checkpoint: Checkpoint | None, *, overwrite: bool, 
     config, start, clock, ranks = launched.config, launched.start, launched.clock, launched.ranks
     for sentence in start.sentences:
         log.info("%s", sentence)
-    with clock.phase("plan"):
+    with clock.phase("plan"), _interruptible(launched):
         problem = _build_the_same(config, checkpoint, ranks)
         machine = everywhere(ranks, find_machine)
         compute = spare_time(config.compute, min(ranks.collect(launched.stopping.seconds_left())))
         plan = plan_together(problem, machine, compute, ranks, begun_with=method_of(start.state), use_cache=use_cache)
         costs = on_root(ranks, lambda: half_precision_notes(config, problem, plan))
         plan = dataclasses.replace(plan, notes=(*plan.notes, *costs))
-    on_root(ranks, lambda: _clear_the_way(launched, problem, overwrite=overwrite))
+    on_root(ranks, lambda: _refuse_full_disk(launched, problem))
     log.info("%s", "\n".join((describe(config, problem, plan), *plan.notes)))
     launched.stopping.margin = _saving_seconds(problem, plan)
-    simulation, reason = _simulate(launched, problem, plan, Recovery(machine, compute), bar=bar)
+    simulation, reason = _simulate(launched, problem, plan, Recovery(machine, compute), overwrite=overwrite, bar=bar)
     report = make_report(
         problem,
         simulation.plan,
@@ -140,12 +141,13 @@ def _run(launched: Launched, checkpoint: Checkpoint | None, *, overwrite: bool, 
         ranks=ranks,
         busy_s=simulation.busy_s,
     )
-    on_root(ranks, lambda: _write_report(report, launched.directory))
+    made_steps = simulation.step > start.step
+    on_root(ranks, lambda: _write_report(report, launched.directory, made_steps=made_steps))
     return report
 
 
 def _simulate(
-    launched: Launched, problem: Problem, plan: Plan, recovery: Recovery, *, bar: bool
+    launched: Launched, problem: Problem, plan: Plan, recovery: Recovery, *, overwrite: bool, bar: bool
 ) -> tuple[Simulation, StopReason | None]:
     """The run itself, with everything that belongs to a results directory: (the end of it, why not the last step)."""
     start, clock, ranks = launched.start, launched.clock, launched.ranks
@@ -172,6 +174,9 @@ def _simulate(
             ranks=ranks,
             recovery=recovery,
         ) as simulation:
+            # Not before: until here the run may turn out to be impossible, and then earlier results stay.
+            _end_if_asked(launched)
+            on_root(ranks, lambda: _clear_the_way(launched, overwrite=overwrite))
             reason = simulation.run()
             return simulation, reason
 
@@ -248,11 +253,27 @@ def _build_the_same(config: Config, checkpoint: Checkpoint | None, ranks: Commun
     return problem
 
 
-def _clear_the_way(launched: Launched, problem: Problem, *, overwrite: bool) -> None:
+def _interruptible(launched: Launched) -> contextlib.AbstractContextManager[None]:
+    """Let signals end the program at once. One rank of several would leave the others waiting for it."""
+    return launched.stopping.at_once() if launched.ranks.size == 1 else contextlib.nullcontext()
+
+
+def _end_if_asked(launched: Launched) -> None:
+    """End all ranks if a signal asked one of them to, before anything is written."""
+    asked = [reason for reason in launched.ranks.collect(launched.stopping.signalled) if reason is not None]
+    if asked:
+        launched.ranks.ending = True
+        raise StopRequested(asked[0].sentence, asked[0].exit_code)
+
+
+def _refuse_full_disk(launched: Launched, problem: Problem) -> None:
+    needed = results.predicted_bytes(launched.config, problem) - results.written_bytes(launched.directory)
+    results.refuse_full_disk(launched.directory, needed)
+
+
+def _clear_the_way(launched: Launched, *, overwrite: bool) -> None:
     """Make room for what the run writes, and say what it is."""
     config, directory = launched.config, launched.directory
-    needed = results.predicted_bytes(config, problem) - results.written_bytes(directory)
-    results.refuse_full_disk(directory, needed)
     if overwrite:
         results.clear(directory)
     # Else a crash now would lead to a state after this one.
@@ -260,7 +281,9 @@ def _clear_the_way(launched: Launched, problem: Problem, *, overwrite: bool) -> 
     atomic_text(directory / results.CONFIG, config.resolved_text())
 
 
-def _write_report(report: Report, directory: Path) -> None:
+def _write_report(report: Report, directory: Path, *, made_steps: bool) -> None:
+    if not made_steps and (directory / results.REPORT_JSON).exists():
+        return  # that of the run that made the steps stays
     atomic_text(directory / results.REPORT_JSON, json.dumps(report.as_json(), indent=1) + "\n")
     atomic_text(directory / results.REPORT_TEXT, report.as_text() + "\n")
 

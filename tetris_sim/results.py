@@ -10,6 +10,7 @@ report.json report.txt
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -112,6 +113,25 @@ def locked(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def refuse_unusable(directory: Path) -> None:
+    """Raise if `locked` would not be able to make the directory or a file in it, without making anything.
+
+    Raises:
+        ConfigError: as `locked` would.
+    """
+    place = directory.absolute()
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir():
+        why = os.strerror(errno.ENOTDIR if place != directory.absolute() else errno.EEXIST)
+    elif not os.access(place, os.W_OK | os.X_OK):
+        why = os.strerror(errno.EACCES)
+    else:
+        return
+    msg = f"the results directory {directory} cannot be written to: {why}. Set output.directory."
+    raise ConfigError(msg)
 
 
 def refuse_full_disk(directory: Path, needed: int) -> None:

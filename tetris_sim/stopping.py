@@ -2,6 +2,7 @@
 
 SIGTERM, SIGUSR1 and the first Ctrl-C are noted and seen at the end of the time block: USR1 saves a checkpoint and goes
 on, TERM saves and stops with exit code 75, Ctrl-C saves and stops with exit code 130. A second Ctrl-C aborts at once.
+While a run is planned there is nothing to save: TERM and Ctrl-C end it where it is.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
 
-from tetris_sim.errors import ExitCode
+from tetris_sim.errors import ExitCode, StopRequested
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,14 @@ class Stopping:
     Args:
         deadline: value of time.time() at which the run must have stopped, if there is one.
         margin: seconds before the deadline at which to stop, so that the last checkpoint can be written.
+        speaks: whether Ctrl-C is answered on stderr: by one rank of several.
     """
 
-    def __init__(self, deadline: float | None = None, margin: float = 0.0) -> None:
+    def __init__(self, deadline: float | None = None, margin: float = 0.0, *, speaks: bool = True) -> None:
         self._deadline = deadline
         self.margin = margin
+        self._speaks = speaks
+        self._at_once = False
         self._reason: StopReason | None = None
         self._save = False
 
@@ -55,6 +59,21 @@ class Stopping:
         finally:
             for number, action in before.items():
                 signal.signal(number, action)
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Inside the block SIGTERM and Ctrl-C raise `StopRequested`."""
+        self._at_once = True
+        try:
+            self._end_now()
+            yield
+        finally:
+            self._at_once = False
+
+    @property
+    def signalled(self) -> StopReason | None:
+        """Which signal asked to stop, if one did."""
+        return self._reason
 
     def reason(self, block_seconds: float = 0.0) -> StopReason | None:
         """Why to stop now; None to go on.
@@ -83,13 +102,21 @@ class Stopping:
             self._save = True
         elif number == signal.SIGTERM:
             self._reason = self._reason or StopReason(ExitCode.REQUEUE, "SIGTERM arrived")
+            self._end_now()
         elif self._reason is not None and self._reason.exit_code == ExitCode.INTERRUPTED:
             # Not by an exception: closing the threads would wait for the end of the block. Every file is renamed into
             # place when it is whole, so nothing is lost that was there before.
             os.write(2, b"\naborted\n")
             os._exit(ExitCode.INTERRUPTED)
         else:
-            self._reason = StopReason(ExitCode.INTERRUPTED, "Ctrl-C was pressed (press it again to abort at once)")
+            self._reason = StopReason(ExitCode.INTERRUPTED, "Ctrl-C was pressed")
+            self._end_now()
+            if self._speaks:  # not by a logger, which may be at work on another line
+                os.write(2, b"\nCtrl-C: the run ends after this time block. Press it again to abort at once.\n")
+
+    def _end_now(self) -> None:
+        if self._at_once and self._reason is not None:
+            raise StopRequested(self._reason.sentence, self._reason.exit_code)
 
 
 def find_deadline(

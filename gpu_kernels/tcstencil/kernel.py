@@ -139,11 +139,7 @@ def _steps_to_try(stencil: Stencil) -> tuple[int, ...]:
         most = max(1, wanted[0])
         deeper = range(2 * most, max(most, 2 * most - 3), -1) if stencil.ndim == 2 else ()
         wanted = [*range(most, 0, -1), *deeper, *wanted]
-    found = [
-        n
-        for n in dict.fromkeys(wanted)
-        if 0 < n * radius <= _FARTHEST[stencil.ndim] and rounds_well(stencil, n)
-    ]
+    found = [n for n in dict.fromkeys(wanted) if 0 < n * radius <= _FARTHEST[stencil.ndim] and rounds_well(stencil, n)]
     fitting = [n for n in found if _registers(stencil, _shape(stencil, n)) <= _REGISTERS]
     return tuple(sorted(fitting, key=lambda n: -n * windows_rate(_matrices(stencil, n)[0])))
 

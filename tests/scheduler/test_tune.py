@@ -192,7 +192,10 @@ def test_a_candidate_that_would_exceed_the_budget_is_not_started(use: Use, folde
     assert notes(choice)["cpu.b", 0] == "not tried: the budget of 0.2 s is used up"
     assert "1 of 3 candidates" in choice.reasons[0]
     assert choice.reasons[1] == "The verb `tune` gives the others their turn."
-    kept = "Kept for later runs of up to 2 s, since not every method had its turn in time."
+    kept = (
+        "Kept for later runs of up to 2 s, since not every method had its turn in time; longer ones, such as this, "
+        "measure again."
+    )
     assert choice.reasons[-1] == kept
     # cpu.b had no chance: a short run does not wait for it, a long one gives it one.
     assert len(list(folder.iterdir())) == 1
@@ -506,3 +509,11 @@ def test_a_small_grid_gets_as_many_threads_as_are_fastest(use: Use, monkeypatch:
     assert tune(problem_of((700, 600)), MACHINE, free).threads == 4
     assert tune(problem_of(), MACHINE, dataclasses.replace(free, fixed_threads=True)).threads == 4
     assert len(asked) == 2
+
+
+def test_a_parameter_that_only_a_later_proposal_has_can_be_asked_for(use: Use) -> None:
+    use(FakeMethod("cpu.a", ({"tile": 1, "delay_us": 0}, {"tile": 2, "delay_us": 0, "star": 1, "blocks": 5})))
+    asked = dataclasses.replace(TERMS, asked=Asked("cpu.a", {"star": 1}))
+    assert label(tune(problem_of(), MACHINE, asked)) == ("cpu.a", {"tile": 2, "delay_us": 0, "star": 1, "blocks": 5})
+    with pytest.raises(ConfigError, match=r"cpu\.a takes tile, delay_us, star and blocks"):
+        tune(problem_of(), MACHINE, dataclasses.replace(TERMS, asked=Asked("cpu.a", {"stars": 1})))

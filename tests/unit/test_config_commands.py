@@ -254,3 +254,10 @@ def test_a_mistake_in_a_flag_names_the_flag(plate: Path) -> None:
         str(caught.value)
         == "--device cpu,tpu: compute.devices.1: 'tpu' was found; cpu, gpu:NUMBER or simulated:NUMBER is wanted"
     )
+
+
+def test_a_method_that_does_not_exist_is_not_valid(plate: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = validate(capsys, str(plate), "--set", "compute.method=cpu.strem")
+    assert (code, out) == (ExitCode.CONFIG, "")
+    assert "compute.method is 'cpu.strem', which is not one of the methods" in err
+    assert "did you mean 'cpu.stream'" in err

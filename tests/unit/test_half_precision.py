@@ -153,3 +153,40 @@ def test_a_run_in_float16_reports_its_cost_and_goes_on_with_the_same_bits(tmp_pa
         np.testing.assert_array_equal(checkpoint.read(((0, 30), (0, 40))), state)
     table = np.genfromtxt(tmp_path / "whole" / "statistics.csv", delimiter=",", skip_header=1)
     assert table[-1, 4] == pytest.approx(state.astype(np.float64).mean(), rel=1e-12)
+
+
+def test_of_a_field_that_does_not_fit_nothing_else_is_said() -> None:
+    (said,) = notes_of(plate(initial={"type": "gaussian", "amplitude": 60000, "background": 60000, "sigma": "2 mm"}))
+    assert said == "float16: the field reaches 1.193e+05 degC, and float16 holds 65504 at most. Use float32."
+    wall = {"*": {"type": "dirichlet", "value": 40000}}
+    (said,) = notes_of(plate(initial={"type": "constant", "value": 0}, boundaries=wall))
+    assert "ghosts beside the faces may reach 1.05e+05 degC" in said
+
+
+def test_the_largest_number_is_a_number() -> None:
+    said = notes_of(
+        plate(initial={"type": "constant", "value": 65504}, boundaries={"*": {"type": "fixed", "value": 0}})
+    )
+    assert "are 32 degC apart" in said[0]
+    assert not any("inf" in sentence or "freezes" in sentence for sentence in said)
+
+
+def test_where_waves_grow_nothing_bounds_the_difference() -> None:
+    growing = {"type": "stencil", "offsets": [[-1], [0], [1]], "weights": [0.3, 0.9, 0.3], "allow_growth": True}
+    config = plate(
+        grid={"shape": [64]},
+        model=growing,
+        initial={"type": "random", "low": 0.3, "high": 1, "seed": 7},
+        boundaries={"*": {"type": "periodic"}},
+        time={"steps": 25},
+    )
+    said = notes_of(config)
+    assert any(sentence.startswith("float16: waves grow with every step") for sentence in said)
+    assert not any("may differ from that of float64 by up to" in sentence for sentence in said)
+
+
+def test_numbers_that_are_not_stored_may_be_large() -> None:
+    """A flux, and coefficients of ghosts: both are computed in float32."""
+    flux = {"*": {"type": "neumann", "flux": "1e5 W/m^2"}}
+    assert plate(boundaries=flux).build().dtype == np.float16
+    assert plate(boundaries={"*": {"type": "dirichlet", "value": 40000}}).build().dtype == np.float16

@@ -143,8 +143,8 @@ def refuse_changed_problem(checkpoint: Checkpoint, config: Config, problem: Prob
     if differences:
         msg = (
             f"{checkpoint.path} cannot be continued with this configuration, which describes another problem: "
-            f"{'; '.join(differences)}. The end of the run, outputs and compute may change, physics may not: restore "
-            f"these keys, or start a new run."
+            f"{'; '.join(differences)}. The end of the run, outputs and compute but for its precision may change, "
+            f"physics may not: restore these keys, or start a new run."
         )
         raise CheckpointError(msg)
 

@@ -44,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
         costs = on_root(ranks, lambda: half_precision_notes(config, problem, plan))
         plan = dataclasses.replace(plan, notes=(*plan.notes, *costs))
         directory = results.directory_of(config)
+        on_root(ranks, lambda: results.refuse_unusable(directory))
         on_root(ranks, lambda: results.refuse_full_disk(directory, results.predicted_bytes(config, problem)))
     if ranks.rank == 0:
         facts = collect(config, problem, plan, machine)

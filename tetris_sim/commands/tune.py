@@ -53,18 +53,20 @@ def run(args: argparse.Namespace) -> int:
     refuse_what_does_not_fit(problem, machine)
     terms = make_terms(config.compute, threads // workers, use_cache=not args.no_cache)
     choice = tune(problem, machine, dataclasses.replace(terms, budget=args.budget, anew=True, gpu=gpu))
-    facts = collect(problem, machine, choice, gpu)
+    facts = collect(problem, machine, choice, gpu, threads=terms.threads)
     print(json.dumps(facts, indent=1, allow_nan=False) if args.json else as_text(facts))
     return ExitCode.OK
 
 
-def collect(problem: Problem, machine: Machine, choice: Choice, gpu: Gpu | None = None) -> dict[str, Any]:
-    """Everything `tune` says, as plain data."""
+def collect(
+    problem: Problem, machine: Machine, choice: Choice, gpu: Gpu | None = None, *, threads: int
+) -> dict[str, Any]:
+    """Everything `tune` says, as plain data; `threads` is with how many candidates were timed."""
     from tetris_sim.scheduler.choice import as_plain
     from tetris_sim.wording import count_threads
 
     return {
-        "device": f"{count_threads(choice.threads)} of {machine.cpu}" if gpu is None else gpu.name,
+        "device": f"{count_threads(threads)} of {machine.cpu}" if gpu is None else gpu.name,
         "cpu": machine.cpu,
         "threads": choice.threads,
         "grid": list(reversed(problem.grid.shape)),

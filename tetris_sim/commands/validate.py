@@ -22,9 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a summary of the configuration if it is right; tell what is wrong if it is not."""
+    from tetris_sim.scheduler.candidates import find_method
+
     try:
         config = load(args)
         problem = config.build()
+        if config.compute.method != "auto":
+            find_method(config.compute.method, by="compute.method")
     except TetrisError as error:
         if not args.json:
             raise
