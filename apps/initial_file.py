@@ -31,7 +31,8 @@ def open_file(section: FileInitial, grid: Grid) -> Reader:
     """
     path = Path(section.path)
     if not path.is_file():
-        msg = f"initial.path: there is no file {path}; relative paths start at the configuration file"
+        msg = f"initial.path: {path} is a folder" if path.is_dir() else f"initial.path: there is no file {path}"
+        msg += "; relative paths start at the configuration file"
         raise ConfigError(msg)
     suffix = path.suffix.lower()
     if section.dataset is not None and suffix not in HDF5_SUFFIXES:

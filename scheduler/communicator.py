@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.errors import ExitCode, TetrisError, UnsupportedError
+from tetris_sim.errors import ExitCode, StopRequested, TetrisError, UnsupportedError
 from tetris_sim.scheduler.machine import count_ranks
 
 log = logging.getLogger("tetris_sim")
@@ -264,13 +264,15 @@ def _import_mpi(n_ranks: int) -> Any:
 def _exit_code(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
         return int(ExitCode.INTERRUPTED)
+    if isinstance(error, StopRequested):
+        return int(error.exit_code)
     return int(error.exit_code if isinstance(error, TetrisError) else ExitCode.INTERNAL)
 
 
 def _say(error: BaseException, ranks: Communicator) -> None:
     """Say what ends all ranks; nobody else will."""
     place = f"rank {ranks.rank} on {platform.node()}"
-    if isinstance(error, TetrisError):
+    if isinstance(error, TetrisError | StopRequested):
         log.error("tetris-sim: %s: %s", place, error)
     elif isinstance(error, KeyboardInterrupt):
         os.write(2, b"\naborted\n")

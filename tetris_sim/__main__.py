@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import logging
 import platform
@@ -12,6 +13,7 @@ from typing import NoReturn
 
 from tetris_sim.errors import ConfigError, ElsewhereError, ExitCode, StopRequested, TetrisError, UnsupportedError
 from tetris_sim.scheduler.machine import launched_rank
+from tetris_sim.stopping import ending_quietly
 from tetris_sim.version import __version__
 
 # Each verb is a module of `tetris_sim.commands`; only the one that is asked for is imported, so that `--help` and
@@ -35,7 +37,18 @@ VERBS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; the exit code as in `ExitCode`."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = _parser(next((word for word in words if word in VERBS), None))
+    verb = next((word for word in words if word in VERBS), None)
+    try:
+        with ending_quietly() if verb in ("run", "restart") else contextlib.nullcontext():
+            return _run_verb(words, verb)
+    except StopRequested as stopped:
+        if launched_rank() == 0:
+            print(f"tetris-sim: {stopped}", file=sys.stderr)
+        return int(stopped.exit_code)
+
+
+def _run_verb(words: Sequence[str], verb: str | None) -> int:
+    parser = _parser(verb)
     try:
         args = parser.parse_args(words)
     except ConfigError as error:
@@ -60,10 +73,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         msg = f"memory ran out{said}: use a smaller grid, compute.precision: float32, or a machine with more memory"
         print_error(UnsupportedError(msg), as_json=args.json)
         return ExitCode.RESOURCES
-    except StopRequested as stopped:
-        if launched_rank() == 0:
-            print(f"tetris-sim: {stopped}", file=sys.stderr)
-        return int(stopped.exit_code)
     except KeyboardInterrupt:
         print("aborted", file=sys.stderr)
         return ExitCode.INTERRUPTED

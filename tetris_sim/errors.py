@@ -32,8 +32,8 @@ class TetrisError(Exception):
 class StopRequested(BaseException):
     """A signal asks the program to end now. Like KeyboardInterrupt no Exception: nothing is tried in its place."""
 
-    def __init__(self, sentence: str, exit_code: ExitCode) -> None:
-        super().__init__(f"{sentence}; nothing was computed, and no file was changed")
+    def __init__(self, message: str, exit_code: ExitCode) -> None:
+        super().__init__(message)
         self.exit_code = exit_code
 
 

@@ -20,7 +20,7 @@ from tetris_sim.checkpoint import Checkpoint, forget_later, open_checkpoint, pro
 from tetris_sim.checkpoint.saving import Checkpoints
 from tetris_sim.clock import PhaseClock
 from tetris_sim.config import Config
-from tetris_sim.errors import ExitCode, StopRequested, UnsupportedError
+from tetris_sim.errors import ExitCode, UnsupportedError
 from tetris_sim.files import atomic_text
 from tetris_sim.half_precision import half_precision_notes
 from tetris_sim.outputs.make import make_outputs
@@ -38,7 +38,7 @@ from tetris_sim.scheduler.recovery import Recovery
 from tetris_sim.scheduler.shares import Plan
 from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import Simulation, open_simulation
-from tetris_sim.stopping import Stopping, StopReason, find_deadline
+from tetris_sim.stopping import NOTHING_DONE, Stopping, StopReason, find_deadline, stop_request
 from tetris_sim.wording import count_threads
 
 log = logging.getLogger("tetris_sim")
@@ -255,7 +255,7 @@ def _build_the_same(config: Config, checkpoint: Checkpoint | None, ranks: Commun
 
 def _interruptible(launched: Launched) -> contextlib.AbstractContextManager[None]:
     """Let signals end the program at once. One rank of several would leave the others waiting for it."""
-    return launched.stopping.at_once() if launched.ranks.size == 1 else contextlib.nullcontext()
+    return launched.stopping.at_once(NOTHING_DONE) if launched.ranks.size == 1 else contextlib.nullcontext()
 
 
 def _end_if_asked(launched: Launched) -> None:
@@ -263,7 +263,7 @@ def _end_if_asked(launched: Launched) -> None:
     asked = [reason for reason in launched.ranks.collect(launched.stopping.signalled) if reason is not None]
     if asked:
         launched.ranks.ending = True
-        raise StopRequested(asked[0].sentence, asked[0].exit_code)
+        raise stop_request(asked[0], NOTHING_DONE)
 
 
 def _refuse_full_disk(launched: Launched, problem: Problem) -> None:

@@ -47,12 +47,13 @@ class Start:
 
 
 def newest_checkpoint(directory: Path) -> Path:
-    """The newest good checkpoint of a results directory.
+    """The newest good checkpoint of a results directory, or of the folder of checkpoints in one.
 
     Raises:
         CheckpointError: there is none.
     """
-    found, sentences = find_checkpoint(directory / results.CHECKPOINTS, tidy=False)
+    within = directory.name == results.CHECKPOINTS and not (directory / results.CHECKPOINTS).is_dir()
+    found, sentences = find_checkpoint(directory if within else directory / results.CHECKPOINTS, tidy=False)
     for sentence in sentences:
         log.info("%s", sentence)
     if found is None:

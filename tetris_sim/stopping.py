@@ -28,6 +28,9 @@ class StopReason:
     sentence: str
 
 
+NOTHING_DONE = "nothing was computed, and no file was changed"
+
+
 class Stopping:
     """Collects reasons to stop; asked once per time block.
 
@@ -42,6 +45,7 @@ class Stopping:
         self.margin = margin
         self._speaks = speaks
         self._at_once = False
+        self._so_far = ""
         self._reason: StopReason | None = None
         self._save = False
 
@@ -61,9 +65,13 @@ class Stopping:
                 signal.signal(number, action)
 
     @contextlib.contextmanager
-    def at_once(self) -> Iterator[None]:
-        """Inside the block SIGTERM and Ctrl-C raise `StopRequested`."""
-        self._at_once = True
+    def at_once(self, so_far: str = "") -> Iterator[None]:
+        """Inside the block SIGTERM and Ctrl-C raise `StopRequested`.
+
+        Args:
+            so_far: what was done until then, for its message.
+        """
+        self._at_once, self._so_far = True, so_far
         try:
             self._end_now()
             yield
@@ -116,7 +124,20 @@ class Stopping:
 
     def _end_now(self) -> None:
         if self._at_once and self._reason is not None:
-            raise StopRequested(self._reason.sentence, self._reason.exit_code)
+            raise stop_request(self._reason, self._so_far)
+
+
+@contextlib.contextmanager
+def ending_quietly() -> Iterator[None]:
+    """Where no run listens yet, SIGTERM and Ctrl-C raise `StopRequested` and SIGUSR1 does nothing."""
+    early = Stopping(speaks=False)
+    with early.listening(), early.at_once():
+        yield
+
+
+def stop_request(reason: StopReason, so_far: str) -> StopRequested:
+    """The exception that ends the program for a reason."""
+    return StopRequested(f"{reason.sentence}; {so_far}" if so_far else reason.sentence, reason.exit_code)
 
 
 def find_deadline(

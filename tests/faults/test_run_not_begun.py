@@ -92,3 +92,27 @@ def test_plan_refuses_the_results_directories_that_run_refuses(plate: Path) -> N
         assert [done.returncode for done in said] == [ExitCode.CONFIG] * 2
         assert said[0].stderr == said[1].stderr
     assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, ExitCode.REQUEUE), (signal.SIGINT, ExitCode.INTERRUPTED), (signal.SIGUSR1, ExitCode.OK)],
+)
+def test_a_signal_before_the_run_listens_is_no_bug(
+    plate: Path, number: signal.Signals, code: ExitCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While modules are imported and the configuration is read."""
+    from tetris_sim.commands import run
+
+    original = run.run
+
+    def interrupted(arguments: Any) -> int:
+        os.kill(os.getpid(), number)
+        return original(arguments)
+
+    monkeypatch.setattr(run, "run", interrupted)
+    before = signal.getsignal(number)
+    done = tetris_here("run", plate, "--overwrite")
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert signal.getsignal(number) == before

@@ -29,7 +29,15 @@ def _half(folder: Path, *, pictures: bool = False) -> Path:
 
 
 @pytest.mark.parametrize(
-    "how", ["run --resume auto", "run --resume PATH", "restart FILE", "restart FOLDER", "restart FILE CONFIG"]
+    "how",
+    [
+        "run --resume auto",
+        "run --resume PATH",
+        "restart FILE",
+        "restart FOLDER",
+        "restart CHECKPOINTS",
+        "restart FILE CONFIG",
+    ],
 )
 def test_a_run_of_two_halves_has_the_bits_of_the_whole(tmp_path: Path, whole: Path, how: str) -> None:
     pictures = how in ("run --resume auto", "restart FILE")  # they take longer than all the rest
@@ -40,6 +48,7 @@ def test_a_run_of_two_halves_has_the_bits_of_the_whole(tmp_path: Path, whole: Pa
         "run --resume PATH": ("run", config, "--resume", out / HALF),
         "restart FILE": ("restart", out / HALF),
         "restart FOLDER": ("restart", out),
+        "restart CHECKPOINTS": ("restart", (out / HALF).parent),
         "restart FILE CONFIG": ("restart", out / HALF, config),
     }
     done = tetris_here(*arguments[how], *more)
