@@ -6,9 +6,11 @@ together: one of each finalist per round. Not more time is spent than was given,
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +31,7 @@ _FOR_FINALISTS = 0.4  # of the budget
 _DRIFT = 2.0  # memory bandwidth of a shared machine comes in states a factor of 1.7 apart
 _OTHERS_TAKE = 4  # times as long to compile as the first that is tried, which is the quickest
 MUCH_LONGER = 10  # times what is waited for: a run of that length does not mind
+_SILENCE = 3.0  # seconds after which people are told what they wait for
 _WORTH_CHANGING = 1.02  # a candidate must be this much better than one that its method thinks better
 
 
@@ -107,7 +110,11 @@ def compete(piece: Problem, candidates: Sequence[Candidate], *, place: Place, li
     Raises:
         MemoryError: there is not enough for this piece, and a smaller one may do.
     """
-    entries = [Entry(candidate) for candidate in candidates]
+    with _saying_what_takes_long(place):
+        return _compete(piece, [Entry(candidate) for candidate in candidates], place, limits)
+
+
+def _compete(piece: Problem, entries: list[Entry], place: Place, limits: Limits) -> list[Entry]:
     device = place.open()
     try:
         for entry in sorted(entries, key=lambda each: (each.candidate.guess, not each.candidate.quick)):
@@ -127,6 +134,19 @@ def compete(piece: Problem, candidates: Sequence[Candidate], *, place: Place, li
             _close(entry)
         device.close()
     return entries
+
+
+@contextlib.contextmanager
+def _saying_what_takes_long(place: Place) -> Iterator[None]:
+    """A line after some seconds: compiling can take as many as there are kernels that were never needed before."""
+    said = "Finding the fastest method for the %s: kernels are compiled, which is not needed again, and timed ..."
+    timer = threading.Timer(_SILENCE, log.info, (said, place.device.upper()))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def ranked(entries: Sequence[Entry]) -> list[Entry]:

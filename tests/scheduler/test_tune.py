@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -95,7 +96,10 @@ def test_the_fastest_of_all_methods_and_parameters_is_chosen(use: Use) -> None:
     assert any(reason.startswith("cpu.slow (delay_us 3000): ") for reason in choice.reasons)
 
 
-def test_the_best_guess_of_each_method_is_tried_before_any_second_guess(use: Use) -> None:
+def test_the_best_guess_of_each_method_is_tried_before_any_second_guess(
+    use: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tetris_sim.scheduler.measure.Trial.time", lambda *_: Speed(1e7, 0.0))  # on a busy machine, too
     order: list[str] = []
 
     class Noting(FakeMethod):
@@ -517,3 +521,16 @@ def test_a_parameter_that_only_a_later_proposal_has_can_be_asked_for(use: Use) -
     assert label(tune(problem_of(), MACHINE, asked)) == ("cpu.a", {"tile": 2, "delay_us": 0, "star": 1, "blocks": 5})
     with pytest.raises(ConfigError, match=r"cpu\.a takes tile, delay_us, star and blocks"):
         tune(problem_of(), MACHINE, dataclasses.replace(TERMS, asked=Asked("cpu.a", {"stars": 1})))
+
+
+def test_what_takes_long_is_said(use: Use, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(compete, "_SILENCE", 0.1)
+    use(FakeMethod("cpu.a", (FAST,), opening_s=0.5))
+    with caplog.at_level(logging.INFO, logger="tetris_sim"):
+        tune(problem_of(), MACHINE, TERMS)
+    assert [record.getMessage()[:39] for record in caplog.records] == ["Finding the fastest method for the CPU:"]
+    caplog.clear()
+    monkeypatch.setattr(compete, "_SILENCE", 60.0)
+    with caplog.at_level(logging.INFO, logger="tetris_sim"):
+        tune(problem_of(), MACHINE, dataclasses.replace(TERMS, anew=True))
+    assert caplog.records == []
