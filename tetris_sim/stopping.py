@@ -11,11 +11,13 @@ import contextlib
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
+from typing import Any
 
 from tetris_sim.errors import ExitCode, StopRequested
 
@@ -27,6 +29,8 @@ class StopReason:
     exit_code: ExitCode
     sentence: str
 
+
+_AGAIN = 1.0  # seconds; longer than it takes to close what is open
 
 NOTHING_DONE = "nothing was computed, and no file was changed"
 
@@ -46,6 +50,7 @@ class Stopping:
         self._speaks = speaks
         self._at_once = False
         self._so_far = ""
+        self._alarm: Any = None  # what SIGALRM did before
         self._reason: StopReason | None = None
         self._save = False
 
@@ -71,12 +76,17 @@ class Stopping:
         Args:
             so_far: what was done until then, for its message.
         """
-        self._at_once, self._so_far = True, so_far
-        try:
-            self._end_now()
-            yield
-        finally:
-            self._at_once = False
+        with _hushed():
+            self._at_once, self._so_far = True, so_far
+            try:
+                self._end_now()
+                yield
+            finally:
+                self._at_once = False
+                if self._alarm is not None:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                    signal.signal(signal.SIGALRM, self._alarm)
+                    self._alarm = None
 
     @property
     def signalled(self) -> StopReason | None:
@@ -123,8 +133,29 @@ class Stopping:
                 os.write(2, b"\nCtrl-C: the run ends after this time block. Press it again to abort at once.\n")
 
     def _end_now(self) -> None:
-        if self._at_once and self._reason is not None:
-            raise stop_request(self._reason, self._so_far)
+        if not self._at_once or self._reason is None:
+            return
+        # Again after a while: LLVM calls back while it compiles, and such a callback swallows the exception.
+        if self._alarm is None:
+            self._alarm = signal.signal(signal.SIGALRM, lambda number, frame: self._end_now()) or signal.SIG_DFL
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN)
+        raise stop_request(self._reason, self._so_far)
+
+
+@contextlib.contextmanager
+def _hushed() -> Iterator[None]:
+    """Inside the block nothing is said of a `StopRequested` that was swallowed where no exception can pass."""
+    before = sys.unraisablehook
+
+    def say_others(unraisable: sys.UnraisableHookArgs) -> None:
+        if not isinstance(unraisable.exc_value, StopRequested):
+            before(unraisable)
+
+    sys.unraisablehook = say_others
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import threading
@@ -9,7 +10,7 @@ import time
 
 import pytest
 
-from tetris_sim.errors import ExitCode
+from tetris_sim.errors import ExitCode, StopRequested
 from tetris_sim.stopping import Stopping, find_deadline
 
 
@@ -88,3 +89,23 @@ def test_the_earlier_of_the_limit_and_the_end_of_the_job_counts() -> None:
     early = find_deadline(60.0, elapsed=50.0, environ={"SLURM_JOB_END_TIME": str(end)})
     assert early is not None
     assert early < end
+
+
+def test_where_nothing_is_lost_a_signal_ends_at_once_even_if_a_callback_swallows_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tetris_sim.stopping._AGAIN", 0.05)
+    swallowing = ctypes.CFUNCTYPE(None)(lambda: send(signal.SIGINT))  # as LLVM calls Numba's cache
+    stopping, went_on = Stopping(speaks=False), False
+    before = signal.getsignal(signal.SIGALRM)
+    ending = pytest.raises(StopRequested, match="Ctrl-C was pressed; so far")
+    with ending, stopping.listening(), stopping.at_once("so far"):
+        assert signal.getsignal(signal.SIGALRM) == before  # somebody else's until it is needed
+        swallowing()
+        went_on = True
+        time.sleep(5)
+    assert went_on
+    assert stopping.signalled is not None
+    assert signal.getsignal(signal.SIGALRM) == before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert "ignored" not in capsys.readouterr().err
