@@ -13,9 +13,10 @@ import pytest
 from bench_samples import LIMITS, kernel, limits, result, row
 from matplotlib.figure import Figure
 
+from tetris_sim import cpu_kernels, gpu_kernels
 from tetris_sim.bench.breakdown import compare_steps
 from tetris_sim.bench.cpu import judge
-from tetris_sim.bench.plots import draw_all, save
+from tetris_sim.bench.plots import COLOURS, draw_all, save
 from tetris_sim.bench.problems import random_problem
 from tetris_sim.bench.sweeps import explain
 from tetris_sim.bench.tables import as_markdown, as_text, tables
@@ -162,3 +163,9 @@ def test_pictures_are_drawn_where_the_page_shows_them(tmp_path: Path) -> None:
     shown = f"{tables}\n![rates](a-comparison.svg)\n"
     assert maker["write_pictures"](shown, tmp_path) == [tmp_path / "a-comparison.svg"]
     assert (tmp_path / "a-comparison.svg").exists()
+
+
+def test_every_method_has_a_colour_of_its_own() -> None:
+    for methods in (cpu_kernels.METHODS, gpu_kernels.METHODS):
+        colours = [COLOURS[method.name] for method in methods]
+        assert len(set(colours)) == len(colours)
