@@ -21,7 +21,7 @@ from tetris_sim.checkpoint.saving import Checkpoints
 from tetris_sim.clock import PhaseClock
 from tetris_sim.config import Config
 from tetris_sim.errors import ExitCode, UnsupportedError
-from tetris_sim.files import atomic_text
+from tetris_sim.files import atomic_text, remove_parts
 from tetris_sim.half_precision import half_precision_notes
 from tetris_sim.outputs.make import make_outputs
 from tetris_sim.outputs.output import Output
@@ -276,6 +276,8 @@ def _clear_the_way(launched: Launched, *, overwrite: bool) -> None:
     config, directory = launched.config, launched.directory
     if overwrite:
         results.clear(directory)
+    for name in (results.CONFIG, results.REPORT_JSON, results.REPORT_TEXT):
+        remove_parts(directory, f"{name}.")  # of a run that was killed
     # Else a crash now would lead to a state after this one.
     forget_later(directory / results.CHECKPOINTS, launched.start.step)
     atomic_text(directory / results.CONFIG, config.resolved_text())

@@ -81,6 +81,18 @@ def test_going_on_with_a_run_that_is_done_leaves_its_report(plate: Path) -> None
     assert report.read_bytes() != before
 
 
+def test_what_a_killed_run_was_writing_is_removed(plate: Path) -> None:
+    out = plate.parent / "out"
+    left = [out / f"{name}.123.0a1b2c3d.part" for name in ("resolved.yaml", "report.json", "report.txt")]
+    for path in left:
+        path.write_text("half of")
+    mine = out / "mine.part"
+    mine.write_text("mine")
+    assert tetris_here("run", plate, "--resume", "auto", "--set", "time.steps=60").returncode == 0
+    assert [path for path in left if path.exists()] == []
+    assert mine.exists()
+
+
 def test_plan_refuses_the_results_directories_that_run_refuses(plate: Path) -> None:
     file = plate.parent / "a_file"
     file.write_text("mine")
