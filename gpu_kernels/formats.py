@@ -52,12 +52,16 @@ def rounded(values: npt.ArrayLike, format_: Format) -> Array:
     """
     if format_ is FLOAT16:
         return np.asarray(values).astype(np.float16).astype(np.float64)
-    bits = np.asarray(values, np.float32).view(np.uint32).astype(np.uint64)
-    dropped = 24 - format_.bits
-    odd = bits >> np.uint64(dropped) & np.uint64(1)
-    kept = (bits + odd + np.uint64((1 << (dropped - 1)) - 1)) >> np.uint64(dropped) << np.uint64(dropped)
-    found = kept.astype(np.uint32).view(np.float32)
-    return np.where(np.isnan(values), np.nan, found).astype(np.float64)
+    return without_bits(np.asarray(values, np.float32), 24 - format_.bits).astype(np.float64)
+
+
+def without_bits(values: npt.NDArray[np.float32], dropped: int) -> npt.NDArray[np.float32]:
+    """The lowest `dropped` bits rounded away. A carry into the exponent is the right result, up to infinity."""
+    bits = values.view(np.uint32)
+    odd = (bits >> np.uint32(dropped)) & np.uint32(1)
+    half = np.uint32((1 << (dropped - 1)) - 1)
+    found = ((bits + half + odd) & np.uint32(0xFFFFFFFF ^ ((1 << dropped) - 1))).view(np.float32)
+    return np.where(np.isnan(values), np.float32(np.nan), found)
 
 
 def operand_weights(stencil: Stencil, format_: Format) -> Stencil:

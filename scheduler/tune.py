@@ -39,7 +39,6 @@ from tetris_sim.scheduler.place import Place
 
 log = logging.getLogger("tetris_sim")
 
-BUDGET = 5.0  # seconds
 _POINTS_PER_THREAD = 1 << 16  # above this, meeting the others costs less than a tenth of a step
 _FEWER_ARE_FASTER = 1.05  # a smaller team must be this much better to count
 _FEWER_SECONDS = 0.05
@@ -59,8 +58,8 @@ class Terms:
     Attributes:
         asked: what is said about method and parameters.
         threads: CPU threads of one worker.
-        fixed_threads: whether fewer must not be used where they are faster.
         budget: seconds it may take, compilation included; with 0 nothing is measured.
+        fixed_threads: whether fewer must not be used where they are faster.
         patient: whether a run that is much longer than that waits until every method has had a turn.
         beside: points per second that devices chosen before make of the same run.
         use_cache: whether earlier choices are read and this one is kept.
@@ -70,8 +69,8 @@ class Terms:
 
     asked: Asked
     threads: int
+    budget: float
     fixed_threads: bool = False
-    budget: float = BUDGET
     patient: bool = False
     beside: float = 0.0
     use_cache: bool = True

@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,3 +150,30 @@ def teams() -> Iterator[dict[int, ThreadTeam]]:
     yield teams
     for team in teams.values():
         team.close()
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Sets the CPU methods there are."""
+    return lambda *methods: monkeypatch.setattr("tetris_sim.cpu_kernels.METHODS", methods)
+
+
+@pytest.fixture(scope="session")
+def _plain_is_compiled() -> None:
+    """What made-up methods compute with is compiled, so that no budget is spent on it."""
+    from tuner_cases import problem_of
+
+    from tetris_sim.cpu_kernels.plain import PlainMethod
+    from tetris_sim.scheduler.measure import check_method
+    from tetris_sim.scheduler.place import Place
+
+    assert check_method(problem_of(), PlainMethod(), {}, place=Place(1)) is None
+
+
+@pytest.fixture
+def kept_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _plain_is_compiled: None) -> Path:
+    """Where the tuner keeps choices; kernels stay in the session's cache. Timings are short: methods differ by much."""
+    monkeypatch.setattr("tetris_sim.scheduler.tuned.cache_directory", lambda part: tmp_path)
+    monkeypatch.setattr("tetris_sim.scheduler.compete._ROUNDS", 2)
+    monkeypatch.setattr("tetris_sim.scheduler.compete._ROUND_SECONDS", 0.01)
+    return tmp_path

@@ -38,11 +38,10 @@ def cache_directory(part: str) -> Path:
         part: name of the kind, for example "kernels".
     """
     if caching():
-        root = os.environ.get("TETRIS_SIM_CACHE_DIR") or platformdirs.user_cache_dir("tetris_sim")
-        directory = Path(root) / part
+        directory = _lasting_directory(part)
         with contextlib.suppress(OSError):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if os.access(directory, os.W_OK | os.X_OK):
+        if can_be_kept(part):
             return directory
         _warn_once(directory)
     directory = _temporary_directory() / part
@@ -50,9 +49,13 @@ def cache_directory(part: str) -> Path:
     return directory
 
 
-def is_temporary(directory: Path) -> bool:
-    """Whether a folder that `cache_directory` gave goes with the process."""
-    return directory.parent == _temporary_directory()
+def can_be_kept(part: str) -> bool:
+    """Whether the folder that lasts can be written to."""
+    return os.access(_lasting_directory(part), os.W_OK | os.X_OK)
+
+
+def _lasting_directory(part: str) -> Path:
+    return Path(os.environ.get("TETRIS_SIM_CACHE_DIR") or platformdirs.user_cache_dir("tetris_sim")) / part
 
 
 _IMPORTING = threading.Lock()

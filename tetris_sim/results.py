@@ -100,8 +100,7 @@ def locked(directory: Path) -> Iterator[None]:
         directory.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        msg = f"the results directory {directory} cannot be written to: {error.strerror}. Set output.directory."
-        raise ConfigError(msg) from error
+        raise _cannot_be_written_to(directory, error.strerror) from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -121,17 +120,26 @@ def refuse_unusable(directory: Path) -> None:
     Raises:
         ConfigError: as `locked` would.
     """
-    place = directory.absolute()
-    while not place.exists():
-        place = place.parent
+    place = _what_is_there(directory)
     if not place.is_dir():
         why = os.strerror(errno.ENOTDIR if place != directory.absolute() else errno.EEXIST)
     elif not os.access(place, os.W_OK | os.X_OK):
         why = os.strerror(errno.EACCES)
     else:
         return
-    msg = f"the results directory {directory} cannot be written to: {why}. Set output.directory."
-    raise ConfigError(msg)
+    raise _cannot_be_written_to(directory, why)
+
+
+def _cannot_be_written_to(directory: Path, why: str | None) -> ConfigError:
+    return ConfigError(f"the results directory {directory} cannot be written to: {why}. Set output.directory.")
+
+
+def _what_is_there(directory: Path) -> Path:
+    """The directory, or the nearest of the folders that it will be in."""
+    place = directory.absolute()
+    while not place.exists():
+        place = place.parent
+    return place
 
 
 def refuse_full_disk(directory: Path, needed: int) -> None:
@@ -162,7 +170,4 @@ def count_fields(config: Config, problem: Problem) -> int:
 
 def free_bytes(directory: Path) -> int:
     """Bytes free for us on the file system where `directory` is or will be."""
-    place = directory.absolute()
-    while not place.exists():
-        place = place.parent
-    return shutil.disk_usage(place).free
+    return shutil.disk_usage(_what_is_there(directory)).free

@@ -75,14 +75,14 @@ def tcstencil_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping
     Raises:
         ValueError: the parameters contradict each other or the dtype, or FP16 does not have the weights.
     """
+    format_, item = FORMATS[parameters.get("format", 0)], np.dtype(dtype).itemsize
+    if format_ is FLOAT16:
+        refuse_bad_rounding(stencil, parameters["steps_per_block"])
     if parameters.get("star", 0):
         return star_kernel(stencil, dtype, parameters)
-    format_, item = FORMATS[parameters.get("format", 0)], np.dtype(dtype).itemsize
     if item != 4 and (item != 2 or format_ is not FLOAT16):
         msg = f"{format_.name} is not made of {np.dtype(dtype)}"
         raise ValueError(msg)
-    if format_ is FLOAT16:
-        refuse_bad_rounding(stencil, parameters["steps_per_block"])
     fused = without_zeros(operand_weights(stencil.power(parameters["steps_per_block"]), format_))
     mirrored = bool(parameters.get("mirrored", 0))
     if mirrored and fused.ndim != 2:

@@ -7,10 +7,9 @@ import json
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
-from tetris_sim.cache import cache_directory, caching, is_temporary
+from tetris_sim.cache import cache_directory, caching, can_be_kept
 from tetris_sim.errors import ExitCode
 from tetris_sim.report import package_versions
 from tetris_sim.scheduler.machine import Machine, find_machine
@@ -82,10 +81,10 @@ def _gpus(machine: Machine) -> dict[str, Any]:
     }
 
 
-def _whether_kept(directory: Path) -> str:
+def _whether_kept(part: str) -> str:
     if not caching():
         return "not kept: TETRIS_SIM_NO_CACHE"
-    return "not kept: the cache folder cannot be written to" if is_temporary(directory) else "kept"
+    return "kept" if can_be_kept(part) else "not kept: the cache folder cannot be written to"
 
 
 def _kernels() -> dict[str, Any]:
@@ -97,6 +96,6 @@ def _kernels() -> dict[str, Any]:
     return {
         "llvm cpu": llvmlite.binding.get_host_cpu_name(),
         "vectors": " ".join(vectors) or "none that are used",
-        "cache": f"{directory} ({_whether_kept(directory)})",
+        "cache": f"{directory} ({_whether_kept('kernels')})",
         "cached": f"{len(list(directory.glob('*.py')))} stencils",
     }

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.gpu_kernels.formats import without_bits
 from tetris_sim.problem import Field
 from tetris_sim.stencil import Stencil
 
@@ -40,7 +41,7 @@ class NumberFormat:
         if self == FLOAT16:
             with np.errstate(over="ignore"):  # beyond 65504 is infinity, as in the hardware
                 return values.astype(np.float16).astype(np.float32)
-        return _without_bits(np.asarray(values, dtype=np.float32), 24 - self.digits)
+        return without_bits(np.asarray(values, dtype=np.float32), 24 - self.digits)
 
 
 FLOAT64 = NumberFormat("float64", 53)
@@ -49,15 +50,6 @@ TF32 = NumberFormat("tf32", 11, stored=False)
 BFLOAT16 = NumberFormat("bfloat16", 8)
 FLOAT16 = NumberFormat("float16", 11)
 EMULATED = (TF32, BFLOAT16, FLOAT16)
-
-
-def _without_bits(values: npt.NDArray[np.float32], dropped: int) -> npt.NDArray[np.float32]:
-    """The lowest `dropped` bits rounded away. A carry into the exponent is the right result, up to infinity."""
-    bits = values.view(np.uint32)
-    odd = (bits >> np.uint32(dropped)) & np.uint32(1)
-    half = np.uint32((1 << (dropped - 1)) - 1)
-    found = ((bits + half + odd) & np.uint32(0xFFFFFFFF ^ ((1 << dropped) - 1))).view(np.float32)
-    return np.where(np.isnan(values), values, found)
 
 
 def rounded_stencil(stencil: Stencil, form: NumberFormat, *, balanced: bool) -> Stencil:
