@@ -1,7 +1,8 @@
 """Build the API reference from the docstrings: python .ci/reference.py docs/api.
 
-pdoc documents what it finds in a module's namespace. The public names of `tetris_sim` are loaded on first use, so they
-are loaded here first; and as the package has an `__all__`, its modules are named one by one (pdoc finds those below).
+pdoc documents what it finds in a module's namespace. The public names of `tetris_sim` are loaded on
+first use, so they are loaded here first; and as the package has an `__all__`, its modules are named
+one by one (pdoc finds those below).
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ def main(folder: Path) -> int:
     for name in tetris_sim.__all__:
         setattr(tetris_sim, name, getattr(tetris_sim, name))
     found = pkgutil.iter_modules(tetris_sim.__path__, "tetris_sim.")
-    modules = ["tetris_sim", *(module.name for module in found if not module.name.endswith("__main__"))]
+    modules = [
+        "tetris_sim",
+        *(module.name for module in found if not module.name.endswith("__main__")),
+    ]
     pdoc.render.configure(docformat="google", footer_text=f"tetris_sim {tetris_sim.__version__}")
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)

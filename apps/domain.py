@@ -1,4 +1,6 @@
-"""Where is it computed, and from what state? The part of building a `Problem` that every model shares."""
+"""Where is it computed, and from what state? The part of building a `Problem` that every model
+shares.
+"""
 
 from __future__ import annotations
 
@@ -50,13 +52,17 @@ def make_grid(section: GridSection) -> Grid:
         msg = f"grid: {error}; choose lengths that a computer can represent"
         raise ConfigError(msg) from error
     if not all(0 < length < math.inf for length in lengths):
-        msg = f"grid: a box of {grid.size[::-1]} m in cells of {grid.cell_volume} m^{grid.ndim} cannot be computed"
+        msg = (
+            f"grid: a box of {grid.size[::-1]} m in cells of {grid.cell_volume} m^{grid.ndim} "
+            "cannot be computed"
+        )
         raise ConfigError(msg)
     return grid
 
 
 def check_numbers(stencil: Stencil, boundary: Boundary, grid: Grid, dtype: np.dtype[Any]) -> None:
-    """Make sure that the weights and the ghost coefficients are numbers of what a state of `dtype` is computed in.
+    """Make sure that the weights and the ghost coefficients are numbers of what a state of `dtype`
+    is computed in.
 
     Raises:
         ConfigError: one of them overflows.
@@ -71,13 +77,22 @@ def check_numbers(stencil: Stencil, boundary: Boundary, grid: Grid, dtype: np.dt
         try:
             pairs = boundary.reflections(axis, side, spacing=spacing, width=width)
         except ValueError as error:
-            msg = f"boundaries, {side} face of {grid.axis_names[axis]}: {error}; choose smaller numbers"
+            msg = (
+                f"boundaries, {side} face of {grid.axis_names[axis]}: {error}; choose smaller "
+                "numbers"
+            )
             raise ConfigError(msg) from error
         if any(abs(number) > largest for pair in pairs for number in pair):
-            msg = f"boundaries, {side} face of {grid.axis_names[axis]}: ghost coefficients {pairs} overflow in {dtype}"
+            msg = (
+                f"boundaries, {side} face of {grid.axis_names[axis]}: ghost coefficients {pairs} "
+                f"overflow in {dtype}"
+            )
             raise ConfigError(msg)
     if any(abs(weight) > largest for weight in stencil.weights):
-        msg = f"the weights of the stencil, up to {max(map(abs, stencil.weights)):.3g}, overflow in {dtype}"
+        msg = (
+            f"the weights of the stencil, up to {max(map(abs, stencil.weights)):.3g}, overflow in "
+            f"{dtype}"
+        )
         raise ConfigError(msg)
 
 
@@ -102,10 +117,12 @@ def assemble(
         variable: what the field means.
         time: dt [s] and the number of steps.
         dt_limit: largest stable dt [s].
-        continued: whether the state comes from a checkpoint; a file of initial values may then be gone.
+        continued: whether the state comes from a checkpoint; a file of initial values may then be
+            gone.
 
     Raises:
-        ConfigError: the stencil does not fit into the grid, or numbers overflow in the precision asked for.
+        ConfigError: the stencil does not fit into the grid, or numbers overflow in the precision
+            asked for.
     """
     dtype = np.dtype(request.compute.precision)
     check_numbers(stencil, boundary, grid, dtype)
@@ -114,7 +131,9 @@ def assemble(
             grid=grid,
             stencil=stencil,
             boundary=boundary,
-            initial=_later(request, grid, dtype) if continued else make_initial(request.initial, grid, dtype),
+            initial=_later(request, grid, dtype)
+            if continued
+            else make_initial(request.initial, grid, dtype),
             dt=time[0],
             steps=time[1],
             dtype=dtype,

@@ -1,4 +1,6 @@
-"""Which condition holds on which face? Turns the `boundaries` section into a `Boundary` in array order."""
+"""Which condition holds on which face? Turns the `boundaries` section into a `Boundary` in array
+order.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,19 @@ from collections.abc import Iterator, Mapping
 from tetris_sim.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
 from tetris_sim.errors import ConfigError
 from tetris_sim.grid import AXIS_NAMES
-from tetris_sim.schema import DirichletFace, FaceSection, FixedFace, NeumannFace, PeriodicFace, RobinFace
+from tetris_sim.schema import (
+    DirichletFace,
+    FaceSection,
+    FixedFace,
+    NeumannFace,
+    PeriodicFace,
+    RobinFace,
+)
 
 
 def find_face(boundaries: Mapping[str, FaceSection], name: str) -> str | None:
-    """The key that decides about a face: its own name before the axis before `*`; None if no key does.
+    """The key that decides about a face: its own name before the axis before `*`; None if no key
+    does.
 
     Args:
         boundaries: the section, by key.
@@ -20,7 +30,9 @@ def find_face(boundaries: Mapping[str, FaceSection], name: str) -> str | None:
     return next((key for key in (name, name[0], "*") if key in boundaries), None)
 
 
-def conductivity_gaps(boundaries: Mapping[str, FaceSection], ndim: int) -> Iterator[tuple[str, str]]:
+def conductivity_gaps(
+    boundaries: Mapping[str, FaceSection], ndim: int
+) -> Iterator[tuple[str, str]]:
     """Faces that cannot be computed without the conductivity of the body: (key, kind of face)."""
     seen: set[str] = set()
     for axis in AXIS_NAMES[:ndim]:
@@ -36,24 +48,30 @@ def conductivity_gaps(boundaries: Mapping[str, FaceSection], ndim: int) -> Itera
                 yield key, "a neumann face with a flux"
 
 
-def make_boundary(boundaries: Mapping[str, FaceSection], ndim: int, *, conductivity: float | None) -> Boundary:
+def make_boundary(
+    boundaries: Mapping[str, FaceSection], ndim: int, *, conductivity: float | None
+) -> Boundary:
     """The condition on every face.
 
     Args:
-        boundaries: the section, by key: x-, x+, y-, ..., an axis for both of its faces, `*` for the rest.
+        boundaries: the section, by key: x-, x+, y-, ..., an axis for both of its faces, `*` for the
+            rest.
         ndim: number of axes of the grid.
         conductivity: of the body [W/(m K)], if it is known.
 
     Raises:
-        ConfigError: a face has no condition, lacks the conductivity, or is periodic while its opposite is not.
+        ConfigError: a face has no condition, lacks the conductivity, or is periodic while its
+            opposite is not.
     """
     faces: list[tuple[Face, Face]] = []
-    for axis in reversed(AXIS_NAMES[:ndim]):  # the configuration lists x, y, z; arrays are (z, y, x)
+    for axis in reversed(
+        AXIS_NAMES[:ndim]
+    ):  # the configuration lists x, y, z; arrays are (z, y, x)
         low, high = (_face(boundaries, axis + sign, conductivity) for sign in "-+")
         if isinstance(low, Periodic) != isinstance(high, Periodic):
             msg = (
-                f"boundaries: only one of the faces {axis}- and {axis}+ is periodic, but they are joined to each "
-                f"other; write `{axis}: {{type: periodic}}` for both or for neither"
+                f"boundaries: only one of the faces {axis}- and {axis}+ is periodic, but they are "
+                f"joined to each other; write `{axis}: {{type: periodic}}` for both or for neither"
             )
             raise ConfigError(msg)
         faces.append((low, high))
@@ -63,7 +81,10 @@ def make_boundary(boundaries: Mapping[str, FaceSection], ndim: int, *, conductiv
 def _face(boundaries: Mapping[str, FaceSection], name: str, conductivity: float | None) -> Face:
     key = find_face(boundaries, name)
     if key is None:
-        msg = f"boundaries: nothing is said about the face {name}; name it, its axis `{name[0]}`, or `*` for the rest"
+        msg = (
+            f"boundaries: nothing is said about the face {name}; name it, its axis `{name[0]}`, or "
+            "`*` for the rest"
+        )
         raise ConfigError(msg)
     section = boundaries[key]
     match section:
@@ -77,7 +98,9 @@ def _face(boundaries: Mapping[str, FaceSection], name: str, conductivity: float 
             return Neumann(section.flux, _known(conductivity, key))
         case RobinFace():
             own = section.conductivity
-            return Robin(section.h, section.ambient, _known(conductivity, key) if own is None else own)
+            return Robin(
+                section.h, section.ambient, _known(conductivity, key) if own is None else own
+            )
         case PeriodicFace():
             return Periodic()
 
@@ -85,8 +108,8 @@ def _face(boundaries: Mapping[str, FaceSection], name: str, conductivity: float 
 def _known(conductivity: float | None, key: str) -> float:
     if conductivity is None:
         msg = (
-            f"boundaries.{key}: a heat flow through a face needs the conductivity of the body, which is not known; "
-            f"give model.conductivity or model.material"
+            f"boundaries.{key}: a heat flow through a face needs the conductivity of the body, "
+            "which is not known; give model.conductivity or model.material"
         )
         raise ConfigError(msg)
     return conductivity

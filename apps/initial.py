@@ -1,8 +1,8 @@
 """What is the state at time 0? Turns the `initial` section into a function of a slab.
 
-Values are computed block by block, and the blocks are anchored to global indices: whichever slab asks, a point's value
-comes from the same call on the same array shape, so any partition gives the same bits, and the memory needed besides
-the slab itself is that of a few blocks.
+Values are computed block by block, and the blocks are anchored to global indices: whichever slab
+asks, a point's value comes from the same call on the same array shape, so any partition gives the
+same bits, and the memory needed besides the slab itself is that of a few blocks.
 """
 
 from __future__ import annotations
@@ -32,9 +32,13 @@ from tetris_sim.slab import Slab
 
 Box = tuple[tuple[int, int], ...]  # per axis (start, stop), global indices, array order
 Values = npt.NDArray[np.float64]
-Source = Callable[[Box], npt.ArrayLike]  # values of the points in a box, anything that broadcasts to its shape
+Source = Callable[
+    [Box], npt.ArrayLike
+]  # values of the points in a box, anything that broadcasts to its shape
 
-BLOCK_POINTS = 1 << 18  # 2 MiB of float64: large enough that calls cost nothing, small enough for a cache
+BLOCK_POINTS = (
+    1 << 18
+)  # 2 MiB of float64: large enough that calls cost nothing, small enough for a cache
 
 
 def make_initial(section: InitialSection, grid: Grid, dtype: np.dtype[Any]) -> InitialField:
@@ -46,8 +50,9 @@ def make_initial(section: InitialSection, grid: Grid, dtype: np.dtype[Any]) -> I
         dtype: of `PRECISIONS`; values are computed in float64 and rounded once.
 
     Raises:
-        ConfigError: a file is missing or has another shape, or a centre has another number of components; raised
-            here, before anything is computed. The function itself raises NumericsError for values that are not finite.
+        ConfigError: a file is missing or has another shape, or a centre has another number of
+            components; raised here, before anything is computed. The function itself raises
+            NumericsError for values that are not finite.
     """
     source = _make_source(section, grid)
 
@@ -55,8 +60,11 @@ def make_initial(section: InitialSection, grid: Grid, dtype: np.dtype[Any]) -> I
         state = np.empty((1, *slab.shape), dtype=dtype)
         owned = tuple(zip(slab.start, slab.stop, strict=True))
         for block in _blocks(grid.shape, owned):
-            shared = tuple((max(b[0], o[0]), min(b[1], o[1])) for b, o in zip(block, owned, strict=True))
-            # A formula may overflow on its way to a good value; only what is not finite at the end is refused.
+            shared = tuple(
+                (max(b[0], o[0]), min(b[1], o[1])) for b, o in zip(block, owned, strict=True)
+            )
+            # A formula may overflow on its way to a good value; only what is not finite at the end
+            # is refused.
             with np.errstate(all="ignore"):
                 values = np.broadcast_to(np.asarray(source(block), dtype=np.float64), _shape(block))
                 rounded = values[_slices(shared, block)].astype(dtype)
@@ -83,9 +91,16 @@ def _make_source(section: InitialSection, grid: Grid) -> Source:
 
 
 def _gaussian(section: GaussianInitial, grid: Grid) -> Source:
-    center = tuple(length / 2 for length in grid.size) if section.center is None else section.center[::-1]
+    center = (
+        tuple(length / 2 for length in grid.size)
+        if section.center is None
+        else section.center[::-1]
+    )
     if len(center) != grid.ndim:
-        msg = f"initial.center has {len(center)} components, but the grid has {grid.ndim} axes; list x, y, z"
+        msg = (
+            f"initial.center has {len(center)} components, but the grid has {grid.ndim} axes; list "
+            "x, y, z"
+        )
         raise ConfigError(msg)
 
     def values(box: Box) -> Values:
@@ -107,7 +122,9 @@ def _expression(section: ExpressionInitial, grid: Grid) -> Source:
             msg = f"initial.constants: {problem}"
             raise ConfigError(msg)
     try:
-        expression = compile_expression(section.expression, [*grid.axis_names, *lengths, *section.constants])
+        expression = compile_expression(
+            section.expression, [*grid.axis_names, *lengths, *section.constants]
+        )
     except ExpressionError as error:
         msg = f"initial.expression: {error}"
         raise ConfigError(msg) from error
@@ -120,12 +137,17 @@ def _expression(section: ExpressionInitial, grid: Grid) -> Source:
 
 
 def _random(section: RandomInitial, grid: Grid) -> Source:
-    counts = tuple(math.ceil(n / b) for n, b in zip(grid.shape, _block_shape(grid.shape), strict=True))
+    counts = tuple(
+        math.ceil(n / b) for n, b in zip(grid.shape, _block_shape(grid.shape), strict=True)
+    )
 
     def values(box: Box) -> Values:
-        place = tuple(start // b for (start, _), b in zip(box, _block_shape(grid.shape), strict=True))
+        place = tuple(
+            start // b for (start, _), b in zip(box, _block_shape(grid.shape), strict=True)
+        )
         number = int(np.ravel_multi_index(place, counts))
-        # A stream per block, whose raw output is fixed by NumPy's compatibility promise (that of `uniform` is not).
+        # A stream per block, whose raw output is fixed by NumPy's compatibility promise (that of
+        # `uniform` is not).
         stream = np.random.Philox(np.random.SeedSequence(section.seed, spawn_key=(number,)))
         shape = _shape(box)
         unit = (stream.random_raw(math.prod(shape)) >> np.uint64(11)) * 2.0**-53
@@ -137,7 +159,9 @@ def _random(section: RandomInitial, grid: Grid) -> Source:
 def _positions(grid: Grid, box: Box) -> list[Values]:
     """Coordinates of the points of a box per axis [m], shaped to broadcast against each other."""
     return [
-        grid.coordinates(axis, start, stop).reshape([-1 if k == axis else 1 for k in range(grid.ndim)])
+        grid.coordinates(axis, start, stop).reshape(
+            [-1 if k == axis else 1 for k in range(grid.ndim)]
+        )
         for axis, (start, stop) in enumerate(box)
     ]
 
@@ -154,7 +178,9 @@ def _blocks(shape: tuple[int, ...], owned: Box) -> Iterator[Box]:
     """The blocks of the whole grid that have points in `owned`."""
     ranges = []
     for n, width, (start, stop) in zip(shape, _block_shape(shape), owned, strict=True):
-        ranges.append([(low, min(low + width, n)) for low in range(start // width * width, stop, width)])
+        ranges.append(
+            [(low, min(low + width, n)) for low in range(start // width * width, stop, width)]
+        )
     yield from itertools.product(*ranges)
 
 
@@ -176,6 +202,6 @@ def _complaint(section: InitialSection, grid: Grid, values: Field, box: Box) -> 
         for axis, name in reversed(list(enumerate(grid.axis_names)))
     )
     return (
-        f"initial: the {section.type} gives {values[place]} at {where} (array index {index}); every initial value "
-        f"must be finite in {values.dtype}, so change it there"
+        f"initial: the {section.type} gives {values[place]} at {where} (array index {index}); "
+        f"every initial value must be finite in {values.dtype}, so change it there"
     )

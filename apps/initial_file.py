@@ -1,4 +1,6 @@
-"""What does a file say about the state at time 0? Reads .npy arrays, HDF5 datasets and greyscale pictures by boxes."""
+"""What does a file say about the state at time 0? Reads .npy arrays, HDF5 datasets and greyscale
+pictures by boxes.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +26,27 @@ HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")
 
 
 def open_file(section: FileInitial, grid: Grid) -> Reader:
-    """A function that reads the values of any box of the grid; shape and kind of numbers are checked at once.
+    """A function that reads the values of any box of the grid; shape and kind of numbers are
+    checked at once.
 
     Raises:
-        ConfigError: the file is missing, cannot be read, or does not hold one real number per grid point.
+        ConfigError: the file is missing, cannot be read, or does not hold one real number per grid
+            point.
     """
     path = Path(section.path)
     if not path.is_file():
-        msg = f"initial.path: {path} is a folder" if path.is_dir() else f"initial.path: there is no file {path}"
+        msg = (
+            f"initial.path: {path} is a folder"
+            if path.is_dir()
+            else f"initial.path: there is no file {path}"
+        )
         msg += "; relative paths start at the configuration file"
         raise ConfigError(msg)
     suffix = path.suffix.lower()
     if section.dataset is not None and suffix not in HDF5_SUFFIXES:
         msg = (
-            f"initial.dataset = {section.dataset!r} needs an HDF5 file ({', '.join(HDF5_SUFFIXES)}), and {path} is not"
+            f"initial.dataset = {section.dataset!r} needs an HDF5 file "
+            f"({', '.join(HDF5_SUFFIXES)}), and {path} is not"
         )
         raise ConfigError(msg)
     if suffix == ".npy":
@@ -68,13 +77,17 @@ def _open_hdf5(path: Path, name: str | None, grid: Grid) -> Reader:
     except OSError as error:
         msg = f"initial.path: {path} cannot be read as HDF5 ({error})"
         raise ConfigError(msg) from error
-    leading = len(shape) - grid.ndim  # a file written per output time has a time axis of length 1 in front
+    leading = (
+        len(shape) - grid.ndim
+    )  # a file written per output time has a time axis of length 1 in front
     if leading > 0 and set(shape[:leading]) == {1}:
         shape = shape[leading:]
     _check(path, shape, dtype, grid)
 
     def read(box: Box) -> npt.NDArray[Any]:
-        with h5py.File(path, "r") as file:  # not kept open: workers and ranks read at their own times
+        with h5py.File(
+            path, "r"
+        ) as file:  # not kept open: workers and ranks read at their own times
             return np.asarray(file[name][(0,) * max(leading, 0) + _slices(box)])
 
     return read
@@ -88,8 +101,15 @@ def _find_dataset(file: h5py.File, path: Path, name: str | None) -> Any:
     if name is None and len(found) == 1:
         name = found[0]
     if name is None or not isinstance(file.get(name), h5py.Dataset):
-        asked = "initial.dataset is not given" if name is None else f"initial.dataset = {name!r} is not in {path}"
-        msg = f"{asked}; {path} holds {', '.join(found[:12]) or 'no dataset'}{', ...' if len(found) > 12 else ''}"
+        asked = (
+            "initial.dataset is not given"
+            if name is None
+            else f"initial.dataset = {name!r} is not in {path}"
+        )
+        msg = (
+            f"{asked}; {path} holds "
+            f"{', '.join(found[:12]) or 'no dataset'}{', ...' if len(found) > 12 else ''}"
+        )
         raise ConfigError(msg)
     return file[name]
 
@@ -97,7 +117,10 @@ def _find_dataset(file: h5py.File, path: Path, name: str | None) -> Any:
 def _open_picture(path: Path, section: FileInitial, grid: Grid) -> Reader:
     grey = _read_grey(path)
     if grid.ndim != 2:
-        msg = f"initial.path: {path} is a picture and the grid has {grid.ndim} axes; pictures are for grids of x and y"
+        msg = (
+            f"initial.path: {path} is a picture and the grid has {grid.ndim} axes; pictures are "
+            "for grids of x and y"
+        )
         raise ConfigError(msg)
     _check(path, grey.shape, grey.dtype, grid)
     upright = grey[::-1]  # the first row of a picture is its top, where y is largest
@@ -111,22 +134,38 @@ def _read_grey(path: Path) -> npt.NDArray[np.float64]:
 
     try:
         with warnings.catch_warnings():
-            # Pillow warns of pictures above 89 million points; the paper's grid is larger, and shapes are checked.
+            # Pillow warns of pictures above 89 million points; the paper's grid is larger, and
+            # shapes are checked.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             with Image.open(path) as picture:
                 if picture.mode.startswith("I"):  # 16 bits per point
                     return np.asarray(picture, dtype=np.float64) / 65535
                 if picture.mode == "F":
-                    msg = f"initial.path: {path} is a picture of floating-point numbers; save it as .npy"
+                    msg = (
+                        f"initial.path: {path} is a picture of floating-point numbers; save it as "
+                        ".npy"
+                    )
                     raise ConfigError(msg)
                 if picture.mode in ("1", "L", "LA"):
                     return np.asarray(picture.convert("L"), dtype=np.float64) / 255
                 colours = np.asarray(picture.convert("RGB"))
-    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
-        msg = f"initial.path: {path} cannot be read ({error}); give a .npy array, an HDF5 file or a greyscale picture"
+    except (
+        UnidentifiedImageError,
+        Image.DecompressionBombError,
+        OSError,
+        SyntaxError,
+        ValueError,
+    ) as error:
+        msg = (
+            f"initial.path: {path} cannot be read ({error}); give a .npy array, an HDF5 file or a "
+            "greyscale picture"
+        )
         raise ConfigError(msg) from error
     if (colours != colours[..., :1]).any():
-        msg = f"initial.path: {path} is in colour, and which colour means which value is not known; save it in grey"
+        msg = (
+            f"initial.path: {path} is in colour, and which colour means which value is not known; "
+            "save it in grey"
+        )
         raise ConfigError(msg)
     return colours[..., 0].astype(np.float64) / 255
 
@@ -137,8 +176,9 @@ def _check(path: Path, shape: tuple[int, ...], dtype: Any, grid: Grid) -> None:
         raise ConfigError(msg)
     if tuple(shape) != grid.shape:
         msg = (
-            f"initial.path: {path} holds an array of shape {_words(tuple(shape))}, but grid.shape makes "
-            f"{_words(grid.shape)}; arrays are in the order z, y, x, the configuration in x, y, z"
+            f"initial.path: {path} holds an array of shape {_words(tuple(shape))}, but grid.shape "
+            f"makes {_words(grid.shape)}; arrays are in the order z, y, x, the configuration in x, "
+            "y, z"
         )
         raise ConfigError(msg)
 

@@ -1,14 +1,19 @@
-"""Which thermal properties do common materials have? A small table at 300 K, each row with its source.
+"""Which thermal properties do common materials have? A small table at 300 K, each row with its
+source.
 
-The numbers are those of one widely used textbook, so that conductivity, density and specific heat of a material
-belong together. A real piece differs by alloy, temperature and moisture: give your own numbers where it matters.
+The numbers are those of one widely used textbook, so that conductivity, density and specific heat
+of a material belong together. A real piece differs by alloy, temperature and moisture: give your
+own numbers where it matters.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-_BOOK = "F. P. Incropera and D. P. DeWitt, Fundamentals of Heat and Mass Transfer, 5th ed. (Wiley, 2002)"
+_BOOK = (
+    "F. P. Incropera and D. P. DeWitt, Fundamentals of Heat and Mass Transfer, 5th ed. (Wiley, "
+    "2002)"
+)
 _METALS = f"{_BOOK}, Table A.1, 300 K: "
 _SOLIDS = f"{_BOOK}, Table A.3, 300 K: "
 
@@ -31,7 +36,9 @@ class Material:
 
     @property
     def diffusivity(self) -> float:
-        """The rate at which temperature spreads: conductivity / (density * specific_heat) [m^2/s]."""
+        """The rate at which temperature spreads: conductivity / (density * specific_heat)
+        [m^2/s].
+        """
         return self.conductivity / (self.density * self.specific_heat)
 
 
@@ -64,9 +71,16 @@ MATERIALS: dict[str, Material] = {
     "glass": _solid(1.4, 2500.0, 750.0, "Other materials, glass, plate (soda lime)"),
     "glass-pyrex": _solid(1.4, 2225.0, 835.0, "Other materials, glass, Pyrex"),
     "granite": _solid(2.79, 2630.0, 775.0, "Other materials, rock, granite, Barre"),
-    "wood": _solid(0.16, 720.0, 1255.0, "Structural building materials, woods, hardwoods (oak, maple)"),
-    "wood-soft": _solid(0.12, 510.0, 1380.0, "Structural building materials, woods, softwoods (fir, pine)"),
-    # Fluids at rest: conduction alone, as in a thin gap. In a larger space convection carries most of the heat.
+    "wood": _solid(
+        0.16, 720.0, 1255.0, "Structural building materials, woods, hardwoods (oak, maple)"
+    ),
+    "wood-soft": _solid(
+        0.12, 510.0, 1380.0, "Structural building materials, woods, softwoods (fir, pine)"
+    ),
+    # Fluids at rest: conduction alone, as in a thin gap. In a larger space convection carries most
+    # of the heat.
     "air": Material(0.0263, 1.1614, 1007.0, f"{_BOOK}, Table A.4, 300 K, 1 atm: Air"),
-    "water": Material(0.613, 1 / 1.003e-3, 4179.0, f"{_BOOK}, Table A.6, 300 K: saturated water, liquid"),
+    "water": Material(
+        0.613, 1 / 1.003e-3, 4179.0, f"{_BOOK}, Table A.6, 300 K: saturated water, liquid"
+    ),
 }

@@ -1,4 +1,6 @@
-"""A bare stencil applied n times: what the papers time, and image filters and cellular averages besides."""
+"""A bare stencil applied n times: what the papers time, and image filters and cellular averages
+besides.
+"""
 
 from __future__ import annotations
 
@@ -28,27 +30,38 @@ OffsetList = Annotated[tuple[int, ...], Field(min_length=1, max_length=3)]
 
 
 class StencilModel(Section):
-    """u_new = sum of weights * u at the offsets; a named stencil, or offsets and weights of your own."""
+    """u_new = sum of weights * u at the offsets; a named stencil, or offsets and weights of your
+    own.
+    """
 
     type: Literal["stencil"]
     stencil: str | None = None
     """A name of the catalogue; with its weights unless `weights` gives others."""
-    offsets: Annotated[tuple[OffsetList, ...], Field(min_length=1, max_length=_MOST_POINTS)] | None = None
+    offsets: (
+        Annotated[tuple[OffsetList, ...], Field(min_length=1, max_length=_MOST_POINTS)] | None
+    ) = None
     """Instead of a name: the points read, each as its distance along x, y, z."""
     weights: tuple[float, ...] | dict[OffsetText, float] | None = None
-    """One per offset, in their order; or {"dx, dy": weight}. For a named stencil: in the order x fastest, z slowest."""
+    """One per offset, in their order; or {"dx, dy": weight}. For a named stencil: in the order x
+    fastest, z slowest.
+    """
     allow_growth: bool = False
     """Whether a stencil that amplifies some wave at every step is accepted."""
 
     @model_validator(mode="after")
     def _one_stencil(self) -> StencilModel:
         nameless = self.offsets is not None or isinstance(self.weights, dict)
-        if (self.stencil is None and not nameless) or (self.stencil is not None and self.offsets is not None):
+        if (self.stencil is None and not nameless) or (
+            self.stencil is not None and self.offsets is not None
+        ):
             msg = "give either the name of a stencil, or offsets and weights"
             raise ValueError(msg)
         if self.stencil is not None and self.stencil not in catalogue():
             meant = suggestion(self.stencil, catalogue())
-            msg = f"stencil {self.stencil!r} is not in the catalogue{meant}; `tetris-sim info --stencils` lists it"
+            msg = (
+                f"stencil {self.stencil!r} is not in the catalogue{meant}; `tetris-sim info "
+                "--stencils` lists it"
+            )
             raise ValueError(msg)
         self.operator()
         return self
@@ -72,7 +85,10 @@ class StencilModel(Section):
         else:
             offsets = tuple(offset[::-1] for offset in self.offsets or ())
         if len(self.weights) != len(offsets):
-            msg = f"{len(self.weights)} weights are given for {len(offsets)} offsets; give one per offset"
+            msg = (
+                f"{len(self.weights)} weights are given for {len(offsets)} offsets; give one per "
+                "offset"
+            )
             raise ValueError(msg)
         return Stencil(offsets, self.weights)
 
@@ -90,7 +106,10 @@ class StencilModel(Section):
         if wanted is not None and set(given) != wanted:
             wrong = sorted(set(given) ^ wanted)
             listed = "; ".join(", ".join(map(str, offset[::-1])) for offset in wrong[:8])
-            msg = f"weights and offsets do not match at the offsets {listed} (x, y, z); give one weight per offset"
+            msg = (
+                f"weights and offsets do not match at the offsets {listed} (x, y, z); give one "
+                "weight per offset"
+            )
             raise ValueError(msg)
         if not given:
             msg = "weights are empty; give one weight per offset"
@@ -98,7 +117,9 @@ class StencilModel(Section):
         return Stencil.from_terms(given)
 
     def problems(self, request: Request) -> Iterable[tuple[KeyPath, str]]:
-        """What does not fit between this section and the others, with the key path of each mistake."""
+        """What does not fit between this section and the others, with the key path of each
+        mistake.
+        """
         stencil, time = self.operator(), request.time
         if stencil.ndim != request.ndim:
             yield (
@@ -109,8 +130,8 @@ class StencilModel(Section):
             if value is not None:
                 yield (
                     ("time", key),
-                    f"{key} = {value} means nothing for a bare stencil: one application is one step, and its time "
-                    f"counts as 1 s; give steps only",
+                    f"{key} = {value} means nothing for a bare stencil: one application is one "
+                    "step, and its time counts as 1 s; give steps only",
                 )
 
     def build(self, request: Request, *, dt: float | None = None) -> Problem:
@@ -128,14 +149,19 @@ class StencilModel(Section):
         grid, stencil, time = make_grid(request.grid), self.operator(), request.time
         steps = time.steps if time.steps is not None else count_steps(time.t_end or 0.0, 1.0)
         if steps > MAX_STEPS:
-            msg = f"time.steps = {steps} cannot be counted in a double; at most 2^53 = {MAX_STEPS} are allowed"
+            msg = (
+                f"time.steps = {steps} cannot be counted in a double; at most 2^53 = {MAX_STEPS} "
+                "are allowed"
+            )
             raise ConfigError(msg)
         problem = assemble(
             request,
             grid=grid,
             stencil=stencil,
             boundary=make_boundary(request.boundaries, grid.ndim, conductivity=1.0),
-            variable=Variable("u", "1", "u", Total("integral", "m" if grid.ndim == 1 else f"m^{grid.ndim}", 1.0)),
+            variable=Variable(
+                "u", "1", "u", Total("integral", "m" if grid.ndim == 1 else f"m^{grid.ndim}", 1.0)
+            ),
             time=(1.0, steps),
             dt_limit=math.inf,
             continued=dt is not None,
@@ -146,11 +172,15 @@ class StencilModel(Section):
 
     def _remedy(self) -> str:
         """What a user can do about a stencil that grows."""
-        if self.stencil is not None and self.weights is None and not named_stencil(self.stencil).stable:
+        if (
+            self.stencil is not None
+            and self.weights is None
+            and not named_stencil(self.stencil).stable
+        ):
             factor = named_stencil(self.stencil).factor
             return (
-                f"{self.stencil} is made to be applied once: set model.allow_growth: true with few steps; its weights "
-                f"times {factor} are stable"
+                f"{self.stencil} is made to be applied once: set model.allow_growth: true with few "
+                f"steps; its weights times {factor} are stable"
             )
         return "Scale the weights down, or set model.allow_growth: true"
 
@@ -163,16 +193,21 @@ def _refuse_growth(stencil: Stencil, remedy: str) -> None:
     waves = max(100, 8 * stencil.radius) ** stencil.ndim
     if waves * stencil.n_points > _MOST_WORK:
         msg = (
-            f"model.weights: the magnitudes sum to {bound:.6g}, and a stencil of {stencil.n_points} points and radius "
-            f"{stencil.radius} is too large to find out whether some wave grows; set model.allow_growth: true"
+            f"model.weights: the magnitudes sum to {bound:.6g}, and a stencil of "
+            f"{stencil.n_points} points and radius {stencil.radius} is too large to find out "
+            "whether some wave grows; set model.allow_growth: true"
         )
         raise UnstableStepError(msg)
     growth = stencil.spectral_radius if bound < _LARGEST else bound
     if growth <= 1 + _ROUNDING:
         return
-    periodic = "" if stencil.symmetric else " (the bound for periodic faces, as the stencil is not symmetric)"
+    periodic = (
+        ""
+        if stencil.symmetric
+        else " (the bound for periodic faces, as the stencil is not symmetric)"
+    )
     msg = (
-        f"model.weights: some wave grows by a factor of {growth:.9g} at every step{periodic}, so rounding would take "
-        f"over; at most 1 is stable. {remedy}"
+        f"model.weights: some wave grows by a factor of {growth:.9g} at every step{periodic}, so "
+        f"rounding would take over; at most 1 is stable. {remedy}"
     )
     raise UnstableStepError(msg)

@@ -1,4 +1,6 @@
-"""Heat conduction: du/dt = diffusivity * laplacian(u), by forward Euler on a stencil of the catalogue."""
+"""Heat conduction: du/dt = diffusivity * laplacian(u), by forward Euler on a stencil of the
+catalogue.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from tetris_sim.schema import Request, Section
 from tetris_sim.stencil import Stencil, euler_step, largest_stable_dt
 from tetris_sim.wording import suggestion
 
-_AGREEMENT = 0.01  # tables round to two or three digits, so properties that belong together differ by up to that
+# tables round to two or three digits, so properties that belong together differ by up to that
+_AGREEMENT = 0.01
 _MOST_UNEQUAL = 1e50  # spacing ratios whose fourth power is still far from overflow
 _HEAT_UNIT = {1: "J/m^2", 2: "J/m", 3: "J"}  # per square metre of cross-section, per metre of depth
 
@@ -30,7 +33,10 @@ _HEAT_UNIT = {1: "J/m^2", 2: "J/m", 3: "J"}  # per square metre of cross-section
 def _known_material(name: str) -> str:
     if name not in MATERIALS:
         meant = suggestion(name, MATERIALS)
-        msg = f"{name!r} is not in the table{meant}; known are {', '.join(MATERIALS)}; or give a diffusivity"
+        msg = (
+            f"{name!r} is not in the table{meant}; known are {', '.join(MATERIALS)}; or give a "
+            "diffusivity"
+        )
         raise ValueError(msg)
     return name
 
@@ -65,7 +71,8 @@ class HeatModel(Section):
     specific_heat: SpecificHeat | None = None
     """[J/(kg K)]."""
     stencil: str | None = None
-    """Which Laplacian, by the name of its stencil; the usual one (3, 5 or 7 points) if not given."""
+    """Which Laplacian, by the name of its stencil; the usual one (3, 5 or 7 points) if not given.
+    """
 
     @model_validator(mode="after")
     def _enough_and_consistent(self) -> HeatModel:
@@ -74,12 +81,14 @@ class HeatModel(Section):
             a, k, rho, c = (float(number or 0.0) for number in explicit)
             if not math.isclose(a, k / rho / c, rel_tol=_AGREEMENT):
                 msg = (
-                    f"diffusivity is {a:.6g} m^2/s, but conductivity / (density * specific_heat) is "
-                    f"{k / rho / c:.6g} m^2/s; leave one of the four out, or correct it"
+                    f"diffusivity is {a:.6g} m^2/s, but conductivity / (density * specific_heat) "
+                    f"is {k / rho / c:.6g} m^2/s; leave one of the four out, or correct it"
                 )
                 raise ValueError(msg)
         body = self.body()
-        if not all(0 < number < math.inf for number in dataclasses.astuple(body) if number is not None):
+        if not all(
+            0 < number < math.inf for number in dataclasses.astuple(body) if number is not None
+        ):
             msg = f"the numbers lead to {body}, beyond what can be computed; correct them"
             raise ValueError(msg)
         return self
@@ -87,8 +96,9 @@ class HeatModel(Section):
     def body(self) -> Body:
         """The properties that follow from the material and the numbers given.
 
-        With a diffusivity of your own, conductivity and heat capacity are made to fit it: the heat that enters through
-        a face is then the heat that the body gains. Beside a material it is the heat capacity that stays.
+        With a diffusivity of your own, conductivity and heat capacity are made to fit it: the heat
+        that enters through a face is then the heat that the body gains. Beside a material it is the
+        heat capacity that stays.
 
         Raises:
             ValueError: the diffusivity does not follow.
@@ -102,26 +112,39 @@ class HeatModel(Section):
         capacity = None if density is None or specific_heat is None else density * specific_heat
         if self.diffusivity is None:
             if density is None or specific_heat is None or conductivity is None:
-                msg = "give a material, or a diffusivity, or conductivity and density and specific_heat"
+                msg = (
+                    "give a material, or a diffusivity, or conductivity and density and "
+                    "specific_heat"
+                )
                 raise ValueError(msg)
             return Body(conductivity / density / specific_heat, conductivity, capacity)
         if self.conductivity is not None:
             return Body(self.diffusivity, self.conductivity, self.conductivity / self.diffusivity)
-        return Body(self.diffusivity, None if capacity is None else self.diffusivity * capacity, capacity)
+        return Body(
+            self.diffusivity, None if capacity is None else self.diffusivity * capacity, capacity
+        )
 
     def problems(self, request: Request) -> Iterable[tuple[KeyPath, str]]:
-        """What does not fit between this section and the others, with the key path of each mistake."""
+        """What does not fit between this section and the others, with the key path of each
+        mistake.
+        """
         allowed = laplacian_names(request.ndim)
         if self.stencil is not None and self.stencil not in allowed:
             yield (
                 ("model", "stencil"),
-                f"{self.stencil!r} is no Laplacian of a grid of {request.ndim} axes; allowed are {', '.join(allowed)}",
+                (
+                    f"{self.stencil!r} is no Laplacian of a grid of {request.ndim} axes; allowed "
+                    f"are {', '.join(allowed)}"
+                ),
             )
         if self.body().conductivity is None:
             for key, kind in conductivity_gaps(request.boundaries, request.ndim):
                 yield (
                     ("boundaries", key),
-                    f"{kind} needs the conductivity of the body; give model.material, or model.conductivity",
+                    (
+                        f"{kind} needs the conductivity of the body; give model.material, or "
+                        "model.conductivity"
+                    ),
                 )
 
     def build(self, request: Request, *, dt: float | None = None) -> Problem:
@@ -129,7 +152,8 @@ class HeatModel(Section):
 
         Args:
             request: the other sections.
-            dt: the time step of a run that is continued [s]; it is kept, and the steps are counted anew.
+            dt: the time step of a run that is continued [s]; it is kept, and the steps are counted
+                anew.
 
         Raises:
             ConfigError: the sections do not fit together.
@@ -146,7 +170,9 @@ class HeatModel(Section):
             request,
             grid=grid,
             stencil=euler_step(operator, chosen[0] / cfl_unit),
-            boundary=make_boundary(request.boundaries, grid.ndim, conductivity=self.body().conductivity),
+            boundary=make_boundary(
+                request.boundaries, grid.ndim, conductivity=self.body().conductivity
+            ),
             variable=Variable("temperature", "degC", "temperature", self._total(grid.ndim)),
             time=chosen,
             dt_limit=dt_limit,
@@ -163,8 +189,8 @@ class HeatModel(Section):
 def heat_operator(name: str | None, spacing: tuple[float, ...]) -> Stencil:
     """The Laplacian in units of 1 / (smallest spacing)^2.
 
-    In these units a time step is a CFL number: nothing overflows, and the weights of a step on equal spacings are those
-    of the paper's equation 3.
+    In these units a time step is a CFL number: nothing overflows, and the weights of a step on
+    equal spacings are those of the paper's equation 3.
 
     Args:
         name: one of `laplacian_names`; None for the usual one.
@@ -176,7 +202,8 @@ def heat_operator(name: str | None, spacing: tuple[float, ...]) -> Stencil:
     smallest = min(spacing)
     if max(spacing) > _MOST_UNEQUAL * smallest:
         msg = (
-            f"grid: spacings of {smallest:g} m and {max(spacing):g} m differ by more than a factor of {_MOST_UNEQUAL:g}"
+            f"grid: spacings of {smallest:g} m and {max(spacing):g} m differ by more than a factor "
+            f"of {_MOST_UNEQUAL:g}"
         )
         raise ConfigError(msg)
     return laplacian(name or laplacian_names(len(spacing))[0], tuple(h / smallest for h in spacing))

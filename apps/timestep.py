@@ -1,4 +1,6 @@
-"""How long is a step, and how many are there? Turns the `time` section into dt and a number of steps."""
+"""How long is a step, and how many are there? Turns the `time` section into dt and a number of
+steps.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from tetris_sim.schema import TimeSection
 
 MAX_STEPS = 2**53  # above it, step * dt can no longer tell neighbouring steps apart
 
-# Quotients of two doubles that should be whole miss it by a few roundings; 1e-12 is thousands of them and still far
-# less than a step for any number of steps that can be waited for.
+# Quotients of two doubles that should be whole miss it by a few roundings; 1e-12 is thousands of
+# them and still far less than a step for any number of steps that can be waited for.
 _ROUNDING = 1e-12
 
 
@@ -26,8 +28,8 @@ def count_steps(t_end: float, dt: float) -> int:
     wanted = t_end / dt if dt > 0 else math.inf
     if not wanted <= MAX_STEPS:
         msg = (
-            f"time.t_end = {t_end:g} s needs {wanted:.3g} steps of {dt:.3g} s, and at most 2^53 = {MAX_STEPS:.3g} can "
-            f"be counted; choose a shorter t_end or a coarser grid"
+            f"time.t_end = {t_end:g} s needs {wanted:.3g} steps of {dt:.3g} s, and at most 2^53 = "
+            f"{MAX_STEPS:.3g} can be counted; choose a shorter t_end or a coarser grid"
         )
         raise ConfigError(msg)
     return max(1, math.ceil(wanted * (1 - _ROUNDING)))
@@ -50,18 +52,24 @@ def choose_time_step(
     """
     if not (0 < cfl_unit < math.inf and 0 < dt_limit < math.inf):
         msg = (
-            f"spacing^2 / diffusivity comes out as {cfl_unit:g} s and the largest stable time step as {dt_limit:g} s; "
-            f"choose grid.spacing and model.diffusivity so that both are positive and finite"
+            f"spacing^2 / diffusivity comes out as {cfl_unit:g} s and the largest stable time step "
+            f"as {dt_limit:g} s; choose grid.spacing and model.diffusivity so that both are "
+            "positive and finite"
         )
         raise ConfigError(msg)
-    wanted, name = (dt, "the time step of the run") if dt is not None else _wanted(time, dt_limit, cfl_unit)
+    wanted, name = (
+        (dt, "the time step of the run") if dt is not None else _wanted(time, dt_limit, cfl_unit)
+    )
     if not (0 < wanted < math.inf):
-        msg = f"{name} comes out as {wanted:g} s, which is no time step; change the numbers of the time section"
+        msg = (
+            f"{name} comes out as {wanted:g} s, which is no time step; change the numbers of the "
+            "time section"
+        )
         raise ConfigError(msg)
     if wanted > dt_limit * (1 + _ROUNDING):
         msg = (
-            f"{name} = {wanted:.6g} s is unstable on this grid: the largest stable step is {dt_limit:.6g} s "
-            f"(cfl {dt_limit / cfl_unit:.6g}); take at most that, or time.dt: auto"
+            f"{name} = {wanted:.6g} s is unstable on this grid: the largest stable step is "
+            f"{dt_limit:.6g} s (cfl {dt_limit / cfl_unit:.6g}); take at most that, or time.dt: auto"
         )
         raise UnstableStepError(msg)
     if time.t_end is None:
@@ -82,6 +90,9 @@ def _wanted(time: TimeSection, dt_limit: float, cfl_unit: float) -> tuple[float,
 
 def _checked_count(steps: int) -> int:
     if steps > MAX_STEPS:
-        msg = f"time.steps = {steps} is more than can be counted in a double; at most 2^53 = {MAX_STEPS} are allowed"
+        msg = (
+            f"time.steps = {steps} is more than can be counted in a double; at most 2^53 = "
+            f"{MAX_STEPS} are allowed"
+        )
         raise ConfigError(msg)
     return steps

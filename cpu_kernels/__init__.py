@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tetris_sim.cpu_kernels.plain import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.cpu_kernels.stream import StreamMethod
-from tetris_sim.cpu_kernels.tessellate import TessellateMethod
+from tetris_sim.cpu_kernels.tessellate.method import TessellateMethod
 from tetris_sim.method import Method
 
 METHODS: tuple[Method, ...] = (StreamMethod(), TessellateMethod(), PlainMethod())

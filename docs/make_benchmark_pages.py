@@ -1,10 +1,11 @@
-"""Write the tables and pictures of docs/benchmarks/ from the JSON files there: `python docs/make_benchmark_pages.py`.
+"""Write the tables and pictures of docs/benchmarks/ from the JSON files there: `python
+docs/make_benchmark_pages.py`.
 
-In a page, what stands between `<!-- tables: FILE.json -->` and `<!-- end of tables -->` is made from that file; so are
-the pictures that the page shows and whose names begin like the file's. Between `<!-- goals -->` and
-`<!-- end of goals -->` stands what all results of `bench devices` on the page say about what was wanted. Predictions in
-docs/scaling.md are made from the same files. Tests compare the pages with what this would write, so that no figure can
-be changed by hand.
+In a page, what stands between `<!-- tables: FILE.json -->` and `<!-- end of tables -->` is made
+from that file; so are the pictures that the page shows and whose names begin like the file's.
+Between `<!-- goals -->` and `<!-- end of goals -->` stands what all results of `bench devices` on
+the page say about what was wanted. Predictions in docs/scaling.md are made from the same files.
+Tests compare the pages with what this would write, so that no figure can be changed by hand.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _TABLES = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _GOALS = re.compile(r"^<!-- goals -->$.*?^<!-- end of goals -->$", re.MULTILINE | re.DOTALL)
-_SCALING = re.compile(r"^<!-- scaling: (?P<name>[^>]+) -->$.*?^<!-- end of scaling -->$", re.MULTILINE | re.DOTALL)
+_SCALING = re.compile(
+    r"^<!-- scaling: (?P<name>[^>]+) -->$.*?^<!-- end of scaling -->$", re.MULTILINE | re.DOTALL
+)
 
 
 def filled(page: str, folder: Path = FOLDER) -> str:
@@ -84,5 +87,7 @@ if __name__ == "__main__":
         text = path.read_text(encoding="utf-8")
         path.write_text(filled(text), encoding="utf-8")
         write_pictures(text)
-    SCALING.write_text((made := scaling_page(SCALING.read_text(encoding="utf-8")))[0], encoding="utf-8")
+    SCALING.write_text(
+        (made := scaling_page(SCALING.read_text(encoding="utf-8")))[0], encoding="utf-8"
+    )
     save(made[1], SCALING.with_name("images") / "scaling.svg")

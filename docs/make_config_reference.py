@@ -1,4 +1,5 @@
-"""Write docs/guide/configuration.md from the sections of the schema: `python docs/make_config_reference.py`.
+"""Write docs/guide/configuration.md from the sections of the schema: `python
+docs/make_config_reference.py`.
 
 A test compares the page with what this would write, so the page cannot rot.
 """
@@ -64,7 +65,7 @@ def _section(title: str, section: type[Section], prefix: str) -> str:
     lines = [
         f"## {title}",
         "",
-        (section.__doc__ or "").strip(),
+        " ".join((section.__doc__ or "").split()),
         "",
         "| Key | Takes | Default | Meaning |",
         "|---|---|---|---|",
@@ -72,7 +73,8 @@ def _section(title: str, section: type[Section], prefix: str) -> str:
     for name, field in section.model_fields.items():
         meaning = " ".join((field.description or "").split())
         lines.append(
-            f"| `{field.alias or name}` | {_takes(field.annotation, field.metadata)} | {_default(field)} | {meaning} |"
+            f"| `{field.alias or name}` | {_takes(field.annotation, field.metadata)} | "
+            f"{_default(field)} | {meaning} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -81,7 +83,12 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "needed"
     value = field.default
-    if value is None or value is PydanticUndefined or isinstance(value, Section) or value in ((), {}, ""):
+    if (
+        value is None
+        or value is PydanticUndefined
+        or isinstance(value, Section)
+        or value in ((), {}, "")
+    ):
         return ""
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
@@ -104,7 +111,9 @@ def _takes(annotation: Any, metadata: Any = ()) -> str:
     if origin is tuple:
         return f"a list: {_takes(parts[0])}" if not _sections(parts[0]) else "a list of sections"
     if origin is dict:
-        return f"a section of {_takes(parts[1])}" if not _sections(parts[1]) else "a section per face"
+        return (
+            f"a section of {_takes(parts[1])}" if not _sections(parts[1]) else "a section per face"
+        )
     if _sections(annotation):
         return "a section"
     return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(

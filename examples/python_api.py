@@ -24,7 +24,9 @@ def cool_a_plate() -> None:
     with ts.open_simulation(problem, plan) as simulation:
         simulation.run()
         u = simulation.field()[0]  # temperature [degC], (192, 256): arrays are (y, x)
-    print(f"{problem.steps} steps of {problem.dt:.3g} s; the hottest point now has {u.max():.1f} degC")
+    print(
+        f"{problem.steps} steps of {problem.dt:.3g} s; the hottest point now has {u.max():.1f} degC"
+    )
 
 
 def smooth_an_array() -> None:
@@ -32,7 +34,10 @@ def smooth_an_array() -> None:
     spots = np.zeros((300, 400))
     spots[100, 150] = spots[200, 250] = 1000.0
     u = ts.thermal_diffusion(spots, 500, "star-2d9p", boundary=ts.Periodic())
-    print(f"after 500 steps the highest of the spots is {u.max():.3f} high, and their sum is still {u.sum():.1f}")
+    print(
+        f"after 500 steps the highest of the spots is {u.max():.3f} high, and their sum is still "
+        f"{u.sum():.1f}"
+    )
 
 
 if __name__ == "__main__":

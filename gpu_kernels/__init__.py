@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
-from tetris_sim.gpu_kernels.dual_tessellation import (
+from tetris_sim.gpu_kernels.dual_tessellation.kernel import (
     dual_tessellation_kernel,
     dual_tessellation_parameters,
     dual_tessellation_refusal,
 )
-from tetris_sim.gpu_kernels.fused_method import Family, FusedMethod
-from tetris_sim.gpu_kernels.plain import PlainMethod
+from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
+from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.sparse.kernel import sparse_kernel, sparse_parameters, sparse_refusal
-from tetris_sim.gpu_kernels.stream_1d import stream_1d_kernel, stream_1d_parameters, stream_1d_refusal
-from tetris_sim.gpu_kernels.stream_2d import stream_2d_kernel, stream_2d_parameters, stream_2d_refusal
-from tetris_sim.gpu_kernels.stream_3d import stream_3d_kernel, stream_3d_parameters, stream_3d_refusal
-from tetris_sim.gpu_kernels.tcstencil.kernel import tcstencil_kernel, tcstencil_parameters, tcstencil_refusal
-from tetris_sim.gpu_kernels.trapezoid import trapezoid_kernel, trapezoid_parameters, trapezoid_refusal
+from tetris_sim.gpu_kernels.stream.stream_1d import (
+    stream_1d_kernel,
+    stream_1d_parameters,
+    stream_1d_refusal,
+)
+from tetris_sim.gpu_kernels.stream.stream_2d import (
+    stream_2d_kernel,
+    stream_2d_parameters,
+    stream_2d_refusal,
+)
+from tetris_sim.gpu_kernels.stream.stream_3d import (
+    stream_3d_kernel,
+    stream_3d_parameters,
+    stream_3d_refusal,
+)
+from tetris_sim.gpu_kernels.tcstencil.kernel import (
+    tcstencil_kernel,
+    tcstencil_parameters,
+    tcstencil_refusal,
+)
+from tetris_sim.gpu_kernels.trapezoid.kernel import (
+    trapezoid_kernel,
+    trapezoid_parameters,
+    trapezoid_refusal,
+)
 from tetris_sim.method import Method
 
 _TRAPEZOID = Family(trapezoid_kernel, trapezoid_parameters, trapezoid_refusal)
-_DUAL_TESSELLATION = Family(dual_tessellation_kernel, dual_tessellation_parameters, dual_tessellation_refusal)
+_DUAL_TESSELLATION = Family(
+    dual_tessellation_kernel, dual_tessellation_parameters, dual_tessellation_refusal
+)
 _TCSTENCIL = Family(tcstencil_kernel, tcstencil_parameters, tcstencil_refusal)
 _SPARSE = Family(sparse_kernel, sparse_parameters, sparse_refusal)
 
@@ -37,4 +59,6 @@ METHODS: tuple[Method, ...] = (
     FusedMethod("gpu.sparse", dict.fromkeys((1, 2, 3), _SPARSE)),
     PlainMethod(),
 )
-"""The GPU methods, best guess first; the last one compiles quickly and never refuses what fits into memory."""
+"""The GPU methods, best guess first; the last one compiles quickly and never refuses what fits into
+memory.
+"""

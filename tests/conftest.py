@@ -1,7 +1,8 @@
-"""What every test gets: random numbers that repeat, floating-point errors that raise, a cache of the session's own.
+"""What every test gets: random numbers that repeat, floating-point errors that raise, a cache of
+the session's own.
 
-Marked tests that cannot run, or were not asked for, are skipped with the reason and the remedy, and counted at the end:
-green never means that nothing ran.
+Marked tests that cannot run, or were not asked for, are skipped with the reason and the remedy, and
+counted at the end: green never means that nothing ran.
 """
 
 from __future__ import annotations
@@ -23,22 +24,26 @@ import numpy as np
 import pytest
 
 if TYPE_CHECKING:
-    from tetris_sim.cpu_kernels.threads import ThreadTeam
+    from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 
 FULL = "--run-full asks for it (make test-all)"
 
 hypothesis.settings.register_profile("dev", deadline=None, print_blob=True)
-hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True, database=None)
+hypothesis.settings.register_profile(
+    "ci", deadline=None, print_blob=True, derandomize=True, database=None
+)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--run-full", action="store_true", help="run the whole product of cases too (marker full)")
+    parser.addoption(
+        "--run-full", action="store_true", help="run the whole product of cases too (marker full)"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # One cache for the session, its xdist workers and every process a test starts: a kernel is compiled once, and
-    # nobody's own cache is read or written.
+    # One cache for the session, its xdist workers and every process a test starts: a kernel is
+    # compiled once, and nobody's own cache is read or written.
     if not hasattr(config, "workerinput"):
         cache = tempfile.mkdtemp(prefix="tetris_sim_tests_")
         os.environ["TETRIS_SIM_CACHE_DIR"] = cache
@@ -65,7 +70,11 @@ def why_no_gpu() -> str | None:
     except OSError:
         return "no CUDA driver here (make test-gpu on a machine with an NVIDIA GPU)"
     count = ctypes.c_int()
-    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
+    if (
+        driver.cuInit(0) != 0
+        or driver.cuDeviceGetCount(ctypes.byref(count)) != 0
+        or count.value == 0
+    ):
         return "no CUDA device here (make test-gpu on a machine with an NVIDIA GPU)"
     if importlib.util.find_spec("cupy") is None:
         return "CuPy is not installed (make test-gpu installs it)"
@@ -83,7 +92,10 @@ def why_no_mpi() -> str | None:
 
 def mpiexec() -> str | None:
     """The launcher that belongs to this environment, or else the machine's."""
-    return shutil.which("mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+    return shutil.which(
+        "mpiexec",
+        path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -109,8 +121,8 @@ def _floating_point_errors_raise() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _logging_as_after_import() -> Iterator[None]:
-    # The command line sets the package's logger up for a terminal, with a handler on the captured stderr of one test.
-    # A fixture of a module may have done so before this one.
+    # The command line sets the package's logger up for a terminal, with a handler on the captured
+    # stderr of one test. A fixture of a module may have done so before this one.
     _reset_logging()
     yield
     _reset_logging()
@@ -134,7 +146,7 @@ def launcher() -> str:
 @pytest.fixture(scope="module")
 def gpu() -> Iterator[Any]:
     """GPU 0, for tests marked gpu."""
-    from tetris_sim.gpu_kernels.device import GpuDevice
+    from tetris_sim.gpu_kernels.common.device import GpuDevice
 
     device = GpuDevice(0)
     yield device
@@ -144,7 +156,7 @@ def gpu() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def teams() -> Iterator[dict[int, ThreadTeam]]:
     """Teams of one, two and three threads."""
-    from tetris_sim.cpu_kernels.threads import ThreadTeam
+    from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 
     teams = {size: ThreadTeam(size) for size in (1, 2, 3)}
     yield teams
@@ -163,17 +175,19 @@ def _plain_is_compiled() -> None:
     """What made-up methods compute with is compiled, so that no budget is spent on it."""
     from tuner_cases import problem_of
 
-    from tetris_sim.cpu_kernels.plain import PlainMethod
-    from tetris_sim.scheduler.measure import check_method
-    from tetris_sim.scheduler.place import Place
+    from tetris_sim.cpu_kernels.plain.method import PlainMethod
+    from tetris_sim.scheduler.machine.place import Place
+    from tetris_sim.scheduler.tuning.measure import check_method
 
     assert check_method(problem_of(), PlainMethod(), {}, place=Place(1)) is None
 
 
 @pytest.fixture
 def kept_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _plain_is_compiled: None) -> Path:
-    """Where the tuner keeps choices; kernels stay in the session's cache. Timings are short: methods differ by much."""
-    monkeypatch.setattr("tetris_sim.scheduler.tuned.cache_directory", lambda part: tmp_path)
-    monkeypatch.setattr("tetris_sim.scheduler.compete._ROUNDS", 2)
-    monkeypatch.setattr("tetris_sim.scheduler.compete._ROUND_SECONDS", 0.01)
+    """Where the tuner keeps choices; kernels stay in the session's cache. Timings are short:
+    methods differ by much.
+    """
+    monkeypatch.setattr("tetris_sim.scheduler.tuning.tuned.cache_directory", lambda part: tmp_path)
+    monkeypatch.setattr("tetris_sim.scheduler.tuning.compete._ROUNDS", 2)
+    monkeypatch.setattr("tetris_sim.scheduler.tuning.compete._ROUND_SECONDS", 0.01)
     return tmp_path

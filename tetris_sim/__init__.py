@@ -3,9 +3,10 @@
 The walk of a run, one call per arrow:
 
     config = load_config(path)                          YAML text to checked numbers in SI units
-    problem = config.model.build(config)                physics to grid, stencil, boundary, initial field, dt, steps
-    plan = make_plan(problem, find_machine())           which slab to which worker, which method, and why
-    with open_simulation(problem, plan) as simulation:  workers get memory and the initial field
+    problem = config.model.build(config)                physics to grid, stencil, boundary, initial
+    field, dt, steps plan = make_plan(problem, find_machine())           which slab to which worker,
+    which method, and why with open_simulation(problem, plan) as simulation:  workers get memory and
+    the initial field
         simulation.run()                                advance, exchange, write
 
 Importing this package costs NumPy only; the names below are loaded when they are first used.
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
     from tetris_sim.api import thermal_diffusion
     from tetris_sim.catalogue import named_stencil
     from tetris_sim.config import Config, load_config, make_config
-    from tetris_sim.scheduler.communicator import open_communicator
-    from tetris_sim.scheduler.machine import find_machine
-    from tetris_sim.scheduler.plan import make_plan
-    from tetris_sim.scheduler.ranks import plan_together
-    from tetris_sim.scheduler.shares import Plan
+    from tetris_sim.scheduler.comm.communicator import open_communicator
+    from tetris_sim.scheduler.facts.shares import Plan
+    from tetris_sim.scheduler.machine.machine import find_machine
+    from tetris_sim.scheduler.plan.plan import make_plan
+    from tetris_sim.scheduler.plan.ranks import plan_together
     from tetris_sim.simulation import Simulation, open_simulation
 
 _LAZY = {
@@ -40,11 +41,11 @@ _LAZY = {
     "Config": "tetris_sim.config",
     "load_config": "tetris_sim.config",
     "make_config": "tetris_sim.config",
-    "open_communicator": "tetris_sim.scheduler.communicator",
-    "find_machine": "tetris_sim.scheduler.machine",
-    "Plan": "tetris_sim.scheduler.shares",
-    "make_plan": "tetris_sim.scheduler.plan",
-    "plan_together": "tetris_sim.scheduler.ranks",
+    "open_communicator": "tetris_sim.scheduler.comm.communicator",
+    "find_machine": "tetris_sim.scheduler.machine.machine",
+    "Plan": "tetris_sim.scheduler.facts.shares",
+    "make_plan": "tetris_sim.scheduler.plan.plan",
+    "plan_together": "tetris_sim.scheduler.plan.ranks",
     "Simulation": "tetris_sim.simulation",
     "open_simulation": "tetris_sim.simulation",
 }

@@ -11,13 +11,20 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from tetris_sim.errors import ConfigError, ElsewhereError, ExitCode, StopRequested, TetrisError, UnsupportedError
-from tetris_sim.scheduler.machine import launched_rank
+from tetris_sim.errors import (
+    ConfigError,
+    ElsewhereError,
+    ExitCode,
+    StopRequested,
+    TetrisError,
+    UnsupportedError,
+)
+from tetris_sim.scheduler.machine.machine import launched_rank
 from tetris_sim.stopping import ending_quietly
 from tetris_sim.version import __version__
 
-# Each verb is a module of `tetris_sim.commands`; only the one that is asked for is imported, so that `--help` and
-# hundreds of ranks start fast.
+# Each verb is a module of `tetris_sim.commands`; only the one that is asked for is imported, so
+# that `--help` and hundreds of ranks start fast.
 VERBS = {
     "init": "write a commented configuration to start from",
     "validate": "check a configuration: all mistakes at once, with line numbers",
@@ -28,7 +35,7 @@ VERBS = {
     "plot": "draw a field",
     "export": "convert outputs for other programs",
     "verify": "check this machine's answers against analytic solutions",
-    "tune": "find the fastest method and its parameters for a problem, and keep them for later runs",
+    "tune": "find the fastest method and its parameters for a problem, and keep them",
     "bench": "measure how fast this machine is",
     "doctor": "say what was found on this machine, for bug reports",
 }
@@ -70,7 +77,10 @@ def _run_verb(words: Sequence[str], verb: str | None) -> int:
         if args.debug:
             raise
         said = f" ({error})" if str(error) else ""
-        msg = f"memory ran out{said}: use a smaller grid, compute.precision: float32, or a machine with more memory"
+        msg = (
+            f"memory ran out{said}: use a smaller grid, compute.precision: float32, or a machine "
+            "with more memory"
+        )
         print_error(UnsupportedError(msg), as_json=args.json)
         return ExitCode.RESOURCES
     except KeyboardInterrupt:
@@ -82,7 +92,11 @@ def _run_verb(words: Sequence[str], verb: str | None) -> int:
         return ExitCode.OK
     except Exception:
         logging.getLogger("tetris_sim").exception(
-            "this is a bug in tetris_sim %s: please report it with the output of `tetris-sim doctor`", __version__
+            (
+                "this is a bug in tetris_sim %s: please report it with the output of `tetris-sim "
+                "doctor`"
+            ),
+            __version__,
         )
         return ExitCode.INTERNAL
 
@@ -95,7 +109,11 @@ def print_error(error: TetrisError, *, as_json: bool) -> None:
         import json
 
         problems = [problem.as_json() for problem in getattr(error, "problems", ())]
-        print(json.dumps({"error": str(error), "exit_code": int(error.exit_code), "problems": problems}))
+        print(
+            json.dumps(
+                {"error": str(error), "exit_code": int(error.exit_code), "problems": problems}
+            )
+        )
     place = f" (rank {launched_rank()} on {platform.node()})" if launched_rank() > 0 else ""
     print(f"tetris-sim{place}: {error}", file=sys.stderr)
 
@@ -111,13 +129,19 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser(wanted: str | None) -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="tetris-sim", description="Stencil simulations on everything a machine has.", parents=[_common()]
+        prog="tetris-sim",
+        description="Stencil simulations on everything a machine has.",
+        parents=[_common()],
     )
-    parser.set_defaults(verb=None, verbose=0, quiet=False, json=False, no_progress=False, debug=False)
+    parser.set_defaults(
+        verb=None, verbose=0, quiet=False, json=False, no_progress=False, debug=False
+    )
     parser.add_argument("-V", "--version", action="version", version=f"tetris-sim {__version__}")
     verbs = parser.add_subparsers(metavar="VERB", dest="verb", parser_class=_Parser)
     for verb, text in VERBS.items():
-        child = verbs.add_parser(verb, help=text, description=text[0].upper() + text[1:] + ".", parents=[_common()])
+        child = verbs.add_parser(
+            verb, help=text, description=text[0].upper() + text[1:] + ".", parents=[_common()]
+        )
         if verb == wanted:
             module = importlib.import_module(f"tetris_sim.commands.{verb}")
             module.add_arguments(child)
@@ -126,7 +150,9 @@ def _parser(wanted: str | None) -> argparse.ArgumentParser:
 
 
 def _common() -> _Parser:
-    """The flags that may stand before and after the verb; unset, they do not hide what the other place says."""
+    """The flags that may stand before and after the verb; unset, they do not hide what the other
+    place says.
+    """
     common = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
     group = common.add_argument_group("everywhere")
     group.add_argument("-v", "--verbose", action="count", help="say more (-vv: debugging)")
@@ -141,7 +167,9 @@ def _set_up_logging(args: argparse.Namespace) -> None:
     quiet = args.quiet or launched_rank() > 0
     level = logging.WARNING if quiet else logging.DEBUG if args.verbose > 1 else logging.INFO
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s" if level > logging.DEBUG else "%(name)s: %(message)s"))
+    handler.setFormatter(
+        logging.Formatter("%(message)s" if level > logging.DEBUG else "%(name)s: %(message)s")
+    )
     logger = logging.getLogger("tetris_sim")
     logger.handlers[:] = [handler]
     logger.setLevel(level)

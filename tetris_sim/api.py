@@ -1,8 +1,9 @@
 """Thermal diffusion as a function on arrays: the interface of the Tetris paper's figure 15.
 
-Where the paper has `m_out = Tetris_mix(m_in, times, kernels)`, this is `u = thermal_diffusion(u0, steps, stencil)`. The
-steps are made by the same plan and the same run loop as those of a configuration; for outputs, checkpoints and
-physical materials use a configuration (`make_config` or `load_config`).
+Where the paper has `m_out = Tetris_mix(m_in, times, kernels)`, this is `u = thermal_diffusion(u0,
+steps, stencil)`. The steps are made by the same plan and the same run loop as those of a
+configuration; for outputs, checkpoints and physical materials use a configuration (`make_config` or
+`load_config`).
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from tetris_sim.catalogue import laplacian_names
 from tetris_sim.errors import ConfigError, NumericsError, UnstableStepError
 from tetris_sim.grid import Grid
 from tetris_sim.problem import PRECISIONS, Field, Problem, Total, Variable
-from tetris_sim.scheduler.machine import find_machine
-from tetris_sim.scheduler.plan import make_plan
+from tetris_sim.scheduler.machine.machine import find_machine
+from tetris_sim.scheduler.plan.plan import make_plan
 from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation
 from tetris_sim.slab import Slab
@@ -58,20 +59,23 @@ def thermal_diffusion(
     ((64, 96), True)
 
     Args:
-        field: temperatures at the start, (n0,), (n0, n1) or (n0, n1, n2), finite real numbers. It is not changed.
+        field: temperatures at the start, (n0,), (n0, n1) or (n0, n1, n2), finite real numbers. It
+            is not changed.
         steps: how many time steps, 0 or more.
-        stencil: which Laplacian, by name: heat-1d, star-1d5p; heat-2d, star-2d9p, star-2d13p, box-2d9p; heat-3d,
-            box-3d27p. If not given, the 3, 5 or 7 points that fit the array. Or a `Stencil`, which is then one whole
-            step as it is, for example `named_stencil("box-2d25p").stencil`: then no cfl, diffusivity or dt.
-        cfl: diffusivity * dt / (smallest spacing)^2 of a step. If neither it nor diffusivity and dt are given, 0.92 of
-            the largest stable number, which is 0.23 for heat-2d.
+        stencil: which Laplacian, by name: heat-1d, star-1d5p; heat-2d, star-2d9p, star-2d13p,
+            box-2d9p; heat-3d, box-3d27p. If not given, the 3, 5 or 7 points that fit the array. Or
+            a `Stencil`, which is then one whole step as it is, for example
+            `named_stencil("box-2d25p").stencil`: then no cfl, diffusivity or dt.
+        cfl: diffusivity * dt / (smallest spacing)^2 of a step. If neither it nor diffusivity and dt
+            are given, 0.92 of the largest stable number, which is 0.23 for heat-2d.
         diffusivity: instead of cfl, with dt [m^2/s].
         dt: instead of cfl, with diffusivity: the time step [s].
         spacing: distance between points [m], one number or one per axis of the array.
-        boundary: what holds on the faces: a `Boundary` with faces in the order of the array's axes, or one of
-            Dirichlet, Fixed, Neumann, Robin, Periodic for every face. Insulated, `Neumann()`, if not given.
-        dtype: float64, float32 or float16; if nothing is given float64, or float32 for a `field` of float32. float16 is
-            never chosen unasked.
+        boundary: what holds on the faces: a `Boundary` with faces in the order of the array's axes,
+            or one of Dirichlet, Fixed, Neumann, Robin, Periodic for every face. Insulated,
+            `Neumann()`, if not given.
+        dtype: float64, float32 or float16; if nothing is given float64, or float32 for a `field` of
+            float32. float16 is never chosen unasked.
         method: one of the methods that `tetris-sim doctor` lists; the fastest if not given.
         threads: CPU threads to use; all that this process may use if not given.
 
@@ -87,8 +91,12 @@ def thermal_diffusion(
     state = _checked_field(field, dtype)
     grid = _make_grid(state.shape, spacing)
     step, dt_taken = _make_step(stencil, grid, cfl=cfl, diffusivity=diffusivity, dt=dt)
-    compute = ComputeSection(method=method, threads="auto" if threads is None else _positive("threads", threads))
-    problem = _make_problem(state, grid, step, _make_boundary(boundary, grid.ndim), (dt_taken, _counted(steps)))
+    compute = ComputeSection(
+        method=method, threads="auto" if threads is None else _positive("threads", threads)
+    )
+    problem = _make_problem(
+        state, grid, step, _make_boundary(boundary, grid.ndim), (dt_taken, _counted(steps))
+    )
     with open_simulation(problem, make_plan(problem, find_machine(), compute)) as simulation:
         simulation.run()
         result: Field = simulation.field()[0]
@@ -98,7 +106,10 @@ def thermal_diffusion(
 def _checked_field(field: npt.ArrayLike, dtype: npt.DTypeLike | None) -> Field:
     given = np.asarray(field)
     if given.dtype.kind not in "fiub" or not 1 <= given.ndim <= 3 or given.size == 0:
-        msg = f"field is an array of shape {given.shape} of {given.dtype}; 1, 2 or 3 axes of real numbers are wanted"
+        msg = (
+            f"field is an array of shape {given.shape} of {given.dtype}; 1, 2 or 3 axes of real "
+            "numbers are wanted"
+        )
         raise ConfigError(msg)
     wanted = given.dtype if given.dtype == np.float32 else np.dtype(np.float64)
     if dtype is not None:
@@ -123,7 +134,10 @@ def _make_grid(shape: tuple[int, ...], spacing: float | Sequence[float]) -> Grid
     if len(lengths) == 1:
         lengths *= len(shape)
     if len(lengths) != len(shape):
-        msg = f"spacing has {len(lengths)} entries, but field has {len(shape)} axes; give one number or one per axis"
+        msg = (
+            f"spacing has {len(lengths)} entries, but field has {len(shape)} axes; give one number "
+            "or one per axis"
+        )
         raise ConfigError(msg)
     try:
         return Grid(shape=shape, spacing=lengths, origin=tuple(h / 2 for h in lengths))
@@ -144,32 +158,43 @@ def _make_step(
     given = [name for name, value in timing.items() if value is not None]
     if isinstance(stencil, Stencil):
         if given:
-            msg = f"{' and '.join(given)} mean nothing for a Stencil, which is one whole step; name a Laplacian instead"
+            msg = (
+                f"{' and '.join(given)} mean nothing for a Stencil, which is one whole step; name "
+                "a Laplacian instead"
+            )
             raise ConfigError(msg)
         if stencil.ndim != grid.ndim:
             msg = f"the stencil has {stencil.ndim} axes, but field has {grid.ndim}"
             raise ConfigError(msg)
         return stencil, 1.0
     if given not in ([], ["cfl"], ["diffusivity", "dt"]):
-        msg = f"{' and '.join(given)} are given; give cfl alone, or diffusivity and dt, or none of them"
+        msg = (
+            f"{' and '.join(given)} are given; give cfl alone, or diffusivity and dt, or none of "
+            "them"
+        )
         raise ConfigError(msg)
     names = laplacian_names(grid.ndim)
     if stencil is not None and stencil not in names:
         msg = (
-            f"stencil {stencil!r} is no Laplacian for {grid.ndim} axes; those are {', '.join(names)}. "
-            f"Another stencil is given as a Stencil, for example named_stencil(name).stencil"
+            f"stencil {stencil!r} is no Laplacian for {grid.ndim} axes; those are "
+            f"{', '.join(names)}. Another stencil is given as a Stencil, for example "
+            "named_stencil(name).stencil"
         )
         raise ConfigError(msg)
     operator = heat_operator(stencil, grid.spacing)
     limit, smallest = largest_stable_dt(operator), min(grid.spacing)
-    unit = smallest * smallest / (1.0 if diffusivity is None else _positive("diffusivity", diffusivity))
+    unit = (
+        smallest
+        * smallest
+        / (1.0 if diffusivity is None else _positive("diffusivity", diffusivity))
+    )
     number = _USUAL * limit if cfl is None else _positive("cfl", cfl)
     if dt is not None:
         number = _positive("dt", dt) / unit if unit > 0 else math.inf
     if number > limit * (1 + _ROUNDING):
         msg = (
-            f"a CFL number of {number:.6g} is unstable: the largest stable one of this stencil and spacing is "
-            f"{limit:.6g} (dt = {limit * unit:.6g} s)"
+            f"a CFL number of {number:.6g} is unstable: the largest stable one of this stencil and "
+            f"spacing is {limit:.6g} (dt = {limit * unit:.6g} s)"
         )
         raise UnstableStepError(msg)
     return euler_step(operator, number), number * unit
@@ -177,16 +202,28 @@ def _make_step(
 
 def _make_boundary(boundary: Boundary | Face | None, ndim: int) -> Boundary:
     if boundary is not None and not isinstance(boundary, Boundary | Face):
-        msg = f"boundary is {boundary!r}; a Boundary, or one of Dirichlet, Fixed, Neumann, Robin, Periodic is wanted"
+        msg = (
+            f"boundary is {boundary!r}; a Boundary, or one of Dirichlet, Fixed, Neumann, Robin, "
+            "Periodic is wanted"
+        )
         raise ConfigError(msg)
-    made = boundary if isinstance(boundary, Boundary) else Boundary.everywhere(boundary or Neumann(), ndim)
+    made = (
+        boundary
+        if isinstance(boundary, Boundary)
+        else Boundary.everywhere(boundary or Neumann(), ndim)
+    )
     if made.ndim != ndim:
-        msg = f"boundary has {made.ndim} axes, but field has {ndim}; give a pair of faces per axis of the array"
+        msg = (
+            f"boundary has {made.ndim} axes, but field has {ndim}; give a pair of faces per axis "
+            "of the array"
+        )
         raise ConfigError(msg)
     return made
 
 
-def _make_problem(state: Field, grid: Grid, step: Stencil, boundary: Boundary, time: tuple[float, int]) -> Problem:
+def _make_problem(
+    state: Field, grid: Grid, step: Stencil, boundary: Boundary, time: tuple[float, int]
+) -> Problem:
     def initial(slab: Slab) -> Field:
         owned = tuple(slice(start, stop) for start, stop in zip(slab.start, slab.stop, strict=True))
         return state[owned][np.newaxis]

@@ -1,11 +1,14 @@
 """Boundary: what holds on each face of the domain, and how the ghost ring outside it follows.
 
-Every face that is not periodic is one affine reflection: the ghost point number j = 1, 2, ... beyond the face takes
+Every face that is not periodic is one affine reflection: the ghost point number j = 1, 2, ...
+beyond the face takes
 
-    ghost_j = a_j + b_j * u_mirror(j),        u_mirror(j) = the j-th interior point counted from the face,
+    ghost_j = a_j + b_j * u_mirror(j),        u_mirror(j) = the j-th interior point counted from the
+    face,
 
-and the two lie a distance d_j = (2 j - 1) * spacing apart with the face halfway between them. Kernels get only the
-numbers a and b. Axis 0 is filled first and each later axis over the extended range, which defines the corners.
+and the two lie a distance d_j = (2 j - 1) * spacing apart with the face halfway between them.
+Kernels get only the numbers a and b. Axis 0 is filled first and each later axis over the extended
+range, which defines the corners.
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ class Dirichlet:
 
 @dataclass(frozen=True)
 class Fixed:
-    """A ghost ring held at a given value, as in the papers' codes: first order, but the simplest."""
+    """A ghost ring held at a given value, as in the papers' codes: first order, but the
+    simplest.
+    """
 
     value: float
 
@@ -86,7 +91,9 @@ class Robin:
             raise ValueError(msg)
 
     def reflection(self, distance: float) -> Reflection:
-        """(2 h d T / (2 k + h d), (2 k - h d) / (2 k + h d)): flux by difference, face value by average."""
+        """(2 h d T / (2 k + h d), (2 k - h d) / (2 k + h d)): flux by difference, face value by
+        average.
+        """
         k, hd = self.conductivity, self.h * distance
         return 2 * hd * self.ambient / (2 * k + hd), (2 * k - hd) / (2 * k + hd)
 
@@ -104,7 +111,8 @@ class Boundary:
     """One face condition per axis and side.
 
     Attributes:
-        faces: per axis in array order, (low side, high side). An axis is periodic on both sides or on none.
+        faces: per axis in array order, (low side, high side). An axis is periodic on both sides or
+            on none.
     """
 
     faces: tuple[tuple[Face, Face], ...]
@@ -129,7 +137,9 @@ class Boundary:
         """Whether the two faces of `axis` are joined."""
         return isinstance(self.faces[axis][0], Periodic)
 
-    def reflections(self, axis: int, side: Side, *, spacing: float, width: int) -> tuple[Reflection, ...]:
+    def reflections(
+        self, axis: int, side: Side, *, spacing: float, width: int
+    ) -> tuple[Reflection, ...]:
         """(a_j, b_j) for the ghost points j = 1 .. width beyond one face.
 
         Args:

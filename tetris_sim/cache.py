@@ -31,8 +31,8 @@ def caching() -> bool:
 def cache_directory(part: str) -> Path:
     """The folder for one kind of cached thing, made if it is missing.
 
-    TETRIS_SIM_CACHE_DIR, or the user's cache folder; a folder that goes with the process if nothing may be kept or
-    the place cannot be written to (a read-only home must not stop a run).
+    TETRIS_SIM_CACHE_DIR, or the user's cache folder; a folder that goes with the process if nothing
+    may be kept or the place cannot be written to (a read-only home must not stop a run).
 
     Args:
         part: name of the kind, for example "kernels".
@@ -55,7 +55,10 @@ def can_be_kept(part: str) -> bool:
 
 
 def _lasting_directory(part: str) -> Path:
-    return Path(os.environ.get("TETRIS_SIM_CACHE_DIR") or platformdirs.user_cache_dir("tetris_sim")) / part
+    return (
+        Path(os.environ.get("TETRIS_SIM_CACHE_DIR") or platformdirs.user_cache_dir("tetris_sim"))
+        / part
+    )
 
 
 _IMPORTING = threading.Lock()
@@ -63,12 +66,14 @@ _IMPORTING = threading.Lock()
 
 @functools.cache
 def generated_module(source: str, *, part: str, salt: str = "") -> ModuleType:
-    """Import a text as a module that lies in the cache folder, so that Numba can keep what it compiles of it.
+    """Import a text as a module that lies in the cache folder, so that Numba can keep what it
+    compiles of it.
 
     Args:
         source: Python source; it is run.
         part: as for `cache_directory`.
-        salt: whatever else the compiled code depends on, for example the source of functions that it calls.
+        salt: whatever else the compiled code depends on, for example the source of functions that
+            it calls.
     """
     with _IMPORTING:  # two threads may want the same kernel at once
         return _import_generated(source, part, salt)
@@ -90,7 +95,10 @@ def _import_generated(source: str, part: str, salt: str) -> ModuleType:
 
 @functools.cache
 def _warn_once(directory: Path) -> None:
-    log.warning("%s cannot be written to, so what is compiled is not kept. Set TETRIS_SIM_CACHE_DIR.", directory.parent)
+    log.warning(
+        "%s cannot be written to, so what is compiled is not kept. Set TETRIS_SIM_CACHE_DIR.",
+        directory.parent,
+    )
 
 
 @functools.cache

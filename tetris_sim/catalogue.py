@@ -1,8 +1,9 @@
 """The named stencils: offsets, weights, and where each formula comes from.
 
-`named_stencil` gives the weights used by `model.type: stencil` when the configuration names none; `laplacian` gives the
-finite-difference Laplacian of that shape for physics, on any spacing. `STENCIL_NAMES` are the benchmark stencils of the
-papers, `catalogue()` holds all that there are, from the modules of `tetris_sim/stencils`, one per domain.
+`named_stencil` gives the weights used by `model.type: stencil` when the configuration names none;
+`laplacian` gives the finite-difference Laplacian of that shape for physics, on any spacing.
+`STENCIL_NAMES` are the benchmark stencils of the papers, `catalogue()` holds all that there are,
+from the modules of `tetris_sim/stencils`, one per domain.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def second_derivative(ndim: int, axis: int, spacing: float, order: int = 2) -> S
         order: order of accuracy, even.
     """
     weights = along(central(2, order), axis, ndim)
-    return Stencil.from_terms({offset: float(weight) / spacing**2 for offset, weight in weights.items()})
+    return Stencil.from_terms(
+        {offset: float(weight) / spacing**2 for offset, weight in weights.items()}
+    )
 
 
 def star_laplacian(spacing: tuple[float, ...], order: int = 2) -> Stencil:
@@ -51,11 +54,11 @@ def star_laplacian(spacing: tuple[float, ...], order: int = 2) -> Stencil:
 def box_laplacian(spacing: tuple[float, ...]) -> Stencil:
     """Compact 9-point (2D) or 27-point (3D) Laplacian [1/m^2] whose leading error is isotropic.
 
-    D_i being the 3-point second derivative: sum D_i + sum over pairs (h_i^2 + h_j^2)/12 D_i D_j, and in 3D
-    + (h_1^2 h_2^2 + h_2^2 h_3^2 + h_1^2 h_3^2)/90 D_1 D_2 D_3. In 2D this is the Mehrstellen operator (L. Collatz,
-    The Numerical Treatment of Differential Equations, 1960); in 3D with equal spacing the weights are 1, 3, 14, -128
-    over 30 (R. C. O'Reilly and J. M. Beck, "A family of large-stencil discrete Laplacian approximations in three
-    dimensions", 2006).
+    D_i being the 3-point second derivative: sum D_i + sum over pairs (h_i^2 + h_j^2)/12 D_i D_j,
+    and in 3D + (h_1^2 h_2^2 + h_2^2 h_3^2 + h_1^2 h_3^2)/90 D_1 D_2 D_3. In 2D this is the
+    Mehrstellen operator (L. Collatz, The Numerical Treatment of Differential Equations, 1960); in
+    3D with equal spacing the weights are 1, 3, 14, -128 over 30 (R. C. O'Reilly and J. M. Beck, "A
+    family of large-stencil discrete Laplacian approximations in three dimensions", 2006).
     """
     ndim = len(spacing)
     along_axes = [second_derivative(ndim, axis, h) for axis, h in enumerate(spacing)]
@@ -128,8 +131,14 @@ _DOMAINS = (
 
 @functools.cache
 def catalogue() -> Mapping[str, NamedStencil]:
-    """Every stencil by its name, domain after domain. Computing their weights takes some 0.2 s, once."""
-    found = [dataclasses.replace(entry, domain=module.DOMAIN) for module in _DOMAINS for entry in module.entries()]
+    """Every stencil by its name, domain after domain. Computing their weights takes some 0.2 s,
+    once.
+    """
+    found = [
+        dataclasses.replace(entry, domain=module.DOMAIN)
+        for module in _DOMAINS
+        for entry in module.entries()
+    ]
     return MappingProxyType({entry.name: entry for entry in found})
 
 

@@ -1,7 +1,7 @@
 """What can go wrong, and the exit code a job script sees for it.
 
-Four kinds of error, one base. A message is a sentence with four parts: what was found, where, what is allowed, what
-to do. Anything else that escapes is a bug of ours.
+Four kinds of error, one base. A message is a sentence with four parts: what was found, where, what
+is allowed, what to do. Anything else that escapes is a bug of ours.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ class ExitCode(IntEnum):
     UNSTABLE = 4  # the time step was refused
     NOT_FINITE = 5  # NaN or infinity appeared
     VERIFICATION = 6  # `verify` found a case that fails
-    REQUEUE = 75  # EX_TEMPFAIL: stopped by a signal or the wall-time limit, with a good checkpoint if it had begun
+    # EX_TEMPFAIL: stopped by a signal or the wall-time limit, with a good checkpoint if it had
+    # begun
+    REQUEUE = 75
     INTERRUPTED = 130  # Ctrl-C, with a good checkpoint if the run had begun
 
 
@@ -30,7 +32,9 @@ class TetrisError(Exception):
 
 
 class StopRequested(BaseException):
-    """A signal asks the program to end now. Like KeyboardInterrupt no Exception: nothing is tried in its place."""
+    """A signal asks the program to end now. Like KeyboardInterrupt no Exception: nothing is tried
+    in its place.
+    """
 
     def __init__(self, message: str, exit_code: ExitCode) -> None:
         super().__init__(message)

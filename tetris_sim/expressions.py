@@ -1,7 +1,9 @@
-"""Expressions: how a formula in a configuration becomes something that can be computed, and nothing else.
+"""Expressions: how a formula in a configuration becomes something that can be computed, and nothing
+else.
 
-The text is parsed by `ast.parse` and every node is held against a list of what is allowed; the result is a tree
-that knows only numbers, names and operations (`formula.py`). There is no `eval` and no attribute access.
+The text is parsed by `ast.parse` and every node is held against a list of what is allowed; the
+result is a tree that knows only numbers, names and operations (`formula.py`). There is no `eval`
+and no attribute access.
 """
 
 from __future__ import annotations
@@ -13,11 +15,22 @@ import unicodedata
 import warnings
 from collections.abc import Collection
 
-from tetris_sim.formula import ARITY, FUNCTIONS, Comparison, Constant, Expression, Node, Operation, Variable
+from tetris_sim.formula import (
+    ARITY,
+    FUNCTIONS,
+    Comparison,
+    Constant,
+    Expression,
+    Node,
+    Operation,
+    Variable,
+)
 from tetris_sim.wording import suggestion
 
 LONGEST = 2000  # characters
-DEEPEST = 100  # nested operations; far from the interpreter's own limit, so that evaluating cannot fail
+DEEPEST = (
+    100  # nested operations; far from the interpreter's own limit, so that evaluating cannot fail
+)
 CONSTANTS = {"pi": math.pi, "e": math.e}
 
 _BINARY: dict[type[ast.operator], str] = {
@@ -90,8 +103,15 @@ def compile_expression(text: str, names: Collection[str]) -> Expression:
 
 def usable_name(name: str) -> str | None:
     """Why `name` cannot be the name of a variable or constant, as a sentence; None if it can."""
-    if not name.isidentifier() or keyword.iskeyword(name) or unicodedata.normalize("NFKC", name) != name:
-        return f"{name!r} is not a name; names are letters, digits and _, and do not begin with a digit"
+    if (
+        not name.isidentifier()
+        or keyword.iskeyword(name)
+        or unicodedata.normalize("NFKC", name) != name
+    ):
+        return (
+            f"{name!r} is not a name; names are letters, digits and _, and do not begin with a "
+            "digit"
+        )
     if name in FUNCTIONS or name in CONSTANTS:
         return f"{name!r} already means something in expressions; choose another name"
     return None
@@ -101,7 +121,8 @@ class _Reader:
     """Turns the parsed text into a tree, and knows where in the text each part stands."""
 
     def __init__(self, text: str, names: Collection[str]) -> None:
-        # White space of any kind is a blank, so that a line break in YAML means nothing and columns stay what they are.
+        # White space of any kind is a blank, so that a line break in YAML means nothing and columns
+        # stay what they are.
         self.text = "".join(" " if character.isspace() else character for character in text)
         self.names = frozenset(names)
 
@@ -130,12 +151,19 @@ class _Reader:
                 msg = "this is not a formula: something is missing at its end"
                 raise ExpressionError(msg, len(self.text)) from None
             column = min(error.offset + len(self.text) - len(self.text.lstrip()), len(self.text))
-            msg = "this is not a formula" + (f" ({error.msg})" if error.msg != "invalid syntax" else "")
+            msg = "this is not a formula" + (
+                f" ({error.msg})" if error.msg != "invalid syntax" else ""
+            )
             raise ExpressionError(msg, column) from None
         except (RecursionError, MemoryError):  # the parser's own words for "too deep"
-            msg = f"the expression is nested too deeply; at most {DEEPEST} operations may be inside one another"
+            msg = (
+                f"the expression is nested too deeply; at most {DEEPEST} operations may be inside "
+                "one another"
+            )
             raise ExpressionError(msg, 1) from None
-        except ValueError:  # a null character, half of a surrogate pair, a number of more than 4300 digits
+        except (
+            ValueError
+        ):  # a null character, half of a surrogate pair, a number of more than 4300 digits
             msg = "the expression holds characters or numbers that cannot be read"
             raise ExpressionError(msg, 1) from None
 
@@ -148,7 +176,10 @@ class _Reader:
     def convert(self, node: ast.expr, depth: int) -> Node:
         """The tree of one part, if all of it is allowed."""
         if depth > DEEPEST:
-            msg = f"the expression is nested too deeply; at most {DEEPEST} operations may be inside one another"
+            msg = (
+                f"the expression is nested too deeply; at most {DEEPEST} operations may be inside "
+                "one another"
+            )
             raise ExpressionError(msg, self.column(node))
         below = depth + 1
         match node:
@@ -157,20 +188,27 @@ class _Reader:
             case ast.Name():
                 return self.name(node)
             case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _BINARY:
-                return Operation(_BINARY[type(sign)], (self.convert(left, below), self.convert(right, below)))
+                return Operation(
+                    _BINARY[type(sign)], (self.convert(left, below), self.convert(right, below))
+                )
             case ast.UnaryOp(op=mark, operand=operand) if type(mark) in _UNARY:
                 return Operation(_UNARY[type(mark)], (self.convert(operand, below),))
             case ast.BoolOp(op=word, values=parts):
                 name = "and" if isinstance(word, ast.And) else "or"
                 return Operation(name, tuple(self.convert(part, below) for part in parts))
             case ast.IfExp(test=test, body=body, orelse=otherwise):
-                return Operation("where", tuple(self.convert(part, below) for part in (test, body, otherwise)))
+                return Operation(
+                    "where", tuple(self.convert(part, below) for part in (test, body, otherwise))
+                )
             case ast.Compare():
                 return self.comparison(node, below)
             case ast.Call():
                 return self.call(node, below)
         found = _FORBIDDEN.get(type(node), "this operation")
-        msg = f"{found} is not allowed; an expression is made of numbers, names, arithmetic, comparisons and functions"
+        msg = (
+            f"{found} is not allowed; an expression is made of numbers, names, arithmetic, "
+            "comparisons and functions"
+        )
         raise ExpressionError(msg, self.column(node))
 
     def number(self, node: ast.Constant) -> Constant:
@@ -198,7 +236,10 @@ class _Reader:
         if node.id in FUNCTIONS:
             msg = f"{node.id} is a function; write {node.id}(...)"
         else:
-            msg = f"unknown name {node.id!r}{suggestion(node.id, [*known, *FUNCTIONS])}; known are {', '.join(known)}"
+            msg = (
+                f"unknown name {node.id!r}{suggestion(node.id, [*known, *FUNCTIONS])}; known are "
+                f"{', '.join(known)}"
+            )
         raise ExpressionError(msg, self.column(node))
 
     def comparison(self, node: ast.Compare, depth: int) -> Node:
@@ -207,7 +248,9 @@ class _Reader:
             msg = "'is' and 'in' are not allowed; comparisons are <, <=, >, >=, == and !="
             raise ExpressionError(msg, self.column(node))
         signs = tuple(_COMPARE[type(sign)] for sign in node.ops)
-        return Comparison(signs, tuple(self.convert(part, depth) for part in (node.left, *node.comparators)))
+        return Comparison(
+            signs, tuple(self.convert(part, depth) for part in (node.left, *node.comparators))
+        )
 
     def call(self, node: ast.Call, depth: int) -> Node:
         """A function of the list, with as many arguments as it takes."""
@@ -219,7 +262,10 @@ class _Reader:
             if name in self.names or name in CONSTANTS:
                 msg = f"{name} is not a function; write * to multiply"
             else:
-                msg = f"unknown function {name!r}{suggestion(name, FUNCTIONS)}; known are {', '.join(FUNCTIONS)}"
+                msg = (
+                    f"unknown function {name!r}{suggestion(name, FUNCTIONS)}; known are "
+                    f"{', '.join(FUNCTIONS)}"
+                )
             raise ExpressionError(msg, column)
         if node.keywords:
             msg = f"{name} takes no named arguments"
@@ -227,6 +273,9 @@ class _Reader:
         fewest, most = ARITY[name]
         if not fewest <= len(node.args) <= most:
             wanted = str(fewest) if fewest == most else f"{fewest} or more"
-            msg = f"{name} takes {wanted} argument{'s' if wanted != '1' else ''}, not {len(node.args)}"
+            msg = (
+                f"{name} takes {wanted} argument{'s' if wanted != '1' else ''}, not "
+                f"{len(node.args)}"
+            )
             raise ExpressionError(msg, column)
         return Operation(name, tuple(self.convert(argument, depth) for argument in node.args))

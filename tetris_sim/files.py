@@ -1,7 +1,9 @@
-"""Files that are either whole or not there: written under a temporary name, flushed to the disk, renamed into place.
+"""Files that are either whole or not there: written under a temporary name, flushed to the disk,
+renamed into place.
 
-Whatever goes wrong while a file is written (a full disk, a kill, an exception), the file that was there before stays
-as it was. A disk that refuses becomes an `UnsupportedError` that names the file and what is free.
+Whatever goes wrong while a file is written (a full disk, a kill, an exception), the file that was
+there before stays as it was. A disk that refuses becomes an `UnsupportedError` that names the file
+and what is free.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _REFUSED = (*_FULL, errno.EROFS, errno.EIO)
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it into place when the block ends well, remove it when it does not.
+    """Yield a temporary path beside `path`; rename it into place when the block ends well, remove
+    it when it does not.
 
     For HDF5 use `atomic_hdf5`: HDF5 itself may crash the process on a full disk.
 
@@ -62,7 +65,8 @@ def atomic_bytes(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def atomic_hdf5(path: Path) -> Iterator[Any]:
-    """Yield a new `h5py.File` that becomes `path` when the block ends well; otherwise as `atomic_file`.
+    """Yield a new `h5py.File` that becomes `path` when the block ends well; otherwise as
+    `atomic_file`.
 
     Raises:
         UnsupportedError: if the disk is full or does not let us write.
@@ -73,11 +77,12 @@ def atomic_hdf5(path: Path) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def new_hdf5(path: Path) -> Iterator[Any]:
-    """Yield a new `h5py.File`, inside an `atomic_file`; an error of the disk is raised when HDF5 has closed everything.
+    """Yield a new `h5py.File`, inside an `atomic_file`; an error of the disk is raised when HDF5
+    has closed everything.
 
-    HDF5 1.14 and 2.0 cannot recover from a write that fails: objects stay open, and the process may die with a
-    segmentation fault when it ends. So HDF5 writes through a file of ours that keeps the first error to itself until
-    HDF5 has closed everything. Speed is that of HDF5's own driver.
+    HDF5 1.14 and 2.0 cannot recover from a write that fails: objects stay open, and the process may
+    die with a segmentation fault when it ends. So HDF5 writes through a file of ours that keeps the
+    first error to itself until HDF5 has closed everything. Speed is that of HDF5's own driver.
     """
     import h5py
 
@@ -93,7 +98,9 @@ def new_hdf5(path: Path) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn an `OSError` of the block that means that `path` cannot be written into an `UnsupportedError`."""
+    """Turn an `OSError` of the block that means that `path` cannot be written into an
+    `UnsupportedError`.
+    """
     try:
         yield
     except OSError as error:
@@ -125,7 +132,8 @@ def sync_directory(directory: Path) -> None:
 
 
 def remove_parts(directory: Path, start: str = "") -> None:
-    """Remove what a killed process left unfinished in `directory`; nobody else may be writing there.
+    """Remove what a killed process left unfinished in `directory`; nobody else may be writing
+    there.
 
     Args:
         directory: where to look.
@@ -136,17 +144,23 @@ def remove_parts(directory: Path, start: str = "") -> None:
 
 
 def _is_about(error: OSError, path: Path) -> bool:
-    return error.errno in _REFUSED or (error.filename is not None and Path(str(error.filename)) == path)
+    return error.errno in _REFUSED or (
+        error.filename is not None and Path(str(error.filename)) == path
+    )
 
 
 def _refusal(error: OSError, path: Path) -> str:
     if error.errno not in _FULL:
         return f"{path} cannot be written: {error.strerror}. Choose a place that may be written to."
     place = next(parent for parent in path.absolute().parents if parent.exists())
-    reason = "it would be larger than this process may write (ulimit -f)" if error.errno == errno.EFBIG else "disk full"
+    reason = (
+        "it would be larger than this process may write (ulimit -f)"
+        if error.errno == errno.EFBIG
+        else "disk full"
+    )
     return (
-        f"{path} cannot be written: {reason}; {shutil.disk_usage(place).free} bytes are free in {place}. Free some "
-        f"space or write to a larger disk; what was written before is whole."
+        f"{path} cannot be written: {reason}; {shutil.disk_usage(place).free} bytes are free in "
+        f"{place}. Free some space or write to a larger disk; what was written before is whole."
     )
 
 
@@ -174,7 +188,9 @@ class _Unfailing(io.RawIOBase):
     def write(self, data: Any) -> int:
         view, done = memoryview(data).cast("B"), 0
         try:
-            while self.error is None and done < len(view):  # a nearly full disk takes a part without an error
+            while self.error is None and done < len(
+                view
+            ):  # a nearly full disk takes a part without an error
                 done += os.pwrite(self._descriptor, view[done:], self._position + done)
         except OSError as error:
             self.error = error

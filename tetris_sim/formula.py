@@ -1,8 +1,9 @@
 """Formulas: what a checked expression is, and how NumPy computes it.
 
-A formula is a tree of four kinds of node that knows only numbers, names and operations; it is data, so that other
-parts can turn the same tree into source code. Everything is float64 with IEEE rules: 1/0 is infinite, sqrt(-1) is
-NaN, a comparison gives 0 or 1, and any number but 0 counts as true, so that results can be mixed freely.
+A formula is a tree of four kinds of node that knows only numbers, names and operations; it is data,
+so that other parts can turn the same tree into source code. Everything is float64 with IEEE rules:
+1/0 is infinite, sqrt(-1) is NaN, a comparison gives 0 or 1, and any number but 0 counts as true, so
+that results can be mixed freely.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class Operation:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Operands with a sign between each two of them, a < b <= c; each sign is a key of `COMPARISONS`."""
+    """Operands with a sign between each two of them, a < b <= c; each sign is a key of
+    `COMPARISONS`.
+    """
 
     signs: tuple[str, ...]
     operands: tuple[Node, ...]
@@ -76,10 +79,13 @@ class Expression:
             values: a number or an array per name; names that do not occur are allowed.
 
         Returns:
-            A float64 array of the broadcast shape of the names that occur, or a float if all are numbers.
+            A float64 array of the broadcast shape of the names that occur, or a float if all are
+            numbers.
         """
         arrays = {name: np.asarray(values[name], dtype=np.float64) for name in self.names}
-        with np.errstate(all="ignore"):  # both sides of a condition are computed, and one of them may be 0/0
+        with np.errstate(
+            all="ignore"
+        ):  # both sides of a condition are computed, and one of them may be 0/0
             result = np.asarray(evaluate(self.tree, arrays), dtype=np.float64)
         return result if result.ndim else float(result)
 
@@ -95,7 +101,9 @@ def evaluate(node: Node, values: Mapping[str, npt.NDArray[np.float64]]) -> Value
             return OPERATIONS[name](*(evaluate(argument, values) for argument in arguments))
         case Comparison(signs, operands):
             sides = [evaluate(operand, values) for operand in operands]
-            return _all(*(COMPARISONS[sign](sides[k], sides[k + 1]) for k, sign in enumerate(signs)))
+            return _all(
+                *(COMPARISONS[sign](sides[k], sides[k + 1]) for k, sign in enumerate(signs))
+            )
 
 
 def _walk(node: Node) -> Iterator[Node]:
@@ -195,11 +203,30 @@ OPERATIONS: dict[str, Callable[..., Value]] = {
 ARITY: dict[str, tuple[float, float]] = {name: (1, 1) for name in OPERATIONS} | {
     **{
         name: (2, 2)
-        for name in ("add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "atan2")
+        for name in (
+            "add",
+            "subtract",
+            "multiply",
+            "divide",
+            "floor_divide",
+            "remainder",
+            "power",
+            "atan2",
+        )
     },
     **{name: (2, math.inf) for name in ("and", "or", "min", "max", "hypot")},
     **{name: (3, 3) for name in ("where", "clip")},
 }
 # What a person may call by name; the others are written with signs.
-_SIGNS = {"add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "negative", "positive"}
+_SIGNS = {
+    "add",
+    "subtract",
+    "multiply",
+    "divide",
+    "floor_divide",
+    "remainder",
+    "power",
+    "negative",
+    "positive",
+}
 FUNCTIONS = tuple(sorted({*OPERATIONS} - _SIGNS - {"not", "and", "or"}))

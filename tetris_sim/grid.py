@@ -15,9 +15,9 @@ AXIS_NAMES = ("x", "y", "z")
 class Grid:
     """The interior points of a box; the ghost ring is outside it.
 
-    Points are cell centres: along an axis of length `size` with n points the spacing is size / n, and the first
-    point lies half a spacing inside the box. Everything here is in array order, slowest axis first: (z, y, x) in 3D,
-    (y, x) in 2D, (x,) in 1D.
+    Points are cell centres: along an axis of length `size` with n points the spacing is size / n,
+    and the first point lies half a spacing inside the box. Everything here is in array order,
+    slowest axis first: (z, y, x) in 3D, (y, x) in 2D, (x,) in 1D.
 
     Attributes:
         shape: interior points per axis, (n0, n1, ...).
@@ -34,7 +34,10 @@ class Grid:
             msg = f"a grid has 1, 2 or 3 axes, got shape {self.shape}"
             raise ValueError(msg)
         if not len(self.shape) == len(self.spacing) == len(self.origin):
-            msg = f"shape {self.shape}, spacing {self.spacing} and origin {self.origin} must be equally long"
+            msg = (
+                f"shape {self.shape}, spacing {self.spacing} and origin {self.origin} must be "
+                "equally long"
+            )
             raise ValueError(msg)
         if any(n < 1 for n in self.shape):
             msg = f"a grid has at least one point per axis, got shape {self.shape}"
@@ -79,7 +82,9 @@ class Grid:
         """Names of the axes in array order, the last one being x: ("z", "y", "x") in 3D."""
         return AXIS_NAMES[: self.ndim][::-1]
 
-    def coordinates(self, axis: int, start: int = 0, stop: int | None = None) -> npt.NDArray[np.float64]:
+    def coordinates(
+        self, axis: int, start: int = 0, stop: int | None = None
+    ) -> npt.NDArray[np.float64]:
         """Positions of the points start..stop-1 along `axis` [m], (stop - start,).
 
         A point's position depends on its global index only, so every slab sees the same bits.

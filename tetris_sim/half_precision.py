@@ -1,8 +1,9 @@
 """What float16 costs a run, as sentences for its plan and its report.
 
-Three things are said: how far apart neighbouring numbers are at the largest value, how far from float64 the result may
-be because of that, and, where a launch changes no point by as much as that distance, that the field freezes. The first
-step is computed in float64, on a few slabs of the grid if it is large.
+Three things are said: how far apart neighbouring numbers are at the largest value, how far from
+float64 the result may be because of that, and, where a launch changes no point by as much as that
+distance, that the field freezes. The first step is computed in float64, on a few slabs of the grid
+if it is large.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from tetris_sim import reference
 from tetris_sim.boundary import SIDES
 from tetris_sim.config import Config
 from tetris_sim.errors import TetrisError
-from tetris_sim.gpu_kernels.mirrors import lasting_sides
+from tetris_sim.gpu_kernels.faces.mirrors import lasting_sides
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler.measure import steps_per_block
-from tetris_sim.scheduler.shares import Plan
+from tetris_sim.scheduler.facts.shares import Plan
+from tetris_sim.scheduler.tuning.measure import steps_per_block
 from tetris_sim.slab import Slab
 
 _SLAB_POINTS = 1 << 22  # that are looked at together: a fifth of a second
@@ -48,7 +49,9 @@ class FirstStep:
 
     @property
     def spacing(self) -> float:
-        """Distance of neighbouring float16 at the largest magnitude; infinite beyond the largest of them."""
+        """Distance of neighbouring float16 at the largest magnitude; infinite beyond the largest of
+        them.
+        """
         return half_spacing(self.largest)
 
 
@@ -79,7 +82,12 @@ def half_precision_notes(config: Config, problem: Problem, plan: Plan) -> tuple[
     try:
         first = first_step(_in_float64(config, problem))
     except TetrisError as error:  # a file of initial values that a continued run no longer needs
-        return (f"float16: every value is rounded {rounded}, by up to 2^-11 of itself. How much is unknown: {error}",)
+        return (
+            (
+                f"float16: every value is rounded {rounded}, by up to 2^-11 of itself. How much is "
+                f"unknown: {error}"
+            ),
+        )
     return tuple(_sentences(problem, first, together, rounded))
 
 
@@ -87,15 +95,21 @@ def first_step(problem: Problem) -> FirstStep:
     """Look at the first step of a problem in float64."""
     largest, ghosts, change, seen = _pulled_to(problem), 0.0, 0.0, 0
     for before, after, n_planes in _slabs(problem):
-        largest = max(largest, *(float(np.abs(field).max(initial=0.0)) for field in (before, after)))
-        ghosts = max(ghosts, *(reference.largest_magnitude(field, problem) for field in (before, after)))
+        largest = max(
+            largest, *(float(np.abs(field).max(initial=0.0)) for field in (before, after))
+        )
+        ghosts = max(
+            ghosts, *(reference.largest_magnitude(field, problem) for field in (before, after))
+        )
         change = max(change, float(np.abs(after - before).max(initial=0.0)))
         seen += n_planes
     return FirstStep(largest, ghosts, change, partly=seen < problem.grid.shape[0])
 
 
 def _pulled_to(problem: Problem) -> float:
-    """The largest magnitude that is its own ghost at some face, u = a + b u: a given value, an ambient temperature."""
+    """The largest magnitude that is its own ghost at some face, u = a + b u: a given value, an
+    ambient temperature.
+    """
     found = [0.0]
     for axis, side in itertools.product(range(problem.grid.ndim), SIDES):
         if not problem.boundary.periodic(axis):
@@ -109,7 +123,9 @@ def _pulled_to(problem: Problem) -> float:
 
 
 def _slabs(problem: Problem) -> Iterator[tuple[Field, Field, int]]:
-    """(the state, one step later, how many planes these are) of up to `_MOST_SLABS` slabs across axis 0."""
+    """(the state, one step later, how many planes these are) of up to `_MOST_SLABS` slabs across
+    axis 0.
+    """
     grid, radius = problem.grid, problem.stencil.radii[0]
     n, plane = grid.shape[0], math.prod(grid.shape[1:])
     thickness = min(n, max(1, _SLAB_POINTS // plane))
@@ -121,7 +137,8 @@ def _slabs(problem: Problem) -> Iterator[tuple[Field, Field, int]]:
         slab = Slab((low, *(0,) * len(rest)), (high, *rest), ((0, 0),) * grid.ndim)
         before = problem.initial(slab)
         after = reference.step(before, problem.stencil, problem.boundary, grid.spacing)
-        # What lies beside a cut was given ghosts that it does not have; so were the ends of a periodic axis.
+        # What lies beside a cut was given ghosts that it does not have; so were the ends of a
+        # periodic axis.
         cut_low, cut_high = low > 0, high < n
         if problem.boundary.periodic(0) and (cut_low or cut_high):
             cut_low = cut_high = True
@@ -140,34 +157,49 @@ def _sentences(problem: Problem, first: FirstStep, together: int, rounded: str) 
     part = ", as far as was looked" if first.partly else ""
     largest = max(first.largest, first.ghosts)
     if largest >= _TOO_LARGE:
-        what = "the field reaches" if first.largest >= _TOO_LARGE else "ghosts beside the faces may reach"
-        yield f"float16: {what} {largest:.4g}{unit}{part}, and float16 holds 65504 at most. Use float32."
+        what = (
+            "the field reaches"
+            if first.largest >= _TOO_LARGE
+            else "ghosts beside the faces may reach"
+        )
+        yield (
+            f"float16: {what} {largest:.4g}{unit}{part}, and float16 holds 65504 at most. "
+            "Use float32."
+        )
         return
     yield (
-        f"float16: numbers near {near}, the largest magnitude{part}, are {spacing:.3g}{unit} apart, and every value is "
-        f"rounded {rounded}."
+        f"float16: numbers near {near}, the largest magnitude{part}, are {spacing:.3g}{unit} "
+        f"apart, and every value is rounded {rounded}."
     )
     launches = problem.steps // together + problem.steps % together
-    if not all(side for sides in lasting_sides(problem, Slab.whole(problem.grid)) for side in sides):
+    if not all(
+        side for sides in lasting_sides(problem, Slab.whole(problem.grid)) for side in sides
+    ):
         launches = problem.steps  # points near such a face are rounded at every step
     bound = reference.rounding_error(problem, launches, first.ghosts)
-    if sum(map(abs, problem.stencil.weights)) > 1 + _GROWS and problem.stencil.spectral_radius > 1 + _GROWS:
+    if (
+        sum(map(abs, problem.stencil.weights)) > 1 + _GROWS
+        and problem.stencil.spectral_radius > 1 + _GROWS
+    ):
         yield (
-            "float16: waves grow with every step, and so do rounding errors, so nothing bounds the difference from "
-            "float64; compare with a run in float32."
+            "float16: waves grow with every step, and so do rounding errors, so nothing bounds "
+            "the difference from float64; compare with a run in float32."
         )
     elif bound < first.largest:
         yield f"float16: the result may differ from that of float64 by up to {bound:.2g}{unit}."
     else:
         yield (
-            f"float16: rounding errors of {launches} launches may add up to more than the field itself, so nothing "
-            f"bounds the difference from float64; compare with a run in float32."
+            f"float16: rounding errors of {launches} launches may add up to more than the field "
+            "itself, so nothing bounds the difference from float64; compare with a run in float32."
         )
     if 2 * together * first.change < spacing:
         changes = (
-            f"{together * first.change:.2g}{unit} in {together} steps" if together > 1 else f"{first.change:.2g}{unit}"
+            f"{together * first.change:.2g}{unit} in {together} steps"
+            if together > 1
+            else f"{first.change:.2g}{unit}"
         )
         yield (
-            f"float16: the field freezes near {near}. No point changes by more than {changes} at first{part}, and a "
-            f"change of less than half the distance of two numbers is rounded away every time. Use float32."
+            f"float16: the field freezes near {near}. No point changes by more than {changes} at "
+            f"first{part}, and a change of less than half the distance of two numbers is rounded "
+            "away every time. Use float32."
         )

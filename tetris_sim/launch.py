@@ -1,7 +1,8 @@
-"""Launch: a run from its configuration to its report, in its results directory, from the start or from a checkpoint.
+"""Launch: a run from its configuration to its report, in its results directory, from the start or
+from a checkpoint.
 
-Every rank walks this way. What is found out or written in one place is found out and written by rank 0, and the others
-are told; where one fails, all end alike.
+Every rank walks this way. What is found out or written in one place is found out and written by
+rank 0, and the others are told; where one fails, all end alike.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from tetris_sim.progress import Progress, format_time
 from tetris_sim.report import Report, make_report
 from tetris_sim.resuming import Resume, Start, build_problem, find_start, is_within, method_of
 from tetris_sim.run_state import RunStates
-from tetris_sim.scheduler.agreement import everywhere, on_root
-from tetris_sim.scheduler.communicator import Alone, Communicator
-from tetris_sim.scheduler.machine import find_machine
-from tetris_sim.scheduler.ranks import plan_together
-from tetris_sim.scheduler.recovery import Recovery
-from tetris_sim.scheduler.shares import Plan
+from tetris_sim.scheduler.comm.agreement import everywhere, on_root
+from tetris_sim.scheduler.comm.communicator import Alone, Communicator
+from tetris_sim.scheduler.facts.shares import Plan
+from tetris_sim.scheduler.machine.machine import find_machine
+from tetris_sim.scheduler.plan.ranks import plan_together
+from tetris_sim.scheduler.run.recovery import Recovery
 from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import Simulation, open_simulation
 from tetris_sim.stopping import NOTHING_DONE, Stopping, StopReason, find_deadline, stop_request
@@ -45,7 +46,9 @@ log = logging.getLogger("tetris_sim")
 
 _TUNING_SHARE = 0.1  # of the time until a wall-time limit
 _LEAST_TUNING = 0.1  # seconds; 0 would mean not to measure
-_PATIENT_TUNING = 60.0  # seconds; waiting until every method had its turn takes less on the slowest machines seen
+_PATIENT_TUNING = (
+    60.0  # seconds; waiting until every method had its turn takes less on the slowest machines seen
+)
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,8 @@ def launch(
 
     Args:
         config: what to do.
-        resume: "never" starts anew, "auto" continues from the newest good checkpoint if there is one, a path from
-            that one.
+        resume: "never" starts anew, "auto" continues from the newest good checkpoint if there is
+            one, a path from that one.
         overwrite: whether results of an earlier run may be replaced; never together with `resume`.
         bar: whether to draw a progress bar.
         clock: adds up the time of each phase.
@@ -112,7 +115,14 @@ def launch(
         return _run(launched, checkpoint, overwrite=overwrite, bar=bar, use_cache=use_cache)
 
 
-def _run(launched: Launched, checkpoint: Checkpoint | None, *, overwrite: bool, bar: bool, use_cache: bool) -> Report:
+def _run(
+    launched: Launched,
+    checkpoint: Checkpoint | None,
+    *,
+    overwrite: bool,
+    bar: bool,
+    use_cache: bool,
+) -> Report:
     config, start, clock, ranks = launched.config, launched.start, launched.clock, launched.ranks
     for sentence in start.sentences:
         log.info("%s", sentence)
@@ -120,13 +130,17 @@ def _run(launched: Launched, checkpoint: Checkpoint | None, *, overwrite: bool, 
         problem = _build_the_same(config, checkpoint, ranks)
         machine = everywhere(ranks, find_machine)
         compute = spare_time(config.compute, min(ranks.collect(launched.stopping.seconds_left())))
-        plan = plan_together(problem, machine, compute, ranks, begun_with=method_of(start.state), use_cache=use_cache)
+        plan = plan_together(
+            problem, machine, compute, ranks, begun_with=method_of(start.state), use_cache=use_cache
+        )
         costs = on_root(ranks, lambda: half_precision_notes(config, problem, plan))
         plan = dataclasses.replace(plan, notes=(*plan.notes, *costs))
     on_root(ranks, lambda: _refuse_full_disk(launched, problem))
     log.info("%s", "\n".join((describe(config, problem, plan), *plan.notes)))
     launched.stopping.margin = _saving_seconds(problem, plan)
-    simulation, reason = _simulate(launched, problem, plan, Recovery(machine, compute), overwrite=overwrite, bar=bar)
+    simulation, reason = _simulate(
+        launched, problem, plan, Recovery(machine, compute), overwrite=overwrite, bar=bar
+    )
     report = make_report(
         problem,
         simulation.plan,
@@ -147,9 +161,17 @@ def _run(launched: Launched, checkpoint: Checkpoint | None, *, overwrite: bool, 
 
 
 def _simulate(
-    launched: Launched, problem: Problem, plan: Plan, recovery: Recovery, *, overwrite: bool, bar: bool
+    launched: Launched,
+    problem: Problem,
+    plan: Plan,
+    recovery: Recovery,
+    *,
+    overwrite: bool,
+    bar: bool,
 ) -> tuple[Simulation, StopReason | None]:
-    """The run itself, with everything that belongs to a results directory: (the end of it, why not the last step)."""
+    """The run itself, with everything that belongs to a results directory: (the end of it, why not
+    the last step).
+    """
     start, clock, ranks = launched.start, launched.clock, launched.ranks
     outputs: tuple[Output, ...] = ()
     saving, progress = None, None
@@ -160,7 +182,9 @@ def _simulate(
             outputs, saving = writers[0]
             recovery.latest = saving.newest
             progress = Progress(problem, start.step, bar=bar)
-            stack.callback(saving.abandon)  # a run that ended has nothing under way; one that failed must not write on
+            stack.callback(
+                saving.abandon
+            )  # a run that ended has nothing under way; one that failed must not write on
             stack.callback(progress.close)
         with open_simulation(
             problem,
@@ -174,14 +198,17 @@ def _simulate(
             ranks=ranks,
             recovery=recovery,
         ) as simulation:
-            # Not before: until here the run may turn out to be impossible, and then earlier results stay.
+            # Not before: until here the run may turn out to be impossible, and then earlier results
+            # stay.
             _end_if_asked(launched)
             on_root(ranks, lambda: _clear_the_way(launched, overwrite=overwrite))
             reason = simulation.run()
             return simulation, reason
 
 
-def _make_writers(launched: Launched, problem: Problem, plan: Plan) -> tuple[tuple[Output, ...], Checkpoints]:
+def _make_writers(
+    launched: Launched, problem: Problem, plan: Plan
+) -> tuple[tuple[Output, ...], Checkpoints]:
     """Outputs and checkpoints, for rank 0."""
     config, start = launched.config, launched.start
     run_id = str(uuid.uuid4()) if start.state is None else start.state.run_id
@@ -203,7 +230,9 @@ def _make_writers(launched: Launched, problem: Problem, plan: Plan) -> tuple[tup
 
 
 def spare_time(compute: ComputeSection, seconds_left: float) -> ComputeSection:
-    """The section with no more time for tuning than a small part of what a run with a time limit has."""
+    """The section with no more time for tuning than a small part of what a run with a time limit
+    has.
+    """
     spare = max(_TUNING_SHARE * seconds_left, _LEAST_TUNING)
     if spare > (_PATIENT_TUNING if compute.tuning_budget == "auto" else compute.tuning_budget):
         return compute
@@ -215,12 +244,16 @@ def describe(config: Config, problem: Problem, plan: Plan) -> str:
     shape = " x ".join(str(n) for n in reversed(problem.grid.shape))
     methods = ", ".join(dict.fromkeys(share.method.name for share in plan.shares))
     gpus = ", ".join(share.product for share in plan.shares if share.product)
-    device = f"on {gpus}" if gpus else f"with {count_threads(sum(share.threads for share in plan.shares))}"
+    device = (
+        f"on {gpus}"
+        if gpus
+        else f"with {count_threads(sum(share.threads for share in plan.shares))}"
+    )
     n_ranks = len({share.rank for share in plan.shares})
     together = f" of {n_ranks} ranks" if n_ranks > 1 else ""
     return (
-        f"{config.title or config.model.type}: {shape} points, {problem.dtype}, {problem.steps} steps of "
-        f"{format_time(problem.dt)}\n{methods} {device}{together}"
+        f"{config.title or config.model.type}: {shape} points, {problem.dtype}, {problem.steps} "
+        f"steps of {format_time(problem.dt)}\n{methods} {device}{together}"
     )
 
 
@@ -230,7 +263,9 @@ def wants_bar(*, quiet: bool, no_progress: bool) -> bool:
 
 
 def _open_again(start: Start) -> Checkpoint | None:
-    """The checkpoint to continue from, which rank 0 has checked; each rank reads its own part of it."""
+    """The checkpoint to continue from, which rank 0 has checked; each rank reads its own part of
+    it.
+    """
     return None if start.path is None else open_checkpoint(start.path, verify=False)
 
 
@@ -244,8 +279,8 @@ def _build_the_same(config: Config, checkpoint: Checkpoint | None, ranks: Commun
         different = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
         if different:
             msg = (
-                f"rank {different[0]} builds another problem from the configuration than rank 0: do all of them read "
-                f"the same files, with the same versions of Python packages?"
+                f"rank {different[0]} builds another problem from the configuration than rank 0: "
+                "do all of them read the same files, with the same versions of Python packages?"
             )
             raise UnsupportedError(msg)
 
@@ -254,20 +289,32 @@ def _build_the_same(config: Config, checkpoint: Checkpoint | None, ranks: Commun
 
 
 def _interruptible(launched: Launched) -> contextlib.AbstractContextManager[None]:
-    """Let signals end the program at once. One rank of several would leave the others waiting for it."""
-    return launched.stopping.at_once(NOTHING_DONE) if launched.ranks.size == 1 else contextlib.nullcontext()
+    """Let signals end the program at once. One rank of several would leave the others waiting for
+    it.
+    """
+    return (
+        launched.stopping.at_once(NOTHING_DONE)
+        if launched.ranks.size == 1
+        else contextlib.nullcontext()
+    )
 
 
 def _end_if_asked(launched: Launched) -> None:
     """End all ranks if a signal asked one of them to, before anything is written."""
-    asked = [reason for reason in launched.ranks.collect(launched.stopping.signalled) if reason is not None]
+    asked = [
+        reason
+        for reason in launched.ranks.collect(launched.stopping.signalled)
+        if reason is not None
+    ]
     if asked:
         launched.ranks.ending = True
         raise stop_request(asked[0], NOTHING_DONE)
 
 
 def _refuse_full_disk(launched: Launched, problem: Problem) -> None:
-    needed = results.predicted_bytes(launched.config, problem) - results.written_bytes(launched.directory)
+    needed = results.predicted_bytes(launched.config, problem) - results.written_bytes(
+        launched.directory
+    )
     results.refuse_full_disk(launched.directory, needed)
 
 
@@ -291,5 +338,7 @@ def _write_report(report: Report, directory: Path, *, made_steps: bool) -> None:
 
 
 def _saving_seconds(problem: Problem, plan: Plan) -> float:
-    """Time to leave for the last checkpoint and one that is being written: at 100 MB/s, as slow as a busy disk."""
+    """Time to leave for the last checkpoint and one that is being written: at 100 MB/s, as slow as
+    a busy disk.
+    """
     return 2.0 + (2 if plan.copy_for_checkpoints else 1) * problem.state_bytes / 100e6

@@ -12,18 +12,24 @@ from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.slab import Slab
 
 DeviceKind = Literal["cpu", "gpu"]
-Parameters = Mapping[str, int]  # what a tuner may choose for a method: tile sizes, fusion depth, ...
-STEPS_PER_BLOCK = "steps_per_block"  # the parameter that says how many steps a method makes on a tile before the next
-TILE = "tile_"  # begins the names of tile sizes: these and STEPS_PER_BLOCK are arguments, not part of compiled code
+Parameters = Mapping[
+    str, int
+]  # what a tuner may choose for a method: tile sizes, fusion depth, ...
+# the parameter that says how many steps a method makes on a tile before the next
+STEPS_PER_BLOCK = "steps_per_block"
+# begins the names of tile sizes: these and STEPS_PER_BLOCK are arguments, not part of compiled code
+TILE = "tile_"
 Box = tuple[tuple[int, int], ...]  # per axis (start, stop), global indices
 
-# Methods with one fixed chain of operations per point, the same for all of them: their results have the same bits, and
-# do not depend on where a point lies. Others fuse steps on tiles anchored to the grid: equal to within rounding only.
+# Methods with one fixed chain of operations per point, the same for all of them: their results have
+# the same bits, and do not depend on where a point lies. Others fuse steps on tiles anchored to the
+# grid: equal to within rounding only.
 STEPWISE = ("cpu.plain", "cpu.tessellate", "cpu.stream", "gpu.plain")
 
 
 class EdgePlanes(Protocol):
-    """EdgePlanes on their way to a neighbour: an array of the host, or something on a device that becomes one if asked.
+    """EdgePlanes on their way to a neighbour: an array of the host, or something on a device that
+    becomes one if asked.
 
     A stepper that knows the device may take them from there.
     """
@@ -43,37 +49,45 @@ class EdgePlanes(Protocol):
 class Stepper(Protocol):
     """One slab's state in the layout its method likes, and how to advance it.
 
-    Global indices throughout. A stepper fills the physical ghost ring itself at every step; the halo it gets from
-    its neighbours through `set_halo`.
+    Global indices throughout. A stepper fills the physical ghost ring itself at every step; the
+    halo it gets from its neighbours through `set_halo`.
     """
 
     slab: Slab
 
     def load(self, initial: InitialField) -> None:
-        """Take the owned points from a function of any part of the slab; it is called part by part, from any thread."""
+        """Take the owned points from a function of any part of the slab; it is called part by part,
+        from any thread.
+        """
 
     def advance(self, steps: int) -> None:
-        """Advance the owned points by `steps`; may return before the work is done, whatever is called next waits.
+        """Advance the owned points by `steps`; may return before the work is done, whatever is
+        called next waits.
 
-        Uses up the halo: needs steps * radius <= halo on every side that has one, and a fresh halo afterwards.
+        Uses up the halo: needs steps * radius <= halo on every side that has one, and a fresh halo
+        afterwards.
         """
 
     def edge(self, axis: int, side: Side) -> EdgePlanes:
         """The outermost owned planes along `axis` that the neighbour on `side` needs as its halo.
 
-        (n_fields, ...) with halo planes along `axis`, owned points along later axes, and owned points plus halo
-        along earlier axes: halos are exchanged axis by axis including those just received, so corners need no
-        message of their own. A copy.
+        (n_fields, ...) with halo planes along `axis`, owned points along later axes, and owned
+        points plus halo along earlier axes: halos are exchanged axis by axis including those just
+        received, so corners need no message of their own. A copy.
         """
 
     def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
         """Take the halo beyond `side`, of the shape `edge` has."""
 
     def interior(self, box: Box | None = None) -> Field:
-        """The owned points, or those of them inside `box`: (n_fields, ...), a copy in host memory."""
+        """The owned points, or those of them inside `box`: (n_fields, ...), a copy in host
+        memory.
+        """
 
     def find_nonfinite(self) -> Box | None:
-        """The first small box of owned points that holds a NaN or an infinity; None if all are finite."""
+        """The first small box of owned points that holds a NaN or an infinity; None if all are
+        finite.
+        """
 
     def wait(self) -> None:
         """Return when everything that was started is done."""

@@ -15,7 +15,9 @@ from tetris_sim.grid import Grid
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
 
-Field = npt.NDArray[np.floating[Any]]  # host array, (n_fields, n0[, n1[, n2]]), float64, float32 or float16
+Field = npt.NDArray[
+    np.floating[Any]
+]  # host array, (n_fields, n0[, n1[, n2]]), float64, float32 or float16
 PRECISIONS = ("float64", "float32", "float16")  # that a state can have
 InitialField = Callable[[Slab], Field]  # owned points of a slab, (n_fields, *slab.shape)
 
@@ -69,10 +71,12 @@ class Problem:
         grid: the points.
         stencil: one time step.
         boundary: what holds on the faces.
-        initial: the state at time 0 as a function of a slab: (n_fields, *slab.shape). Restart passes another one.
+        initial: the state at time 0 as a function of a slab: (n_fields, *slab.shape). Restart
+            passes another one.
         dt: time step [s].
         steps: number of steps of the whole run.
-        dtype: float64, float32 or float16; of the state, and but for float16 (`arithmetic`) of weights and operations.
+        dtype: float64, float32 or float16; of the state, and but for float16 (`arithmetic`) of
+            weights and operations.
         variables: one per field.
         dt_limit: largest stable dt [s]; infinite where a time step means nothing.
     """
@@ -97,12 +101,15 @@ class Problem:
         for axis, (n, radius) in enumerate(zip(self.grid.shape, self.stencil.radii, strict=True)):
             if n < radius:
                 msg = (
-                    f"the grid has {n} points along {self.grid.axis_names[axis]}, but the stencil reaches {radius}: "
-                    f"it needs at least {radius}, so that every ghost point has a mirror point"
+                    f"the grid has {n} points along {self.grid.axis_names[axis]}, but the stencil "
+                    f"reaches {radius}: it needs at least {radius}, so that every ghost point has "
+                    "a mirror point"
                 )
                 raise ValueError(msg)
         if np.dtype(self.dtype).name not in PRECISIONS:
-            msg = f"dtype must be {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}, got {self.dtype}"
+            msg = (
+                f"dtype must be {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}, got {self.dtype}"
+            )
             raise ValueError(msg)
         if self.steps < 0 or not self.dt > 0:
             msg = f"steps must be 0 or more and dt positive, got {self.steps} and {self.dt}"
@@ -115,7 +122,8 @@ class Problem:
 
     @property
     def arithmetic(self) -> np.dtype[Any]:
-        """What weights, ghost coefficients and sums are: float32 where the state is float16, else as the state.
+        """What weights, ghost coefficients and sums are: float32 where the state is float16, else
+        as the state.
 
         What is stored, points and ghosts, is then rounded to float16 once.
         """
@@ -133,7 +141,9 @@ class Problem:
 
     @property
     def field_bytes(self) -> int:
-        """Bytes of the whole state in a file for other programs: hardly any reads float16, so it becomes float32."""
+        """Bytes of the whole state in a file for other programs: hardly any reads float16, so it
+        becomes float32.
+        """
         return math.prod(self.state_shape) * self.arithmetic.itemsize
 
     def time(self, step: int) -> float:

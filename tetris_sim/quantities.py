@@ -1,7 +1,9 @@
-"""Quantities: the numbers and intervals a configuration may hold, and how each is read from what a person wrote.
+"""Quantities: the numbers and intervals a configuration may hold, and how each is read from what a
+person wrote.
 
-Plain numbers are SI (temperatures in degC); text may carry a unit and is held against a strict pattern before
-anything else looks at it. What is refused is refused with a `ValueError` that is a whole sentence.
+Plain numbers are SI (temperatures in degC); text may carry a unit and is held against a strict
+pattern before anything else looks at it. What is refused is refused with a `ValueError` that is a
+whole sentence.
 """
 
 from __future__ import annotations
@@ -19,11 +21,16 @@ from tetris_sim.units import UnitError, convert
 from tetris_sim.wording import describe, listed
 
 Bound = Literal["any", "positive", "nonnegative"]
-_BOUNDS: dict[Bound, str] = {"any": "", "positive": " greater than 0", "nonnegative": " of 0 or more"}
+_BOUNDS: dict[Bound, str] = {
+    "any": "",
+    "positive": " greater than 0",
+    "nonnegative": " of 0 or more",
+}
 
 _LONGEST = 80  # characters; far longer than any quantity, far too short to be slow
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?"
-# Possessive (`++`), so that a text that does not match fails at once instead of after trying every way to split names.
+# Possessive (`++`), so that a text that does not match fails at once instead of after trying every
+# way to split names.
 _UNIT_NAME = r"[A-Za-z°µμΩΔ%_]++"
 _EXPONENT = r"(?:(?:\*\*|\^) ?[+-]?[0-9](?![0-9*^])|[²³])"
 _UNIT = rf"{_UNIT_NAME}{_EXPONENT}?(?:{_UNIT_NAME}{_EXPONENT}?|\){_EXPONENT}?|\*(?!\*)|[/·( ])*"
@@ -36,7 +43,8 @@ _ABSOLUTE_ZERO = -273.15  # degC
 
 @dataclass(frozen=True)
 class Quantity:
-    """What kind of number a configuration key takes; as part of an `Annotated[float, ...]` it reads and checks it.
+    """What kind of number a configuration key takes; as part of an `Annotated[float, ...]` it reads
+    and checks it.
 
     >>> Quantity("a length", "m", ("15 mm",)).read("15.3 mm")
     0.0153
@@ -75,7 +83,9 @@ class Quantity:
             self._refuse(f"{describe(value)} was found")
         if not math.isfinite(number):
             self._refuse(f"{describe(value)} is not a finite number")
-        if (self.bound == "positive" and not number > 0) or (self.bound == "nonnegative" and not number >= 0):
+        if (self.bound == "positive" and not number > 0) or (
+            self.bound == "nonnegative" and not number >= 0
+        ):
             self._refuse(f"{describe(value)} was found")
         return number
 
@@ -99,10 +109,15 @@ class Quantity:
         return converted
 
     def _refuse(self, found: str) -> NoReturn:
-        msg = f"{found}; {self.wanted} is wanted, for example {listed([repr(text) for text in self.examples])}"
+        msg = (
+            f"{found}; {self.wanted} is wanted, for example "
+            f"{listed([repr(text) for text in self.examples])}"
+        )
         raise ValueError(msg) from None
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
         return core_schema.no_info_before_validator_function(self.read, handler(source))
 
 
@@ -115,11 +130,17 @@ TuningTime = Annotated[float, Quantity("a time", "s", ("5 s", "1 min"), "nonnega
 Memory = Annotated[float, Quantity("an amount of memory", "byte", ("4 GiB",), "positive")]
 Bandwidth = Annotated[float, Quantity("a bandwidth", "byte/s", ("10 GB/s",), "positive")]
 Temperature = Annotated[float, Quantity("a temperature", "degC", ("20 degC", "300 K"))]
-TemperatureDifference = Annotated[float, Quantity("a temperature difference", "delta_degC", ("100 K",))]
+TemperatureDifference = Annotated[
+    float, Quantity("a temperature difference", "delta_degC", ("100 K",))
+]
 Diffusivity = Annotated[float, Quantity("a diffusivity", "m^2/s", ("1.11e-4 m^2/s",), "positive")]
-Conductivity = Annotated[float, Quantity("a thermal conductivity", "W/(m K)", ("401 W/(m K)",), "positive")]
+Conductivity = Annotated[
+    float, Quantity("a thermal conductivity", "W/(m K)", ("401 W/(m K)",), "positive")
+]
 Density = Annotated[float, Quantity("a density", "kg/m^3", ("8960 kg/m^3",), "positive")]
-SpecificHeat = Annotated[float, Quantity("a specific heat", "J/(kg K)", ("385 J/(kg K)",), "positive")]
+SpecificHeat = Annotated[
+    float, Quantity("a specific heat", "J/(kg K)", ("385 J/(kg K)",), "positive")
+]
 HeatFlux = Annotated[float, Quantity("a heat flux", "W/m^2", ("500 W/m^2",))]
 HeatTransferCoefficient = Annotated[
     float, Quantity("a heat transfer coefficient", "W/(m^2 K)", ("25 W/(m^2 K)",), "nonnegative")
@@ -145,7 +166,10 @@ class Every:
 
     def __post_init__(self) -> None:
         if not (self.value > 0 and math.isfinite(self.value)):
-            msg = f"an interval is a finite time or number of steps greater than 0, got {self.value} {self.unit}"
+            msg = (
+                f"an interval is a finite time or number of steps greater than 0, got {self.value} "
+                f"{self.unit}"
+            )
             raise ValueError(msg)
         if self.unit == "steps" and self.value != int(self.value):
             msg = f"an interval in steps is a whole number, got {self.value} steps"
@@ -191,7 +215,8 @@ class IntervalText:
             if match := _WALL.fullmatch(text):
                 if not self.wall:
                     msg = (
-                        f"{describe(text)} is wall time, which is for checkpoints; an interval such as '1 ms' is wanted"
+                        f"{describe(text)} is wall time, which is for checkpoints; an interval "
+                        "such as '1 ms' is wanted"
                     )
                     raise ValueError(msg)
                 return Every(self._seconds.read(match[1]), "wall")
@@ -204,7 +229,9 @@ class IntervalText:
             raise ValueError(msg)
         return Every(steps, "steps")
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
             self.read, serialization=core_schema.plain_serializer_function_ser_schema(str)
         )

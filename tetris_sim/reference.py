@@ -11,12 +11,18 @@ from tetris_sim.boundary import SIDES, Boundary
 from tetris_sim.problem import Field, Problem, arithmetic_of
 from tetris_sim.stencil import Stencil
 
-HALF_PLACE = 2.0**-11  # by which a number changes, relative to itself, when it is rounded to float16
+HALF_PLACE = (
+    2.0**-11
+)  # by which a number changes, relative to itself, when it is rounded to float16
 _SMALLEST_HALF = 2.0**-24  # the smallest float16 above 0, and the distance of its neighbours
 
 
-def with_ghosts(u: Field, boundary: Boundary, spacing: tuple[float, ...], radii: tuple[int, ...]) -> Field:
-    """Surround (n_fields, n0, ...) by its ghost ring of `radii` points per axis: axis 0 first, corners by the last."""
+def with_ghosts(
+    u: Field, boundary: Boundary, spacing: tuple[float, ...], radii: tuple[int, ...]
+) -> Field:
+    """Surround (n_fields, n0, ...) by its ghost ring of `radii` points per axis: axis 0 first,
+    corners by the last.
+    """
     kind = arithmetic_of(u.dtype).type
     for axis, radius in enumerate(radii):
         along = np.moveaxis(u, axis + 1, 0)
@@ -28,7 +34,9 @@ def with_ghosts(u: Field, boundary: Boundary, spacing: tuple[float, ...], radii:
                 pairs = boundary.reflections(axis, side, spacing=spacing[axis], width=radius)
                 mirrors = [along[j] if side == "low" else along[-1 - j] for j in range(radius)]
                 ghosts[side] = [
-                    (kind(a) + kind(b) * mirror.astype(kind, copy=False)).astype(u.dtype, copy=False)
+                    (kind(a) + kind(b) * mirror.astype(kind, copy=False)).astype(
+                        u.dtype, copy=False
+                    )
                     for (a, b), mirror in zip(pairs, mirrors, strict=True)
                 ]
             low, high = ghosts["low"][::-1], ghosts["high"]
@@ -38,7 +46,9 @@ def with_ghosts(u: Field, boundary: Boundary, spacing: tuple[float, ...], radii:
 
 
 def step(u: Field, stencil: Stencil, boundary: Boundary, spacing: tuple[float, ...]) -> Field:
-    """One time step of (n_fields, n0, ...); float16 is computed in float32 and rounded at the end."""
+    """One time step of (n_fields, n0, ...); float16 is computed in float32 and rounded at the
+    end.
+    """
     kind = arithmetic_of(u.dtype).type
     padded = with_ghosts(u, boundary, spacing, stencil.radii).astype(kind, copy=False)
     new = np.zeros(u.shape, kind)
@@ -59,8 +69,11 @@ def advance(u: Field, problem: Problem, steps: int) -> Field:
     return u
 
 
-def tolerance(problem: Problem, steps: int, largest: float, dtype: np.dtype[Any] | None = None) -> float:
-    """How far two correct implementations may differ after `steps` steps: each as far from the truth as it may be.
+def tolerance(
+    problem: Problem, steps: int, largest: float, dtype: np.dtype[Any] | None = None
+) -> float:
+    """How far two correct implementations may differ after `steps` steps: each as far from the
+    truth as it may be.
 
     Args:
         problem: what was advanced.
@@ -71,18 +84,22 @@ def tolerance(problem: Problem, steps: int, largest: float, dtype: np.dtype[Any]
     return 2 * rounding_error(problem, max(steps, 1), largest, dtype)
 
 
-def rounding_error(problem: Problem, launches: int, largest: float, dtype: np.dtype[Any] | None = None) -> float:
-    """How far from exact arithmetic a method may be that passes over all points so often, one step or several each.
+def rounding_error(
+    problem: Problem, launches: int, largest: float, dtype: np.dtype[Any] | None = None
+) -> float:
+    """How far from exact arithmetic a method may be that passes over all points so often, one step
+    or several each.
 
-    A step rounds once per product, once per sum and twice in a ghost value, each time by at most eps times the largest
-    partial result; a stable step does not amplify what was there before.
+    A step rounds once per product, once per sum and twice in a ghost value, each time by at most
+    eps times the largest partial result; a stable step does not amplify what was there before.
 
-    float16 is summed in float32 and rounded to nearest when it is stored, by at most u = 2^-11 of the value. A step by
-    itself rounds its result and the ghosts that it reads, u (1 + gain). Steps that are fused round once together, but
-    their weights are float16 too; they are rounded so that their sum stays, and their errors add up to at most 3 u
-    times the sum of their magnitudes (`gpu_kernels/rounding.py`). So no launch adds more than u (1 + 4 gain).
-    Magnitudes of fused weights can add up to gain to the power of the steps; those of a stable stencil hardly exceed
-    gain, which is taken for them.
+    float16 is summed in float32 and rounded to nearest when it is stored, by at most u = 2^-11 of
+    the value. A step by itself rounds its result and the ghosts that it reads, u (1 + gain). Steps
+    that are fused round once together, but their weights are float16 too; they are rounded so that
+    their sum stays, and their errors add up to at most 3 u times the sum of their magnitudes
+    (`gpu_kernels/fused/rounding.py`). So no launch adds more than u (1 + 4 gain). Magnitudes of
+    fused weights can add up to gain to the power of the steps; those of a stable stencil hardly
+    exceed gain, which is taken for them.
 
     Args:
         problem: what was advanced.

@@ -1,4 +1,6 @@
-"""The performance report: how fast, where the time went, and what bounds it, as text and as JSON."""
+"""The performance report: how fast, where the time went, and what bounds it, as text and as
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ from tetris_sim.clock import PhaseClock
 from tetris_sim.errors import ExitCode
 from tetris_sim.problem import Problem
 from tetris_sim.progress import format_duration, format_time
-from tetris_sim.scheduler.communicator import Alone, Communicator
-from tetris_sim.scheduler.exchange import Traffic
-from tetris_sim.scheduler.machine import Machine
-from tetris_sim.scheduler.ranks import names_of
-from tetris_sim.scheduler.rows import WorkerRow, worker_rows
-from tetris_sim.scheduler.shares import Plan
+from tetris_sim.scheduler.comm.communicator import Alone, Communicator
+from tetris_sim.scheduler.facts.shares import Plan
+from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.scheduler.plan.ranks import names_of
+from tetris_sim.scheduler.run.exchange import Traffic
+from tetris_sim.scheduler.run.rows import WorkerRow, worker_rows
 from tetris_sim.version import __version__
 from tetris_sim.wording import count_threads
 
@@ -51,9 +53,10 @@ class Report:
         versions: of the packages that matter.
         outputs: folder of the results.
         notes: what a reader of the results must know of how they were computed.
-        ranks: of each rank its host, cpu, cores, seconds of computing and exchanging, messages and bytes sent; empty
-            for one alone.
-        workers: of each worker of several kinds its share, speed, and predicted and measured idle time.
+        ranks: of each rank its host, cpu, cores, seconds of computing and exchanging, messages and
+            bytes sent; empty for one alone.
+        workers: of each worker of several kinds its share, speed, and predicted and measured idle
+            time.
     """
 
     exit_code: int
@@ -86,11 +89,17 @@ class Report:
         """A page for people."""
         done = self.step - self.first_step
         lines = [
-            f"{self.ended}: steps {self.first_step} to {self.step} of {self.steps}, t = {format_time(self.time_s)}",
+            (
+                f"{self.ended}: steps {self.first_step} to {self.step} of {self.steps}, t = "
+                f"{format_time(self.time_s)}"
+            ),
             f"  {self.points_per_second / 1e9:.3g} GStencil/s while computing, "
             f"{self.points_per_second_overall / 1e9:.3g} over all "
             f"({done} steps of {self.points} points, {self.precision})",
-            f"  {self.effective_bytes_per_second / 1e9:.3g} GB/s effective (one read and one write per point and step)",
+            (
+                f"  {self.effective_bytes_per_second / 1e9:.3g} GB/s effective (one read and one "
+                "write per point and step)"
+            ),
             f"  {_listed(self.methods)}; {self.machine['device']}",
             *(f"  {note}" for note in self.notes),
             *(f"  {row}" for row in self.workers),
@@ -103,17 +112,22 @@ class Report:
                 lines.append(f"    {name:<10} {seconds:9.3f} s  {seconds / self.wall_s:6.1%}")
         written = self.phases_s["output"] + self.phases_s["checkpoint"]
         if written > self.phases_s["compute"] and written > _WORTH_SAYING and done:
-            lines.append("  Writing took longer than computing: widen output.*.every or checkpoint.every.")
+            lines.append(
+                "  Writing took longer than computing: widen output.*.every or checkpoint.every."
+            )
         return "\n".join(lines)
 
     def _lines_of_ranks(self) -> list[str]:
         if not self.ranks:
             return []
-        computing, exchanging = ([rank[key] for rank in self.ranks] for key in ("compute_s", "exchange_s"))
+        computing, exchanging = (
+            [rank[key] for rank in self.ranks] for key in ("compute_s", "exchange_s")
+        )
         messages, n_bytes = (sum(rank[key] for rank in self.ranks) for key in ("messages", "bytes"))
         return [
-            f"  {len(self.ranks)} ranks: computing {min(computing):.3g} to {max(computing):.3g} s, exchanging "
-            f"{min(exchanging):.3g} to {max(exchanging):.3g} s, {messages} messages, {n_bytes / 1e6:.4g} MB"
+            f"  {len(self.ranks)} ranks: computing {min(computing):.3g} to {max(computing):.3g} s, "
+            f"exchanging {min(exchanging):.3g} to {max(exchanging):.3g} s, {messages} messages, "
+            f"{n_bytes / 1e6:.4g} MB"
         ]
 
 
@@ -168,7 +182,9 @@ def make_report(
         points_per_second=rate,
         points_per_second_overall=updates / wall,
         effective_bytes_per_second=rate * 2 * problem.dtype.itemsize,
-        methods={name: share.method.name for name, share in zip(names_of(plan), plan.shares, strict=True)},
+        methods={
+            name: share.method.name for name, share in zip(names_of(plan), plan.shares, strict=True)
+        },
         plan=plan.reasons,
         machine=_describe_machine(machine, plan),
         versions=package_versions(),

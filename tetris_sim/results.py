@@ -25,7 +25,8 @@ CONFIG = "resolved.yaml"  # never the name of a file that a person writes
 CHECKPOINTS = "checkpoints"
 REPORT_JSON = "report.json"
 REPORT_TEXT = "report.txt"
-_OURS = (  # patterns: only what a run writes, so that nothing else in the folder is ever taken for ours
+# patterns: only what a run writes, so that nothing else in the folder is ever taken for ours
+_OURS = (
     CONFIG,
     f"{CHECKPOINTS}/checkpoint_*.h5",
     f"{CHECKPOINTS}/crash_*.h5",
@@ -74,8 +75,9 @@ def refuse_to_overwrite(directory: Path) -> None:
     """Raise if a run has written here."""
     if has_results(directory):
         msg = (
-            f"{directory} already holds the results of a run, and nothing was asked that may replace them. Use "
-            f"--overwrite to replace them, --resume auto to continue the run, or another output.directory."
+            f"{directory} already holds the results of a run, and nothing was asked that may "
+            "replace them. Use --overwrite to replace them, --resume auto to continue the run, or "
+            "another output.directory."
         )
         raise ConfigError(msg)
 
@@ -105,7 +107,10 @@ def locked(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            msg = f"another run is writing to {directory}. Wait for it, stop it, or set another output.directory."
+            msg = (
+                f"another run is writing to {directory}. Wait for it, stop it, or set another "
+                "output.directory."
+            )
             raise ConfigError(msg) from None
         except OSError:
             pass  # a file system without locks: better unprotected than unusable
@@ -115,7 +120,8 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def refuse_unusable(directory: Path) -> None:
-    """Raise if `locked` would not be able to make the directory or a file in it, without making anything.
+    """Raise if `locked` would not be able to make the directory or a file in it, without making
+    anything.
 
     Raises:
         ConfigError: as `locked` would.
@@ -131,7 +137,9 @@ def refuse_unusable(directory: Path) -> None:
 
 
 def _cannot_be_written_to(directory: Path, why: str | None) -> ConfigError:
-    return ConfigError(f"the results directory {directory} cannot be written to: {why}. Set output.directory.")
+    return ConfigError(
+        f"the results directory {directory} cannot be written to: {why}. Set output.directory."
+    )
 
 
 def _what_is_there(directory: Path) -> Path:
@@ -147,14 +155,17 @@ def refuse_full_disk(directory: Path, needed: int) -> None:
     free = free_bytes(directory)
     if needed > free:
         msg = (
-            f"the run would write {needed / 2**30:.3g} GiB to {directory}, where {free / 2**30:.3g} GiB are free. "
-            f"Widen output.fields.every, lower checkpoint.keep, or set output.directory to a larger disk."
+            f"the run would write {needed / 2**30:.3g} GiB to {directory}, where "
+            f"{free / 2**30:.3g} GiB are free. Widen output.fields.every, lower checkpoint.keep, "
+            "or set output.directory to a larger disk."
         )
         raise UnsupportedError(msg)
 
 
 def predicted_bytes(config: Config, problem: Problem) -> int:
-    """Most bytes that the run will have on the disk at one time: fields and checkpoints, the rest is small."""
+    """Most bytes that the run will have on the disk at one time: fields and checkpoints, the rest
+    is small.
+    """
     checkpoints = (config.checkpoint.keep + 1) * problem.state_bytes
     return checkpoints + count_fields(config, problem) * problem.field_bytes
 

@@ -1,4 +1,6 @@
-"""Where does a run begin, and from which state? At step 0, or at a checkpoint that belongs to the same problem."""
+"""Where does a run begin, and from which state? At step 0, or at a checkpoint that belongs to the
+same problem.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from tetris_sim.checkpoint import (
 from tetris_sim.config import Config, load_config
 from tetris_sim.errors import CheckpointError, ConfigError
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.candidates import Asked
+from tetris_sim.scheduler.tuning.candidates import Asked
 
 log = logging.getLogger("tetris_sim")
 
@@ -31,7 +33,8 @@ class Start:
     """Where a run begins; plain data, which rank 0 tells the others.
 
     Attributes:
-        path: the checkpoint that it continues from, every byte of it checked; None from the initial field.
+        path: the checkpoint that it continues from, every byte of it checked; None from the initial
+            field.
         state: what that remembers besides the field.
         sentences: what to tell the user about it.
     """
@@ -52,12 +55,19 @@ def newest_checkpoint(directory: Path) -> Path:
     Raises:
         CheckpointError: there is none.
     """
-    within = directory.name == results.CHECKPOINTS and not (directory / results.CHECKPOINTS).is_dir()
-    found, sentences = find_checkpoint(directory if within else directory / results.CHECKPOINTS, tidy=False)
+    within = (
+        directory.name == results.CHECKPOINTS and not (directory / results.CHECKPOINTS).is_dir()
+    )
+    found, sentences = find_checkpoint(
+        directory if within else directory / results.CHECKPOINTS, tidy=False
+    )
     for sentence in sentences:
         log.info("%s", sentence)
     if found is None:
-        msg = f"{directory} holds no good checkpoint; give a results directory of a run, or a checkpoint file"
+        msg = (
+            f"{directory} holds no good checkpoint; give a results directory of a run, or a "
+            "checkpoint file"
+        )
         raise CheckpointError(msg)
     found.close()
     return found.path
@@ -78,13 +88,15 @@ def find_start(config: Config, directory: Path, resume: Resume, *, overwrite: bo
         found, sentences = find_checkpoint(directory / results.CHECKPOINTS)
         if found is None and sentences:
             msg = (
-                f"{' '.join(sentences)} No checkpoint in {directory} can be used. Mend them, or use --overwrite to "
-                f"start anew."
+                f"{' '.join(sentences)} No checkpoint in {directory} can be used. Mend them, or "
+                "use --overwrite to start anew."
             )
             raise CheckpointError(msg)
         if found is None:
             _refuse_another_run(config, directory)
-            return Start(sentences=(*sentences, "No checkpoint to continue from: starting at step 0."))
+            return Start(
+                sentences=(*sentences, "No checkpoint to continue from: starting at step 0.")
+            )
         with found:
             said = f"Continuing from {found.path} at step {found.state.step}."
             return Start(found.path, found.state, (*sentences, said))
@@ -93,7 +105,9 @@ def find_start(config: Config, directory: Path, resume: Resume, *, overwrite: bo
     return Start()
 
 
-def build_problem(config: Config, checkpoint: Checkpoint | None = None, *, dt: float | None = None) -> Problem:
+def build_problem(
+    config: Config, checkpoint: Checkpoint | None = None, *, dt: float | None = None
+) -> Problem:
     """The problem of a configuration; continued from a checkpoint if one is given.
 
     Args:
@@ -102,7 +116,8 @@ def build_problem(config: Config, checkpoint: Checkpoint | None = None, *, dt: f
         dt: the time step that rank 0 has found [s]; another processor might round it differently.
 
     Raises:
-        CheckpointError: if the configuration is that of another problem, or ends before the checkpoint.
+        CheckpointError: if the configuration is that of another problem, or ends before the
+            checkpoint.
     """
     if checkpoint is None:
         return config.build(dt=dt)
@@ -110,8 +125,9 @@ def build_problem(config: Config, checkpoint: Checkpoint | None = None, *, dt: f
     refuse_changed_problem(checkpoint, config, problem)
     if checkpoint.state.step > problem.steps:
         msg = (
-            f"{checkpoint.path} is at step {checkpoint.state.step}, but the run is to end at step {problem.steps}. "
-            f"Set a later time.t_end or more time.steps, or continue from an earlier checkpoint."
+            f"{checkpoint.path} is at step {checkpoint.state.step}, but the run is to end at step "
+            f"{problem.steps}. Set a later time.t_end or more time.steps, or continue from an "
+            "earlier checkpoint."
         )
         raise CheckpointError(msg)
     return dataclasses.replace(problem, initial=checkpoint.initial)
@@ -132,7 +148,9 @@ def is_within(path: Path, directory: Path) -> bool:
 
 
 def _refuse_another_run(config: Config, directory: Path) -> None:
-    """Raise if the results in `directory`, which has no checkpoint, are those of another problem."""
+    """Raise if the results in `directory`, which has no checkpoint, are those of another
+    problem.
+    """
     path = directory / results.CONFIG
     if not path.exists():
         return
@@ -142,7 +160,8 @@ def _refuse_another_run(config: Config, directory: Path) -> None:
         return  # torn by the crash that also left no checkpoint
     if differences:
         msg = (
-            f"{directory} holds the results of another problem and no checkpoint: {'; '.join(differences)}. Use "
-            f"--overwrite to replace them, or another output.directory."
+            f"{directory} holds the results of another problem and no checkpoint: "
+            f"{'; '.join(differences)}. Use --overwrite to replace them, or another "
+            "output.directory."
         )
         raise ConfigError(msg)

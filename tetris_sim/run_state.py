@@ -10,8 +10,8 @@ from tetris_sim.clock import PhaseClock
 from tetris_sim.config import Config
 from tetris_sim.problem import Problem
 from tetris_sim.report import package_versions
-from tetris_sim.scheduler.ranks import names_of
-from tetris_sim.scheduler.shares import Plan
+from tetris_sim.scheduler.facts.shares import Plan
+from tetris_sim.scheduler.plan.ranks import names_of
 
 
 class RunStates:
@@ -27,14 +27,23 @@ class RunStates:
     """
 
     def __init__(
-        self, config: Config, problem: Problem, plan: Plan, clock: PhaseClock, *, earlier: RunState | None, run_id: str
+        self,
+        config: Config,
+        problem: Problem,
+        plan: Plan,
+        clock: PhaseClock,
+        *,
+        earlier: RunState | None,
+        run_id: str,
     ) -> None:
         self._problem, self._clock, self._run_id = problem, clock, run_id
         self._text = config.resolved_text()
         self._history: tuple[str, ...] = ()
         self._wall_before = 0.0
         if earlier is not None:
-            self._history = earlier.config_history + (() if earlier.config == self._text else (earlier.config,))
+            self._history = earlier.config_history + (
+                () if earlier.config == self._text else (earlier.config,)
+            )
             self._wall_before = earlier.wall_time_s
         workers: dict[str, Any] = {
             name: {"method": share.method.name, "parameters": dict(share.parameters)}

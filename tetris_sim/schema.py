@@ -1,8 +1,9 @@
-"""The sections of a configuration that every model shares, as pydantic models: names, types, units, allowed values.
+"""The sections of a configuration that every model shares, as pydantic models: names, types, units,
+allowed values.
 
-Numbers are SI (temperatures in degC) once a section exists; text with units was converted while it was read. Lists
-along axes are in the order x, y, z here, as a person writes them; `Request` turns them into array order. What one
-section needs to know of another is checked in `config/checks.py`.
+Numbers are SI (temperatures in degC) once a section exists; text with units was converted while it
+was read. Lists along axes are in the order x, y, z here, as a person writes them; `Request` turns
+them into array order. What one section needs to know of another is checked in `config/checks.py`.
 """
 
 from __future__ import annotations
@@ -37,11 +38,18 @@ FaceName = Annotated[
     ),
 ]
 DeviceName = Annotated[
-    str, Field(pattern=r"^(cpu|(gpu|simulated)(:[0-9]{1,3})?)$", description="cpu, gpu:NUMBER or simulated:NUMBER")
+    str,
+    Field(
+        pattern=r"^(cpu|(gpu|simulated)(:[0-9]{1,3})?)$",
+        description="cpu, gpu:NUMBER or simulated:NUMBER",
+    ),
 ]
 ProbeName = Annotated[
     str,
-    Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$", description="a name of at most 64 letters, digits, _ and -"),
+    Field(
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$",
+        description="a name of at most 64 letters, digits, _ and -",
+    ),
 ]
 
 
@@ -51,10 +59,16 @@ _TUNING_SECONDS = 5.0
 
 
 class Section(BaseModel):
-    """Base of every section: unknown keys are errors, values do not change, NaN and infinity are not numbers."""
+    """Base of every section: unknown keys are errors, values do not change, NaN and infinity are
+    not numbers.
+    """
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True, use_attribute_docstrings=True
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        validate_default=True,
+        use_attribute_docstrings=True,
     )
 
     @model_validator(mode="before")
@@ -62,7 +76,10 @@ class Section(BaseModel):
     def _true_is_not_one(cls, values: object) -> object:
         if not isinstance(values, Mapping):
             return values
-        return {key: value if _takes_truth(cls, key) else _without_truth(value) for key, value in values.items()}
+        return {
+            key: value if _takes_truth(cls, key) else _without_truth(value)
+            for key, value in values.items()
+        }
 
 
 def _takes_truth(section: type[Section], key: object) -> bool:
@@ -71,20 +88,27 @@ def _takes_truth(section: type[Section], key: object) -> bool:
 
 
 def _without_truth(value: object) -> object:
-    """The value with true and false as text, which pydantic takes for a bool, but not for the number 1 or 0."""
+    """The value with true and false as text, which pydantic takes for a bool, but not for the
+    number 1 or 0.
+    """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
         return [_without_truth(part) for part in value]
     if isinstance(value, Mapping):
-        return {key: _without_truth(part) if isinstance(part, bool) else part for key, part in value.items()}
+        return {
+            key: _without_truth(part) if isinstance(part, bool) else part
+            for key, part in value.items()
+        }
     return value
 
 
 class GridSection(Section):
     """How many points, and how large the box is."""
 
-    shape: Annotated[tuple[Annotated[int, Field(gt=0, le=10**12)], ...], Field(min_length=1, max_length=3)]
+    shape: Annotated[
+        tuple[Annotated[int, Field(gt=0, le=10**12)], ...], Field(min_length=1, max_length=3)
+    ]
     """Points along x, y, z."""
     size: tuple[PositiveLength, ...] | None = None
     """Edge lengths along x, y, z [m]. Give this or `spacing`; neither means a spacing of 1."""
@@ -98,7 +122,10 @@ class GridSection(Section):
             raise ValueError(msg)
         for name, lengths in (("size", self.size), ("spacing", self.spacing)):
             if lengths is not None and len(lengths) != len(self.shape):
-                msg = f"{name} has {len(lengths)} entries but shape has {len(self.shape)}; both list x, y, z"
+                msg = (
+                    f"{name} has {len(lengths)} entries but shape has {len(self.shape)}; both list "
+                    "x, y, z"
+                )
                 raise ValueError(msg)
         return self
 
@@ -132,7 +159,9 @@ class ConstantInitial(Section):
 
 
 class FileInitial(Section):
-    """A .npy array, a dataset of an HDF5 file, or a greyscale picture, of the grid's shape (z, y, x)."""
+    """A .npy array, a dataset of an HDF5 file, or a greyscale picture, of the grid's shape (z, y,
+    x).
+    """
 
     type: Literal["file"]
     path: str
@@ -146,7 +175,9 @@ class FileInitial(Section):
 
 
 class RandomInitial(Section):
-    """Uniform random numbers, the same for a seed on any machine and any partition: for tests and benchmarks."""
+    """Uniform random numbers, the same for a seed on any machine and any partition: for tests and
+    benchmarks.
+    """
 
     type: Literal["random"]
     low: Temperature = 0.0
@@ -155,7 +186,8 @@ class RandomInitial(Section):
 
 
 InitialSection = Annotated[
-    GaussianInitial | ExpressionInitial | ConstantInitial | FileInitial | RandomInitial, Field(discriminator="type")
+    GaussianInitial | ExpressionInitial | ConstantInitial | FileInitial | RandomInitial,
+    Field(discriminator="type"),
 ]
 
 
@@ -196,14 +228,18 @@ class PeriodicFace(Section):
     type: Literal["periodic"]
 
 
-FaceSection = Annotated[DirichletFace | FixedFace | NeumannFace | RobinFace | PeriodicFace, Field(discriminator="type")]
+FaceSection = Annotated[
+    DirichletFace | FixedFace | NeumannFace | RobinFace | PeriodicFace, Field(discriminator="type")
+]
 
 
 class TimeSection(Section):
     """How long, and in which steps."""
 
     dt: Literal["auto"] | PositiveDuration | None = None
-    """A number, or auto: `safety` times the largest stable step. Auto is what happens if nothing is given."""
+    """A number, or auto: `safety` times the largest stable step. Auto is what happens if nothing is
+    given.
+    """
     cfl: Annotated[float, Field(gt=0)] | None = None
     """Instead of dt: diffusivity * dt / spacing^2, with the smallest spacing."""
     safety: Annotated[float, Field(gt=0, le=1)] = 0.9
@@ -225,7 +261,9 @@ class TimeSection(Section):
 
 
 class SimulatedSection(Section):
-    """A device that is CPU threads made slow and far away, to try schedules on any machine: simulated:0, ..."""
+    """A device that is CPU threads made slow and far away, to try schedules on any machine:
+    simulated:0, ...
+    """
 
     speed: Annotated[float, Field(gt=0)] = 1e9
     """Most point updates per second."""
@@ -242,40 +280,60 @@ class SimulatedSection(Section):
 class ComputeSection(Section):
     """On what, how, and how precisely."""
 
-    devices: Literal["auto", "cpu", "gpu", "cpu+gpu"] | Annotated[tuple[DeviceName, ...], Field(min_length=1)] = "auto"
-    """What computes; auto takes what is predicted to be fastest, gpu all GPUs, cpu+gpu also all cores. A list names
-    one worker each: [cpu, cpu] splits the grid between two teams of threads, [gpu:0, cpu] between a GPU and a team."""
+    devices: (
+        Literal["auto", "cpu", "gpu", "cpu+gpu"]
+        | Annotated[tuple[DeviceName, ...], Field(min_length=1)]
+    ) = "auto"
+    """What computes; auto takes what is predicted to be fastest, gpu all GPUs, cpu+gpu also all
+    cores. A list names one worker each: [cpu, cpu] splits the grid between two teams of threads,
+    [gpu:0, cpu] between a GPU and a team.
+    """
     method: str = "auto"
     """A method's name, or auto: the fastest that does not refuse."""
     parameters: dict[str, Annotated[int, Field(ge=0, le=2**31 - 1)]] = {}
-    """Tile sizes and the like of the method that is named, for example {steps_per_block: 16}; `plan` shows those that
-    were found to be best, and those that are left out are the method's best guess."""
+    """Tile sizes and the like of the method that is named, for example {steps_per_block: 16};
+    `plan` shows those that were found to be best, and those that are left out are the method's best
+    guess.
+    """
     tuning_budget: Literal["auto"] | TuningTime = "auto"
-    """Time that measuring methods and parameters may take, compilation included [s]; auto is 5 s, but in a run of more
-    than ten times as long each method has one turn, however late. 0 measures nothing and takes the best guess of the
-    first method that does not refuse."""
+    """Time that measuring methods and parameters may take, compilation included [s]; auto is 5 s,
+    but in a run of more than ten times as long each method has one turn, however late. 0 measures
+    nothing and takes the best guess of the first method that does not refuse.
+    """
     precision: Literal["float64", "float32", "float16"] = "float64"
-    """Of the state. float16 is summed in float32 and rounded at every step, or once per launch that makes several. It
-    takes a quarter of the memory of float64, but freezes where a launch changes points by less than its numbers are
-    apart: plan and report say what it costs. It is never chosen unasked."""
+    """Of the state. float16 is summed in float32 and rounded at every step, or once per launch that
+    makes several. It takes a quarter of the memory of float64, but freezes where a launch changes
+    points by less than its numbers are apart: plan and report say what it costs. It is never chosen
+    unasked.
+    """
     time_block: Literal["auto"] | Count = "auto"
     """Steps between two exchanges of halos."""
     threads: Literal["auto"] | Count = "auto"
-    """CPU threads in all, under MPI of each rank; auto is one per core that this process may use."""
+    """CPU threads in all, under MPI of each rank; auto is one per core that this process may use.
+    """
     reserve_cores: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """With threads: auto, so many cores are left free, for example to drive a GPU."""
-    shares: Literal["auto"] | Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] = "auto"
-    """Relative share of the grid of each device, in the order of the list or of the plan; auto is by speed."""
+    shares: (
+        Literal["auto"] | Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)]
+    ) = "auto"
+    """Relative share of the grid of each device, in the order of the list or of the plan; auto is
+    by speed.
+    """
     share_gpus: bool = False
     """Under MPI: whether several ranks may compute on one GPU."""
     cuda_aware_mpi: bool = False
-    """Under MPI: whether halos of GPUs are handed to the MPI library in GPU memory. It must be built for CUDA: others
-    crash. Between GPUs of one computer planes do not go through MPI anyway, where that is possible."""
+    """Under MPI: whether halos of GPUs are handed to the MPI library in GPU memory. It must be
+    built for CUDA: others crash. Between GPUs of one computer planes do not go through MPI anyway,
+    where that is possible.
+    """
     gpu_memory: Literal["auto"] | Memory = "auto"
-    """Most memory that the state may take on each GPU [byte]; auto is what is free. A larger grid is shared with the
-    CPU, or streamed through the GPU."""
+    """Most memory that the state may take on each GPU [byte]; auto is what is free. A larger grid
+    is shared with the CPU, or streamed through the GPU.
+    """
     on_device_failure: Literal["continue", "stop"] = "continue"
-    """Whether a run goes on without a device that fails, or ends with a checkpoint and exit code 75."""
+    """Whether a run goes on without a device that fails, or ends with a checkpoint and exit code
+    75.
+    """
     simulated: SimulatedSection = SimulatedSection()
     """What a simulated device is like."""
 
@@ -312,7 +370,9 @@ class OutputSection(Section):
     """What is written down, and where."""
 
     directory: str | None = None
-    """Where results go; relative paths start at the working directory. Default: results/<name of the config file>."""
+    """Where results go; relative paths start at the working directory. Default: results/<name of
+    the config file>.
+    """
     fields: FieldsSection | None = None
     probes: tuple[ProbeSection, ...] = ()
     statistics: StatisticsSection | None = None
@@ -338,7 +398,9 @@ class CheckpointSection(Section):
     """How many of the newest checkpoints stay."""
     at_end: bool = True
     per_rank: bool = False
-    """Under MPI: each rank writes its own part into a file of its own, beside a file that shows them as one."""
+    """Under MPI: each rank writes its own part into a file of its own, beside a file that shows
+    them as one.
+    """
 
 
 class RunSection(Section):
@@ -356,7 +418,9 @@ class Request(Section):
     grid: GridSection
     initial: InitialSection
     boundaries: Annotated[dict[FaceName, FaceSection], Field(min_length=1)]
-    """Per face x-, x+, y-, ...; `x` means both faces of an axis, `*` every face not named otherwise."""
+    """Per face x-, x+, y-, ...; `x` means both faces of an axis, `*` every face not named
+    otherwise.
+    """
     time: TimeSection
     compute: ComputeSection = ComputeSection()
     output: OutputSection = OutputSection()
@@ -371,7 +435,8 @@ class Request(Section):
         return len(self.grid.shape)
 
     def resolved(self) -> dict[str, Any]:
-        """The configuration as plain SI data, defaults filled in; loading it again gives an equal configuration.
+        """The configuration as plain SI data, defaults filled in; loading it again gives an equal
+        configuration.
 
         Keys without a value are left out.
         """

@@ -1,4 +1,6 @@
-"""Simulation: the run loop. Advance, exchange, write, save; nothing else happens between two time blocks."""
+"""Simulation: the run loop. Advance, exchange, write, save; nothing else happens between two time
+blocks.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +19,23 @@ from tetris_sim.method import Box
 from tetris_sim.outputs.output import Output, Snapshot
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.progress import Progress, format_time
-from tetris_sim.scheduler.agreement import everywhere
-from tetris_sim.scheduler.communicator import Alone, Communicator
-from tetris_sim.scheduler.exchange import Exchange
-from tetris_sim.scheduler.queued import WorkerError
-from tetris_sim.scheduler.rank_exchange import make_exchange
-from tetris_sim.scheduler.rebalance import Rebalancer, move, restore
-from tetris_sim.scheduler.recovery import KeptState, Recovery
-from tetris_sim.scheduler.shares import Plan
-from tetris_sim.scheduler.worker import Worker, open_worker
+from tetris_sim.scheduler.comm.agreement import everywhere
+from tetris_sim.scheduler.comm.communicator import Alone, Communicator
+from tetris_sim.scheduler.facts.shares import Plan
+from tetris_sim.scheduler.run.exchange import Exchange
+from tetris_sim.scheduler.run.queued import WorkerError
+from tetris_sim.scheduler.run.rank_exchange import make_exchange
+from tetris_sim.scheduler.run.rebalance import Rebalancer, move, restore
+from tetris_sim.scheduler.run.recovery import KeptState, Recovery
+from tetris_sim.scheduler.run.worker import Worker, open_worker
 from tetris_sim.snapshot import Saving, StateSnapshot
 from tetris_sim.stopping import Stopping, StopReason
 
 log = logging.getLogger("tetris_sim")
 
 _CHECK_SECONDS = 5.0  # a NaN is found at the latest after this much wall time
-_MOVING = 3.0  # times the time of loading the initial state: to read a slab, to open and to load another one
+# times the time of loading the initial state: to read a slab, to open and to load another one
+_MOVING = 3.0
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,8 @@ class Agreed:
 class Simulation:
     """A problem on its workers, somewhere between its first and its last step.
 
-    Every rank has one, with the workers of its own; the outputs, the checkpoints and the progress are those of rank 0.
-    Every method is called by all ranks alike.
+    Every rank has one, with the workers of its own; the outputs, the checkpoints and the progress
+    are those of rank 0. Every method is called by all ranks alike.
     """
 
     def __init__(
@@ -81,7 +84,9 @@ class Simulation:
         self.busy_s: dict[str, float] = {}
         self._workers = workers
         self._ranks = ranks or Alone()
-        self.exchange: Exchange = make_exchange(problem, plan.shares, self._ranks, gpu_messages=plan.gpu_messages)
+        self.exchange: Exchange = make_exchange(
+            problem, plan.shares, self._ranks, gpu_messages=plan.gpu_messages
+        )
         self._outputs = outputs
         self._saving = saving
         self._stopping = stopping or Stopping()
@@ -114,7 +119,9 @@ class Simulation:
     def _run_on(self) -> StopReason | None:
         self._start_outputs()
         self._show_progress()
-        agreed = Agreed(self._ranks.tell(self._next_due()), check=False, save=False, reason=self._ending)
+        agreed = Agreed(
+            self._ranks.tell(self._next_due()), check=False, save=False, reason=self._ending
+        )
         while self.step < self.problem.steps and agreed.reason is None:
             self.advance(min(self.plan.time_block, agreed.due - self.step))
             if self.step == agreed.due:
@@ -134,7 +141,9 @@ class Simulation:
         return agreed.reason if self.step < self.problem.steps else None
 
     def advance(self, steps: int) -> None:
-        """One time block, at most `plan.time_block` steps: all workers alone, then one exchange of halos."""
+        """One time block, at most `plan.time_block` steps: all workers alone, then one exchange of
+        halos.
+        """
         with self.clock.phase("compute"):
             for worker in self._workers:
                 worker.stepper.advance(steps)
@@ -151,11 +160,15 @@ class Simulation:
             worker.close()
 
     def snapshot(self) -> Snapshot:
-        """The state as it is now, for rank 0; must be read before the next `advance`, where all ranks take part."""
+        """The state as it is now, for rank 0; must be read before the next `advance`, where all
+        ranks take part.
+        """
         return self._snapshot()
 
     def field(self) -> Field:
-        """The whole state as it is now, (n_fields, n0, ...), on rank 0; no field on the others, (0, n0, ...)."""
+        """The whole state as it is now, (n_fields, n0, ...), on rank 0; no field on the others, (0,
+        n0, ...).
+        """
         found = [np.empty((0, *self.problem.grid.shape), dtype=self.problem.dtype)]
         self.exchange.lead(self._workers, lambda: found.append(self._snapshot().field()))
         return found[-1]
@@ -187,11 +200,15 @@ class Simulation:
         """What rank 0 has planned, and what signals and clocks of all ranks ask for."""
         reason = self._stopping.reason(self.plan.time_block * self.plan.seconds_per_step)
         check = time.perf_counter() - self._finite_clock > _CHECK_SECONDS
-        save = self._stopping.save_requested() or (self._saving is not None and self._saving.due_by_clock())
+        save = self._stopping.save_requested() or (
+            self._saving is not None and self._saving.due_by_clock()
+        )
         wishes = (self._next_due(), check, save, 0 if reason is None else reason.exit_code)
         due, check_now, save_now, code = self._ranks.largest(wishes)
         if code:
-            reason = next(each for each in self._ranks.collect(reason) if each and each.exit_code == code)
+            reason = next(
+                each for each in self._ranks.collect(reason) if each and each.exit_code == code
+            )
         # A run without checkpoints has nothing to save.
         return Agreed(int(due), bool(check_now), bool(save_now) and self._saves, reason)
 
@@ -241,7 +258,9 @@ class Simulation:
             output.flush()
 
     def _rebalance(self) -> None:
-        """Move planes if the workers have turned out to be faster or slower than was planned for."""
+        """Move planes if the workers have turned out to be faster or slower than was planned
+        for.
+        """
         left, loading = self.problem.steps - self.step, _MOVING * self.clock.seconds["initial"]
         plan = self._rebalancer.better_plan(
             self.problem, self.plan, self._workers, steps_left=left, move_seconds=loading
@@ -250,7 +269,9 @@ class Simulation:
             return
         with self.clock.phase("exchange"):
             self._workers = move(self.problem, self._workers, plan)
-            self._take_up(plan, f"Planes moved at step {self.step}, since the workers' speeds have changed")
+            self._take_up(
+                plan, f"Planes moved at step {self.step}, since the workers' speeds have changed"
+            )
 
     def _keep_for_recovery(self) -> None:
         """Keep the state in memory now and then, if a device may fail."""
@@ -261,18 +282,27 @@ class Simulation:
             self._recovery.keep(self.step, lambda: self._snapshot().field())
 
     def _go_on_without(self, failure: WorkerError) -> None:
-        """Take the newest state there is, and let others go on from it; or let the run end there."""
+        """Take the newest state there is, and let others go on from it; or let the run end
+        there.
+        """
         if self._ranks.size > 1 and self._has_checkpoint:
-            failure.exit_code = ExitCode.REQUEUE  # the others have to end, but all can go on from there
+            failure.exit_code = (
+                ExitCode.REQUEUE
+            )  # the others have to end, but all can go on from there
         if self._recovery is None or self._ranks.size > 1:
             raise failure
-        failed_at, (self.step, state) = self.step, self._recovery.state(self.problem, self._first_step)
+        failed_at, (self.step, state) = (
+            self.step,
+            self._recovery.state(self.problem, self._first_step),
+        )
         self._checked = False
         what = f"{failure} (in the block after step {failed_at})"
         if self._recovery.stops:
             self.close()
             self._workers, self.exchange = [], KeptState(self.problem, state)
-            self._ending = StopReason(ExitCode.REQUEUE, f"{what}; the state of step {self.step} is kept")
+            self._ending = StopReason(
+                ExitCode.REQUEUE, f"{what}; the state of step {self.step} is kept"
+            )
             return
         with self.clock.phase("prepare"):
             plan = self._replace(failure, state)
@@ -298,11 +328,14 @@ class Simulation:
     def _take_up(self, plan: Plan, why: str) -> None:
         """Go on with a plan whose workers are there."""
         sizes = ", ".join(
-            f"{share.worker} {share.slab.n_points / self.problem.grid.n_points:.1%}" for share in plan.shares
+            f"{share.worker} {share.slab.n_points / self.problem.grid.n_points:.1%}"
+            for share in plan.shares
         )
         self.plan = dataclasses.replace(plan, reasons=(*plan.reasons, f"{why}: {sizes}."))
         self._rebalancer = Rebalancer(plan)
-        self.exchange = make_exchange(self.problem, plan.shares, self._ranks, gpu_messages=plan.gpu_messages)
+        self.exchange = make_exchange(
+            self.problem, plan.shares, self._ranks, gpu_messages=plan.gpu_messages
+        )
         self.exchange.swap(self._workers)
 
     def _check_finite(self) -> None:
@@ -313,16 +346,19 @@ class Simulation:
             bad = min((box for box in boxes if box is not None), default=None)
             bad = min((box for box in self._ranks.collect(bad) if box is not None), default=None)
         if bad is None:
-            self._finite_step, self._finite_clock, self._checked = self.step, time.perf_counter(), True
+            self._finite_step, self._checked = self.step, True
+            self._finite_clock = time.perf_counter()
             return
         place = _describe(bad, self.problem)
         self.exchange.lead(self._workers, lambda: self._refuse_nonfinite(place))
 
     def _refuse_nonfinite(self, place: str) -> None:
+        saving = self._saving
+        dump = "There is no checkpoint." if saving is None else saving.dump(self._snapshot())
         msg = (
             f"the field is not finite any more: NaN or infinity at {place}, found at step "
-            f"{self.step} (t = {format_time(self.problem.time(self.step))}), all finite at step {self._finite_step}. "
-            f"{self._saving.dump(self._snapshot()) if self._saving is not None else 'There is no checkpoint.'}"
+            f"{self.step} (t = {format_time(self.problem.time(self.step))}), all finite at step "
+            f"{self._finite_step}. {dump}"
         )
         raise NumericsError(msg)
 
@@ -347,7 +383,8 @@ def open_simulation(
     ranks: Communicator | None = None,
     recovery: Recovery | None = None,
 ) -> Iterator[Simulation]:
-    """Give the workers their memory and the initial state; everything is closed at the end of the block.
+    """Give the workers their memory and the initial state; everything is closed at the end of the
+    block.
 
     Args:
         problem: what to advance; `problem.initial` is the state at `step`.

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from tetris_sim.grid import Grid
 
-Ranges = tuple[tuple[int, int], ...]  # per axis (start, stop), counted from the first owned point; halos are below 0
+Ranges = tuple[
+    tuple[int, int], ...
+]  # per axis (start, stop), counted from the first owned point; halos are below 0
 
 
 @dataclass(frozen=True)
@@ -17,8 +19,9 @@ class Slab:
     Attributes:
         start: first index owned, per axis.
         stop: one past the last index owned, per axis.
-        halo: planes kept beyond the owned ones per axis, (low side, high side). Zero where the side is a face of the
-            domain, or a periodic axis that is not cut: there the stepper fills the ghost ring itself.
+        halo: planes kept beyond the owned ones per axis, (low side, high side). Zero where the side
+            is a face of the domain, or a periodic axis that is not cut: there the stepper fills the
+            ghost ring itself.
     """
 
     start: tuple[int, ...]
@@ -50,17 +53,24 @@ class Slab:
 
     def globally(self, ranges: Ranges) -> Ranges:
         """The same points in global indices."""
-        return tuple((start + low, start + high) for start, (low, high) in zip(self.start, ranges, strict=True))
+        return tuple(
+            (start + low, start + high)
+            for start, (low, high) in zip(self.start, ranges, strict=True)
+        )
 
     def around(self, point: tuple[int, ...], edge: int) -> Ranges:
-        """The box of at most `edge` points along each axis, in global indices, with a point (counted as ranges are)."""
+        """The box of at most `edge` points along each axis, in global indices, with a point
+        (counted as ranges are).
+        """
         return tuple(
             (start + i // edge * edge, min(start + (i // edge + 1) * edge, stop))
             for i, start, stop in zip(point, self.start, self.stop, strict=True)
         )
 
     def edge_ranges(self, axis: int, side: int) -> Ranges:
-        """The owned planes of `axis` that the neighbour on a side (0 low, 1 high) needs, see `Stepper.edge`."""
+        """The owned planes of `axis` that the neighbour on a side (0 low, 1 high) needs, see
+        `Stepper.edge`.
+        """
         n, width = self.shape[axis], self.halo[axis][side]
         return self._planes(axis, (0, width) if side == 0 else (n - width, n))
 
@@ -70,7 +80,9 @@ class Slab:
         return self._planes(axis, (-width, 0) if side == 0 else (n, n + width))
 
     def _planes(self, axis: int, span: tuple[int, int]) -> Ranges:
-        """Planes of `axis`: owned points along later axes, owned points and halo along earlier ones."""
+        """Planes of `axis`: owned points along later axes, owned points and halo along earlier
+        ones.
+        """
         ranges = []
         for other, n in enumerate(self.shape):
             halo = self.halo[other] if other < axis else (0, 0)

@@ -1,4 +1,6 @@
-"""StateSnapshot: the state between two time blocks, as outputs and checkpoints see it; and what saves it."""
+"""StateSnapshot: the state between two time blocks, as outputs and checkpoints see it; and what
+saves it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from tetris_sim.method import Box
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler.exchange import Read
+from tetris_sim.scheduler.run.exchange import Read
 
 T = TypeVar("T")
 
@@ -18,7 +20,9 @@ class Saving(Protocol):
     """What the run loop needs of checkpoints (see checkpoint/saving.py)."""
 
     def next_step(self, step: int) -> int | None:
-        """Smallest step greater than `step` at which a checkpoint is wanted; None if never again."""
+        """Smallest step greater than `step` at which a checkpoint is wanted; None if never
+        again.
+        """
 
     def due_by_clock(self) -> bool:
         """Whether the wall clock asks for a checkpoint now."""
@@ -27,10 +31,14 @@ class Saving(Protocol):
         """Save the state; may return before it is on the disk."""
 
     def finish(self, snapshot: Snapshot, *, early: bool) -> None:
-        """Save the last state, unless that was just done or is not wanted, and wait until it is on the disk."""
+        """Save the last state, unless that was just done or is not wanted, and wait until it is on
+        the disk.
+        """
 
     def dump(self, snapshot: Snapshot) -> str:
-        """Keep a state that is not finite where no restart finds it, and say where, and which checkpoint is good."""
+        """Keep a state that is not finite where no restart finds it, and say where, and which
+        checkpoint is good.
+        """
 
 
 @dataclass

@@ -1,4 +1,6 @@
-"""Stencil: one linear update of a point from its neighbours, and what follows from its weights alone."""
+"""Stencil: one linear update of a point from its neighbours, and what follows from its weights
+alone.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ import numpy.typing as npt
 Offset = tuple[int, ...]
 _Objective = Callable[[npt.NDArray[np.complex128]], npt.NDArray[np.float64]]
 
-# Points per axis of the wave-number grid on which a symbol is first searched; the best of them are then refined.
+# Points per axis of the wave-number grid on which a symbol is first searched; the best of them are
+# then refined.
 _SYMBOL_SAMPLES = {1: 1024, 2: 96, 3: 32}
 
 
@@ -21,8 +24,8 @@ _SYMBOL_SAMPLES = {1: 1024, 2: 96, 3: 32}
 class Stencil:
     """u_new(i) = sum over k of weights[k] * u(i + offsets[k]).
 
-    Offsets are kept in lexicographic order whatever the order they were given in: the order of the terms is the
-    order of the roundings, and two ways to write one stencil must give the same bits.
+    Offsets are kept in lexicographic order whatever the order they were given in: the order of the
+    terms is the order of the roundings, and two ways to write one stencil must give the same bits.
 
     >>> heat = Stencil(offsets=((0,), (-1,), (1,)), weights=(0.5, 0.25, 0.25))
     >>> heat.offsets, heat.radius
@@ -30,7 +33,8 @@ class Stencil:
 
     Attributes:
         offsets: points read, relative to the point written, array order (dz, dy, dx).
-        weights: dimensionless factors, one per offset. (For an operator such as a Laplacian: its coefficients.)
+        weights: dimensionless factors, one per offset. (For an operator such as a Laplacian: its
+            coefficients.)
     """
 
     offsets: tuple[Offset, ...]
@@ -38,7 +42,10 @@ class Stencil:
 
     def __post_init__(self) -> None:
         if not self.offsets or len(self.offsets) != len(self.weights):
-            msg = f"a stencil needs one weight per offset, got {len(self.offsets)} offsets, {len(self.weights)} weights"
+            msg = (
+                f"a stencil needs one weight per offset, got {len(self.offsets)} offsets, "
+                f"{len(self.weights)} weights"
+            )
             raise ValueError(msg)
         if len({len(offset) for offset in self.offsets}) != 1 or not 1 <= len(self.offsets[0]) <= 3:
             msg = f"all offsets of a stencil have the same 1, 2 or 3 components, got {self.offsets}"
@@ -51,7 +58,9 @@ class Stencil:
             msg = f"weights must be finite, got {self.weights}"
             raise ValueError(msg)
         order = sorted(range(len(self.offsets)), key=lambda k: self.offsets[k])
-        object.__setattr__(self, "offsets", tuple(tuple(int(c) for c in self.offsets[k]) for k in order))
+        object.__setattr__(
+            self, "offsets", tuple(tuple(int(c) for c in self.offsets[k]) for k in order)
+        )
         object.__setattr__(self, "weights", tuple(float(self.weights[k]) for k in order))
 
     @classmethod
@@ -88,7 +97,9 @@ class Stencil:
     def symmetric(self) -> bool:
         """Whether opposite offsets have equal weights, so that the symbol is real."""
         terms = self.terms
-        return all(terms.get(tuple(-c for c in offset)) == weight for offset, weight in terms.items())
+        return all(
+            terms.get(tuple(-c for c in offset)) == weight for offset, weight in terms.items()
+        )
 
     def power(self, steps: int) -> Stencil:
         """Compose `steps` applications into one stencil of `steps` times the radius.
@@ -113,15 +124,19 @@ class Stencil:
         Returns:
             The complex factors, (...).
         """
-        phase = np.tensordot(np.array(self.offsets, dtype=np.float64), np.asarray(theta, dtype=np.float64), axes=1)
-        return np.asarray(np.tensordot(np.array(self.weights), np.exp(1j * phase), axes=1), dtype=np.complex128)
+        phase = np.tensordot(
+            np.array(self.offsets, dtype=np.float64), np.asarray(theta, dtype=np.float64), axes=1
+        )
+        return np.asarray(
+            np.tensordot(np.array(self.weights), np.exp(1j * phase), axes=1), dtype=np.complex128
+        )
 
     @cached_property
     def spectral_radius(self) -> float:
         """Largest |symbol|: the factor by which one step can amplify a periodic field.
 
-        Above 1 the iteration is unstable. For a symmetric stencil the bound holds with every reflecting face too;
-        for others it is the bound of the periodic problem.
+        Above 1 the iteration is unstable. For a symmetric stencil the bound holds with every
+        reflecting face too; for others it is the bound of the periodic problem.
         """
         return -_minimise_over_waves(self, lambda value: -np.abs(value))
 
@@ -167,13 +182,15 @@ def euler_step(operator: Stencil, dt: float) -> Stencil:
 def largest_stable_dt(operator: Stencil) -> float:
     """Largest dt [s] for which forward Euler with `operator` [1/s] amplifies no wave.
 
-    |1 + dt s|^2 <= 1 for s = symbol(theta) means dt <= -2 Re(s) / |s|^2; the answer is the smallest such bound over
-    all waves. It is 0 where some wave grows for every dt, and infinite for an operator that is zero.
+    |1 + dt s|^2 <= 1 for s = symbol(theta) means dt <= -2 Re(s) / |s|^2; the answer is the smallest
+    such bound over all waves. It is 0 where some wave grows for every dt, and infinite for an
+    operator that is zero.
     """
 
     def bound(symbol: npt.NDArray[np.complex128]) -> npt.NDArray[np.float64]:
         magnitude = np.abs(symbol) ** 2
-        # The constant wave (s = 0 for a derivative) is neutral; rounding must not turn it into a bound.
+        # The constant wave (s = 0 for a derivative) is neutral; rounding must not turn it into a
+        # bound.
         neutral = magnitude <= (1e-12 * sum(abs(w) for w in operator.weights)) ** 2
         return np.where(neutral, np.inf, -2 * symbol.real / np.where(neutral, 1.0, magnitude))
 
@@ -185,12 +202,16 @@ def _convolve(first: Mapping[Offset, float], second: Mapping[Offset, float]) -> 
     parts: dict[Offset, list[float]] = {}
     for offset, weight in first.items():
         for shift, factor in second.items():
-            parts.setdefault(tuple(a + b for a, b in zip(offset, shift, strict=True)), []).append(weight * factor)
+            parts.setdefault(tuple(a + b for a, b in zip(offset, shift, strict=True)), []).append(
+                weight * factor
+            )
     return {offset: math.fsum(values) for offset, values in sorted(parts.items())}
 
 
 def _minimise_over_waves(stencil: Stencil, objective: _Objective) -> float:
-    """Minimum of objective(symbol(theta)) over all theta: a sampled search, then a local refinement of the best."""
+    """Minimum of objective(symbol(theta)) over all theta: a sampled search, then a local refinement
+    of the best.
+    """
     from scipy.optimize import minimize
 
     ndim = stencil.ndim
@@ -209,13 +230,19 @@ def _minimise_over_waves(stencil: Stencil, objective: _Objective) -> float:
             lambda point: float(objective(stencil.symbol(point.reshape(ndim, 1)))[0]),
             theta[:, index],
             method="Nelder-Mead",
-            options={"initial_simplex": _simplex(theta[:, index], np.pi / samples), "xatol": 1e-10, "fatol": 1e-15},
+            options={
+                "initial_simplex": _simplex(theta[:, index], np.pi / samples),
+                "xatol": 1e-10,
+                "fatol": 1e-15,
+            },
         )
         best = min(best, float(found.fun))
     return best
 
 
-def _parts(theta: npt.NDArray[np.float64], width: int = 1 << 16) -> Iterable[npt.NDArray[np.float64]]:
+def _parts(
+    theta: npt.NDArray[np.float64], width: int = 1 << 16
+) -> Iterable[npt.NDArray[np.float64]]:
     for start in range(0, theta.shape[1], width):
         yield theta[:, start : start + width]
 
@@ -225,10 +252,12 @@ def _simplex(point: npt.NDArray[np.float64], edge: float) -> npt.NDArray[np.floa
 
 
 def chain_order(offsets: tuple[Offset, ...]) -> list[int]:
-    """The order in which stepwise methods, on CPU and GPU, add up the terms of a stencil: along the last axis first.
+    """The order in which stepwise methods, on CPU and GPU, add up the terms of a stencil: along the
+    last axis first.
 
-    One order for all methods gives the same bits from all of them. This one lets a kernel that walks along a row add
-    a whole column of neighbours, the moment it has loaded them, to every point that needs them.
+    One order for all methods gives the same bits from all of them. This one lets a kernel that
+    walks along a row add a whole column of neighbours, the moment it has loaded them, to every
+    point that needs them.
 
     >>> chain_order(((-1, 0), (0, -1), (0, 0), (0, 1), (1, 0)))
     [1, 0, 2, 4, 3]

@@ -1,8 +1,10 @@
-"""Why a run should stop or save before its last step: signals, the wall-time limit, the end of a Slurm job.
+"""Why a run should stop or save before its last step: signals, the wall-time limit, the end of a
+Slurm job.
 
-SIGTERM, SIGUSR1 and the first Ctrl-C are noted and seen at the end of the time block: USR1 saves a checkpoint and goes
-on, TERM saves and stops with exit code 75, Ctrl-C saves and stops with exit code 130. A second Ctrl-C aborts at once.
-While a run is planned there is nothing to save: TERM and Ctrl-C end it where it is.
+SIGTERM, SIGUSR1 and the first Ctrl-C are noted and seen at the end of the time block: USR1 saves a
+checkpoint and goes on, TERM saves and stops with exit code 75, Ctrl-C saves and stops with exit
+code 130. A second Ctrl-C aborts at once. While a run is planned there is nothing to save: TERM and
+Ctrl-C end it where it is.
 """
 
 from __future__ import annotations
@@ -40,11 +42,14 @@ class Stopping:
 
     Args:
         deadline: value of time.time() at which the run must have stopped, if there is one.
-        margin: seconds before the deadline at which to stop, so that the last checkpoint can be written.
+        margin: seconds before the deadline at which to stop, so that the last checkpoint can be
+            written.
         speaks: whether Ctrl-C is answered on stderr: by one rank of several.
     """
 
-    def __init__(self, deadline: float | None = None, margin: float = 0.0, *, speaks: bool = True) -> None:
+    def __init__(
+        self, deadline: float | None = None, margin: float = 0.0, *, speaks: bool = True
+    ) -> None:
         self._deadline = deadline
         self.margin = margin
         self._speaks = speaks
@@ -56,12 +61,15 @@ class Stopping:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Handle signals inside the block. In another thread than the main one signals are left as they are."""
+        """Handle signals inside the block. In another thread than the main one signals are left as
+        they are.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         before = {
-            number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+            number: signal.signal(number, self._note)
+            for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
         }
         try:
             yield
@@ -122,29 +130,39 @@ class Stopping:
             self._reason = self._reason or StopReason(ExitCode.REQUEUE, "SIGTERM arrived")
             self._end_now()
         elif self._reason is not None and self._reason.exit_code == ExitCode.INTERRUPTED:
-            # Not by an exception: closing the threads would wait for the end of the block. Every file is renamed into
-            # place when it is whole, so nothing is lost that was there before.
+            # Not by an exception: closing the threads would wait for the end of the block. Every
+            # file is renamed into place when it is whole, so nothing is lost that was there before.
             os.write(2, b"\naborted\n")
             os._exit(ExitCode.INTERRUPTED)
         else:
             self._reason = StopReason(ExitCode.INTERRUPTED, "Ctrl-C was pressed")
             self._end_now()
             if self._speaks:  # not by a logger, which may be at work on another line
-                os.write(2, b"\nCtrl-C: the run ends after this time block. Press it again to abort at once.\n")
+                os.write(
+                    2,
+                    b"\nCtrl-C: the run ends after this time block. "
+                    b"Press it again to abort at once.\n",
+                )
 
     def _end_now(self) -> None:
         if not self._at_once or self._reason is None:
             return
-        # Again after a while: LLVM calls back while it compiles, and such a callback swallows the exception.
+        # Again after a while: LLVM calls back while it compiles, and such a callback swallows the
+        # exception.
         if self._alarm is None:
-            self._alarm = signal.signal(signal.SIGALRM, lambda number, frame: self._end_now()) or signal.SIG_DFL
+            self._alarm = (
+                signal.signal(signal.SIGALRM, lambda number, frame: self._end_now())
+                or signal.SIG_DFL
+            )
         signal.setitimer(signal.ITIMER_REAL, _AGAIN)
         raise stop_request(self._reason, self._so_far)
 
 
 @contextlib.contextmanager
 def _hushed() -> Iterator[None]:
-    """Inside the block nothing is said of a `StopRequested` that was swallowed where no exception can pass."""
+    """Inside the block nothing is said of a `StopRequested` that was swallowed where no exception
+    can pass.
+    """
     before = sys.unraisablehook
 
     def say_others(unraisable: sys.UnraisableHookArgs) -> None:
@@ -160,7 +178,9 @@ def _hushed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def ending_quietly() -> Iterator[None]:
-    """Where no run listens yet, SIGTERM and Ctrl-C raise `StopRequested` and SIGUSR1 does nothing."""
+    """Where no run listens yet, SIGTERM and Ctrl-C raise `StopRequested` and SIGUSR1 does
+    nothing.
+    """
     early = Stopping(speaks=False)
     with early.listening(), early.at_once():
         yield
@@ -168,13 +188,16 @@ def ending_quietly() -> Iterator[None]:
 
 def stop_request(reason: StopReason, so_far: str) -> StopRequested:
     """The exception that ends the program for a reason."""
-    return StopRequested(f"{reason.sentence}; {so_far}" if so_far else reason.sentence, reason.exit_code)
+    return StopRequested(
+        f"{reason.sentence}; {so_far}" if so_far else reason.sentence, reason.exit_code
+    )
 
 
 def find_deadline(
     max_walltime: float | None, *, elapsed: float = 0.0, environ: Mapping[str, str] | None = None
 ) -> float | None:
-    """The earlier of the wall-time limit and the end of the Slurm job, as time.time(); None without a limit.
+    """The earlier of the wall-time limit and the end of the Slurm job, as time.time(); None without
+    a limit.
 
     Args:
         max_walltime: of this run [s].

@@ -1,8 +1,9 @@
 """Units: what SI number a number with a unit stands for.
 
-The unit arrives as text that already passed the strict pattern of `quantities.py`; whether it makes sense, pint
-decides. pint is imported on first use, because most configurations written by programs need it for nothing.
-Conversions are done in decimal arithmetic, so that "15.3 mm" is exactly the number that 0.0153 is.
+The unit arrives as text that already passed the strict pattern of `quantities.py`; whether it makes
+sense, pint decides. pint is imported on first use, because most configurations written by programs
+need it for nothing. Conversions are done in decimal arithmetic, so that "15.3 mm" is exactly the
+number that 0.0153 is.
 """
 
 from __future__ import annotations
@@ -39,12 +40,23 @@ _NOUNS = {
     "mol": "an amount of substance",
     "dimensionless": "a number without dimension",
 }
-# Everything that pint 0.24 to 0.25 was seen to raise for a text it cannot make sense of, and their relatives.
-_REFUSALS = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, AssertionError, SyntaxError)
+# Everything that pint 0.24 to 0.25 was seen to raise for a text it cannot make sense of, and their
+# relatives.
+_REFUSALS = (
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+    SyntaxError,
+)
 
 
 class UnitError(ValueError):
-    """A unit that does not exist or does not fit; the message is the first half of a sentence: what was found."""
+    """A unit that does not exist or does not fit; the message is the first half of a sentence: what
+    was found.
+    """
 
 
 @functools.cache
@@ -56,7 +68,10 @@ def _registry() -> Any:
 
 @functools.cache
 def _dimension_nouns() -> dict[Any, str]:
-    return {_registry().get_dimensionality(_registry().parse_units(unit)): noun for unit, noun in _NOUNS.items()}
+    return {
+        _registry().get_dimensionality(_registry().parse_units(unit)): noun
+        for unit, noun in _NOUNS.items()
+    }
 
 
 @functools.cache
@@ -71,14 +86,18 @@ def convert(number: str, unit: str, target: str, *, difference: bool = False) ->
         number: a decimal number.
         unit: a product of unit names.
         target: the unit wanted, one that exists.
-        difference: for temperatures: the zero of the scale must not count, 100 K and 100 degC are the same.
+        difference: for temperatures: the zero of the scale must not count, 100 K and 100 degC are
+            the same.
 
     Raises:
         UnitError: the unit does not exist, or has another dimension than `target`.
     """
     import pint
 
-    text, refusals = f"{number} {unit}", (*_REFUSALS, pint.PintError, tokenize.TokenError, RecursionError)
+    text, refusals = (
+        f"{number} {unit}",
+        (*_REFUSALS, pint.PintError, tokenize.TokenError, RecursionError),
+    )
     try:
         units = _registry().parse_units(unit)
         dimension = units.dimensionality

@@ -1,4 +1,6 @@
-"""Phrases that messages share: what was found, what may have been meant, and how much of it there is."""
+"""Phrases that messages share: what was found, what may have been meant, and how much of it there
+is.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,11 @@ def describe(value: object) -> str:
         return f"a list of {len(value)}" if value else "an empty list"
     if isinstance(value, int) and abs(value) >= 10**_LONGEST:
         return "a whole number of very many digits"
-    return _shortened(str(value)) if isinstance(value, Real) else f"an object of type {type(value).__name__}"
+    return (
+        _shortened(str(value))
+        if isinstance(value, Real)
+        else f"an object of type {type(value).__name__}"
+    )
 
 
 def _shortened(text: str) -> str:

@@ -1,8 +1,10 @@
 """One time block after the other: what lies beyond periodic faces, and parts dealt out to threads.
 
-Idea    Each thread takes its own parts of the slab first and then those that nobody has begun. Parts need nothing from
+Idea    Each thread takes its own parts of the slab first and then those that nobody has begun.
+Parts need nothing from
         each other within a block, so the threads meet once per block.
-Layout  u, v: flat arrays of padded boxes as in `sweep.py`; a margin of levels * radius beyond periodic faces.
+Layout  u, v: flat arrays of padded boxes as in `sweep.py`; a margin of levels * radius beyond
+periodic faces.
         `constants` are the weights and the (a, b) of every ghost.
 Test    tests/kernels/test_stream.py
 """
@@ -12,8 +14,9 @@ from __future__ import annotations
 from numba import njit
 from numba.core import types
 
-from tetris_sim.cpu_kernels.barrier import wait
-from tetris_sim.cpu_kernels.intrinsics import fetch_add
+from tetris_sim.cpu_kernels.common.barrier import wait
+from tetris_sim.cpu_kernels.common.intrinsics import fetch_add
+from tetris_sim.cpu_kernels.common.vectors import elements_of, fence_stores
 from tetris_sim.cpu_kernels.stream.numbers import (
     ABOVE,
     BELOW,
@@ -36,13 +39,12 @@ from tetris_sim.cpu_kernels.stream.numbers import (
 )
 from tetris_sim.cpu_kernels.stream.rows import LINE_ELEMENTS, REAL, _inner
 from tetris_sim.cpu_kernels.stream.strips import advance_part
-from tetris_sim.cpu_kernels.vectors import elements_of, fence_stores
 
 # [copied into each generated module from here on]
 _INT = types.intp
 SIGNATURE = types.void(
-    _INT, _INT, REAL[::1], REAL[::1], _INT, _INT, REAL[::1], types.int64[:, ::1], REAL[:, ::1], _INT, types.int64[::1],
-    types.int64[::1],
+    _INT, _INT, REAL[::1], REAL[::1], _INT, _INT, REAL[::1], types.int64[:, ::1], REAL[:, ::1],
+    _INT, types.int64[::1], types.int64[::1],
 )  # fmt: skip
 
 
@@ -73,7 +75,9 @@ def _margin(kind, radius, levels, left):
 
 @_inner
 def _wrap_planes(u, n, field, levels, left, thread, threads):
-    """Copy the planes beyond the periodic faces of axis 0 from the other end, halo rows included, each thread some."""
+    """Copy the planes beyond the periodic faces of axis 0 from the other end, halo rows included,
+    each thread some.
+    """
     first, count, pitch, width = n[FIRST], n[COUNT], n[PITCH], levels * n[RADIUS]
     low, past = n[FIRST + 1], n[FIRST + 1] + n[COUNT + 1]
     if n[BELOW + 1] != WRAP:  # what lies beyond periodic faces is filled after this
@@ -93,7 +97,9 @@ def _wrap_sides(u, n, field, levels, left, thread, threads):
     high = n[FIRST] + n[COUNT] + _margin(n[ABOVE], n[RADIUS], levels, left)
     first, past = n[FIRST + 1], n[FIRST + 1] + n[COUNT + 1]
     start, columns = n[FIRST + 2], n[COUNT + 2]
-    for plane in range(low + (high - low) * thread // threads, low + (high - low) * (thread + 1) // threads):
+    for plane in range(
+        low + (high - low) * thread // threads, low + (high - low) * (thread + 1) // threads
+    ):
         base = field + plane * n[PITCH] + start
         for row in range(
             first - _margin(n[BELOW + 1], n[RADIUS + 1], levels, left),
@@ -111,7 +117,20 @@ def _wrap_sides(u, n, field, levels, left, thread, threads):
 
 
 @njit(SIGNATURE, nogil=True, cache=True)
-def advance(thread, threads, u, v, n_fields, field_pitch, constants, numbers, scratch, steps, claims, barrier):
+def advance(
+    thread,
+    threads,
+    u,
+    v,
+    n_fields,
+    field_pitch,
+    constants,
+    numbers,
+    scratch,
+    steps,
+    claims,
+    barrier,
+):
     """Advance the state in u by `steps`, to be called by all `threads` at once.
 
     The result is in u if the number of blocks is even, in v if it is odd.
@@ -135,7 +154,9 @@ def advance(thread, threads, u, v, n_fields, field_pitch, constants, numbers, sc
                 _wrap_sides(source, n, field * field_pitch, levels, left, thread, threads)
             wait(barrier, threads)
         for k in range(parts):
-            number = (parts * thread // threads + k) % parts  # its own parts first, then those that nobody has begun
+            number = (
+                parts * thread // threads + k
+            ) % parts  # its own parts first, then those that nobody has begun
             if fetch_add(claims, number * 8, 1) % threads == 0:
                 _set_part(n, number, left)
                 for field in range(n_fields):

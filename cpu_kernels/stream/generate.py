@@ -1,4 +1,6 @@
-"""Make the compiled code of `cpu.stream` once and keep it on disk: a loop for each dtype, kernels for each stencil."""
+"""Make the compiled code of `cpu.stream` once and keep it on disk: a loop for each dtype, kernels
+for each stencil.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +25,40 @@ def make_loop(ndim: int, dtype: np.dtype[Any], lanes: int) -> Callable[..., None
     """The compiled `advance` of `block.py`."""
     names = ("rows.py", "line.py" if ndim == 1 else "strips.py", "block.py")
     texts = [(_HERE / name).read_text() for name in names]
-    head = texts[0].split(_CONSTANTS)[0] + "".join(_imports(text.split(_MARK)[0]) for text in texts[1:])
-    source = head + f"REAL, LANES = types.{dtype.name}, {lanes}\n" + "\n\n".join(text.split(_MARK)[1] for text in texts)
+    head = texts[0].split(_CONSTANTS)[0] + "".join(
+        _imports(text.split(_MARK)[0]) for text in texts[1:]
+    )
+    source = (
+        head
+        + f"REAL, LANES = types.{dtype.name}, {lanes}\n"
+        + "\n\n".join(text.split(_MARK)[1] for text in texts)
+    )
     return generated_module(source, part="kernels", salt=_callees()).advance  # type: ignore[no-any-return]
 
 
-def make_kernels(offsets: tuple[Offset, ...], dtype: np.dtype[Any], lanes: int, shape: KernelShape) -> dict[int, int]:
+def make_kernels(
+    offsets: tuple[Offset, ...], dtype: np.dtype[Any], lanes: int, shape: KernelShape
+) -> dict[int, int]:
     """Addresses of the compiled kernels of a stencil, by their place in `numbers`."""
-    module = generated_module(kernel_source(offsets, dtype.name, lanes, shape), part="kernels", salt=_callees())
-    names = {numbers.KERNEL: "kernel", numbers.SINGLE_KERNEL: "single_kernel", numbers.LINE_KERNEL: "line_kernel"}
-    return {place: getattr(module, name).address for place, name in names.items() if hasattr(module, name)}
+    module = generated_module(
+        kernel_source(offsets, dtype.name, lanes, shape), part="kernels", salt=_callees()
+    )
+    names = {
+        numbers.KERNEL: "kernel",
+        numbers.SINGLE_KERNEL: "single_kernel",
+        numbers.LINE_KERNEL: "line_kernel",
+    }
+    return {
+        place: getattr(module, name).address
+        for place, name in names.items()
+        if hasattr(module, name)
+    }
 
 
 def _imports(head: str) -> str:
-    """The imports of a template, without those from its neighbours: they are in the same module now."""
+    """The imports of a template, without those from its neighbours: they are in the same module
+    now.
+    """
     found = []
     for statement in head.split("\nfrom ")[1:]:
         module = statement.split(" import ")[0]
@@ -48,5 +70,7 @@ def _imports(head: str) -> str:
 @functools.cache
 def _callees() -> str:
     # Numba's cache knows when a function's own file changed, but not the files of what it calls.
-    others = (_HERE.parent / name for name in ("intrinsics.py", "vectors.py", "barrier.py"))
+    others = (
+        _HERE.parent / "common" / name for name in ("intrinsics.py", "vectors.py", "barrier.py")
+    )
     return "".join(path.read_text() for path in (*others, _HERE / "numbers.py"))

@@ -1,15 +1,20 @@
-"""Source of the kernels of `cpu.stream`: several rows of vectors updated in one pass, nothing but loads and FMAs.
+"""Source of the kernels of `cpu.stream`: several rows of vectors updated in one pass, nothing but
+loads and FMAs.
 
-Idea    Each kernel is a C function of a thread's scratch memory and its numbers (`numbers.py`). Rows are in lifted
-        layout: neighbours along x are neighbouring aligned vectors, so there are no shuffles. Rows are jammed: `jam`
-        rows per axis are updated together, so that each loaded vector serves several of them. Gather keeps the
-        vectors around the point in a window of registers that slides along the row; it needs a register per vector in
-        sight. Scatter loads each vector once and adds it to every sum that needs it; it needs a register per sum.
-        Stars are cheaper the first way, wide boxes the second.
-Layout  A unit is a piece of a plane: rows of `pitch` elements, 2 radius of them and 2 radius vectors of each row in
-        front of what is computed. A level reads what lies at or before its own place (the strips are skewed):
-        the neighbour at (dy, dx) of row j, vector p of the target lies in row j + ry + dy, vector p + rx + dx of the
-        source, and the target itself in row j + 2 ry, vector p + 2 rx.
+Idea    Each kernel is a C function of a thread's scratch memory and its numbers (`numbers.py`).
+Rows are in lifted
+        layout: neighbours along x are neighbouring aligned vectors, so there are no shuffles. Rows
+        are jammed: `jam` rows per axis are updated together, so that each loaded vector serves
+        several of them. Gather keeps the vectors around the point in a window of registers that
+        slides along the row; it needs a register per vector in sight. Scatter loads each vector
+        once and adds it to every sum that needs it; it needs a register per sum. Stars are cheaper
+        the first way, wide boxes the second.
+Layout  A unit is a piece of a plane: rows of `pitch` elements, 2 radius of them and 2 radius
+vectors of each row in
+        front of what is computed. A level reads what lies at or before its own place (the strips
+        are skewed): the neighbour at (dy, dx) of row j, vector p of the target lies in row j + ry +
+        dy, vector p + rx + dx of the source, and the target itself in row j + 2 ry, vector p + 2
+        rx.
 Limits  Sums run in `chain_order`, so every form gives the same bits.
 Test    tests/kernels/test_stream.py
 """
@@ -18,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tetris_sim.cpu_kernels.generate import padded_offset
+from tetris_sim.cpu_kernels.common.generate import padded_offset
 from tetris_sim.stencil import Offset, chain_order
 
 _KERNEL = "@cfunc(types.void(types.CPointer(REAL), types.CPointer(types.int64)), cache=True)"
@@ -30,8 +35,10 @@ class KernelShape:
     """What the innermost loops look like.
 
     Attributes:
-        jam: rows updated together, along the streamed axis and along the axis between it and the rows.
-        unroll: vectors of each row per turn of the loop; the number of vectors in a row is a multiple of it.
+        jam: rows updated together, along the streamed axis and along the axis between it and the
+            rows.
+        unroll: vectors of each row per turn of the loop; the number of vectors in a row is a
+            multiple of it.
         gather: whether a window slides (else every vector is scattered).
         fused: levels per pass in one dimension.
     """
@@ -51,7 +58,11 @@ def radii_of(offsets: tuple[Offset, ...]) -> tuple[int, int, int]:
 def registers_to_gather(offsets: tuple[Offset, ...], jam: tuple[int, int]) -> int:
     """Vector registers that `gather` holds at once: windows, weights and sums."""
     rows = _inputs(offsets, jam)
-    return sum(last - first + 1 for first, last in rows.values() if last > first) + len(offsets) + jam[0] * jam[1]
+    return (
+        sum(last - first + 1 for first, last in rows.values() if last > first)
+        + len(offsets)
+        + jam[0] * jam[1]
+    )
 
 
 def best_shape(offsets: tuple[Offset, ...], jam: tuple[int, int], width: int) -> KernelShape:
@@ -60,7 +71,8 @@ def best_shape(offsets: tuple[Offset, ...], jam: tuple[int, int], width: int) ->
     Args:
         offsets: of the stencil.
         jam: rows updated together.
-        width: bytes of a vector: the longest have 32 registers, as NEON's have, AVX2's half as many.
+        width: bytes of a vector: the longest have 32 registers, as NEON's have, AVX2's half as
+            many.
     """
     gather = registers_to_gather(offsets, jam) < _registers(width)
     work = len(offsets) * jam[0] * jam[1]
@@ -68,7 +80,8 @@ def best_shape(offsets: tuple[Offset, ...], jam: tuple[int, int], width: int) ->
 
 
 def fused_shape(offsets: tuple[Offset, ...], width: int, fused: int | None = None) -> KernelShape:
-    """As many levels per pass as registers hold windows of: 2 radius vectors each, and all weights beside them.
+    """As many levels per pass as registers hold windows of: 2 radius vectors each, and all weights
+    beside them.
 
     Args:
         offsets: of the stencil.
@@ -84,8 +97,12 @@ def _registers(width: int) -> int:
     return 16 if width == 32 else 32
 
 
-def _inputs(offsets: tuple[Offset, ...], jam: tuple[int, int]) -> dict[tuple[int, int], tuple[int, int]]:
-    """(plane, row) of each row that is read, counted from the first: (smallest, largest) dx read in it."""
+def _inputs(
+    offsets: tuple[Offset, ...], jam: tuple[int, int]
+) -> dict[tuple[int, int], tuple[int, int]]:
+    """(plane, row) of each row that is read, counted from the first: (smallest, largest) dx read in
+    it.
+    """
     rz, ry, _ = radii_of(offsets)
     found: dict[tuple[int, int], tuple[int, int]] = {}
     for k0 in range(jam[0]):
@@ -98,13 +115,18 @@ def _inputs(offsets: tuple[Offset, ...], jam: tuple[int, int]) -> dict[tuple[int
 
 
 def kernel_source(offsets: tuple[Offset, ...], dtype: str, lanes: int, shape: KernelShape) -> str:
-    """The module with the kernels of one stencil: C functions of a thread's scratch memory and its `numbers`."""
+    """The module with the kernels of one stencil: C functions of a thread's scratch memory and its
+    `numbers`.
+    """
     lines = ["from numba import cfunc", "from numba.core import types", ""]
-    lines += ["from tetris_sim.cpu_kernels.intrinsics import fma"]
+    lines += ["from tetris_sim.cpu_kernels.common.intrinsics import fma"]
     lines += [f"from tetris_sim.cpu_kernels.stream.numbers import {', '.join(_NUMBERS)}"]
-    lines += ["from tetris_sim.cpu_kernels.vectors import vector_operations", ""]
+    lines += ["from tetris_sim.cpu_kernels.common.vectors import vector_operations", ""]
     lines += [f"REAL, LANES = types.{dtype}, {lanes}", "_V = vector_operations(REAL.name, LANES)"]
-    lines += ["load, store, broadcast, multiply, vector_fma = _V.load, _V.store, _V.broadcast, _V.multiply, _V.fma"]
+    lines += [
+        "load, store, broadcast, multiply, vector_fma = _V.load, _V.store, _V.broadcast, "
+        "_V.multiply, _V.fma"
+    ]
     if len(offsets[0]) > 1:
         kernels = row_kernel(offsets, shape)
     else:
@@ -114,17 +136,23 @@ def kernel_source(offsets: tuple[Offset, ...], dtype: str, lanes: int, shape: Ke
 
 
 def row_kernel(offsets: tuple[Offset, ...], shape: KernelShape) -> str:
-    """Source of the kernel that `strips.py` calls: JAM[1] rows of a group of planes from the level before.
+    """Source of the kernel that `strips.py` calls: JAM[1] rows of a group of planes from the level
+    before.
 
-    A ring holds just what the next level reads: the planes that were written last, and before them 2 * radius more. So
-    the oldest of them follows the newest.
+    A ring holds just what the next level reads: the planes that were written last, and before them
+    2 * radius more. So the oldest of them follows the newest.
     """
     rz, ry, rx = radii_of(offsets)
     depth = 2 * rz + shape.jam[0]
     lines = [_KERNEL, "def kernel(g, n):"]
     lines += ["    unit, pitch, vectors, weights = n[UNIT], n[ROW_PITCH], n[VECTORS], n[WEIGHTS]"]
-    lines += [f"    q{a} = n[SOURCE] + (n[SLOT] + {shape.jam[0] + a}) % {depth} * unit" for a in range(depth)]
-    lines += [f"    d{a} = n[TARGET] + (n[SLOT] + {a}) % {depth} * unit" for a in range(shape.jam[0])]
+    lines += [
+        f"    q{a} = n[SOURCE] + (n[SLOT] + {shape.jam[0] + a}) % {depth} * unit"
+        for a in range(depth)
+    ]
+    lines += [
+        f"    d{a} = n[TARGET] + (n[SLOT] + {a}) % {depth} * unit" for a in range(shape.jam[0])
+    ]
     lines += [f"    w{k} = broadcast(g[weights + {k}])" for k in range(len(offsets))]
     lines += [f"    s{a}_{b} = q{a} + {b} * pitch" for a, b in _inputs(offsets, shape.jam)]
     for k0 in range(shape.jam[0]):
@@ -156,7 +184,11 @@ def _gather(offsets: tuple[Offset, ...], shape: KernelShape) -> list[str]:
                 for k1 in range(shape.jam[1]):
                     row = (k0 + rz + dz, k1 + ry + dy)
                     value, total = f"v{row[0]}_{row[1]}_{dx - rows[row][0] + u}", f"y{k0}_{k1}"
-                    made = f"multiply(w{k}, {value})" if number == 0 else f"vector_fma(w{k}, {value}, {total})"
+                    made = (
+                        f"multiply(w{k}, {value})"
+                        if number == 0
+                        else f"vector_fma(w{k}, {value}, {total})"
+                    )
                     lines.append(f"{pad}{total} = {made}")
         for k0 in range(shape.jam[0]):
             for k1 in range(shape.jam[1]):
@@ -175,7 +207,9 @@ def _scatter(offsets: tuple[Offset, ...], shape: KernelShape) -> list[str]:
     outputs = [(k0, k1) for k0 in range(shape.jam[0]) for k1 in range(shape.jam[1])]
 
     def column(pad: str, vector: int, begun: int, newest: int) -> list[str]:
-        """Load one vector of each row and add it to the sums; number `newest - n` is that of dx = first + n."""
+        """Load one vector of each row and add it to the sums; number `newest - n` is that of dx =
+        first + n.
+        """
         made = [f"{pad}u{a}_{b} = load(g, s{a}_{b} + x + {vector + rx} * LANES)" for a, b in rows]
         started = set()
         for dx in range(last, first - 1, -1):
@@ -201,7 +235,9 @@ def _scatter(offsets: tuple[Offset, ...], shape: KernelShape) -> list[str]:
     lines.append(f"    for x in range(0, vectors * LANES, {shape.unroll} * LANES):")
     for u in range(shape.unroll):
         lines += column(pad, last + u, 0, waiting + u)
-        lines += [f"{pad}store(g, t{k0}_{k1} + x + {u} * LANES, y{k0}_{k1}_{u})" for k0, k1 in outputs]
+        lines += [
+            f"{pad}store(g, t{k0}_{k1} + x + {u} * LANES, y{k0}_{k1}_{u})" for k0, k1 in outputs
+        ]
     for k0, k1 in outputs:
         lines += [f"{pad}y{k0}_{k1}_{n} = y{k0}_{k1}_{n + shape.unroll}" for n in range(waiting)]
     return lines
@@ -210,13 +246,17 @@ def _scatter(offsets: tuple[Offset, ...], shape: KernelShape) -> list[str]:
 def fused_kernel(offsets: tuple[Offset, ...], name: str, fused: int, unroll: int) -> str:
     """Source of a kernel that `line.py` calls: `fused` levels of a tile in place, in one pass.
 
-    Level j of vector i is the sum over the vectors i - 2 radius to i of level j - 1, since each level leans over by one
-    radius. The newest of them comes last in the sum, so the levels of one vector wait for each other by one
-    multiply-add only.
+    Level j of vector i is the sum over the vectors i - 2 radius to i of level j - 1, since each
+    level leans over by one radius. The newest of them comes last in the sum, so the levels of one
+    vector wait for each other by one multiply-add only.
     """
     _, _, rx = radii_of(offsets)
     terms = [(k, padded_offset(offsets[k])[2] + rx) for k in chain_order(offsets)]
-    lines = [_KERNEL, f"def {name}(g, n):", "    row, vectors, weights = n[TARGET], n[VECTORS], n[WEIGHTS]"]
+    lines = [
+        _KERNEL,
+        f"def {name}(g, n):",
+        "    row, vectors, weights = n[TARGET], n[VECTORS], n[WEIGHTS]",
+    ]
     lines += [f"    w{k} = broadcast(g[weights + {k}])" for k in range(len(offsets))]
     lines += [f"    v{j}_{q} = broadcast(g[weights])" for j in range(fused) for q in range(2 * rx)]
     begin = f"row - {2 * fused * rx} * LANES"
@@ -228,7 +268,11 @@ def fused_kernel(offsets: tuple[Offset, ...], name: str, fused: int, unroll: int
             total = f"v{j}_{2 * rx + u}" if j < fused else "y"
             for number, (k, q) in enumerate(terms):
                 value = f"v{j - 1}_{q + u}"
-                made = f"multiply(w{k}, {value})" if number == 0 else f"vector_fma(w{k}, {value}, {total})"
+                made = (
+                    f"multiply(w{k}, {value})"
+                    if number == 0
+                    else f"vector_fma(w{k}, {value}, {total})"
+                )
                 lines.append(f"{pad}{total} = {made}")
         lines.append(f"{pad}store(g, x + {u} * LANES, y)")
     lines += [f"{pad}v{j}_{q} = v{j}_{q + unroll}" for j in range(fused) for q in range(2 * rx)]
@@ -236,11 +280,16 @@ def fused_kernel(offsets: tuple[Offset, ...], name: str, fused: int, unroll: int
 
 
 def line_kernel(offsets: tuple[Offset, ...]) -> str:
-    """Source of the kernel that `line.py` calls near faces: one step of some columns in natural order."""
+    """Source of the kernel that `line.py` calls near faces: one step of some columns in natural
+    order.
+    """
     first, *others = [(k, padded_offset(offsets[k])[2]) for k in chain_order(offsets)]
     lines = [_KERNEL, "def line_kernel(g, n):", "    source, target = n[SOURCE], n[TARGET]"]
     lines += [f"    w{k} = g[n[WEIGHTS] + {k}]" for k in range(len(offsets))]
-    lines += ["    for x in range(n[COLUMNS]):", f"        value = w{first[0]} * g[source + x + {first[1]}]"]
+    lines += [
+        "    for x in range(n[COLUMNS]):",
+        f"        value = w{first[0]} * g[source + x + {first[1]}]",
+    ]
     lines += [f"        value = fma(w{k}, g[source + x + {dx}], value)" for k, dx in others]
     lines += ["        g[target + x] = value", "", "", ""]
     return "\n".join(lines)

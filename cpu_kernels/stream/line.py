@@ -1,19 +1,24 @@
-"""The compiled loop of `cpu.stream` in one dimension: tiles of a line, several levels per pass in registers.
+"""The compiled loop of `cpu.stream` in one dimension: tiles of a line, several levels per pass in
+registers.
 
-Idea    A tile of columns is lifted into the second-level cache once per block. A pass over it advances FUSED levels:
-        as vector i is loaded, level 1 is computed from the last 2 radius + 1 vectors of level 0, level 2 from
-        the last of level 1, and so on, all in registers, and the last of them is stored where vector i was. Tiles lean
-        over as strips do: at level t a tile covers columns t radii further to the left, so that it needs only what
-        the tile before it left behind, which is the end of its last lane at the first level of each pass.
-Layout  As in `strips.py`: vector p holds the p-th column of every lane's piece; 2 FUSED radius vectors lie in front.
-Limits  Ghosts would be in the way of the passes. The columns that a face can reach within the block are computed apart,
-        step by step, from the same field (`_advance_end`); so is a part that is too short for tiles.
+Idea    A tile of columns is lifted into the second-level cache once per block. A pass over it
+advances FUSED levels:
+        as vector i is loaded, level 1 is computed from the last 2 radius + 1 vectors of level 0,
+        level 2 from the last of level 1, and so on, all in registers, and the last of them is
+        stored where vector i was. Tiles lean over as strips do: at level t a tile covers columns t
+        radii further to the left, so that it needs only what the tile before it left behind, which
+        is the end of its last lane at the first level of each pass.
+Layout  As in `strips.py`: vector p holds the p-th column of every lane's piece; 2 FUSED radius
+vectors lie in front. Limits  Ghosts would be in the way of the passes. The columns that a face can
+reach within the block are computed apart,
+        step by step, from the same field (`_advance_end`); so is a part that is too short for
+        tiles.
 Test    tests/kernels/test_stream.py
 """
 
 from __future__ import annotations
 
-from tetris_sim.cpu_kernels.intrinsics import call_kernel
+from tetris_sim.cpu_kernels.common.intrinsics import call_kernel
 from tetris_sim.cpu_kernels.stream.numbers import (
     ALONG,
     COLUMNS,
@@ -54,7 +59,9 @@ from tetris_sim.cpu_kernels.stream.rows import (
 
 @_inner
 def _advance_tile(u, v, g, n, column, vectors, first, past):
-    """All levels of one tile, which begins at `column` at level 0; stores columns `first` to past - 1 of the result."""
+    """All levels of one tile, which begins at `column` at level 0; stores columns `first` to past -
+    1 of the result.
+    """
     levels, field = n[LEVELS], n[FIELD]
     row, end = n[RINGS] + 2 * n[FUSED] * n[RADIUS + 2] * LANES, (vectors - 1) * LANES
     for x in range(0, vectors, LANES):
@@ -86,14 +93,19 @@ def _advance_tiles(u, v, g, n, first, past):
     tiles = (squares * LANES + n[STRIP_VECTORS] - 1) // n[STRIP_VECTORS]
     for i in range(tiles):
         begin, end = squares * i // tiles, squares * (i + 1) // tiles
-        _advance_tile(u, v, g, n, column + begin * LANES * LANES, (end - begin) * LANES, first, past)
+        _advance_tile(
+            u, v, g, n, column + begin * LANES * LANES, (end - begin) * LANES, first, past
+        )
 
 
 @_inner
 def _advance_end(u, v, g, n, first, past):
     """Columns `first` to past - 1 of the result, step by step; a face may lie at either end."""
     levels, field = n[LEVELS], n[FIELD]
-    face_low, face_high = n[FACE_LOW + 2] and first == n[LOW + 2], n[FACE_HIGH + 2] and past == n[HIGH + 2]
+    face_low, face_high = (
+        n[FACE_LOW + 2] and first == n[LOW + 2],
+        n[FACE_HIGH + 2] and past == n[HIGH + 2],
+    )
     low = first - (n[RADIUS + 2] if face_low else levels * n[RADIUS + 2])
     high = past + (n[RADIUS + 2] if face_high else levels * n[RADIUS + 2])
     source, target = n[LINE], n[LINE] + high - low
@@ -101,10 +113,15 @@ def _advance_end(u, v, g, n, first, past):
         g[source + x] = u[field + low + x]
     for level in range(1, levels + 1):
         grown = (levels - level) * n[RADIUS + 2]
-        begin, stop = first - (0 if face_low else grown) - low, past + (0 if face_high else grown) - low
+        begin, stop = (
+            first - (0 if face_low else grown) - low,
+            past + (0 if face_high else grown) - low,
+        )
         for k in range(n[RADIUS + 2]):
             if face_low:
-                reflect(g, n, source + n[RADIUS + 2] + k, source + n[RADIUS + 2] - 1 - k, 1, 2, 0, k)
+                reflect(
+                    g, n, source + n[RADIUS + 2] + k, source + n[RADIUS + 2] - 1 - k, 1, 2, 0, k
+                )
             if face_high:
                 reflect(g, n, source + past - low - 1 - k, source + past - low + k, 1, 2, 1, k)
         n[SOURCE], n[TARGET], n[COLUMNS] = source + begin, target + begin, stop - begin

@@ -1,4 +1,6 @@
-"""The Method `cpu.stream`: what may be chosen, what it costs, and how its stepper is put together."""
+"""The Method `cpu.stream`: what may be chosen, what it costs, and how its stepper is put
+together.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tetris_sim.cpu_kernels.blocking import usable_cores, why_not_blocked
-from tetris_sim.cpu_kernels.caches import Caches, read_caches
-from tetris_sim.cpu_kernels.layout import PaddedField, least_margins, pad
+from tetris_sim.cpu_kernels.common.blocking import usable_cores, why_not_blocked
+from tetris_sim.cpu_kernels.common.caches import Caches, read_caches
+from tetris_sim.cpu_kernels.common.layout import PaddedField, least_margins, pad
 from tetris_sim.cpu_kernels.stream.kernels import KernelShape, best_shape, fused_shape, radii_of
 from tetris_sim.cpu_kernels.stream.work import Work, plan_work
 from tetris_sim.method import Parameters
@@ -19,17 +21,21 @@ from tetris_sim.slab import Slab
 
 @dataclass(frozen=True)
 class StreamMethod:
-    """Stream strips through the caches, a block of steps in one pass over memory (`strips.py`, `line.py`).
+    """Stream strips through the caches, a block of steps in one pass over memory (`strips.py`,
+    `line.py`).
 
-    Its parameters: `steps_per_block`; `tile_x` and, in 3D, `tile_y`: width of a strip in points; `width`: bytes of a
-    vector; `jam` and, in 3D, `jam_y`: planes and rows computed together; in 1D `fused`: levels per pass.
+    Its parameters: `steps_per_block`; `tile_x` and, in 3D, `tile_y`: width of a strip in points;
+    `width`: bytes of a vector; `jam` and, in 3D, `jam_y`: planes and rows computed together; in 1D
+    `fused`: levels per pass.
     """
 
     name: str = "cpu.stream"
     device: Literal["cpu"] = "cpu"
 
     def refusal(self, problem: Problem) -> str | None:
-        """Refuses float16, and stencils of so many points that compiling takes longer than most runs."""
+        """Refuses float16, and stencils of so many points that compiling takes longer than most
+        runs.
+        """
         return why_not_blocked(problem, self.name)
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
@@ -41,10 +47,15 @@ class StreamMethod:
         chosen = self._complete(problem, parameters)
         cores = usable_cores()
         work = _work(problem, slab, chosen, cores)
-        return 2 * _layout(problem, slab, work).n_bytes + cores * work.scratch * np.dtype(problem.dtype).itemsize
+        return (
+            2 * _layout(problem, slab, work).n_bytes
+            + cores * work.scratch * np.dtype(problem.dtype).itemsize
+        )
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
-        """Compile the kernels, take two copies of the slab and the scratch memory; `device` is a `ThreadTeam`."""
+        """Compile the kernels, take two copies of the slab and the scratch memory; `device` is a
+        `ThreadTeam`.
+        """
         from tetris_sim.cpu_kernels.stream.stepper import make_stepper
 
         work = _work(problem, slab, self._complete(problem, parameters), device.size)
@@ -56,7 +67,7 @@ class StreamMethod:
 
 def candidates(problem: Problem, caches: Caches) -> tuple[Parameters, ...]:
     """What is worth trying on a machine with these caches, the best guess first."""
-    from tetris_sim.cpu_kernels.vectors import native_width
+    from tetris_sim.cpu_kernels.common.vectors import native_width
 
     width = native_width()
     rz, ry, rx = radii_of(problem.stencil.offsets)
@@ -64,18 +75,31 @@ def candidates(problem: Problem, caches: Caches) -> tuple[Parameters, ...]:
         fused = fused_shape(problem.stencil.offsets, width).fused
         steps = 256 // fused * fused
         tiles = [caches.l2 // part // np.dtype(problem.dtype).itemsize for part in (16, 8)]
-        return tuple({"steps_per_block": steps, "tile_x": tile, "fused": fused, "width": width} for tile in tiles)
+        return tuple(
+            {"steps_per_block": steps, "tile_x": tile, "fused": fused, "width": width}
+            for tile in tiles
+        )
     found: list[Parameters] = []
     reach = max(rz, ry, rx, 1)
     if problem.grid.ndim == 2:
-        # Rings that fill more than the L2 cache cost little: they are read in order, and the L3 cache holds the rest.
+        # Rings that fill more than the L2 cache cost little: they are read in order, and the L3
+        # cache holds the rest.
         wide, narrow = ((4, 32, 1.2), (2, 32, 0.55)), ((2, 32, 0.55), (4, 24, 0.9))
         for jam, steps, filled in (*wide, (4, 24, 0.9)) if reach == 1 else narrow:
             levels = max(4, steps // reach)
-            row = caches.l2 * filled / ((levels + 1) * (2 * rz + jam)) / np.dtype(problem.dtype).itemsize
-            found.append({"steps_per_block": levels, "tile_x": int(row), "width": width, "jam": jam})
+            row = (
+                caches.l2
+                * filled
+                / ((levels + 1) * (2 * rz + jam))
+                / np.dtype(problem.dtype).itemsize
+            )
+            found.append(
+                {"steps_per_block": levels, "tile_x": int(row), "width": width, "jam": jam}
+            )
         return tuple(found)
-    star = all(sum(component != 0 for component in offset) < 2 for offset in problem.stencil.offsets)
+    star = all(
+        sum(component != 0 for component in offset) < 2 for offset in problem.stencil.offsets
+    )
     jam, jam_y = (2, 1) if star else (1, 2)
     for steps in (12, 8):
         tile = {"steps_per_block": max(1, steps // reach), "tile_y": 24 * reach, "tile_x": 512}
@@ -84,19 +108,36 @@ def candidates(problem: Problem, caches: Caches) -> tuple[Parameters, ...]:
 
 
 def _work(problem: Problem, slab: Slab, parameters: Parameters, threads: int) -> Work:
-    offsets, lanes = problem.stencil.offsets, parameters["width"] // np.dtype(problem.dtype).itemsize
+    offsets, lanes = (
+        problem.stencil.offsets,
+        parameters["width"] // np.dtype(problem.dtype).itemsize,
+    )
     if problem.grid.ndim == 1:
         shape: KernelShape = fused_shape(offsets, parameters["width"], parameters["fused"])
     else:
-        shape = best_shape(offsets, (parameters["jam"], parameters.get("jam_y", 1)), parameters["width"])
+        shape = best_shape(
+            offsets, (parameters["jam"], parameters.get("jam_y", 1)), parameters["width"]
+        )
     tile = (parameters.get("tile_y", 1), parameters["tile_x"])
-    return plan_work(problem, slab, threads, lanes=lanes, shape=shape, steps=parameters["steps_per_block"], tile=tile)
+    return plan_work(
+        problem,
+        slab,
+        threads,
+        lanes=lanes,
+        shape=shape,
+        steps=parameters["steps_per_block"],
+        tile=tile,
+    )
 
 
 def _layout(problem: Problem, slab: Slab, work: Work) -> PaddedField:
-    """Room beyond periodic faces for all that a block reads, and beyond the last row for a strip that is too wide."""
+    """Room beyond periodic faces for all that a block reads, and beyond the last row for a strip
+    that is too wide.
+    """
     margins = [
-        (work.steps * radius, work.steps * radius) if problem.boundary.periodic(axis) and halo == (0, 0) else least
+        (work.steps * radius, work.steps * radius)
+        if problem.boundary.periodic(axis) and halo == (0, 0)
+        else least
         for axis, (least, halo, radius) in enumerate(
             zip(least_margins(problem, slab), slab.halo, problem.stencil.radii, strict=True)
         )

@@ -1,9 +1,10 @@
-"""What the compiled loops of `cpu.stream` share: dtype and lanes, a row to memory, ghosts from their mirror points.
+"""What the compiled loops of `cpu.stream` share: dtype and lanes, a row to memory, ghosts from
+their mirror points.
 
-`rows.py`, `strips.py` or `line.py`, and `block.py` of this folder are templates. `generate.py` copies what follows
-their markers into one module for each dtype and vector length, with those in place of the ones below. The innermost
-loops are not in it: `kernels.py` makes them for each stencil, and they are called by address, so that a new stencil
-compiles little.
+`rows.py`, `strips.py` or `line.py`, and `block.py` of this folder are templates. `generate.py`
+copies what follows their markers into one module for each dtype and vector length, with those in
+place of the ones below. The innermost loops are not in it: `kernels.py` makes them for each
+stencil, and they are called by address, so that a new stencil compiles little.
 
 Test    tests/kernels/test_stream.py
 """
@@ -13,19 +14,27 @@ from __future__ import annotations
 from numba import njit
 from numba.core import types
 
-from tetris_sim.cpu_kernels.intrinsics import fma
+from tetris_sim.cpu_kernels.common.intrinsics import fma
+from tetris_sim.cpu_kernels.common.vectors import vector_operations
 from tetris_sim.cpu_kernels.stream.numbers import FACES, GHOSTS
-from tetris_sim.cpu_kernels.vectors import vector_operations
 
 # [dtype and lanes]
 REAL, LANES = types.float64, 8
 # [copied into each generated module from here on]
 _V = vector_operations(REAL.name, LANES)
-load, store, store_past_caches, shift_up, last = _V.load, _V.store, _V.store_past_caches, _V.shift_up, _V.last
+load, store, store_past_caches, shift_up, last = (
+    _V.load,
+    _V.store,
+    _V.store_past_caches,
+    _V.shift_up,
+    _V.last,
+)
 transpose_in, transpose_out = _V.transpose_in, _V.transpose_out
 LINE_ELEMENTS = 64 * 8 // REAL.bitwidth
 
-_inner = njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # compiled into `advance` and kept with it
+_inner = njit(
+    nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
+)  # compiled into `advance` and kept with it
 
 
 @_inner

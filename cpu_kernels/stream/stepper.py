@@ -1,4 +1,6 @@
-"""Put the stepper of `cpu.stream` together: a `CpuStepper` whose time loop is compiled for streaming."""
+"""Put the stepper of `cpu.stream` together: a `CpuStepper` whose time loop is compiled for
+streaming.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +10,23 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.boundary import SIDES
-from tetris_sim.cpu_kernels.caches import read_caches
-from tetris_sim.cpu_kernels.layout import AXIS_OF, PaddedField, allocate_aligned
-from tetris_sim.cpu_kernels.stepper import CpuStepper
+from tetris_sim.cpu_kernels.common.caches import read_caches
+from tetris_sim.cpu_kernels.common.layout import AXIS_OF, PaddedField, allocate_aligned
+from tetris_sim.cpu_kernels.common.stepper import CpuStepper
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.stream import numbers
 from tetris_sim.cpu_kernels.stream.generate import make_kernels, make_loop
 from tetris_sim.cpu_kernels.stream.kernels import radii_of
 from tetris_sim.cpu_kernels.stream.work import Work
-from tetris_sim.cpu_kernels.threads import ThreadTeam
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
 _CLAIM = 8  # counters per cache line
 
 
-def make_stepper(problem: Problem, slab: Slab, work: Work, layout: PaddedField, team: ThreadTeam) -> CpuStepper:
+def make_stepper(
+    problem: Problem, slab: Slab, work: Work, layout: PaddedField, team: ThreadTeam
+) -> CpuStepper:
     """Compile the loop and take memory; every thread touches its own scratch memory first."""
     dtype = np.dtype(problem.dtype)
     loop = make_loop(problem.grid.ndim, dtype, work.lanes)
@@ -33,11 +37,28 @@ def make_stepper(problem: Problem, slab: Slab, work: Work, layout: PaddedField, 
     team.run(lambda thread: scratch[thread].fill(0))
     claims = np.zeros(_CLAIM * int(np.prod(work.parts)), dtype=np.int64)
 
-    def advance(thread: int, threads: int, u: Any, v: Any, n_fields: int, field_pitch: int, *rest: Any) -> None:
+    def advance(
+        thread: int, threads: int, u: Any, v: Any, n_fields: int, field_pitch: int, *rest: Any
+    ) -> None:
         *_, steps, barrier = rest
-        loop(thread, threads, u, v, n_fields, field_pitch, constants, own, scratch, steps, claims, barrier)
+        loop(
+            thread,
+            threads,
+            u,
+            v,
+            n_fields,
+            field_pitch,
+            constants,
+            own,
+            scratch,
+            steps,
+            claims,
+            barrier,
+        )
 
-    return CpuStepper(problem, slab, team, advance, layout, passes=lambda steps: -(-steps // work.steps))
+    return CpuStepper(
+        problem, slab, team, advance, layout, passes=lambda steps: -(-steps // work.steps)
+    )
 
 
 def _constants(problem: Problem) -> npt.NDArray[Any]:
@@ -55,7 +76,9 @@ def _constants(problem: Problem) -> npt.NDArray[Any]:
     return np.concatenate([np.array(problem.stencil.weights), faces.ravel()]).astype(problem.dtype)
 
 
-def _numbers(problem: Problem, slab: Slab, work: Work, layout: PaddedField, threads: int) -> npt.NDArray[np.int64]:
+def _numbers(
+    problem: Problem, slab: Slab, work: Work, layout: PaddedField, threads: int
+) -> npt.NDArray[np.int64]:
     """What every thread begins with; see `numbers.py`."""
     dtype, radii = np.dtype(problem.dtype), radii_of(problem.stencil.offsets)
     n = np.zeros(numbers.N_NUMBERS, dtype=np.int64)
@@ -76,7 +99,14 @@ def _numbers(problem: Problem, slab: Slab, work: Work, layout: PaddedField, thre
     put(numbers.BLOCK, work.steps, work.strip_rows, work.strip_vectors, past_caches)
     put(numbers.RADIUS, *radii)
     shape = work.shape
-    put(numbers.JAM, *shape.jam, shape.unroll, shape.fused, 2 * radii[0] + shape.jam[0], max(1, *radii))
+    put(
+        numbers.JAM,
+        *shape.jam,
+        shape.unroll,
+        shape.fused,
+        2 * radii[0] + shape.jam[0],
+        max(1, *radii),
+    )
     put(numbers.WEIGHTS, work.constants, work.constants + problem.stencil.n_points)
     put(numbers.RINGS, work.rings, work.across, work.along, work.line)
     for place, address in make_kernels(problem.stencil.offsets, dtype, work.lanes, shape).items():

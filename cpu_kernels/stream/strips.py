@@ -1,26 +1,32 @@
-"""The compiled loop of `cpu.stream` in 2D and 3D: strips streamed through the caches, many levels at once.
+"""The compiled loop of `cpu.stream` in 2D and 3D: strips streamed through the caches, many levels
+at once.
 
-Idea    A time block advances the whole slab by `levels` steps in one pass over memory. Each thread owns a box (a part).
-        It cuts the box into strips along x (and y in 3D) and streams the planes of a strip along axis 0: as a
-        group of planes is loaded (level 0), level 1 is computed one radius behind it, level 2 another radius
-        behind, and so on; only the last planes of each level are kept, in rings that stay in the caches, and the last
-        level goes back to memory. A strip leans over: at level t it covers columns (and rows) t radii further to the
-        left, so that it reads only from itself and from what the strip before it left behind at its edge
-        (`edges`): nothing is computed twice between strips. Only where a part meets another thread's, a
-        neighbour's halo or a periodic face, the part is extended by levels * radius and that is computed by both.
-Layout  u, v: flat arrays of padded boxes as in `sweep.py`. In the rings a row of n columns is lifted: it is cut into
-        LANES equal pieces and vector p holds the p-th point of every piece, so neighbours along x are neighbouring
-        vectors. In front of each row lie 2 radius vectors, and in front of each unit (the rows of one plane in one
-        strip) 2 radius rows, which the strip before has left behind. Lifting and its inverse happen on the way from and
-        to memory, once per block. `numbers` (n) and `scratch` (g) are the thread's own; `numbers.py` names what is
-        where. Ghosts are filled in the rings after every level, axis 0 first; u and v need none.
-Limits  Every axis has at least `radius` points, and a strip at a face as many rows and columns as LEVELS + 2 radii.
-Test    tests/kernels/test_stream.py, tests/kernels/test_against_reference.py
+Idea    A time block advances the whole slab by `levels` steps in one pass over memory. Each thread
+owns a box (a part).
+        It cuts the box into strips along x (and y in 3D) and streams the planes of a strip along
+        axis 0: as a group of planes is loaded (level 0), level 1 is computed one radius behind it,
+        level 2 another radius behind, and so on; only the last planes of each level are kept, in
+        rings that stay in the caches, and the last level goes back to memory. A strip leans over:
+        at level t it covers columns (and rows) t radii further to the left, so that it reads only
+        from itself and from what the strip before it left behind at its edge (`edges`): nothing is
+        computed twice between strips. Only where a part meets another thread's, a neighbour's halo
+        or a periodic face, the part is extended by levels * radius and that is computed by both.
+Layout  u, v: flat arrays of padded boxes as in `sweep.py`. In the rings a row of n columns is
+lifted: it is cut into
+        LANES equal pieces and vector p holds the p-th point of every piece, so neighbours along x
+        are neighbouring vectors. In front of each row lie 2 radius vectors, and in front of each
+        unit (the rows of one plane in one strip) 2 radius rows, which the strip before has left
+        behind. Lifting and its inverse happen on the way from and to memory, once per block.
+        `numbers` (n) and `scratch` (g) are the thread's own; `numbers.py` names what is where.
+        Ghosts are filled in the rings after every level, axis 0 first; u and v need none.
+Limits  Every axis has at least `radius` points, and a strip at a face as many rows and columns as
+LEVELS + 2 radii. Test    tests/kernels/test_stream.py, tests/kernels/test_against_reference.py
 """
 
 from __future__ import annotations
 
-from tetris_sim.cpu_kernels.intrinsics import call_kernel
+from tetris_sim.cpu_kernels.common.intrinsics import call_kernel
+from tetris_sim.cpu_kernels.common.vectors import prefetch
 from tetris_sim.cpu_kernels.stream.numbers import (
     ACROSS,
     ALONG,
@@ -67,7 +73,6 @@ from tetris_sim.cpu_kernels.stream.rows import (
     transpose_in,
     transpose_out,
 )
-from tetris_sim.cpu_kernels.vectors import prefetch
 
 # [copied into each generated module from here on]
 
@@ -83,7 +88,9 @@ def _load_unit(u, g, n, unit, plane):
     """Lift the rows of one plane from memory."""
     vectors = n[VECTORS]
     first = n[FIELD] + plane * n[PITCH] + n[COLUMN]
-    exist = n[HIGH + 1] + (n[RADIUS + 1] if n[FACE_HIGH + 1] else n[LEVELS] * n[RADIUS + 1]) - n[ROW]
+    exist = (
+        n[HIGH + 1] + (n[RADIUS + 1] if n[FACE_HIGH + 1] else n[LEVELS] * n[RADIUS + 1]) - n[ROW]
+    )
     for j in range(min(n[ROWS], exist)):
         row = unit + (2 * n[RADIUS + 1] + j) * n[ROW_PITCH] + 2 * n[RADIUS + 2] * LANES
         p = first + (n[ROW] + j) * n[PITCH + 1]
@@ -95,7 +102,9 @@ def _load_unit(u, g, n, unit, plane):
 
 @_inner
 def _store_rows(v, g, n, unit, plane, row):
-    """Lower some rows of one plane at the last level into memory, as far as they belong to the part."""
+    """Lower some rows of one plane at the last level into memory, as far as they belong to the
+    part.
+    """
     vectors, line = n[VECTORS], n[LINE]
     column, row0 = n[COLUMN] - n[LEVELS] * n[RADIUS + 2], n[ROW] - n[LEVELS] * n[RADIUS + 1]
     first, past = max(n[LOW + 2] - column, 0), min(n[HIGH + 2] - column, vectors * LANES)
@@ -115,11 +124,15 @@ def _store_rows(v, g, n, unit, plane, row):
 def _update_group(u, v, g, n, level, plane, ring, slot, stop):
     """Compute a group of planes of one level, a few rows at a time.
 
-    Between them it asks for a part of the group that will be loaded next (all levels together for all of it), and of
-    the last level it stores what is ready: all at once would fill the queues to memory, and the core would wait.
+    Between them it asks for a part of the group that will be loaded next (all levels together for
+    all of it), and of the last level it stores what is ready: all at once would fill the queues to
+    memory, and the core would wait.
     """
     lines = n[VECTORS] * LANES // LINE_ELEMENTS
-    begin, end = lines * (level - 1) // n[LEVELS] * LINE_ELEMENTS, lines * level // n[LEVELS] * LINE_ELEMENTS
+    begin, end = (
+        lines * (level - 1) // n[LEVELS] * LINE_ELEMENTS,
+        lines * level // n[LEVELS] * LINE_ELEMENTS,
+    )
     coming = plane + level * n[RADIUS] + n[JAM]
     ahead = min(n[JAM], n[HIGH] + (0 if n[FACE_HIGH] else n[LEVELS] * n[RADIUS]) - coming)
     next_row = n[FIELD] + coming * n[PITCH] + n[ROW] * n[PITCH + 1] + n[COLUMN]
@@ -154,16 +167,24 @@ def _fill_rows(g, n, unit, level):
 
 @_inner
 def _fill_columns(g, n, row, kept, level):
-    """Ghosts of one row beyond the faces of axis 2 that lie in this strip; `row` is the element of vector 0."""
+    """Ghosts of one row beyond the faces of axis 2 that lie in this strip; `row` is the element of
+    vector 0.
+    """
     vectors, column = n[VECTORS], n[COLUMN] - level * n[RADIUS + 2]
     for k in range(n[RADIUS + 2]):
         ghost, source = n[LOW + 2] - 1 - k - column, n[LOW + 2] + k - column
         if n[FACE_LOW + 2] and ghost >= 0 and source < vectors * LANES:
-            p, q = row + source % vectors * LANES + source // vectors, row + ghost % vectors * LANES + ghost // vectors
+            p, q = (
+                row + source % vectors * LANES + source // vectors,
+                row + ghost % vectors * LANES + ghost // vectors,
+            )
             reflect(g, n, p, q, 1, 2, 0, k)
         ghost, source = n[HIGH + 2] + k - column, n[HIGH + 2] - 1 - k - column
         if n[FACE_HIGH + 2] and 0 <= ghost < vectors * LANES:
-            p, q = row + source % vectors * LANES + source // vectors, row + ghost % vectors * LANES + ghost // vectors
+            p, q = (
+                row + source % vectors * LANES + source // vectors,
+                row + ghost % vectors * LANES + ghost // vectors,
+            )
             reflect(g, n, p if source >= 0 else kept - 1 - source, q, 1, 2, 1, k)
 
 
@@ -171,7 +192,8 @@ def _fill_columns(g, n, row, kept, level):
 def _finish_unit(g, n, unit, level, place):
     """After a unit's own points are known: its ghosts, and the rows and vectors in front of it.
 
-    `place` is the number of this unit among all that the strip keeps something of for the next strip.
+    `place` is the number of this unit among all that the strip keeps something of for the next
+    strip.
     """
     last_vector = (n[VECTORS] - 1) * LANES
     across = n[KEPT_ROWS] + place * 2 * n[RADIUS + 1] * n[ROW_PITCH]
@@ -205,13 +227,24 @@ def _reflect_plane(g, n, source, ghost, side, k, level, place):
     """A ghost plane of axis 0, with its own ghosts."""
     zero, ring = n[PLANE] - level * n[RADIUS], n[RINGS] + level * n[DEPTH] * n[UNIT]
     own, target = 2 * n[RADIUS + 1] * n[ROW_PITCH], ring + (ghost - zero) % n[DEPTH] * n[UNIT]
-    reflect(g, n, ring + (source - zero) % n[DEPTH] * n[UNIT] + own, target + own, n[UNIT] - own, 0, side, k)
+    reflect(
+        g,
+        n,
+        ring + (source - zero) % n[DEPTH] * n[UNIT] + own,
+        target + own,
+        n[UNIT] - own,
+        0,
+        side,
+        k,
+    )
     _finish_unit(g, n, target, level, place)
 
 
 @_inner
 def _advance_group(u, v, g, n, level, group, slot):
-    """Make the next group of planes of one level; the first of them takes place `slot` of its ring."""
+    """Make the next group of planes of one level; the first of them takes place `slot` of its
+    ring.
+    """
     plane, grown = n[PLANE] - level * n[RADIUS] + group * n[JAM], (n[LEVELS] - level) * n[RADIUS]
     start = n[LOW] - (0 if n[FACE_LOW] else grown)
     stop = n[HIGH] + (0 if n[FACE_HIGH] else grown)
@@ -239,9 +272,13 @@ def _advance_group(u, v, g, n, level, group, slot):
 
 @_inner
 def _stream_strip(u, v, g, n):
-    """All levels of one strip: a group of planes at a time, each level one radius behind the one before."""
+    """All levels of one strip: a group of planes at a time, each level one radius behind the one
+    before.
+    """
     n[ROW_PITCH] = (2 * n[RADIUS + 2] + n[VECTORS]) * LANES
-    n[UNIT] = (2 * n[RADIUS + 1] + (n[ROWS] + n[JAM + 1] - 1) // n[JAM + 1] * n[JAM + 1]) * n[ROW_PITCH]
+    n[UNIT] = (2 * n[RADIUS + 1] + (n[ROWS] + n[JAM + 1] - 1) // n[JAM + 1] * n[JAM + 1]) * n[
+        ROW_PITCH
+    ]
     slot = 0
     for group in range(n[GROUPS]):
         for level in range(n[LEVELS] + 1):

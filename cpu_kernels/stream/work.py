@@ -1,4 +1,6 @@
-"""Work: how a slab is cut into parts and strips, and how much scratch memory that takes. Arithmetic only."""
+"""Work: how a slab is cut into parts and strips, and how much scratch memory that takes. Arithmetic
+only.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tetris_sim.cpu_kernels.layout import AXIS_OF
+from tetris_sim.cpu_kernels.common.layout import AXIS_OF
 from tetris_sim.cpu_kernels.stream.kernels import KernelShape, radii_of
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
@@ -26,8 +28,8 @@ class Work:
         parts: boxes per padded axis that are dealt to the threads.
         strip_rows: most rows of a strip.
         strip_vectors: most vectors of a strip's rows.
-        constants, rings, across, along, line: where the weights and faces, the rings, the rows and the columns left to
-            the next strip, and a row in natural order begin.
+        constants, rings, across, along, line: where the weights and faces, the rings, the rows and
+            the columns left to the next strip, and a row in natural order begin.
         scratch: elements of all of it.
         overhang: elements that the last strip reads beyond the last row.
     """
@@ -48,7 +50,14 @@ class Work:
 
 
 def plan_work(
-    problem: Problem, slab: Slab, threads: int, *, lanes: int, shape: KernelShape, steps: int, tile: tuple[int, int]
+    problem: Problem,
+    slab: Slab,
+    threads: int,
+    *,
+    lanes: int,
+    shape: KernelShape,
+    steps: int,
+    tile: tuple[int, int],
 ) -> Work:
     """Cut a slab for some threads.
 
@@ -69,9 +78,12 @@ def plan_work(
     parts, steps = _choose_parts(owned, radii, threads, steps)
     reach = [steps * radius for radius in radii]
     part = [-(-n // pieces) for n, pieces in zip(computed, parts, strict=True)]
-    # Ghosts and their mirror points lie in the first strip at every level, so it must not be too narrow for them.
+    # Ghosts and their mirror points lie in the first strip at every level, so it must not be too
+    # narrow for them.
     rows = max(tile[0], 2 * (steps + 2) * radii[1], 1)
-    narrow = -(-(reach[2] + 2 * radii[2]) // lanes) + shape.unroll + lanes + 4 * shape.fused * radii[2]
+    narrow = (
+        -(-(reach[2] + 2 * radii[2]) // lanes) + shape.unroll + lanes + 4 * shape.fused * radii[2]
+    )
     turn = math.lcm(shape.unroll, lanes if problem.grid.ndim == 1 else 1)
     vectors = -(-max(-(-tile[1] // lanes), 2 * narrow) // turn) * turn
     sizes = _line_sizes if problem.grid.ndim == 1 else _strip_sizes
@@ -83,23 +95,43 @@ def plan_work(
     # Threads at the same place of different pages would be in each other's way in a shared cache.
     scratch = starts[-1] + (0 if starts[-1] * np.dtype(problem.dtype).itemsize % 4096 else _ALIGNED)
     constants, rings, across, along, line, _ = starts
-    return Work(lanes, shape, steps, parts, rows, vectors, constants, rings, across, along, line, scratch, overhang)
+    return Work(
+        lanes,
+        shape,
+        steps,
+        parts,
+        rows,
+        vectors,
+        constants,
+        rings,
+        across,
+        along,
+        line,
+        scratch,
+        overhang,
+    )
 
 
 def _choose_parts(
     owned: list[int], radii: tuple[int, int, int], threads: int, steps: int
 ) -> tuple[tuple[int, int, int], int]:
-    """Parts per axis, as many as threads, that compute least twice; with fewer steps if they would be too narrow."""
+    """Parts per axis, as many as threads, that compute least twice; with fewer steps if they would
+    be too narrow.
+    """
 
     def wide(parts: tuple[int, int, int]) -> bool:
-        # A part reads its own width at most beyond its sides. Along rows its sides are moved to the next cache line.
+        # A part reads its own width at most beyond its sides. Along rows its sides are moved to the
+        # next cache line.
         return all(
-            pieces == 1 or owned[axis] // pieces - 16 * (axis == 2) >= 2 * steps * max(radii[axis], 1)
+            pieces == 1
+            or owned[axis] // pieces - 16 * (axis == 2) >= 2 * steps * max(radii[axis], 1)
             for axis, pieces in enumerate(parts)
         )
 
     def computed_twice(parts: tuple[int, int, int]) -> tuple[float, int]:
-        return sum((k - 1) * steps * radii[axis] / owned[axis] for axis, k in enumerate(parts)), -parts[0]
+        return sum(
+            (k - 1) * steps * radii[axis] / owned[axis] for axis, k in enumerate(parts)
+        ), -parts[0]
 
     while True:
         possible = [parts for parts in _factors(threads) if wide(parts)]
@@ -122,9 +154,17 @@ def _factors(n: int) -> list[tuple[int, int, int]]:
 
 
 def _strip_sizes(
-    part: list[int], radii: tuple[int, int, int], steps: int, rows: int, vectors: int, lanes: int, shape: KernelShape
+    part: list[int],
+    radii: tuple[int, int, int],
+    steps: int,
+    rows: int,
+    vectors: int,
+    lanes: int,
+    shape: KernelShape,
 ) -> tuple[int, int, int, int]:
-    """Elements of rings, rows left, columns left, and a line, in two and three dimensions (`strips.py`)."""
+    """Elements of rings, rows left, columns left, and a line, in two and three dimensions
+    (`strips.py`).
+    """
     r0, r1, r2 = radii
     pitch = (2 * r2 + vectors) * lanes
     unit = (2 * r1 + -(-rows // shape.jam[1]) * shape.jam[1]) * pitch
@@ -133,13 +173,31 @@ def _strip_sizes(
     width = part[2] + 2 * steps * r2 + 2 * lanes * max(lanes, shape.unroll) + 64
     n_right = -(-width // (vectors * lanes)) + 1
     kept_rows = places * 2 * r1 * (width + n_right * 2 * r2 * lanes)
-    return (steps + 1) * (2 * r0 + shape.jam[0]) * unit, kept_rows, places * rows * 2 * r2, vectors * lanes
+    return (
+        (steps + 1) * (2 * r0 + shape.jam[0]) * unit,
+        kept_rows,
+        places * rows * 2 * r2,
+        vectors * lanes,
+    )
 
 
 def _line_sizes(
-    part: list[int], radii: tuple[int, int, int], steps: int, rows: int, vectors: int, lanes: int, shape: KernelShape
+    part: list[int],
+    radii: tuple[int, int, int],
+    steps: int,
+    rows: int,
+    vectors: int,
+    lanes: int,
+    shape: KernelShape,
 ) -> tuple[int, int, int, int]:
-    """The same in one dimension (`line.py`); the line also holds what is computed step by step near a face, twice."""
+    """The same in one dimension (`line.py`); the line also holds what is computed step by step near
+    a face, twice.
+    """
     radius = radii[2]
     near_face = 4 * steps * radius + 2 * shape.fused * radius * lanes + 4 * radius
-    return (2 * shape.fused * radius + vectors) * lanes, 0, 2 * radius * steps, max(vectors * lanes, 2 * near_face)
+    return (
+        (2 * shape.fused * radius + vectors) * lanes,
+        0,
+        2 * radius * steps,
+        max(vectors * lanes, 2 * near_face),
+    )

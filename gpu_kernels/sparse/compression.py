@@ -1,7 +1,9 @@
-"""2:4 compression (SparStencil, equation 2): of each four elements of a row two are kept, and where they stood.
+"""2:4 compression (SparStencil, equation 2): of each four elements of a row two are kept, and where
+they stood.
 
-For TF32 the hardware keeps one of each two instead. Rows that have fewer non-zeros in a group keep zeros. Positions
-ascend in a group: PTX calls that ordered metadata, and Hopper is only fast with it.
+For TF32 the hardware keeps one of each two instead. Rows that have fewer non-zeros in a group keep
+zeros. Positions ascend in a group: PTX calls that ordered metadata, and Hopper is only fast with
+it.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ class Compressed:
 
 
 def is_structured(matrix: npt.NDArray[np.generic], group: int = 4) -> bool:
-    """Whether each group of a row has at most half of its elements non-zero, and groups fill the rows."""
+    """Whether each group of a row has at most half of its elements non-zero, and groups fill the
+    rows.
+    """
     rows, columns = matrix.shape
     if columns % group:
         return False
@@ -45,10 +49,14 @@ def compress(matrix: Array, group: int = 4) -> Compressed:
         ValueError: more than that is non-zero in some group.
     """
     if not is_structured(matrix, group):
-        msg = f"a group of {group} elements has more than {group // 2} non-zeros, or a row is no multiple of it"
+        msg = (
+            f"a group of {group} elements has more than {group // 2} non-zeros, or a row is no "
+            "multiple of it"
+        )
         raise ValueError(msg)
     groups = matrix.reshape(len(matrix), -1, group)
-    # The first of these choices that has all non-zeros: those that are kept without need hold zeros.
+    # The first of these choices that has all non-zeros: those that are kept without need hold
+    # zeros.
     choices = np.array(list(itertools.combinations(range(group), group // 2)))
     outside = np.ones((len(choices), group), bool)
     np.put_along_axis(outside, choices, False, axis=1)
@@ -69,7 +77,9 @@ def decompress(compressed: Compressed) -> Array:
 
 
 def multiply(compressed: Compressed, b: Array) -> Array:
-    """The product with B as the hardware forms it: each kept value times the row of B that its position selects."""
+    """The product with B as the hardware forms it: each kept value times the row of B that its
+    position selects.
+    """
     kept = np.arange(compressed.values.shape[1]) // (compressed.group // 2) * compressed.group
     product: Array = np.einsum("rs,rsn->rn", compressed.values, b[kept + compressed.positions])
     return product

@@ -1,12 +1,13 @@
 """The conflict graph (SparStencil, definitions 1 to 3): which columns may share a pair.
 
-If no row has non-zeros in both columns of a pair, a row has at most one non-zero per pair, and two pairs make a group
-of four with at most two. Graphs are symmetric boolean matrices; columns of zeros, which the augmented graph has behind
-the others, are in conflict with none.
+If no row has non-zeros in both columns of a pair, a row has at most one non-zero per pair, and two
+pairs make a group of four with at most two. Graphs are symmetric boolean matrices; columns of
+zeros, which the augmented graph has behind the others, are in conflict with none.
 
-2:4 is weaker than two such pairs: both non-zeros may stand in one pair. `vector_graph` uses that. Its nodes are runs of
-neighbouring columns, which a thread can load at once; two of them are interleaved two columns at a time, and conflict
-only if some row then has three non-zeros in a group of four.
+2:4 is weaker than two such pairs: both non-zeros may stand in one pair. `vector_graph` uses that.
+Its nodes are runs of neighbouring columns, which a thread can load at once; two of them are
+interleaved two columns at a time, and conflict only if some row then has three non-zeros in a group
+of four.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ def vector_graph(matrix: npt.NDArray[np.generic], vector: int) -> Graph:
         return conflict_graph(matrix)
     rows, columns = matrix.shape
     if vector % 2 or columns % vector:
-        msg = f"vectors have 1 or an even number of columns and fill the matrix, got {vector} for {columns} columns"
+        msg = (
+            f"vectors have 1 or an even number of columns and fill the matrix, got {vector} for "
+            f"{columns} columns"
+        )
         raise ValueError(msg)
     pattern = (np.asarray(matrix) != 0).reshape(rows, columns // vector, vector // 2, 2)
     count = pattern.sum(axis=-1)  # of each two columns
@@ -70,5 +74,7 @@ def is_valid(pairs: Pairs, graph: Graph, zero_columns: int) -> bool:
     """
     whole = augment(graph, zero_columns)
     ends = [end for pair in pairs for end in pair]
-    covered = len(set(ends)) == len(ends) and set(range(len(graph))) <= set(ends) <= set(range(len(whole)))
+    covered = len(set(ends)) == len(ends) and set(range(len(graph))) <= set(ends) <= set(
+        range(len(whole))
+    )
     return covered and not any(whole[i, j] for i, j in pairs)

@@ -1,10 +1,13 @@
-"""Duplicates crush (SparStencil, section 3.1, figures 3 and 4): results share a column, weights become stairs.
+"""Duplicates crush (SparStencil, section 3.1, figures 3 and 4): results share a column, weights
+become stairs.
 
-r1 neighbouring results along x and r2 along y (`merged`, array order: (..., r2, r1)) are made from one column of the
-crushed input B', the points under all of their boxes, each once. The kernel vector becomes a matrix A' with a row for
-each of these results; its row has the weights where the box of that result lies in the common patch:
+r1 neighbouring results along x and r2 along y (`merged`, array order: (..., r2, r1)) are made from
+one column of the crushed input B', the points under all of their boxes, each once. The kernel
+vector becomes a matrix A' with a row for each of these results; its row has the weights where the
+box of that result lies in the common patch:
 
-    A'[result j, point p] = weight[p - j]         m' = r1 r2 rows, k' = (k + r1 - 1)(k + r2 - 1) columns
+    A'[result j, point p] = weight[p - j]         m' = r1 r2 rows, k' = (k + r1 - 1)(k + r2 - 1)
+    columns
 
 Merging no results is plain flattening.
 """
@@ -35,7 +38,10 @@ class Layout:
 
     def __post_init__(self) -> None:
         if len(self.widths) != len(self.merged) or min(*self.widths, *self.merged) < 1:
-            msg = f"a layout has a positive width and number of results per axis, got {self.widths} and {self.merged}"
+            msg = (
+                f"a layout has a positive width and number of results per axis, got {self.widths} "
+                f"and {self.merged}"
+            )
             raise ValueError(msg)
 
     @property
@@ -62,9 +68,12 @@ class Layout:
         return math.prod(self.patch)
 
     def n_patches(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Patches along each axis of a grid with so many points; the last ones may be partly beyond it."""
+        """Patches along each axis of a grid with so many points; the last ones may be partly beyond
+        it.
+        """
         return tuple(
-            -(-(n - width + 1) // merged) for n, width, merged in zip(shape, self.widths, self.merged, strict=True)
+            -(-(n - width + 1) // merged)
+            for n, width, merged in zip(shape, self.widths, self.merged, strict=True)
         )
 
 
@@ -82,7 +91,9 @@ def crush_weights(weights: Array, merged: Sequence[int]) -> Array:
     layout = Layout(weights.shape, tuple(merged))
     crushed = np.zeros((*layout.merged, *layout.patch))
     for result in np.ndindex(*layout.merged):
-        box = tuple(slice(start, start + width) for start, width in zip(result, layout.widths, strict=True))
+        box = tuple(
+            slice(start, start + width) for start, width in zip(result, layout.widths, strict=True)
+        )
         crushed[(*result, *box)] = weights
     return crushed.reshape(layout.rows, layout.columns)
 
@@ -95,10 +106,20 @@ def crush_input(u: npt.NDArray[np.generic], layout: Layout) -> npt.NDArray[np.ge
         layout: of the matrices.
     """
     patches = layout.n_patches(u.shape)
-    padded = [n * merged + width - 1 for n, merged, width in zip(patches, layout.merged, layout.widths, strict=True)]
-    whole = np.pad(u, [(0, max(0, want - have)) for want, have in zip(padded, u.shape, strict=True)])
+    padded = [
+        n * merged + width - 1
+        for n, merged, width in zip(patches, layout.merged, layout.widths, strict=True)
+    ]
+    whole = np.pad(
+        u, [(0, max(0, want - have)) for want, have in zip(padded, u.shape, strict=True)]
+    )
     windows = np.lib.stride_tricks.sliding_window_view(whole, layout.patch)
-    windows = windows[tuple(slice(None, n * merged, merged) for n, merged in zip(patches, layout.merged, strict=True))]
+    windows = windows[
+        tuple(
+            slice(None, n * merged, merged)
+            for n, merged in zip(patches, layout.merged, strict=True)
+        )
+    ]
     return windows.reshape(math.prod(patches), layout.columns).T
 
 
@@ -112,7 +133,9 @@ def spread_results(results: Array, layout: Layout, shape: Sequence[int]) -> Arra
     """
     ndim, patches = len(shape), layout.n_patches(shape)
     parts = results.reshape(*layout.merged, *patches)
-    order = [axis for k in range(ndim) for axis in (ndim + k, k)]  # patch, result, patch, result, ...
+    order = [
+        axis for k in range(ndim) for axis in (ndim + k, k)
+    ]  # patch, result, patch, result, ...
     sizes = [n * merged for n, merged in zip(patches, layout.merged, strict=True)]
     whole = parts.transpose(order).reshape(sizes)
     return whole[tuple(slice(n - width + 1) for n, width in zip(shape, layout.widths, strict=True))]

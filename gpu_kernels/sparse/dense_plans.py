@@ -1,16 +1,18 @@
-"""Plans of FP64, which has no sparse tensor cores: the same layouts with dense products (SparStencil, section 4.7)."""
+"""Plans of FP64, which has no sparse tensor cores: the same layouts with dense products
+(SparStencil, section 4.7).
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
+from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import dense
 from tetris_sim.gpu_kernels.sparse.compression import Array
 from tetris_sim.gpu_kernels.sparse.crush import Layout, crush_weights
 from tetris_sim.gpu_kernels.sparse.fragments import ROWS
 from tetris_sim.gpu_kernels.sparse.patches import in_2d
 from tetris_sim.gpu_kernels.sparse.plan import DEPTHS, Plan
 from tetris_sim.gpu_kernels.sparse.units import box_of, unit_matrix
-from tetris_sim.gpu_kernels.stencil2row import dense
 from tetris_sim.stencil import Stencil
 
 _QUAD = 4  # lanes that hold a column of B
@@ -27,7 +29,9 @@ def dense_patch_plan(fused: Stencil, merged: tuple[int, int]) -> Plan:
     weights = dense(stencil)
     layout, crushed = Layout(weights.shape, merged), crush_weights(weights, merged)
     rows, width = layout.patch
-    padded = np.pad(crushed.reshape(1, ROWS, rows, width), ((0, 0), (0, 0), (0, 0), (0, -width % _QUAD)))
+    padded = np.pad(
+        crushed.reshape(1, ROWS, rows, width), ((0, 0), (0, 0), (0, 0), (0, -width % _QUAD))
+    )
     return _dense_plan(padded, merged, stencil.radii[1], rows)
 
 
@@ -46,13 +50,14 @@ def dense_unit_plan(fused: Stencil, merged: tuple[int, int]) -> Plan:
 
 
 def _dense_plan(crushed: Array, merged: tuple[int, int], lead: int, rows: int) -> Plan:
-    """Columns where they are: each lane of a quad has one of four neighbouring points, and needs no table to find it.
+    """Columns where they are: each lane of a quad has one of four neighbouring points, and needs no
+    table to find it.
 
     Four columns of zeros beside each other, as stars have them, are left out.
 
     Args:
-        crushed: A' of each unit of a patch, (flight, 16, rows, width), with columns of zeros where its rows are no
-            multiple of four points.
+        crushed: A' of each unit of a patch, (flight, 16, rows, width), with columns of zeros where
+            its rows are no multiple of four points.
         merged: (r2, r1).
         lead: points of a patch in front of its first result.
         rows: of the grid in a unit.
@@ -67,4 +72,6 @@ def _dense_plan(crushed: Array, merged: tuple[int, int], lead: int, rows: int) -
     first = np.stack(np.divmod(needed * _QUAD, width), axis=-1)
     places = first[:, None] + np.stack([np.zeros(_QUAD, np.int64), np.arange(_QUAD)], axis=-1)
     parts = matrix.reshape(len(matrix), ROWS, -1, depth).transpose(0, 2, 1, 3)
-    return Plan(merged, lead, width, rows, len(parts), 1, "f64", parts, places.reshape(-1, depth, 2))
+    return Plan(
+        merged, lead, width, rows, len(parts), 1, "f64", parts, places.reshape(-1, depth, 2)
+    )

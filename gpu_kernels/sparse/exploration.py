@@ -1,8 +1,9 @@
 """Layout exploration (SparStencil, section 3.3): the time of a layout, and the best one.
 
-Equations 6 to 10 are the time, equation 11 the search. The model is ConvStencil's (`gpu_kernels/convstencil_model.py`),
-with the sizes of the crushed matrices. Equation 10 prints k' (m / 2 + n'), where m would be the rows of the grid: half
-of the elements of A', which has m' rows, are stored. Its m' is meant here. Times are in seconds, for one application
+Equations 6 to 10 are the time, equation 11 the search. The model is ConvStencil's
+(`gpu_kernels/dual_tessellation/convstencil_model.py`), with the sizes of the crushed matrices.
+Equation 10 prints k' (m / 2 + n'), where m would be the rows of the grid: half of the elements of
+A', which has m' rows, are stored. Its m' is meant here. Times are in seconds, for one application
 of a k x k stencil to all points.
 """
 
@@ -12,7 +13,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tetris_sim.gpu_kernels.convstencil_model import TensorMachine, compute_time, memory_time, total_time
+from tetris_sim.gpu_kernels.dual_tessellation.convstencil_model import (
+    TensorMachine,
+    compute_time,
+    memory_time,
+    total_time,
+)
 from tetris_sim.gpu_kernels.sparse.crush import Layout
 
 
@@ -37,8 +43,8 @@ SPARSE_F16 = Fragment(16, 32, 8, 2)
 DENSE_F16 = Fragment(16, 16, 8, 2)
 DENSE_F64 = Fragment(8, 4, 8, 8)
 
-# SparStencil, section 4.1. A100 datasheet: 312 TFLOP/s dense and 624 sparse on 432 tensor cores at 1.41 GHz, so either
-# product of FP16 takes 8 cycles. Bandwidths as for ConvStencil.
+# SparStencil, section 4.1. A100 datasheet: 312 TFLOP/s dense and 624 sparse on 432 tensor cores at
+# 1.41 GHz, so either product of FP16 takes 8 cycles. Bandwidths as for ConvStencil.
 A100_F16 = TensorMachine(1.41e9, 432, 8.0, 1935e9, 108 * 128 * 1.41e9)
 
 
@@ -56,11 +62,15 @@ def n_products(layout: Layout, n_patches: float, fragment: Fragment) -> int:
 
 
 def transformed_elements(layout: Layout, n_patches: float) -> float:
-    """Equation 10, with m': elements of A', half of them stored, and of B' that go into shared memory, and out."""
+    """Equation 10, with m': elements of A', half of them stored, and of B' that go into shared
+    memory, and out.
+    """
     return layout.columns * (layout.rows / 2 + n_patches)
 
 
-def layout_time(machine: TensorMachine, layout: Layout, shape: tuple[int, int], fragment: Fragment) -> float:
+def layout_time(
+    machine: TensorMachine, layout: Layout, shape: tuple[int, int], fragment: Fragment
+) -> float:
     """Equations 6 to 8 [s].
 
     Args:
@@ -93,5 +103,8 @@ def explore(
 
     Many layouts of a grid that is read from global memory take the same time, that of the memory.
     """
-    times = {merged: layout_time(machine, Layout(widths, merged), shape, fragment) for merged in candidates}
+    times = {
+        merged: layout_time(machine, Layout(widths, merged), shape, fragment)
+        for merged in candidates
+    }
     return dict(sorted(times.items(), key=lambda item: item[1]))

@@ -1,9 +1,10 @@
 """Stencil flattening (SparStencil, section 3.1, figure 2): a stencil as a vector times a matrix.
 
-The weights of the box around a stencil become one row, the *kernel vector*; the points under the box, at each of its
-places, become a column of the *input matrix*. Every point of the grid then stands in as many columns as there are
-weights. Figure 3 names these duplicates: in submatrix i (all points of row i of the box) the next column repeats all
-but one point of this one (equation 3); from one row of results to the next submatrices repeat (equation 4).
+The weights of the box around a stencil become one row, the *kernel vector*; the points under the
+box, at each of its places, become a column of the *input matrix*. Every point of the grid then
+stands in as many columns as there are weights. Figure 3 names these duplicates: in submatrix i (all
+points of row i of the box) the next column repeats all but one point of this one (equation 3); from
+one row of results to the next submatrices repeat (equation 4).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.stencil2row import dense
+from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import dense
 from tetris_sim.stencil import Stencil
 
 Array = npt.NDArray[np.float64]

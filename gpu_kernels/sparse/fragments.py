@@ -1,13 +1,16 @@
-"""Fragments: the compressed matrix and its metadata in the registers of `mma.sp.sync.aligned.m16n8k*`.
+"""Fragments: the compressed matrix and its metadata in the registers of
+`mma.sp.sync.aligned.m16n8k*`.
 
-PTX ISA, "Matrix fragments for multiply-accumulate operation with sparse matrix A". Lane 4 g + t of a warp holds of the
-compressed A (16 rows, half of the depth) what it would hold of a dense one of that size: of rows g and g + 8
-columns 2 t and 2 t + 1 of each eight (f16, bf16: two in a register) or column t of each four (tf32).
+PTX ISA, "Matrix fragments for multiply-accumulate operation with sparse matrix A". Lane 4 g + t of
+a warp holds of the compressed A (16 rows, half of the depth) what it would hold of a dense one of
+that size: of rows g and g + 8 columns 2 t and 2 t + 1 of each eight (f16, bf16: two in a register)
+or column t of each four (tf32).
 
-Metadata are 16 bits for four groups of a row: two bits for the position of each kept element, in order; for tf32 four,
-0b0100 for the first of two and 0b1110 for the second. One word has row g in its lower half and row g + 8 in its upper.
-Lane t = 0 of a quad holds the first four groups and, if there are eight, lane 1 the others; the *selector* of the
-instruction moves that to the next lanes, so one register serves four or two products.
+Metadata are 16 bits for four groups of a row: two bits for the position of each kept element, in
+order; for tf32 four, 0b0100 for the first of two and 0b1110 for the second. One word has row g in
+its lower half and row g + 8 in its upper. Lane t = 0 of a quad holds the first four groups and, if
+there are eight, lane 1 the others; the *selector* of the instruction moves that to the next lanes,
+so one register serves four or two products.
 """
 
 from __future__ import annotations
@@ -127,7 +130,9 @@ def _metadata_words(positions: npt.NDArray[np.int64], instruction: Instruction) 
     return words
 
 
-def compressed_of(registers: Words, metadata: Words, selector: int, instruction: Instruction) -> Compressed:
+def compressed_of(
+    registers: Words, metadata: Words, selector: int, instruction: Instruction
+) -> Compressed:
     """What a warp multiplies that holds these registers."""
     positions = positions_of(metadata, selector, instruction)
     return Compressed(values_of(registers, instruction), positions, instruction.group)

@@ -1,19 +1,23 @@
-"""The kernel of `gpu.sparse`: fused steps as one sparse product per patch, FP16 in memory, sums in FP32.
+"""The kernel of `gpu.sparse`: fused steps as one sparse product per patch, FP16 in memory, sums in
+FP32.
 
-Several steps are composed into one stencil (`Stencil.power`), which `sparse.cu` applies once. `plan` says what it is
-handed, the modules beside it how that is made.
+Several steps are composed into one stencil (`Stencil.power`), which `sparse.cu` applies once.
+`plan` says what it is handed, the modules beside it how that is made.
 
-Other formats are for a benchmark: BF16 and TF32 of float32 in memory, since they round what they multiply, and FP64,
-in which there are only dense products (section 4.7 of the paper), since `gpu.dual_tessellation` is faster.
+Other formats are for a benchmark: BF16 and TF32 of float32 in memory, since they round what they
+multiply, and FP64, in which there are only dense products (section 4.7 of the paper), since
+`gpu.dual_tessellation` is faster.
 
 Parameters:
     steps_per_block: steps composed.
     merged_x: results of a patch along x: 2, 4, 8 or 16.
-    warps, blocks: warps per block of threads, and blocks that a multiprocessor holds at least (limits registers).
+    warps, blocks: warps per block of threads, and blocks that a multiprocessor holds at least
+    (limits registers).
     units: that a warp multiplies side by side.
     steps: of the stream per stage of shared memory. 3D: one.
     stages: in shared memory; all but one are on their way. Two are a double buffer.
-    sparse: 1 unless given; 0 multiplies the same matrices with all their zeros on dense tensor cores.
+    sparse: 1 unless given; 0 multiplies the same matrices with all their zeros on dense tensor
+    cores.
     flight: 1 unless given; 0 is the paper's way: a patch is one product (1D, 2D).
     format: 0 unless given (FP16), 1 (BF16), 2 (TF32), 3 (FP64): what is multiplied.
 """
@@ -25,9 +29,15 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.formats import FORMATS, operand_weights
-from tetris_sim.gpu_kernels.fused import FusedKernel, Stream, braces, round_up
-from tetris_sim.gpu_kernels.half import Stage, blocks_beside, half_refusal, refuse_bad_rounding, rounds_well
+from tetris_sim.gpu_kernels.fused.formats import FORMATS, operand_weights
+from tetris_sim.gpu_kernels.fused.half import (
+    Stage,
+    blocks_beside,
+    half_refusal,
+    refuse_bad_rounding,
+    rounds_well,
+)
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream, braces, round_up
 from tetris_sim.gpu_kernels.sparse.dense_plans import dense_patch_plan, dense_unit_plan
 from tetris_sim.gpu_kernels.sparse.fragments import ROWS
 from tetris_sim.gpu_kernels.sparse.patches import patch_plan
@@ -41,8 +51,16 @@ KINDS = ("f16", "bf16", "tf32", "f64")
 MADE_OF = {"f16": "float16", "bf16": "float32", "tf32": "float32", "f64": "float64"}
 """The dtype of the state, by format."""
 
-_STORED = {"float16": "unsigned short", "float32": "float", "float64": "double"}  # FP16 as bits: they only move
-_FARTHEST = {1: 63, 2: 7, 3: 3}  # radius after fusion: 2D and 3D keep the matrices of all units in registers
+_STORED = {
+    "float16": "unsigned short",
+    "float32": "float",
+    "float64": "double",
+}  # FP16 as bits: they only move
+_FARTHEST = {
+    1: 63,
+    2: 7,
+    3: 3,
+}  # radius after fusion: 2D and 3D keep the matrices of all units in registers
 _REGISTERS = 200  # that matrices and results in flight may take, of 255
 _OTHERS = 32  # registers for all else; more blocks with less make the compiler spill
 
@@ -53,9 +71,11 @@ def sparse_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
 
 
 def sparse_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
-    """Parameters worth trying, the best guess first: the deepest, then fewer steps; then other stages and warps.
+    """Parameters worth trying, the best guess first: the deepest, then fewer steps; then other
+    stages and warps.
 
-    The guesses are what one H200 liked best (10240 x 10240 points and their like in 1D and 3D, November 2026).
+    The guesses are what one H200 liked best (10240 x 10240 points and their like in 1D and 3D,
+    November 2026).
     """
     if sparse_refusal(stencil, dtype) is not None:
         return ()
@@ -63,7 +83,14 @@ def sparse_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mapping[s
     other_warps = {**best, "warps": 12 - best["warps"]}
     if stencil.ndim == 2:
         other_warps |= {"units": 1, "stages": 3}
-    shapes = (best, *fewer, {**best, "stages": 4}, {**best, "stages": 3}, {**best, "stages": 2}, other_warps)
+    shapes = (
+        best,
+        *fewer,
+        {**best, "stages": 4},
+        {**best, "stages": 3},
+        {**best, "stages": 2},
+        other_warps,
+    )
     found: list[Mapping[str, int]] = []
     for shape in shapes:
         parameters = {**shape, "blocks": _blocks(stencil, shape)}
@@ -72,7 +99,9 @@ def sparse_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mapping[s
     return tuple(found)
 
 
-def sparse_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[str, int]) -> FusedKernel:
+def sparse_kernel(
+    stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[str, int]
+) -> FusedKernel:
     """The kernel that applies `steps_per_block` steps at once.
 
     Args:
@@ -81,7 +110,8 @@ def sparse_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[st
         parameters: one of `sparse_parameters`, or others as above.
 
     Raises:
-        ValueError: the parameters contradict each other or the dtype, or FP16 does not have the weights.
+        ValueError: the parameters contradict each other or the dtype, or FP16 does not have the
+            weights.
     """
     number = parameters.get("format", 0)
     kind, r1 = KINDS[number], parameters["merged_x"]
@@ -92,7 +122,10 @@ def sparse_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[st
     fused, merged = stencil.power(parameters["steps_per_block"]), (ROWS // r1, r1)
     if kind == "f64":
         if sparse or stencil.ndim != 2:
-            msg = f"FP64 has dense products only, and here in 2D: sparse is {int(sparse)}, in {stencil.ndim}D"
+            msg = (
+                f"FP64 has dense products only, and here in 2D: sparse is {int(sparse)}, in "
+                f"{stencil.ndim}D"
+            )
             raise ValueError(msg)
         plan = dense_patch_plan(fused, merged) if whole else dense_unit_plan(fused, merged)
     else:
@@ -106,7 +139,9 @@ def sparse_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[st
 def _steps_to_try(stencil: Stencil) -> tuple[int, ...]:
     farthest, radius = _FARTHEST[stencil.ndim], max(1, stencil.radius)
     if stencil.ndim == 1:
-        reaches = [(farthest + 1) // fewer - 1 for fewer in (1, 2, 4, 8)]  # half as far is half as many products
+        reaches = [
+            (farthest + 1) // fewer - 1 for fewer in (1, 2, 4, 8)
+        ]  # half as far is half as many products
         found = tuple(dict.fromkeys(reach // radius for reach in reaches if reach >= radius))
     else:
         steps = range(farthest // radius, 0, -1)
@@ -117,20 +152,34 @@ def _steps_to_try(stencil: Stencil) -> tuple[int, ...]:
 def _shape(stencil: Stencil, steps: int) -> dict[str, int]:
     reach = [steps * radius for radius in stencil.radii]
     if stencil.ndim == 1:
-        return {"steps_per_block": steps, "merged_x": 16, "warps": 4, "units": 2, "steps": 1, "stages": 3}
+        return {
+            "steps_per_block": steps,
+            "merged_x": 16,
+            "warps": 4,
+            "units": 2,
+            "steps": 1,
+            "stages": 3,
+        }
     merged = 8 if reach[-1] <= 3 else 16
     chosen = {"steps_per_block": steps, "merged_x": merged}
     if stencil.ndim == 2:
         if max(reach) == _FARTHEST[2]:
             return chosen | {"warps": 8, "units": 2, "steps": 8, "stages": 2}
-        return chosen | {"warps": 4, "units": 2 if merged == 8 else 1, "steps": 8 if merged == 16 else 4, "stages": 3}
+        return chosen | {
+            "warps": 4,
+            "units": 2 if merged == 8 else 1,
+            "steps": 8 if merged == 16 else 4,
+            "stages": 3,
+        }
     return chosen | {"warps": 8, "units": 2 if reach[0] <= 2 else 1, "steps": 1, "stages": 4}
 
 
 def _registers(stencil: Stencil, shape: Mapping[str, int]) -> int:
     """What matrices, metadata and results in flight take of a thread's registers."""
     flight, products = _sizes(stencil, shape)
-    return flight * products * 4 + (flight * products + 1) // 2 + shape["units"] * (flight + 1) * 4 + 4
+    return (
+        flight * products * 4 + (flight * products + 1) // 2 + shape["units"] * (flight + 1) * 4 + 4
+    )
 
 
 def _sizes(stencil: Stencil, shape: Mapping[str, int]) -> tuple[int, int]:
@@ -168,7 +217,9 @@ def _stage(plan: Plan, parameters: Mapping[str, int], ndim: int, vector: int) ->
     )
 
 
-def _kernel(fused: Stencil, plan: Plan, parameters: Mapping[str, int], *, sparse: bool) -> FusedKernel:
+def _kernel(
+    fused: Stencil, plan: Plan, parameters: Mapping[str, int], *, sparse: bool
+) -> FusedKernel:
     item = np.dtype(MADE_OF[plan.kind]).itemsize
     stage = _stage(plan, parameters, fused.ndim, 16 // item)
     a, metadata = fragments(plan, sparse=sparse)

@@ -1,14 +1,16 @@
-"""Pairs of columns (SparStencil, problem 1): algorithm 1 as it is published, and the largest matching there is.
+"""Pairs of columns (SparStencil, problem 1): algorithm 1 as it is published, and the largest
+matching there is.
 
-A column without a partner gets a column of zeros, so the fewest zero columns are those of the largest matching of
-columns that do not conflict. Algorithm 1 finds a matching of a staircase in linear time: whole blocks are matched a
-fixed number of blocks apart, and in every block that is left over the columns are.
+A column without a partner gets a column of zeros, so the fewest zero columns are those of the
+largest matching of columns that do not conflict. Algorithm 1 finds a matching of a staircase in
+linear time: whole blocks are matched a fixed number of blocks apart, and in every block that is
+left over the columns are.
 
-Theorem 2 calls that minimal. It is, where no block is left over, where there is one block only, and where one is left
-over that has 2 k columns or more. Else columns of different blocks could be paired: k = 3, r1 = 5, r2 = 2 leaves two
-blocks of seven columns, which get a zero column each, and k = 3, r1 = 2, r2 = 5 one block of four, which gets two,
-though neither needs any. `pipeline.match` takes it where it is as good as any matching can be, and the blossom
-algorithm (networkx) elsewhere.
+Theorem 2 calls that minimal. It is, where no block is left over, where there is one block only, and
+where one is left over that has 2 k columns or more. Else columns of different blocks could be
+paired: k = 3, r1 = 5, r2 = 2 leaves two blocks of seven columns, which get a zero column each, and
+k = 3, r1 = 2, r2 = 5 one block of four, which gets two, though neither needs any. `pipeline.match`
+takes it where it is as good as any matching can be, and the blossom algorithm (networkx) elsewhere.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class Matching:
         return 2 * len(self.pairs) - self.n_columns
 
 
-def hierarchical_matching(n_blocks: int, columns: int, k: int, block_k: int | None = None) -> Matching:
+def hierarchical_matching(
+    n_blocks: int, columns: int, k: int, block_k: int | None = None
+) -> Matching:
     """Algorithm 1: blocks first, then the columns of blocks that are left over.
 
     Args:
@@ -76,7 +80,9 @@ def _match_apart(n: int, k: int) -> tuple[list[tuple[int, int]], list[int]]:
 
 
 def maximum_matching(graph: Graph) -> Matching:
-    """A matching with the fewest zero columns, of any conflict graph: the blossom algorithm (J. Edmonds, 1965)."""
+    """A matching with the fewest zero columns, of any conflict graph: the blossom algorithm (J.
+    Edmonds, 1965).
+    """
     import networkx
 
     allowed = networkx.Graph()
@@ -90,11 +96,14 @@ def complete(n_columns: int, pairs: list[tuple[int, int]]) -> Matching:
     """The matching with these pairs, in which every other column gets a column of zeros."""
     matched = {end for pair in pairs for end in pair}
     alone = [i for i in range(n_columns) if i not in matched]
-    return Matching(n_columns, tuple(sorted([*pairs, *((u, n_columns + zero) for zero, u in enumerate(alone))])))
+    return Matching(
+        n_columns, tuple(sorted([*pairs, *((u, n_columns + zero) for zero, u in enumerate(alone))]))
+    )
 
 
 def lower_bound(graph: Graph) -> int:
-    """Zero columns that any matching needs: each two columns that conflict with all others, and an odd number of them.
+    """Zero columns that any matching needs: each two columns that conflict with all others, and an
+    odd number of them.
 
     A column that conflicts with every other one has no partner; what is left over must be even.
     """

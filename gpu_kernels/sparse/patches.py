@@ -32,4 +32,6 @@ def patch_plan(fused: Stencil, merged: tuple[int, int], kind: str = "f16") -> Pl
 
 def in_2d(stencil: Stencil) -> Stencil:
     """A stencil of one axis or two as one of two."""
-    return Stencil.from_terms({(0,) * (2 - stencil.ndim) + offset: w for offset, w in stencil.terms.items()})
+    return Stencil.from_terms(
+        {(0,) * (2 - stencil.ndim) + offset: w for offset, w in stencil.terms.items()}
+    )

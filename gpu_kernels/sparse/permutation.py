@@ -1,10 +1,13 @@
-"""The permutation invariant transformation (SparStencil, equation 5): pairs of columns become neighbours.
+"""The permutation invariant transformation (SparStencil, equation 5): pairs of columns become
+neighbours.
 
-Columns of A' and rows of B' in the same order give the same product, and so they do with columns of zeros between
-them. The order puts the two columns of a pair side by side, and two pairs into each group of four.
+Columns of A' and rows of B' in the same order give the same product, and so they do with columns of
+zeros between them. The order puts the two columns of a pair side by side, and two pairs into each
+group of four.
 
-Vectors (see `conflicts.vector_graph`) are interleaved two columns at a time, those of two pairs at once: that is the
-order in which the four threads of a quad, each with one vector, hold the other operand of a product (`fragments`).
+Vectors (see `conflicts.vector_graph`) are interleaved two columns at a time, those of two pairs at
+once: that is the order in which the four threads of a quad, each with one vector, hold the other
+operand of a product (`fragments`).
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ ZERO = -1  # in an order: a column of zeros
 
 
 def vector_order(matching: Matching) -> Order:
-    """The vectors of all pairs, one pair after the other, an even number of pairs; `ZERO` for vectors of zeros."""
+    """The vectors of all pairs, one pair after the other, an even number of pairs; `ZERO` for
+    vectors of zeros.
+    """
     order = [end if end < matching.n_columns else ZERO for pair in matching.pairs for end in pair]
     return np.array(order + [ZERO] * (-len(order) % 4), np.int64)
 

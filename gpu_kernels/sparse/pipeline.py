@@ -1,4 +1,6 @@
-"""SparStencil's transformation as a whole: from a stencil to a compressed matrix and the order of its columns."""
+"""SparStencil's transformation as a whole: from a stencil to a compressed matrix and the order of
+its columns.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import dense
 from tetris_sim.gpu_kernels.sparse import matching
 from tetris_sim.gpu_kernels.sparse.compression import Array, Compressed, compress, multiply
 from tetris_sim.gpu_kernels.sparse.conflicts import conflict_graph
@@ -21,7 +24,6 @@ from tetris_sim.gpu_kernels.sparse.permutation import (
     vector_order,
 )
 from tetris_sim.gpu_kernels.sparse.staircase import is_self_similar
-from tetris_sim.gpu_kernels.stencil2row import dense
 from tetris_sim.stencil import Stencil
 
 
@@ -73,7 +75,9 @@ def match(crushed: Array, layout: Layout) -> Matched:
     return Matched(published, maximum_matching(graph))
 
 
-def transform(stencil: Stencil, merged: Sequence[int], *, depth: int = 32, group: int = 4) -> Transformed:
+def transform(
+    stencil: Stencil, merged: Sequence[int], *, depth: int = 32, group: int = 4
+) -> Transformed:
     """All steps after each other.
 
     Args:

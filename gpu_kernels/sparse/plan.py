@@ -1,7 +1,8 @@
-"""What `sparse.cu` is handed: the products of a patch, as registers of the lanes and a table of places.
+"""What `sparse.cu` is handed: the products of a patch, as registers of the lanes and a table of
+places.
 
-Three ways lead to a plan: rows of points that are multiplied as they arrive (`units`), whole patches as in the paper
-(`patches`), and either of them in FP64 (`dense_plans`).
+Three ways lead to a plan: rows of points that are multiplied as they arrive (`units`), whole
+patches as in the paper (`patches`), and either of them in FP64 (`dense_plans`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ from tetris_sim.gpu_kernels.sparse.fragments import (
 DEPTHS = {"f16": 32, "bf16": 32, "tf32": 32, "f64": 8}
 """Columns of A that are multiplied together, by format: an instruction, for TF32 two."""
 
-INSTRUCTIONS = {"f16": Instruction("f16", 32), "bf16": Instruction("bf16", 32), "tf32": Instruction("tf32", 16)}
+INSTRUCTIONS = {
+    "f16": Instruction("f16", 32),
+    "bf16": Instruction("bf16", 32),
+    "tf32": Instruction("tf32", 16),
+}
 """Of sparse products, by format."""
 
 _PAIRED = ("f16", "bf16")  # two numbers in a register
@@ -44,8 +49,8 @@ class Plan:
         vector: neighbouring points that are loaded at once.
         kind: format of what is multiplied, of `DEPTHS`.
         matrices: A'', (flight, products per unit, 16, depth): rows in the order of `row_order`.
-        places: of the columns of each product in a unit, (products per unit, depth, 2): row and point; columns of zeros
-            have the first place of a patch.
+        places: of the columns of each product in a unit, (products per unit, depth, 2): row and
+            point; columns of zeros have the first place of a patch.
     """
 
     merged: tuple[int, int]
@@ -72,8 +77,8 @@ class Plan:
 def row_order(r1: int, kind: str = "f16") -> list[int]:
     """Which result each row of A is.
 
-    Of FP16 a lane gets results 8 h + 2 t and the next one of a patch (`sparse.cu`: store_halves). With 16 results along
-    x these are made to be four neighbours, which it writes at once.
+    Of FP16 a lane gets results 8 h + 2 t and the next one of a patch (`sparse.cu`: store_halves).
+    With 16 results along x these are made to be four neighbours, which it writes at once.
     """
     if r1 < ROWS or kind != "f16":
         return list(range(ROWS))
@@ -93,23 +98,42 @@ def slot_columns(kind: str) -> npt.NDArray[np.int64]:
 
 
 def fragments(plan: Plan, *, sparse: bool) -> tuple[Words, Words]:
-    """Words of A, (flight * products, parts of 16 bytes, 32 lanes, 4), and metadata of two instructions each, (n, 32).
+    """Words of A, (flight * products, parts of 16 bytes, 32 lanes, 4), and metadata of two
+    instructions each, (n, 32).
 
     Without `sparse` the matrices have all their zeros, and there are metadata that nobody reads.
     """
     flat = plan.matrices.reshape(-1, ROWS, DEPTHS[plan.kind])
     if plan.kind == "f64":
-        words = np.ascontiguousarray(flat.reshape(-1, 2, 8, 2, 4).transpose(0, 2, 4, 3, 1)).view(np.uint32)
+        words = np.ascontiguousarray(flat.reshape(-1, 2, 8, 2, 4).transpose(0, 2, 4, 3, 1)).view(
+            np.uint32
+        )
         return _in_parts(words.reshape(len(flat), LANES, -1)), np.zeros((1, LANES), np.uint32)
     instruction = INSTRUCTIONS[plan.kind]
     if not sparse:
         pieces = [_columns(a, instruction.depth // 2) for a in flat]
-        words = np.stack([np.concatenate([value_registers(a, instruction) for a in each], axis=1) for each in pieces])
+        words = np.stack(
+            [
+                np.concatenate([value_registers(a, instruction) for a in each], axis=1)
+                for each in pieces
+            ]
+        )
         return _in_parts(words), np.zeros((1, LANES), np.uint32)
-    kept = [[compress(a, instruction.group) for a in _columns(product, instruction.depth)] for product in flat]
-    words = np.stack([np.concatenate([value_registers(a.values, instruction) for a in each], axis=1) for each in kept])
+    kept = [
+        [compress(a, instruction.group) for a in _columns(product, instruction.depth)]
+        for product in flat
+    ]
+    words = np.stack(
+        [
+            np.concatenate([value_registers(a.values, instruction) for a in each], axis=1)
+            for each in kept
+        ]
+    )
     positions = [a.positions for each in kept for a in each]
-    together = [positions[i : i + instruction.selectors] for i in range(0, len(positions), instruction.selectors)]
+    together = [
+        positions[i : i + instruction.selectors]
+        for i in range(0, len(positions), instruction.selectors)
+    ]
     return _in_parts(words), np.stack([metadata_register(each, instruction) for each in together])
 
 
@@ -124,7 +148,8 @@ def _in_parts(words: Words) -> Words:
 
 
 def lookup_table(plan: Plan, pitch: int, shift: int) -> npt.NDArray[np.int32]:
-    """Where the four threads of a quad find the points of a fragment, (products, 4, slots / vector).
+    """Where the four threads of a quad find the points of a fragment, (products, 4, slots /
+    vector).
 
     Args:
         plan: of the products.

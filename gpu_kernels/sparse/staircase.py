@@ -1,8 +1,10 @@
-"""The k-staircase property (SparStencil, definition 4 and theorem 1): which columns of a crushed matrix keep apart.
+"""The k-staircase property (SparStencil, definition 4 and theorem 1): which columns of a crushed
+matrix keep apart.
 
-A matrix is a k-staircase if row r has its non-zeros in columns r to r + k - 1. The paper prints r <= c < r + k - 1,
-which are only k - 1 of them. A crushed matrix is one on two levels (figure 5): its blocks, one per row of results and
-row of points, are the stairs of the box along y, and each block that is not zero has the stairs along x.
+A matrix is a k-staircase if row r has its non-zeros in columns r to r + k - 1. The paper prints r
+<= c < r + k - 1, which are only k - 1 of them. A crushed matrix is one on two levels (figure 5):
+its blocks, one per row of results and row of points, are the stairs of the box along y, and each
+block that is not zero has the stairs along x.
 """
 
 from __future__ import annotations
@@ -26,12 +28,18 @@ def is_staircase(pattern: Pattern, k: int) -> bool:
 
 
 def blocks(pattern: Pattern, layout: Layout) -> npt.NDArray[np.bool_]:
-    """A pattern of the crushed matrix by blocks of the last axis, (rows of results, r1, rows of points, k + r1 - 1)."""
-    return pattern.reshape(-1, layout.merged[-1], layout.columns // layout.patch[-1], layout.patch[-1])
+    """A pattern of the crushed matrix by blocks of the last axis, (rows of results, r1, rows of
+    points, k + r1 - 1).
+    """
+    return pattern.reshape(
+        -1, layout.merged[-1], layout.columns // layout.patch[-1], layout.patch[-1]
+    )
 
 
 def is_self_similar(pattern: Pattern, layout: Layout) -> bool:
-    """Whether a 1D or 2D pattern is a staircase of blocks, and each block that is not zero a staircase (figure 5a)."""
+    """Whether a 1D or 2D pattern is a staircase of blocks, and each block that is not zero a
+    staircase (figure 5a).
+    """
     if len(layout.merged) > 2:
         return False
     split = blocks(pattern, layout)

@@ -1,14 +1,18 @@
-"""A patch in units: rows of points that are multiplied when they arrive, for all results that depend on them.
+"""A patch in units: rows of points that are multiplied when they arrive, for all results that
+depend on them.
 
-The paper makes a patch one product: all points that 16 results depend on (`patches`). Here it is cut:
+The paper makes a patch one product: all points that 16 results depend on (`patches`). Here it is
+cut:
 
     unit     r2 rows of `width` points; r1 r2 = 16 results of a patch depend on several of them
     flight   how many, along the axis that is streamed: y in 2D, z in 3D; none in 1D
-    vectors  neighbouring points that a thread loads at once: the columns of a unit are matched by vectors, half a row
+    vectors  neighbouring points that a thread loads at once: the columns of a unit are matched by
+    vectors, half a row
              apart, which leaves no column without a partner (`conflicts.vector_graph`)
 
-A row of a unit has 2 r1 points, of which a result needs 2 rx + 1: r1 = 8 does for a radius of 3, 16 for 7, and wider
-rows (1D) for more. Half is kept, so 2 rx + 1 of r1 products per row are not with zeros: all but one at those radii.
+A row of a unit has 2 r1 points, of which a result needs 2 rx + 1: r1 = 8 does for a radius of 3, 16
+for 7, and wider rows (1D) for more. Half is kept, so 2 rx + 1 of r1 products per row are not with
+zeros: all but one at those radii.
 """
 
 from __future__ import annotations
@@ -17,13 +21,18 @@ import itertools
 
 import numpy as np
 
+from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import dense
 from tetris_sim.gpu_kernels.sparse.compression import Array
 from tetris_sim.gpu_kernels.sparse.conflicts import is_valid, vector_graph
 from tetris_sim.gpu_kernels.sparse.fragments import ROWS
 from tetris_sim.gpu_kernels.sparse.matching import Matching
-from tetris_sim.gpu_kernels.sparse.permutation import Order, column_order, permute_columns, vector_order
+from tetris_sim.gpu_kernels.sparse.permutation import (
+    Order,
+    column_order,
+    permute_columns,
+    vector_order,
+)
 from tetris_sim.gpu_kernels.sparse.plan import DEPTHS, Plan, row_order, slot_columns
-from tetris_sim.gpu_kernels.stencil2row import dense
 from tetris_sim.stencil import Stencil
 
 
@@ -34,7 +43,8 @@ def box_of(stencil: Stencil) -> Array:
 
 
 def unit_width(radius: int, r1: int) -> int:
-    """Points of a row of a unit: vectors half of it apart never have three of four columns of one result.
+    """Points of a row of a unit: vectors half of it apart never have three of four columns of one
+    result.
 
     >>> [unit_width(radius, 16) for radius in (1, 7, 8, 63)], unit_width(3, 8)
     ([32, 32, 64, 256], 16)
@@ -56,7 +66,9 @@ def unit_plan(fused: Stencil, r1: int, kind: str = "f16") -> Plan:
     r2, width = ROWS // r1, unit_width(radius_x, r1)
     lead, vector = (width - r1) // 2, 8 if r1 == ROWS else 4
     slots = -(-(2 * radius_y + r2) // r2)
-    crushed = np.stack([[unit_matrix(plane, s, (r2, r1), width) for s in range(slots)] for plane in box])
+    crushed = np.stack(
+        [[unit_matrix(plane, s, (r2, r1), width) for s in range(slots)] for plane in box]
+    )
     order = _in_slots(_unit_order(crushed, width, vector), kind)
     matrices = np.stack([[permute_columns(a, order) for a in plane] for plane in crushed])
     matrices = matrices[:, :, row_order(r1, kind)]
@@ -70,7 +82,17 @@ def unit_plan(fused: Stencil, r1: int, kind: str = "f16") -> Plan:
         parts = parts.reshape(len(box), -1, ROWS, depth)
     else:
         parts = parts[0]
-    return Plan((r2, r1), lead, width, slots * r2 if fused.ndim == 3 else r2, len(parts), vector, kind, parts, places)
+    return Plan(
+        (r2, r1),
+        lead,
+        width,
+        slots * r2 if fused.ndim == 3 else r2,
+        len(parts),
+        vector,
+        kind,
+        parts,
+        places,
+    )
 
 
 def unit_matrix(plane: Array, slot: int, merged: tuple[int, int], width: int) -> Array:
@@ -99,10 +121,11 @@ def _unit_order(crushed: Array, width: int, vector: int) -> Order:
 
 
 def _in_slots(order: Order, kind: str) -> Order:
-    """Columns that are in the order of pairs so that each vector is again with one lane, in its slots.
+    """Columns that are in the order of pairs so that each vector is again with one lane, in its
+    slots.
 
-    The two vectors of a pair are with neighbouring lanes, so for TF32 column k of one is the partner of column k of the
-    other; half a row apart, no result has both.
+    The two vectors of a pair are with neighbouring lanes, so for TF32 column k of one is the
+    partner of column k of the other; half a row apart, no result has both.
     """
     found = order.reshape(-1, DEPTHS[kind]).copy()
     found[:, slot_columns(kind)] = found[:, slot_columns("f16")]

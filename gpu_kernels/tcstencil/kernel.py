@@ -1,19 +1,23 @@
-"""The kernel of `gpu.tcstencil`: fused steps as products of windows with bands (`windows.py`), FP16 in memory.
+"""The kernel of `gpu.tcstencil`: fused steps as products of windows with bands (`windows.py`), FP16
+in memory.
 
-Several steps are composed into one stencil (`Stencil.power`), which `tcstencil.cu` applies once. Radius 4 costs as many
-products as any smaller one along x, 2 r + 1 per 128 results, which tensor cores make while the points are copied: steps
-that stay within it cost little more than one.
+Several steps are composed into one stencil (`Stencil.power`), which `tcstencil.cu` applies once.
+Radius 4 costs as many products as any smaller one along x, 2 r + 1 per 128 results, which tensor
+cores make while the points are copied: steps that stay within it cost little more than one.
 
 Parameters:
     steps_per_block: steps composed.
-    warps, warps_x: warps per block of threads, and how many of them lie side by side along x (3D; else all).
+    warps, warps_x: warps per block of threads, and how many of them lie side by side along x (3D;
+    else all).
     units: tiles of 128 results that a warp makes at a time, side by side along x, in 3D along y.
     blocks: blocks of threads that a multiprocessor holds at least (limits registers).
     steps: of the stream per stage of shared memory. 3D: one.
     stages: in shared memory; all but one are on their way.
     sums: 32 unless given, or 16: sums in FP16.
-    mirrored: 0 unless given; 1 (2D): rows at the same distance share a product, r + 1 of them: the authors' way.
-    format: 0 unless given (FP16), 1 (BF16), 2 (TF32): what is multiplied, of float32 in memory (of which FP16 may be
+    mirrored: 0 unless given; 1 (2D): rows at the same distance share a product, r + 1 of them: the
+    authors' way.
+    format: 0 unless given (FP16), 1 (BF16), 2 (TF32): what is multiplied, of float32 in memory (of
+    which FP16 may be
         made, too).
 """
 
@@ -26,13 +30,26 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.formats import FLOAT16, FORMATS, operand_weights, rounded
-from tetris_sim.gpu_kernels.fused import FusedKernel, Stream, braces, round_up
-from tetris_sim.gpu_kernels.half import Stage, blocks_beside, half_refusal, refuse_bad_rounding, rounds_well
+from tetris_sim.gpu_kernels.fused.formats import FLOAT16, FORMATS, operand_weights, rounded
+from tetris_sim.gpu_kernels.fused.half import (
+    Stage,
+    blocks_beside,
+    half_refusal,
+    refuse_bad_rounding,
+    rounds_well,
+)
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream, braces, round_up
 from tetris_sim.gpu_kernels.tcstencil.matrices import matrix_registers, mirror_rows, without_zeros
 from tetris_sim.gpu_kernels.tcstencil.model import windows_rate
 from tetris_sim.gpu_kernels.tcstencil.star import star_kernel, star_parameters
-from tetris_sim.gpu_kernels.tcstencil.windows import CHUNK, RESULTS, WINDOWS, Bands, window_bands, window_lead
+from tetris_sim.gpu_kernels.tcstencil.windows import (
+    CHUNK,
+    RESULTS,
+    WINDOWS,
+    Bands,
+    window_bands,
+    window_lead,
+)
 from tetris_sim.stencil import Stencil
 
 _TILE = RESULTS * WINDOWS
@@ -49,7 +66,9 @@ def tcstencil_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
 
 
 def tcstencil_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
-    """Parameters worth trying, the best guess first; nothing where `tcstencil_refusal` has something to say."""
+    """Parameters worth trying, the best guess first; nothing where `tcstencil_refusal` has
+    something to say.
+    """
     if tcstencil_refusal(stencil, dtype) is not None:
         return ()
     steps = _steps_to_try(stencil)
@@ -58,13 +77,19 @@ def tcstencil_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mappin
     if stencil.ndim == 3:
         others += [{**first[0], "warps": 8}]
     else:  # two tiles of deep steps side by side do not fit into registers
-        shallow = (shape for shape in first if stencil.ndim == 1 or shape["steps_per_block"] * stencil.radius <= _WIDE)
+        shallow = (
+            shape
+            for shape in first
+            if stencil.ndim == 1 or shape["steps_per_block"] * stencil.radius <= _WIDE
+        )
         others += [{**shape, "units": 2} for shape in itertools.islice(shallow, 1)]
     windows = ({**shape, "blocks": _blocks(stencil, shape)} for shape in (*first, *others))
     return (*windows, *star_parameters(stencil))
 
 
-def tcstencil_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[str, int]) -> FusedKernel:
+def tcstencil_kernel(
+    stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[str, int]
+) -> FusedKernel:
     """The kernel that applies `steps_per_block` steps at once.
 
     Args:
@@ -73,7 +98,8 @@ def tcstencil_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping
         parameters: one of `tcstencil_parameters`, or others as above.
 
     Raises:
-        ValueError: the parameters contradict each other or the dtype, or FP16 does not have the weights.
+        ValueError: the parameters contradict each other or the dtype, or FP16 does not have the
+            weights.
     """
     format_, item = FORMATS[parameters.get("format", 0)], np.dtype(dtype).itemsize
     if format_ is FLOAT16:
@@ -132,14 +158,20 @@ def tcstencil_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping
 
 
 def _steps_to_try(stencil: Stencil) -> tuple[int, ...]:
-    """Steps within the reaches above, in 2D some more; those that the model takes for fastest come first."""
+    """Steps within the reaches above, in 2D some more; those that the model takes for fastest come
+    first.
+    """
     radius, reaches = max(1, stencil.radius), _REACHES[stencil.ndim]
     wanted = [reach // radius for reach in reaches]
     if stencil.ndim > 1:
         most = max(1, wanted[0])
         deeper = range(2 * most, max(most, 2 * most - 3), -1) if stencil.ndim == 2 else ()
         wanted = [*range(most, 0, -1), *deeper, *wanted]
-    found = [n for n in dict.fromkeys(wanted) if 0 < n * radius <= _FARTHEST[stencil.ndim] and rounds_well(stencil, n)]
+    found = [
+        n
+        for n in dict.fromkeys(wanted)
+        if 0 < n * radius <= _FARTHEST[stencil.ndim] and rounds_well(stencil, n)
+    ]
     fitting = [n for n in found if _registers(stencil, _shape(stencil, n)) <= _REGISTERS]
     return tuple(sorted(fitting, key=lambda n: -n * windows_rate(_matrices(stencil, n)[0])))
 
@@ -151,10 +183,23 @@ def _shape(stencil: Stencil, steps: int) -> dict[str, int]:
         # The fastest of 54 tiles for one step and for four on an H200, 10240 x 10240.
         reach = steps * stencil.radius
         warps = 8 if reach <= 4 else 4 if reach < 8 else 2
-        return {"steps_per_block": steps, "warps": warps, "units": 1, "steps": 4 if reach <= 2 else 8, "stages": 2}
+        return {
+            "steps_per_block": steps,
+            "warps": warps,
+            "units": 1,
+            "steps": 4 if reach <= 2 else 8,
+            "stages": 2,
+        }
     reach = steps * stencil.radii[0]
     units = 4 if reach <= 1 else 2 if reach <= 4 else 1
-    return {"steps_per_block": steps, "warps": 4, "warps_x": 1, "units": units, "steps": 1, "stages": 3}
+    return {
+        "steps_per_block": steps,
+        "warps": 4,
+        "warps_x": 1,
+        "units": units,
+        "steps": 1,
+        "stages": 3,
+    }
 
 
 def _warps_x(parameters: Mapping[str, int]) -> int:
@@ -172,7 +217,9 @@ def _registers(stencil: Stencil, shape: Mapping[str, int]) -> int:
 
 @functools.lru_cache(maxsize=256)
 def _matrices(stencil: Stencil, steps: int) -> tuple[float, int]:
-    """(products, matrices) of a composed stencil, about: its weights are only rounded by themselves."""
+    """(products, matrices) of a composed stencil, about: its weights are only rounded by
+    themselves.
+    """
     fused = stencil.power(steps)
     near = rounded(fused.weights, FLOAT16).tolist()
     bands = window_bands(without_zeros(Stencil(fused.offsets, tuple(near))))
@@ -187,12 +234,16 @@ def _blocks(stencil: Stencil, shape: Mapping[str, int]) -> int:
 def _stage(bands: Bands, parameters: Mapping[str, int], vector: int) -> Stage:
     warps, units, steps = parameters["warps"], parameters["units"], parameters["steps"]
     lead = round_up(bands.lead, vector)
-    behind = round_up(bands.lead + bands.has_half * RESULTS, vector)  # a half may be loaded as a whole
+    behind = round_up(
+        bands.lead + bands.has_half * RESULTS, vector
+    )  # a half may be loaded as a whole
     if bands.ndim == 3:
         warps_x = _warps_x(parameters)
         height, width = warps // warps_x * units, _TILE * warps_x
         stream = Stream(axis=0, repeated=bands.flight - 1, unit=1)
-        return Stage(lead, lead + width + behind, height + bands.across - 1, (1, height, width), stream)
+        return Stage(
+            lead, lead + width + behind, height + bands.across - 1, (1, height, width), stream
+        )
     width = _TILE * warps * units
     if bands.ndim == 2:
         stream = Stream(axis=1, repeated=bands.flight - 1, unit=steps)

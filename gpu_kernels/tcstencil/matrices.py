@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.formats import FLOAT16, TFLOAT32, Format, rounded
+from tetris_sim.gpu_kernels.fused.formats import FLOAT16, TFLOAT32, Format, rounded
 from tetris_sim.stencil import Stencil
 
 Array = npt.NDArray[np.float64]
@@ -13,7 +13,8 @@ Words = npt.NDArray[np.uint32]
 
 
 def without_zeros(stencil: Stencil) -> Stencil:
-    """Without points whose weights have become zero: far from the middle those of many steps are below any FP16.
+    """Without points whose weights have become zero: far from the middle those of many steps are
+    below any FP16.
 
     >>> without_zeros(Stencil(((-1,), (0,), (1,)), (0.0, 1.0, 0.0))).offsets
     ((0,),)
@@ -25,8 +26,8 @@ def without_zeros(stencil: Stencil) -> Stencil:
 def mirror_rows(stencil: Stencil) -> Stencil:
     """The stencil with the weights of its lower half along the first axis in the upper half, too.
 
-    Rounding may move two weights by a place that are equal but not opposite. Where a kernel wants them equal, that is
-    undone, and the sum is as much less exact.
+    Rounding may move two weights by a place that are equal but not opposite. Where a kernel wants
+    them equal, that is undone, and the sum is as much less exact.
 
     Raises:
         ValueError: they differ by more than roundings do.
@@ -36,7 +37,10 @@ def mirror_rows(stencil: Stencil) -> Stencil:
         msg = "a row has points that the one at the same distance does not have"
         raise ValueError(msg)
     made = {(dy, *rest): terms[-abs(dy), *rest] for dy, *rest in terms}
-    if any(abs(made[offset] - terms[offset]) > 4 * FLOAT16.eps * max(map(abs, terms.values())) for offset in terms):
+    if any(
+        abs(made[offset] - terms[offset]) > 4 * FLOAT16.eps * max(map(abs, terms.values()))
+        for offset in terms
+    ):
         msg = "rows at the same distance have different weights"
         raise ValueError(msg)
     return Stencil.from_terms(made)
@@ -45,8 +49,8 @@ def mirror_rows(stencil: Stencil) -> Stencil:
 def matrix_registers(matrices: Array, format_: Format, run: int) -> Words:
     """The registers of B, (n, 32 lanes, words), of matrices (n, 16, 8).
 
-    The order of rows in a product is free as long as the columns of A have the same: lane 4 g + t holds of column g
-    rows 2 t, 2 t + 1 and those 8 further on, or 4 t to 4 t + 3.
+    The order of rows in a product is free as long as the columns of A have the same: lane 4 g + t
+    holds of column g rows 2 t, 2 t + 1 and those 8 further on, or 4 t to 4 t + 3.
 
     Args:
         matrices: with numbers that the format has.

@@ -1,13 +1,15 @@
-"""The roofline of TCStencil's appendix: operations per byte of global memory, and what a GPU reaches with them.
+"""The roofline of TCStencil's appendix: operations per byte of global memory, and what a GPU
+reaches with them.
 
-Sections and Table 1 are those of the appendix of X. Liu et al., ICS 2022. A multiply-add counts as one operation in its
-intensities (16^3 for a product of 16 x 16 x 16), as two in the peak rates that they are compared with, and the bytes
-are those read: the result that is written is left out. The functions below count as the paper does; `windows_intensity`
-counts what `tcstencil.cu` reads and writes.
+Sections and Table 1 are those of the appendix of X. Liu et al., ICS 2022. A multiply-add counts as
+one operation in its intensities (16^3 for a product of 16 x 16 x 16), as two in the peak rates that
+they are compared with, and the bytes are those read: the result that is written is left out. The
+functions below count as the paper does; `windows_intensity` counts what `tcstencil.cu` reads and
+writes.
 
-Table 1 prints 128.8 FLOP/byte for V100's tensor cores; 125 TFLOPS over 900 GB/s are 138.9. The rates that the paper
-gives for TCStencil on V100, 5.89 and 7.84 TFLOPS, are above its roof for these intensities, 4.80 and 5.40: parameter
-matrices and what tiles share come from caches.
+Table 1 prints 128.8 FLOP/byte for V100's tensor cores; 125 TFLOPS over 900 GB/s are 138.9. The
+rates that the paper gives for TCStencil on V100, 5.89 and 7.84 TFLOPS, are above its roof for these
+intensities, 4.80 and 5.40: parameter matrices and what tiles share come from caches.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from dataclasses import dataclass
 
 HALF_BYTES = 2
 TILE = 16
-INNER = 12  # points along each axis of a tile that are updated, for both the 9- and the 25-point stencil (radius 2)
+# points along each axis of a tile that are updated, for both the 9- and the 25-point stencil
+# (radius 2)
+INNER = 12
 PRODUCT = TILE**3  # multiply-adds
 WINDOWS_PRODUCT = TILE * TILE * 8  # of mma.m16n8k16
 WINDOWS_RESULTS = TILE * 8
@@ -53,8 +57,8 @@ A100_TENSOR = Peak(312e12, 1555e9)
 V100_FMA = Peak(31.4e12, 900e9)
 V100_TENSOR = Peak(125e12, 900e9)
 H200_TENSOR = Peak(989.5e12, 4.8e12)  # NVIDIA H200 data sheet, FP16 without sparsity
-# Of that, what `mma.sync` may reach: Hopper's peak needs `wgmma`. Assumed, not measured; only the order in which
-# numbers of steps are tried depends on it.
+# Of that, what `mma.sync` may reach: Hopper's peak needs `wgmma`. Assumed, not measured; only the
+# order in which numbers of steps are tried depends on it.
 MMA_SHARE = 0.6
 
 
@@ -86,7 +90,8 @@ def tcstencil_intensity(n_products: int) -> float:
 
 
 def windows_intensity(n_products: float, point_bytes: int = HALF_BYTES) -> float:
-    """`tcstencil.cu`: 128 results are read and written once; matrices stay in registers. Multiply-adds count once.
+    """`tcstencil.cu`: 128 results are read and written once; matrices stay in registers.
+    Multiply-adds count once.
 
     >>> windows_intensity(3), windows_intensity(9)
     (12.0, 36.0)
@@ -95,18 +100,23 @@ def windows_intensity(n_products: float, point_bytes: int = HALF_BYTES) -> float
 
 
 def windows_rate(n_products: float, point_bytes: int = HALF_BYTES) -> float:
-    """Results per second that an H200 cannot exceed with `tcstencil.cu`: the slower of memory and products.
+    """Results per second that an H200 cannot exceed with `tcstencil.cu`: the slower of memory and
+    products.
 
     >>> round(windows_rate(9) / 1e9)
     1200
     """
     memory = 2 * point_bytes / H200_TENSOR.bandwidth
-    products = 2 * WINDOWS_PRODUCT * n_products / WINDOWS_RESULTS / (MMA_SHARE * H200_TENSOR.operations)
+    products = (
+        2 * WINDOWS_PRODUCT * n_products / WINDOWS_RESULTS / (MMA_SHARE * H200_TENSOR.operations)
+    )
     return 1 / max(memory, products)
 
 
 def stencil_rate(n: int, radius: int, n_points: int, seconds: float) -> float:
-    """FLOPS of Artemis and TC-w/o tc on n x n points, as the appendix counts them: N - r points along an axis."""
+    """FLOPS of Artemis and TC-w/o tc on n x n points, as the appendix counts them: N - r points
+    along an axis.
+    """
     return (n - radius) ** 2 * n_points / seconds
 
 

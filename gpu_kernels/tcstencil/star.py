@@ -1,4 +1,5 @@
-"""Stars as the authors make them, P S + S Q: the kernel tcstencil_star.cu, one step of a 2D star of radius up to 4.
+"""Stars as the authors make them, P S + S Q: the kernel tcstencil_star.cu, one step of a 2D star of
+radius up to 4.
 
 Parameters:
     steps_per_block: 1.
@@ -14,10 +15,10 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.formats import FLOAT16, operand_weights
-from tetris_sim.gpu_kernels.fused import FusedKernel, Stream, braces
-from tetris_sim.gpu_kernels.half import rounds_well
-from tetris_sim.gpu_kernels.stencil2row import dense
+from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import dense
+from tetris_sim.gpu_kernels.fused.formats import FLOAT16, operand_weights
+from tetris_sim.gpu_kernels.fused.half import rounds_well
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream, braces
 from tetris_sim.gpu_kernels.tcstencil.matrices import Words, matrix_registers
 from tetris_sim.gpu_kernels.tcstencil.tiles import TILE, way_of
 from tetris_sim.stencil import Stencil
@@ -53,17 +54,22 @@ def star_bands(stencil: Stencil) -> tuple[Array, Array]:
 
 
 def star_registers(along_y: Array, along_x: Array) -> Words:
-    """`struct Weights` of tcstencil_star.cu, (8, 32): P as A of a product of depth 16 and one of 8, then Q as B.
+    """`struct Weights` of tcstencil_star.cu, (8, 32): P as A of a product of depth 16 and one of 8,
+    then Q as B.
 
     Lane 4 g + t holds of A rows g and g + 8, columns 2 t and 2 t + 1 of each eight.
     """
-    bits = along_y.astype(np.float16).view(np.uint16).astype(np.uint32).reshape(2, 8, 3, 4, 2)  # half, g, eight, t
+    bits = (
+        along_y.astype(np.float16).view(np.uint16).astype(np.uint32).reshape(2, 8, 3, 4, 2)
+    )  # half, g, eight, t
     p = (bits[..., 0] | bits[..., 1] << np.uint32(16)).transpose(2, 0, 1, 3).reshape(6, 32)
     q = matrix_registers(along_x[None], FLOAT16, run=2)[0].T
     return np.ascontiguousarray(np.concatenate([p, q]))
 
 
-def star_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[str, int]) -> FusedKernel:
+def star_kernel(
+    stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[str, int]
+) -> FusedKernel:
     """The kernel.
 
     Args:
@@ -79,7 +85,9 @@ def star_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[str,
         raise ValueError(msg)
     warps, units, stages = parameters["warps"], parameters["units"], parameters["stages"]
     width = TILE * warps * units
-    row_points = width + 3 * _LEAD  # 2 for windows; with another one, rows are an odd multiple of 16 bytes
+    row_points = (
+        width + 3 * _LEAD
+    )  # 2 for windows; with another one, rows are an odd multiple of 16 bytes
     numbers = star_registers(*star_bands(operand_weights(stencil, FLOAT16)))
     reach = (0, *stencil.radii)
     return FusedKernel(

@@ -1,16 +1,18 @@
-"""TCStencil's tiles in NumPy: a tile of 16 x 16 points times banded parameter matrices, as the paper has it.
+"""TCStencil's tiles in NumPy: a tile of 16 x 16 points times banded parameter matrices, as the
+paper has it.
 
-A parameter matrix holds a column of the stencil's weights in each of its rows, shifted by one from row to row. Times
-the tile, it makes of every point what the column makes of the points above and below, and the stencil is the sum of
-these products, each shifted along x by the offset of its column (Algorithm 1 of the appendix: `soutput1` to `soutput3`
-are the products, added in shared memory). How many there are:
+A parameter matrix holds a column of the stencil's weights in each of its rows, shifted by one from
+row to row. Times the tile, it makes of every point what the column makes of the points above and
+below, and the stencil is the sum of these products, each shifted along x by the offset of its
+column (Algorithm 1 of the appendix: `soutput1` to `soutput3` are the products, added in shared
+memory). How many there are:
 
-    star      2: the column in the middle, and the row in the middle as a band on the other side of the tile
-    mirrored  r + 1: columns at the same distance have the same weights, so their product is made once and added twice
-    any       2 r + 1
+    star      2: the column in the middle, and the row in the middle as a band on the other side of
+    the tile mirrored  r + 1: columns at the same distance have the same weights, so their product
+    is made once and added twice any       2 r + 1
 
-Results are the 16 - 2 r points along each axis that depend on the tile only: tiles overlap. This is for 2D;
-`windows.py` is for any number of axes.
+Results are the 16 - 2 r points along each axis that depend on the tile only: tiles overlap. This is
+for 2D; `windows.py` is for any number of axes.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.stencil2row import dense
+from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import dense
 from tetris_sim.stencil import Stencil
 
 TILE = 16  # points along each axis: the shape of WMMA's product of FP16
@@ -30,7 +32,8 @@ Way = Literal["star", "mirrored", "any"]
 
 
 def parameter_matrix(weights: Array) -> Array:
-    """The band of a column of weights, (16, 16): row i has them around column i, as far as there are columns.
+    """The band of a column of weights, (16, 16): row i has them around column i, as far as there
+    are columns.
 
     >>> parameter_matrix(np.array([1.0, 2.0, 3.0]))[:3, :4]
     array([[2., 3., 0., 0.],
@@ -51,7 +54,9 @@ def way_of(stencil: Stencil) -> Way:
     """Which of the three ways makes fewest products of a 2D stencil."""
     box = dense(stencil)
     mirrored = np.array_equal(box, box[:, ::-1])
-    if all(min(map(abs, offset)) == 0 for offset in stencil.terms) and not (mirrored and stencil.radii[1] == 0):
+    if all(min(map(abs, offset)) == 0 for offset in stencil.terms) and not (
+        mirrored and stencil.radii[1] == 0
+    ):
         return "star"
     return "mirrored" if mirrored else "any"
 
@@ -60,7 +65,8 @@ def n_products(stencil: Stencil) -> int:
     """Products of 16 x 16 x 16 for one tile.
 
     >>> from tetris_sim.catalogue import named_stencil
-    >>> [n_products(named_stencil(name).stencil) for name in ("heat-2d", "star-2d9p", "box-2d9p", "box-2d25p")]
+    >>> names = ("heat-2d", "star-2d9p", "box-2d9p", "box-2d25p")
+    >>> [n_products(named_stencil(name).stencil) for name in names]
     [2, 2, 2, 3]
     """
     radius = stencil.radii[1]
@@ -85,7 +91,9 @@ def apply_to_tile(tile: Array, stencil: Stencil, way: Way) -> Array:
     if way == "star":
         row = box[ry].copy()
         row[rx] = 0.0  # the point in the middle is in the column
-        return (parameter_matrix(box[:, rx]) @ tile + tile @ parameter_matrix(row).T)[inside, rx : TILE - rx]
+        return (parameter_matrix(box[:, rx]) @ tile + tile @ parameter_matrix(row).T)[
+            inside, rx : TILE - rx
+        ]
     result = np.zeros(results_per_tile(stencil.radii))
     for column in range(rx + 1 if way == "mirrored" else 2 * rx + 1):
         product = (parameter_matrix(box[:, column]) @ tile)[inside]  # soutput of the paper

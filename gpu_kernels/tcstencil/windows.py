@@ -1,16 +1,18 @@
-"""Windows: the bands of TCStencil along x, so that one product makes 128 results that lie side by side.
+"""Windows: the bands of TCStencil along x, so that one product makes 128 results that lie side by
+side.
 
-The authors' tiles have a band along y for each column of weights, and their products are added with a shift along x
-(`tiles.py`). Here it is the other way round: a band along x for each row of weights, added with a shift along y. A
-kernel that streams along y makes that shift by keeping 2 ry + 1 rows of results in flight: a row that arrives is
-multiplied for all of them.
+The authors' tiles have a band along y for each column of weights, and their products are added with
+a shift along x (`tiles.py`). Here it is the other way round: a band along x for each row of
+weights, added with a shift along y. A kernel that streams along y makes that shift by keeping 2 ry
++ 1 rows of results in flight: a row that arrives is multiplied for all of them.
 
-    window   8 results along x and the points around them that they depend on, in chunks of 16; the last one may be half
-    tile     16 windows side by side: 16 x 16 numbers for each chunk, of 128 results and what is beside them
-    band     16 x 8 of a chunk: column n holds a row of weights, shifted down by n
+    window   8 results along x and the points around them that they depend on, in chunks of 16; the
+    last one may be half tile     16 windows side by side: 16 x 16 numbers for each chunk, of 128
+    results and what is beside them band     16 x 8 of a chunk: column n holds a row of weights,
+    shifted down by n
 
-In 3D rows of the planes above and below have bands, too: results are in flight along z, and depend on 2 ry + 1 rows of
-a plane. In 1D there is one row, and windows are as long as needed.
+In 3D rows of the planes above and below have bands, too: results are in flight along z, and depend
+on 2 ry + 1 rows of a plane. In 1D there is one row, and windows are as long as needed.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.stencil2row import dense
+from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import dense
 from tetris_sim.stencil import Stencil
 
 RESULTS = 8  # of a window: columns of B in mma.m16n8k16
@@ -40,8 +42,9 @@ class Bands:
     Attributes:
         ndim: axes of the stencil.
         lead: points of a window in front of its results, and behind them: a multiple of 4.
-        matrices: (flight, across, chunks, 16, 8): by the row that a result depends on, along the axis that is streamed
-            (y in 2D, z in 3D) and, in 3D, along y. If the last chunk is half, its last 8 rows are zeros.
+        matrices: (flight, across, chunks, 16, 8): by the row that a result depends on, along the
+            axis that is streamed (y in 2D, z in 3D) and, in 3D, along y. If the last chunk is half,
+            its last 8 rows are zeros.
     """
 
     ndim: int
@@ -77,7 +80,8 @@ class Bands:
         return kinds.reshape(self.matrices.shape[:3])
 
     def numbered(self, *, mirrored: bool = False) -> tuple[npt.NDArray[np.int64], Array]:
-        """Which matrix each product takes, and the matrices, (n, 16, 8): none of zeros, no two the same.
+        """Which matrix each product takes, and the matrices, (n, 16, 8): none of zeros, no two the
+        same.
 
         Rows at the same distance from the middle of a symmetric stencil have the same weights.
 
@@ -85,7 +89,8 @@ class Bands:
             mirrored: whether rows at the same distance share theirs.
 
         Returns:
-            (flight, across, chunks): 0 for none; n + 1 for number n; -(n + 1) if a sum begins with it.
+            (flight, across, chunks): 0 for none; n + 1 for number n; -(n + 1) if a sum begins with
+            it.
         """
         half = slice(0, self.flight // 2 + 1 if mirrored else self.flight)
         kinds = self.kinds[half]
@@ -115,8 +120,8 @@ class Bands:
             u: values along as many axes as the stencil has.
 
         Returns:
-            The new values, smaller by what the bands reach: flight - 1 along the streamed axis, and so on; along x by
-            `lead` on either side.
+            The new values, smaller by what the bands reach: flight - 1 along the streamed axis, and
+            so on; along x by `lead` on either side.
         """
         rows = u.reshape((1,) * (3 - u.ndim) + u.shape)
         if self.ndim == 2:
@@ -132,7 +137,9 @@ class Bands:
                 part = met[..., low : low + CHUNK]
                 window[..., : part.shape[2]] = part  # behind it zeros, which the band's zeros meet
                 made = window @ self.matrices[i, j, k]
-                result[..., RESULTS * first : RESULTS * (first + 1)] += made[..., : columns - RESULTS * first]
+                result[..., RESULTS * first : RESULTS * (first + 1)] += made[
+                    ..., : columns - RESULTS * first
+                ]
         if self.ndim == 2:
             result = result.transpose(1, 0, 2)
         return result.reshape(result.shape[3 - self.ndim :])
@@ -161,7 +168,8 @@ def window_bands(stencil: Stencil) -> Bands:
 
 
 def window_lead(radius: int) -> int:
-    """Points of a window in front of its results for a radius along x, so that it has a multiple of 8 points.
+    """Points of a window in front of its results for a radius along x, so that it has a multiple of
+    8 points.
 
     >>> [window_lead(radius) for radius in (0, 1, 4, 5, 8, 9)]
     [4, 4, 4, 8, 8, 12]

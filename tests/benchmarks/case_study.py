@@ -1,8 +1,10 @@
-"""The copper plate of the Tetris paper (section 6.5) at its full size: Table 3, Figure 16 and the FP32 row of Table 4.
+"""The copper plate of the Tetris paper (section 6.5) at its full size: Table 3, Figure 16 and the
+FP32 row of Table 4.
 
-`python tests/benchmarks/case_study.py FOLDER` runs examples/copper_plate_full.yaml on a GPU in float64 and float32 to
-the end and on the CPU for some steps, compares the final field with the exact solution of the discrete equations, and
-writes `case-study.json` and `case-study.png`. About seven minutes on one H200 with 16 cores.
+`python tests/benchmarks/case_study.py FOLDER` runs examples/copper_plate_full.yaml on a GPU in
+float64 and float32 to the end and on the CPU for some steps, compares the final field with the
+exact solution of the discrete equations, and writes `case-study.json` and `case-study.png`. About
+seven minutes on one H200 with 16 cores.
 """
 
 from __future__ import annotations
@@ -26,18 +28,40 @@ Array = npt.NDArray[np.float64]
 PLATE = Path(__file__).parents[2] / "examples" / "copper_plate_full.yaml"
 STEPS, CFL = 3_800_000, 0.23
 SHOWN = 24  # every so many points are drawn
-BRIEFLY = ("output.fields.every=100000 steps", "output.statistics.every=100000 steps", "output.pictures=false")
+BRIEFLY = (
+    "output.fields.every=100000 steps",
+    "output.statistics.every=100000 steps",
+    "output.pictures=false",
+)
 RUNS = {
-    "one sweep per step on the CPU": ("compute.devices=cpu", "compute.method=cpu.plain", "time.steps=900", *BRIEFLY),
+    "one sweep per step on the CPU": (
+        "compute.devices=cpu",
+        "compute.method=cpu.plain",
+        "time.steps=900",
+        *BRIEFLY,
+    ),
     "CPU": ("compute.devices=cpu", "time.steps=5000", *BRIEFLY),
-    "GPU, float32": ("compute.devices=gpu", "compute.precision=float32", "output.fields.compression=none"),
+    "GPU, float32": (
+        "compute.devices=gpu",
+        "compute.precision=float32",
+        "output.fields.compression=none",
+    ),
     "GPU": ("compute.devices=cpu+gpu", "output.fields.compression=none"),
 }
 
 
 def run(folder: Path, *changes: str) -> dict[str, Any]:
     """Run the plate into a folder; its report."""
-    words = [sys.executable, "-m", "tetris_sim", "run", str(PLATE), "--overwrite", "-q", "--no-progress"]
+    words = [
+        sys.executable,
+        "-m",
+        "tetris_sim",
+        "run",
+        str(PLATE),
+        "--overwrite",
+        "-q",
+        "--no-progress",
+    ]
     for change in (*changes, f"output.directory={folder}"):
         words += ["--set", change]
     subprocess.run(words, check=True)
@@ -66,16 +90,24 @@ def field(folder: Path, which: int) -> Array:
 
 
 def exact(start: Array, steps: int) -> Array:
-    """The discrete equations solved by cosines: insulated faces mirror the points next to them (DCT-II)."""
+    """The discrete equations solved by cosines: insulated faces mirror the points next to them
+    (DCT-II).
+    """
     squares = [np.sin(np.pi * np.arange(n) / (2 * n)) ** 2 for n in start.shape]
     growth = 1 - 4 * CFL * (squares[0][:, None] + squares[1][None, :])
     with np.errstate(divide="ignore"):
-        modes = fft.dctn(start, workers=-1) * np.sign(growth) ** steps * np.exp(steps * np.log(np.abs(growth)))
+        modes = (
+            fft.dctn(start, workers=-1)
+            * np.sign(growth) ** steps
+            * np.exp(steps * np.log(np.abs(growth)))
+        )
     return np.asarray(fft.idctn(modes, workers=-1))
 
 
 def deviations(found: Array, wanted: Array) -> dict[str, Any]:
-    """Shares of the points that are off by more than some degC, and by more than some percent (the paper's Table 4)."""
+    """Shares of the points that are off by more than some degC, and by more than some percent (the
+    paper's Table 4).
+    """
     off = np.abs(found - wanted)
     relative = 100 * off / np.abs(wanted)
     return {
@@ -86,7 +118,9 @@ def deviations(found: Array, wanted: Array) -> dict[str, Any]:
 
 
 def draw(start: Array, final: Array, single: Array, path: Path) -> None:
-    """Before, after, after in float32, and how far that is off; fields in degC on the same part of the points."""
+    """Before, after, after in float32, and how far that is off; fields in degC on the same part of
+    the points.
+    """
     figure, axes = plt.subplots(2, 2, figsize=(8.6, 7.4), layout="constrained")
     largest = float(np.abs(single - final).max())
     panels = (
@@ -96,7 +130,9 @@ def draw(start: Array, final: Array, single: Array, path: Path) -> None:
         ("(d) float32 - float64", single - final, "coolwarm", (-largest, largest)),
     )
     for axis, (title, values, colours, (low, high)) in zip(axes.flat, panels, strict=True):
-        image = axis.imshow(values, origin="lower", cmap=colours, vmin=low, vmax=high, extent=(0, 15, 0, 15))
+        image = axis.imshow(
+            values, origin="lower", cmap=colours, vmin=low, vmax=high, extent=(0, 15, 0, 15)
+        )
         axis.set_title(title)
         axis.set_xlabel("x [mm]")
         axis.set_ylabel("y [mm]")

@@ -1,4 +1,6 @@
-"""Hardware counters of the GPU kernels: the same as `tetris-sim bench gpu --counters`, with the same arguments."""
+"""Hardware counters of the GPU kernels: the same as `tetris-sim bench gpu --counters`, with the
+same arguments.
+"""
 
 from __future__ import annotations
 

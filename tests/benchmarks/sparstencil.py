@@ -1,8 +1,10 @@
-"""SparStencil's Figures 8, 9 and 10 on this GPU: what preparing costs, which layout is best, all of the catalogue.
+"""SparStencil's Figures 8, 9 and 10 on this GPU: what preparing costs, which layout is best, all of
+the catalogue.
 
-`python tests/benchmarks/sparstencil.py FILE.json` measures whole steps in float16, periodic faces, feedback on; points
-times steps per second, every step counted once. Figures 6, 7 and 11 are `tetris-sim bench gpu --dtype float16`, with
---sweep and --counters. All weights are random, positive and add up to 1, so that any number of steps stays finite.
+`python tests/benchmarks/sparstencil.py FILE.json` measures whole steps in float16, periodic faces,
+feedback on; points times steps per second, every step counted once. Figures 6, 7 and 11 are
+`tetris-sim bench gpu --dtype float16`, with --sweep and --counters. All weights are random,
+positive and add up to 1, so that any number of steps stays finite.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ from tetris_sim.gpu_kernels.sparse.crush import Layout  # noqa: E402
 from tetris_sim.gpu_kernels.sparse.exploration import A100_F16, SPARSE_F16, layout_time  # noqa: E402
 from tetris_sim.method import STEPS_PER_BLOCK  # noqa: E402
 from tetris_sim.problem import Problem  # noqa: E402
-from tetris_sim.scheduler.measure import Trial  # noqa: E402
-from tetris_sim.scheduler.place import Place  # noqa: E402
+from tetris_sim.scheduler.machine.place import Place  # noqa: E402
+from tetris_sim.scheduler.tuning.measure import Trial  # noqa: E402
 
 GRID = (8192, 8192)
 SHAPES: dict[int, tuple[int, ...]] = {
@@ -53,20 +55,28 @@ Case = tuple[str, str, dict[str, int]]  # stencil, method, parameters
 
 @functools.lru_cache(maxsize=4)
 def problem_of(name: str, size: int = 0) -> Problem:
-    """A stencil of the catalogue with random weights, without data; 2D ones may have another size."""
+    """A stencil of the catalogue with random weights, without data; 2D ones may have another
+    size.
+    """
     stencil = CATALOGUE[name].stencil
-    small = random_problem(USUAL[stencil.ndim], (16,) * stencil.ndim, "float16", faces="periodic", steps=1 << 30)
+    small = random_problem(
+        USUAL[stencil.ndim], (16,) * stencil.ndim, "float16", faces="periodic", steps=1 << 30
+    )
     shape = (size, size) if size else SHAPES[stencil.ndim]
     weights = np.random.default_rng(1).uniform(0.5, 1.5, stencil.n_points)
     return dataclasses.replace(
         small,
         grid=dataclasses.replace(small.grid, shape=shape),
-        stencil=dataclasses.replace(stencil, weights=tuple(float(w) for w in weights / weights.sum())),
+        stencil=dataclasses.replace(
+            stencil, weights=tuple(float(w) for w in weights / weights.sum())
+        ),
     )
 
 
 def prepare(case: Case) -> float | str:
-    """Compile all that a case needs into the cache; seconds until its matrices were there, or why it cannot be done."""
+    """Compile all that a case needs into the cache; seconds until its matrices were there, or why
+    it cannot be done.
+    """
     name, method, parameters = case
     try:
         begin = time.perf_counter()
@@ -111,11 +121,15 @@ def first_guess(name: str, method: str, **changes: int) -> list[Case]:
 
 
 def dense(name: str) -> list[Case]:
-    """The same matrices with all their zeros on dense tensor cores, with the most steps that fit into registers."""
+    """The same matrices with all their zeros on dense tensor cores, with the most steps that fit
+    into registers.
+    """
     problem = problem_of(name)
     if BY_NAME["gpu.sparse"].refusal(problem) is not None:
         return []
-    steps = sorted({parameters[STEPS_PER_BLOCK] for parameters in BY_NAME["gpu.sparse"].parameters(problem)})
+    steps = sorted(
+        {parameters[STEPS_PER_BLOCK] for parameters in BY_NAME["gpu.sparse"].parameters(problem)}
+    )
     found: list[Case] = []
     for n in steps[-2:]:
         like = next(p for p in BY_NAME["gpu.sparse"].parameters(problem) if p[STEPS_PER_BLOCK] == n)
@@ -124,15 +138,26 @@ def dense(name: str) -> list[Case]:
 
 
 def paper_way(name: str, merged_x: int) -> Case:
-    """One step, patches of merged_x by 16 / merged_x results, each a product of its own (SparStencil 3.2, 3.3)."""
+    """One step, patches of merged_x by 16 / merged_x results, each a product of its own
+    (SparStencil 3.2, 3.3).
+    """
     guess = dict(BY_NAME["gpu.sparse"].parameters(problem_of(name))[0])
-    guess |= {STEPS_PER_BLOCK: 1, "merged_x": merged_x, "flight": 0, "units": 1, "blocks": 1, "sparse": 1}
+    guess |= {
+        STEPS_PER_BLOCK: 1,
+        "merged_x": merged_x,
+        "flight": 0,
+        "units": 1,
+        "blocks": 1,
+        "sparse": 1,
+    }
     return name, "gpu.sparse", guess
 
 
 def stages(name: str) -> dict[str, Case]:
     """What each stage adds (its Figure 7), from a plain sweep to what `gpu.sparse` does."""
-    one = next(p for p in BY_NAME["gpu.sparse"].parameters(problem_of(name)) if p[STEPS_PER_BLOCK] == 1)
+    one = next(
+        p for p in BY_NAME["gpu.sparse"].parameters(problem_of(name)) if p[STEPS_PER_BLOCK] == 1
+    )
     _, method, patch = paper_way(name, 4)
     return {
         "plain sweep on CUDA cores": (name, "gpu.plain", {}),
@@ -156,17 +181,25 @@ def by_size(device: Any) -> list[dict[str, Any]]:
 
 
 def modelled(name: str) -> list[dict[str, Any]]:
-    """What equations 6 to 11 say of every layout of up to 16 x 16 results, on the paper's A100 [s]."""
+    """What equations 6 to 11 say of every layout of up to 16 x 16 results, on the paper's A100
+    [s].
+    """
     stencil = CATALOGUE[name].stencil
     widths = tuple(2 * radius + 1 for radius in stencil.radii)
     return [
-        {"r1": r1, "r2": r2, "seconds": layout_time(A100_F16, Layout(widths, (r2, r1)), GRID, SPARSE_F16)}
+        {
+            "r1": r1,
+            "r2": r2,
+            "seconds": layout_time(A100_F16, Layout(widths, (r2, r1)), GRID, SPARSE_F16),
+        }
         for r1 in range(1, 17)
         for r2 in range(1, 17)
     ]
 
 
-def rows(cases: Sequence[Case], device: Any, prepared: dict[str, float | str]) -> list[dict[str, Any]]:
+def rows(
+    cases: Sequence[Case], device: Any, prepared: dict[str, float | str]
+) -> list[dict[str, Any]]:
     """All cases, measured."""
     found: list[dict[str, Any]] = []
     begin = time.perf_counter()
@@ -183,15 +216,26 @@ def main(path: Path) -> None:
     """All figures."""
     names = sorted(CATALOGUE, key=lambda name: CATALOGUE[name].stencil.ndim)
     methods = ("gpu.sparse", "gpu.tcstencil")
-    everything = [case for name in names for method in methods for case in first_guess(name, method)]
+    everything = [
+        case for name in names for method in methods for case in first_guess(name, method)
+    ]
     dense_cases = [case for name in STENCIL_NAMES for case in dense(name)]
-    layouts = [paper_way(name, width) for name in ("box-2d9p", "box-2d49p") for width in (2, 4, 8, 16)]
+    layouts = [
+        paper_way(name, width) for name in ("box-2d9p", "box-2d49p") for width in (2, 4, 8, 16)
+    ]
     staged = {name: stages(name) for name in ("box-2d9p", "box-2d49p")}
-    cases = [*everything, *dense_cases, *layouts, *(case for each in staged.values() for case in each.values())]
+    cases = [
+        *everything,
+        *dense_cases,
+        *layouts,
+        *(case for each in staged.values() for case in each.values()),
+    ]
     cases = [case for case in cases if case[1] != "gpu.plain"]
     begin = time.perf_counter()
     with ProcessPoolExecutor(8, multiprocessing.get_context("spawn")) as pool:
-        prepared = dict(zip(map(json.dumps, cases), pool.map(prepare, cases, chunksize=8), strict=True))
+        prepared = dict(
+            zip(map(json.dumps, cases), pool.map(prepare, cases, chunksize=8), strict=True)
+        )
     compiling = time.perf_counter() - begin
     print(f"{len(cases)} cases compiled in {compiling:.0f} s", file=sys.stderr)
     with Place(1, "gpu", 0).opened() as device:
@@ -210,7 +254,9 @@ def main(path: Path) -> None:
             },
             "model": {name: modelled(name) for name in ("box-2d9p", "box-2d49p")},
             "preparing": {
-                name: prepared[json.dumps(case)] for name in STENCIL_NAMES for case in first_guess(name, "gpu.sparse")
+                name: prepared[json.dumps(case)]
+                for name in STENCIL_NAMES
+                for case in first_guess(name, "gpu.sparse")
             },
         }
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -1,9 +1,11 @@
-"""SparStencil beyond FP16 on this GPU: BF16 and TF32 on sparse tensor cores, and its layouts in FP64 (its Table 3).
+"""SparStencil beyond FP16 on this GPU: BF16 and TF32 on sparse tensor cores, and its layouts in
+FP64 (its Table 3).
 
-`python tests/benchmarks/sparstencil_formats.py FILE.json` measures kernels alone, on the points of 10240 x 10240 that
-no face reaches, one launch after the other on the same random numbers; heat kernels with equal neighbours, the others
-with random weights. For every row the fastest of several tiles is looked for and then timed again, all rows of a
-stencil in turn. FP16 is stored in 16 bits, BF16 and TF32 are made of float32 on their way, FP64 is FP64.
+`python tests/benchmarks/sparstencil_formats.py FILE.json` measures kernels alone, on the points of
+10240 x 10240 that no face reaches, one launch after the other on the same random numbers; heat
+kernels with equal neighbours, the others with random weights. For every row the fastest of several
+tiles is looked for and then timed again, all rows of a stencil in turn. FP16 is stored in 16 bits,
+BF16 and TF32 are made of float32 on their way, FP64 is FP64.
 """
 
 from __future__ import annotations
@@ -35,17 +37,26 @@ from tetris_sim.bench.timing import Work, interleave  # noqa: E402
 from tetris_sim.catalogue import named_stencil  # noqa: E402
 from tetris_sim.errors import UnsupportedError  # noqa: E402
 from tetris_sim.gpu_kernels import METHODS  # noqa: E402
-from tetris_sim.gpu_kernels.build import compile_source  # noqa: E402
-from tetris_sim.gpu_kernels.formats import BFLOAT16, TFLOAT32  # noqa: E402
-from tetris_sim.gpu_kernels.fused_method import FusedMethod  # noqa: E402
+from tetris_sim.gpu_kernels.common.build import compile_source  # noqa: E402
+from tetris_sim.gpu_kernels.fused.formats import BFLOAT16, TFLOAT32  # noqa: E402
+from tetris_sim.gpu_kernels.fused.method import FusedMethod  # noqa: E402
 from tetris_sim.gpu_kernels.sparse.kernel import KINDS, MADE_OF, sparse_kernel  # noqa: E402
 from tetris_sim.method import STEPS_PER_BLOCK, Parameters  # noqa: E402
 from tetris_sim.problem import Problem  # noqa: E402
 
 SHAPE = (10240, 10240)
 ROUNDS, SECONDS, TRYING = 5, 0.04, 0.01
-FORMATS = {"box-2d9p": (3, 5, 7), "box-2d25p": (1, 2, 3), "box-2d49p": (1, 2)}  # steps that are tried
-TABLE_3 = {"heat-2d": 3, "box-2d9p": 3, "star-2d13p": 1, "box-2d49p": 1}  # steps per launch, as in the paper
+FORMATS = {
+    "box-2d9p": (3, 5, 7),
+    "box-2d25p": (1, 2, 3),
+    "box-2d49p": (1, 2),
+}  # steps that are tried
+TABLE_3 = {
+    "heat-2d": 3,
+    "box-2d9p": 3,
+    "star-2d13p": 1,
+    "box-2d49p": 1,
+}  # steps per launch, as in the paper
 CHECKED = (203, 331)
 WARPS = ((4, 2), (8, 1))  # and blocks per multiprocessor
 
@@ -53,7 +64,9 @@ WARPS = ((4, 2), (8, 1))  # and blocks per multiprocessor
 def problem_of(name: str, kind: str) -> Problem:
     """A stencil with its weights, in the dtype that a format is made of."""
     small = random_problem(name, (16, 16), MADE_OF[kind], weight_kinds(name)[0])
-    return dataclasses.replace(small, grid=dataclasses.replace(small.grid, shape=SHAPE))  # the data are the arena's
+    return dataclasses.replace(
+        small, grid=dataclasses.replace(small.grid, shape=SHAPE)
+    )  # the data are the arena's
 
 
 def tiles(name: str, kind: str, *, sparse: int, flight: int = 1) -> Iterator[dict[str, int]]:
@@ -65,7 +78,13 @@ def tiles(name: str, kind: str, *, sparse: int, flight: int = 1) -> Iterator[dic
         widths = (8 if n * radius <= 3 else 16,) if wide else (2, 4, 8)
         choices = itertools.product(widths, WARPS, (1, 2), (8,) if wide else (2, 4), (2, 3))
         for width, (warps, blocks), units, steps, stages in choices:
-            shape = {STEPS_PER_BLOCK: n, "merged_x": width, "warps": warps, "blocks": blocks, "units": units}
+            shape = {
+                STEPS_PER_BLOCK: n,
+                "merged_x": width,
+                "warps": warps,
+                "blocks": blocks,
+                "units": units,
+            }
             yield {**shape, "steps": steps, "stages": stages, **fixed}
 
 
@@ -80,7 +99,9 @@ def rows_of_formats(name: str) -> dict[tuple[str, str], list[dict[str, int]]]:
 
 
 def rows_of_table_3(name: str) -> dict[str, list[dict[str, int]]]:
-    """Row to tiles of SparStencil's layouts in FP64: rows of points that arrive once, and the paper's whole patches."""
+    """Row to tiles of SparStencil's layouts in FP64: rows of points that arrive once, and the
+    paper's whole patches.
+    """
     return {
         "layouts, results in flight": list(tiles(name, "f64", sparse=0)),
         "layouts, whole patches": list(tiles(name, "f64", sparse=0, flight=0)),
@@ -112,7 +133,10 @@ def dual_tessellation(problem: Problem, steps: int | None) -> list[Alone]:
         own = [choice for choice in choices if choice[STEPS_PER_BLOCK] == steps]
         choices = own or list(with_steps(choices, steps))
     family = method.families[problem.grid.ndim]
-    return [fused_alone(family.kernel(problem.stencil, problem.dtype, choice), choice) for choice in choices]
+    return [
+        fused_alone(family.kernel(problem.stencil, problem.dtype, choice), choice)
+        for choice in choices
+    ]
 
 
 def best_of(arena: Arena, choices: list[Alone]) -> tuple[Alone, Work] | None:
@@ -133,26 +157,44 @@ def best_of(arena: Arena, choices: list[Alone]) -> tuple[Alone, Work] | None:
 def check(problem: Problem, parameters: Parameters, device: Any) -> None:
     """Compare two launches and a step on a small grid with the reference."""
     kind = KINDS[parameters["format"]]
-    eps = {"bf16": BFLOAT16.eps, "tf32": TFLOAT32.eps}.get(kind, 0.0)  # of the others the dtype says all
+    eps = {"bf16": BFLOAT16.eps, "tf32": TFLOAT32.eps}.get(
+        kind, 0.0
+    )  # of the others the dtype says all
     variant = Variant(with_parameters(parameters), MADE_OF[kind], eps)
     error, allowed = error_of(variant, problem.stencil, boundary_of("walls", 2), CHECKED, device)
-    assert error <= allowed, f"{parameters} is wrong by {error:.2g}, of which {allowed:.2g} may be rounding"
+    assert error <= allowed, (
+        f"{parameters} is wrong by {error:.2g}, of which {allowed:.2g} may be rounding"
+    )
 
 
 def timed(name: str, found: dict[str, tuple[Alone, Work] | None]) -> list[dict[str, Any]]:
     """All rows of a stencil, timed in turn."""
     there = {row: each for row, each in found.items() if each is not None}
-    timings = interleave({row: work for row, (_, work) in there.items()}, rounds=ROUNDS, seconds=SECONDS)
+    timings = interleave(
+        {row: work for row, (_, work) in there.items()}, rounds=ROUNDS, seconds=SECONDS
+    )
     return [
-        {"stencil": name, "row": row, "parameters": dict(there[row][0].parameters), **asdict(timing)}
+        {
+            "stencil": name,
+            "row": row,
+            "parameters": dict(there[row][0].parameters),
+            **asdict(timing),
+        }
         for row, timing in timings.items()
     ]
 
 
 def main(path: Path) -> None:
     """Both tables."""
-    jobs = [(name, kind, p) for name in FORMATS for (kind, _), ps in rows_of_formats(name).items() for p in ps]
-    jobs += [(name, "f64", p) for name in TABLE_3 for ps in rows_of_table_3(name).values() for p in ps]
+    jobs = [
+        (name, kind, p)
+        for name in FORMATS
+        for (kind, _), ps in rows_of_formats(name).items()
+        for p in ps
+    ]
+    jobs += [
+        (name, "f64", p) for name in TABLE_3 for ps in rows_of_table_3(name).values() for p in ps
+    ]
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
         list(pool.map(prepare, jobs, chunksize=4))
     with measured_gpu(rounds=ROUNDS, seconds=SECONDS) as (result, device, _):
@@ -164,7 +206,9 @@ def main(path: Path) -> None:
                 for (kind, row), choices in rows_of_formats(name).items():
                     problem = problem_of(name, kind)
                     if MADE_OF[kind] not in arenas:
-                        arenas[MADE_OF[kind]] = stack.enter_context(contextlib.closing(Arena(problem, device)))
+                        arenas[MADE_OF[kind]] = stack.enter_context(
+                            contextlib.closing(Arena(problem, device))
+                        )
                     alone = [each for p in choices if (each := fits(problem, p)) is not None]
                     found[row] = best_of(arenas[MADE_OF[kind]], alone)
                 formats += timed(name, found)
@@ -173,13 +217,22 @@ def main(path: Path) -> None:
             with contextlib.closing(Arena(problem, device)) as arena:
                 found = {
                     "naive kernel": best_of(arena, [naive_alone()]),
-                    "dual tessellation, as many steps": best_of(arena, dual_tessellation(problem, steps)),
-                    "dual tessellation, any steps": best_of(arena, dual_tessellation(problem, None)),
+                    "dual tessellation, as many steps": best_of(
+                        arena, dual_tessellation(problem, steps)
+                    ),
+                    "dual tessellation, any steps": best_of(
+                        arena, dual_tessellation(problem, None)
+                    ),
                 }
                 for row, choices in rows_of_table_3(name).items():
-                    found[row] = best_of(arena, [each for p in choices if (each := fits(problem, p)) is not None])
+                    found[row] = best_of(
+                        arena, [each for p in choices if (each := fits(problem, p)) is not None]
+                    )
                 table_3 += timed(name, found)
-    path.write_text(json.dumps({**result, "formats": formats, "table_3": table_3}, indent=1) + "\n", encoding="utf-8")
+    path.write_text(
+        json.dumps({**result, "formats": formats, "table_3": table_3}, indent=1) + "\n",
+        encoding="utf-8",
+    )
 
 
 ARCHITECTURE = "sm_90"

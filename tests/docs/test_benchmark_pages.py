@@ -31,11 +31,15 @@ def test_every_result_is_on_a_page_with_all_that_makes_it_believable(maker: dict
     linked = {name for text in texts for name in re.findall(r"\]\(([^()/ ]+\.json)\)", text)}
     files = sorted((DOCS / "benchmarks").glob("*.json"))
     assert tabled
-    assert tabled | linked == {file.name for file in files}  # figures of a page without tables have a test of their own
+    assert tabled | linked == {
+        file.name for file in files
+    }  # figures of a page without tables have a test of their own
     for file in [DOCS / "benchmarks" / name for name in tabled]:
         result = json.loads(file.read_text(encoding="utf-8"))
         assert {"cpu", "threads", "versions", "commit", "date"} <= set(result)
-        assert {"limits", "gpu_limits", "devices"} & set(result)  # sets of devices are judged by what each does alone
+        assert {"limits", "gpu_limits", "devices"} & set(
+            result
+        )  # sets of devices are judged by what each does alone
 
 
 def test_a_figure_that_was_changed_by_hand_is_made_right_again(maker: dict[str, Any]) -> None:

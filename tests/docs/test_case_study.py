@@ -32,7 +32,10 @@ def test_the_page_has_the_numbers_of_the_data() -> None:
     data = json.loads((folder / "case-study-2026-11-21.json").read_text(encoding="utf-8"))
     page = (folder / "case-study.md").read_text(encoding="utf-8")
     for row in data["rows"].values():
-        assert f"{row['points_per_second'] / 1e9:,.3g} " in page or f"{row['points_per_second'] / 1e9:,.0f} " in page
+        assert (
+            f"{row['points_per_second'] / 1e9:,.3g} " in page
+            or f"{row['points_per_second'] / 1e9:,.0f} " in page
+        )
         assert f"{row['seconds']:,.0f} s" in page
     assert f"{data['centre']:.3f}" in page
     assert f"{data['float32']['over']['0.1']:.1%}".replace("%", " %") in page

@@ -1,9 +1,11 @@
-"""README and the user guide do what they say: commands and Python blocks are run in order, each document in a folder.
+"""README and the user guide do what they say: commands and Python blocks are run in order, each
+document in a folder.
 
-In a ```console block a line that begins with `$ ` is a command, and the lines below it must occur in its output in that
-order (`...` stands for anything). `<!-- not run: reason -->` before a block exempts it, and with
-`<!-- fails with exit code 2 -->` its last command must end so. ```python blocks of a document share their names.
-```yaml blocks must be YAML, and those with a grid and a model whole configurations. The folder has the examples/.
+In a ```console block a line that begins with `$ ` is a command, and the lines below it must occur
+in its output in that order (`...` stands for anything). `<!-- not run: reason -->` before a block
+exempts it, and with `<!-- fails with exit code 2 -->` its last command must end so. ```python
+blocks of a document share their names. ```yaml blocks must be YAML, and those with a grid and a
+model whole configurations. The folder has the examples/.
 """
 
 from __future__ import annotations
@@ -51,7 +53,12 @@ class Block:
 
 def blocks(text: str) -> list[Block]:
     return [
-        Block(text.count("\n", 0, found.start("body")), found["language"], found["body"], found["note"] or "")
+        Block(
+            text.count("\n", 0, found.start("body")),
+            found["language"],
+            found["body"],
+            found["note"] or "",
+        )
         for found in BLOCK.finditer(text)
     ]
 
@@ -89,9 +96,15 @@ def run_console(block: Block, folder: Path) -> None:
             check=False,
         )
         expected = block.exit_code if number == len(listed) else 0
-        assert done.returncode == expected, f"$ {command}\n{done.stdout}\nexited {done.returncode}, not {expected}"
-        pattern = ".*".join(re.escape(line.strip()).replace(re.escape("..."), "[^\n]*") for line in shown)
-        assert re.search(pattern, done.stdout, re.DOTALL), f"$ {command}\n{done.stdout}\ndoes not show\n{shown}"
+        assert done.returncode == expected, (
+            f"$ {command}\n{done.stdout}\nexited {done.returncode}, not {expected}"
+        )
+        pattern = ".*".join(
+            re.escape(line.strip()).replace(re.escape("..."), "[^\n]*") for line in shown
+        )
+        assert re.search(pattern, done.stdout, re.DOTALL), (
+            f"$ {command}\n{done.stdout}\ndoes not show\n{shown}"
+        )
 
 
 def check_yaml(text: str, folder: Path) -> None:
@@ -115,7 +128,9 @@ def run_document(text: str, name: str, folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
-def test_the_commands_of_a_document_work(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_of_a_document_work(
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
     run_document(document.read_text(), str(document), tmp_path)
@@ -154,7 +169,10 @@ def test_what_does_not_work_is_noticed(text: str, problem: str, tmp_path: Path) 
 
 def test_configurations_are_checked(tmp_path: Path) -> None:
     part = "grid: {shape: [4, 5]}\n"
-    rest = "initial: {type: constant, value: 0}\nboundaries: {x: {type: periodic}, y: {type: periodic}}\n"
+    rest = (
+        "initial: {type: constant, value: 0}\nboundaries: "
+        "{x: {type: periodic}, y: {type: periodic}}\n"
+    )
     whole = part + "model: {type: heat, material: copper}\ntime: {dt: auto, steps: 3}\n" + rest
     run_document(f"```yaml\n{part}```\n```yaml\n{whole}```\n", "example.md", tmp_path)
     with pytest.raises(ConfigError, match="coper"):
@@ -166,7 +184,10 @@ def test_configurations_are_checked(tmp_path: Path) -> None:
     [
         "<!-- not run: it would take a day -->\n```console\n$ false\n```\n",
         "<!-- fails with exit code 3 -->\n\n```console\n$ true\n$ exit 3\n```\n",
-        "```console\n$ echo 10 steps in 3.2 s; echo and more; echo done\n... steps in ... s\ndone\n```\n",
+        (
+            "```console\n$ echo 10 steps in 3.2 s; echo and more; echo done\n... steps in ... "
+            "s\ndone\n```\n"
+        ),
         "```console\n$ echo one \\\n  two\none two\n```\n",
         "```yaml\n$ false\n```\n",
         "```python\nx = 1\n```\n```python\nassert x == 1\n```\n",

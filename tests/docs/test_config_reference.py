@@ -13,7 +13,9 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 def test_the_configuration_page_is_what_the_schema_would_write() -> None:
     page = runpy.run_path(str(DOCS / "make_config_reference.py"))["page"]()
-    assert (DOCS / "guide" / "configuration.md").read_text() == page, "run python docs/make_config_reference.py"
+    assert (DOCS / "guide" / "configuration.md").read_text() == page, (
+        "run python docs/make_config_reference.py"
+    )
 
 
 def test_the_configuration_page_names_every_section_and_model() -> None:

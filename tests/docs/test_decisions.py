@@ -1,4 +1,6 @@
-"""Decision records have their parts, are numbered without gaps, are listed, and name files that exist."""
+"""Decision records have their parts, are numbered without gaps, are listed, and name files that
+exist.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "decisions"
 RECORDS = sorted(FOLDER.glob("[0-9]*.md"))
 HEADINGS = ["Context", "Options", "Choice", "Consequences", "How to undo it"]
-PATH = re.compile(r"`((?:tests|tetris_sim|cpu_kernels|gpu_kernels|scheduler|apps|docs|examples)/[\w./-]*)`")
+PATH = re.compile(
+    r"`((?:tests|tetris_sim|cpu_kernels|gpu_kernels|scheduler|apps|docs|examples)/[\w./-]*)`"
+)
 
 
 def test_records_are_numbered_without_gaps_and_listed() -> None:

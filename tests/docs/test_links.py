@@ -1,4 +1,6 @@
-"""The documents name what exists: links between them resolve, and so do the file names in ARCHITECTURE.md."""
+"""The documents name what exists: links between them resolve, and so do the file names in
+ARCHITECTURE.md.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,15 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SKIPPED = {".venv", ".git", "build", "dist", "results", "api", ".pytest_cache"}
 DOCUMENTS = sorted(
-    path.relative_to(ROOT) for path in ROOT.rglob("*.md") if not SKIPPED & set(path.relative_to(ROOT).parts)
+    path.relative_to(ROOT)
+    for path in ROOT.rglob("*.md")
+    if not SKIPPED & set(path.relative_to(ROOT).parts)
 )
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-PATH_IN_TEXT = re.compile(r"[\w.*-]+(?:/[\w.*-]+)*(?:\.(?:py|md|yaml|toml|cff|cu|cuh|typed)|/)|Makefile|LICENSE")
+PATH_IN_TEXT = re.compile(
+    r"[\w.*-]+(?:/[\w.*-]+)*(?:\.(?:py|md|yaml|toml|cff|cu|cuh|typed)|/)|Makefile|LICENSE"
+)
 
 
 def prose(path: Path) -> str:
@@ -38,7 +44,11 @@ def problem_with(link: str, document: Path) -> str | None:
     path = (ROOT / document).parent / target if target else ROOT / document
     if not path.exists():
         return f"{target or document} does not exist"
-    if fragment and path.suffix == ".md" and fragment not in anchors(path.resolve().relative_to(ROOT)):
+    if (
+        fragment
+        and path.suffix == ".md"
+        and fragment not in anchors(path.resolve().relative_to(ROOT))
+    ):
         return f"{target or document} has no heading #{fragment}"
     return None
 
@@ -52,7 +62,9 @@ def test_links_of_a_document_lead_somewhere(document: Path) -> None:
 def test_a_link_that_leads_nowhere_is_noticed() -> None:
     here = Path("docs/papers.md")
     assert problem_with("nowhere.md", here) == "nowhere.md does not exist"
-    assert problem_with("#no-such-heading", here) == "docs/papers.md has no heading #no-such-heading"
+    assert (
+        problem_with("#no-such-heading", here) == "docs/papers.md has no heading #no-such-heading"
+    )
     assert problem_with("../LICENSE", here) is None
     assert problem_with("https://example.org/x", here) is None
 
@@ -78,5 +90,12 @@ def test_every_file_that_architecture_names_exists() -> None:
 
 
 def test_a_file_name_that_is_wrong_is_noticed() -> None:
-    text = "`tetris_sim/grid.py`, `grid.py`, `scheduler/`, `docs/*.md`, `gird.py`, `scheduler/grid.py`, `nouns/`, `a.b`"
-    assert [name for name in named_paths(text) if not exists(name)] == ["gird.py", "scheduler/grid.py", "nouns/"]
+    text = (
+        "`tetris_sim/grid.py`, `grid.py`, `scheduler/`, `docs/*.md`, `gird.py`, "
+        "`scheduler/grid.py`, `nouns/`, `a.b`"
+    )
+    assert [name for name in named_paths(text) if not exists(name)] == [
+        "gird.py",
+        "scheduler/grid.py",
+        "nouns/",
+    ]

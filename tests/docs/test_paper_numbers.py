@@ -1,4 +1,6 @@
-"""The arithmetic that docs/papers.md states about the papers, and the one equation they share: GStencil/s."""
+"""The arithmetic that docs/papers.md states about the papers, and the one equation they share:
+GStencil/s.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ from tetris_sim.errors import ExitCode
 from tetris_sim.grid import Grid
 from tetris_sim.problem import Problem, Total, Variable
 from tetris_sim.report import make_report
-from tetris_sim.scheduler.machine import Machine
-from tetris_sim.scheduler.shares import Plan
+from tetris_sim.scheduler.facts.shares import Plan
+from tetris_sim.scheduler.machine.machine import Machine
 
 TETRIS_TABLE_1 = {
     "heat-1d": 3,
@@ -60,12 +62,28 @@ def test_the_rate_of_the_report_is_points_times_steps_over_seconds() -> None:
     )
     clock = PhaseClock()
     clock.seconds.update(compute=1.5, exchange=0.5, output=40.0)
-    plan = Plan((), time_block=1, seconds_per_step=1.0, redundant=0.0, copy_for_checkpoints=False, reasons=())
+    plan = Plan(
+        (),
+        time_block=1,
+        seconds_per_step=1.0,
+        redundant=0.0,
+        copy_for_checkpoints=False,
+        reasons=(),
+    )
     machine = Machine("host", "cpu", 1, "", 1, "")
     report = make_report(
-        problem, plan, machine, clock, first_step=20, step=80, ended="done", exit_code=ExitCode.OK, outputs="here"
+        problem,
+        plan,
+        machine,
+        clock,
+        first_step=20,
+        step=80,
+        ended="done",
+        exit_code=ExitCode.OK,
+        outputs="here",
     )
-    # Tetris equation 5, ConvStencil 16, SparStencil 12: T * N1 * N2 * N3 / t, for the steps of this run.
+    # Tetris equation 5, ConvStencil 16, SparStencil 12: T * N1 * N2 * N3 / t, for the steps of this
+    # run.
     assert report.points_per_second == (80 - 20) * 5 * 7 * 11 / 2.0
     assert report.effective_bytes_per_second == report.points_per_second * 2 * 8
     assert f"{report.points_per_second / 1e9:.3g} GStencil/s" in report.as_text()
@@ -77,7 +95,11 @@ def test_table_3_of_tetris_does_not_agree_with_itself() -> None:
     rates = {name: round(updates / value / 1e9, 1) for name, value in seconds.items()}
     assert rates == {"naive": 2.8, "cpu": 12.6, "gpu": 62.6, "both": 82.0}
     assert round(1 / (1 / seconds["cpu"] + 1 / seconds["gpu"]), 1) == 4656.7
-    assert [round(seconds["naive"] / seconds[name], 1) for name in ("cpu", "gpu", "both")] == [4.5, 22.2, 29.1]
+    assert [round(seconds["naive"] / seconds[name], 1) for name in ("cpu", "gpu", "both")] == [
+        4.5,
+        22.2,
+        29.1,
+    ]
     assert round(82.9 / 2.8, 1) == 29.6
 
 
@@ -85,18 +107,24 @@ def test_the_width_of_the_gaussian_follows_from_the_final_temperature_of_the_cen
     diffused = 0.23 * (15e-3 / 9600) ** 2 * 3.8e6  # diffusivity times time [m^2]
     assert diffused == pytest.approx(2.134e-6, rel=2e-4)
     sigma = 2.15e-3
-    # A Gaussian stays one, of variance sigma^2 + 2 D t; the faces are too far away to matter at this precision.
+    # A Gaussian stays one, of variance sigma^2 + 2 D t; the faces are too far away to matter at
+    # this precision.
     assert round(100 * sigma**2 / (sigma**2 + 2 * diffused), 1) == 52.0
     assert round(diffused / 1.11e-4 * 1e3, 2) == 19.22
 
 
-def test_convstencil_counts_three_steps_per_launch_and_half_of_its_products_are_with_zeros() -> None:
+def test_convstencil_counts_three_steps_per_launch_and_half_of_its_products_are_with_zeros() -> (
+    None
+):
     assert pytest.approx(188.27, abs=0.01) == 3 * 10240**3 / 17.109 / 1e9
     assert pytest.approx(62.76, abs=0.005) == 10240**3 / 17.109 / 1e9  # SparStencil's table 3
     products = 2 * math.ceil(49 / 4)
     assert (products, products * 8 * 8 * 4 / 64) == (26, 104)
     savings = {"star-2d9p": (5, 9), "box-2d9p": (3, 9), "box-2d49p": (7, 49)}
-    saved = {name: round(100 * (1 - 2 * n / (n + 1) / points), 2) for name, (n, points) in savings.items()}
+    saved = {
+        name: round(100 * (1 - 2 * n / (n + 1) / points), 2)
+        for name, (n, points) in savings.items()
+    }
     assert saved == {"star-2d9p": 81.48, "box-2d9p": 83.33, "box-2d49p": 96.43}
     fused = named_stencil("box-2d9p").stencil.power(3)
     assert (fused.n_points, fused.radius) == (49, 3)
@@ -108,7 +136,9 @@ def test_ratios_of_sparstencil_and_tcstencil_are_as_corrected() -> None:
 
 
 def blockwise_zero_columns(blocks: int, columns: int, k: int) -> int:
-    """Zero columns that algorithm 1 of SparStencil adds: whole blocks are matched first, then columns inside blocks."""
+    """Zero columns that algorithm 1 of SparStencil adds: whole blocks are matched first, then
+    columns inside blocks.
+    """
 
     def unmatched(n: int) -> int:
         matched: set[int] = set()
@@ -122,7 +152,9 @@ def blockwise_zero_columns(blocks: int, columns: int, k: int) -> int:
 
 
 def fewest_zero_columns(blocks: int, columns: int, k: int) -> int:
-    """The fewest there are: columns conflict if both their blocks and their places in them are less than k apart."""
+    """The fewest there are: columns conflict if both their blocks and their places in them are less
+    than k apart.
+    """
     places = list(itertools.product(range(blocks), range(columns)))
 
     @cache
@@ -142,7 +174,9 @@ def fewest_zero_columns(blocks: int, columns: int, k: int) -> int:
 
 
 @pytest.mark.parametrize(("r1", "added", "needed"), [(3, 0, 0), (4, 2, 0), (6, 2, 0)])
-def test_the_matching_of_sparstencil_is_not_always_minimal(r1: int, added: int, needed: int) -> None:
+def test_the_matching_of_sparstencil_is_not_always_minimal(
+    r1: int, added: int, needed: int
+) -> None:
     k, r2 = 2, 1
     blocks, columns = k + r2 - 1, k + r1 - 1
     assert blockwise_zero_columns(blocks, columns, k) == added
@@ -154,5 +188,12 @@ def test_the_example_of_a_smaller_matching_is_one() -> None:
     assert blockwise_zero_columns(3, columns, k) == 3
     inside = {0: [(0, 3), (1, 4), (2, 5)], 1: [(1, 4), (2, 5), (3, 6)], 2: [(0, 3), (1, 4), (2, 5)]}
     assert all(b - a >= k for pairs in inside.values() for a, b in pairs)
-    left = {block: set(range(columns)) - {c for pair in pairs for c in pair} for block, pairs in inside.items()}
-    assert left == {0: {6}, 1: {0}, 2: {6}}  # columns 6 and 0 are six apart: a pair; one zero column for the last
+    left = {
+        block: set(range(columns)) - {c for pair in pairs for c in pair}
+        for block, pairs in inside.items()
+    }
+    assert left == {
+        0: {6},
+        1: {0},
+        2: {6},
+    }  # columns 6 and 0 are six apart: a pair; one zero column for the last

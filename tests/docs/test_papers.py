@@ -17,7 +17,12 @@ PATH = re.compile(r"`((?:\w+/)+(?:[\w.-]+)?|\w+\.md)`")
 
 # Every numbered item of each paper, counted in the papers.
 ITEMS: dict[str, dict[str, Iterable[int]]] = {
-    "Tetris": {"Equation": range(1, 6), "Figure": range(1, 17), "Table": range(1, 5), "Algorithm": range(1, 2)},
+    "Tetris": {
+        "Equation": range(1, 6),
+        "Figure": range(1, 17),
+        "Table": range(1, 5),
+        "Algorithm": range(1, 2),
+    },
     "ConvStencil": {"Equation": range(1, 17), "Figure": range(1, 9), "Table": range(1, 6)},
     "Notes on ConvStencil": {
         "Equation": (1, 2, 4, 5, 6, 11, 13, 16),
@@ -88,11 +93,15 @@ def tables() -> dict[str, list[Row]]:
         title, body = section.split("\n", 1)
         lines = [line for line in body.splitlines() if line.startswith("|")]
         assert lines[0] == "| Item | What it says | Answered by | Status |", title
-        found[title] = [Row(*(cell.strip() for cell in line.strip("|").split("|"))) for line in lines[2:]]
+        found[title] = [
+            Row(*(cell.strip() for cell in line.strip("|").split("|"))) for line in lines[2:]
+        ]
     return found
 
 
-ROWS = [pytest.param(row, id=f"{paper}: {row.item}") for paper, rows in tables().items() for row in rows]
+ROWS = [
+    pytest.param(row, id=f"{paper}: {row.item}") for paper, rows in tables().items() for row in rows
+]
 
 
 def test_there_is_a_table_for_each_paper() -> None:
@@ -101,7 +110,11 @@ def test_there_is_a_table_for_each_paper() -> None:
 
 @pytest.mark.parametrize("paper", ITEMS)
 def test_every_numbered_item_has_exactly_one_row(paper: str) -> None:
-    listed = [(kind, int(number)) for row in tables()[paper] for kind, number in NUMBERED.findall(row.item)]
+    listed = [
+        (kind, int(number))
+        for row in tables()[paper]
+        for kind, number in NUMBERED.findall(row.item)
+    ]
     expected = [(kind, number) for kind, numbers in ITEMS[paper].items() for number in numbers]
     assert sorted(listed) == sorted(expected)
 

@@ -18,7 +18,9 @@ def made() -> tuple[str, Any]:
     """The page, of which a figure was changed by hand, made again; and its picture."""
     changed = re.sub(r"\| \d+\.\d% \|", "| 99.9% |", PAGE, count=1)
     assert changed != PAGE
-    found: tuple[str, Any] = runpy.run_path(str(DOCS / "make_benchmark_pages.py"))["scaling_page"](changed)
+    found: tuple[str, Any] = runpy.run_path(str(DOCS / "make_benchmark_pages.py"))["scaling_page"](
+        changed
+    )
     return found
 
 
@@ -26,7 +28,9 @@ def test_the_predictions_are_those_of_the_files(made: tuple[str, Any]) -> None:
     assert made[0] == PAGE, "run python docs/make_benchmark_pages.py"
 
 
-def test_the_picture_has_a_panel_for_each_study_and_every_efficiency_is_possible(made: tuple[str, Any]) -> None:
+def test_the_picture_has_a_panel_for_each_study_and_every_efficiency_is_possible(
+    made: tuple[str, Any],
+) -> None:
     panels = made[1].axes
     assert len(panels) == 8
     for axes in panels:

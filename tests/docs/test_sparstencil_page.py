@@ -1,4 +1,6 @@
-"""The script of SparStencil's figures knows what it would measure, and makes a page of what it has measured."""
+"""The script of SparStencil's figures knows what it would measure, and makes a page of what it has
+measured.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from emulation import COMPILER, NO_COMPILER
 from host_gpu import HostGpu
 
 from tetris_sim.bench.problems import random_problem
-from tetris_sim.gpu_kernels.fused import FusedKernel
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.sparse.kernel import sparse_kernel
 
 FOLDER = Path(__file__).parents[2] / "tests" / "benchmarks"
@@ -25,12 +27,23 @@ PAGE = runpy.run_path(str(FOLDER / "sparstencil_page.py"))
 
 def row(case: tuple[str, str, dict[str, int]], rate: float) -> dict[str, Any]:
     name, method, parameters = case
-    return {"stencil": name, "method": method, "parameters": parameters, "median": rate, "low": rate, "high": rate}
+    return {
+        "stencil": name,
+        "method": method,
+        "parameters": parameters,
+        "median": rate,
+        "low": rate,
+        "high": rate,
+    }
 
 
 def test_sparse_and_dense_products_of_as_many_steps_are_compared() -> None:
     (first,) = SCRIPT["first_guess"]("box-2d49p", "gpu.sparse")
-    alike = [case for case in SCRIPT["dense"]("box-2d49p") if case[2]["steps_per_block"] == first[2]["steps_per_block"]]
+    alike = [
+        case
+        for case in SCRIPT["dense"]("box-2d49p")
+        if case[2]["steps_per_block"] == first[2]["steps_per_block"]
+    ]
     assert alike
     assert all(case[2]["sparse"] == 0 for case in alike)
     stages = SCRIPT["stages"]("box-2d49p")
@@ -47,23 +60,43 @@ def test_a_page_has_every_part_of_what_was_measured(tmp_path: Path) -> None:
         "seconds": 0.02,
         "times": 3,
         "compiling_all": 33.0,
-        "catalogue": [row(case, 2.5e12) for name in names for case in SCRIPT["first_guess"](name, "gpu.sparse")],
+        "catalogue": [
+            row(case, 2.5e12)
+            for name in names
+            for case in SCRIPT["first_guess"](name, "gpu.sparse")
+        ],
         "dense": [row(case, 2e12) for name in names for case in SCRIPT["dense"](name)],
-        "layouts": [row(SCRIPT["paper_way"]("box-2d9p", width), 1e11 * width) for width in (2, 4, 8, 16)],
+        "layouts": [
+            row(SCRIPT["paper_way"]("box-2d9p", width), 1e11 * width) for width in (2, 4, 8, 16)
+        ],
         "sizes": [
-            {"stencil": "box-2d9p", "size": size, "steps": 7, "sparse": {"median": 3e11}, "dense": {"failed": "no"}}
+            {
+                "stencil": "box-2d9p",
+                "size": size,
+                "steps": 7,
+                "sparse": {"median": 3e11},
+                "dense": {"failed": "no"},
+            }
             for size in (256, 512)
         ],
-        "stages": {"box-2d9p": {word: row(case, 7e11) for word, case in SCRIPT["stages"]("box-2d9p").items()}},
+        "stages": {
+            "box-2d9p": {
+                word: row(case, 7e11) for word, case in SCRIPT["stages"]("box-2d9p").items()
+            }
+        },
         "model": {"box-2d9p": SCRIPT["modelled"]("box-2d9p")},
         "preparing": {"box-2d9p": 0.01},
     }
     path, others = tmp_path / "found.json", tmp_path / "formats.json"
     path.write_text(json.dumps(result), encoding="utf-8")
     one = {"parameters": {"steps_per_block": 7}, "low": 1e12, "median": 1.25e12, "high": 1.5e12}
-    rows = [{"stencil": "box-2d9p", "row": word, **one} for word in ("tf32, sparse", "naive kernel")]
+    rows = [
+        {"stencil": "box-2d9p", "row": word, **one} for word in ("tf32, sparse", "naive kernel")
+    ]
     measured = {"date": "2026-01-03", "commit": "abd", "rounds": 5, "seconds": 0.04}
-    others.write_text(json.dumps({**measured, "formats": rows[:1], "table_3": rows[1:]}), encoding="utf-8")
+    others.write_text(
+        json.dumps({**measured, "formats": rows[:1], "table_3": rows[1:]}), encoding="utf-8"
+    )
     PAGE["write"](path, others)
     text = path.with_suffix(".md").read_text(encoding="utf-8")
     assert "3 stencils of" in text
@@ -72,7 +105,13 @@ def test_a_page_has_every_part_of_what_was_measured(tmp_path: Path) -> None:
     assert "| box-2d9p, 7: sparse | 300 | 300 |" in text
     assert "| units in flight, one step | 700 |" in text
     assert "| box-2d9p | 10.0 | 373 |" in text
-    assert sorted(each.suffix for each in tmp_path.iterdir()) == [".json", ".json", ".md", ".svg", ".svg"]
+    assert sorted(each.suffix for each in tmp_path.iterdir()) == [
+        ".json",
+        ".json",
+        ".md",
+        ".svg",
+        ".svg",
+    ]
     assert "| tf32, sparse | 1250 (7), 1000 to 1500 |" in text
     assert "| naive kernel | 1250 (7), 1000 to 1500 |" in text
 
@@ -80,8 +119,14 @@ def test_a_page_has_every_part_of_what_was_measured(tmp_path: Path) -> None:
 def test_every_row_of_other_formats_has_kernels_that_fit() -> None:
     pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
     pytest.importorskip("networkx", reason="the blossom algorithm is networkx's")
-    rows = {("box-2d49p", kind, row): tiles for (kind, row), tiles in FORMATS["rows_of_formats"]("box-2d49p").items()}
-    rows |= {("box-2d49p", "f64", row): tiles for row, tiles in FORMATS["rows_of_table_3"]("box-2d49p").items()}
+    rows = {
+        ("box-2d49p", kind, row): tiles
+        for (kind, row), tiles in FORMATS["rows_of_formats"]("box-2d49p").items()
+    }
+    rows |= {
+        ("box-2d49p", "f64", row): tiles
+        for row, tiles in FORMATS["rows_of_table_3"]("box-2d49p").items()
+    }
     assert len(rows) == 8
     for (name, kind, _), tiles in rows.items():
         problem = random_problem(name, (16, 16), FORMATS["MADE_OF"][kind])
@@ -91,10 +136,20 @@ def test_every_row_of_other_formats_has_kernels_that_fit() -> None:
 @pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 def test_what_is_timed_is_compared_with_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FORMATS["check"].__globals__, "CHECKED", (61, 200))
-    parameters = {"merged_x": 4, "warps": 2, "blocks": 1, "units": 1, "steps": 2, "stages": 2, "steps_per_block": 1}
+    parameters = {
+        "merged_x": 4,
+        "warps": 2,
+        "blocks": 1,
+        "units": 1,
+        "steps": 2,
+        "stages": 2,
+        "steps_per_block": 1,
+    }
     parameters |= {"sparse": 0, "flight": 1, "format": 3}
     FORMATS["check"](random_problem("box-2d9p", (16, 16), "float64"), parameters, HostGpu())
-    monkeypatch.setattr("variants.sparse_kernel", lambda *arguments: wrong_weights(sparse_kernel(*arguments)))
+    monkeypatch.setattr(
+        "variants.sparse_kernel", lambda *arguments: wrong_weights(sparse_kernel(*arguments))
+    )
     with pytest.raises(AssertionError, match="is wrong by"):
         FORMATS["check"](random_problem("box-2d9p", (16, 16), "float64"), parameters, HostGpu())
 

@@ -1,4 +1,5 @@
-"""Programs that the fault tests start in processes of their own: they are killed, or their disk is full.
+"""Programs that the fault tests start in processes of their own: they are killed, or their disk is
+full.
 
 python checkpoint_scripts.py NAME FOLDER
 """
@@ -47,7 +48,9 @@ def _field(step: int) -> Field:
 def _write(folder: Path, problem: Problem, step: int) -> None:
     u = _field(step)
     state = RunState(step, problem.dt, problem.steps, "run", "config: 1\n", "digest")
-    write_checkpoint(folder, state, problem, lambda box: u[:, slice(*box[0]), slice(*box[1])], keep=2)
+    write_checkpoint(
+        folder, state, problem, lambda box: u[:, slice(*box[0]), slice(*box[1])], keep=2
+    )
 
 
 def _found(folder: Path) -> int:
@@ -86,7 +89,9 @@ def kill(folder: Path) -> None:
         lines = reported.read_text().split() if reported.exists() else []
         parts = len(list(folder.glob("*.part")))
         acknowledged = int(lines[-1]) if lines else begin
-        rounds.append({"begin": begin, "acknowledged": acknowledged, "found": _found(folder), "parts": parts})
+        rounds.append(
+            {"begin": begin, "acknowledged": acknowledged, "found": _found(folder), "parts": parts}
+        )
         reported.unlink(missing_ok=True)
         assert not list(folder.glob("*.part"))
     sys.stdout.write(json.dumps(rounds))
@@ -97,7 +102,9 @@ def limit(folder: Path) -> None:
     problem = _problem()
     _write(folder, problem, 1)
     size = next(folder.glob("*.h5")).stat().st_size
-    limits = sorted({0, 1, 512, 4096, *range(0, size, size // 23), *range(size - 600, size, 29), size - 1, size})
+    limits = sorted(
+        {0, 1, 512, 4096, *range(0, size, size // 23), *range(size - 600, size, 29), size - 1, size}
+    )
     tries = []
     for bytes_allowed in limits:
         resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_allowed, resource.RLIM_INFINITY))
@@ -108,7 +115,15 @@ def limit(folder: Path) -> None:
             said = str(error)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         names = sorted(path.name for path in folder.iterdir())
-        tries.append({"limit": bytes_allowed, "size": size, "said": said, "names": names, "found": _found(folder)})
+        tries.append(
+            {
+                "limit": bytes_allowed,
+                "size": size,
+                "said": said,
+                "names": names,
+                "found": _found(folder),
+            }
+        )
     sys.stdout.write(json.dumps(tries))
 
 
@@ -117,10 +132,18 @@ def full(folder: Path) -> None:
     problem, tries = _problem(), []
     ballast = folder / "ballast"
     _write(folder, problem, 1)
-    for look, spare in ((False, 10_000), (False, 700_000), (False, 815_000), (True, 700_000), (True, 3_000_000)):
+    for look, spare in (
+        (False, 10_000),
+        (False, 700_000),
+        (False, 815_000),
+        (True, 700_000),
+        (True, 3_000_000),
+    ):
         checkpoint_module._OVERHEAD = 1 << 20 if look else -(1 << 40)
         ballast.write_bytes(b"")
-        ballast.write_bytes(bytes(max(0, os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize - spare)))
+        ballast.write_bytes(
+            bytes(max(0, os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize - spare))
+        )
         said = "written"
         try:
             _write(folder, problem, 2)
@@ -128,7 +151,15 @@ def full(folder: Path) -> None:
             said = str(error)
         names = [path.name for path in good_checkpoints(folder)]
         unfinished = len(list(folder.glob("*.part")))
-        tries.append({"look": look, "said": said, "names": names, "unfinished": unfinished, "found": _found(folder)})
+        tries.append(
+            {
+                "look": look,
+                "said": said,
+                "names": names,
+                "unfinished": unfinished,
+                "found": _found(folder),
+            }
+        )
     sys.stdout.write(json.dumps(tries))
 
 

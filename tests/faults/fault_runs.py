@@ -1,4 +1,6 @@
-"""Small runs for the fault tests, started as a user would start them, and what is compared afterwards."""
+"""Small runs for the fault tests, started as a user would start them, and what is compared
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ def write_plate(
     pictures: bool = False,
     two: str = "0.1 s",
 ) -> Path:
-    """A configuration of a plate with every kind of output, in `folder`; its results go to `folder`/out.
+    """A configuration of a plate with every kind of output, in `folder`; its results go to
+    `folder`/out.
 
     Args:
         folder: made if it is not there.
@@ -81,16 +84,24 @@ def command(*arguments: object) -> list[str]:
 
 def tetris(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run the program to its end."""
-    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=_LONG, check=False, **options)
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, timeout=_LONG, check=False, **options
+    )
 
 
 def tetris_here(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run the program to its end inside this process, which saves the time to start another."""
     out, err = io.StringIO(), io.StringIO()
     # As numpy is outside of tests: an overflow is what some runs are about.
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), np.errstate(all="ignore"):
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        np.errstate(all="ignore"),
+    ):
         code = main([str(argument) for argument in arguments])
-    return subprocess.CompletedProcess(list(map(str, arguments)), code, out.getvalue(), err.getvalue())
+    return subprocess.CompletedProcess(
+        list(map(str, arguments)), code, out.getvalue(), err.getvalue()
+    )
 
 
 def start(log: IO[str], *arguments: object, **options: Any) -> subprocess.Popen[str]:
@@ -110,15 +121,16 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], lo
 def checkpoint_steps(results: Path) -> list[int]:
     """Steps that have a file in the folder of checkpoints, ascending."""
     return sorted(
-        int(path.stem.removeprefix("checkpoint_")) for path in (results / CHECKPOINTS).glob("checkpoint_*.h5")
+        int(path.stem.removeprefix("checkpoint_"))
+        for path in (results / CHECKPOINTS).glob("checkpoint_*.h5")
     )
 
 
 def contents(results: Path) -> dict[str, bytes]:
     """Everything a run leaves behind that must not depend on how often it was interrupted.
 
-    Text files and pictures as they are; of HDF5 files every dataset of numbers, bit for bit. What tells one run from
-    another (run number, wall time, date) is left out.
+    Text files and pictures as they are; of HDF5 files every dataset of numbers, bit for bit. What
+    tells one run from another (run number, wall time, date) is left out.
     """
     found: dict[str, bytes] = {}
     for path in sorted(results.rglob("*")):
@@ -132,12 +144,19 @@ def contents(results: Path) -> dict[str, bytes]:
                         else {}
                     )
                 )
-        elif path.is_file() and path.name not in ("resolved.yaml", "report.json", "report.txt", ".lock"):
+        elif path.is_file() and path.name not in (
+            "resolved.yaml",
+            "report.json",
+            "report.txt",
+            ".lock",
+        ):
             found[name] = path.read_bytes()
     return found
 
 
-def assert_same_results(results: Path, expected: Path, *, fields: bool = True, pictures: bool = True) -> None:
+def assert_same_results(
+    results: Path, expected: Path, *, fields: bool = True, pictures: bool = True
+) -> None:
     ours, theirs = contents(results), contents(expected)
     if not pictures:
         theirs = {name: content for name, content in theirs.items() if not name.endswith(".png")}

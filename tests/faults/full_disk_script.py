@@ -1,4 +1,5 @@
-"""Fill the disk under a running simulation, then make room and continue it; tells what happened as JSON.
+"""Fill the disk under a running simulation, then make room and continue it; tells what happened as
+JSON.
 
 python full_disk_script.py FOLDER, where FOLDER is a disk of its own of a few MiB.
 """
@@ -57,7 +58,9 @@ def _fill(ballast: Path) -> None:
 
 
 def _digest(results: Path) -> dict[str, str]:
-    return {name: hashlib.sha256(content).hexdigest() for name, content in contents(results).items()}
+    return {
+        name: hashlib.sha256(content).hexdigest() for name, content in contents(results).items()
+    }
 
 
 if __name__ == "__main__":

@@ -15,7 +15,9 @@ OLD, NEW = "checkpoint_000000000001.h5", "checkpoint_000000000002.h5"
 
 def _run(*command: str) -> Any:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr  # also: no crash of the HDF5 library at the end of the process
+    assert done.returncode == 0, (
+        done.stderr
+    )  # also: no crash of the HDF5 library at the end of the process
     return json.loads(done.stdout)
 
 
@@ -23,9 +25,12 @@ def test_killing_a_writer_at_any_moment_leaves_a_good_checkpoint(tmp_path: Path)
     rounds = _run(sys.executable, str(SCRIPT), "kill", str(tmp_path))
     assert len(rounds) == 30
     for each in rounds:
-        # At most one more than the writer had told of: it was killed between the rename and the telling.
+        # At most one more than the writer had told of: it was killed between the rename and the
+        # telling.
         assert each["found"] - each["acknowledged"] in (0, 1), each
-    assert sum(each["parts"] for each in rounds) >= 5  # it really was killed while writing, not always in between
+    assert (
+        sum(each["parts"] for each in rounds) >= 5
+    )  # it really was killed while writing, not always in between
     assert rounds[-1]["found"] > 10
 
 
@@ -42,11 +47,20 @@ def test_a_limit_on_the_size_of_files_costs_only_the_new_checkpoint(tmp_path: Pa
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> list[str]:
-    """A command that runs another in a user namespace of its own, where `tmp_path` is a disk of 4 MiB."""
+    """A command that runs another in a user namespace of its own, where `tmp_path` is a disk of 4
+    MiB.
+    """
     unshare = shutil.which("unshare")
     if unshare is None:
         pytest.skip("unshare is not installed, so no small disk can be made (install util-linux)")
-    command = [unshare, "-rm", "sh", "-c", f'mount -t tmpfs -o size=4m none "{tmp_path}" && exec "$@"', "sh"]
+    command = [
+        unshare,
+        "-rm",
+        "sh",
+        "-c",
+        f'mount -t tmpfs -o size=4m none "{tmp_path}" && exec "$@"',
+        "sh",
+    ]
     tried = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
     if tried.returncode != 0:
         pytest.skip("this system does not let a user mount a small disk (unshare -rm)")

@@ -18,7 +18,9 @@ LARGER = ("--set", "grid.shape=[93, 69]")  # a checkpoint of some 65 KB, beside 
 
 
 def _limit(size: int) -> Callable[[], None]:
-    """What a process does before it becomes the program, so that no file of it exceeds `size` bytes."""
+    """What a process does before it becomes the program, so that no file of it exceeds `size`
+    bytes.
+    """
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
@@ -49,7 +51,9 @@ def test_checkpoints_that_cannot_be_written_end_a_run_only_at_its_end(tmp_path: 
     assert_same_results(tmp_path / "out", tmp_path / "whole" / "out", fields=False)
 
 
-def test_an_output_that_cannot_be_written_ends_the_run_and_spares_what_was_there(tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_written_ends_the_run_and_spares_what_was_there(
+    tmp_path: Path,
+) -> None:
     config = write_plate(tmp_path, steps=300, often=60, checkpoint=300, fields=300, two="60 steps")
     assert tetris_here("run", config, *LARGER).returncode == 0
     more = (*LARGER, "--resume", "auto", "--set", "time.steps=900")
@@ -60,7 +64,9 @@ def test_an_output_that_cannot_be_written_ends_the_run_and_spares_what_was_there
     assert checkpoint_steps(tmp_path / "out") == [300]
 
     assert tetris_here("run", config, *more).returncode == 0
-    config = write_plate(tmp_path / "whole", steps=900, often=60, checkpoint=300, fields=300, two="60 steps")
+    config = write_plate(
+        tmp_path / "whole", steps=900, often=60, checkpoint=300, fields=300, two="60 steps"
+    )
     assert tetris_here("run", config, *LARGER).returncode == 0
     assert_same_results(tmp_path / "out", tmp_path / "whole" / "out")
 
@@ -69,11 +75,21 @@ def test_a_run_whose_disk_becomes_full_goes_on_when_there_is_room_again(tmp_path
     unshare = shutil.which("unshare")
     if unshare is None:
         pytest.skip("unshare is not installed, so no small disk can be made (install util-linux)")
-    command = [unshare, "-rm", "sh", "-c", f'mount -t tmpfs -o size=8m none "{tmp_path}" && exec "$@"', "sh"]
+    command = [
+        unshare,
+        "-rm",
+        "sh",
+        "-c",
+        f'mount -t tmpfs -o size=8m none "{tmp_path}" && exec "$@"',
+        "sh",
+    ]
     if subprocess.run([*command, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("this system does not let a user mount a small disk (unshare -rm)")
     done = subprocess.run(
-        [*command, sys.executable, str(SCRIPT), str(tmp_path)], capture_output=True, text=True, check=False
+        [*command, sys.executable, str(SCRIPT), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -65,7 +65,9 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     results, log = folder / "out", folder / "log"
     with log.open("w") as said:
         process = start(said, "run", config)
-        wait_until(lambda: max(checkpoint_steps(results), default=0) >= 3 * CHECKPOINT, process, log)
+        wait_until(
+            lambda: max(checkpoint_steps(results), default=0) >= 3 * CHECKPOINT, process, log
+        )
         process.kill()
         assert process.wait() == -9
     assert len(checkpoint_steps(results)) >= 2
@@ -83,7 +85,9 @@ def uninterrupted(killed: Path) -> Path:
 
 
 def _resume(killed: Path, results: Path, steps: int) -> str:
-    """What the program says while it continues the killed run, whose results are now at `results`."""
+    """What the program says while it continues the killed run, whose results are now at
+    `results`.
+    """
     overrides = ["--set", f"time.steps={steps}", "--set", f"output.directory={results}"]
     resumed = tetris_here("run", killed.parent / "plate.yaml", "--resume", "auto", *overrides)
     assert resumed.returncode == 0, resumed.stderr
@@ -100,7 +104,9 @@ def test_a_damaged_newest_checkpoint_is_passed_over(
     path = results / "checkpoints" / f"checkpoint_{newest:012d}.h5"
     content = path.read_bytes()
     flipped = content[:5000] + bytes([content[5000] ^ 16]) + content[5001:]
-    path.write_bytes({"none": content, "cut off": content[:-700], "flipped bit": flipped, "empty": b""}[damage])
+    path.write_bytes(
+        {"none": content, "cut off": content[:-700], "flipped bit": flipped, "empty": b""}[damage]
+    )
 
     said = _resume(killed, results, checkpoint_steps(uninterrupted)[-1])
     assert (f"Skipped: {path}" in said) == (damage != "none")
@@ -108,10 +114,14 @@ def test_a_damaged_newest_checkpoint_is_passed_over(
     assert_same_results(results, uninterrupted)
 
 
-def test_without_any_good_checkpoint_nothing_is_replaced_unless_asked(tmp_path: Path, killed: Path) -> None:
+def test_without_any_good_checkpoint_nothing_is_replaced_unless_asked(
+    tmp_path: Path, killed: Path
+) -> None:
     results = tmp_path / "out"
     shutil.copytree(killed, results)
-    damaged = [results / "checkpoints" / f"checkpoint_{step:012d}.h5" for step in checkpoint_steps(results)]
+    damaged = [
+        results / "checkpoints" / f"checkpoint_{step:012d}.h5" for step in checkpoint_steps(results)
+    ]
     for path in damaged:
         path.write_bytes(b"nothing")
     before = {path: path.read_bytes() for path in results.rglob("*") if path.is_file()}
@@ -124,7 +134,9 @@ def test_without_any_good_checkpoint_nothing_is_replaced_unless_asked(tmp_path: 
 
     config = write_plate(tmp_path / "whole", steps=1000, often=OFTEN, checkpoint=CHECKPOINT)
     assert tetris_here("run", config).returncode == 0
-    assert tetris_here("run", killed.parent / "plate.yaml", "--overwrite", *overrides).returncode == 0
+    assert (
+        tetris_here("run", killed.parent / "plate.yaml", "--overwrite", *overrides).returncode == 0
+    )
     assert_same_results(results, tmp_path / "whole" / "out")
 
 

@@ -1,4 +1,6 @@
-"""A run that cannot begin, or is stopped before it does, leaves results of an earlier run where they are."""
+"""A run that cannot begin, or is stopped before it does, leaves results of an earlier run where
+they are.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ def plate(tmp_path: Path) -> Path:
 def everything(config: Path) -> Results:
     """What is there, texts that tell one run from another included."""
     out = config.parent / "out"
-    texts = {path.name: path.read_bytes() for path in out.iterdir() if path.suffix in (".json", ".txt", ".yaml")}
+    texts = {
+        path.name: path.read_bytes()
+        for path in out.iterdir()
+        if path.suffix in (".json", ".txt", ".yaml")
+    }
     assert len(texts) >= 3
     return {**contents(out), **texts}
 
@@ -42,7 +48,9 @@ def test_an_initial_state_that_is_no_number_deletes_nothing(plate: Path) -> None
     assert everything(plate) == before
 
 
-@pytest.mark.parametrize("place", ["tetris_sim.launch.plan_together", "tetris_sim.simulation.open_worker"])
+@pytest.mark.parametrize(
+    "place", ["tetris_sim.launch.plan_together", "tetris_sim.simulation.open_worker"]
+)
 @pytest.mark.parametrize(
     ("number", "code"),
     [(signal.SIGTERM, ExitCode.REQUEUE), (signal.SIGINT, ExitCode.INTERRUPTED)],
@@ -83,7 +91,9 @@ def test_going_on_with_a_run_that_is_done_leaves_its_report(plate: Path) -> None
 
 def test_what_a_killed_run_was_writing_is_removed(plate: Path) -> None:
     out = plate.parent / "out"
-    left = [out / f"{name}.123.0a1b2c3d.part" for name in ("resolved.yaml", "report.json", "report.txt")]
+    left = [
+        out / f"{name}.123.0a1b2c3d.part" for name in ("resolved.yaml", "report.json", "report.txt")
+    ]
     for path in left:
         path.write_text("half of")
     mine = out / "mine.part"
@@ -100,7 +110,10 @@ def test_plan_refuses_the_results_directories_that_run_refuses(plate: Path) -> N
     closed.mkdir(mode=0o500)
     places = [file, file / "below"] + ([] if os.access(closed, os.W_OK) else [closed / "new"])
     for place in places:
-        said = [tetris_here(verb, plate, "--set", f"output.directory={place}") for verb in ("plan", "run")]
+        said = [
+            tetris_here(verb, plate, "--set", f"output.directory={place}")
+            for verb in ("plan", "run")
+        ]
         assert [done.returncode for done in said] == [ExitCode.CONFIG] * 2
         assert said[0].stderr == said[1].stderr
     assert file.read_text() == "mine"
@@ -108,7 +121,11 @@ def test_plan_refuses_the_results_directories_that_run_refuses(plate: Path) -> N
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(signal.SIGTERM, ExitCode.REQUEUE), (signal.SIGINT, ExitCode.INTERRUPTED), (signal.SIGUSR1, ExitCode.OK)],
+    [
+        (signal.SIGTERM, ExitCode.REQUEUE),
+        (signal.SIGINT, ExitCode.INTERRUPTED),
+        (signal.SIGUSR1, ExitCode.OK),
+    ],
 )
 def test_a_signal_before_the_run_listens_is_no_bug(
     plate: Path, number: signal.Signals, code: ExitCode, monkeypatch: pytest.MonkeyPatch

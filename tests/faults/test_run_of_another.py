@@ -7,7 +7,9 @@ from pathlib import Path
 from fault_runs import contents, tetris, write_plate
 
 
-def test_a_checkpoint_of_elsewhere_does_not_replace_the_results_that_are_there(tmp_path: Path) -> None:
+def test_a_checkpoint_of_elsewhere_does_not_replace_the_results_that_are_there(
+    tmp_path: Path,
+) -> None:
     first = write_plate(tmp_path / "first", steps=400, often=100, checkpoint=200)
     second = write_plate(tmp_path / "second", steps=300, often=100, checkpoint=100)
     for config in (first, second):

@@ -59,7 +59,8 @@ def test_a_field_that_overflows_stops_the_run_and_spares_the_good_checkpoints(
     window = re.search(r"found at step (\d+) .*, all finite at step (\d+)", done.stderr)
     assert window is not None, done.stderr
     found, finite = int(window[1]), int(window[2])
-    # Looked for before every output and checkpoint: the window is no longer than the shorter of the two intervals.
+    # Looked for before every output and checkpoint: the window is no longer than the shorter of the
+    # two intervals.
     assert finite < first_bad <= found <= finite + every
     assert re.search(r"points x = \d+\.\.\d+, y = \d+\.\.\d+", done.stderr)
 
@@ -124,7 +125,11 @@ def finished(tmp_path: Path) -> Path:
 
 
 def _everything(folder: Path) -> dict[str, tuple[bytes, int]]:
-    return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_results_are_not_overwritten_unless_asked(finished: Path) -> None:
@@ -136,7 +141,9 @@ def test_results_are_not_overwritten_unless_asked(finished: Path) -> None:
     assert _everything(finished.parent) == before
 
 
-@pytest.mark.parametrize("left", ["fields.h5", "statistics.csv", "probes", "checkpoints", "final.png"])
+@pytest.mark.parametrize(
+    "left", ["fields.h5", "statistics.csv", "probes", "checkpoints", "final.png"]
+)
 def test_any_single_result_is_protected(finished: Path, left: str) -> None:
     out = finished.parent / "out"
     keep = finished.parent / "kept"
@@ -146,13 +153,24 @@ def test_any_single_result_is_protected(finished: Path, left: str) -> None:
     keep.rename(out / left)
     before = _everything(out)
     assert tetris_here("run", finished).returncode == 2
-    assert {name: content for name, content in _everything(out).items() if not name.endswith(".lock")} == before
+    assert {
+        name: content for name, content in _everything(out).items() if not name.endswith(".lock")
+    } == before
 
 
-def test_overwriting_replaces_everything_of_the_earlier_run_and_nothing_else(finished: Path) -> None:
+def test_overwriting_replaces_everything_of_the_earlier_run_and_nothing_else(
+    finished: Path,
+) -> None:
     out = finished.parent / "out"
     (out / "notes.txt").write_text("mine")
-    changes = ("--set", "time.steps=70", "--set", "output.fields.every=30 steps", "--set", "output.probes=[]")
+    changes = (
+        "--set",
+        "time.steps=70",
+        "--set",
+        "output.fields.every=30 steps",
+        "--set",
+        "output.probes=[]",
+    )
     done = tetris_here("run", finished, "--overwrite", *changes)
     assert done.returncode == 0, done.stderr
     assert (out / "notes.txt").read_text() == "mine"

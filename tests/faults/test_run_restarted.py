@@ -14,7 +14,15 @@ HALF = f"checkpoints/checkpoint_{N:012d}.h5"
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The results of 2 N steps in one go, pictures included."""
     folder = tmp_path_factory.mktemp("whole")
-    config = write_plate(folder, steps=2 * N, often=OFTEN, checkpoint=CHECKPOINT, fields=FIELDS, two=TWO, pictures=True)
+    config = write_plate(
+        folder,
+        steps=2 * N,
+        often=OFTEN,
+        checkpoint=CHECKPOINT,
+        fields=FIELDS,
+        two=TWO,
+        pictures=True,
+    )
     done = tetris_here("run", config)
     assert done.returncode == 0, done.stderr
     return folder / "out"
@@ -22,7 +30,15 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _half(folder: Path, *, pictures: bool = False) -> Path:
     """The results of N steps."""
-    config = write_plate(folder, steps=N, often=OFTEN, checkpoint=CHECKPOINT, fields=FIELDS, two=TWO, pictures=pictures)
+    config = write_plate(
+        folder,
+        steps=N,
+        often=OFTEN,
+        checkpoint=CHECKPOINT,
+        fields=FIELDS,
+        two=TWO,
+        pictures=pictures,
+    )
     done = tetris_here("run", config)
     assert done.returncode == 0, done.stderr
     return folder / "out"
@@ -39,7 +55,9 @@ def _half(folder: Path, *, pictures: bool = False) -> Path:
         "restart FILE CONFIG",
     ],
 )
-def test_a_run_of_two_halves_has_the_bits_of_the_whole(tmp_path: Path, whole: Path, how: str) -> None:
+def test_a_run_of_two_halves_has_the_bits_of_the_whole(
+    tmp_path: Path, whole: Path, how: str
+) -> None:
     pictures = how in ("run --resume auto", "restart FILE")  # they take longer than all the rest
     out = _half(tmp_path, pictures=pictures)
     config, more = tmp_path / "plate.yaml", ("--set", f"time.steps={2 * N}")
@@ -59,7 +77,9 @@ def test_a_run_of_two_halves_has_the_bits_of_the_whole(tmp_path: Path, whole: Pa
 
 
 @pytest.mark.parametrize("devices", ["cpu", "cpu,cpu", "cpu,cpu,cpu"])
-def test_a_run_goes_on_with_the_same_bits_on_other_devices(tmp_path: Path, whole: Path, devices: str) -> None:
+def test_a_run_goes_on_with_the_same_bits_on_other_devices(
+    tmp_path: Path, whole: Path, devices: str
+) -> None:
     out = _half(tmp_path)
     more = ("--set", f"time.steps={2 * N}", "--set", "compute.threads=auto", "--device", devices)
     done = tetris_here("run", tmp_path / "plate.yaml", "--resume", "auto", *more)
@@ -67,23 +87,34 @@ def test_a_run_goes_on_with_the_same_bits_on_other_devices(tmp_path: Path, whole
     assert_same_results(out, whole, pictures=False)
 
 
-def test_a_run_goes_back_to_an_earlier_checkpoint_and_forgets_what_came_later(tmp_path: Path, whole: Path) -> None:
+def test_a_run_goes_back_to_an_earlier_checkpoint_and_forgets_what_came_later(
+    tmp_path: Path, whole: Path
+) -> None:
     out = _half(tmp_path)
     earlier, newest = checkpoint_steps(out)
     assert (earlier, newest) == (N - CHECKPOINT, N)
     path = out / "checkpoints" / f"checkpoint_{earlier:012d}.h5"
-    stopped = ("--set", f"time.steps={earlier + 2 * OFTEN}", "--set", "checkpoint.every=100000 steps")
+    stopped = (
+        "--set",
+        f"time.steps={earlier + 2 * OFTEN}",
+        "--set",
+        "checkpoint.every=100000 steps",
+    )
     done = tetris_here("restart", path, *stopped)
     assert done.returncode == 0, done.stderr
     assert checkpoint_steps(out) == [earlier, earlier + 2 * OFTEN]
     # What is found now is the state of the run as it is, not of the one before it went back.
-    done = tetris_here("run", tmp_path / "plate.yaml", "--resume", "auto", "--set", f"time.steps={2 * N}")
+    done = tetris_here(
+        "run", tmp_path / "plate.yaml", "--resume", "auto", "--set", f"time.steps={2 * N}"
+    )
     assert done.returncode == 0, done.stderr
     assert f"at step {earlier + 2 * OFTEN}" in done.stderr
     assert_same_results(out, whole, pictures=False)
 
 
-def test_a_run_that_went_back_and_was_interrupted_is_not_found_at_a_later_step(tmp_path: Path) -> None:
+def test_a_run_that_went_back_and_was_interrupted_is_not_found_at_a_later_step(
+    tmp_path: Path,
+) -> None:
     out = _half(tmp_path)
     earlier, _ = checkpoint_steps(out)
     path = out / "checkpoints" / f"checkpoint_{earlier:012d}.h5"
@@ -98,7 +129,12 @@ def test_a_run_that_went_back_and_was_interrupted_is_not_found_at_a_later_step(t
 
 def test_other_outputs_do_not_change_the_field(tmp_path: Path, whole: Path) -> None:
     out = _half(tmp_path)
-    changes = ["output.statistics.every=70 steps", "output.probes=[]", "output.fields.every=0.3 s", "checkpoint.keep=5"]
+    changes = [
+        "output.statistics.every=70 steps",
+        "output.probes=[]",
+        "output.fields.every=0.3 s",
+        "checkpoint.keep=5",
+    ]
     more = [part for change in changes for part in ("--set", change)]
     done = tetris_here("restart", out / HALF, "--set", f"time.steps={2 * N}", *more)
     assert done.returncode == 0, done.stderr
@@ -107,7 +143,9 @@ def test_other_outputs_do_not_change_the_field(tmp_path: Path, whole: Path) -> N
     assert len(checkpoint_steps(out)) == 5
 
 
-def test_a_restart_in_another_folder_leaves_the_first_as_it_was(tmp_path: Path, whole: Path) -> None:
+def test_a_restart_in_another_folder_leaves_the_first_as_it_was(
+    tmp_path: Path, whole: Path
+) -> None:
     out = _half(tmp_path)
     before = contents(out)
     more = ("--set", f"time.steps={2 * N}", "--set", f"output.directory={tmp_path / 'other'}")

@@ -9,7 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from fault_runs import assert_same_results, checkpoint_steps, start, tetris_here, wait_until, write_plate
+from fault_runs import (
+    assert_same_results,
+    checkpoint_steps,
+    start,
+    tetris_here,
+    wait_until,
+    write_plate,
+)
 
 ENDLESS = 10**9
 OFTEN = 100_000
@@ -35,12 +42,16 @@ def _running(
 def _resume_to_the_end(folder: Path, stopped_at: int) -> None:
     """Continue 1000 steps and compare with a run that was never stopped."""
     steps = stopped_at + 1000
-    resumed = tetris_here("run", folder / "plate.yaml", "--resume", "auto", "--set", f"time.steps={steps}")
+    resumed = tetris_here(
+        "run", folder / "plate.yaml", "--resume", "auto", "--set", f"time.steps={steps}"
+    )
     assert resumed.returncode == 0, resumed.stderr
     assert f"at step {stopped_at}." in resumed.stderr
     config = write_plate(folder / "whole", steps=steps, often=OFTEN, checkpoint=ENDLESS)
     assert tetris_here("run", config).returncode == 0
-    for step in checkpoint_steps(folder / "out")[:-1]:  # where it was stopped, the other run saved nothing
+    for step in checkpoint_steps(folder / "out")[
+        :-1
+    ]:  # where it was stopped, the other run saved nothing
         (folder / "out" / "checkpoints" / f"checkpoint_{step:012d}.h5").unlink()
     assert_same_results(folder / "out", folder / "whole" / "out")
 
@@ -57,7 +68,9 @@ def test_sigusr1_saves_a_checkpoint_and_the_run_goes_on(tmp_path: Path) -> None:
         assert len(checkpoint_steps(tmp_path / "out")) == 2
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"]
+)
 def test_a_signal_ends_the_run_with_a_checkpoint_that_leads_to_the_same_bits(
     tmp_path: Path, number: int, code: int
 ) -> None:
@@ -76,9 +89,16 @@ def test_a_signal_ends_the_run_with_a_checkpoint_that_leads_to_the_same_bits(
 
 def test_a_second_ctrl_c_aborts_at_once_and_leaves_the_last_checkpoint(tmp_path: Path) -> None:
     # Blocks of a minute and more: only an abort can end the run in less.
-    long = {"compute.time_block": 10**8, "output.statistics.every": "100000000 steps", "output.probes": []}
+    long = {
+        "compute.time_block": 10**8,
+        "output.statistics.every": "100000000 steps",
+        "output.probes": [],
+    }
     overrides = [part for key, value in long.items() for part in ("--set", f"{key}={value}")]
-    with _running(tmp_path, *overrides, "--set", "output.fields.every=100000000 steps") as (process, log):
+    with _running(tmp_path, *overrides, "--set", "output.fields.every=100000000 steps") as (
+        process,
+        log,
+    ):
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         time.sleep(0.5)
@@ -100,7 +120,9 @@ def test_a_wall_time_limit_ends_the_run_in_time_with_a_checkpoint(tmp_path: Path
 
 
 def test_the_clock_saves_checkpoints_while_the_run_goes_on(tmp_path: Path) -> None:
-    with _running(tmp_path, "--set", "checkpoint.every=0.5 s wall", "--set", "checkpoint.keep=3") as (process, log):
+    with _running(
+        tmp_path, "--set", "checkpoint.every=0.5 s wall", "--set", "checkpoint.keep=3"
+    ) as (process, log):
         wait_until(lambda: len(checkpoint_steps(tmp_path / "out")) == 3, process, log)
         first = checkpoint_steps(tmp_path / "out")[0]
         wait_until(lambda: checkpoint_steps(tmp_path / "out")[0] > first, process, log)

@@ -1,7 +1,8 @@
-"""Write checkpoint_format_1.h5, the example of checkpoint format 1 that every later version must be able to read.
+"""Write checkpoint_format_1.h5, the example of checkpoint format 1 that every later version must be
+able to read.
 
-Made once, with tetris_sim 0.1.0. Do not run it again to make a test pass: a file that was written years ago cannot be
-written anew either. A new format gets a script and a file of its own.
+Made once, with tetris_sim 0.1.0. Do not run it again to make a test pass: a file that was written
+years ago cannot be written anew either. A new format gets a script and a file of its own.
 
     python tests/golden/make_checkpoint_1.py FOLDER
 """
@@ -62,6 +63,10 @@ if __name__ == "__main__":
         outputs={},
     )
     path = write_checkpoint(
-        Path(sys.argv[1]), state, problem, lambda box: VALUES[:, slice(*box[0]), slice(*box[1])], keep=1
+        Path(sys.argv[1]),
+        state,
+        problem,
+        lambda box: VALUES[:, slice(*box[0]), slice(*box[1])],
+        keep=1,
     )
     path.rename(path.with_name("checkpoint_format_1.h5"))

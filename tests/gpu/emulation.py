@@ -1,7 +1,9 @@
-"""Kernels of gpu_kernels as C++ for the host, whole launches of them: what they compute can be tested without a GPU.
+"""Kernels of gpu_kernels as C++ for the host, whole launches of them: what they compute can be
+tested without a GPU.
 
-cuda_on_host.h says how threads, shared memory, copies and tensor cores are imitated. Here sources are made ready for
-it: inline PTX becomes calls, declarations of shared memory become places there. PTX that is not known is an error.
+cuda_on_host.h says how threads, shared memory, copies and tensor cores are imitated. Here sources
+are made ready for it: inline PTX becomes calls, declarations of shared memory become places there.
+PTX that is not known is an error.
 """
 
 from __future__ import annotations
@@ -21,21 +23,36 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels import build
+from tetris_sim.gpu_kernels.common import build
 
-FOLDER = Path(build.__file__).parent
 COMPILER = shutil.which("g++") or shutil.which("c++")
 NO_COMPILER = "there is no C++ compiler"
 
 _SHIM = Path(__file__).with_name("cuda_on_host.h")
-# Contracted by no one, as on the GPU (build.py); `native` for fused multiply-adds that are instructions.
-_OPTIONS = ("-std=c++17", "-O1", "-march=native", "-w", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC")
+# Contracted by no one, as on the GPU (build.py); `native` for fused multiply-adds that are
+# instructions.
+_OPTIONS = (
+    "-std=c++17",
+    "-O1",
+    "-march=native",
+    "-w",
+    "-ffp-contract=off",
+    "-fno-strict-aliasing",
+    "-shared",
+    "-fPIC",
+)
 
 # Inline PTX, and the call that imitates it; {0} is the first operand.
 _PTX = (
     (r"", ""),  # keeps the compiler from looking through a value
-    (r"cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], (?P<n>\d+);", "on_host::copy_async({0}, {1}, {n}, {n})"),
-    (r"cp\.async\.cg\.shared\.global \[%0\], \[%1\], (?P<n>\d+), %2;", "on_host::copy_async({0}, {1}, {n}, {2})"),
+    (
+        r"cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], (?P<n>\d+);",
+        "on_host::copy_async({0}, {1}, {n}, {n})",
+    ),
+    (
+        r"cp\.async\.cg\.shared\.global \[%0\], \[%1\], (?P<n>\d+), %2;",
+        "on_host::copy_async({0}, {1}, {n}, {2})",
+    ),
     (
         r"{ \.reg \.pred p; setp\.ne\.b32 p, %2, 0; "
         r"@p cp\.async\.cg\.shared\.global \[%0 \+ %3\], \[%1 \+ %3\], (?P<n>\d+); }",
@@ -46,7 +63,10 @@ _PTX = (
     (r"cp\.async\.wait_all;", "on_host::wait_all()"),
     (r"fence\.proxy\.async\.shared::cta;", ""),
     (r"mbarrier\.init\.shared::cta\.b64 \[%0\], (?P<n>\d+);", "on_host::init_arrival({0}, {n})"),
-    (r"mbarrier\.arrive\.expect_tx\.shared::cta\.b64 _, \[%0\], %1;", "on_host::arrive_expecting({0}, {1})"),
+    (
+        r"mbarrier\.arrive\.expect_tx\.shared::cta\.b64 _, \[%0\], %1;",
+        "on_host::arrive_expecting({0}, {1})",
+    ),
     (
         r"{ \.reg \.pred done; again: mbarrier\.try_wait\.parity\.shared::cta\.b64 done, \[%0\], %1; "
         r"@!done bra again; }",
@@ -56,21 +76,32 @@ _PTX = (
         r"cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes \[%0\], \[%1\], %2, \[%3\];",
         "on_host::bulk_in({0}, {1}, {2}, {3})",
     ),
-    (r"cp\.async\.bulk\.global\.shared::cta\.bulk_group \[%0\], \[%1\], %2;", "on_host::bulk_out({0}, {1}, {2})"),
+    (
+        r"cp\.async\.bulk\.global\.shared::cta\.bulk_group \[%0\], \[%1\], %2;",
+        "on_host::bulk_out({0}, {1}, {2})",
+    ),
     (r"cp\.async\.bulk\.commit_group;", ""),
     (r"cp\.async\.bulk\.wait_group\.read 0;", "on_host::bulk_wait_read()"),
-    (r"cvt\.rn\.f16x2\.f32 %0, %1, %2;", "{0} = on_host::to_half({1}) << 16 | on_host::to_half({2})"),
+    (
+        r"cvt\.rn\.f16x2\.f32 %0, %1, %2;",
+        "{0} = on_host::to_half({1}) << 16 | on_host::to_half({2})",
+    ),
     (
         r"ldmatrix\.sync\.aligned\.m8n8\.x4\.trans\.shared\.b16 {%0, %1, %2, %3}, \[%4\];",
         "on_host::load_transposed({{&{0}, &{1}, &{2}, &{3}}}, {4})",
     ),
-    (r"cvt\.rn\.bf16x2\.f32 %0, %1, %2;", "{0} = on_host::to_bf16({1}) << 16 | on_host::to_bf16({2})"),
+    (
+        r"cvt\.rn\.bf16x2\.f32 %0, %1, %2;",
+        "{0} = on_host::to_bf16({1}) << 16 | on_host::to_bf16({2})",
+    ),
     (r"cvt\.rna\.tf32\.f32 %0, %1;", "{0} = on_host::to_tf32({1})"),
     (r"cvt\.rn\.f16\.f32 %0, %1;", "{0} = on_host::to_half({1})"),
     (r"cvt\.f32\.f16 %0, %1;", "{0} = on_host::from_half({1})"),
     (r"movmatrix\.sync\.aligned\.m8n8\.trans\.b16 %0, %1;", "{0} = on_host::transpose({1})"),
 )
-_PRODUCT = re.compile(r"mma\.sync\.aligned\.m(?P<m>8|16)n8k(?P<k>\d+)\.row\.col\.f64\.f64\.f64\.f64 .*")
+_PRODUCT = re.compile(
+    r"mma\.sync\.aligned\.m(?P<m>8|16)n8k(?P<k>\d+)\.row\.col\.f64\.f64\.f64\.f64 .*"
+)
 
 # With a sparse A: {d} {a} {b} {c} metadata, selector.
 _SPARSE_PRODUCT = re.compile(
@@ -140,20 +171,26 @@ class Emulated:
             entry: name of the kernel.
             grid: blocks along x, y, z.
             block: threads along x, y, z.
-            arguments: pointers (`at`), numbers of ctypes, and arrays, whose bytes are handed over by value.
+            arguments: pointers (`at`), numbers of ctypes, and arrays, whose bytes are handed over
+                by value.
             shared_bytes: dynamic shared memory.
-            copied: (src, dst, memory) that asynchronous copies may touch: src and dst from the first owned point on.
+            copied: (src, dst, memory) that asynchronous copies may touch: src and dst from the
+                first owned point on.
             descending: whether the last thread comes first.
 
         Raises:
             EmulationError: what a thread did.
         """
-        how = _Launch((ctypes.c_int * 3)(*grid), (ctypes.c_int * 3)(*block), shared_bytes, int(descending))
+        how = _Launch(
+            (ctypes.c_int * 3)(*grid), (ctypes.c_int * 3)(*block), shared_bytes, int(descending)
+        )
         if copied is not None:
             src, dst, memory = copied
             how.src, how.dst, how.item = src.ctypes.data, dst.ctypes.data, src.itemsize
             how.plane, how.row = int(memory["plane"][0]), int(memory["row"][0])
-            how.low, how.high = ((ctypes.c_int * 3)(*map(int, memory[end][0])) for end in ("low", "high"))
+            how.low, how.high = (
+                (ctypes.c_int * 3)(*map(int, memory[end][0])) for end in ("low", "high")
+            )
         values = (ctypes.c_void_p * len(arguments))(*map(_address, arguments))
         run = self._library[f"run_{entry}"]
         run.restype = ctypes.c_char_p
@@ -168,7 +205,9 @@ def _address(argument: Any) -> int:
     return ctypes.addressof(argument)
 
 
-def emulate(name: str | Path, defines: Mapping[str, str | int], architecture: int = 900) -> Emulated:
+def emulate(
+    name: str | Path, defines: Mapping[str, str | int], architecture: int = 900
+) -> Emulated:
     """A kernel file of gpu_kernels, or one elsewhere.
 
     Args:
@@ -176,7 +215,10 @@ def emulate(name: str | Path, defines: Mapping[str, str | int], architecture: in
         defines: its parameters, without -D.
         architecture: __CUDA_ARCH__, 800 or 900.
     """
-    return _compile(FOLDER / name, tuple(sorted({**defines, "__CUDA_ARCH__": architecture}.items())))
+    return _compile(
+        build.find_source(str(name)),
+        tuple(sorted({**defines, "__CUDA_ARCH__": architecture}.items())),
+    )
 
 
 @functools.lru_cache(maxsize=8)
@@ -187,7 +229,9 @@ def _compile(path: Path, defines: tuple[tuple[str, str | int], ...]) -> Emulated
         library = source.with_suffix(".so")
         source.write_text(_complete(path.read_text(encoding="utf-8")), encoding="utf-8")
         options = [*_OPTIONS, f"-I{_headers()}", *(f"-D{key}={value}" for key, value in defines)]
-        made = subprocess.run([COMPILER, *options, "-o", str(library), str(source)], capture_output=True, text=True)
+        made = subprocess.run(
+            [COMPILER, *options, "-o", str(library), str(source)], capture_output=True, text=True
+        )
         if made.returncode:
             raise EmulationError(made.stderr)
         return Emulated(ctypes.CDLL(str(library)))
@@ -204,15 +248,19 @@ def _headers() -> Path:
     """The headers of gpu_kernels, translated."""
     folder = Path(tempfile.mkdtemp(prefix="tetris_sim_emulation_"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    for path in FOLDER.glob("*.cuh"):
-        (folder / path.name).write_text(translate(path.read_text(encoding="utf-8")), encoding="utf-8")
+    for path in build.headers():
+        (folder / path.name).write_text(
+            translate(path.read_text(encoding="utf-8")), encoding="utf-8"
+        )
     return folder
 
 
 def translate(source: str) -> str:
     """CUDA C++ without inline PTX and declarations of shared memory."""
     source = _DYNAMIC.sub(r"\1* const \2 = reinterpret_cast<\1*>(on_host::dynamic_shared);", source)
-    source = _STATIC.sub(r"static on_host::Variable<\1\3> place_of_\2; auto& \2 = place_of_\2.get();", source)
+    source = _STATIC.sub(
+        r"static on_host::Variable<\1\3> place_of_\2; auto& \2 = place_of_\2.get();", source
+    )
     done, parts = 0, []
     for found in re.finditer(r"\basm(?: volatile)?\s*\(", source):
         end = _closing(source, found.end())
@@ -225,7 +273,9 @@ def _call(statement: str) -> str:
     """What imitates the inline PTX between the parentheses of `asm`."""
     template, *sections = _split(statement, ":")
     instruction = " ".join("".join(_STRING.findall(template)).replace("\\n", " ").split())
-    operands = [_operand(each) for section in sections[:2] for each in _split(section, ",") if each.strip()]
+    operands = [
+        _operand(each) for section in sections[:2] for each in _split(section, ",") if each.strip()
+    ]
     product = _PRODUCT.fullmatch(instruction)
     if product is not None:
         return _multiply(int(product["m"]), int(product["k"]), operands)
@@ -264,7 +314,11 @@ def _multiply_narrow(product: re.Match[str], operands: list[str]) -> str:
     ends = [0, n_d, n_d + n_a, n_d + n_a + n_a // 2, len(operands)]
     d, a, b, c = (operands[low:high] for low, high in itertools.pairwise(ends))
     parts = (", ".join(part) for part in ([f"&{each}" for each in d], a, b, c))
-    return f"on_host::multiply_{sums}<on_host::Kind::{kind}, {k}>(" + ", ".join(f"{{{part}}}" for part in parts) + ")"
+    return (
+        f"on_host::multiply_{sums}<on_host::Kind::{kind}, {k}>("
+        + ", ".join(f"{{{part}}}" for part in parts)
+        + ")"
+    )
 
 
 def _operand(text: str) -> str:

@@ -1,4 +1,6 @@
-"""Emulated kernels that multiply FP16, compared with plain NumPy; NaNs around what they may depend on."""
+"""Emulated kernels that multiply FP16, compared with plain NumPy; NaNs around what they may depend
+on.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from host_gpu import HostGpu
 from test_gpu_emulated_fused import Memory, Triple, few_points, launch, scaled, several_tiles, three
 
 from tetris_sim import reference
-from tetris_sim.gpu_kernels.fused import FusedKernel
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
 from tetris_sim.problem import Field, Problem
 from tetris_sim.stencil import Stencil
@@ -36,7 +38,9 @@ class HalfMemory(Memory):
 def weighted(name: str) -> Stencil:
     """Random weights of which the magnitudes add up to 1."""
     stencil, rng = stencil_of(name), np.random.default_rng(1)
-    weights = rng.uniform(0.2, 1.0, stencil.n_points) * rng.choice([-1.0, 1.0], stencil.n_points, p=[0.2, 0.8])
+    weights = rng.uniform(0.2, 1.0, stencil.n_points) * rng.choice(
+        [-1.0, 1.0], stencil.n_points, p=[0.2, 0.8]
+    )
     return Stencil(stencil.offsets, tuple(weights / np.abs(weights).sum()))
 
 
@@ -65,7 +69,8 @@ def compare(
     dtype: np.dtype[Any] = HALF,
     operand: Callable[[Array], Array] = lambda state: state,
 ) -> None:
-    """Launch a kernel on several tiles and on few points; nothing else may be read that matters, or written.
+    """Launch a kernel on several tiles and on few points; nothing else may be read that matters, or
+    written.
 
     Args:
         kernel: to be launched.
@@ -97,11 +102,18 @@ def compare(
 
 def faces(ndim: int) -> list[Any]:
     """Every kind of face, as a parameter of a test."""
-    return [pytest.param(ndim, boundary, id=f"{ndim}d-{kind}") for kind, boundary in mixed_boundaries(ndim)]
+    return [
+        pytest.param(ndim, boundary, id=f"{ndim}d-{kind}")
+        for kind, boundary in mixed_boundaries(ndim)
+    ]
 
 
-def launches_of(method: Method, problem: Problem, state: Field, parameters: Parameters) -> list[str]:
-    """Make two blocks and a step more, compare with the reference; the names of what was launched."""
+def launches_of(
+    method: Method, problem: Problem, state: Field, parameters: Parameters
+) -> list[str]:
+    """Make two blocks and a step more, compare with the reference; the names of what was
+    launched.
+    """
     gpu: Any = HostGpu()
     depth = parameters[STEPS_PER_BLOCK]
     blocks = (depth, depth + 1)

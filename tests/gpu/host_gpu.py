@@ -1,4 +1,6 @@
-"""HostGpu: a `GpuDevice` with the memory of the host and emulated kernels, to test steppers without a GPU."""
+"""HostGpu: a `GpuDevice` with the memory of the host and emulated kernels, to test steppers without
+a GPU.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,10 @@ class HostGpu:
     def __init__(self) -> None:
         pool = SimpleNamespace(free_all_blocks=lambda: None)
         self.cupy = SimpleNamespace(
-            **{name: getattr(np, name) for name in ("zeros", "empty", "asarray", "ascontiguousarray", "isfinite")},
+            **{
+                name: getattr(np, name)
+                for name in ("zeros", "empty", "asarray", "ascontiguousarray", "isfinite")
+            },
             asnumpy=np.array,
             get_default_memory_pool=lambda: pool,
         )
@@ -76,7 +81,9 @@ class HostGpu:
     def use(self) -> Iterator[Any]:
         yield self.cupy
 
-    def function(self, source: str, entry: str, defines: Mapping[str, str | int], shared_bytes: int = 0) -> Any:
+    def function(
+        self, source: str, entry: str, defines: Mapping[str, str | int], shared_bytes: int = 0
+    ) -> Any:
         emulated = emulate(source, defines)
 
         def launch(grid: Any, block: Any, arguments: tuple[Any, ...], shared_mem: int = 0) -> None:
@@ -87,7 +94,9 @@ class HostGpu:
             def work() -> None:
                 self.launches.append(entry)
                 copied = (arrays[0], arrays[-1], memory)
-                emulated.launch(entry, grid, block, [handed(a) for a in held], shared_mem, copied=copied)
+                emulated.launch(
+                    entry, grid, block, [handed(a) for a in held], shared_mem, copied=copied
+                )
 
             if self.captured is None:
                 work()

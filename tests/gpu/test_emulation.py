@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 from emulation import COMPILER, NO_COMPILER, Emulated, EmulationError, at, emulate, translate
 
-from tetris_sim.gpu_kernels.layout import memory_argument
+from tetris_sim.gpu_kernels.common.layout import memory_argument
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 
@@ -43,22 +43,34 @@ RIGHT = {
 }
 WRONG = {
     "a barrier is missing": ("shared[i] = src[63 - i]; dst[i] = shared[63 - i];", "not equal"),
-    "lanes do not wait for each other": ("shared[i] = src[i]; dst[i] = shared[i ^ 1];", "not equal"),
+    "lanes do not wait for each other": (
+        "shared[i] = src[i]; dst[i] = shared[i ^ 1];",
+        "not equal",
+    ),
     "a copy is used too early": (
-        "if (i % 2 == 0) copy_16(shared + i, src + i, true); dst[i] = shared[i]; copy_commit(); copy_wait<0>();",
+        (
+            "if (i % 2 == 0) copy_16(shared + i, src + i, true); dst[i] = shared[i]; "
+            "copy_commit(); copy_wait<0>();"
+        ),
         "not equal",
     ),
     "a group too few is waited for": (
-        "if (i % 2 == 0) copy_16(shared + i, src + i, true); copy_commit(); copy_wait<1>(); __syncthreads(); "
-        "dst[i] = shared[i];",
+        "if (i % 2 == 0) copy_16(shared + i, src + i, true); copy_commit(); copy_wait<1>(); "
+        "__syncthreads(); dst[i] = shared[i];",
         "before its copies have arrived",
     ),
-    "a copy begins too early in memory": ("copy_16(shared, src - 2, true); copy_wait<0>();", "not allocated"),
+    "a copy begins too early in memory": (
+        "copy_16(shared, src - 2, true); copy_wait<0>();",
+        "not allocated",
+    ),
     "a copy goes too far in memory": (
         "copy_16(shared, src + 64, true); copy_commit(); copy_wait<0>();",
         "not allocated",
     ),
-    "a copy is not aligned": ("copy_16(shared, src + 1, true); copy_commit(); copy_wait<0>();", "not aligned"),
+    "a copy is not aligned": (
+        "copy_16(shared, src + 1, true); copy_commit(); copy_wait<0>();",
+        "not aligned",
+    ),
     "a copy goes too far in shared memory": (
         "copy_16(shared + 64, src, true); copy_commit(); copy_wait<0>();",
         "beyond the end of shared memory",
@@ -75,7 +87,10 @@ WRONG = {
     ),
     "nobody waits for a bulk copy": (AWAY, "before its bulk copies"),
     "a lane has left": ("if (i == 5) return; __syncwarp();", "waits for ever"),
-    "lanes meet in different instructions": ("if (i % 2) __syncwarp(); else __shfl_up_sync(~0u, i, 1);", "different"),
+    "lanes meet in different instructions": (
+        "if (i % 2) __syncwarp(); else __shfl_up_sync(~0u, i, 1);",
+        "different",
+    ),
     "a thread waits for the next phase": (
         BULK.replace("EXPECTED", "512") + "wait_arrival(arrival, 1);",
         "waits for ever",

@@ -1,4 +1,6 @@
-"""On a GPU: every method x stencil x boundary x dtype x odd sizes x halos against the reference and cpu.plain."""
+"""On a GPU: every method x stencil x boundary x dtype x odd sizes x halos against the reference and
+cpu.plain.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,10 @@ from cases import (
 from tetris_sim import reference
 from tetris_sim.boundary import Boundary
 from tetris_sim.catalogue import STENCIL_NAMES
-from tetris_sim.cpu_kernels.plain import PlainMethod as CpuPlain
-from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.plain import PlainMethod
+from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
 from tetris_sim.problem import PRECISIONS, Field, Problem
 
@@ -34,7 +36,8 @@ pytestmark = pytest.mark.gpu
 
 NAMES = (*STENCIL_NAMES, *CUSTOM)
 FUSED = tuple(method for method in METHODS if method.name != "gpu.plain")
-# Odd lengths; wide enough for points that no face concerns, narrow enough for tiles that end in the middle.
+# Odd lengths; wide enough for points that no face concerns, narrow enough for tiles that end in the
+# middle.
 SHAPES: dict[int, tuple[tuple[int, ...], ...]] = {
     1: ((4099,), (37,), (4,)),
     2: ((203, 331), (37, 1025), (11, 23), (4, 4)),
@@ -45,7 +48,9 @@ SHAPES: dict[int, tuple[tuple[int, ...], ...]] = {
 def expected(problem: Problem, state: Field, steps: int) -> tuple[Field, float]:
     """(the reference's answer, how far another may be from it)."""
     found = reference.advance(state, problem, steps)
-    largest = max(reference.largest_magnitude(state, problem), reference.largest_magnitude(found, problem))
+    largest = max(
+        reference.largest_magnitude(state, problem), reference.largest_magnitude(found, problem)
+    )
     return found, reference.tolerance(problem, steps, largest)
 
 
@@ -61,7 +66,9 @@ def agree(method: Method, problem: Problem, state: Field, parameters: Parameters
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("name", NAMES)
-def test_plain_gives_the_bits_of_the_cpu(name: str, dtype: str, gpu: Any, teams: dict[int, ThreadTeam]) -> None:
+def test_plain_gives_the_bits_of_the_cpu(
+    name: str, dtype: str, gpu: Any, teams: dict[int, ThreadTeam]
+) -> None:
     stencil = stencil_of(name)
     for index, (_, boundary) in enumerate(mixed_boundaries(stencil.ndim)):
         shape = SHAPES[stencil.ndim][-2 - index % 2]
@@ -75,7 +82,9 @@ def test_plain_gives_the_bits_of_the_cpu(name: str, dtype: str, gpu: Any, teams:
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("method", FUSED, ids=lambda method: method.name)
-def test_every_proposal_agrees_with_the_reference(method: Method, name: str, dtype: str, gpu: Any) -> None:
+def test_every_proposal_agrees_with_the_reference(
+    method: Method, name: str, dtype: str, gpu: Any
+) -> None:
     stencil = stencil_of(name)
     boundaries = [boundary for _, boundary in mixed_boundaries(stencil.ndim)]
     problem, _ = make_problem(stencil, boundaries[0], dtype=dtype)
@@ -84,18 +93,26 @@ def test_every_proposal_agrees_with_the_reference(method: Method, name: str, dty
     for index, parameters in enumerate(method.parameters(problem)):
         for number, shape in enumerate(SHAPES[stencil.ndim]):
             boundary = boundaries[(index + 3 * number) % len(boundaries)]
-            problem, state = make_problem(stencil, boundary, dtype=dtype, shape=shape, n_fields=1 + number % 2)
+            problem, state = make_problem(
+                stencil, boundary, dtype=dtype, shape=shape, n_fields=1 + number % 2
+            )
             agree(method, problem, state, parameters, gpu)
 
 
 @pytest.mark.parametrize("method", FUSED, ids=lambda method: method.name)
 @pytest.mark.parametrize("name", ["star-1d5p", "heat-2d", "box-2d9p", "heat-3d"])
 @pytest.mark.parametrize("mirrored", [False, True])
-def test_every_kind_of_face_is_right_at_every_step(method: Method, name: str, mirrored: bool, gpu: Any) -> None:
+def test_every_kind_of_face_is_right_at_every_step(
+    method: Method, name: str, mirrored: bool, gpu: Any
+) -> None:
     stencil = stencil_of(name)
     for _, boundary in mixed_boundaries(stencil.ndim):
         problem, state = make_problem(
-            stencil, boundary, dtype=dtype_of(method, stencil), shape=SHAPES[stencil.ndim][0], mirrored=mirrored
+            stencil,
+            boundary,
+            dtype=dtype_of(method, stencil),
+            shape=SHAPES[stencil.ndim][0],
+            mirrored=mirrored,
         )
         if method.refusal(problem) is None:
             agree(method, problem, state, method.parameters(problem)[0], gpu)
@@ -104,12 +121,22 @@ def test_every_kind_of_face_is_right_at_every_step(method: Method, name: str, mi
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 @pytest.mark.parametrize(("name", "halo", "kind"), HALOS_AND_KINDS)
 def test_a_slab_with_halos(
-    method: Method, name: str, halo: tuple[tuple[int, int], ...], kind: str, gpu: Any, teams: dict[int, ThreadTeam]
+    method: Method,
+    name: str,
+    halo: tuple[tuple[int, int], ...],
+    kind: str,
+    gpu: Any,
+    teams: dict[int, ThreadTeam],
 ) -> None:
     stencil = stencil_of(name)
-    shape, dtype = {1: (403,), 2: (145, 183), 3: (39, 47, 143)}[stencil.ndim], dtype_of(method, stencil)
+    shape, dtype = (
+        {1: (403,), 2: (145, 183), 3: (39, 47, 143)}[stencil.ndim],
+        dtype_of(method, stencil),
+    )
     boundary = boundary_of(kind, stencil.ndim)
-    problem, _ = make_problem(stencil, boundary, dtype=dtype, shape=shape, n_fields=2, mirrored=True)
+    problem, _ = make_problem(
+        stencil, boundary, dtype=dtype, shape=shape, n_fields=2, mirrored=True
+    )
     if method.refusal(problem) is not None:
         pytest.skip(f"{method.name} refuses it")
     parameters = method.parameters(problem)[0]
@@ -119,11 +146,15 @@ def test_a_slab_with_halos(
     found = run_with_halo(method, problem, halo, parameters, gpu)
     allowed = reference.tolerance(problem, 10, 3.0)
     for one, other in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=0 if method.name == "gpu.plain" else allowed)
+        np.testing.assert_allclose(
+            one, other, rtol=0, atol=0 if method.name == "gpu.plain" else allowed
+        )
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_padding_that_is_poisoned_changes_nothing(method: Method, gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padding_that_is_poisoned_changes_nothing(
+    method: Method, gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stencil = stencil_of("box-2d9p")
     dtype = dtype_of(method, stencil)
     problem, state = make_problem(stencil, boundary_of("walls", 2), dtype=dtype, shape=(203, 331))
@@ -132,7 +163,9 @@ def test_padding_that_is_poisoned_changes_nothing(method: Method, gpu: Any, monk
 
 
 def test_many_steps_of_a_small_grid_are_replayed(gpu: Any, teams: dict[int, ThreadTeam]) -> None:
-    problem, _ = make_problem(stencil_of("heat-2d"), Boundary(boundary_of("walls", 2).faces), shape=(33, 47))
+    problem, _ = make_problem(
+        stencil_of("heat-2d"), Boundary(boundary_of("walls", 2).faces), shape=(33, 47)
+    )
     found = run(PlainMethod(), problem, {}, gpu, (3, 200, 65))
     np.testing.assert_array_equal(found, run(CpuPlain(), problem, {}, teams[1], (268,)))
 
@@ -140,7 +173,9 @@ def test_many_steps_of_a_small_grid_are_replayed(gpu: Any, teams: dict[int, Thre
 @pytest.mark.parametrize("method", FUSED, ids=lambda method: method.name)
 def test_replayed_launches_give_the_bits_of_single_ones(method: Method, gpu: Any) -> None:
     stencil = stencil_of("heat-2d")
-    problem, _ = make_problem(stencil, boundary_of("walls", 2), dtype=dtype_of(method, stencil), shape=(203, 331))
+    problem, _ = make_problem(
+        stencil, boundary_of("walls", 2), dtype=dtype_of(method, stencil), shape=(203, 331)
+    )
     parameters = method.parameters(problem)[0]
     depth = parameters[STEPS_PER_BLOCK]
     replayed = run(method, problem, parameters, gpu, (70 * depth + 3,))

@@ -18,17 +18,24 @@ from host_gpu import HostGpu
 from tetris_sim import reference
 from tetris_sim.bench import gpu as bench_gpu
 from tetris_sim.bench import gpu_breakdown, gpu_counters, gpu_sweeps
-from tetris_sim.bench.gpu_alone import Alone, Arena, explicit_alone, fastest, fused_alone, naive_alone
+from tetris_sim.bench.gpu_alone import (
+    Alone,
+    Arena,
+    explicit_alone,
+    fastest,
+    fused_alone,
+    naive_alone,
+)
 from tetris_sim.bench.gpu_breakdown import LADDERS, climb, compare_rungs, paper_steps
 from tetris_sim.bench.gpu_labels import CONVSTENCIL, ONE_STEP, TETRIS
 from tetris_sim.bench.gpu_sweeps import Line, lines_of, sweep_gpu
 from tetris_sim.bench.problems import random_problem
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.banded import banded_kernel
-from tetris_sim.gpu_kernels.explicit_stencil2row import explicit_stencil2row
+from tetris_sim.gpu_kernels.dual_tessellation.explicit_stencil2row import explicit_stencil2row
+from tetris_sim.gpu_kernels.trapezoid.banded import banded_kernel
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.gpus import Gpu
+from tetris_sim.scheduler.machine.gpus import Gpu
 
 emulated = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 GPU = Gpu(0, "A GPU", "sm_90", 8 << 30, 50 << 20, "13.0")
@@ -57,7 +64,13 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> BenchGpu:
 
     @contextmanager
     def measured(*, rounds: int, seconds: float) -> Iterator[Any]:
-        about = {"host": "here", "cpu": "Some CPU", "threads": 2, "commit": "abc", "date": "2026-11-01"}
+        about = {
+            "host": "here",
+            "cpu": "Some CPU",
+            "threads": 2,
+            "commit": "abc",
+            "date": "2026-11-01",
+        }
         yield {**about, "rounds": rounds, "seconds": seconds, "gpu_limits": LIMITS}, device, GPU
 
     for module in (bench_gpu, gpu_breakdown, gpu_sweeps, gpu_counters):
@@ -79,7 +92,9 @@ def kernels_of(problem: Problem) -> list[Alone]:
 
 
 @emulated
-@pytest.mark.parametrize(("name", "shape"), [("heat-1d", (301,)), ("box-2d9p", (30, 71)), ("heat-3d", (9, 11, 45))])
+@pytest.mark.parametrize(
+    ("name", "shape"), [("heat-1d", (301,)), ("box-2d9p", (30, 71)), ("heat-3d", (9, 11, 45))]
+)
 def test_a_kernel_alone_makes_the_steps_that_it_is_credited_with(
     name: str, shape: tuple[int, ...], gpu: BenchGpu
 ) -> None:
@@ -95,7 +110,9 @@ def test_a_kernel_alone_makes_the_steps_that_it_is_credited_with(
         inside = tuple(slice(low, high) for low, high in box)
         wanted = reference.advance(state, problem, alone.depth)[(slice(None), *inside)]
         found = layout.view(then, whole)[(slice(None), *inside)]
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=reference.tolerance(problem, alone.depth, 1.0))
+        np.testing.assert_allclose(
+            found, wanted, rtol=0, atol=reference.tolerance(problem, alone.depth, 1.0)
+        )
         assert work.units == found.size * alone.depth
         np.testing.assert_array_equal(layout.view(now, whole), state)
 
@@ -104,7 +121,9 @@ def test_a_kernel_alone_makes_the_steps_that_it_is_credited_with(
 def test_the_fastest_is_found_and_what_cannot_be_launched_is_left_out(gpu: BenchGpu) -> None:
     problem = random_problem("box-2d9p", (20, 40), "float64")
     arena: Any = Arena(problem, gpu)  # type: ignore[arg-type]
-    too_deep = fused_alone(banded_kernel(problem.stencil, 12, shared=False), {"steps_per_block": 12})
+    too_deep = fused_alone(
+        banded_kernel(problem.stencil, 12, shared=False), {"steps_per_block": 12}
+    )
     alone, _ = fastest(arena, [too_deep, naive_alone()], seconds=1e-3)
     assert alone.depth == 1
     with pytest.raises(UnsupportedError, match=r"no point of .* is farther than 12 steps"):
@@ -127,7 +146,14 @@ def test_every_rung_has_kernels_and_only_the_last_has_other_steps(name: str) -> 
 
 
 def test_the_papers_kernels_are_seven_points_wide_in_one_and_two_dimensions() -> None:
-    steps = {"heat-1d": 3, "star-1d5p": 1, "box-2d9p": 3, "box-2d25p": 1, "box-2d49p": 1, "box-3d27p": 1}
+    steps = {
+        "heat-1d": 3,
+        "star-1d5p": 1,
+        "box-2d9p": 3,
+        "box-2d25p": 1,
+        "box-2d49p": 1,
+        "box-3d27p": 1,
+    }
     for name, wanted in steps.items():
         ndim = int(name.split("d")[0][-1])
         assert paper_steps(random_problem(name, (20,) * ndim, "float64")) == wanted
@@ -137,7 +163,11 @@ def test_the_papers_kernels_are_seven_points_wide_in_one_and_two_dimensions() ->
 def test_a_ladder_is_climbed_and_compared(gpu: BenchGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     short = {CONVSTENCIL: LADDERS[CONVSTENCIL][:3], TETRIS: LADDERS[TETRIS][:4]}
     monkeypatch.setattr(gpu_breakdown, "LADDERS", short)
-    monkeypatch.setattr(gpu_breakdown, "fastest", lambda arena, choices, seconds: (choices[0], arena.work(choices[0])))
+    monkeypatch.setattr(
+        gpu_breakdown,
+        "fastest",
+        lambda arena, choices, seconds: (choices[0], arena.work(choices[0])),
+    )
     found = gpu_breakdown.bench_gpu_breakdown(("heat-2d",), shape=(20, 150), rounds=1, seconds=1e-4)
     json.dumps(found)
     for ladder, rungs in zip(found["gpu_breakdown"], short.values(), strict=True):
@@ -153,7 +183,10 @@ def test_a_ladder_is_climbed_and_compared(gpu: BenchGpu, monkeypatch: pytest.Mon
 @emulated
 def test_a_rung_that_cannot_be_climbed_is_missing_with_its_reason(gpu: BenchGpu) -> None:
     problem = random_problem("box-2d9p", (20, 40), "float64")
-    ladder = (gpu_breakdown.Rung("plain", lambda _: [naive_alone()]), gpu_breakdown.Rung("none", lambda _: []))
+    ladder = (
+        gpu_breakdown.Rung("plain", lambda _: [naive_alone()]),
+        gpu_breakdown.Rung("none", lambda _: []),
+    )
     found = climb(problem, ladder, gpu, rounds=1, seconds=1e-4)  # type: ignore[arg-type]
     assert [step["name"] for step in found["steps"]] == ["plain"]
     assert found["missing"] == {"none": "there is nothing to launch"}
@@ -175,9 +208,18 @@ def test_only_float64_is_broken_down(gpu: BenchGpu) -> None:
 def test_lines_with_one_step_are_drawn_where_steps_are_composed() -> None:
     labels = {
         name: [line.label for line in lines_of(random_problem(name, shape, "float64"))]
-        for name, shape in (("heat-1d", (5000,)), ("box-2d9p", (200, 200)), ("box-2d49p", (200, 200)))
+        for name, shape in (
+            ("heat-1d", (5000,)),
+            ("box-2d9p", (200, 200)),
+            ("box-2d49p", (200, 200)),
+        )
     }
-    composing = ["gpu.trapezoid", "gpu.trapezoid, one step", "gpu.dual_tessellation", "gpu.dual_tessellation, one step"]
+    composing = [
+        "gpu.trapezoid",
+        "gpu.trapezoid, one step",
+        "gpu.dual_tessellation",
+        "gpu.dual_tessellation, one step",
+    ]
     assert labels["heat-1d"] == labels["box-2d9p"] == ["gpu.stream", *composing, "gpu.plain"]
     assert labels["box-2d49p"] == ["gpu.stream", *composing[:3], "gpu.plain"]
     for line in lines_of(random_problem("heat-1d", (5000,), "float64")):
@@ -199,7 +241,9 @@ def _few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @emulated
 @pytest.mark.usefixtures("_few_lines")
-def test_every_size_is_swept_with_parameters_of_its_own(gpu: BenchGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_size_is_swept_with_parameters_of_its_own(
+    gpu: BenchGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(gpu_sweeps.LENGTHS, 2, (20, 30, 99))
     found = gpu_sweeps.bench_gpu_sweep(("box-2d9p",), shape=(33, 40), rounds=1, seconds=1e-4)
     json.dumps(found)
@@ -207,7 +251,10 @@ def test_every_size_is_swept_with_parameters_of_its_own(gpu: BenchGpu, monkeypat
     assert (sweep["stencil"], sweep["weights"], sweep["dtype"]) == ("box-2d9p", "random", "float64")
     assert [point["shape"] for point in sweep["points"]] == [[20, 20], [30, 30], [33, 40]]
     for point in sweep["points"]:
-        assert [row["name"] for row in point["rows"]] == ["gpu.dual_tessellation, one step", "gpu.plain"]
+        assert [row["name"] for row in point["rows"]] == [
+            "gpu.dual_tessellation, one step",
+            "gpu.plain",
+        ]
         assert all(row["steady"]["median"] > 0 for row in point["rows"])
         assert point["rows"][0]["parameters"]["steps_per_block"] == 1
     assert gpu.replays > 0  # launches were recorded before anything was timed
@@ -215,14 +262,18 @@ def test_every_size_is_swept_with_parameters_of_its_own(gpu: BenchGpu, monkeypat
 
 @emulated
 @pytest.mark.usefixtures("_few_lines")
-def test_what_memory_does_not_hold_is_timed_one_after_the_other_or_said_to_be_missing(gpu: BenchGpu) -> None:
+def test_what_memory_does_not_hold_is_timed_one_after_the_other_or_said_to_be_missing(
+    gpu: BenchGpu,
+) -> None:
     one = 40 * 40 * 8
 
     def sweep(memory: int) -> list[dict[str, Any]]:
         shapes = [(20, 20), (40, 40)]
         spare = gpu_sweeps._SPARE
         device: Any = gpu
-        return sweep_gpu("box-2d9p", shapes, "float64", device, memory=spare + memory, rounds=1, seconds=1e-4)
+        return sweep_gpu(
+            "box-2d9p", shapes, "float64", device, memory=spare + memory, rounds=1, seconds=1e-4
+        )
 
     assert [len(point["rows"]) for point in sweep(3 * one)] == [2, 2]
     small, large = sweep(one)
@@ -250,7 +301,9 @@ def test_what_is_far_behind_is_not_tried_at_the_next_size(monkeypatch: pytest.Mo
         problem = random_problem("heat-2d", (n, n), "float64")
         assert gpu_sweeps._choose(line, problem, None, 1.0) is None  # type: ignore[arg-type]
         assert line.chosen == {"k": 1}
-    sizes = {n: [k for _, k in group] for n, group in itertools.groupby(tried, key=lambda each: each[0])}
+    sizes = {
+        n: [k for _, k in group] for n, group in itertools.groupby(tried, key=lambda each: each[0])
+    }
     assert sizes == {100: [1, 2, 3], 1600: [1, 2, 3], 2500: [1, 3]}
     only_bad = Line("b", METHODS[0], [{"k": 4}, {"k": 4}])
     assert gpu_sweeps._choose(only_bad, problem, None, 1.0) == "no such tile"  # type: ignore[arg-type]
@@ -262,8 +315,12 @@ class Profiled(BenchGpu):
     def __init__(self, number: int = 0) -> None:
         super().__init__()
         self.seen: list[str] = []
-        profiler = SimpleNamespace(start=lambda: self.launches.clear(), stop=lambda: self.seen.extend(self.launches))
-        self.cupy.cuda = SimpleNamespace(profiler=profiler, Device=lambda _: SimpleNamespace(pci_bus_id="0000:01:00.0"))
+        profiler = SimpleNamespace(
+            start=lambda: self.launches.clear(), stop=lambda: self.seen.extend(self.launches)
+        )
+        self.cupy.cuda = SimpleNamespace(
+            profiler=profiler, Device=lambda _: SimpleNamespace(pci_bus_id="0000:01:00.0")
+        )
 
 
 @emulated
@@ -295,7 +352,9 @@ def script(folder: Path, text: str) -> str:
 
 
 @emulated
-def test_clock_and_power_are_read_while_a_kernel_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_clock_and_power_are_read_while_a_kernel_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     device: Any = Profiled()
     monkeypatch.setattr(gpu_counters, "_WARM", 0.01)
     monkeypatch.setattr(gpu_counters, "_BEAT", 0.001)
@@ -306,7 +365,11 @@ def test_clock_and_power_are_read_while_a_kernel_runs(monkeypatch: pytest.Monkey
     assert (found["clock"], found["power"]) == (1.725e9, 690.25)
     assert found["rate"] is not None
     assert found["rate"] > 0
-    assert (tmp_path / "asked").read_text().startswith("-i 0000:01:00.0 --query-gpu=clocks.sm,power.draw.instant")
+    assert (
+        (tmp_path / "asked")
+        .read_text()
+        .startswith("-i 0000:01:00.0 --query-gpu=clocks.sm,power.draw.instant")
+    )
     fails = script(tmp_path, "echo no such device; exit 6")
     monkeypatch.setattr("tetris_sim.bench.gpu_counters.shutil.which", lambda *_, **__: fails)
     assert gpu_counters.sustain(work, device)["clock"] is None
@@ -316,7 +379,9 @@ def test_clock_and_power_are_read_while_a_kernel_runs(monkeypatch: pytest.Monkey
 
 
 @emulated
-def test_every_method_with_kernels_is_counted_with_its_fastest(gpu: BenchGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_method_with_kernels_is_counted_with_its_fastest(
+    gpu: BenchGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
     counted: list[Any] = []
 
     def count(cases: Any, profiler: str) -> Any:
@@ -331,8 +396,14 @@ def test_every_method_with_kernels_is_counted_with_its_fastest(gpu: BenchGpu, mo
     monkeypatch.setattr(gpu_counters, "find_profiler", lambda: "/bin/echo")
     monkeypatch.setattr(gpu_counters, "sustain", lambda work, device: {"rate": work.units})
     found = gpu_counters.bench_gpu_counters(("heat-1d",), shape=(9000,), rounds=1, seconds=1e-3)
-    assert [case["method"] for case in counted] == ["gpu.stream", "gpu.trapezoid", "gpu.dual_tessellation"]
-    assert [case["method"] for case in found["gpu_counters"]] == [case["method"] for case in counted]
+    assert [case["method"] for case in counted] == [
+        "gpu.stream",
+        "gpu.trapezoid",
+        "gpu.dual_tessellation",
+    ]
+    assert [case["method"] for case in found["gpu_counters"]] == [
+        case["method"] for case in counted
+    ]
     assert found["profiler"] == "unknown"
     for case in counted:
         assert case["updates"] == case["sustained"]["rate"] > 8000

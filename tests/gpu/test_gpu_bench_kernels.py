@@ -1,4 +1,6 @@
-"""Kernels that only the benchmark uses: they compute what they are compared with, and compile without a GPU."""
+"""Kernels that only the benchmark uses: they compute what they are compared with, and compile
+without a GPU.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,25 @@ from test_gpu_emulated_fused import UNTOUCHED, Memory, advanced, agrees, allowed
 from tetris_sim import reference
 from tetris_sim.bench.gpu_alone import Arena, explicit_alone, fused_alone
 from tetris_sim.bench.problems import random_problem
-from tetris_sim.gpu_kernels.banded import banded_kernel
-from tetris_sim.gpu_kernels.build import compile_source
-from tetris_sim.gpu_kernels.explicit_stencil2row import SOURCE, THREADS, explicit_stencil2row
-from tetris_sim.gpu_kernels.layout import box_argument, by_value
+from tetris_sim.gpu_kernels.common.build import compile_source
+from tetris_sim.gpu_kernels.common.layout import box_argument, by_value
+from tetris_sim.gpu_kernels.dual_tessellation.explicit_stencil2row import (
+    SOURCE,
+    THREADS,
+    explicit_stencil2row,
+)
+from tetris_sim.gpu_kernels.trapezoid.banded import banded_kernel
 from tetris_sim.stencil import Stencil
 
 ON_A_GPU = [("star-1d5p", (40_123,)), ("box-2d25p", (333, 517)), ("box-3d27p", (47, 61, 133))]
-CASES = [("star-1d5p", 1), ("heat-1d", 3), ("box-2d25p", 1), ("box-2d9p", 3), ("lopsided", 1), ("box-3d27p", 1)]
+CASES = [
+    ("star-1d5p", 1),
+    ("heat-1d", 3),
+    ("box-2d25p", 1),
+    ("box-2d9p", 3),
+    ("lopsided", 1),
+    ("box-3d27p", 1),
+]
 WAYS = [{"shared": False}, {"shared": True}, {"shared": True, "swizzled": True}]
 FLOAT64 = np.dtype(np.float64)
 
@@ -60,7 +73,9 @@ def test_explicit_matrices_agree_with_numpy(name: str, steps: int, descending: b
     assert np.all(memory.dst == UNTOUCHED)
 
 
-def launched(explicit: Any, memory: Memory, matrices: npt.NDArray[Any], descending: bool) -> npt.NDArray[Any]:
+def launched(
+    explicit: Any, memory: Memory, matrices: npt.NDArray[Any], descending: bool
+) -> npt.NDArray[Any]:
     emulated, box = emulate(SOURCE, explicit.defines), box_argument(memory.box)
     src, dst = memory.first(memory.src), memory.first(memory.dst)
     for entry, threads, arguments in (
@@ -98,7 +113,9 @@ def test_they_compile_and_spill_nothing(name: str, steps: int, architecture: str
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("name", "shape"), ON_A_GPU)
-def test_on_a_gpu_they_make_the_steps_that_they_are_credited_with(name: str, shape: tuple[int, ...], gpu: Any) -> None:
+def test_on_a_gpu_they_make_the_steps_that_they_are_credited_with(
+    name: str, shape: tuple[int, ...], gpu: Any
+) -> None:
     problem = random_problem(name, shape, "float64")
     stencil, steps = problem.stencil, 2
     kernels = [banded_kernel(stencil, steps, **way) for way in WAYS]
@@ -116,5 +133,7 @@ def test_on_a_gpu_they_make_the_steps_that_they_are_credited_with(name: str, sha
         then[...] = np.nan
         arena.work(alone).run(1)
         found = gpu.cupy.asnumpy(layout.view(then, whole))[inside]
-        np.testing.assert_allclose(found, wanted[inside], rtol=0, atol=reference.tolerance(problem, steps, 1.0))
+        np.testing.assert_allclose(
+            found, wanted[inside], rtol=0, atol=reference.tolerance(problem, steps, 1.0)
+        )
     arena.close()

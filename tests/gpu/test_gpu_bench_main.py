@@ -1,4 +1,6 @@
-"""`bench gpu` without a GPU: every method and face of a small problem on emulated kernels, and its tables."""
+"""`bench gpu` without a GPU: every method and face of a small problem on emulated kernels, and its
+tables.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,12 @@ def test_every_method_is_timed_and_the_fastest_with_every_face(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def few(problem: Any, method: Any, device: Any, seconds: float) -> Any:
-        return min(method.parameters(problem), key=lambda choice: choice.get("steps_per_block", 1)), []
+        return min(
+            method.parameters(problem), key=lambda choice: choice.get("steps_per_block", 1)
+        ), []
 
-    # Kernels that are emulated take a second each; that the fastest are chosen, test_bench.py shows on the CPU.
+    # Kernels that are emulated take a second each; that the fastest are chosen, test_bench.py shows
+    # on the CPU.
     monkeypatch.setattr(bench, "_choose", few)
     monkeypatch.setattr(bench, "open_baselines", lambda problem, device: [])
     result = bench.bench_gpu(["box-2d9p"], shape=(40, 150), rounds=1, seconds=1e-3)
@@ -35,7 +40,13 @@ def test_every_method_is_timed_and_the_fastest_with_every_face(
         assert set(kernel["faces"]) == {"insulated", "periodic", "convection"}
         assert all(row["steady"]["median"] > 0 for row in kernel["rows"])
     del result["gpu_limits"]
-    text = as_text({**result, "versions": dict.fromkeys(("python", "numpy", "numba", "llvmlite"), "1"), "gpu": GPU})
+    text = as_text(
+        {
+            **result,
+            "versions": dict.fromkeys(("python", "numpy", "numba", "llvmlite"), "1"),
+            "gpu": GPU,
+        }
+    )
     assert "with other faces" in text
     assert text.count("gpu.trapezoid") >= 2
 
@@ -51,7 +62,9 @@ def test_float16_is_measured_too_beside_a_kernel_of_ones_own(
         return method.parameters(problem)[-1], []
 
     monkeypatch.setattr(bench, "_choose", few)
-    result = bench.bench_gpu(["heat-2d"], shape=(40, 150), dtypes=("float16",), rounds=1, seconds=1e-3)
+    result = bench.bench_gpu(
+        ["heat-2d"], shape=(40, 150), dtypes=("float16",), rounds=1, seconds=1e-3
+    )
     (kernel,) = result["gpu_kernels"]
     assert kernel["dtype"] == "float16"
     rows = {row["name"]: row for row in kernel["rows"]}

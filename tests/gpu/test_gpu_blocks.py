@@ -14,10 +14,17 @@ from hypothesis import strategies as st
 
 from tetris_sim import reference
 from tetris_sim.boundary import Boundary, Dirichlet, Fixed, Neumann, Periodic, Robin
-from tetris_sim.gpu_kernels import blocks
-from tetris_sim.gpu_kernels.faces import domain_argument
-from tetris_sim.gpu_kernels.layout import FAR, LINE, Box3, box_argument, memory_argument, pitch_slab
-from tetris_sim.gpu_kernels.mirrors import lasting_sides
+from tetris_sim.gpu_kernels.common import blocks
+from tetris_sim.gpu_kernels.common.layout import (
+    FAR,
+    LINE,
+    Box3,
+    box_argument,
+    memory_argument,
+    pitch_slab,
+)
+from tetris_sim.gpu_kernels.faces.domain import domain_argument
+from tetris_sim.gpu_kernels.faces.mirrors import lasting_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import scale
@@ -33,7 +40,9 @@ def nested(draw: st.DrawFn) -> tuple[Box3, Box3]:
     spans = []
     for _ in range(3):
         cuts = sorted(draw(st.lists(st.integers(-4, 6), min_size=4, max_size=4, unique=True)))
-        spans.append(((cuts[0], cuts[3]), draw(st.sampled_from([(cuts[1], cuts[2]), (cuts[0], cuts[3])]))))
+        spans.append(
+            ((cuts[0], cuts[3]), draw(st.sampled_from([(cuts[1], cuts[2]), (cuts[0], cuts[3])])))
+        )
     outer, inner = zip(*spans, strict=True)
     return (outer[0], outer[1], outer[2]), (inner[0], inner[1], inner[2])
 
@@ -70,7 +79,12 @@ def test_the_inner_box_keeps_away_from_faces_but_not_from_neighbours(name: str, 
             assert low == (-reach if axis < 2 else -(reach // 16) * 16)
         else:
             assert reach <= low < reach + 16
-    assert blocks.without_frame(problem, Slab.whole(problem.grid), ((0, 1), (0, 1), (0, 2 * reach)), depth) is None
+    assert (
+        blocks.without_frame(
+            problem, Slab.whole(problem.grid), ((0, 1), (0, 1), (0, 2 * reach)), depth
+        )
+        is None
+    )
 
 
 WARM, COLD = Dirichlet(1.0), Dirichlet(0.0)
@@ -127,7 +141,10 @@ def test_the_tiles_of_a_frame_fit_into_shared_memory_or_there_is_none(name: str,
             edges, level = blocks.tile_of_frame(problem, slab, box, depth)
             assert 2 * 8 * level <= blocks.SHARED_BYTES
             for tile in list(blocks.tiles_of(box, edges))[:50]:
-                assert np.prod([high - low for low, high in stored(problem, slab, tile, depth)]) <= level
+                assert (
+                    np.prod([high - low for low, high in stored(problem, slab, tile, depth)])
+                    <= level
+                )
 
 
 def stored(problem: Problem, slab: Slab, tile: Box3, depth: int) -> list[tuple[int, int]]:
@@ -136,7 +153,11 @@ def stored(problem: Problem, slab: Slab, tile: Box3, depth: int) -> list[tuple[i
     return [
         (max(low - depth * r, first - r), min(high + depth * r, last + r))
         for (low, high), r, first, last in zip(
-            tile, blocks.three_radii(problem), domain["low"].tolist(), domain["high"].tolist(), strict=True
+            tile,
+            blocks.three_radii(problem),
+            domain["low"].tolist(),
+            domain["high"].tolist(),
+            strict=True,
         )
     ]
 
@@ -146,7 +167,9 @@ def stored(problem: Problem, slab: Slab, tile: Box3, depth: int) -> list[tuple[i
 def test_rows_begin_on_lines_and_points_lie_where_the_kernels_look(name: str, dtype: str) -> None:
     stencil = stencil_of(name)
     shape = {1: (37,), 2: (11, 23), 3: (7, 9, 13)}[stencil.ndim]
-    problem, state = make_problem(stencil, boundary_of("walls", stencil.ndim), dtype=dtype, shape=shape, n_fields=2)
+    problem, state = make_problem(
+        stencil, boundary_of("walls", stencil.ndim), dtype=dtype, shape=shape, n_fields=2
+    )
     layout = pitch_slab(problem, Slab.whole(problem.grid))
     flat = np.zeros(layout.n_bytes // layout.dtype.itemsize, dtype=dtype)
     layout.view(flat, tuple((0, n) for n in shape))[...] = state

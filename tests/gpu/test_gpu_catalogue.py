@@ -1,4 +1,6 @@
-"""On a GPU: every stencil of the catalogue through every method that does not refuse it, against the reference."""
+"""On a GPU: every stencil of the catalogue through every method that does not refuse it, against
+the reference.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ SHAPES = {1: (2053,), 2: (101, 163), 3: (37, 41, 131)}
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("name", catalogue())
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_a_stencil_of_the_catalogue_agrees_with_the_reference(method: Method, name: str, dtype: str, gpu: Any) -> None:
+def test_a_stencil_of_the_catalogue_agrees_with_the_reference(
+    method: Method, name: str, dtype: str, gpu: Any
+) -> None:
     stencil = catalogue()[name].repeatable
     boundaries = [boundary for _, boundary in mixed_boundaries(stencil.ndim)]
     boundary = boundaries[list(catalogue()).index(name) % len(boundaries)]
@@ -37,9 +41,13 @@ def test_a_stencil_of_the_catalogue_agrees_with_the_reference(method: Method, na
     blocks = (1, depth)
     expected = reference.advance(state, problem, sum(blocks))
     largest = max(reference.largest_magnitude(field, problem) for field in (state, expected))
-    gain = max(1.0, sum(map(abs, stencil.weights))) ** sum(blocks)  # faces may undo what waves promise
+    gain = max(1.0, sum(map(abs, stencil.weights))) ** sum(
+        blocks
+    )  # faces may undo what waves promise
     allowed = gain * reference.tolerance(problem, sum(blocks), largest)
-    found = run(method, problem, parameters, gpu, blocks).astype(float)  # float16 may not hold what is allowed
+    found = run(method, problem, parameters, gpu, blocks).astype(
+        float
+    )  # float16 may not hold what is allowed
     np.testing.assert_allclose(found, expected.astype(float), rtol=0, atol=allowed)
     if dtype == "float16":
         assert_rounded_at_random(found, expected, largest)

@@ -1,4 +1,6 @@
-"""Without a GPU: kernels compile for both architectures, nothing spills, tensor methods use the FP64 tensor cores."""
+"""Without a GPU: kernels compile for both architectures, nothing spills, tensor methods use the
+FP64 tensor cores.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,20 @@ from cases import CUSTOM, boundary_of, make_problem, stencil_of
 
 from tetris_sim.catalogue import STENCIL_NAMES
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.build import Compiled, compile_source
-from tetris_sim.gpu_kernels.frame import frame_defines
-from tetris_sim.gpu_kernels.fused_method import FusedMethod
-from tetris_sim.gpu_kernels.ghosts import ghosts_defines
-from tetris_sim.gpu_kernels.taps import term_defines
+from tetris_sim.gpu_kernels.common.build import Compiled, compile_source
+from tetris_sim.gpu_kernels.common.taps import term_defines
+from tetris_sim.gpu_kernels.faces.frame import frame_defines
+from tetris_sim.gpu_kernels.faces.ghosts import ghosts_defines
+from tetris_sim.gpu_kernels.fused.method import FusedMethod
 from tetris_sim.problem import PRECISIONS
-from tetris_sim.scheduler.candidates import label_of
+from tetris_sim.scheduler.tuning.candidates import label_of
 
 pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
 
 ARCHITECTURES = ("sm_80", "sm_90")
 REGISTERS = 65536  # of a multiprocessor
-FEW_BYTES = 80  # spilled outside the inner loop, in a proposal that is the fastest for some stencil nevertheless
+# spilled outside the inner loop, in a proposal that is the fastest for some stencil nevertheless
+FEW_BYTES = 80
 TENSOR = ("gpu.trapezoid", "gpu.dual_tessellation")
 SPARSE = "gpu.sparse"
 FUSED = tuple(method for method in METHODS if isinstance(method, FusedMethod))
@@ -39,7 +42,9 @@ def shared_limit(architecture: str) -> int:
 
 
 def variants() -> list[Any]:
-    """Every proposal for the usual stencils on Hopper; the best guess for all others. The rest with --run-full."""
+    """Every proposal for the usual stencils on Hopper; the best guess for all others. The rest with
+    --run-full.
+    """
     found = []
     for method in FUSED:
         for name in (*STENCIL_NAMES, *CUSTOM):
@@ -48,7 +53,9 @@ def variants() -> list[Any]:
                     usual = name in USUAL and (architecture == "sm_90" or dtype != "float32")
                     marks = () if usual else (pytest.mark.full,)
                     label = f"{method.name}-{name}-{dtype}-{architecture}"
-                    found.append(pytest.param(method, name, dtype, architecture, marks=marks, id=label))
+                    found.append(
+                        pytest.param(method, name, dtype, architecture, marks=marks, id=label)
+                    )
     return found
 
 
@@ -80,7 +87,11 @@ def test_a_fused_kernel_compiles_and_spills_nothing(
     assert max(spilled) <= FEW_BYTES
     assert method.name != SPARSE or "HMMA.SP" in instructions
     # In 3D the best guess of one of them leaves everything to the other cores.
-    assert method.name not in TENSOR or "DMMA" in instructions or (stencil.ndim == 3 and len(proposals) == 1)
+    assert (
+        method.name not in TENSOR
+        or "DMMA" in instructions
+        or (stencil.ndim == 3 and len(proposals) == 1)
+    )
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -93,11 +104,15 @@ def test_sweeps_and_frames_compile(name: str, dtype: str, architecture: str) -> 
     assert compile_source("plain.cu", terms, architecture).spilled == 0
     assert compile_source("ghosts.cu", ghosts_defines(problem, 4), architecture).spilled == 0
     # Registers saved around the one call, which is rarely made.
-    assert compile_source("frame.cu", frame_defines(problem, 4), architecture).spilled <= 2 * FEW_BYTES
+    assert (
+        compile_source("frame.cu", frame_defines(problem, 4), architecture).spilled <= 2 * FEW_BYTES
+    )
     assert compile_source("naive.cu", terms, architecture).spilled == 0
     if dtype == "float16":  # computed in float32, of which the limits are
         return
-    limits = compile_source("limits.cu", {"TS_REAL": terms["TS_REAL"], "TS_TURNS": 100}, architecture)
+    limits = compile_source(
+        "limits.cu", {"TS_REAL": terms["TS_REAL"], "TS_TURNS": 100}, architecture
+    )
     assert limits.spilled == 0
     assert ("DMMA" in disassembled(limits)) == (architecture == "sm_90")
 
@@ -110,7 +125,9 @@ def disassembled(compiled: Compiled) -> str:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.cubin)
         file.flush()
-        return subprocess.run([program, "-c", file.name], capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            [program, "-c", file.name], capture_output=True, text=True, check=True
+        ).stdout
 
 
 def disassembler() -> str | None:

@@ -1,4 +1,6 @@
-"""Without a GPU: what plain.cu, ghosts.cu and frame.cu compute, run on the host, against the reference."""
+"""Without a GPU: what plain.cu, ghosts.cu and frame.cu compute, run on the host, against the
+reference.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,8 @@ from cases import CUSTOM, boundary_of, make_problem, mixed_boundaries, stencil_o
 from emulation import COMPILER, NO_COMPILER, at, emulate
 
 from tetris_sim import reference
-from tetris_sim.gpu_kernels import blocks
-from tetris_sim.gpu_kernels.faces import domain_argument
-from tetris_sim.gpu_kernels.frame import frame_defines
-from tetris_sim.gpu_kernels.ghosts import ghost_tiles, ghosts_defines
-from tetris_sim.gpu_kernels.layout import (
+from tetris_sim.gpu_kernels.common import blocks
+from tetris_sim.gpu_kernels.common.layout import (
     Box3,
     PitchedField,
     box_argument,
@@ -25,8 +24,11 @@ from tetris_sim.gpu_kernels.layout import (
     memory_argument,
     pitch_slab,
 )
-from tetris_sim.gpu_kernels.mirrors import Sides, free_sides, lasting_sides
-from tetris_sim.gpu_kernels.taps import term_defines, term_weights
+from tetris_sim.gpu_kernels.common.taps import term_defines, term_weights
+from tetris_sim.gpu_kernels.faces.domain import domain_argument
+from tetris_sim.gpu_kernels.faces.frame import frame_defines
+from tetris_sim.gpu_kernels.faces.ghosts import ghost_tiles, ghosts_defines
+from tetris_sim.gpu_kernels.faces.mirrors import Sides, free_sides, lasting_sides
 from tetris_sim.problem import Field, Problem
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
@@ -79,10 +81,15 @@ def wide_enough(shape: tuple[int, ...], dtype: str) -> tuple[int, ...]:
 
 def fill_ghosts(memory: Memory, sides: Sides, depth: int) -> None:
     problem, slab = memory.problem, memory.slab
-    tiles, domain = boxes_argument(ghost_tiles(problem, slab, sides, depth, 0)), domain_argument(problem, slab, depth)
+    tiles, domain = (
+        boxes_argument(ghost_tiles(problem, slab, sides, depth, 0)),
+        domain_argument(problem, slab, depth),
+    )
     if len(tiles):
         arguments = (at(memory.now[memory.layout.origin :]), memory.argument, at(tiles), at(domain))
-        emulate("ghosts.cu", ghosts_defines(problem, depth)).launch("ghosts", (len(tiles), 1, 1), (64, 1, 1), arguments)
+        emulate("ghosts.cu", ghosts_defines(problem, depth)).launch(
+            "ghosts", (len(tiles), 1, 1), (64, 1, 1), arguments
+        )
 
 
 def advance_plainly(memory: Memory, steps: int) -> Field:
@@ -93,7 +100,9 @@ def advance_plainly(memory: Memory, steps: int) -> Field:
     for _ in range(steps):
         fill_ghosts(memory, free_sides(slab), 1)
         now, then = (flat[memory.layout.origin :] for flat in (memory.now, memory.then))
-        library.launch("sweep", grid, SWEEP_BLOCK, (at(now), at(then), memory.argument, box, weights))
+        library.launch(
+            "sweep", grid, SWEEP_BLOCK, (at(now), at(then), memory.argument, box, weights)
+        )
         memory.now, memory.then = memory.then, memory.now
     return memory.owned(memory.now)
 
@@ -112,8 +121,13 @@ def test_a_frame_has_the_bits_of_sweeps_and_nothing_else_is_written(
         problem, state = make_problem(stencil, boundary, dtype=dtype, shape=shape)
         swept = advance_plainly(Memory(problem, state), depth)
         expected = reference.advance(state, problem, depth)
-        largest = max(reference.largest_magnitude(state, problem), reference.largest_magnitude(expected, problem))
-        np.testing.assert_allclose(swept, expected, rtol=0, atol=reference.tolerance(problem, depth, largest))
+        largest = max(
+            reference.largest_magnitude(state, problem),
+            reference.largest_magnitude(expected, problem),
+        )
+        np.testing.assert_allclose(
+            swept, expected, rtol=0, atol=reference.tolerance(problem, depth, largest)
+        )
         memory = Memory(problem, state)
         slab, layout = memory.slab, memory.layout
         outer = blocks.owned_with_halo(problem, slab, 0)
@@ -129,9 +143,21 @@ def test_a_frame_has_the_bits_of_sweeps_and_nothing_else_is_written(
             assert all(map(boundary.periodic, range(stencil.ndim)))
             continue
         library = emulate("frame.cu", frame_defines(problem, depth))
-        there, domain, weights = boxes_argument(tiles), domain_argument(problem, slab), term_weights(problem)
+        there, domain, weights = (
+            boxes_argument(tiles),
+            domain_argument(problem, slab),
+            term_weights(problem),
+        )
         now, then = (flat[layout.origin :] for flat in (memory.now, memory.then))
-        arguments = (at(now), at(then), memory.argument, weights, at(there), at(domain), ctypes.c_int(capacity))
+        arguments = (
+            at(now),
+            at(then),
+            memory.argument,
+            weights,
+            at(there),
+            at(domain),
+            ctypes.c_int(capacity),
+        )
         shared_bytes = 2 * capacity * layout.dtype.itemsize
         library.launch("frame", (len(tiles), 1, 1), (THREADS, 1, 1), arguments, shared_bytes)
         inside = tuple((low, high) for low, high in inner[3 - stencil.ndim :])
@@ -157,16 +183,23 @@ def test_ghosts_that_last_are_filled_once_for_a_block_of_steps(
         fill_ghosts(memory, sides, depth)
         reach = [depth * radius for radius in stencil.radii]
         around = tuple((-r, n + r) for r, n in zip(reach, shape, strict=True))
-        found = without_faces(np.array(memory.layout.view(memory.now, around)), problem.stencil, depth)
+        found = without_faces(
+            np.array(memory.layout.view(memory.now, around)), problem.stencil, depth
+        )
         expected = reference.advance(state, problem, depth)
-        largest = max(reference.largest_magnitude(state, problem), reference.largest_magnitude(expected, problem))
+        largest = max(
+            reference.largest_magnitude(state, problem),
+            reference.largest_magnitude(expected, problem),
+        )
         allowed = reference.tolerance(problem, depth, largest)
         np.testing.assert_allclose(found, expected, rtol=0, atol=allowed, err_msg=kind)
     assert n_lasting >= (1 if name in CUSTOM else 3)
 
 
 def without_faces(field: Field, stencil: Stencil, steps: int) -> Field:
-    """So many steps of the points that have all their neighbours; the field gets smaller by the radius at each."""
+    """So many steps of the points that have all their neighbours; the field gets smaller by the
+    radius at each.
+    """
     for _ in range(steps):
         shape = [n - 2 * r for n, r in zip(field.shape[1:], stencil.radii, strict=True)]
         total = np.zeros((field.shape[0], *shape), field.dtype)
@@ -179,7 +212,9 @@ def without_faces(field: Field, stencil: Stencil, steps: int) -> Field:
 
 
 def test_the_host_runs_what_the_gpu_would() -> None:
-    problem, state = make_problem(stencil_of("heat-2d"), boundary_of("walls", 2), shape=(20, 30), dtype="float64")
+    problem, state = make_problem(
+        stencil_of("heat-2d"), boundary_of("walls", 2), shape=(20, 30), dtype="float64"
+    )
     found = advance_plainly(Memory(problem, state), 1)
     assert not np.array_equal(found, state)
     np.testing.assert_allclose(found, reference.advance(state, problem, 1), rtol=0, atol=1e-14)

@@ -1,8 +1,9 @@
 """Without a GPU: every fused kernel, whole launches on the host, against plain NumPy.
 
-Around what a kernel may depend on lie NaNs, beyond what is allocated lie gaps that no copy may touch, and what it must
-not write holds a number that must stay. Boxes have several tiles along each axis, or a few points. Parameters are
-those of the proposals, but blocks are made shorter where that changes nothing but how long they walk.
+Around what a kernel may depend on lie NaNs, beyond what is allocated lie gaps that no copy may
+touch, and what it must not write holds a number that must stay. Boxes have several tiles along each
+axis, or a few points. Parameters are those of the proposals, but blocks are made shorter where that
+changes nothing but how long they walk.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from emulation import COMPILER, NO_COMPILER, at, emulate
 
 from tetris_sim.catalogue import STENCIL_NAMES
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.fused import FusedKernel
-from tetris_sim.gpu_kernels.fused_method import Family, FusedMethod
-from tetris_sim.gpu_kernels.layout import LINE, Box3, box_argument, by_value, memory_argument
+from tetris_sim.gpu_kernels.common.layout import LINE, Box3, box_argument, by_value, memory_argument
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
+from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.method import Parameters
 from tetris_sim.stencil import Stencil
 
@@ -42,10 +43,11 @@ class Case(NamedTuple):
     Attributes:
         method: of the fused ones.
         name: of the stencil.
-        weights: "random", "mirrored" (the same for offsets that differ in signs; in heat-* for all neighbours),
-            "faint" (random, one so small that no level can be divided by it).
+        weights: "random", "mirrored" (the same for offsets that differ in signs; in heat-* for all
+            neighbours), "faint" (random, one so small that no level can be divided by it).
         dtype: of the numbers.
-        choice: "typical" (the best guess), "smallest" (threads, then shared memory), or "every" proposal.
+        choice: "typical" (the best guess), "smallest" (threads, then shared memory), or "every"
+            proposal.
         architecture: __CUDA_ARCH__.
     """
 
@@ -58,12 +60,21 @@ class Case(NamedTuple):
 
 
 def cases() -> list[Any]:
-    """The best guess and the smallest kernel for every stencil, each with half of the types or architectures.
+    """The best guess and the smallest kernel for every stencil, each with half of the types or
+    architectures.
 
     With --run-full every proposal, with all weights, types and architectures.
     """
-    full = [case for case in product(("random", "mirrored", "faint"), ("every",)) if means_something(case)]
-    usual = [case for case in product(("random", "mirrored", "faint"), ("typical", "smallest")) if is_usual(case)]
+    full = [
+        case
+        for case in product(("random", "mirrored", "faint"), ("every",))
+        if means_something(case)
+    ]
+    usual = [
+        case
+        for case in product(("random", "mirrored", "faint"), ("typical", "smallest"))
+        if is_usual(case)
+    ]
     return [
         *(pytest.param(case, id=label(case)) for case in usual),
         *(pytest.param(case, id=label(case), marks=pytest.mark.full) for case in full),
@@ -72,14 +83,20 @@ def cases() -> list[Any]:
 
 def product(weights: tuple[str, ...], choices: tuple[str, ...]) -> list[Case]:
     names, dtypes, architectures = (*STENCIL_NAMES, *CUSTOM), ("float64", "float32"), (900, 800)
-    return list(itertools.starmap(Case, itertools.product(FUSED, names, weights, dtypes, choices, architectures)))
+    return list(
+        itertools.starmap(
+            Case, itertools.product(FUSED, names, weights, dtypes, choices, architectures)
+        )
+    )
 
 
 def means_something(case: Case) -> bool:
     """Whether the kernel takes the stencil, and is not the same as in another case."""
     stencil, method = stencil_of(case.name), case.method
     streams = method.name == "gpu.stream"
-    if case.weights == "mirrored" and (case.name in CUSTOM or method.name == "gpu.dual_tessellation"):
+    if case.weights == "mirrored" and (
+        case.name in CUSTOM or method.name == "gpu.dual_tessellation"
+    ):
         return False
     if case.weights == "faint" and not (streams and stencil.ndim > 1 and case.dtype == "float64"):
         return False
@@ -107,7 +124,9 @@ def label(case: Case) -> str:
 def weighted(case: Case) -> Stencil:
     """The stencil with weights of the case, of which the magnitudes add up to 1."""
     stencil, rng = stencil_of(case.name), np.random.default_rng(1)
-    weights = rng.uniform(0.2, 1.0, stencil.n_points) * rng.choice([-1.0, 1.0], stencil.n_points, p=[0.2, 0.8])
+    weights = rng.uniform(0.2, 1.0, stencil.n_points) * rng.choice(
+        [-1.0, 1.0], stencil.n_points, p=[0.2, 0.8]
+    )
     if case.weights == "mirrored":
         distances = [tuple(map(abs, offset)) for offset in stencil.offsets]
         if case.name.startswith("heat"):
@@ -115,8 +134,11 @@ def weighted(case: Case) -> Stencil:
         shared = dict(zip(distances, weights, strict=True))
         weights = np.array([shared[distance] for distance in distances])
     if case.weights == "faint":
-        # The first of the chain in any order that a kernel takes: the lowest corner, the highest row.
-        highest = max(range(stencil.n_points), key=lambda k: (stencil.offsets[k][0], -stencil.offsets[k][-1]))
+        # The first of the chain in any order that a kernel takes: the lowest corner, the highest
+        # row.
+        highest = max(
+            range(stencil.n_points), key=lambda k: (stencil.offsets[k][0], -stencil.offsets[k][-1])
+        )
         weights[[0, highest]] = 1e-99
     return Stencil(stencil.offsets, tuple(weights / np.abs(weights).sum()))
 
@@ -135,7 +157,9 @@ def small(kernel: FusedKernel) -> tuple[int, int]:
     return kernel.threads, kernel.shared_bytes
 
 
-def shortened(family: Family, stencil: Stencil, dtype: np.dtype[Any], parameters: Parameters) -> FusedKernel:
+def shortened(
+    family: Family, stencil: Stencil, dtype: np.dtype[Any], parameters: Parameters
+) -> FusedKernel:
     """The kernel with blocks that walk less far, so that some of them can be run."""
     kernel = family.kernel(stencil, dtype, parameters)
     shorter: Mapping[str, int] = {}
@@ -158,10 +182,11 @@ def up(number: int, unit: int) -> int:
 
 
 class Memory:
-    """Two arrays around a box of points: what the kernel may depend on is numbers, all else in `src` is NaN.
+    """Two arrays around a box of points: what the kernel may depend on is numbers, all else in
+    `src` is NaN.
 
-    Allocated is what it may depend on, whole lines along x, and `margin` more rows, planes and lines. Rows and planes
-    have gaps between them, and there is as much again in front and behind.
+    Allocated is what it may depend on, whole lines along x, and `margin` more rows, planes and
+    lines. Rows and planes have gaps between them, and there is as much again in front and behind.
     """
 
     def __init__(self, reach: Triple, counts: Triple, dtype: np.dtype[Any], margin: int) -> None:
@@ -232,7 +257,9 @@ def advanced(state: Array, stencil: Stencil, steps: int) -> Array:
 
 
 def allowed(stencil: Stencil, dtype: np.dtype[Any], steps: int, largest: float) -> float:
-    """As `reference.tolerance`: a product and a sum per point and step are rounded, weights and powers of them too."""
+    """As `reference.tolerance`: a product and a sum per point and step are rounded, weights and
+    powers of them too.
+    """
     return 2 * (2 * stencil.n_points + 2) * float(np.finfo(dtype).eps) * steps * largest
 
 
@@ -253,8 +280,13 @@ def launch(kernel: FusedKernel, memory: Memory, architecture: int, descending: b
 
 
 def several_tiles(kernel: FusedKernel, radii: Triple) -> Triple:
-    """Points along each axis: a tile, and a piece of another; several chunks of what is streamed."""
-    counts = [n + (n // 4 | 1) if n > 1 or radius else 1 for n, radius in zip(kernel.tile, radii, strict=True)]
+    """Points along each axis: a tile, and a piece of another; several chunks of what is
+    streamed.
+    """
+    counts = [
+        n + (n // 4 | 1) if n > 1 or radius else 1
+        for n, radius in zip(kernel.tile, radii, strict=True)
+    ]
     if kernel.stream is not None:
         axis = kernel.stream.axis
         counts[axis] = max(counts[axis], kernel.stream.chunk(1, 1, 1) + 5)
@@ -268,7 +300,9 @@ def few_points(kernel: FusedKernel, radii: Triple) -> Triple:
 
 
 def agrees(kernel: FusedKernel, stencil: Stencil, dtype: np.dtype[Any], architecture: int) -> None:
-    """Check one kernel, with threads in both orders and with allocated points around what it needs or without."""
+    """Check one kernel, with threads in both orders and with allocated points around what it needs
+    or without.
+    """
     radii = three(stencil.radii, 0)
     for counts, margin, descending in (
         (several_tiles(kernel, radii), 0, False),
@@ -292,7 +326,10 @@ def test_a_fused_kernel_agrees_with_numpy_and_touches_nothing_else(case: Case) -
     stencil, dtype = weighted(case), np.dtype(case.dtype)
     for parameters in proposals(case, stencil):
         agrees(
-            shortened(case.method.families[stencil.ndim], stencil, dtype, parameters), stencil, dtype, case.architecture
+            shortened(case.method.families[stencil.ndim], stencil, dtype, parameters),
+            stencil,
+            dtype,
+            case.architecture,
         )
 
 
@@ -307,7 +344,12 @@ def test_a_method_makes_fewer_steps_at_once_than_it_proposes(name: str, steps: i
             continue
         most = family.parameters(stencil, dtype)[0]
         if steps <= most["steps_per_block"]:
-            agrees(shortened(family, stencil, dtype, {**most, "steps_per_block": steps}), stencil, dtype, 900)
+            agrees(
+                shortened(family, stencil, dtype, {**most, "steps_per_block": steps}),
+                stencil,
+                dtype,
+                900,
+            )
 
 
 @pytest.mark.parametrize("switch", ["tensor", "padding", "dirty_bits"])

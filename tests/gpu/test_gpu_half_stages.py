@@ -7,13 +7,14 @@ import pytest
 from half_emulation import weighted
 
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.gpu_kernels.build import compile_source
+from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.sparse.kernel import sparse_kernel, sparse_parameters
 from tetris_sim.gpu_kernels.tcstencil.kernel import tcstencil_kernel, tcstencil_parameters
 
 
 @pytest.mark.parametrize(
-    ("make", "propose"), [(sparse_kernel, sparse_parameters), (tcstencil_kernel, tcstencil_parameters)]
+    ("make", "propose"),
+    [(sparse_kernel, sparse_parameters), (tcstencil_kernel, tcstencil_parameters)],
 )
 @pytest.mark.parametrize("name", ["heat-1d", "heat-2d", "heat-3d"])
 def test_a_single_stage_does_not_compile(make, propose, name: str) -> None:  # type: ignore[no-untyped-def]

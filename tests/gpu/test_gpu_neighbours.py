@@ -1,4 +1,6 @@
-"""Slabs on several GPUs hand planes to each other: emulated GPUs everywhere, real ones where there are any."""
+"""Slabs on several GPUs hand planes to each other: emulated GPUs everywhere, real ones where there
+are any.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ from emulation import COMPILER, NO_COMPILER
 from host_gpu import HostGpu
 
 from tetris_sim import reference
-from tetris_sim.cpu_kernels.plain import PlainMethod as CpuPlain
-from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.method import STEPS_PER_BLOCK, Method
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler.exchange import LocalExchange
-from tetris_sim.scheduler.partition import cut_along_axis_0
+from tetris_sim.scheduler.plan.partition import cut_along_axis_0
+from tetris_sim.scheduler.run.exchange import LocalExchange
 
 CASES = [("heat-1d", (903,)), ("box-2d9p", (93, 131)), ("heat-3d", (61, 21, 37))]
 (SPARSE,) = (method for method in METHODS if method.name == "gpu.sparse")
@@ -29,7 +31,9 @@ def advance_in_slabs(problem: Problem, methods: list[tuple[Method, Any]], blocks
     """Slabs of axis 0, one for each method and its device."""
     n, count = problem.grid.shape[0], len(methods)
     pieces = tuple((n * k // count, n * (k + 1) // count) for k in range(count))
-    slabs = cut_along_axis_0(problem.grid, problem.boundary, pieces, halo=BLOCK * problem.stencil.radii[0])
+    slabs = cut_along_axis_0(
+        problem.grid, problem.boundary, pieces, halo=BLOCK * problem.stencil.radii[0]
+    )
     workers: list[Any] = []
     for (method, device), slab in zip(methods, slabs, strict=True):
         proposals = method.parameters(problem)
@@ -49,12 +53,23 @@ def advance_in_slabs(problem: Problem, methods: list[tuple[Method, Any]], blocks
     return found
 
 
-def check(method: Method, name: str, shape: tuple[int, ...], kind: str, devices: list[Any], team: ThreadTeam) -> None:
+def check(
+    method: Method,
+    name: str,
+    shape: tuple[int, ...],
+    kind: str,
+    devices: list[Any],
+    team: ThreadTeam,
+) -> None:
     """Two GPUs and, between them, the CPU."""
     stencil = stencil_of(name)
     boundary, dtype = boundary_of(kind, stencil.ndim), dtype_of(method, stencil)
-    problem, _ = make_problem(stencil, boundary, dtype=dtype, shape=shape, n_fields=2, mirrored=True)
-    found = advance_in_slabs(problem, [(method, devices[0]), (CpuPlain(), team), (method, devices[1])], 3)
+    problem, _ = make_problem(
+        stencil, boundary, dtype=dtype, shape=shape, n_fields=2, mirrored=True
+    )
+    found = advance_in_slabs(
+        problem, [(method, devices[0]), (CpuPlain(), team), (method, devices[1])], 3
+    )
     wanted = run(CpuPlain(), problem, {}, team, (3 * BLOCK,))
     allowed = 0.0 if method.name == "gpu.plain" else reference.tolerance(problem, 3 * BLOCK, 3.0)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=allowed)
@@ -63,7 +78,9 @@ def check(method: Method, name: str, shape: tuple[int, ...], kind: str, devices:
 
 
 @pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
-@pytest.mark.parametrize("method", [METHODS[0], SPARSE, METHODS[-1]], ids=lambda method: method.name)
+@pytest.mark.parametrize(
+    "method", [METHODS[0], SPARSE, METHODS[-1]], ids=lambda method: method.name
+)
 @pytest.mark.parametrize(("name", "shape"), CASES)
 @pytest.mark.parametrize("kind", ["walls", "rings"])
 def test_emulated_gpus_and_a_cpu(
@@ -81,7 +98,7 @@ def test_emulated_gpus_and_a_cpu(
 def test_all_gpus_there_are_and_a_cpu(
     method: Method, name: str, shape: tuple[int, ...], kind: str, teams: dict[int, ThreadTeam]
 ) -> None:
-    from tetris_sim.gpu_kernels.device import GpuDevice, import_cupy
+    from tetris_sim.gpu_kernels.common.device import GpuDevice, import_cupy
 
     count = import_cupy().cuda.runtime.getDeviceCount()
     devices = [GpuDevice(0), GpuDevice(1 if count > 1 else 0)]

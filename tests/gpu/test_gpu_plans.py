@@ -14,24 +14,26 @@ from cases import boundary_of, make_problem, stencil_of
 from tetris_sim.cpu_kernels import METHODS as CPU_METHODS
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
-from tetris_sim.gpu_kernels.convstencil_model import H200, predict_rate
-from tetris_sim.gpu_kernels.device import import_cupy
+from tetris_sim.gpu_kernels.common.device import import_cupy
+from tetris_sim.gpu_kernels.dual_tessellation.convstencil_model import H200, predict_rate
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler import cpu_plan as planning
-from tetris_sim.scheduler import gpus
-from tetris_sim.scheduler.candidates import Asked, Candidate, find_candidates
-from tetris_sim.scheduler.choice import Choice, beside_its_model
-from tetris_sim.scheduler.compete import Entry
-from tetris_sim.scheduler.gpus import Gpu
-from tetris_sim.scheduler.machine import Machine
-from tetris_sim.scheduler.measure import Speed
-from tetris_sim.scheduler.place import Place
-from tetris_sim.scheduler.plan import make_plan
-from tetris_sim.scheduler.tune import Terms
+from tetris_sim.scheduler.machine import gpus
+from tetris_sim.scheduler.machine.gpus import Gpu
+from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.scheduler.machine.place import Place
+from tetris_sim.scheduler.plan import cpu_plan as planning
+from tetris_sim.scheduler.plan.plan import make_plan
+from tetris_sim.scheduler.tuning.candidates import Asked, Candidate, find_candidates
+from tetris_sim.scheduler.tuning.choice import Choice, beside_its_model
+from tetris_sim.scheduler.tuning.compete import Entry
+from tetris_sim.scheduler.tuning.measure import Speed
+from tetris_sim.scheduler.tuning.tune import Terms
 from tetris_sim.schema import ComputeSection
 
 GPU = Gpu(0, "A GPU", "sm_90", 8 << 30, 50 << 20, "13.0")
-WITHOUT = Machine("host", "cpu", 4, "cores", 8 << 30, "free memory", gpus_reason="there is no NVIDIA driver")
+WITHOUT = Machine(
+    "host", "cpu", 4, "cores", 8 << 30, "free memory", gpus_reason="there is no NVIDIA driver"
+)
 WITH = dataclasses.replace(WITHOUT, gpus=(GPU,))
 
 
@@ -70,7 +72,9 @@ def test_a_cpu_method_that_is_asked_for_keeps_auto_on_the_cpu(problem: Problem) 
 def test_a_gpu_that_is_asked_for_and_missing_is_an_error_that_says_why(problem: Problem) -> None:
     with pytest.raises(UnsupportedError, match="devices is gpu, but there is no NVIDIA driver"):
         make_plan(problem, WITHOUT, ComputeSection(devices="gpu"))
-    with pytest.raises(UnsupportedError, match=r"method is gpu\.stream, but there is no NVIDIA driver"):
+    with pytest.raises(
+        UnsupportedError, match=r"method is gpu\.stream, but there is no NVIDIA driver"
+    ):
         make_plan(problem, WITHOUT, ComputeSection(method="gpu.stream"))
 
 
@@ -83,7 +87,9 @@ def test_a_grid_that_is_too_large_for_the_gpu_is_computed_on_the_cpu(problem: Pr
         make_plan(problem, small, ComputeSection(devices="gpu"))
 
 
-def test_a_gpu_on_which_nothing_works_is_not_used(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_on_which_nothing_works_is_not_used(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
     known = getattr(planning, "tune")  # noqa: B009  the made-up one
 
     def tune(problem: Problem, machine: Machine, terms: Terms) -> Choice:
@@ -96,7 +102,9 @@ def test_a_gpu_on_which_nothing_works_is_not_used(problem: Problem, monkeypatch:
     monkeypatch.setattr(planning, "tune", tune)
     plan = make_plan(problem, WITH)
     assert plan.shares[0].worker == "cpu:0"
-    assert plan.reasons[0] == "The GPU is not used: no method can advance this problem on this machine"
+    assert (
+        plan.reasons[0] == "The GPU is not used: no method can advance this problem on this machine"
+    )
 
 
 def test_candidates_are_those_of_the_device(problem: Problem) -> None:
@@ -104,7 +112,9 @@ def test_candidates_are_those_of_the_device(problem: Problem) -> None:
         found, _ = find_candidates(problem, Asked(), 1 << 40, place)
         assert {candidate.method.name for candidate in found} <= {method.name for method in methods}
         assert [candidate.method for candidate in found if candidate.quick] == [methods[-1]]
-    with pytest.raises(ConfigError, match=r"gpu\.plain, which does not run on cpu:0; change it, or compute.devices"):
+    with pytest.raises(
+        ConfigError, match=r"gpu\.plain, which does not run on cpu:0; change it, or compute.devices"
+    ):
         find_candidates(problem, Asked("gpu.plain"), 1 << 40, Place(2))
 
 
@@ -128,13 +138,20 @@ def test_without_cupy_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPat
         return genuine(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", importing)
-    with pytest.raises(UnsupportedError, match=r"pip install 'tetris-sim\[gpu13\]'.*No module named 'cupy'"):
+    with pytest.raises(
+        UnsupportedError, match=r"pip install 'tetris-sim\[gpu13\]'.*No module named 'cupy'"
+    ):
         import_cupy()
 
 
 def entry_of(name: str, rate: float, parameters: dict[str, int], note: str = "") -> Entry:
     (method,) = (method for method in GPU_METHODS if method.name == name)
-    return Entry(Candidate(method, parameters, guess=0, quick=False), first=Speed(rate, 0.0), tried=True, note=note)
+    return Entry(
+        Candidate(method, parameters, guess=0, quick=False),
+        first=Speed(rate, 0.0),
+        tried=True,
+        note=note,
+    )
 
 
 def test_the_model_of_convstencil_stands_beside_the_measurement(problem: Problem) -> None:
@@ -148,8 +165,9 @@ def test_the_model_of_convstencil_stands_beside_the_measurement(problem: Problem
     (sentence,) = beside_its_model(entries, problem, known)
     predicted = predict_rate(H200, problem.stencil, 3, problem.grid.shape) / 1e9
     assert sentence == (
-        f"ConvStencil's performance model predicts {predicted:.3g} GStencil/s for gpu.dual_tessellation with 3 steps "
-        "per block (132 multiprocessors at 1.98 GHz, memory at 4.9 TB/s); measured 660 GStencil/s."
+        f"ConvStencil's performance model predicts {predicted:.3g} GStencil/s for "
+        "gpu.dual_tessellation with 3 steps per block (132 multiprocessors at 1.98 GHz, memory at "
+        "4.9 TB/s); measured 660 GStencil/s."
     )
     (sentence,) = beside_its_model(entries, problem, dataclasses.replace(known, bandwidth=None))
     assert "1.98 GHz, memory of unknown speed left out)" in sentence
@@ -161,7 +179,9 @@ def test_the_model_of_convstencil_stands_beside_the_measurement(problem: Problem
 def test_a_gpu_is_described_by_its_attributes() -> None:
     attributes = {"MultiProcessorCount": 132, "ClockRate": 1980000, "MemoryClockRate": 3201000}
     properties = {"name": b"H", "major": 9, "minor": 0, "l2CacheSize": 60 << 20}
-    runtime = SimpleNamespace(getDeviceProperties=lambda _: properties, driverGetVersion=lambda: 13000)
+    runtime = SimpleNamespace(
+        getDeviceProperties=lambda _: properties, driverGetVersion=lambda: 13000
+    )
 
     def described(**more: int) -> Gpu:
         device = SimpleNamespace(mem_info=(5, 6), attributes={**attributes, **more})

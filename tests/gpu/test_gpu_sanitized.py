@@ -1,4 +1,6 @@
-"""On a GPU: `compute-sanitizer` finds neither a bad access nor a race in one case of each kernel."""
+"""On a GPU: `compute-sanitizer` finds neither a bad access nor a race in one case of each
+kernel.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Without a GPU: the sparse kernel compiles, uses sparse tensor cores, spills nothing, and agrees with plain NumPy.
+"""Without a GPU: the sparse kernel compiles, uses sparse tensor cores, spills nothing, and agrees
+with plain NumPy.
 
-As in test_gpu_emulated_fused.py, around what a kernel may depend on lie NaNs and what it must not write must stay.
+As in test_gpu_emulated_fused.py, around what a kernel may depend on lie NaNs and what it must not
+write must stay.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ from half_emulation import EPS, HALF, Array, compare, emulated, small, weighted
 from test_gpu_compiles import ARCHITECTURES, REGISTERS, disassembled, shared_limit
 
 from tetris_sim.catalogue import STENCIL_NAMES
-from tetris_sim.gpu_kernels.build import compile_source
-from tetris_sim.gpu_kernels.formats import FORMATS, TFLOAT32, Format, operand_weights, rounded
-from tetris_sim.gpu_kernels.rounding import round_weights
+from tetris_sim.gpu_kernels.common.build import compile_source
+from tetris_sim.gpu_kernels.fused.formats import FORMATS, TFLOAT32, Format, operand_weights, rounded
+from tetris_sim.gpu_kernels.fused.rounding import round_weights
 from tetris_sim.gpu_kernels.sparse.kernel import sparse_kernel, sparse_parameters, sparse_refusal
 from tetris_sim.stencil import Stencil
 
@@ -59,7 +61,9 @@ def test_so_does_every_proposal(name: str) -> None:
 def test_so_do_lines_of_any_radius(radius: int) -> None:
     """Random weights out to the ends, which powers of a stencil do not have."""
     weights = np.random.default_rng(6).uniform(-1.0, 1.0, 2 * radius + 1)
-    stencil = Stencil(tuple((d,) for d in range(-radius, radius + 1)), tuple(weights / np.abs(weights).sum()))
+    stencil = Stencil(
+        tuple((d,) for d in range(-radius, radius + 1)), tuple(weights / np.abs(weights).sum())
+    )
     agrees(stencil, small(sparse_parameters(stencil, HALF)[0]))
 
 
@@ -67,7 +71,9 @@ def test_so_do_lines_of_any_radius(radius: int) -> None:
 @pytest.mark.parametrize("name", ["heat-1d", "box-2d9p", "star-2d13p", "heat-3d"])
 def test_so_do_dense_tensor_cores_with_the_same_matrices(name: str) -> None:
     stencil = weighted(name)
-    agrees(stencil, {**small(sparse_parameters(stencil, HALF)[-1]), "steps_per_block": 1, "sparse": 0})
+    agrees(
+        stencil, {**small(sparse_parameters(stencil, HALF)[-1]), "steps_per_block": 1, "sparse": 0}
+    )
 
 
 @emulated
@@ -76,7 +82,12 @@ def test_so_do_dense_tensor_cores_with_the_same_matrices(name: str) -> None:
 def test_so_does_the_papers_way_with_any_layout(name: str, merged_x: int) -> None:
     pytest.importorskip("networkx", reason="the blossom algorithm is networkx's")
     stencil = weighted(name)
-    first = {**small(sparse_parameters(stencil, HALF)[0]), "merged_x": merged_x, "flight": 0, "units": 1}
+    first = {
+        **small(sparse_parameters(stencil, HALF)[0]),
+        "merged_x": merged_x,
+        "flight": 0,
+        "units": 1,
+    }
     agrees(stencil, {**first, "steps_per_block": 1, "sparse": int(merged_x > 2)})
 
 
@@ -99,7 +110,8 @@ def agrees_in_format(stencil: Stencil, parameters: Mapping[str, int]) -> None:
     format_ = FORMATS[parameters["format"]]
     kernel = sparse_kernel(stencil, np.float32, parameters)
     fused = operand_weights(stencil.power(kernel.depth), format_)
-    # The state may be rounded otherwise where it lies between two numbers: TF32 goes away from zero.
+    # The state may be rounded otherwise where it lies between two numbers: TF32 goes away from
+    # zero.
     allowed = format_.eps * 2.0**-8 + (2 * fused.n_points + 1) * 2.0**-24
     operand = partial(rounded_to, format_)
     compare(kernel, stencil, fused, allowed, dtype=np.dtype(np.float32), operand=operand)
@@ -146,7 +158,14 @@ def test_so_do_dense_products_of_fp64_with_any_layout(name: str, merged_x: int) 
 
 def morphed(merged_x: int, *, steps: int) -> dict[str, int]:
     """Parameters of an FP64 kernel."""
-    shape = {"steps_per_block": steps, "merged_x": merged_x, "warps": 4, "blocks": 1, "units": 1, "steps": 2}
+    shape = {
+        "steps_per_block": steps,
+        "merged_x": merged_x,
+        "warps": 4,
+        "blocks": 1,
+        "units": 1,
+        "steps": 2,
+    }
     return {**shape, "stages": 2, "sparse": 0, "format": 3}
 
 
@@ -163,15 +182,20 @@ def test_a_format_is_made_of_numbers_that_have_as_many_bits() -> None:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(
-    ("number", "word", "sparse"), [(1, "BF16", 1), (1, "BF16", 0), (2, "TF32", 1), (2, "TF32", 0), (3, "DMMA", 0)]
+    ("number", "word", "sparse"),
+    [(1, "BF16", 1), (1, "BF16", 0), (2, "TF32", 1), (2, "TF32", 0), (3, "DMMA", 0)],
 )
-def test_other_formats_compile_to_products_of_theirs(number: int, word: str, sparse: int, architecture: str) -> None:
+def test_other_formats_compile_to_products_of_theirs(
+    number: int, word: str, sparse: int, architecture: str
+) -> None:
     pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
     stencil = weighted("box-2d9p")
     if number == 3:
         kernel = sparse_kernel(stencil, np.float64, morphed(2, steps=3))
     else:
-        kernel = sparse_kernel(stencil, np.float32, {**in_format(stencil, number), "sparse": sparse, "warps": 4})
+        kernel = sparse_kernel(
+            stencil, np.float32, {**in_format(stencil, number), "sparse": sparse, "warps": 4}
+        )
     compiled = compile_source(kernel.source, kernel.defines, architecture)
     assert compiled.spilled == 0
     instructions = [line for line in disassembled(compiled).splitlines() if "MMA" in line]
@@ -200,7 +224,12 @@ def test_it_compiles_to_sparse_products_and_spills_nothing(name: str, architectu
 def test_the_dense_variant_compiles_to_dense_products(name: str, architecture: str) -> None:
     pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
     stencil = weighted(name)
-    parameters = {**sparse_parameters(stencil, HALF)[0], "steps_per_block": 1, "sparse": 0, "blocks": 1}
+    parameters = {
+        **sparse_parameters(stencil, HALF)[0],
+        "steps_per_block": 1,
+        "sparse": 0,
+        "blocks": 1,
+    }
     kernel = sparse_kernel(stencil, HALF, parameters)
     compiled = compile_source(kernel.source, kernel.defines, architecture)
     assert compiled.spilled == 0

@@ -1,4 +1,6 @@
-"""Without a GPU: gpu.sparse as a method, with every kind of face, and how far it is from float64."""
+"""Without a GPU: gpu.sparse as a method, with every kind of face, and how far it is from
+float64.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from tetris_sim import reference
 from tetris_sim.boundary import Boundary
 from tetris_sim.catalogue import catalogue
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.rounding import round_weights
+from tetris_sim.gpu_kernels.fused.rounding import round_weights
 from tetris_sim.gpu_kernels.sparse.kernel import sparse_parameters, sparse_refusal
 from tetris_sim.method import STEPS_PER_BLOCK, Parameters
 from tetris_sim.problem import Problem
@@ -47,14 +49,18 @@ def test_every_kind_of_face_is_right_at_every_step(ndim: int, boundary: Boundary
 @pytest.mark.parametrize("shape", [(7, 65), (16, 129), (30, 211)])
 def test_any_number_of_rows_and_columns(shape: tuple[int, ...]) -> None:
     (_, rings), *_ = [case for case in mixed_boundaries(2) if case[0] == "periodic"]
-    problem, state = make_problem(stencil_of("heat-2d"), rings, dtype="float16", shape=shape, n_fields=2)
+    problem, state = make_problem(
+        stencil_of("heat-2d"), rings, dtype="float16", shape=shape, n_fields=2
+    )
     assert "sparse_stencil" in launches_of(SPARSE, problem, state, SPARSE.parameters(problem)[0])
 
 
 @emulated
 @pytest.mark.parametrize("name", ["heat-1d", "box-2d9p", "star-2d9p", "heat-3d"])
 def test_the_error_against_float64_is_bounded_per_launch(name: str) -> None:
-    """As a report says it: no launch adds more than `rounding_error`, however many steps it makes."""
+    """As a report says it: no launch adds more than `rounding_error`, however many steps it
+    makes.
+    """
     stencil = stencil_of(name)
     (_, rings), *_ = [case for case in mixed_boundaries(stencil.ndim) if case[0] == "periodic"]
     problem, state = make_problem(stencil, rings, dtype="float16", shape=SHAPES[stencil.ndim])
@@ -79,7 +85,10 @@ def test_rounded_weights_are_off_by_no_more_than_the_tolerance_takes_for_granted
         fused = stencil.power(steps)
         rounded = round_weights(fused)
         off = sum(abs(a - b) for a, b in zip(fused.weights, rounded.weights, strict=True))
-        assert off <= 3 * reference.HALF_PLACE * sum(map(abs, fused.weights)) + fused.n_points * 2.0**-25
+        assert (
+            off
+            <= 3 * reference.HALF_PLACE * sum(map(abs, fused.weights)) + fused.n_points * 2.0**-25
+        )
 
 
 def test_what_it_refuses_names_the_precision() -> None:

@@ -1,4 +1,6 @@
-"""Without a GPU: whole blocks of steps of every GPU method, faces and halos included, with emulated kernels."""
+"""Without a GPU: whole blocks of steps of every GPU method, faces and halos included, with emulated
+kernels.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,13 @@ from emulation import COMPILER, NO_COMPILER
 from host_gpu import HostGpu
 
 from tetris_sim import reference
-from tetris_sim.cpu_kernels.plain import PlainMethod as CpuPlain
-from tetris_sim.cpu_kernels.threads import ThreadTeam
-from tetris_sim.gpu_kernels import METHODS, frame, ghosts, stepper
-from tetris_sim.gpu_kernels.mirrors import lasting_sides
-from tetris_sim.gpu_kernels.plain import PlainMethod
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
+from tetris_sim.gpu_kernels import METHODS
+from tetris_sim.gpu_kernels.faces import frame, ghosts
+from tetris_sim.gpu_kernels.faces.mirrors import lasting_sides
+from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.steppers import stepper
 from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
@@ -47,20 +51,36 @@ def shallowest(method: Method, problem: Problem) -> Parameters:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("method", FUSED, ids=lambda method: method.name)
-def test_blocks_frames_and_remaining_steps_agree_with_the_reference(method: Method, name: str) -> None:
+def test_blocks_frames_and_remaining_steps_agree_with_the_reference(
+    method: Method, name: str
+) -> None:
     stencil = stencil_of(name)
     dtype, shape = dtype_of(method, stencil), SHAPES[stencil.ndim]
     shape = (*shape[:-1], shape[-1] + WIDER * (dtype == "float16"))
     boundaries = [boundary for _, boundary in mixed_boundaries(stencil.ndim)]
-    for number, mirrored in ((2, False), (2, True), (4, False), (5 + len(name), False), (5 + len(name), True)):
+    for number, mirrored in (
+        (2, False),
+        (2, True),
+        (4, False),
+        (5 + len(name), False),
+        (5 + len(name), True),
+    ):
         problem, state = make_problem(
-            stencil, boundaries[number], dtype=dtype, shape=shape, n_fields=1 + number % 2, mirrored=mirrored
+            stencil,
+            boundaries[number],
+            dtype=dtype,
+            shape=shape,
+            n_fields=1 + number % 2,
+            mirrored=mirrored,
         )
         parameters, gpu = shallowest(method, problem), HostGpu()
         depth = parameters[STEPS_PER_BLOCK]
         blocks = (1, depth, 2 * depth + min(1, depth - 1))
         expected = reference.advance(state, problem, sum(blocks))
-        largest = max(reference.largest_magnitude(state, problem), reference.largest_magnitude(expected, problem))
+        largest = max(
+            reference.largest_magnitude(state, problem),
+            reference.largest_magnitude(expected, problem),
+        )
         found = run(method, problem, parameters, gpu, blocks)  # type: ignore[arg-type]
         allowed = reference.tolerance(problem, sum(blocks), largest)
         np.testing.assert_allclose(found, expected, rtol=0, atol=allowed)
@@ -78,17 +98,23 @@ def test_a_slab_with_halos_has_the_bits_of_the_cpu(
 ) -> None:
     stencil = stencil_of(name)
     shape = {1: (103,), 2: (45, 53), 3: (29, 31, 23)}[stencil.ndim]
-    problem, _ = make_problem(stencil, boundary_of("mixed", stencil.ndim), dtype=dtype, shape=shape, n_fields=2)
+    problem, _ = make_problem(
+        stencil, boundary_of("mixed", stencil.ndim), dtype=dtype, shape=shape, n_fields=2
+    )
     gpu: Any = HostGpu()
     found = run_with_halo(PlainMethod(), problem, halo, {}, gpu)
-    for one, other in zip(found, run_with_halo(CpuPlain(), problem, halo, {}, teams[2]), strict=True):
+    for one, other in zip(
+        found, run_with_halo(CpuPlain(), problem, halo, {}, teams[2]), strict=True
+    ):
         np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("method", FUSED, ids=lambda method: method.name)
 def test_fused_steps_use_up_a_halo(method: Method, teams: dict[int, ThreadTeam]) -> None:
     stencil = stencil_of("heat-2d")
-    problem, _ = make_problem(stencil, boundary_of("walls", 2), dtype=dtype_of(method, stencil), shape=(145, 133))
+    problem, _ = make_problem(
+        stencil, boundary_of("walls", 2), dtype=dtype_of(method, stencil), shape=(145, 133)
+    )
     gpu: Any = HostGpu()
     parameters = shallowest(method, problem)
     halo = ((16, 16), (0, 0))
@@ -101,7 +127,9 @@ def test_fused_steps_use_up_a_halo(method: Method, teams: dict[int, ThreadTeam])
         np.testing.assert_allclose(one, other, rtol=0, atol=reference.tolerance(problem, 10, 3.0))
 
 
-def test_many_steps_of_a_small_grid_are_recorded_once_and_replayed(teams: dict[int, ThreadTeam]) -> None:
+def test_many_steps_of_a_small_grid_are_recorded_once_and_replayed(
+    teams: dict[int, ThreadTeam],
+) -> None:
     problem, _ = make_problem(stencil_of("heat-2d"), boundary_of("walls", 2), shape=(13, 17))
     gpu: Any = HostGpu()
     found = run(PlainMethod(), problem, {}, gpu, (3, 100, 33))
@@ -124,11 +152,15 @@ def test_fused_methods_on_a_slab_with_halos(
     shape = {1: (403,), 2: (75, 113), 3: (31, 33, 41)}[stencil.ndim]
     dtype = dtype_of(method, stencil)
     shape = (*shape[:-1], shape[-1] + WIDER * (dtype == "float16"))
-    problem, _ = make_problem(stencil, boundary_of(kind, stencil.ndim), dtype=dtype, shape=shape, mirrored=True)
+    problem, _ = make_problem(
+        stencil, boundary_of(kind, stencil.ndim), dtype=dtype, shape=shape, mirrored=True
+    )
     parameters, gpu = {**method.parameters(problem)[0], STEPS_PER_BLOCK: 2}, HostGpu()
     found = run_with_halo(method, problem, halo, parameters, gpu)  # type: ignore[arg-type]
     allowed = reference.tolerance(problem, 10, 3.0)
-    for one, other in zip(found, run_with_halo(CpuPlain(), problem, halo, {}, teams[2]), strict=True):
+    for one, other in zip(
+        found, run_with_halo(CpuPlain(), problem, halo, {}, teams[2]), strict=True
+    ):
         np.testing.assert_allclose(one, other, rtol=0, atol=allowed)
     assert set(gpu.launches) - {"sweep", "ghosts", "frame"}
 
@@ -138,11 +170,17 @@ def test_a_nan_is_found_and_named() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_all_that_launches_need_is_worked_out_before_the_first(method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Working it out for each of many passes would take the host longer than a pass takes the GPU."""
+def test_all_that_launches_need_is_worked_out_before_the_first(
+    method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Working it out for each of many passes would take the host longer than a pass takes the
+    GPU.
+    """
     monkeypatch.setattr(stepper, "_GRAPH_POINTS", 0)  # no records of launches
     stencil = stencil_of("heat-2d")
-    problem, _ = make_problem(stencil, boundary_of("rings", 2), dtype=dtype_of(method, stencil), shape=(75, 197))
+    problem, _ = make_problem(
+        stencil, boundary_of("rings", 2), dtype=dtype_of(method, stencil), shape=(75, 197)
+    )
     gpu: Any = HostGpu()
     parameters = shallowest(method, problem) if method in FUSED else {}
     found = method.prepare(problem, Slab.whole(problem.grid), parameters, gpu)

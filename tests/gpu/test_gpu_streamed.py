@@ -11,15 +11,15 @@ from emulation import COMPILER, NO_COMPILER
 from host_gpu import HostGpu, HostStream
 
 from tetris_sim import reference
-from tetris_sim.cpu_kernels.plain import PlainMethod as CpuPlain
-from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.plain import PlainMethod
-from tetris_sim.gpu_kernels.streamed import Flat, GpuConveyor, measure_copies
+from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.steppers.streamed import Flat, GpuConveyor, measure_copies
 from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler.pieces import Streaming
-from tetris_sim.scheduler.streamed import StreamedStepper, largest_piece
+from tetris_sim.scheduler.plan.pieces import Streaming
+from tetris_sim.scheduler.run.streamed import StreamedStepper, largest_piece
 from tetris_sim.slab import Slab
 
 STREAM = METHODS[0]
@@ -47,7 +47,12 @@ class HostCopies:
 
 
 def streamed(
-    method: Method, problem: Problem, parameters: Parameters, device: Any, copies: Any, how: tuple[int, int, int]
+    method: Method,
+    problem: Problem,
+    parameters: Parameters,
+    device: Any,
+    copies: Any,
+    how: tuple[int, int, int],
 ) -> Field:
     steps, planes, blocks = how
     slab, streaming = Slab.whole(problem.grid), Streaming(steps, planes, 1, 1e9, 0.0, 0.0, 1.0, 3)
@@ -65,15 +70,21 @@ def streamed(
 
 @pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 @pytest.mark.parametrize("name", ["heat-1d", "heat-2d", "heat-3d"])
-@pytest.mark.parametrize(("boundary", "dtype"), [("rings", "float64"), ("walls", "float64"), ("walls", "float16")])
+@pytest.mark.parametrize(
+    ("boundary", "dtype"), [("rings", "float64"), ("walls", "float64"), ("walls", "float16")]
+)
 def test_sweeps_of_pieces_have_the_bits_of_the_cpu(
     name: str, boundary: str, dtype: str, teams: dict[int, ThreadTeam]
 ) -> None:
     stencil = stencil_of(name)
     shape = tuple(n // 2 for n in SHAPES[stencil.ndim]) if stencil.ndim > 1 else (301,)
-    problem, _ = make_problem(stencil, boundary_of(boundary, stencil.ndim), dtype=dtype, shape=shape, n_fields=2)
+    problem, _ = make_problem(
+        stencil, boundary_of(boundary, stencil.ndim), dtype=dtype, shape=shape, n_fields=2
+    )
     gpu = HostGpu()
-    found = streamed(PlainMethod(), problem, {}, gpu, HostCopies(gpu), (3, max(5, shape[0] // 4), 8))
+    found = streamed(
+        PlainMethod(), problem, {}, gpu, HostCopies(gpu), (3, max(5, shape[0] // 4), 8)
+    )
     stepper = CpuPlain().prepare(problem, Slab.whole(problem.grid), {}, teams[1])
     stepper.load(problem.initial)
     stepper.advance(9)
@@ -88,24 +99,34 @@ def test_fused_steps_of_pieces_agree_with_the_reference(name: str, method: Metho
     dtype, (*others, last) = dtype_of(method, stencil), SHAPES[stencil.ndim]
     shape = (*others, last + 64 * (dtype == "float16"))  # its rows begin at lines of so many points
     for boundary in ("walls", "rings"):
-        problem, state = make_problem(stencil, boundary_of(boundary, stencil.ndim), dtype=dtype, shape=shape)
+        problem, state = make_problem(
+            stencil, boundary_of(boundary, stencil.ndim), dtype=dtype, shape=shape
+        )
         proposals = sorted(method.parameters(problem), key=lambda each: each[STEPS_PER_BLOCK])
         parameters = next(each for each in proposals if each[STEPS_PER_BLOCK] > 1)
         depth, gpu = parameters[STEPS_PER_BLOCK], HostGpu()
         copies, steps = HostCopies(gpu), 2 * depth
-        found = streamed(method, problem, parameters, gpu, copies, (steps, shape[0] // 3 + 1, 3 * depth))
+        found = streamed(
+            method, problem, parameters, gpu, copies, (steps, shape[0] // 3 + 1, 3 * depth)
+        )
         expected = reference.advance(state, problem, 3 * depth + 1)
-        largest = max(reference.largest_magnitude(state, problem), reference.largest_magnitude(expected, problem))
+        largest = max(
+            reference.largest_magnitude(state, problem),
+            reference.largest_magnitude(expected, problem),
+        )
         allowed = reference.tolerance(problem, 3 * depth + 1, largest)
         np.testing.assert_allclose(found, expected, rtol=0, atol=allowed)
-        assert len({launch for launch in gpu.launches if launch not in ("sweep", "frame", "ghosts")}) == 1
+        assert (
+            len({launch for launch in gpu.launches if launch not in ("sweep", "frame", "ghosts")})
+            == 1
+        )
         assert copies.brought > 3 * problem.grid.n_points
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["heat-1d", "heat-2d", "heat-3d"])
 def test_on_a_gpu_streamed_and_resident_sweeps_have_the_same_bits(name: str) -> None:
-    from tetris_sim.gpu_kernels.device import GpuDevice
+    from tetris_sim.gpu_kernels.common.device import GpuDevice
 
     stencil = stencil_of(name)
     shape = {1: (400_001,), 2: (1501, 701), 3: (181, 75, 133)}[stencil.ndim]
@@ -121,13 +142,15 @@ def test_on_a_gpu_streamed_and_resident_sweeps_have_the_same_bits(name: str) -> 
         np.testing.assert_array_equal(found, wanted)
         parameters = STREAM.parameters(problem)[0]
         fused = streamed(STREAM, problem, parameters, device, None, (16, shape[0] // 6, 40))
-        np.testing.assert_allclose(fused, wanted, rtol=0, atol=reference.tolerance(problem, 41, 3.0))
+        np.testing.assert_allclose(
+            fused, wanted, rtol=0, atol=reference.tolerance(problem, 41, 3.0)
+        )
         device.close()
 
 
 @pytest.mark.gpu
 def test_copies_are_measured() -> None:
-    from tetris_sim.gpu_kernels.device import GpuDevice
+    from tetris_sim.gpu_kernels.common.device import GpuDevice
 
     device = GpuDevice(0)
     bring, take = measure_copies(device)

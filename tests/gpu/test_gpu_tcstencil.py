@@ -1,6 +1,8 @@
-"""Without a GPU: the kernel of TCStencil compiles, uses tensor cores, spills nothing, and agrees with plain NumPy.
+"""Without a GPU: the kernel of TCStencil compiles, uses tensor cores, spills nothing, and agrees
+with plain NumPy.
 
-As in test_gpu_emulated_fused.py, around what a kernel may depend on lie NaNs and what it must not write must stay.
+As in test_gpu_emulated_fused.py, around what a kernel may depend on lie NaNs and what it must not
+write must stay.
 """
 
 from __future__ import annotations
@@ -16,9 +18,13 @@ from half_emulation import HALF, compare, emulated, small, weighted
 from test_gpu_compiles import ARCHITECTURES, REGISTERS, disassembled, shared_limit
 
 from tetris_sim.catalogue import STENCIL_NAMES
-from tetris_sim.gpu_kernels.build import compile_source
-from tetris_sim.gpu_kernels.formats import FLOAT16, FORMATS, operand_weights, rounded
-from tetris_sim.gpu_kernels.tcstencil.kernel import tcstencil_kernel, tcstencil_parameters, tcstencil_refusal
+from tetris_sim.gpu_kernels.common.build import compile_source
+from tetris_sim.gpu_kernels.fused.formats import FLOAT16, FORMATS, operand_weights, rounded
+from tetris_sim.gpu_kernels.tcstencil.kernel import (
+    tcstencil_kernel,
+    tcstencil_parameters,
+    tcstencil_refusal,
+)
 from tetris_sim.gpu_kernels.tcstencil.matrices import mirror_rows
 from tetris_sim.stencil import Stencil
 
@@ -33,7 +39,9 @@ def agrees(stencil: Stencil, parameters: Mapping[str, int], dtype: np.dtype[Any]
 
 
 def allowed(fused: Stencil, parameters: Mapping[str, int], dtype: np.dtype[Any]) -> float:
-    """Products are exact in FP32; sums of p of them are rounded to 24 bits or 11, and the result once to the dtype."""
+    """Products are exact in FP32; sums of p of them are rounded to 24 bits or 11, and the result
+    once to the dtype.
+    """
     sum_eps = FLOAT16.eps if parameters.get("sums", 32) == 16 else 2.0**-24
     return FLOAT16.eps * (dtype == HALF) + 2 * fused.n_points * sum_eps
 
@@ -95,7 +103,9 @@ def test_so_does_every_proposal(name: str) -> None:
 def test_so_do_lines_of_any_radius(radius: int) -> None:
     """Random weights out to the ends, which powers of a stencil do not have."""
     weights = np.random.default_rng(6).uniform(-1.0, 1.0, 2 * radius + 1)
-    stencil = Stencil(tuple((d,) for d in range(-radius, radius + 1)), tuple(weights / np.abs(weights).sum()))
+    stencil = Stencil(
+        tuple((d,) for d in range(-radius, radius + 1)), tuple(weights / np.abs(weights).sum())
+    )
     agrees(stencil, {**small(tcstencil_parameters(stencil, HALF)[-1]), "steps_per_block": 1})
 
 
@@ -126,11 +136,16 @@ def mirrored(name: str) -> Stencil:
 @pytest.mark.parametrize("name", ["heat-2d", "star-2d9p", "box-2d25p", "box-2d49p"])
 def test_so_do_rows_that_share_their_product(name: str, steps: int) -> None:
     stencil = mirrored(name)
-    agrees(stencil, {**small(tcstencil_parameters(stencil, HALF)[0]), "steps_per_block": steps, "mirrored": 1})
+    agrees(
+        stencil,
+        {**small(tcstencil_parameters(stencil, HALF)[0]), "steps_per_block": steps, "mirrored": 1},
+    )
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("name", ["heat-1d", "star-1d5p", "heat-2d", "box-2d25p", "box-2d49p", "heat-3d"])
+@pytest.mark.parametrize(
+    "name", ["heat-1d", "star-1d5p", "heat-2d", "box-2d25p", "box-2d49p", "heat-3d"]
+)
 def test_it_compiles_to_products_and_spills_nothing(name: str, architecture: str) -> None:
     pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
     stencil = weighted(name)
@@ -156,10 +171,17 @@ def test_it_compiles_to_products_and_spills_nothing(name: str, architecture: str
         ({"format": 2, "warps": 4, "steps": 4, "stages": 3}, "float32", "HMMA.1688.F32.TF32"),
     ],
 )
-def test_so_do_its_variants(variant: dict[str, int], dtype: str, instruction: str, architecture: str) -> None:
+def test_so_do_its_variants(
+    variant: dict[str, int], dtype: str, instruction: str, architecture: str
+) -> None:
     pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
     stencil = mirrored("star-2d9p" if "star" in variant else "box-2d25p")
-    parameters = {**tcstencil_parameters(stencil, HALF)[0], "steps_per_block": 2, **variant, "blocks": 1}
+    parameters = {
+        **tcstencil_parameters(stencil, HALF)[0],
+        "steps_per_block": 2,
+        **variant,
+        "blocks": 1,
+    }
     kernel = tcstencil_kernel(stencil, dtype, parameters)
     compiled = compile_source(kernel.source, kernel.defines, architecture)
     assert compiled.spilled == 0
@@ -177,7 +199,10 @@ def test_other_precisions_and_too_large_stencils_are_refused() -> None:
     large = Stencil(((0, 0), (0, 1)), (5e4, -2e4))
     assert "float16 holds" in str(tcstencil_refusal(large, HALF))
     growing = Stencil(((0, 0), (0, 1)), (30.0, 10.0))
-    assert {p["steps_per_block"] for p in tcstencil_parameters(growing, HALF)} == {1, 2}  # 40^2, but 40^3 is too much
+    assert {p["steps_per_block"] for p in tcstencil_parameters(growing, HALF)} == {
+        1,
+        2,
+    }  # 40^2, but 40^3 is too much
     far = Stencil(((0, -13), (0, 0)), (0.5, 0.5))
     assert "radius 13" in str(tcstencil_refusal(far, HALF))
 
@@ -198,11 +223,16 @@ def test_parameters_that_contradict_are_errors() -> None:
 
 @emulated
 def test_so_do_rows_of_which_all_weights_vanish_in_fp16() -> None:
-    """The tips of many steps of a heat equation, 0.1^8: their results wait for the next row as they are."""
+    """The tips of many steps of a heat equation, 0.1^8: their results wait for the next row as they
+    are.
+    """
     heat = Stencil(
-        stencil_of("heat-2d").offsets, tuple(0.6 if not any(o) else 0.1 for o in stencil_of("heat-2d").offsets)
+        stencil_of("heat-2d").offsets,
+        tuple(0.6 if not any(o) else 0.1 for o in stencil_of("heat-2d").offsets),
     )
     fused = operand_weights(heat.power(8), FORMATS[0])
     tip = dict(zip(fused.offsets, fused.weights, strict=True)).get((8, 0), 0.0)
     assert tip == 0.0
-    agrees(heat, {"steps_per_block": 8, "warps": 2, "units": 1, "steps": 4, "stages": 3, "blocks": 2})
+    agrees(
+        heat, {"steps_per_block": 8, "warps": 2, "units": 1, "steps": 4, "stages": 3, "blocks": 2}
+    )

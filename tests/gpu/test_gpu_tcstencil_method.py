@@ -18,14 +18,18 @@ pytestmark = emulated
 
 @pytest.mark.parametrize(("ndim", "boundary"), [*faces(1)[::3], *faces(2)[::3], *faces(3)[::6]])
 def test_every_kind_of_face_is_right_at_every_step(ndim: int, boundary: Boundary) -> None:
-    problem, state = make_problem(stencil_of(NAMES[ndim]), boundary, dtype="float16", shape=SHAPES[ndim], mirrored=True)
+    problem, state = make_problem(
+        stencil_of(NAMES[ndim]), boundary, dtype="float16", shape=SHAPES[ndim], mirrored=True
+    )
     parameters = next(each for each in METHOD.parameters(problem) if each[STEPS_PER_BLOCK] <= 4)
     assert "tcstencil" in " ".join(launches_of(METHOD, problem, state, parameters))
 
 
 def test_a_star_may_be_two_bands() -> None:
     _, boundary = next(iter(mixed_boundaries(2)))
-    problem, state = make_problem(stencil_of("heat-2d"), boundary, dtype="float16", shape=(29, 149), mirrored=True)
+    problem, state = make_problem(
+        stencil_of("heat-2d"), boundary, dtype="float16", shape=(29, 149), mirrored=True
+    )
     stars = [each for each in METHOD.parameters(problem) if each.get("star")]
     assert stars
     launches_of(METHOD, problem, state, stars[0])

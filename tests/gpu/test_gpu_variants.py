@@ -1,4 +1,6 @@
-"""Kernels that only benchmarks ask for: whole steps agree with the reference, emulated and on a GPU."""
+"""Kernels that only benchmarks ask for: whole steps agree with the reference, emulated and on a
+GPU.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from host_gpu import HostGpu
 from variants import NAMES, VARIANTS, agrees
 
 QUICK = ("gpu.sparse, TF32", "layouts in FP64", "gpu.tcstencil, BF16")
-EMULATED = [pytest.param(name, marks=() if name in QUICK else pytest.mark.full) for name in VARIANTS]
+EMULATED = [
+    pytest.param(name, marks=() if name in QUICK else pytest.mark.full) for name in VARIANTS
+]
 
 
 @pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
@@ -26,4 +30,6 @@ def test_a_variant_agrees_with_the_reference(name: str) -> None:
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_variant_agrees_with_the_reference_on_a_gpu(name: str, stencil: str, gpu: Any) -> None:
     for number, (_, boundary) in enumerate(mixed_boundaries(2)):
-        agrees(VARIANTS[name], stencil_of(stencil), boundary, ((203, 331), (37, 1025))[number % 2], gpu)
+        agrees(
+            VARIANTS[name], stencil_of(stencil), boundary, ((203, 331), (37, 1025))[number % 2], gpu
+        )

@@ -1,4 +1,6 @@
-"""Kernels that only benchmarks ask for, as methods, so that whole steps of them can be compared with the reference."""
+"""Kernels that only benchmarks ask for, as methods, so that whole steps of them can be compared
+with the reference.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from cases import make_problem, run
 
 from tetris_sim import reference
 from tetris_sim.boundary import Boundary
-from tetris_sim.gpu_kernels.formats import BFLOAT16, TFLOAT32
-from tetris_sim.gpu_kernels.fused_method import Family, FusedMethod
+from tetris_sim.gpu_kernels.fused.formats import BFLOAT16, TFLOAT32
+from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.gpu_kernels.sparse.kernel import sparse_kernel, sparse_parameters
 from tetris_sim.gpu_kernels.tcstencil.kernel import tcstencil_kernel, tcstencil_parameters
 from tetris_sim.method import STEPS_PER_BLOCK, Parameters
@@ -28,7 +30,8 @@ class Variant:
     Attributes:
         method: that advances with it.
         dtype: of the state.
-        eps: by which it may be off after a launch, relative to the largest value; 0 for what the dtype allows.
+        eps: by which it may be off after a launch, relative to the largest value; 0 for what the
+            dtype allows.
     """
 
     method: FusedMethod
@@ -39,7 +42,12 @@ class Variant:
 def _sparse(**fixed: int) -> FusedMethod:
     def parameters(stencil: Stencil, dtype: np.dtype[Any]) -> tuple[Parameters, ...]:
         few = sparse_parameters(stencil, np.float16)[-1]
-        shape = {"steps_per_block": max(1, 3 // stencil.radius), "units": 1, "blocks": 1, "warps": 2}
+        shape = {
+            "steps_per_block": max(1, 3 // stencil.radius),
+            "units": 1,
+            "blocks": 1,
+            "warps": 2,
+        }
         return ({**few, **shape, **fixed},)
 
     return _method(sparse_kernel, parameters)
@@ -47,7 +55,13 @@ def _sparse(**fixed: int) -> FusedMethod:
 
 def _layouts(**fixed: int) -> FusedMethod:
     def parameters(stencil: Stencil, dtype: np.dtype[Any]) -> tuple[Parameters, ...]:
-        shape = {"steps_per_block": max(1, 3 // stencil.radius), "merged_x": 2, "warps": 4, "blocks": 1, "units": 1}
+        shape = {
+            "steps_per_block": max(1, 3 // stencil.radius),
+            "merged_x": 2,
+            "warps": 4,
+            "blocks": 1,
+            "units": 1,
+        }
         return ({**shape, "steps": 2, "stages": 2, "sparse": 0, "format": 3, **fixed},)
 
     return _method(sparse_kernel, parameters)
@@ -61,7 +75,9 @@ def _tcstencil(**fixed: int) -> FusedMethod:
     return _method(tcstencil_kernel, parameters)
 
 
-def _method(kernel: Callable[..., Any], parameters: Callable[..., tuple[Parameters, ...]]) -> FusedMethod:
+def _method(
+    kernel: Callable[..., Any], parameters: Callable[..., tuple[Parameters, ...]]
+) -> FusedMethod:
     return FusedMethod("variant", {2: Family(kernel, parameters, lambda *_: None)})
 
 
@@ -85,7 +101,9 @@ def with_parameters(parameters: Parameters) -> FusedMethod:
     return _method(sparse_kernel, lambda *_: (parameters,))
 
 
-def agrees(variant: Variant, stencil: Stencil, boundary: Boundary, shape: tuple[int, ...], gpu: Any) -> None:
+def agrees(
+    variant: Variant, stencil: Stencil, boundary: Boundary, shape: tuple[int, ...], gpu: Any
+) -> None:
     """Two launches, a block with a step left over, and the reference."""
     error, allowed = error_of(variant, stencil, boundary, shape, gpu)
     assert error <= allowed
@@ -94,13 +112,16 @@ def agrees(variant: Variant, stencil: Stencil, boundary: Boundary, shape: tuple[
 def error_of(
     variant: Variant, stencil: Stencil, boundary: Boundary, shape: tuple[int, ...], gpu: Any
 ) -> tuple[float, float]:
-    """(how far it is from the reference after two launches and a step, of which so much may be rounding)."""
+    """(how far it is from the reference after two launches and a step, of which so much may be
+    rounding).
+    """
     problem, state = make_problem(stencil, boundary, dtype=variant.dtype, shape=shape)
     (parameters,) = variant.method.parameters(problem)
     blocks = (parameters[STEPS_PER_BLOCK], parameters[STEPS_PER_BLOCK] + 1)
     wanted = reference.advance(state, problem, sum(blocks))
     largest = max(reference.largest_magnitude(field, problem) for field in (state, wanted))
-    # A launch rounds what it multiplies: the state by eps, and weights so that their errors add up to at most 3 eps.
+    # A launch rounds what it multiplies: the state by eps, and weights so that their errors add up
+    # to at most 3 eps.
     allowed = reference.tolerance(problem, sum(blocks), largest) + 3 * 4 * variant.eps * largest
     found = run(variant.method, problem, parameters, gpu, blocks)
     return float(np.abs(found.astype(np.float64) - wanted).max()), allowed

@@ -10,7 +10,7 @@ import numpy as np
 
 from tetris_sim.boundary import SIDES, Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
 from tetris_sim.catalogue import named_stencil
-from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.grid import Grid
 from tetris_sim.method import Method, Parameters
 from tetris_sim.problem import PRECISIONS, Field, Problem, Total, Variable
@@ -29,11 +29,15 @@ SPACING = {1: (0.5,), 2: (0.5, 0.25), 3: (0.5, 0.25, 0.125)}
 
 
 def variables(count: int) -> tuple[Variable, ...]:
-    return tuple(Variable(f"u{k}", "1", f"field {k}", Total("integral", "1", 1.0)) for k in range(count))
+    return tuple(
+        Variable(f"u{k}", "1", f"field {k}", Total("integral", "1", 1.0)) for k in range(count)
+    )
 
 
 def mixed_boundaries(ndim: int) -> Iterator[tuple[str, Boundary]]:
-    """Each kind everywhere, and every ordered pair of kinds on the two sides of an axis in some combination."""
+    """Each kind everywhere, and every ordered pair of kinds on the two sides of an axis in some
+    combination.
+    """
     kinds = list(FACES)
     for kind in kinds:
         yield kind, Boundary.everywhere(FACES[kind], ndim)
@@ -60,16 +64,23 @@ def make_problem(
     seed: int = 0,
     mirrored: bool = False,
 ) -> tuple[Problem, Field]:
-    """A problem with random weights (sum of magnitudes 1, so that nothing grows) and its random initial state.
+    """A problem with random weights (sum of magnitudes 1, so that nothing grows) and its random
+    initial state.
 
-    Mirrored weights are positive, so that their sum is 1, and equal for offsets that differ in signs only.
+    Mirrored weights are positive, so that their sum is 1, and equal for offsets that differ in
+    signs only.
     """
     ndim = stencil.ndim
     shape = shape or SHAPES[ndim]
     rng = np.random.default_rng(seed)
-    weights = rng.uniform(0.2, 1.0, stencil.n_points) * rng.choice([-1.0, 1.0], stencil.n_points, p=[0.2, 0.8])
+    weights = rng.uniform(0.2, 1.0, stencil.n_points) * rng.choice(
+        [-1.0, 1.0], stencil.n_points, p=[0.2, 0.8]
+    )
     if mirrored:
-        first = {tuple(map(abs, offset)): abs(weight) for offset, weight in zip(stencil.offsets, weights, strict=True)}
+        first = {
+            tuple(map(abs, offset)): abs(weight)
+            for offset, weight in zip(stencil.offsets, weights, strict=True)
+        }
         weights = np.array([first[tuple(map(abs, offset))] for offset in stencil.offsets])
     weights /= np.abs(weights).sum()
     state = rng.uniform(-1.0, 2.0, (n_fields, *shape)).astype(dtype)
@@ -94,7 +105,9 @@ def make_problem(
 def dtype_of(method: Method, stencil: Stencil) -> str:
     """The most precise dtype that a method takes a stencil in; float64 if it takes none."""
     for dtype in PRECISIONS:
-        problem, _ = make_problem(stencil, Boundary.everywhere(FACES["periodic"], stencil.ndim), dtype=dtype)
+        problem, _ = make_problem(
+            stencil, Boundary.everywhere(FACES["periodic"], stencil.ndim), dtype=dtype
+        )
         if method.refusal(problem) is None:
             return dtype
     return PRECISIONS[0]
@@ -157,7 +170,11 @@ def boundary_of(name: str, ndim: int) -> Boundary:
 
 
 def run(
-    method: Method, problem: Problem, parameters: Parameters, team: ThreadTeam, blocks: tuple[int, ...] = (1, 7, 4)
+    method: Method,
+    problem: Problem,
+    parameters: Parameters,
+    team: ThreadTeam,
+    blocks: tuple[int, ...] = (1, 7, 4),
 ) -> Field:
     stepper = method.prepare(problem, Slab.whole(problem.grid), parameters, team)
     try:
@@ -170,9 +187,15 @@ def run(
 
 
 def run_with_halo(
-    method: Method, problem: Problem, halo: tuple[tuple[int, int], ...], parameters: Parameters, team: ThreadTeam
+    method: Method,
+    problem: Problem,
+    halo: tuple[tuple[int, int], ...],
+    parameters: Parameters,
+    team: ThreadTeam,
 ) -> list[Field]:
-    """A slab in the middle of the grid, its halos filled with numbers twice: its field, and every edge before that."""
+    """A slab in the middle of the grid, its halos filled with numbers twice: its field, and every
+    edge before that.
+    """
     shape = problem.grid.shape
     start = tuple(9 if low else 0 for low, _ in halo)
     stop = tuple(n - 11 if high else n for n, (_, high) in zip(shape, halo, strict=True))
@@ -193,7 +216,9 @@ def run_with_halo(
 
 
 def check_the_first_nan_is_named(method: Method, device: Any) -> None:
-    """A stepper finds nothing in a finite field, and the box around the first of two values that are not."""
+    """A stepper finds nothing in a finite field, and the box around the first of two values that
+    are not.
+    """
     problem, state = make_problem(stencil_of("heat-2d"), boundary_of("rings", 2), shape=(40, 30))
     stepper = method.prepare(problem, Slab.whole(problem.grid), {}, device)
     stepper.load(problem.initial)
@@ -203,15 +228,19 @@ def check_the_first_nan_is_named(method: Method, device: Any) -> None:
     stepper.load(problem.initial)
     box = stepper.find_nonfinite()
     assert box is not None
-    assert [start <= i < stop for (start, stop), i in zip(box, (17, 12), strict=True)] == [True, True]
+    assert [start <= i < stop for (start, stop), i in zip(box, (17, 12), strict=True)] == [
+        True,
+        True,
+    ]
     stepper.close()
 
 
 def assert_rounded_at_random(found: Field, wanted: Field, largest: float) -> None:
-    """Of float16: far less than the worst case, in which all roundings of hundreds of steps go one way.
+    """Of float16: far less than the worst case, in which all roundings of hundreds of steps go one
+    way.
 
-    Rounding every one of 110 steps gives less than 0.8 places for every stencil of the catalogue, with every kind of
-    face (root mean square, of the largest magnitude).
+    Rounding every one of 110 steps gives less than 0.8 places for every stencil of the catalogue,
+    with every kind of face (root mean square, of the largest magnitude).
     """
     difference = found.astype(float) - wanted.astype(float)
     places = float(np.sqrt(np.mean(difference**2))) / (2.0**-11 * largest)

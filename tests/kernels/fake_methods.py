@@ -1,4 +1,6 @@
-"""Methods that behave badly on purpose: slow, wrong, refusing, failing. All compute with `cpu.plain` underneath."""
+"""Methods that behave badly on purpose: slow, wrong, refusing, failing. All compute with
+`cpu.plain` underneath.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,10 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tetris_sim.cpu_kernels.plain import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.method import Parameters, Stepper
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.measure import steps_per_block
+from tetris_sim.scheduler.tuning.measure import steps_per_block
 from tetris_sim.slab import Slab
 
 _PLAIN = PlainMethod()
@@ -22,11 +24,13 @@ class FakeMethod:
 
     Attributes:
         name: what it is called.
-        proposals: its parameters; `delay_us` is a pause per call of `advance`, in proportion to the steps.
+        proposals: its parameters; `delay_us` is a pause per call of `advance`, in proportion to the
+            steps.
         why_not: why it refuses.
         opening_s: pause in `prepare`, as if it compiled.
         error: relative error of the weights.
-        fault: "one block" forgets the steps beyond the first block, "whole blocks" those after the last whole one.
+        fault: "one block" forgets the steps beyond the first block, "whole blocks" those after the
+            last whole one.
         failure: raised by `prepare` where `fails_with` is a part of the parameters.
         fails_with: see `failure`; nothing means always.
         most_bytes: state beyond which there is no memory.
@@ -64,7 +68,9 @@ class FakeMethod:
         if self.most_bytes is not None and problem.state_bytes > self.most_bytes:
             msg = "no memory is left"
             raise MemoryError(msg)
-        if self.failure is not None and (self.fails_with is None or self.fails_with in parameters.items()):
+        if self.failure is not None and (
+            self.fails_with is None or self.fails_with in parameters.items()
+        ):
             raise self.failure
         time.sleep(self.opening_s)
         weights = tuple(weight * (1 + self.error) for weight in problem.stencil.weights)
@@ -72,7 +78,9 @@ class FakeMethod:
         stepper = _PLAIN.prepare(dataclasses.replace(problem, stencil=stencil), slab, {}, device)
         self.now_open += 1
         self.most_open = max(self.most_open, self.now_open)
-        return FaultyStepper(self, stepper, steps_per_block(parameters), parameters.get("delay_us", 0))
+        return FaultyStepper(
+            self, stepper, steps_per_block(parameters), parameters.get("delay_us", 0)
+        )
 
     @property
     def n_trials(self) -> int:

@@ -10,7 +10,7 @@ from tetris_sim import reference
 from tetris_sim.boundary import Boundary, Periodic
 from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.method import Method
 from tetris_sim.problem import Field, Problem
 from tetris_sim.slab import Slab
@@ -40,14 +40,18 @@ def run(method: Method, problem: Problem, steps: int, team: ThreadTeam) -> Field
 
 
 def cases() -> list[pytest.param]:  # type: ignore[valid-type]
-    """Pairwise: every stencil meets every kind of face and both dtypes. All products with --run-full."""
+    """Pairwise: every stencil meets every kind of face and both dtypes. All products with
+    --run-full.
+    """
     found = []
     for name, stencil in STENCILS.items():
         for index, (kind, boundary) in enumerate(mixed_boundaries(stencil.ndim)):
             for dtype in ("float64", "float32"):
                 usual = index < 5 or (index + (dtype == "float32")) % 4 == len(name) % 4
                 marks = () if usual else (pytest.mark.full,)
-                found.append(pytest.param(name, boundary, dtype, id=f"{name}-{kind}-{dtype}", marks=marks))
+                found.append(
+                    pytest.param(name, boundary, dtype, id=f"{name}-{kind}-{dtype}", marks=marks)
+                )
     return found
 
 
@@ -64,24 +68,36 @@ def test_a_method_agrees_with_the_reference(
     ):
         problem, state = make_problem(stencil, boundary, dtype=dtype, shape=shape, n_fields=2)
         expected = reference.advance(state, problem, steps)
-        largest = max(reference.largest_magnitude(state, problem), reference.largest_magnitude(expected, problem))
+        largest = max(
+            reference.largest_magnitude(state, problem),
+            reference.largest_magnitude(expected, problem),
+        )
         results = [run(method, problem, steps, team) for team in teams.values()]
         assert results[0].dtype == np.dtype(dtype)
-        np.testing.assert_allclose(results[0], expected, rtol=0, atol=reference.tolerance(problem, steps, largest))
+        np.testing.assert_allclose(
+            results[0], expected, rtol=0, atol=reference.tolerance(problem, steps, largest)
+        )
         for other in results[1:]:
             np.testing.assert_array_equal(other, results[0])
 
 
 @pytest.mark.parametrize("name", STENCILS)
-def test_plain_computes_float16_in_float32_and_rounds_once_a_step(name: str, teams: dict[int, ThreadTeam]) -> None:
+def test_plain_computes_float16_in_float32_and_rounds_once_a_step(
+    name: str, teams: dict[int, ThreadTeam]
+) -> None:
     stencil = STENCILS[name]
     for _, boundary in mixed_boundaries(stencil.ndim):
         problem, state = make_problem(stencil, boundary, dtype="float16", n_fields=2)
         expected = reference.advance(state, problem, 7)
-        largest = max(reference.largest_magnitude(state, problem), reference.largest_magnitude(expected, problem))
+        largest = max(
+            reference.largest_magnitude(state, problem),
+            reference.largest_magnitude(expected, problem),
+        )
         results = [run(METHODS[-1], problem, 7, team) for team in teams.values()]
         allowed = reference.tolerance(problem, 7, largest)
-        np.testing.assert_allclose(results[0].astype(float), expected.astype(float), rtol=0, atol=allowed)
+        np.testing.assert_allclose(
+            results[0].astype(float), expected.astype(float), rtol=0, atol=allowed
+        )
         # Both round the same sums, which differ in float32 only: hardly ever to different float16s.
         once, after = run(METHODS[-1], problem, 1, teams[1]), reference.advance(state, problem, 1)
         assert np.mean(once != after) < 0.02
@@ -91,7 +107,9 @@ def test_plain_computes_float16_in_float32_and_rounds_once_a_step(name: str, tea
 
 
 def test_methods_in_blocks_leave_float16_to_plain() -> None:
-    problem, _ = make_problem(STENCILS["heat-2d"], Boundary.everywhere(Periodic(), 2), dtype="float16")
+    problem, _ = make_problem(
+        STENCILS["heat-2d"], Boundary.everywhere(Periodic(), 2), dtype="float16"
+    )
     refusals = {method.name: method.refusal(problem) for method in METHODS}
     assert refusals.pop("cpu.plain") is None
     assert all(why is not None and "float16" in why for why in refusals.values())

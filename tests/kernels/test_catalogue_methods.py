@@ -1,6 +1,8 @@
-"""Every stencil of the catalogue through every CPU method that does not refuse it, against the reference.
+"""Every stencil of the catalogue through every CPU method that does not refuse it, against the
+reference.
 
-Compiled code belongs to a shape, weights are its arguments: so stencils of one shape are computed together.
+Compiled code belongs to a shape, weights are its arguments: so stencils of one shape are computed
+together.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from cases import make_problem, mixed_boundaries, run
 from tetris_sim import reference
 from tetris_sim.catalogue import catalogue
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
 from tetris_sim.method import Method
 from tetris_sim.problem import PRECISIONS, Field, Problem
@@ -24,7 +26,8 @@ from tetris_sim.stencils.entry import NamedStencil
 
 SHAPES = {1: (53,), 2: (29, 37), 3: (17, 13, 22)}
 BLOCKS = (1, 3)
-# Compiled in every run: shapes unlike those of the benchmark stencils. The others take a quarter of an hour.
+# Compiled in every run: shapes unlike those of the benchmark stencils. The others take a quarter of
+# an hour.
 ALWAYS = {
     "cpu.plain": ("upwind-3d",),
     "cpu.tessellate": ("central-1d-rk4", "biharmonic-2d13p", "corner-transport-3d", "star-3d25p"),
@@ -39,12 +42,16 @@ def by_shape() -> dict[tuple[Offset, ...], list[NamedStencil]]:
     return shapes
 
 
-def problem_of(entry: NamedStencil, number: int = 0, dtype: Any = np.float64) -> tuple[Problem, Field]:
+def problem_of(
+    entry: NamedStencil, number: int = 0, dtype: Any = np.float64
+) -> tuple[Problem, Field]:
     """A small problem with faces that change from number to number."""
     stencil = entry.repeatable
     boundaries = [boundary for _, boundary in mixed_boundaries(stencil.ndim)]
     boundary = boundaries[number % len(boundaries)]
-    problem, state = make_problem(stencil, boundary, dtype=dtype, shape=SHAPES[stencil.ndim], seed=number)
+    problem, state = make_problem(
+        stencil, boundary, dtype=dtype, shape=SHAPES[stencil.ndim], seed=number
+    )
     return dataclasses.replace(problem, stencil=stencil), state
 
 
@@ -56,7 +63,10 @@ def cases() -> list[Any]:
             always = any(name in ALWAYS[method.name] for name in names)
             found.append(
                 pytest.param(
-                    method, entries, id=f"{method.name}-{names[0]}", marks=[] if always else [pytest.mark.full]
+                    method,
+                    entries,
+                    id=f"{method.name}-{names[0]}",
+                    marks=[] if always else [pytest.mark.full],
                 )
             )
     return found
@@ -73,7 +83,9 @@ def test_stencils_of_one_shape_agree_with_the_reference(
             pytest.skip(f"{method.name} refuses it: {why_not}")
         expected = reference.advance(state, problem, sum(BLOCKS))
         largest = max(reference.largest_magnitude(field, problem) for field in (state, expected))
-        gain = max(1.0, sum(map(abs, problem.stencil.weights))) ** sum(BLOCKS)  # faces may undo what waves promise
+        gain = max(1.0, sum(map(abs, problem.stencil.weights))) ** sum(
+            BLOCKS
+        )  # faces may undo what waves promise
         found = run(method, problem, method.parameters(problem)[0], teams[2], BLOCKS)
         allowed = gain * reference.tolerance(problem, sum(BLOCKS), largest)
         np.testing.assert_allclose(found, expected, rtol=0, atol=allowed, err_msg=entry.name)

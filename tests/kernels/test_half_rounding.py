@@ -1,4 +1,6 @@
-"""Weights that FP16 cannot have side by side: steps that would change them are neither proposed nor made."""
+"""Weights that FP16 cannot have side by side: steps that would change them are neither proposed nor
+made.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ from hypothesis import strategies as st
 
 from tetris_sim.boundary import Boundary, Periodic
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.formats import BFLOAT16, TFLOAT32, Format, rounded
-from tetris_sim.gpu_kernels.half import rounds_well
-from tetris_sim.gpu_kernels.rounding import round_weights, weight_error
+from tetris_sim.gpu_kernels.fused.formats import BFLOAT16, TFLOAT32, Format, rounded
+from tetris_sim.gpu_kernels.fused.half import rounds_well
+from tetris_sim.gpu_kernels.fused.rounding import round_weights, weight_error
 from tetris_sim.method import STEPS_PER_BLOCK, Method
 from tetris_sim.problem import Problem
 from tetris_sim.stencil import Stencil
@@ -23,17 +25,24 @@ HALF = tuple(method for method in METHODS if method.name in ("gpu.tcstencil", "g
 
 
 def heat(r: float, ndim: int = 2) -> Stencil:
-    near = [tuple(side * (k == axis) for k in range(ndim)) for axis in range(ndim) for side in (-1, 1)]
+    near = [
+        tuple(side * (k == axis) for k in range(ndim)) for axis in range(ndim) for side in (-1, 1)
+    ]
     return Stencil(((0,) * ndim, *near), (1 - 2 * ndim * r, *(r for _ in near)))
 
 
 def problem_of(stencil: Stencil) -> Problem:
-    problem, _ = make_problem(stencil, Boundary.everywhere(Periodic(), 2), dtype="float16", shape=(128, 256))
+    problem, _ = make_problem(
+        stencil, Boundary.everywhere(Periodic(), 2), dtype="float16", shape=(128, 256)
+    )
     return dataclasses.replace(problem, stencil=stencil)
 
 
 def second_moment(stencil: Stencil) -> float:
-    return sum(w * sum(c * c for c in offset) for offset, w in zip(stencil.offsets, stencil.weights, strict=True))
+    return sum(
+        w * sum(c * c for c in offset)
+        for offset, w in zip(stencil.offsets, stencil.weights, strict=True)
+    )
 
 
 @pytest.mark.parametrize("method", HALF, ids=lambda method: method.name)

@@ -25,7 +25,9 @@ def rounded_every_step(state: Field, problem: Problem, steps: int) -> Field:
 def test_roundings_pass_and_a_missing_launch_does_not(name: str, faces: str) -> None:
     stencil = stencil_of(name)
     ndim = stencil.ndim
-    problem, state = make_problem(stencil, Boundary.everywhere(FACES[faces], ndim), dtype="float16", shape=SHAPES[ndim])
+    problem, state = make_problem(
+        stencil, Boundary.everywhere(FACES[faces], ndim), dtype="float16", shape=SHAPES[ndim]
+    )
     depth = DEPTHS[ndim] // stencil.radius
     wanted = reference.advance(state, problem, 1 + depth)
     largest = reference.largest_magnitude(state, problem)

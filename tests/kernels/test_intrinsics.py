@@ -1,4 +1,6 @@
-"""Single machine operations: exact fused multiply-add, a barrier that holds, threads that report what went wrong."""
+"""Single machine operations: exact fused multiply-add, a barrier that holds, threads that report
+what went wrong.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
-from tetris_sim.cpu_kernels.barrier import new_barrier, wait
-from tetris_sim.cpu_kernels.intrinsics import fma, round_to_half
-from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.barrier import new_barrier, wait
+from tetris_sim.cpu_kernels.common.intrinsics import fma, round_to_half
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 
 
 @njit
@@ -33,7 +35,9 @@ def test_fma_rounds_once(a: float, b: float, c: float) -> None:
 def test_fma_is_single_precision_on_single_precision_numbers() -> None:
     a, b, c = np.float32(1 + 2**-12), np.float32(1 + 2**-12), np.float32(-1)
     result = fused(a, b, c)
-    assert np.float32(result) == np.float32(float(Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))))
+    assert np.float32(result) == np.float32(
+        float(Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c)))
+    )
     assert result != a * b + c  # which rounds the product first
 
 
@@ -51,7 +55,9 @@ def test_rounding_to_half_has_the_bits_of_numpy() -> None:
     finite = np.sort(numbers[np.isfinite(numbers)])
     middles = (finite[1:] + finite[:-1]) / 2
     beside = [np.nextafter(middles, np.float32(to)) for to in (-np.inf, np.inf)]
-    any_bits = np.random.default_rng(0).integers(0, 1 << 32, 100_000).astype(np.uint32).view(np.float32)
+    any_bits = (
+        np.random.default_rng(0).integers(0, 1 << 32, 100_000).astype(np.uint32).view(np.float32)
+    )
     ends = np.array([65519.99, 65520.0, -65520.0, 3e38, -0.0], np.float32)
     values = np.concatenate([numbers, middles, *beside, any_bits, ends])
     with np.errstate(over="ignore", invalid="ignore"):
@@ -63,7 +69,9 @@ def test_rounding_to_half_has_the_bits_of_numpy() -> None:
 
 @njit(nogil=True)
 def add_in_turns(thread, threads, rounds, counters, barrier):  # type: ignore[no-untyped-def]
-    """Every thread writes its own counter, meets the others, then checks that all counters are equal."""
+    """Every thread writes its own counter, meets the others, then checks that all counters are
+    equal.
+    """
     wrong = 0
     for round_ in range(rounds):
         counters[thread * 16] = round_ + 1

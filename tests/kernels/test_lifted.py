@@ -1,4 +1,6 @@
-"""A lifted field gives back what was put into it, and its rings and faces link the points that are neighbours."""
+"""A lifted field gives back what was put into it, and its rings and faces link the points that are
+neighbours.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +10,18 @@ from cases import FACES, make_problem
 
 from tetris_sim.boundary import Boundary
 from tetris_sim.catalogue import named_stencil
-from tetris_sim.cpu_kernels.columns import LINKS
-from tetris_sim.cpu_kernels.layout import Layout, pad
-from tetris_sim.cpu_kernels.lifted import LiftedField, can_lift, lift_slab
+from tetris_sim.cpu_kernels.common.columns import LINKS
+from tetris_sim.cpu_kernels.common.layout import Layout, pad
+from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField, can_lift, lift_slab
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
 
 def problem_of(name: str, shape: tuple[int, ...], kind: str = "fixed") -> Problem:
     stencil = named_stencil(name).stencil
-    return make_problem(stencil, Boundary.everywhere(FACES[kind], stencil.ndim), shape=shape, n_fields=2)[0]
+    return make_problem(
+        stencil, Boundary.everywhere(FACES[kind], stencil.ndim), shape=shape, n_fields=2
+    )[0]
 
 
 CASES = [
@@ -31,7 +35,11 @@ CASES = [
 @pytest.mark.parametrize("lifted", [True, False])
 @pytest.mark.parametrize(("name", "shape", "halo"), CASES)
 def test_boxes_come_back_as_they_were_written(
-    name: str, shape: tuple[int, ...], halo: tuple[tuple[int, int], ...], lifted: bool, rng: np.random.Generator
+    name: str,
+    shape: tuple[int, ...],
+    halo: tuple[tuple[int, int], ...],
+    lifted: bool,
+    rng: np.random.Generator,
 ) -> None:
     problem = problem_of(name, tuple(n + 20 for n in shape))
     slab = Slab(tuple(10 for _ in shape), tuple(n + 10 for n in shape), halo)
@@ -43,7 +51,10 @@ def test_boxes_come_back_as_they_were_written(
     layout.write(flat, everything, values)
     np.testing.assert_array_equal(layout.read(flat, everything), values)
     part = tuple((max(low, 1), high - 1) for low, high in everything)
-    inside = tuple(slice(start - low, stop - low) for (start, stop), (low, _) in zip(part, everything, strict=True))
+    inside = tuple(
+        slice(start - low, stop - low)
+        for (start, stop), (low, _) in zip(part, everything, strict=True)
+    )
     layout.write(flat, part, -values[(slice(None), *inside)])
     values[(slice(None), *inside)] *= -1
     np.testing.assert_array_equal(layout.read(flat, everything), values)
@@ -65,7 +76,9 @@ def test_pieces_of_all_parts_are_the_slab_once(
 
 
 @pytest.mark.parametrize("kind", ["periodic", "neumann"])
-def test_every_neighbour_of_a_point_lies_in_the_same_lane_of_a_neighbouring_vector(kind: str) -> None:
+def test_every_neighbour_of_a_point_lies_in_the_same_lane_of_a_neighbouring_vector(
+    kind: str,
+) -> None:
     problem = problem_of("star-1d5p", (67,), kind)
     layout: LiftedField = lift_slab(problem, Slab.whole(problem.grid), 8)
     flat = layout.allocate()
@@ -74,7 +87,9 @@ def test_every_neighbour_of_a_point_lies_in_the_same_lane_of_a_neighbouring_vect
     found = layout.geometry(problem, Slab.whole(problem.grid))
     axes, links, faces = found.axes, found.links, found.faces
     for k in range(axes[2, LINKS]):
-        flat[links[2, k, 0]] = faces[2, k, 0] * (kind == "periodic") + faces[2, k, 1] * flat[links[2, k, 1]]
+        flat[links[2, k, 0]] = (
+            faces[2, k, 0] * (kind == "periodic") + faces[2, k, 1] * flat[links[2, k, 1]]
+        )
     vectors = flat[: layout.field_pitch].reshape(-1, 8)
     for p in range(layout.count[2]):
         for lane in range(8):

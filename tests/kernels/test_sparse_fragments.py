@@ -30,7 +30,9 @@ def structured(seed: int, columns: int, group: int, rows: int = 16) -> npt.NDArr
     """Small integers, which every format holds; up to half of each group."""
     rng = np.random.default_rng(seed)
     matrix = rng.integers(-8, 9, (rows, columns // group, group)).astype(np.float64)
-    outside = rng.permuted(np.tile(np.arange(group), (rows, columns // group, 1)), axis=-1) >= group // 2
+    outside = (
+        rng.permuted(np.tile(np.arange(group), (rows, columns // group, 1)), axis=-1) >= group // 2
+    )
     matrix[outside] = 0
     return matrix.reshape(rows, columns)
 
@@ -59,8 +61,13 @@ def test_what_has_three_of_four_is_refused() -> None:
 
 
 @pytest.mark.parametrize("instruction", INSTRUCTIONS, ids=str)
-def test_registers_and_metadata_give_the_matrix_back_for_every_selector(instruction: Instruction) -> None:
-    products = [compress(structured(s, instruction.depth, instruction.group), instruction.group) for s in range(4)]
+def test_registers_and_metadata_give_the_matrix_back_for_every_selector(
+    instruction: Instruction,
+) -> None:
+    products = [
+        compress(structured(s, instruction.depth, instruction.group), instruction.group)
+        for s in range(4)
+    ]
     products = products[: instruction.selectors]
     metadata = metadata_register([product.positions for product in products], instruction)
     for selector, product in enumerate(products):
@@ -85,7 +92,9 @@ def test_a_lane_holds_what_the_isa_says() -> None:
     registers = value_registers(values, f16)
     for lane in (0, 6, 31):
         g, t = divmod(lane, 4)
-        expected = [values[row, column : column + 2] for column in (2 * t, 2 * t + 8) for row in (g, g + 8)]
+        expected = [
+            values[row, column : column + 2] for column in (2 * t, 2 * t + 8) for row in (g, g + 8)
+        ]
         halves = registers[lane].astype(np.uint32).view(np.uint16).view(np.float16)
         np.testing.assert_array_equal(halves, np.concatenate(expected))
     np.testing.assert_array_equal(values_of(registers, f16), values)
@@ -113,7 +122,9 @@ def test_values_are_rounded_to_the_format() -> None:
     values = np.full((16, 8), 1 + 2.0**-9)
     for kind, expected in (("f16", 1 + 2.0**-9), ("bf16", 1.0)):
         instruction = Instruction(kind, 16)
-        np.testing.assert_array_equal(values_of(value_registers(values, instruction), instruction), expected)
+        np.testing.assert_array_equal(
+            values_of(value_registers(values, instruction), instruction), expected
+        )
     tf32 = Instruction("tf32", 16)
     third = values_of(value_registers(np.full((16, 8), 1 / 3), tf32), tf32)
     np.testing.assert_allclose(third, 1 / 3, rtol=2.0**-11)

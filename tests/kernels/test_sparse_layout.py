@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
+from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import apply
 from tetris_sim.gpu_kernels.sparse.conflicts import conflict_graph
 from tetris_sim.gpu_kernels.sparse.crush import Layout, crush_input, crush_weights, spread_results
 from tetris_sim.gpu_kernels.sparse.flattening import apply_flattened, input_matrix, kernel_vector
 from tetris_sim.gpu_kernels.sparse.staircase import blocks, is_self_similar, is_staircase
-from tetris_sim.gpu_kernels.stencil2row import apply
 from tetris_sim.stencil import Stencil
 
 BOX_3 = named_stencil("box-2d9p").stencil
@@ -53,7 +53,9 @@ def test_equations_3_and_4_say_where_the_duplicates_are() -> None:
 
 
 @pytest.mark.parametrize("merged", [(1, 1), (1, 3), (2, 1), (2, 3)])
-def test_crushed_columns_hold_what_flattened_ones_hold_each_point_once(merged: tuple[int, int]) -> None:
+def test_crushed_columns_hold_what_flattened_ones_hold_each_point_once(
+    merged: tuple[int, int],
+) -> None:
     u = np.arange(8.0 * 11).reshape(8, 11)
     layout = Layout((3, 3), merged)
     crushed, flat = crush_input(u, layout), input_matrix(u, (3, 3)).reshape(9, 6, 9)
@@ -72,7 +74,9 @@ def test_without_merging_the_crushed_input_is_the_flattened_one() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_crushed_matrices_have_the_sizes_of_section_3_3_and_give_the_stencil(data: st.DataObject) -> None:
+def test_crushed_matrices_have_the_sizes_of_section_3_3_and_give_the_stencil(
+    data: st.DataObject,
+) -> None:
     ndim = data.draw(st.integers(1, 3))
     widths = tuple(data.draw(st.sampled_from((1, 3, 5))) for _ in range(ndim))
     merged = tuple(data.draw(st.integers(1, 4)) for _ in range(ndim))
@@ -105,7 +109,8 @@ def test_one_row_of_results_is_a_staircase_and_theorem_1_is_sharp(rows: int, k: 
     graph = conflict_graph(pattern)
     distance = np.abs(np.subtract.outer(range(len(graph)), range(len(graph))))
     assert not graph[distance >= k].any()
-    # As printed, r <= c < r + k - 1, columns k - 1 apart would not conflict either; those of one row do.
+    # As printed, r <= c < r + k - 1, columns k - 1 apart would not conflict either; those of one
+    # row do.
     if k > 1:
         assert graph[distance == k - 1].any()
 
@@ -132,7 +137,9 @@ def test_a_star_and_a_3d_box_are_none(name: str) -> None:
 def test_more_than_half_of_the_elements_are_zeros_as_section_1_says() -> None:
     """50 to 80 % for the benchmarks' boxes with 16 results to a column."""
     zeros = {
-        (k, merged): 1 - k * k / Layout((k, k), merged).columns for k in (3, 7) for merged in ((4, 4), (2, 8), (8, 2))
+        (k, merged): 1 - k * k / Layout((k, k), merged).columns
+        for k in (3, 7)
+        for merged in ((4, 4), (2, 8), (8, 2))
     }
     assert min(zeros.values()) > 0.5
     assert max(zeros.values()) < 0.8

@@ -1,4 +1,6 @@
-"""SparStencil's matching: algorithm 1 as published, the largest matching, and what theorem 2 claims too much."""
+"""SparStencil's matching: algorithm 1 as published, the largest matching, and what theorem 2 claims
+too much.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tetris_sim.gpu_kernels.sparse.conflicts import Graph, augment, conflict_graph, is_valid, vector_graph
+from tetris_sim.gpu_kernels.sparse.conflicts import (
+    Graph,
+    augment,
+    conflict_graph,
+    is_valid,
+    vector_graph,
+)
 from tetris_sim.gpu_kernels.sparse.crush import crush_weights
 from tetris_sim.gpu_kernels.sparse.matching import (
     Matching,
@@ -18,7 +26,13 @@ from tetris_sim.gpu_kernels.sparse.matching import (
     lower_bound,
     maximum_matching,
 )
-from tetris_sim.gpu_kernels.sparse.permutation import ZERO, column_order, pad_order, permute_columns, vector_order
+from tetris_sim.gpu_kernels.sparse.permutation import (
+    ZERO,
+    column_order,
+    pad_order,
+    permute_columns,
+    vector_order,
+)
 
 pytest.importorskip("networkx", reason="the blossom algorithm is networkx's")
 
@@ -59,12 +73,16 @@ def test_the_largest_matching_is_valid_and_minimal_for_any_pattern(data: st.Data
 
 @settings(max_examples=60, deadline=None)
 @given(k=st.sampled_from((3, 5, 7)), r1=st.integers(1, 6), r2=st.integers(1, 6))
-def test_algorithm_1_is_valid_and_minimal_where_no_short_block_is_left_over(k: int, r1: int, r2: int) -> None:
+def test_algorithm_1_is_valid_and_minimal_where_no_short_block_is_left_over(
+    k: int, r1: int, r2: int
+) -> None:
     graph, published = box_graph(k, r1, r2), algorithm_1(k, r1, r2)
     assert is_valid(published.pairs, graph, published.zero_columns)
     fewest = maximum_matching(graph).zero_columns
     assert published.zero_columns >= fewest
-    left = hierarchical_matching(k + r2 - 1, 1, k).zero_columns  # as many as there are blocks without a partner
+    left = hierarchical_matching(
+        k + r2 - 1, 1, k
+    ).zero_columns  # as many as there are blocks without a partner
     if left == 0 or (left == 1 and k + r1 - 1 >= 2 * k):
         assert published.zero_columns == fewest
 
@@ -72,13 +90,18 @@ def test_algorithm_1_is_valid_and_minimal_where_no_short_block_is_left_over(k: i
 @given(r1=st.integers(1, 20), k=st.integers(2, 9))
 def test_for_one_row_of_results_theorem_2_holds(r1: int, k: int) -> None:
     graph = conflict_graph(crush_weights(np.ones(k), (r1,)))
-    assert hierarchical_matching(1, k + r1 - 1, k).zero_columns == maximum_matching(graph).zero_columns
+    assert (
+        hierarchical_matching(1, k + r1 - 1, k).zero_columns == maximum_matching(graph).zero_columns
+    )
 
 
 @pytest.mark.parametrize(
-    ("k", "r1", "r2", "published", "fewest"), [(3, 5, 2, 2, 0), (3, 5, 1, 3, 1), (3, 2, 5, 2, 0), (7, 4, 4, 16, 16)]
+    ("k", "r1", "r2", "published", "fewest"),
+    [(3, 5, 2, 2, 0), (3, 5, 1, 3, 1), (3, 2, 5, 2, 0), (7, 4, 4, 16, 16)],
 )
-def test_theorem_2_does_not_hold_for_several_blocks(k: int, r1: int, r2: int, published: int, fewest: int) -> None:
+def test_theorem_2_does_not_hold_for_several_blocks(
+    k: int, r1: int, r2: int, published: int, fewest: int
+) -> None:
     graph = box_graph(k, r1, r2)
     assert algorithm_1(k, r1, r2).zero_columns == published
     assert maximum_matching(graph).zero_columns == fewest
@@ -103,9 +126,13 @@ def test_columns_of_zeros_conflict_with_none() -> None:
     assert not graph[:, 16:].any()
 
 
-@pytest.mark.parametrize(("radius", "r1", "vector"), [(1, 8, 4), (2, 8, 4), (3, 8, 4), (4, 16, 8), (7, 16, 8)])
+@pytest.mark.parametrize(
+    ("radius", "r1", "vector"), [(1, 8, 4), (2, 8, 4), (3, 8, 4), (4, 16, 8), (7, 16, 8)]
+)
 def test_two_of_four_is_weaker_than_one_of_two(radius: int, r1: int, vector: int) -> None:
-    """Vectors half a row of 2 r1 points apart are interleaved, though some of their columns conflict as columns do."""
+    """Vectors half a row of 2 r1 points apart are interleaved, though some of their columns
+    conflict as columns do.
+    """
     a = np.zeros((r1, 2 * r1))
     for row in range(r1):
         a[row, row + r1 // 2 - radius : row + r1 // 2 + radius + 1] = 1
@@ -131,7 +158,10 @@ def test_an_order_has_every_column_once_and_pairs_side_by_side(data: st.DataObje
     n = data.draw(st.integers(1, 12))
     ends = data.draw(st.permutations(range(n)))
     n_pairs = data.draw(st.integers(0, n // 2))
-    pairs = sorted((min(p), max(p)) for p in zip(ends[: 2 * n_pairs : 2], ends[1 : 2 * n_pairs : 2], strict=True))
+    pairs = sorted(
+        (min(p), max(p))
+        for p in zip(ends[: 2 * n_pairs : 2], ends[1 : 2 * n_pairs : 2], strict=True)
+    )
     matching = complete(n, pairs)
     order = pad_order(column_order(vector_order(matching), 1), 16)
     assert len(order) % 16 == 0

@@ -1,4 +1,6 @@
-"""SparStencil from end to end: the transformed product is the stencil; layouts are explored by the paper's model."""
+"""SparStencil from end to end: the transformed product is the stencil; layouts are explored by the
+paper's model.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
-from tetris_sim.gpu_kernels.convstencil_model import compute_time
+from tetris_sim.gpu_kernels.dual_tessellation.convstencil_model import compute_time
+from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import apply
 from tetris_sim.gpu_kernels.sparse.compression import decompress, is_structured
 from tetris_sim.gpu_kernels.sparse.crush import Layout
 from tetris_sim.gpu_kernels.sparse.exploration import (
@@ -25,7 +28,6 @@ from tetris_sim.gpu_kernels.sparse.exploration import (
     transformed_elements,
 )
 from tetris_sim.gpu_kernels.sparse.pipeline import apply_transformed, transform
-from tetris_sim.gpu_kernels.stencil2row import apply
 from tetris_sim.stencil import Stencil
 
 pytest.importorskip("networkx", reason="the blossom algorithm is networkx's")
@@ -55,7 +57,9 @@ def test_the_transformed_product_is_the_stencil(name: str) -> None:
         agrees(stencil, merged)
 
 
-@pytest.mark.parametrize(("name", "steps"), [("heat-1d", 7), ("heat-2d", 3), ("box-2d9p", 3), ("heat-3d", 2)])
+@pytest.mark.parametrize(
+    ("name", "steps"), [("heat-1d", 7), ("heat-2d", 3), ("box-2d9p", 3), ("heat-3d", 2)]
+)
 def test_so_it_is_for_steps_that_are_fused(name: str, steps: int) -> None:
     stencil = named_stencil(name).stencil
     agrees(stencil.power(steps), MERGED[stencil.ndim][0])
@@ -108,7 +112,9 @@ def test_the_time_of_a_layout_is_that_of_the_slowest_part() -> None:
     computing = compute_time(A100_F16, n_products(layout, n_patches, SPARSE_F16))
     shared = 2 * 2 * transformed_elements(layout, n_patches) / A100_F16.shared_bandwidth
     device = 2 * (1030 * 1030 + results) / A100_F16.global_bandwidth
-    assert layout_time(A100_F16, layout, shape, SPARSE_F16) == pytest.approx(max(computing, shared, device))
+    assert layout_time(A100_F16, layout, shape, SPARSE_F16) == pytest.approx(
+        max(computing, shared, device)
+    )
     assert device > shared > computing
     assert layout_time(IN_CACHE, layout, shape, SPARSE_F16) == pytest.approx(shared)
 

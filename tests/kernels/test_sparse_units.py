@@ -1,4 +1,6 @@
-"""Patches in units: the same stencil, no zero columns, and how much of the products is not with zeros."""
+"""Patches in units: the same stencil, no zero columns, and how much of the products is not with
+zeros.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
-from tetris_sim.gpu_kernels.rounding import round_weights
+from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import dense, weight_matrices
+from tetris_sim.gpu_kernels.fused.rounding import round_weights
 from tetris_sim.gpu_kernels.sparse.compression import decompress, is_structured
 from tetris_sim.gpu_kernels.sparse.crush import crush_weights
 from tetris_sim.gpu_kernels.sparse.dense_plans import dense_patch_plan, dense_unit_plan
@@ -26,15 +29,18 @@ from tetris_sim.gpu_kernels.sparse.plan import (
     slot_columns,
 )
 from tetris_sim.gpu_kernels.sparse.units import unit_plan, unit_width
-from tetris_sim.gpu_kernels.stencil2row import dense, weight_matrices
 from tetris_sim.stencil import Stencil
 
 
 def coefficients(plan: Plan, rows: int) -> npt.NDArray[np.float64]:
-    """What each of 16 results takes from the points around it, of a 1D or 2D stencil, (16, rows, width)."""
+    """What each of 16 results takes from the points around it, of a 1D or 2D stencil, (16, rows,
+    width).
+    """
     r2 = plan.merged[0]
     found = np.zeros((16, rows, plan.width))
-    for (unit, product), matrix in (((i, p), plan.matrices[i, p]) for i, p in np.ndindex(plan.matrices.shape[:2])):
+    for (unit, product), matrix in (
+        ((i, p), plan.matrices[i, p]) for i, p in np.ndindex(plan.matrices.shape[:2])
+    ):
         for column, (row, point) in enumerate(plan.places[product]):
             found[row_order(plan.merged[1], plan.kind), unit * r2 + row, point] += matrix[:, column]
     return found
@@ -85,7 +91,9 @@ def test_so_do_both_in_fp64(name: str) -> None:
 
 
 def test_in_fp64_points_that_no_result_depends_on_take_no_part() -> None:
-    """A star of radius 4 and 4 x 4 results: 12 x 12 points but for the corners; with 6 points in a row, 8 are read."""
+    """A star of radius 4 and 4 x 4 results: 12 x 12 points but for the corners; with 6 points in a
+    row, 8 are read.
+    """
     plan = dense_patch_plan(named_stencil("star-2d17p").stencil, (4, 4))
     assert plan.n_products == (12 * 12 - 4 * 4 * 4) // 8
     assert dense_patch_plan(named_stencil("box-2d9p").stencil, (4, 4)).n_products == 6 * 8 // 8
@@ -93,11 +101,20 @@ def test_in_fp64_points_that_no_result_depends_on_take_no_part() -> None:
 
 @pytest.mark.parametrize("kind", ["f16", "tf32", "f64"])
 def test_the_registers_of_dense_products_hold_the_matrices(kind: str) -> None:
-    """PTX ISA: in which register of which lane, and column by column in the order of the slots of the other operand."""
+    """PTX ISA: in which register of which lane, and column by column in the order of the slots of
+    the other operand.
+    """
     stencil = named_stencil("box-2d9p").stencil
     plan = dense_patch_plan(stencil, (4, 4)) if kind == "f64" else unit_plan(stencil, 8, kind)
-    words = fragments(plan, sparse=False)[0].transpose(0, 2, 1, 3).reshape(plan.n_products, 32, -1).copy()
-    of_lanes = words.view({"f16": np.float16, "tf32": np.float32, "f64": np.float64}[kind]).astype(np.float64)
+    words = (
+        fragments(plan, sparse=False)[0]
+        .transpose(0, 2, 1, 3)
+        .reshape(plan.n_products, 32, -1)
+        .copy()
+    )
+    of_lanes = words.view({"f16": np.float16, "tf32": np.float32, "f64": np.float64}[kind]).astype(
+        np.float64
+    )
     at_once = 2 if kind == "f16" else 1  # numbers of a register
     matrices = plan.matrices.reshape(plan.n_products, 16, -1)
     for lane in range(32):
@@ -106,7 +123,9 @@ def test_the_registers_of_dense_products_hold_the_matrices(kind: str) -> None:
         for half in range(2):
             columns = slot_columns(kind)[t]
             np.testing.assert_allclose(
-                found[:, :, half].reshape(plan.n_products, -1), matrices[:, g + 8 * half, columns], rtol=2**-11
+                found[:, :, half].reshape(plan.n_products, -1),
+                matrices[:, g + 8 * half, columns],
+                rtol=2**-11,
             )
 
 
@@ -166,13 +185,17 @@ def test_a_quad_finds_its_points_in_the_order_of_the_fragment() -> None:
     """r1 = 8: both loads of a product lie in one row, two pairs of four points half a row apart."""
     table = lookup_table(unit_plan(named_stencil("box-2d49p").stencil, 8), pitch=100, shift=4)
     np.testing.assert_array_equal(table, [[[4, 104], [12, 112], [8, 108], [16, 116]]])
-    wide = lookup_table(unit_plan(named_stencil("box-2d9p").stencil.power(7), 16), pitch=100, shift=0)
+    wide = lookup_table(
+        unit_plan(named_stencil("box-2d9p").stencil.power(7), 16), pitch=100, shift=0
+    )
     np.testing.assert_array_equal(wide, [[[0], [16], [8], [24]]])
 
 
 @pytest.mark.parametrize(("name", "n"), [("box-2d9p", 3), ("box-2d49p", 7)])
 def test_dual_tessellation_is_the_dense_product_of_one_layout(name: str, n: int) -> None:
-    """r1 = n + 1, r2 = 1: its two weight matrices are A', cut in two. In FP64 (section 4.7) that layout is used."""
+    """r1 = n + 1, r2 = 1: its two weight matrices are A', cut in two. In FP64 (section 4.7) that
+    layout is used.
+    """
     kernel = dense(named_stencil(name).stencil)
     crushed = crush_weights(kernel, (1, n + 1)).reshape(n + 1, n, 2 * n)
     a, b = weight_matrices(kernel)
@@ -187,6 +210,8 @@ def test_rounded_weights_add_up_and_stay_symmetric(name: str, steps: int) -> Non
     rounded = round_weights(stencil)
     weights, found = np.array(stencil.weights), np.array(rounded.weights)
     np.testing.assert_array_equal(found, found.astype(np.float16))
-    assert abs(found.sum() - 1) <= 2.0**-24  # one place of the smallest numbers, or two that are opposite
+    assert (
+        abs(found.sum() - 1) <= 2.0**-24
+    )  # one place of the smallest numbers, or two that are opposite
     assert np.abs(found - weights).max() <= 2 * float(np.spacing(np.float16(weights.max())))
     assert rounded.symmetric

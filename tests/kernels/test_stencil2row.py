@@ -1,4 +1,6 @@
-"""The matrices of ConvStencil give the results of the stencil itself, and the kernels compile in every shape."""
+"""The matrices of ConvStencil give the results of the stencil itself, and the kernels compile in
+every shape.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
-from tetris_sim.gpu_kernels.build import compile_source
-from tetris_sim.gpu_kernels.dual_tessellation import (
+from tetris_sim.gpu_kernels.common.build import compile_source
+from tetris_sim.gpu_kernels.dual_tessellation.kernel import (
     dual_tessellation_kernel,
     dual_tessellation_parameters,
     dual_tessellation_refusal,
 )
-from tetris_sim.gpu_kernels.stencil2row import apply, dense, lookup_tables, n_groups, stencil2row, weight_matrices
+from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import (
+    apply,
+    dense,
+    lookup_tables,
+    n_groups,
+    stencil2row,
+    weight_matrices,
+)
 from tetris_sim.stencil import Stencil
 
 Array = npt.NDArray[np.float64]
@@ -29,13 +38,21 @@ def directly(u: Array, stencil: Stencil) -> Array:
     total = np.zeros(shape)
     for offset, weight in stencil.terms.items():
         total += (
-            weight * u[tuple(slice(r + o, r + o + n) for r, o, n in zip(stencil.radii, offset, shape, strict=True))]
+            weight
+            * u[
+                tuple(
+                    slice(r + o, r + o + n)
+                    for r, o, n in zip(stencil.radii, offset, shape, strict=True)
+                )
+            ]
         )
     return total
 
 
 def assert_same(found: Array, expected: Array, stencil: Stencil) -> None:
-    """Equal but for the order of the roundings: two of them per point of the box, zeros included."""
+    """Equal but for the order of the roundings: two of them per point of the box, zeros
+    included.
+    """
     allowed = 2 * dense(stencil).size * np.finfo(np.float64).eps * sum(map(abs, stencil.weights))
     np.testing.assert_allclose(found, expected, rtol=0, atol=allowed)
 
@@ -95,7 +112,9 @@ def test_weight_matrices_are_triangles_and_leave_dirty_bits_out(rows: int, width
         np.testing.assert_array_equal(b[p, :-1, 1:], np.triu(b[p, :-1, 1:]))
     assert not a[:, 0].any()
     assert not b[:, -1].any()
-    assert not a[:, :, -1].any()  # the last column of vitrolite A and the first of B are zero (figure 3)
+    assert not a[
+        :, :, -1
+    ].any()  # the last column of vitrolite A and the first of B are zero (figure 3)
     assert not b[:, :, 0].any()
 
 

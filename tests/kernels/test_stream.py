@@ -1,4 +1,6 @@
-"""cpu.stream gives the bits of cpu.plain, whatever the kernel, strips, threads, blocks, sizes and halos."""
+"""cpu.stream gives the bits of cpu.plain, whatever the kernel, strips, threads, blocks, sizes and
+halos.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +12,23 @@ from cases import HALOS_AND_KINDS, boundary_of, make_problem, run, run_with_halo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tetris_sim.cpu_kernels import layout
-from tetris_sim.cpu_kernels.caches import Caches
-from tetris_sim.cpu_kernels.plain import PlainMethod
+from tetris_sim.cpu_kernels.common import layout
+from tetris_sim.cpu_kernels.common.caches import Caches
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.cpu_kernels.stream import StreamMethod, stepper
 from tetris_sim.cpu_kernels.stream.kernels import KernelShape, best_shape, radii_of
 from tetris_sim.cpu_kernels.stream.method import candidates
 from tetris_sim.cpu_kernels.stream.work import plan_work
-from tetris_sim.cpu_kernels.threads import ThreadTeam
 from tetris_sim.slab import Slab
 
 KINDS = ("rings", "walls", "mixed")
 # Longer than several strips; not a multiple of anything; as short as a stencil allows.
-SHAPES = {1: ((3001,), (203,), (5,)), 2: ((37, 409), (45, 83), (5, 7)), 3: ((19, 41, 203), (11, 17, 43), (5, 4, 6))}
+SHAPES = {
+    1: ((3001,), (203,), (5,)),
+    2: ((37, 409), (45, 83), (5, 7)),
+    3: ((19, 41, 203), (11, 17, 43), (5, 4, 6)),
+}
 STRIPS = (
     {"tile_x": 1, "tile_y": 1, "steps_per_block": 3},
     {"tile_x": 200, "tile_y": 12, "steps_per_block": 5},
@@ -51,7 +57,9 @@ CASES: list[tuple[str, int, dict[str, int], str]] = [  # stencil, bytes of a vec
 
 @pytest.fixture
 def canaries(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """All memory that the stepper takes lies between numbers that nobody may change, and begins as NaN."""
+    """All memory that the stepper takes lies between numbers that nobody may change, and begins as
+    NaN.
+    """
     taken: list[Any] = []
     rim = 4096
 
@@ -71,12 +79,21 @@ def canaries(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 @pytest.mark.parametrize(("name", "width", "kernel", "dtype"), CASES)
 def test_any_kernel_strips_threads_and_blocks_give_the_bits_of_plain(
-    name: str, width: int, kernel: dict[str, int], dtype: str, teams: dict[int, ThreadTeam], canaries: list[Any]
+    name: str,
+    width: int,
+    kernel: dict[str, int],
+    dtype: str,
+    teams: dict[int, ThreadTeam],
+    canaries: list[Any],
 ) -> None:
     stencil = stencil_of(name)
-    for number, (kind, shape) in enumerate((kind, shape) for kind in KINDS for shape in SHAPES[stencil.ndim]):
+    for number, (kind, shape) in enumerate(
+        (kind, shape) for kind in KINDS for shape in SHAPES[stencil.ndim]
+    ):
         shape = tuple(max(pair) for pair in zip(shape, stencil.radii, strict=True))
-        problem, _ = make_problem(stencil, boundary_of(kind, stencil.ndim), dtype=dtype, shape=shape, n_fields=2)
+        problem, _ = make_problem(
+            stencil, boundary_of(kind, stencil.ndim), dtype=dtype, shape=shape, n_fields=2
+        )
         expected = run(PlainMethod(), problem, {}, teams[2], blocks=(1, 20, 4))
         canaries.clear()
         for size, strips in enumerate(STRIPS):
@@ -102,8 +119,12 @@ def test_a_slab_with_halos_gives_the_bits_of_plain(
         assert [field.tobytes() for field in streamed] == [field.tobytes() for field in plain]
 
 
-@pytest.mark.parametrize("name", ["heat-1d", "star-1d5p", "heat-2d", "box-2d49p", "heat-3d", "box-3d27p"])
-@pytest.mark.parametrize("caches", [Caches(), Caches(l1=48 << 10, l2=256 << 10, l3=1 << 20), Caches(l2=4 << 20)])
+@pytest.mark.parametrize(
+    "name", ["heat-1d", "star-1d5p", "heat-2d", "box-2d49p", "heat-3d", "box-3d27p"]
+)
+@pytest.mark.parametrize(
+    "caches", [Caches(), Caches(l1=48 << 10, l2=256 << 10, l3=1 << 20), Caches(l2=4 << 20)]
+)
 def test_candidates_are_different_and_complete(name: str, caches: Caches) -> None:
     stencil = stencil_of(name)
     shape = {1: (1_000_000,), 2: (2000, 3000), 3: (200, 300, 400)}[stencil.ndim]
@@ -127,7 +148,9 @@ def test_parts_are_never_narrower_than_what_they_read_beyond_their_sides(
     stencil = stencil_of("heat-3d")
     problem, _ = make_problem(stencil, boundary_of("walls", 3), shape=(4, 4, 4))
     slab = Slab((0, 0, 0), shape, ((0, 0),) * 3)
-    work = plan_work(problem, slab, threads, lanes=8, shape=KernelShape((1, 2)), steps=steps, tile=(16, 128))
+    work = plan_work(
+        problem, slab, threads, lanes=8, shape=KernelShape((1, 2)), steps=steps, tile=(16, 128)
+    )
     assert 1 <= np.prod(work.parts) <= threads
     assert 1 <= work.steps <= steps
     for n, pieces, radius in zip(shape, work.parts, radii_of(stencil.offsets), strict=True):

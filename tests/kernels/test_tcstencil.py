@@ -1,4 +1,6 @@
-"""TCStencil's tiles and windows in NumPy, against the stencil applied directly; formats; the paper's numbers."""
+"""TCStencil's tiles and windows in NumPy, against the stencil applied directly; formats; the
+paper's numbers.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ from hypothesis import strategies as st
 from test_trapezoid_numerics import apply_directly, stencils
 
 from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
-from tetris_sim.gpu_kernels.formats import BFLOAT16, FLOAT16, FORMATS, TFLOAT32, Format, operand_weights, rounded
+from tetris_sim.gpu_kernels.fused.formats import (
+    BFLOAT16,
+    FLOAT16,
+    FORMATS,
+    TFLOAT32,
+    Format,
+    operand_weights,
+    rounded,
+)
 from tetris_sim.gpu_kernels.tcstencil import model
 from tetris_sim.gpu_kernels.tcstencil.matrices import matrix_registers, mirror_rows
 from tetris_sim.gpu_kernels.tcstencil.star import FARTHEST, is_star, star_bands, star_registers
@@ -24,13 +34,22 @@ from tetris_sim.gpu_kernels.tcstencil.tiles import (
     results_per_tile,
     way_of,
 )
-from tetris_sim.gpu_kernels.tcstencil.windows import FIRST, FURTHER, UNUSED, Array, Bands, window_bands
+from tetris_sim.gpu_kernels.tcstencil.windows import (
+    FIRST,
+    FURTHER,
+    UNUSED,
+    Array,
+    Bands,
+    window_bands,
+)
 from tetris_sim.stencil import Offset, Stencil
 
 
 @st.composite
 def plane_stencils(draw: st.DrawFn, way: Way) -> Stencil:
-    """Random weights on a star, on a box mirrored from left to right, or on any points: radius 1 to 4."""
+    """Random weights on a star, on a box mirrored from left to right, or on any points: radius 1 to
+    4.
+    """
     ry, rx = (draw(st.integers(1, 4)) for _ in range(2))
     box = list(itertools.product(range(-ry, ry + 1), range(-rx, rx + 1)))
     chosen = [offset for offset in box if 0 in offset] if way == "star" else box
@@ -39,7 +58,9 @@ def plane_stencils(draw: st.DrawFn, way: Way) -> Stencil:
     terms: dict[Offset, float] = {offset: float(rng.uniform(-1, 1)) for offset in offsets}
     if way == "mirrored":
         for sign in (1, -1):
-            terms |= {(dy, -dx): weight for (dy, dx), weight in list(terms.items()) if sign * dx > 0}
+            terms |= {
+                (dy, -dx): weight for (dy, dx), weight in list(terms.items()) if sign * dx > 0
+            }
     return Stencil.from_terms(terms)
 
 
@@ -50,10 +71,13 @@ def test_tiles_make_any_stencil_of_their_kind(way: Way, data: st.DataObject) -> 
     stencil = data.draw(plane_stencils(way))
     shape = [data.draw(st.integers(1, 21)) + 2 * radius for radius in stencil.radii]
     u = np.random.default_rng(4).uniform(-1, 1, shape)
-    np.testing.assert_allclose(apply_by_tiles(u, stencil, way), apply_directly(stencil, u), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(
+        apply_by_tiles(u, stencil, way), apply_directly(stencil, u), rtol=0, atol=1e-13
+    )
     if stencil.radii[1] > 0:
         assert (
-            n_products(stencil) <= {"star": 2, "mirrored": stencil.radii[1] + 1, "any": 2 * stencil.radii[1] + 1}[way]
+            n_products(stencil)
+            <= {"star": 2, "mirrored": stencil.radii[1] + 1, "any": 2 * stencil.radii[1] + 1}[way]
         )
 
 
@@ -66,7 +90,9 @@ def test_two_bands_make_a_tile_of_16_x_16_results(stencil: Stencil, seed: int) -
     along_y, along_x = star_bands(stencil)
     rows = np.pad(u, ((0, 8 - 2 * ry), (0, 0)))  # behind what P takes there are zeros
     middle = u[ry : ry + TILE]
-    made = along_y @ rows[:, FARTHEST:-FARTHEST] + np.hstack([middle[:, :16] @ along_x, middle[:, 8:] @ along_x])
+    made = along_y @ rows[:, FARTHEST:-FARTHEST] + np.hstack(
+        [middle[:, :16] @ along_x, middle[:, 8:] @ along_x]
+    )
     needed = u[:, FARTHEST - rx : FARTHEST + TILE + rx]
     np.testing.assert_allclose(made, apply_directly(stencil, needed), rtol=0, atol=1e-13)
 
@@ -74,14 +100,20 @@ def test_two_bands_make_a_tile_of_16_x_16_results(stencil: Stencil, seed: int) -
 def test_registers_hold_both_bands() -> None:
     along_y, along_x = star_bands(operand_weights(named_stencil("star-2d9p").stencil, FLOAT16))
     words = star_registers(along_y, along_x)
-    halves = np.stack([words & np.uint32(0xFFFF), words >> np.uint32(16)], axis=-1).astype(np.uint16).view(np.float16)
+    halves = (
+        np.stack([words & np.uint32(0xFFFF), words >> np.uint32(16)], axis=-1)
+        .astype(np.uint16)
+        .view(np.float16)
+    )
     for lane in range(32):
         g, t = divmod(lane, 4)
         for k in range(6):  # eights of columns, rows g and g + 8 of each
             row, column = g + 8 * (k % 2), 8 * (k // 2) + 2 * t
             np.testing.assert_array_equal(halves[k, lane], along_y[row, column : column + 2])
         for k in range(2):
-            np.testing.assert_array_equal(halves[6 + k, lane], along_x[8 * k + 2 * t : 8 * k + 2 * t + 2, g])
+            np.testing.assert_array_equal(
+                halves[6 + k, lane], along_x[8 * k + 2 * t : 8 * k + 2 * t + 2, g]
+            )
 
 
 @pytest.mark.parametrize(
@@ -117,7 +149,9 @@ def test_parameter_matrices_are_bands() -> None:
 
 
 def apply_windows(stencil: Stencil, u: Array) -> Array:
-    """What the bands make of `u`, without what windows have around the points along x that are needed."""
+    """What the bands make of `u`, without what windows have around the points along x that are
+    needed.
+    """
     bands = window_bands(stencil)
     extra = bands.lead - stencil.radii[-1]
     padded = np.pad(u, [(0, 0)] * (u.ndim - 1) + [(extra, extra)])
@@ -129,18 +163,24 @@ def apply_windows(stencil: Stencil, u: Array) -> Array:
 def test_windows_make_any_stencil(stencil: Stencil, points: int, seed: int) -> None:
     shape = tuple(points + 2 * radius + axis for axis, radius in enumerate(stencil.radii))
     u = np.random.default_rng(seed).uniform(-1, 1, shape)
-    np.testing.assert_allclose(apply_windows(stencil, u), apply_directly(stencil, u), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(
+        apply_windows(stencil, u), apply_directly(stencil, u), rtol=0, atol=1e-13
+    )
 
 
 @pytest.mark.parametrize("name", STENCIL_NAMES)
 @pytest.mark.parametrize("steps", [1, 3])
 def test_windows_make_fused_steps(name: str, steps: int) -> None:
     stencil = named_stencil(name).stencil
-    u = np.random.default_rng(2).uniform(0.5, 1.5, tuple(7 + 2 * steps * radius for radius in stencil.radii))
+    u = np.random.default_rng(2).uniform(
+        0.5, 1.5, tuple(7 + 2 * steps * radius for radius in stencil.radii)
+    )
     expected = u
     for _ in range(steps):
         expected = apply_directly(stencil, expected)
-    np.testing.assert_allclose(apply_windows(stencil.power(steps), u), expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        apply_windows(stencil.power(steps), u), expected, rtol=1e-12, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,7 +204,11 @@ def test_how_many_products_128_results_take(name: str, steps: int, products: flo
 def test_every_sum_begins_once_with_the_first_of_its_products(stencil: Stencil) -> None:
     bands = window_bands(stencil)
     for matrices, kinds in zip(bands.matrices, bands.kinds, strict=True):
-        used = [kind for kind, matrix in zip(kinds.ravel(), matrices.reshape(-1, 16, 8), strict=True) if matrix.any()]
+        used = [
+            kind
+            for kind, matrix in zip(kinds.ravel(), matrices.reshape(-1, 16, 8), strict=True)
+            if matrix.any()
+        ]
         assert np.count_nonzero(kinds != UNUSED) == len(used)
         assert used == [FIRST, *[FURTHER] * (len(used) - 1)][: len(used)]
 
@@ -187,8 +231,12 @@ def test_the_table_finds_the_matrix_of_every_product(stencil: Stencil) -> None:
         np.testing.assert_array_equal(table < 0, bands.kinds == FIRST)
 
 
-def matrices_of(words: np.ndarray[tuple[int, ...], np.dtype[np.uint32]], format_: Format, run: int) -> Array:
-    """The matrices (n, 16, 8) whose registers these are, element by element: lane 4 g + t has rows of column g."""
+def matrices_of(
+    words: np.ndarray[tuple[int, ...], np.dtype[np.uint32]], format_: Format, run: int
+) -> Array:
+    """The matrices (n, 16, 8) whose registers these are, element by element: lane 4 g + t has rows
+    of column g.
+    """
     found = np.zeros((len(words), 16, 8))
     for n, lane, k in np.ndindex(len(words), 32, 4):
         g, t = divmod(lane, 4)
@@ -221,8 +269,12 @@ def test_rounding_goes_to_the_nearest_number_of_a_format(values: list[float]) ->
     for format_ in FORMATS:
         found = rounded(exact, format_)
         np.testing.assert_array_equal(rounded(found, format_), found)
-        assert np.all(np.abs(found - exact) <= format_.eps * np.abs(exact) + 2.0**-25)  # FP16 has subnormal numbers
-    np.testing.assert_array_equal(rounded(rounded(exact, FLOAT16), TFLOAT32), rounded(exact, FLOAT16))
+        assert np.all(
+            np.abs(found - exact) <= format_.eps * np.abs(exact) + 2.0**-25
+        )  # FP16 has subnormal numbers
+    np.testing.assert_array_equal(
+        rounded(rounded(exact, FLOAT16), TFLOAT32), rounded(exact, FLOAT16)
+    )
 
 
 @pytest.mark.parametrize("format_", FORMATS, ids=lambda f: f.name)
@@ -233,7 +285,9 @@ def test_weights_of_a_format_add_up_and_stay_mirrored(name: str, format_: Format
     weights = np.array(found.weights)
     np.testing.assert_array_equal(weights, rounded(weights, format_))
     largest = float(np.abs(weights).max())
-    assert abs(weights.sum() - sum(fused.weights)) <= (BFLOAT16.eps * largest if format_ is BFLOAT16 else 2.0**-24)
+    assert abs(weights.sum() - sum(fused.weights)) <= (
+        BFLOAT16.eps * largest if format_ is BFLOAT16 else 2.0**-24
+    )
     assert mirror_rows(found).symmetric
 
 
@@ -247,14 +301,21 @@ def test_mirrored_rows_must_be_nearly_mirrored() -> None:
 def test_the_paper_s_intensities() -> None:
     """Section 2, "0.50/2.53/5.33" and "0.50/7.03/6.00"."""
     nine = model.pointwise_intensity(9), model.tile_intensity(9), model.tcstencil_intensity(2)
-    twenty_five = model.pointwise_intensity(25), model.tile_intensity(25), model.tcstencil_intensity(3)
+    twenty_five = (
+        model.pointwise_intensity(25),
+        model.tile_intensity(25),
+        model.tcstencil_intensity(3),
+    )
     np.testing.assert_allclose(nine, (0.50, 2.53, 5.33), atol=0.005)
     np.testing.assert_allclose(twenty_five, (0.50, 7.03, 6.00), atol=0.005)
 
 
 def test_the_paper_s_machines() -> None:
     """Table 1: 50.1, 200.64, 34.88 and, printed as 128.8, 138.9."""
-    found = [peak.intensity for peak in (model.A100_FMA, model.A100_TENSOR, model.V100_FMA, model.V100_TENSOR)]
+    found = [
+        peak.intensity
+        for peak in (model.A100_FMA, model.A100_TENSOR, model.V100_FMA, model.V100_TENSOR)
+    ]
     np.testing.assert_allclose(found, (50.16, 200.64, 34.89, 138.89), atol=0.005)
     assert abs(model.V100_TENSOR.intensity - 128.8) > 10
 
@@ -264,7 +325,8 @@ def test_everything_in_the_paper_is_bound_by_memory() -> None:
         for intensity in (model.tcstencil_intensity(2), model.tcstencil_intensity(3)):
             assert peak.attainable(intensity) == intensity * peak.bandwidth
     assert model.A100_FMA.attainable(1000.0) == 78e12
-    # "The highest TFLOPS", 7.52 and 8.00, stay below the roof on A100. On V100 5.89 and 7.84 do not (model.py).
+    # "The highest TFLOPS", 7.52 and 8.00, stay below the roof on A100. On V100 5.89 and 7.84 do not
+    # (model.py).
     for products, on_a100, on_v100 in ((2, 7.52e12, 5.89e12), (3, 8.00e12, 7.84e12)):
         intensity = model.tcstencil_intensity(products)
         assert model.V100_TENSOR.attainable(intensity) < on_v100 < model.V100_TENSOR.operations

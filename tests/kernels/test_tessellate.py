@@ -1,4 +1,6 @@
-"""cpu.tessellate gives the bits of cpu.plain, whatever the row kernel, tiles, threads, blocks, sizes and halos."""
+"""cpu.tessellate gives the bits of cpu.plain, whatever the row kernel, tiles, threads, blocks,
+sizes and halos.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +9,29 @@ from typing import Any
 import pytest
 from cases import HALOS_AND_KINDS, boundary_of, make_problem, run, run_with_halo, stencil_of
 
-from tetris_sim.cpu_kernels.caches import Caches
-from tetris_sim.cpu_kernels.plain import PlainMethod
-from tetris_sim.cpu_kernels.tessellate import AUTO, LIFTED, QUADRUPLE, SKEWED, TessellateMethod, candidates
-from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.caches import Caches
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.cpu_kernels.tessellate.method import (
+    AUTO,
+    LIFTED,
+    QUADRUPLE,
+    SKEWED,
+    TessellateMethod,
+    candidates,
+)
 from tetris_sim.slab import Slab
 
 KINDS = ("rings", "walls", "mixed")
 ROWS = {"auto": AUTO, "skewed": SKEWED, "quadruple": QUADRUPLE, "lifted": LIFTED}
-# Odd lengths, so that lanes overlap and vectors are left over; the last ones are so small that nothing is
-# cut or lifted.
+# Odd lengths, so that lanes overlap and vectors are left over; the last ones are so small that
+# nothing is cut or lifted.
 SHAPES = {1: ((403,), (61,), (5,)), 2: ((45, 83), (22, 150), (5, 7)), 3: ((19, 17, 43), (5, 4, 6))}
-TILES = ({"tile_x": 8, "tile_y": 9, "tile_z": 5}, {"tile_x": 33, "tile_y": 0, "tile_z": 7}, {"tile_x": 0, "tile_y": 6})
+TILES = (
+    {"tile_x": 8, "tile_y": 9, "tile_z": 5},
+    {"tile_x": 33, "tile_y": 0, "tile_z": 7},
+    {"tile_x": 0, "tile_y": 6},
+)
 CASES = [  # stencil, row kernel, bytes of a vector, rows together, dtype
     ("heat-1d", "auto", 64, 1, "float64"),
     ("heat-1d", "skewed", 64, 1, "float32"),
@@ -56,13 +69,22 @@ def test_a_row_kernel_gives_the_bits_of_plain_for_any_tiles_threads_and_blocks(
 ) -> None:
     stencil = stencil_of(name)
     kernel = {"rows": ROWS[rows], "width": width, "jam": jam}
-    for number, (kind, shape) in enumerate((kind, shape) for kind in KINDS for shape in SHAPES[stencil.ndim]):
+    for number, (kind, shape) in enumerate(
+        (kind, shape) for kind in KINDS for shape in SHAPES[stencil.ndim]
+    ):
         shape = tuple(max(pair) for pair in zip(shape, stencil.radii, strict=True))
-        problem, _ = make_problem(stencil, boundary_of(kind, stencil.ndim), dtype=dtype, shape=shape, n_fields=2)
+        problem, _ = make_problem(
+            stencil, boundary_of(kind, stencil.ndim), dtype=dtype, shape=shape, n_fields=2
+        )
         expected = run(PlainMethod(), problem, {}, teams[2])
         for threads, (size, tile) in zip((1, 2, 3), enumerate(TILES), strict=True):
             steps = 1 + (number + size) % 4
-            found = run(TessellateMethod(), problem, {**kernel, **tile, "steps_per_block": steps}, teams[threads])
+            found = run(
+                TessellateMethod(),
+                problem,
+                {**kernel, **tile, "steps_per_block": steps},
+                teams[threads],
+            )
             assert found.tobytes() == expected.tobytes(), (kind, shape, tile, steps, threads)
 
 
@@ -84,18 +106,27 @@ def test_a_slab_with_halos_gives_the_bits_of_plain(
 
 
 @pytest.mark.parametrize("ndim", [1, 2, 3])
-def test_parameters_that_are_not_given_are_those_of_the_best_guess(ndim: int, teams: dict[int, ThreadTeam]) -> None:
+def test_parameters_that_are_not_given_are_those_of_the_best_guess(
+    ndim: int, teams: dict[int, ThreadTeam]
+) -> None:
     stencil = stencil_of(f"heat-{ndim}d")
     problem, _ = make_problem(stencil, boundary_of("mixed", ndim), shape=SHAPES[ndim][0])
     assert (
-        run(TessellateMethod(), problem, {}, teams[2]).tobytes() == run(PlainMethod(), problem, {}, teams[2]).tobytes()
+        run(TessellateMethod(), problem, {}, teams[2]).tobytes()
+        == run(PlainMethod(), problem, {}, teams[2]).tobytes()
     )
 
 
-@pytest.mark.parametrize("name", ["heat-1d", "star-1d5p", "heat-2d", "box-2d49p", "heat-3d", "box-3d27p"])
+@pytest.mark.parametrize(
+    "name", ["heat-1d", "star-1d5p", "heat-2d", "box-2d49p", "heat-3d", "box-3d27p"]
+)
 @pytest.mark.parametrize("cores", [2, 64])
-@pytest.mark.parametrize("caches", [Caches(), Caches(l1=48 << 10, l2=256 << 10, l3=1 << 20), Caches(l3=64 << 20)])
-def test_candidates_are_different_and_leave_their_tiles_legal(name: str, caches: Caches, cores: int) -> None:
+@pytest.mark.parametrize(
+    "caches", [Caches(), Caches(l1=48 << 10, l2=256 << 10, l3=1 << 20), Caches(l3=64 << 20)]
+)
+def test_candidates_are_different_and_leave_their_tiles_legal(
+    name: str, caches: Caches, cores: int
+) -> None:
     stencil = stencil_of(name)
     shape = {1: (1_000_000,), 2: (2000, 3000), 3: (200, 300, 400)}[stencil.ndim]
     problem, _ = make_problem(stencil, boundary_of("walls", stencil.ndim), shape=shape)

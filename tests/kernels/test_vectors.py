@@ -8,9 +8,21 @@ import numpy as np
 import pytest
 from numba import njit
 
-from tetris_sim.cpu_kernels.vectors import align_pair, halves_pair, native_width, vector_operations
+from tetris_sim.cpu_kernels.common.vectors import (
+    align_pair,
+    halves_pair,
+    native_width,
+    vector_operations,
+)
 
-KINDS = [("float64", 8), ("float64", 4), ("float64", 2), ("float32", 16), ("float32", 8), ("float32", 4)]
+KINDS = [
+    ("float64", 8),
+    ("float64", 4),
+    ("float64", 2),
+    ("float32", 16),
+    ("float32", 8),
+    ("float32", 4),
+]
 
 
 def compile_all(dtype: str, lanes: int) -> Any:
@@ -82,7 +94,9 @@ def test_transposition_and_its_inverse(dtype: str, lanes: int) -> None:
     square = a[3 : 3 + lanes * stride].reshape(lanes, stride)[:, :lanes]
     np.testing.assert_array_equal(b.reshape(lanes, lanes), square.T)
     for back in (c, d):
-        np.testing.assert_array_equal(back[: lanes * stride].reshape(lanes, stride)[:, :lanes], square)
+        np.testing.assert_array_equal(
+            back[: lanes * stride].reshape(lanes, stride)[:, :lanes], square
+        )
 
 
 def test_the_width_of_this_machine_is_one_that_exists() -> None:

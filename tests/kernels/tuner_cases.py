@@ -9,12 +9,14 @@ from cases import make_problem
 from tetris_sim.boundary import Boundary, Neumann
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.candidates import Asked
-from tetris_sim.scheduler.choice import Choice
-from tetris_sim.scheduler.machine import Machine
-from tetris_sim.scheduler.tune import Terms
+from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.scheduler.tuning.candidates import Asked
+from tetris_sim.scheduler.tuning.choice import Choice
+from tetris_sim.scheduler.tuning.tune import Terms
 
-MACHINE = Machine("host", "cpu", 2, "cores in the affinity mask", 8 << 30, "free memory of the machine")
+MACHINE = Machine(
+    "host", "cpu", 2, "cores in the affinity mask", 8 << 30, "free memory of the machine"
+)
 TERMS = Terms(Asked(), threads=1, fixed_threads=True, budget=2.0)
 FAST, SLOW = {"delay_us": 0}, {"delay_us": 3000}  # a step of the grid below takes 10 us
 

@@ -1,4 +1,6 @@
-"""What a communicator must be able to do; run by threads, and as a program by the ranks of a launcher."""
+"""What a communicator must be able to do; run by threads, and as a program by the ranks of a
+launcher.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.scheduler.communicator import Communicator, open_communicator
+from tetris_sim.scheduler.comm.communicator import Communicator, open_communicator
 
 
 def exercise(ranks: Communicator) -> dict[str, Any]:
@@ -15,7 +17,9 @@ def exercise(ranks: Communicator) -> dict[str, Any]:
     told = ranks.tell({"from": ranks.rank, "text": "ä" * 1000})
     collected = ranks.collect(("x" * ranks.rank, ranks.rank**2))
     largest = ranks.largest((ranks.rank, -ranks.rank, 0.5))
-    received = [float(value) for tag in (0, 3) for value in _around(ranks, tag)] if ranks.size > 1 else []
+    received = (
+        [float(value) for tag in (0, 3) for value in _around(ranks, tag)] if ranks.size > 1 else []
+    )
     return {
         "rank": ranks.rank,
         "told": told,
@@ -27,11 +31,16 @@ def exercise(ranks: Communicator) -> dict[str, Any]:
 
 
 def _around(ranks: Communicator, tag: int) -> list[float]:
-    """Two messages to the next rank with one tag, a long one first: what came from the one before, in order."""
+    """Two messages to the next rank with one tag, a long one first: what came from the one before,
+    in order.
+    """
     after, before = (ranks.rank + 1) % ranks.size, (ranks.rank - 1) % ranks.size
     arriving = [np.empty(n) for n in (300_000, 2)]
     pending = [ranks.receive(array, before, tag) for array in arriving]
-    leaving = [np.full(300_000, 10.0 * ranks.rank + tag), np.array([ranks.rank, tag], dtype=np.float64)]
+    leaving = [
+        np.full(300_000, 10.0 * ranks.rank + tag),
+        np.array([ranks.rank, tag], dtype=np.float64),
+    ]
     pending += [ranks.send(array, after, tag) for array in leaving]
     for message in pending:
         message.wait()
@@ -48,7 +57,9 @@ def expected(rank: int, size: int) -> dict[str, Any]:
         "collected": [("x" * k, k**2) for k in range(size)],
         "largest": (size - 1, 0, 0.5),
         "neighbours": tuple(range(size)),
-        "received": [10.0 * before, before, 0.0, 10.0 * before + 3, before, 3.0] if size > 1 else [],
+        "received": [10.0 * before, before, 0.0, 10.0 * before + 3, before, 3.0]
+        if size > 1
+        else [],
     }
 
 

@@ -1,4 +1,6 @@
-"""Communicators: one alone, threads, and ranks of a real launcher can do the same; failures end all."""
+"""Communicators: one alone, threads, and ranks of a real launcher can do the same; failures end
+all.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ from exercises import exercise, expected
 from thread_ranks import AbortedError, run_ranks
 
 from tetris_sim.errors import ConfigError, ElsewhereError, ExitCode, UnsupportedError
-from tetris_sim.scheduler.agreement import everywhere, on_root
-from tetris_sim.scheduler.communicator import Alone, Communicator, open_communicator
-from tetris_sim.scheduler.machine import count_ranks, launched_rank
+from tetris_sim.scheduler.comm.agreement import everywhere, on_root
+from tetris_sim.scheduler.comm.communicator import Alone, Communicator, open_communicator
+from tetris_sim.scheduler.machine.machine import count_ranks, launched_rank
 
 HERE = Path(__file__).parent
 
@@ -37,7 +39,9 @@ def test_one_alone_needs_nobody() -> None:
 def test_the_ranks_of_a_launcher_can_do_what_ranks_must(launcher: str, size: int) -> None:
     done = run_script(launcher, size)
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == [f"rank {rank} of {size} agrees" for rank in range(size)]
+    assert sorted(done.stdout.splitlines()) == [
+        f"rank {rank} of {size} agrees" for rank in range(size)
+    ]
 
 
 @pytest.mark.mpi
@@ -48,11 +52,21 @@ def test_a_rank_that_fails_says_why_and_ends_all(launcher: str) -> None:
     assert done.returncode == ExitCode.INTERNAL
     assert "rank 1 on" in done.stderr
     assert "ValueError: rank 1 is broken" in done.stderr
-    assert done.stderr.count("Traceback") <= 2  # ours, and Python's own if MPI is slower to end the process
+    assert (
+        done.stderr.count("Traceback") <= 2
+    )  # ours, and Python's own if MPI is slower to end the process
 
 
 def run_script(launcher: str, size: int, *words: str) -> subprocess.CompletedProcess[str]:
-    arguments = [launcher, "-n", str(size), sys.executable, str(HERE / "exercises.py"), str(size), *words]
+    arguments = [
+        launcher,
+        "-n",
+        str(size),
+        sys.executable,
+        str(HERE / "exercises.py"),
+        str(size),
+        *words,
+    ]
     return subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -110,7 +124,9 @@ def test_a_rank_that_fails_alone_ends_those_that_wait() -> None:
 
 def test_ranks_are_counted_as_launchers_tell_them() -> None:
     assert count_ranks({"PMIX_RANK": "1", "SLURM_STEP_NUM_TASKS": "6"}) == 6
-    assert count_ranks({"SLURM_STEP_NUM_TASKS": "6"}) == 1  # one process of a job step that MPI does not start
+    assert (
+        count_ranks({"SLURM_STEP_NUM_TASKS": "6"}) == 1
+    )  # one process of a job step that MPI does not start
     assert count_ranks({"SLURM_NTASKS": "6"}) == 1
     assert launched_rank({}) == 0
     assert launched_rank({"PMI_RANK": "3", "PMI_SIZE": "4"}) == 3
@@ -119,7 +135,10 @@ def test_ranks_are_counted_as_launchers_tell_them() -> None:
 
 @pytest.mark.mpi
 def test_a_launcher_of_another_mpi_is_noticed() -> None:
-    code = "from tetris_sim.scheduler.communicator import open_communicator\nwith open_communicator(): pass"
+    code = (
+        "from tetris_sim.scheduler.comm.communicator import open_communicator\nwith "
+        "open_communicator(): pass"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"},

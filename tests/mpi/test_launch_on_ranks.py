@@ -1,4 +1,6 @@
-"""Whole runs on ranks: the files of one process, restarts on other numbers of ranks, and one end for all."""
+"""Whole runs on ranks: the files of one process, restarts on other numbers of ranks, and one end
+for all.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,20 @@ from thread_ranks import AbortedError, run_ranks
 
 from tetris_sim.checkpoint import open_checkpoint
 from tetris_sim.config import Config, read_config
-from tetris_sim.errors import CheckpointError, ConfigError, ElsewhereError, ExitCode, NumericsError, UnsupportedError
+from tetris_sim.errors import (
+    CheckpointError,
+    ConfigError,
+    ElsewhereError,
+    ExitCode,
+    NumericsError,
+    UnsupportedError,
+)
 from tetris_sim.launch import launch
 from tetris_sim.method import Stepper
 from tetris_sim.report import Report
 from tetris_sim.resuming import Resume
-from tetris_sim.scheduler.communicator import Communicator
-from tetris_sim.scheduler.queued import WorkerError
+from tetris_sim.scheduler.comm.communicator import Communicator
+from tetris_sim.scheduler.run.queued import WorkerError
 from tetris_sim.simulation import Simulation
 from tetris_sim.stopping import Stopping, StopReason
 
@@ -46,7 +55,10 @@ THIN = ("grid.shape=[200, 9]", "grid.size=[200 mm, 23 mm]")
 
 def config_of(directory: Path, *overrides: str) -> Config:
     return read_config(
-        PLATE, name="plate.yaml", base=directory.parent, overrides=[f"output.directory={directory}", *overrides]
+        PLATE,
+        name="plate.yaml",
+        base=directory.parent,
+        overrides=[f"output.directory={directory}", *overrides],
     )
 
 
@@ -58,14 +70,18 @@ def launch_on(size: int, directory: Path, *overrides: str, resume: Resume = "nev
 
 
 def contents(directory: Path) -> dict[str, Any]:
-    """Everything that must not depend on the number of ranks; parts of checkpoints as the fields they show."""
+    """Everything that must not depend on the number of ranks; parts of checkpoints as the fields
+    they show.
+    """
     found: dict[str, Any] = {}
     for path in sorted(directory.rglob("*")):
         name = str(path.relative_to(directory))
         if path.suffix == ".h5" and "parts_" not in name:
             with h5py.File(path) as file:
                 numbers: dict[str, bytes] = {}
-                file.visititems(lambda key, item, numbers=numbers: numbers.update(_numbers(key, item)))
+                file.visititems(
+                    lambda key, item, numbers=numbers: numbers.update(_numbers(key, item))
+                )
                 found |= {f"{name}:{key}": value for key, value in numbers.items()}
         elif path.suffix in (".csv", ".png", ".xdmf"):
             found[name] = path.read_bytes()
@@ -83,7 +99,12 @@ def assert_same(directory: Path, expected: Path, *, pictures: bool = False) -> N
         theirs = {name: content for name, content in theirs.items() if not name.endswith(".png")}
     assert ours.keys() == theirs.keys()
     assert [name for name in ours if ours[name] != theirs[name]] == []
-    for needed in ("statistics.csv", "probes/seam.csv", "fields.xdmf", *(["overview.png"] if pictures else [])):
+    for needed in (
+        "statistics.csv",
+        "probes/seam.csv",
+        "fields.xdmf",
+        *(["overview.png"] if pictures else []),
+    ):
         assert needed in ours
 
 
@@ -96,7 +117,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_any_number_of_ranks_writes_the_files_of_one(size: int, tmp_path: Path, alone: Path) -> None:
+def test_any_number_of_ranks_writes_the_files_of_one(
+    size: int, tmp_path: Path, alone: Path
+) -> None:
     report = launch_on(size, tmp_path / "out", *([PICTURES] if size == 3 else []))
     assert_same(tmp_path / "out", alone, pictures=size == 3)
     assert list(report.methods) == [f"{rank}/cpu:0" for rank in range(size)]
@@ -135,7 +158,9 @@ def _without_early_ends(directory: Path, expected: Path) -> None:
             assert ours[name] == theirs[name], name
 
 
-def test_each_rank_writes_its_own_part_and_the_whole_reads_as_one(tmp_path: Path, alone: Path) -> None:
+def test_each_rank_writes_its_own_part_and_the_whole_reads_as_one(
+    tmp_path: Path, alone: Path
+) -> None:
     directory = tmp_path / "out"
     launch_on(3, directory, "checkpoint.per_rank=true")
     folder = directory / "checkpoints"
@@ -161,7 +186,9 @@ def test_each_rank_writes_its_own_part_and_the_whole_reads_as_one(tmp_path: Path
 
 
 @pytest.mark.parametrize("damage", ["missing", "flipped", "of another checkpoint"])
-def test_a_part_that_is_damaged_makes_the_run_go_on_from_the_checkpoint_before(damage: str, tmp_path: Path) -> None:
+def test_a_part_that_is_damaged_makes_the_run_go_on_from_the_checkpoint_before(
+    damage: str, tmp_path: Path
+) -> None:
     directory = tmp_path / "out"
     launch_on(2, directory, "checkpoint.per_rank=true")
     folder = directory / "checkpoints"
@@ -183,8 +210,12 @@ def test_parts_whose_checkpoint_was_never_finished_are_removed(tmp_path: Path) -
     directory = tmp_path / "out"
     launch_on(2, directory, "checkpoint.per_rank=true", "time.steps=20")
     folder = directory / "checkpoints"
-    shutil.copytree(folder / "parts_000000000020", folder / "parts_000000000033")  # as a kill would leave them
-    (folder / "parts_000000000033" / "part_000001.h5").rename(folder / "parts_000000000033" / "part_000001.h5.1.part")
+    shutil.copytree(
+        folder / "parts_000000000020", folder / "parts_000000000033"
+    )  # as a kill would leave them
+    (folder / "parts_000000000033" / "part_000001.h5").rename(
+        folder / "parts_000000000033" / "part_000001.h5.1.part"
+    )
     assert launch_on(3, directory, resume="auto").first_step == 20
     assert not (folder / "parts_000000000033").exists()
 
@@ -192,7 +223,9 @@ def test_parts_whose_checkpoint_was_never_finished_are_removed(tmp_path: Path) -
 def test_overwriting_removes_parts_and_older_checkpoints_lose_theirs(tmp_path: Path) -> None:
     directory = tmp_path / "out"
     launch_on(2, directory, "checkpoint.per_rank=true", "checkpoint.keep=1")
-    assert [path.name for path in (directory / "checkpoints").glob("parts_*")] == ["parts_000000000060"]
+    assert [path.name for path in (directory / "checkpoints").glob("parts_*")] == [
+        "parts_000000000060"
+    ]
     config = config_of(directory)
     launch(config, overwrite=True)
     assert not list((directory / "checkpoints").glob("parts_*"))
@@ -236,7 +269,9 @@ def test_ranks_that_read_different_files_are_refused(tmp_path: Path) -> None:
     assert "rank 2 builds another problem" in run_ranks(3, work)[0]
 
 
-def test_a_disk_that_refuses_ends_all_with_one_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_refuses_ends_all_with_one_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object, **__: object) -> None:
         msg = "disk full"
         raise UnsupportedError(msg)
@@ -264,7 +299,9 @@ def test_a_part_that_cannot_be_written_costs_that_checkpoint_only(
     assert "The run goes on without this checkpoint" in caplog.text
     steps = sorted(path.name for path in (tmp_path / "out" / "checkpoints").iterdir())
     assert steps == [
-        f"{kind}_0000000000{step}{end}" for kind, end in (("checkpoint", ".h5"), ("parts", "")) for step in (40, 60)
+        f"{kind}_0000000000{step}{end}"
+        for kind, end in (("checkpoint", ".h5"), ("parts", ""))
+        for step in (40, 60)
     ]
 
 
@@ -308,7 +345,9 @@ def test_a_signal_to_any_rank_stops_all_with_one_checkpoint(
     assert_same(tmp_path / "out", alone)
 
 
-def test_a_wish_for_a_checkpoint_on_any_rank_is_granted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wish_for_a_checkpoint_on_any_rank_is_granted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[int] = []
 
     def save_requested(self: Stopping) -> bool:
@@ -320,7 +359,9 @@ def test_a_wish_for_a_checkpoint_on_any_rank_is_granted_once(tmp_path: Path, mon
     assert len(list((tmp_path / "out" / "checkpoints").glob("*.h5"))) == 2
 
 
-def test_a_rank_that_fails_in_the_middle_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_fails_in_the_middle_ends_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     original = Simulation.advance
 
     def fail(self: Simulation, steps: int) -> None:
@@ -347,7 +388,9 @@ def test_a_rank_that_fails_in_the_middle_ends_all(tmp_path: Path, monkeypatch: p
     assert launch_on(2, tmp_path / "out", resume="auto").first_step == 20
 
 
-@pytest.mark.parametrize(("steps_until", "code"), [(24, ExitCode.REQUEUE), (12, ExitCode.RESOURCES)])
+@pytest.mark.parametrize(
+    ("steps_until", "code"), [(24, ExitCode.REQUEUE), (12, ExitCode.RESOURCES)]
+)
 def test_a_device_that_fails_ends_all_with_the_code_that_says_whether_they_can_go_on(
     steps_until: int, code: ExitCode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,16 +13,16 @@ from emulation import COMPILER, NO_COMPILER
 from host_gpu import HostGpu
 from thread_ranks import run_ranks
 
-from tetris_sim.cpu_kernels.plain import PlainMethod as CpuPlain
-from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.gpu_kernels.plain import PlainMethod
+from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.problem import Field
-from tetris_sim.scheduler.communicator import Communicator
-from tetris_sim.scheduler.partition import cut_along_axis_0
-from tetris_sim.scheduler.place import Place
-from tetris_sim.scheduler.rank_exchange import RankExchange
-from tetris_sim.scheduler.shares import Share
+from tetris_sim.scheduler.comm.communicator import Communicator
+from tetris_sim.scheduler.facts.shares import Share
+from tetris_sim.scheduler.machine.place import Place
+from tetris_sim.scheduler.plan.partition import cut_along_axis_0
+from tetris_sim.scheduler.run.rank_exchange import RankExchange
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 
@@ -69,13 +69,20 @@ def test_planes_go_from_gpu_to_gpu_where_both_can(
     if trouble is not None:
         owner, name = trouble[0].split(".")
         monkeypatch.setattr({"Place": Place, "HostGpu": HostGpu}[owner], name, trouble[1])
-    problem, _ = make_problem(stencil_of("box-2d9p"), boundary_of("rings", 2), shape=(40, 21), n_fields=2)
+    problem, _ = make_problem(
+        stencil_of("box-2d9p"), boundary_of("rings", 2), shape=(40, 21), n_fields=2
+    )
     slabs = cut_along_axis_0(problem.grid, problem.boundary, PIECES, halo=BLOCK)
-    shares = [Share("gpu:0", slab, PlainMethod(), {}, 1, 1.0, 0, rank=rank) for rank, slab in enumerate(slabs)]
+    shares = [
+        Share("gpu:0", slab, PlainMethod(), {}, 1, 1.0, 0, rank=rank)
+        for rank, slab in enumerate(slabs)
+    ]
 
     def each(ranks: Communicator) -> tuple[int, Field]:
         gpu: Any = HostGpu()
-        worker: Any = SimpleNamespace(device=gpu, stepper=PlainMethod().prepare(problem, slabs[ranks.rank], {}, gpu))
+        worker: Any = SimpleNamespace(
+            device=gpu, stepper=PlainMethod().prepare(problem, slabs[ranks.rank], {}, gpu)
+        )
         worker.stepper.load(problem.initial)
         exchange = RankExchange(problem, shares, ranks, gpu_messages=gpu_messages)
         for _ in range(3):

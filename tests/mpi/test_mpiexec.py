@@ -1,4 +1,6 @@
-"""A few whole runs under a real launcher: the files of one process, kills, signals, messages said once."""
+"""A few whole runs under a real launcher: the files of one process, kills, signals, messages said
+once.
+"""
 
 from __future__ import annotations
 
@@ -47,19 +49,28 @@ def command(launcher: str, size: int, *arguments: object) -> list[str]:
 
 def run(launcher: str, size: int, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(launcher, size, *arguments), capture_output=True, text=True, timeout=_LONG, check=False
+        command(launcher, size, *arguments),
+        capture_output=True,
+        text=True,
+        timeout=_LONG,
+        check=False,
     )
 
 
 def steps_of(folder: Path) -> list[int]:
-    return sorted(int(path.stem.removeprefix("checkpoint_")) for path in folder.glob("checkpoints/checkpoint_*.h5"))
+    return sorted(
+        int(path.stem.removeprefix("checkpoint_"))
+        for path in folder.glob("checkpoints/checkpoint_*.h5")
+    )
 
 
 @contextmanager
 def running(launcher: str, size: int, config: Path, log: Path) -> Iterator[subprocess.Popen[str]]:
     """A run that goes on for ever and has saved a checkpoint or two."""
     with log.open("w") as said:
-        process = subprocess.Popen(command(launcher, size, "run", config), stdout=said, stderr=said, text=True)
+        process = subprocess.Popen(
+            command(launcher, size, "run", config), stdout=said, stderr=said, text=True
+        )
         try:
             deadline = time.monotonic() + _LONG
             while not steps_of(config.with_suffix("")):
@@ -102,22 +113,34 @@ def test_ranks_of_a_launcher_write_the_files_of_one_process(launcher: str, tmp_p
         done = run(launcher, size, "run", write_plate(tmp_path, steps=2000, name=f"on{size}"))
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("Done: steps 0 to 2000") == 1
-        assert done.stderr.count("steps of") == 1, done.stderr  # the first rank alone says what it does
+        assert done.stderr.count("steps of") == 1, (
+            done.stderr
+        )  # the first rank alone says what it does
         tables.append((tmp_path / f"on{size}" / "statistics.csv").read_bytes())
     assert tables[0] == tables[1]
 
 
-def test_a_bar_that_four_ranks_cut_along_two_axes_by_choice_has_the_bits_of_one(launcher: str, tmp_path: Path) -> None:
-    """Slabs are possible, one or two of the six planes each; 2 x 2 pieces have fewer points and longer blocks."""
+def test_a_bar_that_four_ranks_cut_along_two_axes_by_choice_has_the_bits_of_one(
+    launcher: str, tmp_path: Path
+) -> None:
+    """Slabs are possible, one or two of the six planes each; 2 x 2 pieces have fewer points and
+    longer blocks.
+    """
     states = []
     for size in (1, 4):
         config = write_plate(tmp_path, steps=300, every=300, name=f"bar{size}")
-        bar = config.read_text().replace("[310, 230]", "[41, 6, 6]").replace("[62 mm, 23 mm]", "[62 mm, 9 mm, 9 mm]")
+        bar = (
+            config.read_text()
+            .replace("[310, 230]", "[41, 6, 6]")
+            .replace("[62 mm, 23 mm]", "[62 mm, 9 mm, 9 mm]")
+        )
         config.write_text(bar.replace("cfl: 0.15", "cfl: 0.1"))
         done = run(launcher, size, "run", config)
         assert done.returncode == 0, done.stderr
         said = (tmp_path / f"bar{size}" / "report.json").read_text()
-        assert ("Process grid 2 x 2 along z and y, even: slabs are predicted to take" in said) == (size == 4), said
+        assert ("Process grid 2 x 2 along z and y, even: slabs are predicted to take" in said) == (
+            size == 4
+        ), said
         checkpoint, _ = find_checkpoint(tmp_path / f"bar{size}" / "checkpoints")
         assert checkpoint is not None
         with checkpoint:
@@ -143,12 +166,16 @@ def test_a_rank_that_is_killed_ends_the_others_and_the_run_can_go_on(
             assert time.monotonic() < deadline, "some rank lives on"
             time.sleep(0.05)
     last = steps_of(tmp_path / "out")[-1]
-    resumed = run(launcher, 1, "run", config, "--resume", "auto", "--set", f"time.steps={last + 1000}")
+    resumed = run(
+        launcher, 1, "run", config, "--resume", "auto", "--set", f"time.steps={last + 1000}"
+    )
     assert resumed.returncode == 0, resumed.stderr
     assert resumed.stderr.count(f"at step {last}.") == 1
 
 
-def test_sigterm_to_one_rank_ends_all_with_a_checkpoint_and_code_75(launcher: str, tmp_path: Path) -> None:
+def test_sigterm_to_one_rank_ends_all_with_a_checkpoint_and_code_75(
+    launcher: str, tmp_path: Path
+) -> None:
     config, log = write_plate(tmp_path, steps=ENDLESS, every=500), tmp_path / "log"
     with running(launcher, 2, config, log) as process:
         os.kill(ranks_of(process)[1], signal.SIGTERM)
@@ -156,7 +183,9 @@ def test_sigterm_to_one_rank_ends_all_with_a_checkpoint_and_code_75(launcher: st
     assert log.read_text().count("SIGTERM arrived") == 1
     assert (tmp_path / "out" / "report.json").exists()
     stopped_at = steps_of(tmp_path / "out")[-1]
-    resumed = run(launcher, 1, "run", config, "--resume", "auto", "--set", f"time.steps={stopped_at + 5}")
+    resumed = run(
+        launcher, 1, "run", config, "--resume", "auto", "--set", f"time.steps={stopped_at + 5}"
+    )
     assert resumed.returncode == 0, resumed.stderr
 
 

@@ -1,4 +1,6 @@
-"""Cuts: everything is covered once, halos fit, and before anything is measured thick slabs or little surface."""
+"""Cuts: everything is covered once, halos fit, and before anything is measured thick slabs or
+little surface.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,7 @@ from cases import make_problem
 from tetris_sim.boundary import Boundary, Neumann, Periodic
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.exchange import find_routes
-from tetris_sim.scheduler.process_grid import (
+from tetris_sim.scheduler.plan.process_grid import (
     cut,
     describe_parts,
     halo_points,
@@ -22,9 +23,12 @@ from tetris_sim.scheduler.process_grid import (
     redundant_points,
     surface,
 )
+from tetris_sim.scheduler.run.exchange import find_routes
 
 
-def problem_of(shape: tuple[int, ...], *, periodic: bool = False, name: str | None = None) -> Problem:
+def problem_of(
+    shape: tuple[int, ...], *, periodic: bool = False, name: str | None = None
+) -> Problem:
     name = name or {1: "heat-1d", 2: "heat-2d", 3: "heat-3d"}[len(shape)]
     boundary = Boundary.everywhere(Periodic() if periodic else Neumann(), len(shape))
     return make_problem(named_stencil(name).stencil, boundary, shape=shape)[0]
@@ -41,7 +45,9 @@ def test_where_slabs_are_thin_the_cut_with_the_least_surface_is_likely() -> None
     assert likely_parts(problem_of((60, 60)), 9) == (3, 3)
     periodic = problem_of((40, 60, 10), periodic=True)
     chosen = likely_parts(periodic, 6)
-    assert surface(periodic, chosen) == min(surface(periodic, parts) for parts in possible_parts(periodic, 6))
+    assert surface(periodic, chosen) == min(
+        surface(periodic, parts) for parts in possible_parts(periodic, 6)
+    )
 
 
 def test_a_short_first_axis_stays_whole() -> None:
@@ -60,7 +66,8 @@ def test_the_surface_is_that_of_all_cuts_from_both_sides() -> None:
 
 @pytest.mark.parametrize("periodic", [False, True])
 @pytest.mark.parametrize(
-    ("shape", "parts"), [((37,), (4,)), ((11, 23), (3, 1)), ((11, 23), (2, 3)), ((9, 8, 5), (2, 2, 1))]
+    ("shape", "parts"),
+    [((37,), (4,)), ((11, 23), (3, 1)), ((11, 23), (2, 3)), ((9, 8, 5), (2, 2, 1))],
 )
 def test_a_cut_covers_every_point_once_and_every_halo_has_an_owner(
     shape: tuple[int, ...], parts: tuple[int, ...], periodic: bool
@@ -73,7 +80,9 @@ def test_a_cut_covers_every_point_once_and_every_halo_has_an_owner(
     assert (covered == 1).all()
     routes = list(itertools.chain(*find_routes(problem, slabs)))  # raises if a halo has no owner
     assert len(routes) == sum(halo_points(slab)[0] for slab in slabs)
-    wanted = sum(2 * (count if periodic else count - 1) * len(slabs) // count for count in parts if count > 1)
+    wanted = sum(
+        2 * (count if periodic else count - 1) * len(slabs) // count for count in parts if count > 1
+    )
     assert len(routes) == wanted
 
 
@@ -87,7 +96,9 @@ def test_what_halos_cost_is_what_the_slabs_say() -> None:
     problem = problem_of((40, 30))
     first, second = cut(problem, (2, 1), [1.0, 1.0], time_block=5)
     assert halo_points(first) == (1, 5 * 30)
-    assert redundant_points(second, problem.stencil.radii, 5) == 2 * 30  # 4, 3, 2, 1 and 0 planes in 5 steps
+    assert (
+        redundant_points(second, problem.stencil.radii, 5) == 2 * 30
+    )  # 4, 3, 2, 1 and 0 planes in 5 steps
     assert longest_block(problem, (2, 1)) == 20
     assert longest_block(problem, (2, 4)) == 7
     assert longest_block(problem, (41, 1)) == 0

@@ -1,4 +1,6 @@
-"""Halos that name their place, parts of the state for rank 0, on any number of ranks and any cut."""
+"""Halos that name their place, parts of the state for rank 0, on any number of ranks and any
+cut.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,16 @@ from cases import make_problem
 from thread_ranks import run_ranks
 
 from tetris_sim.boundary import Boundary, Neumann, Periodic
-from tetris_sim.cpu_kernels.plain import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import ElsewhereError, ExitCode, NumericsError, UnsupportedError
 from tetris_sim.method import Box
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler.communicator import Communicator
-from tetris_sim.scheduler.exchange import Exchange
-from tetris_sim.scheduler.process_grid import Parts, cut
-from tetris_sim.scheduler.rank_exchange import make_exchange
-from tetris_sim.scheduler.shares import Share
-from tetris_sim.scheduler.worker import LocalWorker
+from tetris_sim.scheduler.comm.communicator import Communicator
+from tetris_sim.scheduler.facts.shares import Share
+from tetris_sim.scheduler.plan.process_grid import Parts, cut
+from tetris_sim.scheduler.run.exchange import Exchange
+from tetris_sim.scheduler.run.rank_exchange import make_exchange
+from tetris_sim.scheduler.run.worker import LocalWorker
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
 
@@ -74,7 +76,11 @@ def make_case(name: str, *, periodic: bool, halo: int) -> tuple[Problem, Field, 
 
 
 def open_workers(
-    problem: Problem, shares: tuple[Share, ...], rank: int, state: Field, stack: contextlib.ExitStack
+    problem: Problem,
+    shares: tuple[Share, ...],
+    rank: int,
+    state: Field,
+    stack: contextlib.ExitStack,
 ) -> list[LocalWorker]:
     workers = []
     for share in shares:
@@ -90,7 +96,9 @@ def part_of(state: Field, slab: Slab) -> Field:
     return state[(slice(None), *(slice(a, b) for a, b in zip(slab.start, slab.stop, strict=True)))]
 
 
-def on_ranks(name: str, work: Callable[[Case], T], *, periodic: bool = False, halo: int = 2) -> list[T]:
+def on_ranks(
+    name: str, work: Callable[[Case], T], *, periodic: bool = False, halo: int = 2
+) -> list[T]:
     """Call `work` on every rank."""
     problem, state, shares = make_case(name, periodic=periodic, halo=halo)
 
@@ -104,7 +112,9 @@ def on_ranks(name: str, work: Callable[[Case], T], *, periodic: bool = False, ha
 
 @pytest.mark.parametrize("periodic", [False, True])
 @pytest.mark.parametrize("name", CASES)
-def test_a_swap_fills_every_halo_with_its_owners_values_corners_included(name: str, periodic: bool) -> None:
+def test_a_swap_fills_every_halo_with_its_owners_values_corners_included(
+    name: str, periodic: bool
+) -> None:
     def work(case: Case) -> int:
         position = np.arange(case.state.size, dtype=np.float64).reshape(case.state.shape)
         for worker in case.workers:
@@ -113,8 +123,12 @@ def test_a_swap_fills_every_halo_with_its_owners_values_corners_included(name: s
         for worker in case.workers:
             slab, stepper = worker.stepper.slab, worker.stepper
             around = zip(slab.start, slab.stop, slab.halo, case.problem.grid.shape, strict=True)
-            index = np.ix_(*([i % n for i in range(a - low, b + high)] for a, b, (low, high), n in around))
-            ranges = tuple((-low, n + high) for n, (low, high) in zip(slab.shape, slab.halo, strict=True))
+            index = np.ix_(
+                *([i % n for i in range(a - low, b + high)] for a, b, (low, high), n in around)
+            )
+            ranges = tuple(
+                (-low, n + high) for n, (low, high) in zip(slab.shape, slab.halo, strict=True)
+            )
             held = stepper._layout.read(stepper._current, ranges)  # type: ignore[attr-defined]
             for field in range(2):
                 np.testing.assert_array_equal(held[field], position[field][index])
@@ -133,7 +147,9 @@ def test_any_cut_on_any_ranks_gives_the_bits_of_one_worker(name: str, periodic: 
                 worker.stepper.advance(steps)
         found: list[Field] = []
         whole = tuple((0, n) for n in case.problem.grid.shape)
-        case.exchange.lead(case.workers, lambda: found.append(case.exchange.gather(case.workers, whole)))
+        case.exchange.lead(
+            case.workers, lambda: found.append(case.exchange.gather(case.workers, whole))
+        )
         return found[0] if found else np.empty(0)
 
     shared = on_ranks(name, work, periodic=periodic, halo=3)[0]
@@ -149,14 +165,18 @@ def test_any_cut_on_any_ranks_gives_the_bits_of_one_worker(name: str, periodic: 
 @pytest.mark.parametrize("name", CASES)
 def test_rank_0_gets_any_box_while_the_others_answer(name: str, rng: np.random.Generator) -> None:
     shape = CASES[name][0]
-    pairs = [[sorted(rng.choice(n + 1, 2, replace=False).tolist()) for n in shape] for _ in range(12)]
+    pairs = [
+        [sorted(rng.choice(n + 1, 2, replace=False).tolist()) for n in shape] for _ in range(12)
+    ]
     boxes: list[Box] = [tuple((low, high) for low, high in pair) for pair in pairs]
 
     def work(case: Case) -> int:
         def ask() -> None:
             for box in boxes:
                 found = case.exchange.gather(case.workers, box)
-                np.testing.assert_array_equal(found, case.state[(slice(None), *(slice(a, b) for a, b in box))])
+                np.testing.assert_array_equal(
+                    found, case.state[(slice(None), *(slice(a, b) for a, b in box))]
+                )
                 done.append(box)
 
         done: list[Box] = []
@@ -168,7 +188,9 @@ def test_rank_0_gets_any_box_while_the_others_answer(name: str, rng: np.random.G
     assert found == [2 * len(boxes)] + [0] * (len(found) - 1)
 
 
-def name_and_sum(number: int, box: Box, read: Callable[[Box], Field], *, fail_at: int = -1) -> tuple[int, Box, float]:
+def name_and_sum(
+    number: int, box: Box, read: Callable[[Box], Field], *, fail_at: int = -1
+) -> tuple[int, Box, float]:
     if number == fail_at:
         msg = "disk full"
         raise UnsupportedError(msg)
@@ -181,7 +203,9 @@ def test_something_can_be_done_with_each_slab_where_it_lies(name: str) -> None:
 
     def work(case: Case) -> object:
         found: list[object] = []
-        case.exchange.lead(case.workers, lambda: found.extend(case.exchange.each_slab(case.workers, name_and_sum)))
+        case.exchange.lead(
+            case.workers, lambda: found.extend(case.exchange.each_slab(case.workers, name_and_sum))
+        )
         return found
 
     found, *others = on_ranks(name, work)
@@ -235,4 +259,8 @@ def test_messages_and_bytes_are_counted() -> None:
         return traffic.messages, traffic.bytes
 
     plane = 2 * 9 * 2 * 8  # two planes of 9 points, two fields
-    assert on_ranks("2d slabs on three ranks", work) == [(2, 2 * plane), (4, 4 * plane), (2, 2 * plane)]
+    assert on_ranks("2d slabs on three ranks", work) == [
+        (2, 2 * plane),
+        (4, 4 * plane),
+        (2, 2 * plane),
+    ]

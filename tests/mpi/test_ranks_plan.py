@@ -1,4 +1,6 @@
-"""One plan for all ranks: cores and GPUs are dealt out, speeds decide, and what cannot be is refused everywhere."""
+"""One plan for all ranks: cores and GPUs are dealt out, speeds decide, and what cannot be is
+refused everywhere.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +16,27 @@ from thread_ranks import ThreadCommunicator, run_ranks
 
 from tetris_sim.boundary import Boundary, Neumann
 from tetris_sim.catalogue import named_stencil
-from tetris_sim.cpu_kernels.plain import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import ConfigError, ElsewhereError, UnsupportedError
 from tetris_sim.grid import Grid
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler import ranks as ranks_module
-from tetris_sim.scheduler.candidates import RESERVE
-from tetris_sim.scheduler.communicator import Communicator
-from tetris_sim.scheduler.gpus import Gpu
-from tetris_sim.scheduler.link import Link, measure_link
-from tetris_sim.scheduler.machine import PER_TASK, Machine
-from tetris_sim.scheduler.pieces import Streaming
-from tetris_sim.scheduler.rank_link import measure_exchange
-from tetris_sim.scheduler.ranks import Offer, combine, even_part, names_of, plan_together
-from tetris_sim.scheduler.seats import Seat, take_seat
-from tetris_sim.scheduler.shares import Plan, Share
+from tetris_sim.scheduler.comm.communicator import Communicator
+from tetris_sim.scheduler.facts.link import Link, measure_link
+from tetris_sim.scheduler.facts.shares import Plan, Share
+from tetris_sim.scheduler.machine.gpus import Gpu
+from tetris_sim.scheduler.machine.machine import PER_TASK, Machine
+from tetris_sim.scheduler.machine.seats import Seat, take_seat
+from tetris_sim.scheduler.plan import ranks as ranks_module
+from tetris_sim.scheduler.plan.pieces import Streaming
+from tetris_sim.scheduler.plan.rank_link import measure_exchange
+from tetris_sim.scheduler.plan.ranks import Offer, combine, even_part, names_of, plan_together
+from tetris_sim.scheduler.tuning.candidates import RESERVE
 from tetris_sim.schema import ComputeSection
 from tetris_sim.slab import Slab
 
-MACHINE = Machine("alpha", "cpu", 4, "cores in the affinity mask", 8 << 30, "free memory", cores=(0, 1, 2, 3))
+MACHINE = Machine(
+    "alpha", "cpu", 4, "cores in the affinity mask", 8 << 30, "free memory", cores=(0, 1, 2, 3)
+)
 LINK = Link(5e-6, 1e-10)
 
 
@@ -40,7 +44,9 @@ def problem_of(shape: tuple[int, ...]) -> Problem:
     """A problem whose state is never made."""
     ndim = len(shape)
     small, _ = make_problem(
-        named_stencil(f"heat-{ndim}d").stencil, Boundary.everywhere(Neumann(), ndim), shape=(9,) * ndim
+        named_stencil(f"heat-{ndim}d").stencil,
+        Boundary.everywhere(Neumann(), ndim),
+        shape=(9,) * ndim,
     )
     grid = Grid(shape=shape, spacing=small.grid.spacing, origin=small.grid.origin)
 
@@ -52,7 +58,9 @@ def problem_of(shape: tuple[int, ...]) -> Problem:
 
 
 def gpu(number: int) -> Gpu:
-    return Gpu(number=number, name="H", architecture="sm_90", memory=80 << 30, cache=1 << 26, driver="13.0")
+    return Gpu(
+        number=number, name="H", architecture="sm_90", memory=80 << 30, cache=1 << 26, driver="13.0"
+    )
 
 
 def seats(*cores: tuple[int, ...], gpus: tuple[tuple[str, ...], ...] | None = None) -> list[Seat]:
@@ -69,8 +77,12 @@ def threads_of(all_seats: list[Seat], machine: Machine = MACHINE) -> list[int]:
 
 def test_ranks_that_are_bound_keep_their_cores() -> None:
     bound = seats((0, 1, 2), (3,))
-    machines = [dataclasses.replace(MACHINE, threads=len(seat.cores), cores=seat.cores) for seat in bound]
-    found = [take_seat(m, ComputeSection(), bound, s.rank) for m, s in zip(machines, bound, strict=True)]
+    machines = [
+        dataclasses.replace(MACHINE, threads=len(seat.cores), cores=seat.cores) for seat in bound
+    ]
+    found = [
+        take_seat(m, ComputeSection(), bound, s.rank) for m, s in zip(machines, bound, strict=True)
+    ]
     assert [machine.threads for machine in found] == [3, 1]
     assert found[0].threads_reason == "cores in the affinity mask"
 
@@ -78,7 +90,9 @@ def test_ranks_that_are_bound_keep_their_cores() -> None:
 def test_ranks_that_are_not_bound_divide_the_cores() -> None:
     assert threads_of(seats((0, 1, 2, 3), (0, 1, 2, 3))) == [2, 2]
     assert threads_of(seats(*[(0, 1, 2, 3)] * 3)) == [1, 1, 2]
-    assert threads_of(seats(*[(0, 1, 2, 3)] * 6)) == [1] * 6  # more ranks than cores: each has a thread
+    assert (
+        threads_of(seats(*[(0, 1, 2, 3)] * 6)) == [1] * 6
+    )  # more ranks than cores: each has a thread
     machine = take_seat(MACHINE, ComputeSection(), seats((0, 1, 2, 3), (0, 1, 2, 3)), 1)
     assert machine.threads_reason == "cores in the affinity mask, 4 for 2 ranks"
     assert machine.memory == 4 << 30
@@ -97,7 +111,9 @@ def test_a_quota_is_divided_and_what_slurm_gives_to_a_task_is_not() -> None:
     assert threads_of(everywhere, task) == [6, 6]
 
 
-def gpus_of(n_ranks: int, addresses: tuple[str, ...], compute: ComputeSection, rank: int) -> list[int]:
+def gpus_of(
+    n_ranks: int, addresses: tuple[str, ...], compute: ComputeSection, rank: int
+) -> list[int]:
     machine = dataclasses.replace(MACHINE, gpus=tuple(gpu(k) for k in range(len(addresses))))
     every = seats(*[(0, 1, 2, 3)] * n_ranks, gpus=(addresses,) * n_ranks)
     return [each.number for each in take_seat(machine, compute, every, rank).gpus]
@@ -106,18 +122,28 @@ def gpus_of(n_ranks: int, addresses: tuple[str, ...], compute: ComputeSection, r
 def test_gpus_are_dealt_out_to_the_ranks_of_a_computer() -> None:
     auto = ComputeSection()
     assert [gpus_of(2, ("a", "b", "c", "d"), auto, rank) for rank in range(2)] == [[0, 1], [2, 3]]
-    assert [gpus_of(4, ("a", "b", "c", "d"), auto, rank) for rank in range(4)] == [[0], [1], [2], [3]]
+    assert [gpus_of(4, ("a", "b", "c", "d"), auto, rank) for rank in range(4)] == [
+        [0],
+        [1],
+        [2],
+        [3],
+    ]
     assert gpus_of(1, ("a", "b"), auto, 0) == [0, 1]
 
 
 def test_a_rank_that_alone_sees_its_gpu_keeps_it_whatever_number_it_has() -> None:
     machine = dataclasses.replace(MACHINE, gpus=(gpu(0),))
     every = seats((0,), (1,), gpus=(("0000:1B:00.0",), ("0000:5E:00.0",)))
-    assert [take_seat(machine, ComputeSection(), every, rank).gpus for rank in (0, 1)] == [(gpu(0),), (gpu(0),)]
+    assert [take_seat(machine, ComputeSection(), every, rank).gpus for rank in (0, 1)] == [
+        (gpu(0),),
+        (gpu(0),),
+    ]
 
 
 def test_two_ranks_on_one_gpu_are_refused_unless_allowed() -> None:
-    with pytest.raises(UnsupportedError, match=r"3 ranks on alpha have 2 GPUs \(a, b\).*compute\.share_gpus: true"):
+    with pytest.raises(
+        UnsupportedError, match=r"3 ranks on alpha have 2 GPUs \(a, b\).*compute\.share_gpus: true"
+    ):
         gpus_of(3, ("a", "b"), ComputeSection(devices="gpu"), 0)
     assert gpus_of(3, ("a", "b"), ComputeSection(devices="cpu"), 0) == [0, 1]  # nobody uses one
     shared = ComputeSection(devices="gpu", share_gpus=True)
@@ -128,11 +154,22 @@ def test_two_ranks_on_one_gpu_are_refused_unless_allowed() -> None:
     assert memory == [40 << 30, 80 << 30, 40 << 30]
 
 
-def offer(rank: int, problem: Problem, rates: list[float], *, host: str = "alpha", cpu: str = "cpu") -> Offer:
+def offer(
+    rank: int, problem: Problem, rates: list[float], *, host: str = "alpha", cpu: str = "cpu"
+) -> Offer:
     """A rank that measured these speeds."""
     whole = Slab.whole(even_part(problem, 2).grid)
-    shares = tuple(Share(f"cpu:{k}", whole, PlainMethod(), {}, 2, rate, 0) for k, rate in enumerate(rates))
-    plan = Plan(shares, 7, 1.0, 0.0, copy_for_checkpoints=True, reasons=("2 threads: mine.", "Time block of 7."))
+    shares = tuple(
+        Share(f"cpu:{k}", whole, PlainMethod(), {}, 2, rate, 0) for k, rate in enumerate(rates)
+    )
+    plan = Plan(
+        shares,
+        7,
+        1.0,
+        0.0,
+        copy_for_checkpoints=True,
+        reasons=("2 threads: mine.", "Time block of 7."),
+    )
     return Offer(rank, dataclasses.replace(MACHINE, host=host, cpu=cpu), plan)
 
 
@@ -143,7 +180,9 @@ def test_shares_follow_the_measured_speeds_of_different_computers() -> None:
     assert [share.slab.shape[0] for share in plan.shares] == [750, 250]
     assert [share.rank for share in plan.shares] == [0, 1]
     assert names_of(plan) == ["0/cpu:0", "1/cpu:0"]
-    assert plan.reasons[0].startswith("2 ranks on 2 computers: rank 0 on alpha: cpu:0 (2 threads); rank 1 on beta")
+    assert plan.reasons[0].startswith(
+        "2 ranks on 2 computers: rank 0 on alpha: cpu:0 (2 threads); rank 1 on beta"
+    )
     assert "2 threads: mine." in plan.reasons
     assert not any(reason.startswith("Time block of 7") for reason in plan.reasons)
     assert not plan.copy_for_checkpoints
@@ -151,21 +190,34 @@ def test_shares_follow_the_measured_speeds_of_different_computers() -> None:
 
 def test_equal_computers_are_equally_fast_unless_one_is_clearly_slower() -> None:
     problem = problem_of((1000, 50))
-    noise = combine(problem, [offer(k, problem, [1e9 + k * 1e8]) for k in range(3)], LINK, ComputeSection())
+    noise = combine(
+        problem, [offer(k, problem, [1e9 + k * 1e8]) for k in range(3)], LINK, ComputeSection()
+    )
     assert {share.slab.shape[0] for share in noise.shares} <= {333, 334}
     slow = [offer(0, problem, [2e9]), offer(1, problem, [1e9], host="beta")]
-    assert [share.slab.shape[0] for share in combine(problem, slow, LINK, ComputeSection()).shares] == [667, 333]
-    here = [offer(0, problem, [2e9]), offer(1, problem, [1e9])]  # in each other's way while they measured
-    assert [share.slab.shape[0] for share in combine(problem, here, LINK, ComputeSection()).shares] == [500, 500]
+    assert [
+        share.slab.shape[0] for share in combine(problem, slow, LINK, ComputeSection()).shares
+    ] == [667, 333]
+    here = [
+        offer(0, problem, [2e9]),
+        offer(1, problem, [1e9]),
+    ]  # in each other's way while they measured
+    assert [
+        share.slab.shape[0] for share in combine(problem, here, LINK, ComputeSection()).shares
+    ] == [500, 500]
 
 
 def test_several_workers_of_a_rank_share_what_the_rank_gets_as_they_would_alone() -> None:
     problem = problem_of((1200, 50))
     first = offer(0, problem, [2e9, 1e9])
     slabs = (Slab((0, 0), (400, 50), ((0, 1), (0, 0))), Slab((400, 0), (600, 50), ((1, 0), (0, 0))))
-    shares = tuple(dataclasses.replace(s, slab=slab) for s, slab in zip(first.plan.shares, slabs, strict=True))
+    shares = tuple(
+        dataclasses.replace(s, slab=slab) for s, slab in zip(first.plan.shares, slabs, strict=True)
+    )
     first = dataclasses.replace(first, plan=dataclasses.replace(first.plan, shares=shares))
-    plan = combine(problem, [first, offer(1, problem, [3e9], cpu="another")], LINK, ComputeSection())
+    plan = combine(
+        problem, [first, offer(1, problem, [3e9], cpu="another")], LINK, ComputeSection()
+    )
     assert [share.slab.shape[0] for share in plan.shares] == [400, 200, 600]
     assert names_of(plan) == ["0/cpu:0", "0/cpu:1", "1/cpu:0"]
 
@@ -173,7 +225,10 @@ def test_several_workers_of_a_rank_share_what_the_rank_gets_as_they_would_alone(
 def cut_of(plan: Plan) -> tuple[str, tuple[int, ...]]:
     """(what the plan says about its process grid, pieces of each axis)."""
     (said,) = (reason for reason in plan.reasons if reason.startswith("Process grid"))
-    return said, tuple(len(set(starts)) for starts in zip(*(share.slab.start for share in plan.shares), strict=True))
+    return said, tuple(
+        len(set(starts))
+        for starts in zip(*(share.slab.start for share in plan.shares), strict=True)
+    )
 
 
 def test_grids_of_which_slabs_would_be_slow_are_cut_along_two_axes_and_the_plan_says_so() -> None:
@@ -182,7 +237,10 @@ def test_grids_of_which_slabs_would_be_slow_are_cut_along_two_axes_and_the_plan_
     plan = combine(problem, offers, Link(1e-3, 1e-9), ComputeSection())
     said, parts = cut_of(plan)
     assert parts == (1, 8, 1)
-    assert re.fullmatch(r"Process grid 8 along y, even: slabs are predicted to take [1-9][.\d]* times as long\.", said)
+    assert re.fullmatch(
+        r"Process grid 8 along y, even: slabs are predicted to take [1-9][.\d]* times as long\.",
+        said,
+    )
     for share in plan.shares:
         for (low, high), n in zip(share.slab.halo, share.slab.shape, strict=True):
             assert max(low, high) <= n
@@ -191,7 +249,9 @@ def test_grids_of_which_slabs_would_be_slow_are_cut_along_two_axes_and_the_plan_
 
 def test_slabs_that_nothing_beats_are_kept_and_the_plan_says_what_else_there_was() -> None:
     problem = problem_of((1200, 50))
-    said, parts = cut_of(combine(problem, [offer(k, problem, [1e9]) for k in range(4)], LINK, ComputeSection()))
+    said, parts = cut_of(
+        combine(problem, [offer(k, problem, [1e9]) for k in range(4)], LINK, ComputeSection())
+    )
     assert parts == (4, 1)
     assert re.fullmatch(
         r"Process grid 4 along y: 25% to 25% of the grid each, by speed; "
@@ -200,12 +260,18 @@ def test_slabs_that_nothing_beats_are_kept_and_the_plan_says_what_else_there_was
     )
 
 
-def test_shares_that_are_asked_for_keep_slabs_and_a_block_that_is_asked_for_keeps_its_room() -> None:
+def test_shares_that_are_asked_for_keep_slabs_and_a_block_that_is_asked_for_keeps_its_room() -> (
+    None
+):
     problem = problem_of((64, 256, 256))
     offers = [offer(k, problem, [1e9]) for k in range(16)]
     free, asked, long = (
         combine(problem, offers, LINK, compute)
-        for compute in (ComputeSection(), ComputeSection(shares=(1.0,)), ComputeSection(time_block=24))
+        for compute in (
+            ComputeSection(),
+            ComputeSection(shares=(1.0,)),
+            ComputeSection(time_block=24),
+        )
     )
     assert cut_of(free)[1] != (16, 1, 1) == cut_of(asked)[1]
     assert cut_of(asked)[0] == "Process grid 16 along z: 6.25% to 6.25% of the grid each, by speed."
@@ -217,12 +283,19 @@ def test_speeds_that_differ_count_wherever_the_grid_is_cut() -> None:
     """Equal pieces take as long as the slowest worker, slabs follow the speeds."""
     problem = problem_of((64, 256, 256))
     for slowest, slabs in ((0.7e9, False), (1e6, True)):
-        offers = [offer(k, problem, [slowest if k == 5 else 1e9], cpu=f"cpu {k}") for k in range(16)]
-        assert (cut_of(combine(problem, offers, Link(1e-5, 1e-9), ComputeSection()))[1] == (16, 1, 1)) == slabs
+        offers = [
+            offer(k, problem, [slowest if k == 5 else 1e9], cpu=f"cpu {k}") for k in range(16)
+        ]
+        assert (
+            cut_of(combine(problem, offers, Link(1e-5, 1e-9), ComputeSection()))[1] == (16, 1, 1)
+        ) == slabs
 
 
 def test_slabs_are_kept_if_only_they_fit_into_memory() -> None:
-    problem, slow = problem_of((128, 128, 128)), Link(1e-2, 1e-9)  # so slow that halos are as wide as pieces
+    problem, slow = (
+        problem_of((128, 128, 128)),
+        Link(1e-2, 1e-9),
+    )  # so slow that halos are as wide as pieces
     offers = [offer(k, problem, [1e9]) for k in range(16)]
     needed, less = (
         max(share.memory for share in combine(problem, offers, slow, compute).shares)
@@ -231,10 +304,15 @@ def test_slabs_are_kept_if_only_they_fit_into_memory() -> None:
     assert less < needed
     for memory, kept in ((needed, False), (needed - 1, True), (less, True), (less - 1, False)):
         machines = [dataclasses.replace(each.machine, memory=memory + RESERVE) for each in offers]
-        tight = [dataclasses.replace(each, machine=own) for each, own in zip(offers, machines, strict=True)]
+        tight = [
+            dataclasses.replace(each, machine=own)
+            for each, own in zip(offers, machines, strict=True)
+        ]
         said, parts = cut_of(combine(problem, tight, slow, ComputeSection()))
         assert (parts == (16, 1, 1)) == kept
-        assert ("; 4 x 4 along z and y would be faster, but does not fit into memory" in said) == kept
+        assert (
+            "; 4 x 4 along z and y would be faster, but does not fit into memory" in said
+        ) == kept
 
 
 def test_a_part_that_one_process_would_stream_through_its_gpu_is_refused() -> None:
@@ -244,14 +322,19 @@ def test_a_part_that_one_process_would_stream_through_its_gpu_is_refused() -> No
         first.plan.shares[0], worker="gpu:0", streamed=Streaming(4, 9, 3, 1e9, 0.0, 0.1, 1.0, 2)
     )
     first = dataclasses.replace(first, plan=dataclasses.replace(first.plan, shares=(streamed,)))
-    with pytest.raises(UnsupportedError, match=r"rank 0 does not fit into the memory of gpu:0 on alpha"):
+    with pytest.raises(
+        UnsupportedError, match=r"rank 0 does not fit into the memory of gpu:0 on alpha"
+    ):
         combine(problem, [first, offer(1, problem, [1e9])], LINK, ComputeSection())
 
 
 def test_slow_links_ask_for_longer_blocks() -> None:
     problem = problem_of((4000, 500))
     offers = [offer(k, problem, [1e9]) for k in range(4)]
-    blocks = [combine(problem, offers, Link(latency, 1e-10), ComputeSection()).time_block for latency in (1e-7, 1e-4)]
+    blocks = [
+        combine(problem, offers, Link(latency, 1e-10), ComputeSection()).time_block
+        for latency in (1e-7, 1e-4)
+    ]
     assert blocks[0] < blocks[1]
     asked = combine(problem, offers, LINK, ComputeSection(time_block=13))
     assert asked.time_block == 13
@@ -273,10 +356,19 @@ def fixed_plan(problem: Problem, machine: Machine, compute: ComputeSection, **_:
 def test_all_ranks_get_the_same_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks_module, "make_plan", fixed_plan)
     problem = problem_of((64, 30))
-    plans = run_ranks(4, lambda ranks: plan_together(problem, MACHINE, ComputeSection(), ranks), computers=(0, 0, 1, 1))
+    plans = run_ranks(
+        4,
+        lambda ranks: plan_together(problem, MACHINE, ComputeSection(), ranks),
+        computers=(0, 0, 1, 1),
+    )
     assert all(plan == plans[0] for plan in plans)
     assert [share.rank for share in plans[0].shares] == [0, 1, 2, 3]
-    assert [share.threads for share in plans[0].shares] == [2, 2, 2, 2]  # two computers of four cores
+    assert [share.threads for share in plans[0].shares] == [
+        2,
+        2,
+        2,
+        2,
+    ]  # two computers of four cores
     alone = plan_together(problem, MACHINE, ComputeSection(), run_ranks(1, lambda ranks: ranks)[0])
     assert alone.shares[0].threads == 4
 
@@ -301,7 +393,9 @@ def test_a_rank_that_cannot_plan_ends_all(monkeypatch: pytest.MonkeyPatch) -> No
     assert said[0] == said[1] != said[2]
 
 
-def test_slabs_that_do_not_fit_into_their_computer_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slabs_that_do_not_fit_into_their_computer_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(ranks_module, "make_plan", fixed_plan)
     machine = dataclasses.replace(MACHINE, memory=2 << 30)
 

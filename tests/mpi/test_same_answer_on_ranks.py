@@ -13,12 +13,12 @@ from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.method import Method
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler import ranks as ranks_module
-from tetris_sim.scheduler.communicator import Communicator
-from tetris_sim.scheduler.link import Link
-from tetris_sim.scheduler.machine import Machine, find_machine
-from tetris_sim.scheduler.ranks import plan_together
-from tetris_sim.scheduler.shares import Plan, Share
+from tetris_sim.scheduler.comm.communicator import Communicator
+from tetris_sim.scheduler.facts.link import Link
+from tetris_sim.scheduler.facts.shares import Plan, Share
+from tetris_sim.scheduler.machine.machine import Machine, find_machine
+from tetris_sim.scheduler.plan import ranks as ranks_module
+from tetris_sim.scheduler.plan.ranks import plan_together
 from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation
 from tetris_sim.slab import Slab
@@ -26,12 +26,18 @@ from tetris_sim.slab import Slab
 STEPS = 8
 
 
-def solve(problem: Problem, method: Method, size: int, monkeypatch: pytest.MonkeyPatch, **compute: Any) -> list[Any]:
-    """(the whole state after the run, the plan) of every rank; rank k measures a speed of its own."""
+def solve(
+    problem: Problem, method: Method, size: int, monkeypatch: pytest.MonkeyPatch, **compute: Any
+) -> list[Any]:
+    """(the whole state after the run, the plan) of every rank; rank k measures a speed of its
+    own.
+    """
 
     def known(problem: Problem, machine: Machine, compute: ComputeSection, **_: Any) -> Plan:
         whole = Slab.whole(problem.grid)
-        share = Share("cpu:0", whole, method, method.parameters(problem)[0], 1, machine.memory / 1e6, 0)
+        share = Share(
+            "cpu:0", whole, method, method.parameters(problem)[0], 1, machine.memory / 1e6, 0
+        )
         return Plan((share,), 4, 1e-6, 0.0, copy_for_checkpoints=False, reasons=())
 
     monkeypatch.setattr(ranks_module, "make_plan", known)
@@ -61,7 +67,9 @@ def test_any_number_of_ranks_gives_the_same_bits_for_every_kind_of_face(
         problem, _ = make_problem(stencil, boundary, dtype=dtype, shape=shape, steps=STEPS)
         ((alone, _),) = solve(problem, PLAIN, 1, monkeypatch)
         for size in (2, 3, 4) if number < 5 else (2 + number % 3,):
-            (shared, plan), *others = solve(problem, PLAIN, size, monkeypatch, time_block=1 + (number + size) % 4)
+            (shared, plan), *others = solve(
+                problem, PLAIN, size, monkeypatch, time_block=1 + (number + size) % 4
+            )
             np.testing.assert_array_equal(shared, alone, err_msg=f"{kind} on {size} ranks")
             assert all(field.size == 0 for field, _ in others)
             assert [share.rank for share in plan.shares] == list(range(size))
@@ -75,7 +83,9 @@ def test_methods_that_tile_give_the_same_bits_on_ranks(
     stencil = named_stencil(name).stencil
     boundaries = dict(mixed_boundaries(stencil.ndim))
     shape = tuple(2 * n + 1 for n in SHAPES[stencil.ndim])
-    for size, kind in zip((2, 3, 4), (list(boundaries)[4], list(boundaries)[3], list(boundaries)[8]), strict=True):
+    for size, kind in zip(
+        (2, 3, 4), (list(boundaries)[4], list(boundaries)[3], list(boundaries)[8]), strict=True
+    ):
         problem, _ = make_problem(stencil, boundaries[kind], shape=shape, steps=STEPS)
         ((alone, _),) = solve(problem, PLAIN, 1, monkeypatch)
         (shared, _), *_ = solve(problem, method, size, monkeypatch, time_block=3)
@@ -90,7 +100,9 @@ def test_grids_that_are_cut_along_two_axes_give_the_same_bits(
     stencil = named_stencil(name).stencil
     boundaries = dict(mixed_boundaries(stencil.ndim))
     for kind in list(boundaries)[:5] + list(boundaries)[7:9]:
-        problem, _ = make_problem(stencil, boundaries[kind], shape=(10, 31, 9)[: stencil.ndim], steps=STEPS)
+        problem, _ = make_problem(
+            stencil, boundaries[kind], shape=(10, 31, 9)[: stencil.ndim], steps=STEPS
+        )
         ((alone, _),) = solve(problem, PLAIN, 1, monkeypatch)
         (shared, plan), *_ = solve(problem, method, 4, monkeypatch, time_block=3)
         assert len({share.slab.start[1] for share in plan.shares}) > 1

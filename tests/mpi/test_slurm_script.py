@@ -1,4 +1,6 @@
-"""examples/slurm.sh puts a job back into the queue when its run was stopped with a checkpoint, and only then."""
+"""examples/slurm.sh puts a job back into the queue when its run was stopped with a checkpoint, and
+only then.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def run_job(folder: Path, launcher: str, *options: str) -> subprocess.CompletedP
 
 
 @pytest.mark.mpi
-def test_a_job_goes_back_into_the_queue_until_the_run_is_done(launcher: str, tmp_path: Path) -> None:
+def test_a_job_goes_back_into_the_queue_until_the_run_is_done(
+    launcher: str, tmp_path: Path
+) -> None:
     (tmp_path / "plate.yaml").write_text(PLATE)
     first = run_job(tmp_path, launcher)
     assert first.returncode == 0, first.stderr
@@ -64,7 +68,9 @@ def test_a_job_goes_back_into_the_queue_until_the_run_is_done(launcher: str, tmp
     (checkpoint,) = (tmp_path / "out" / "checkpoints").glob("checkpoint_*.h5")
     step = int(checkpoint.stem.removeprefix("checkpoint_"))
     # On a loaded machine five seconds can be over before the first step.
-    second = run_job(tmp_path, launcher, "--set", f"time.steps={step + 100}", "--set", "run.max_walltime=100 s")
+    second = run_job(
+        tmp_path, launcher, "--set", f"time.steps={step + 100}", "--set", "run.max_walltime=100 s"
+    )
     assert second.returncode == 0, second.stderr
     assert f"Done: steps {step} to {step + 100}" in second.stdout
     assert (tmp_path / "queue.log").read_text() == "requeue 17\n"

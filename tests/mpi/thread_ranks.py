@@ -1,6 +1,8 @@
-"""Ranks that are threads of one process: everything that MPI does for a run, fast, without MPI, and with a debugger.
+"""Ranks that are threads of one process: everything that MPI does for a run, fast, without MPI, and
+with a debugger.
 
-What is sent is copied when it is sent and checked when it arrives, and objects are pickled, as between processes.
+What is sent is copied when it is sent and checked when it arrives, and objects are pickled, as
+between processes.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.errors import ElsewhereError
-from tetris_sim.scheduler.communicator import Communicator, Pending
+from tetris_sim.scheduler.comm.communicator import Communicator, Pending
 
 T = TypeVar("T")
 _PATIENCE = 60.0  # seconds without an answer after which a test has hung
@@ -33,7 +35,9 @@ class World:
         self.size = size
         self.computers = tuple(computers or (0,) * size)
         self.changed = threading.Condition()
-        self.messages: dict[tuple[int, int, int, int], npt.NDArray[Any]] = {}  # source, to, tag, number
+        self.messages: dict[
+            tuple[int, int, int, int], npt.NDArray[Any]
+        ] = {}  # source, to, tag, number
         self.objects: dict[tuple[int, int], bytes] = {}  # number of the call, rank
         self.aborted: int | None = None
 
@@ -69,16 +73,23 @@ class ThreadCommunicator:
         with world.changed:
             world.objects[self._calls, self.rank] = pickle.dumps(value)
             world.changed.notify_all()
-        found = [pickle.loads(world.wait_for((self._calls, rank), world.objects)) for rank in range(self.size)]
+        found = [
+            pickle.loads(world.wait_for((self._calls, rank), world.objects))
+            for rank in range(self.size)
+        ]
         found[self.rank] = value
         return found
 
     def largest(self, numbers: Sequence[float]) -> tuple[float, ...]:
-        return tuple(max(column) for column in zip(*self.collect(tuple(map(float, numbers))), strict=True))
+        return tuple(
+            max(column) for column in zip(*self.collect(tuple(map(float, numbers))), strict=True)
+        )
 
     def neighbours(self) -> tuple[int, ...]:
         mine = self._world.computers[self.rank]
-        return tuple(rank for rank, computer in enumerate(self._world.computers) if computer == mine)
+        return tuple(
+            rank for rank, computer in enumerate(self._world.computers) if computer == mine
+        )
 
     def send(self, array: npt.NDArray[Any], to: int, tag: int) -> Pending:
         assert array.flags.c_contiguous
@@ -107,7 +118,9 @@ class _Nothing:
 
 
 class _Arrival:
-    def __init__(self, world: World, key: tuple[int, int, int, int], array: npt.NDArray[Any]) -> None:
+    def __init__(
+        self, world: World, key: tuple[int, int, int, int], array: npt.NDArray[Any]
+    ) -> None:
         self._world, self._key, self._array = world, key, array
         array.view(np.uint8)[...] = 0xFF  # NaN: nobody may read it before it has arrived
 
@@ -118,8 +131,11 @@ class _Arrival:
         del self._world.messages[self._key]
 
 
-def run_ranks(size: int, work: Callable[[Communicator], T], *, computers: Sequence[int] | None = None) -> list[T]:
-    """Call `work` on every rank: the results in the order of ranks, or the error of the first that has one of its own.
+def run_ranks(
+    size: int, work: Callable[[Communicator], T], *, computers: Sequence[int] | None = None
+) -> list[T]:
+    """Call `work` on every rank: the results in the order of ranks, or the error of the first that
+    has one of its own.
 
     Args:
         size: number of ranks.
@@ -139,13 +155,18 @@ def run_ranks(size: int, work: Callable[[Communicator], T], *, computers: Sequen
             if not ranks.ending:
                 ranks.abort(1)
 
-    threads = [threading.Thread(target=run, args=(rank,), name=f"rank-{rank}", daemon=True) for rank in range(size)]
+    threads = [
+        threading.Thread(target=run, args=(rank,), name=f"rank-{rank}", daemon=True)
+        for rank in range(size)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(2 * _PATIENCE)
         assert not thread.is_alive(), f"{thread.name} hangs"
-    for error in sorted(failures.values(), key=lambda each: isinstance(each, ElsewhereError | AbortedError)):
+    for error in sorted(
+        failures.values(), key=lambda each: isinstance(each, ElsewhereError | AbortedError)
+    ):
         raise error
     assert not world.messages, f"not received: {list(world.messages)}"
     return [results[rank] for rank in range(size)]

@@ -11,10 +11,19 @@ import pytest
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_the_mpi_extra_brings_a_launcher_and_a_library_that_work_together(launcher: str, ranks: int) -> None:
-    code = "from mpi4py.MPI import COMM_WORLD as w; sums = w.gather(w.allreduce(w.rank + 1)); w.rank or print(sums)"
+def test_the_mpi_extra_brings_a_launcher_and_a_library_that_work_together(
+    launcher: str, ranks: int
+) -> None:
+    code = (
+        "from mpi4py.MPI import COMM_WORLD as w; sums = w.gather(w.allreduce(w.rank + 1)); w.rank "
+        "or print(sums)"
+    )
     done = subprocess.run(
-        [launcher, "-n", str(ranks), sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [launcher, "-n", str(ranks), sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     assert done.stdout.strip() == str([ranks * (ranks + 1) // 2] * ranks)
 

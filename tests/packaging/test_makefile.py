@@ -1,4 +1,6 @@
-"""The Makefile says what its targets do, and in a sentence what is missing on a machine where it cannot work."""
+"""The Makefile says what its targets do, and in a sentence what is missing on a machine where it
+cannot work.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,38 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGETS = {"run", "test", "test-all", "test-gpu", "test-mpi", "check", "lint", "docs", "bench", "size", "clean", "help"}
+TARGETS = {
+    "run",
+    "test",
+    "test-all",
+    "test-gpu",
+    "test-mpi",
+    "check",
+    "lint",
+    "docs",
+    "bench",
+    "size",
+    "clean",
+    "help",
+}
 
 
 # Without what the `make test` that runs this hands down to makes below it.
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MFLAGS", "MAKELEVEL"}}
+ENVIRONMENT = {
+    name: value
+    for name, value in os.environ.items()
+    if name not in {"MAKEFLAGS", "MFLAGS", "MAKELEVEL"}
+}
 
 
 def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["make", *arguments], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False
+        ["make", *arguments],
+        cwd=folder,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -42,7 +66,9 @@ def test_help_is_the_default_and_describes_every_target(fresh: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["run", "test"])
-def test_without_a_new_enough_python_a_sentence_says_so_and_nothing_is_made(fresh: Path, target: str) -> None:
+def test_without_a_new_enough_python_a_sentence_says_so_and_nothing_is_made(
+    fresh: Path, target: str
+) -> None:
     shown = make(fresh, target, "PYTHON=no-such-python")
     assert shown.returncode == 2
     assert "No Python 3.11 or newer was found (tried: no-such-python)" in shown.stderr
@@ -50,9 +76,12 @@ def test_without_a_new_enough_python_a_sentence_says_so_and_nothing_is_made(fres
 
 
 def test_without_ensurepip_a_sentence_says_what_to_install(fresh: Path) -> None:
-    # An interpreter such as Debian's without python3-venv: new enough, but it cannot import these two modules.
+    # An interpreter such as Debian's without python3-venv: new enough, but it cannot import these
+    # two modules.
     python = fresh / "python-without-venv"
-    python.write_text(f'#!/bin/sh\ncase "$2" in *ensurepip*) exit 1;; esac\nexec {sys.executable} "$@"\n')
+    python.write_text(
+        f'#!/bin/sh\ncase "$2" in *ensurepip*) exit 1;; esac\nexec {sys.executable} "$@"\n'
+    )
     python.chmod(0o755)
     shown = make(fresh, "run", f"PYTHON={python}")
     assert shown.returncode == 2
@@ -76,7 +105,11 @@ def test_an_environment_whose_interpreter_has_gone_is_made_anew(fresh: Path) -> 
     (fresh / ".venv" / ".installed").touch()
     shown = make(fresh, "--dry-run", "run", f"PYTHON={sys.executable}")
     assert "-m venv --clear .venv" in shown.stdout
-    assert shown.stdout.index("-m venv") < shown.stdout.index("pip install") < shown.stdout.index("tetris_sim run")
+    assert (
+        shown.stdout.index("-m venv")
+        < shown.stdout.index("pip install")
+        < shown.stdout.index("tetris_sim run")
+    )
 
 
 def test_what_ci_calls_exists() -> None:
@@ -97,7 +130,12 @@ def test_a_failing_step_of_ci_is_named_and_ends_it(tmp_path: Path) -> None:
     (tools / "python").chmod(0o755)
     (tmp_path / "Makefile").write_text(".venv/.installed-dev docs test:\n\t@echo made $@\n")
     shown = subprocess.run(
-        ["bash", ".ci/run"], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False
+        ["bash", ".ci/run"],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert shown.returncode == 1
     assert shown.stderr.strip() == "== FAILED: types (.venv/bin/python -m mypy)"

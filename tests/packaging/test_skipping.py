@@ -1,4 +1,6 @@
-"""What tests/conftest.py promises: what did not run is counted with its reason, and floating-point errors raise."""
+"""What tests/conftest.py promises: what did not run is counted with its reason, and floating-point
+errors raise.
+"""
 
 from __future__ import annotations
 
@@ -44,16 +46,23 @@ def suite(tmp_path: Path) -> Path:
     (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text())
     (tmp_path / "test_suite.py").write_text(SUITE)
     markers = ["full: all", "gpu: a GPU", "mpi: MPI", "slow: slow"]
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n" + "".join(f"    {marker}\n" for marker in markers))
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\nmarkers =\n" + "".join(f"    {marker}\n" for marker in markers)
+    )
     return tmp_path
 
 
 def run_suite(folder: Path, *options: str) -> str:
-    # Without visible devices and their driver this machine is one without a GPU, whatever it really has.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    # Without visible devices and their driver this machine is one without a GPU, whatever it really
+    # has.
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTEST")
+    }
     environment["CUDA_VISIBLE_DEVICES"] = ""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -78,7 +87,9 @@ def test_the_count_is_right_with_several_workers(suite: Path) -> None:
 
 
 def test_random_numbers_repeat_and_differ_between_tests(suite: Path) -> None:
-    drawn = [[line for line in run_suite(suite, "-s").splitlines() if "drawn" in line] for _ in range(2)]
+    drawn = [
+        [line for line in run_suite(suite, "-s").splitlines() if "drawn" in line] for _ in range(2)
+    ]
     assert drawn[0] == drawn[1]
     assert len(set(drawn[0])) == 2
 

@@ -1,4 +1,6 @@
-"""The wheel, away from the checkout, among a user's own `apps` and `scheduler`: the reason for the links (ADR 0001)."""
+"""The wheel, away from the checkout, among a user's own `apps` and `scheduler`: the reason for the
+links (ADR 0001).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LINKED = ("cpu_kernels", "gpu_kernels", "scheduler", "apps")
-NOT_SOURCE = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "results", "api")
+NOT_SOURCE = shutil.ignore_patterns(
+    ".*", "__pycache__", "*.egg-info", "build", "dist", "results", "api"
+)
 
 CONFIG = """\
 schema: 1
@@ -48,7 +52,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     build = [sys.executable, "-m", "build", "--no-isolation"]
     run([*build, "--wheel", "--outdir", str(work / "direct")], cwd=source)
     shutil.rmtree(source / "build")
-    run([*build, "--outdir", str(work / "dist")], cwd=source)  # the sdist, and a wheel from the sdist
+    run(
+        [*build, "--outdir", str(work / "dist")], cwd=source
+    )  # the sdist, and a wheel from the sdist
     (sdist,) = (work / "dist").glob("*.tar.gz")
     (wheel,) = (work / "direct").glob("*.whl")
     (wheel_from_sdist,) = (work / "dist").glob("*.whl")
@@ -57,14 +63,29 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @pytest.fixture(scope="module")
 def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Interpreter of an environment with the wheel and, through a path file, the dependencies of this one."""
+    """Interpreter of an environment with the wheel and, through a path file, the dependencies of
+    this one.
+    """
     folder = tmp_path_factory.mktemp("installed")
     run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
     python = folder / "bin" / "python"
     wheel = str(built.wheel)
-    run([sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index", "-q", wheel])
-    # Path files inside a folder that was itself added by a path file are not read, so an editable install of the
-    # checkout does not come along.
+    run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            str(python),
+            "install",
+            "--no-deps",
+            "--no-index",
+            "-q",
+            wheel,
+        ]
+    )
+    # Path files inside a folder that was itself added by a path file are not read, so an editable
+    # install of the checkout does not come along.
     (site_packages,) = (folder / "lib").glob("python*/site-packages")
     (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return python
@@ -75,24 +96,36 @@ def hostile(tmp_path: Path) -> Path:
     """A working directory with modules of the user's own that are named like our folders."""
     for name in LINKED:
         (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text(f"raise ImportError('the user has a package {name} too')\n")
+        (tmp_path / name / "__init__.py").write_text(
+            f"raise ImportError('the user has a package {name} too')\n"
+        )
     shutil.rmtree(tmp_path / "scheduler")
-    (tmp_path / "scheduler.py").write_text("raise ImportError('the user has a module scheduler too')\n")
+    (tmp_path / "scheduler.py").write_text(
+        "raise ImportError('the user has a module scheduler too')\n"
+    )
     (tmp_path / "plate.yaml").write_text(CONFIG)
     return tmp_path
 
 
 def run(command: list[str], *, cwd: Path | None = None) -> str:
-    """Run a command without this process's import path; its output, or an assertion that shows it."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV_"))}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    """Run a command without this process's import path; its output, or an assertion that shows
+    it.
+    """
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV_"))
+    }
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, f"{command} exited {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(wheel) as archive:
-        return {name: archive.read(name) for name in archive.namelist() if not name.endswith("RECORD")}
+        return {
+            name: archive.read(name) for name in archive.namelist() if not name.endswith("RECORD")
+        }
 
 
 def source_files() -> dict[str, Path]:
@@ -101,14 +134,20 @@ def source_files() -> dict[str, Path]:
     for top in ("tetris_sim", *LINKED):
         prefix = "" if top == "tetris_sim" else "tetris_sim/"
         for path in (ROOT / top).rglob("*"):
-            if path.is_file() and (path.suffix in {".py", ".cu", ".cuh", ".yaml"} or path.name == "py.typed"):
+            if path.is_file() and (
+                path.suffix in {".py", ".cu", ".cuh", ".yaml"} or path.name == "py.typed"
+            ):
                 found[prefix + path.relative_to(ROOT).as_posix()] = path
     return found
 
 
 def test_every_package_folder_is_listed_in_pyproject() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    folders = {name.removesuffix("/__init__.py").replace("/", ".") for name in source_files() if "__init__" in name}
+    folders = {
+        name.removesuffix("/__init__.py").replace("/", ".")
+        for name in source_files()
+        if "__init__" in name
+    }
     assert set(project["tool"]["setuptools"]["packages"]) == folders
 
 
@@ -137,8 +176,13 @@ def test_the_sdist_holds_the_real_folders_and_builds_the_same_wheel(built: Built
     assert contents(built.wheel_from_sdist) == contents(built.wheel)
 
 
-def test_the_installed_package_is_not_confused_by_folders_of_the_same_names(installed: Path, hostile: Path) -> None:
-    code = "import tetris_sim.apps, tetris_sim.scheduler as s, tetris_sim as t; print(t.__file__); print(s.__file__)"
+def test_the_installed_package_is_not_confused_by_folders_of_the_same_names(
+    installed: Path, hostile: Path
+) -> None:
+    code = (
+        "import tetris_sim.apps, tetris_sim.scheduler as s, tetris_sim as t; print(t.__file__); "
+        "print(s.__file__)"
+    )
     for line in run([str(installed), "-c", code], cwd=hostile).split():
         assert installed.parents[1] in Path(line).parents
     version = run([str(installed), "-m", "tetris_sim", "--version"], cwd=hostile)
@@ -146,7 +190,9 @@ def test_the_installed_package_is_not_confused_by_folders_of_the_same_names(inst
     assert "0.1.0" in version
 
 
-def test_the_installed_package_validates_and_runs_in_such_a_folder(installed: Path, hostile: Path) -> None:
+def test_the_installed_package_validates_and_runs_in_such_a_folder(
+    installed: Path, hostile: Path
+) -> None:
     run([str(installed), "-m", "tetris_sim", "validate", "plate.yaml"], cwd=hostile)
     run([str(installed), "-m", "tetris_sim", "run", "plate.yaml", "--no-progress"], cwd=hostile)
     assert any((hostile / "results" / "plate").rglob("*.h5"))

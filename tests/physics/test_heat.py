@@ -1,4 +1,6 @@
-"""Statements about heat that a physicist would check first, through the configuration and the run loop of a user."""
+"""Statements about heat that a physicist would check first, through the configuration and the run
+loop of a user.
+"""
 
 from __future__ import annotations
 
@@ -67,10 +69,12 @@ def test_the_example_of_the_copper_plate_takes_the_steps_of_the_paper() -> None:
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_a_long_wave_decays_at_the_rate_of_the_heat_equation(axis: int) -> None:
-    # cos(pi x / L) between insulated faces decays as exp(-kappa (pi / L)^2 t); to second order in the spacing.
+    # cos(pi x / L) between insulated faces decays as exp(-kappa (pi / L)^2 t); to second order in
+    # the spacing.
     name, length, points = (("y", 0.27, 18), ("x", 0.24, 24))[axis]
     problem = build(
-        initial={"type": "expression", "expression": f"5*cos(pi*{name}/L{name})"}, time={"cfl": 0.1, "steps": 400}
+        initial={"type": "expression", "expression": f"5*cos(pi*{name}/L{name})"},
+        time={"cfl": 0.1, "steps": 400},
     )
     rate = 1e-4 * (math.pi / length) ** 2
     decay = math.exp(-rate * problem.time(400))
@@ -86,10 +90,18 @@ def test_a_long_wave_decays_at_the_rate_of_the_heat_equation(axis: int) -> None:
 
 def transposed(section: dict[str, Any]) -> dict[str, Any]:
     """A configuration with x and y exchanged."""
-    faces = {key.translate(str.maketrans("xy", "yx")): face for key, face in section["boundaries"].items()}
+    faces = {
+        key.translate(str.maketrans("xy", "yx")): face
+        for key, face in section["boundaries"].items()
+    }
     grid = {key: list(reversed(values)) for key, values in section["grid"].items()}
     text = section["initial"]["expression"].translate(str.maketrans("xy", "yx"))
-    return {**section, "grid": grid, "boundaries": faces, "initial": {**section["initial"], "expression": text}}
+    return {
+        **section,
+        "grid": grid,
+        "boundaries": faces,
+        "initial": {**section["initial"], "expression": text},
+    }
 
 
 @pytest.mark.parametrize("stencil", ["heat-2d", "star-2d9p", "star-2d13p", "box-2d9p"])
@@ -107,16 +119,21 @@ def test_exchanging_x_and_y_exchanges_them_in_the_result(stencil: str) -> None:
         "time": {"cfl": 0.1, "steps": 60},
     }
     if stencil.startswith("box"):
-        # It reads corners, which belong to the axis that is filled last, x; they commute where one face is insulated.
+        # It reads corners, which belong to the axis that is filled last, x; they commute where one
+        # face is insulated.
         section["boundaries"] |= {"y-": {"type": "neumann"}, "y+": {"type": "neumann"}}
     # Sums are taken in another order: equal to within rounding.
     straight, exchanged = run(build(**section)), run(build(**transposed(section)))
     assert straight.shape == (18, 24)
     np.testing.assert_allclose(exchanged.T, straight, rtol=0, atol=1e-10)
-    assert float(np.abs(straight - straight[::-1, ::-1]).max()) > 10  # nothing about it is symmetric by itself
+    assert (
+        float(np.abs(straight - straight[::-1, ::-1]).max()) > 10
+    )  # nothing about it is symmetric by itself
 
 
-@pytest.mark.parametrize(("grid", "name"), [([40], "heat-1d"), ([20, 14], "box-2d9p"), ([10, 12, 8], "box-3d27p")])
+@pytest.mark.parametrize(
+    ("grid", "name"), [([40], "heat-1d"), ([20, 14], "box-2d9p"), ([10, 12, 8], "box-3d27p")]
+)
 def test_a_symmetric_state_stays_symmetric(grid: list[int], name: str) -> None:
     problem = build(
         grid={"shape": grid, "spacing": [0.01, 0.012, 0.009][: len(grid)]},
@@ -127,13 +144,18 @@ def test_a_symmetric_state_stays_symmetric(grid: list[int], name: str) -> None:
     )
     found = run(problem)
     for axis in range(len(grid)):
-        np.testing.assert_allclose(np.flip(found, axis), found, rtol=0, atol=40 * 30 * 2.0**-52 * 90)
+        np.testing.assert_allclose(
+            np.flip(found, axis), found, rtol=0, atol=40 * 30 * 2.0**-52 * 90
+        )
 
 
 def test_adding_states_adds_results() -> None:
     def of(expression: str) -> Values:
         return run(
-            build(initial={"type": "expression", "expression": expression}, boundaries={"*": {"type": "periodic"}})
+            build(
+                initial={"type": "expression", "expression": expression},
+                boundaries={"*": {"type": "periodic"}},
+            )
         )
 
     first, second = "sin(2*pi*x/Lx)", "y/Ly"

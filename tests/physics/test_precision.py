@@ -1,4 +1,6 @@
-"""The precision report: rounding is exact, deviations are those of the states, and frozen fields are called so."""
+"""The precision report: rounding is exact, deviations are those of the states, and frozen fields
+are called so.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ import pytest
 from tetris_sim.__main__ import main
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.errors import ExitCode
-from tetris_sim.scheduler.machine import find_machine
+from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
 from tetris_sim.verification.precision import (
@@ -51,15 +53,23 @@ def floats(*values: float) -> npt.NDArray[np.float32]:
 def nearest_even(value: Fraction, digits: int) -> Fraction:
     """The number of so many binary digits nearest to `value`, the even one of two."""
     exponent = math.frexp(float(value))[1] - digits
-    return round(value / Fraction(2) ** exponent) * Fraction(2) ** exponent  # Python rounds halves to even
+    return (
+        round(value / Fraction(2) ** exponent) * Fraction(2) ** exponent
+    )  # Python rounds halves to even
 
 
 @pytest.mark.parametrize("form", EMULATED, ids=lambda form: form.name)
-def test_rounding_is_to_nearest_and_ties_go_to_even(form: NumberFormat, rng: np.random.Generator) -> None:
-    values = (rng.uniform(1, 2, 400) * 2.0 ** rng.integers(-12, 14, 400) * rng.choice([-1, 1], 400)).astype(np.float32)
+def test_rounding_is_to_nearest_and_ties_go_to_even(
+    form: NumberFormat, rng: np.random.Generator
+) -> None:
+    values = (
+        rng.uniform(1, 2, 400) * 2.0 ** rng.integers(-12, 14, 400) * rng.choice([-1, 1], 400)
+    ).astype(np.float32)
     ulp = 2.0 ** (1 - form.digits)
     ties = floats(*(sign * (1 + (k + 0.5) * ulp) for k in range(6) for sign in (-1, 1)))
-    for value, found in zip([*values, *ties], form.rounded(np.concatenate([values, ties])), strict=True):
+    for value, found in zip(
+        [*values, *ties], form.rounded(np.concatenate([values, ties])), strict=True
+    ):
         assert Fraction(float(found)) == nearest_even(Fraction(float(value)), form.digits)
 
 
@@ -100,8 +110,12 @@ def test_a_nan_stays_one_and_what_fits_stays_as_it_is(form: NumberFormat) -> Non
     np.testing.assert_array_equal(form.rounded(fitting), fitting)
 
 
-@pytest.mark.parametrize(("form", "spacing"), [(FLOAT16, 2**-4), (TF32, 2**-4), (BFLOAT16, 0.5), (FLOAT32, 2**-17)])
-def test_the_spacing_at_100_degrees_is_that_of_the_format(form: NumberFormat, spacing: float) -> None:
+@pytest.mark.parametrize(
+    ("form", "spacing"), [(FLOAT16, 2**-4), (TF32, 2**-4), (BFLOAT16, 0.5), (FLOAT32, 2**-17)]
+)
+def test_the_spacing_at_100_degrees_is_that_of_the_format(
+    form: NumberFormat, spacing: float
+) -> None:
     assert form.spacing(100.0) == spacing
     if form != FLOAT32:
         steps = form.rounded(floats(100 + 0.49 * spacing, 100 + 0.51 * spacing))
@@ -111,18 +125,24 @@ def test_the_spacing_at_100_degrees_is_that_of_the_format(form: NumberFormat, sp
 def test_balanced_weights_sum_to_one_and_rounded_ones_do_not() -> None:
     stencil = plate(16, 1, "float64").stencil
     for form in EMULATED:
-        balanced, rounded = (rounded_stencil(stencil, form, balanced=choice) for choice in (True, False))
+        balanced, rounded = (
+            rounded_stencil(stencil, form, balanced=choice) for choice in (True, False)
+        )
         assert sum_less_one(balanced) == 0
         assert sum_less_one(rounded) != 0
         for one in (balanced, rounded):
             np.testing.assert_array_equal(form.rounded(floats(*one.weights)), floats(*one.weights))
-            assert max(abs(a - b) for a, b in zip(one.weights, stencil.weights, strict=True)) < 2.0**-form.digits
+            assert (
+                max(abs(a - b) for a, b in zip(one.weights, stencil.weights, strict=True))
+                < 2.0**-form.digits
+            )
     assert sum_less_one(stencil, np.dtype(np.float32)) == pytest.approx(2.0**-26, rel=1e-6)
 
 
 @pytest.mark.parametrize("form", EMULATED, ids=lambda form: form.name)
 def test_one_emulated_step_is_that_of_exact_arithmetic_rounded(form: NumberFormat) -> None:
-    # One product per point: rounded to the format once to enter it, exact in float32, and once more to be stored.
+    # One product per point: rounded to the format once to enter it, exact in float32, and once more
+    # to be stored.
     problem = plate(9, 1, "float64")
     carried = rounded_stencil(Stencil(((0, 1),), (0.3,)), form, balanced=False)
     start = problem.initial(Slab.whole(problem.grid))
@@ -168,7 +188,9 @@ def test_a_field_whose_changes_are_below_the_spacing_is_said_to_freeze() -> None
     case, formats = compare(SOLVER, 192, 150)
     rows = {row.name: row for row in formats}
     coarse, single = rows["bfloat16"], rows["float32"]
-    assert coarse.spacing == 0.5 > 2 * case.first_change  # so that rounding undoes every step in the middle
+    assert (
+        coarse.spacing == 0.5 > 2 * case.first_change
+    )  # so that rounding undoes every step in the middle
     assert coarse.frozen
     assert coarse.centre == 100.0
     (note,) = notes(case, coarse)
@@ -184,7 +206,9 @@ def test_weights_that_are_rounded_one_by_one_change_the_heat() -> None:
     rows = {row.name: row for row in formats}
     for name in ("tf32", "float16"):
         assert rows[name].weights_less_one < 0
-        assert any("multiply all heat by 0.9759 in 400 steps" in note for note in notes(case, rows[name]))
+        assert any(
+            "multiply all heat by 0.9759 in 400 steps" in note for note in notes(case, rows[name])
+        )
     assert rows["bfloat16"].centre > 1.5 * case.centre
     assert not list(notes(case, rows["float32"]))
 
@@ -211,9 +235,23 @@ def test_numbers_beyond_float16_become_infinite() -> None:
 def test_the_command_prints_the_table_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "--precision", "--points", "32", "--method", "cpu.plain"]) == ExitCode.OK
     shown = capsys.readouterr().out
-    for part in ("32 x 32 points, 42 steps", r"bfloat16 +emulated +\d", r"float32 +paper, table 4 +73\.1% +17\.2%"):
+    for part in (
+        "32 x 32 points, 42 steps",
+        r"bfloat16 +emulated +\d",
+        r"float32 +paper, table 4 +73\.1% +17\.2%",
+    ):
         assert re.search(part, shown), part
-    command = ["verify", "--precision", "--points", "32", "--steps", "5", "--method", "cpu.plain", "--json"]
+    command = [
+        "verify",
+        "--precision",
+        "--points",
+        "32",
+        "--steps",
+        "5",
+        "--method",
+        "cpu.plain",
+        "--json",
+    ]
     assert main(command) == ExitCode.OK
     document = json.loads(capsys.readouterr().out)
     assert PrecisionCase(**document["case"]).steps == 5

@@ -22,7 +22,9 @@ def start(ndim: int, dtype: Any = np.float64) -> Any:
     return np.random.default_rng(ndim).uniform(-1, 2, SHAPES[ndim]).astype(dtype)
 
 
-def stepped(u: Any, stencil: ts.Stencil, boundary: ts.Boundary, steps: int, spacing: tuple[float, ...]) -> Any:
+def stepped(
+    u: Any, stencil: ts.Stencil, boundary: ts.Boundary, steps: int, spacing: tuple[float, ...]
+) -> Any:
     """The same by the reference."""
     state = u[np.newaxis]
     for _ in range(steps):
@@ -40,7 +42,9 @@ def test_it_takes_steps_with_the_named_laplacian(name: str, dtype: Any) -> None:
     step = euler_step(laplacian(name, (1.0,) * ndim), 0.1)
     expected = stepped(u, step, ts.Boundary.everywhere(ts.Neumann(), ndim), 7, (1.0,) * ndim)
     assert found.dtype == dtype
-    np.testing.assert_allclose(found, expected, rtol=0, atol=7 * 2 * (2 * step.n_points + 2) * np.finfo(dtype).eps * 2)
+    np.testing.assert_allclose(
+        found, expected, rtol=0, atol=7 * 2 * (2 * step.n_points + 2) * np.finfo(dtype).eps * 2
+    )
     np.testing.assert_array_equal(u, kept)
     assert not np.shares_memory(found, u)
 
@@ -56,13 +60,17 @@ def test_without_a_name_it_is_the_usual_laplacian_at_092_of_the_limit(ndim: int)
 
 def test_in_two_dimensions_that_is_the_cfl_number_of_the_paper() -> None:
     u = start(2)
-    np.testing.assert_array_equal(ts.thermal_diffusion(u, 5), ts.thermal_diffusion(u, 5, "heat-2d", cfl=0.23))
+    np.testing.assert_array_equal(
+        ts.thermal_diffusion(u, 5), ts.thermal_diffusion(u, 5, "heat-2d", cfl=0.23)
+    )
 
 
 def test_physical_numbers_mean_the_same_as_a_cfl_number() -> None:
     u, spacing = start(2), (0.2, 0.1)
     physical = ts.thermal_diffusion(u, 9, diffusivity=1e-3, dt=2.0, spacing=spacing)
-    np.testing.assert_allclose(physical, ts.thermal_diffusion(u, 9, cfl=0.2, spacing=spacing), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(
+        physical, ts.thermal_diffusion(u, 9, cfl=0.2, spacing=spacing), rtol=0, atol=1e-14
+    )
     step = euler_step(laplacian("heat-2d", spacing), 2e-3)
     expected = stepped(u, step, ts.Boundary.everywhere(ts.Neumann(), 2), 9, spacing)
     np.testing.assert_allclose(physical, expected, rtol=0, atol=1e-13)
@@ -106,7 +114,9 @@ def test_it_is_what_the_configuration_does() -> None:
         u0 = simulation.field()[0]
         simulation.run()
         expected = simulation.field()[0]
-    found = ts.thermal_diffusion(u0, 30, diffusivity=1e-4, dt=problem.dt, spacing=problem.grid.spacing)
+    found = ts.thermal_diffusion(
+        u0, 30, diffusivity=1e-4, dt=problem.dt, spacing=problem.grid.spacing
+    )
     np.testing.assert_array_equal(found, expected)
 
 
@@ -119,7 +129,12 @@ def test_no_steps_give_a_copy() -> None:
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [(np.int64, np.float64), (bool, np.float64), (np.float16, np.float64), (np.float32, np.float32)],
+    [
+        (np.int64, np.float64),
+        (bool, np.float64),
+        (np.float16, np.float64),
+        (np.float32, np.float32),
+    ],
 )
 def test_other_numbers_are_computed_in_double_precision(given: Any, expected: Any) -> None:
     u = (start(2) * 3).astype(given)
@@ -140,7 +155,9 @@ def test_the_precision_and_the_memory_layout_can_be_anything() -> None:
 
 def test_the_number_of_threads_does_not_change_the_result() -> None:
     u = start(3)
-    np.testing.assert_array_equal(ts.thermal_diffusion(u, 5, threads=1), ts.thermal_diffusion(u, 5, threads=3))
+    np.testing.assert_array_equal(
+        ts.thermal_diffusion(u, 5, threads=1), ts.thermal_diffusion(u, 5, threads=3)
+    )
 
 
 @pytest.mark.parametrize(
@@ -154,12 +171,18 @@ def test_the_number_of_threads_does_not_change_the_result() -> None:
         ({"dt": 0.0, "diffusivity": 1.0}, "dt is 0.0"),
         ({"stencil": "heat-3d"}, "'heat-3d' is no Laplacian for 2 axes.*heat-2d"),
         ({"stencil": "box-2d25p"}, "named_stencil"),
-        ({"stencil": named_stencil("heat-2d").stencil, "cfl": 0.1}, "cfl mean nothing for a Stencil"),
+        (
+            {"stencil": named_stencil("heat-2d").stencil, "cfl": 0.1},
+            "cfl mean nothing for a Stencil",
+        ),
         ({"stencil": named_stencil("heat-1d").stencil}, "the stencil has 1 axes, but field has 2"),
         ({"spacing": (1.0, 2.0, 3.0)}, "spacing has 3 entries, but field has 2 axes"),
         ({"spacing": 0.0}, "spacing is positive"),
         ({"spacing": (1e-60, 1.0)}, "differ by more than"),
-        ({"boundary": ts.Boundary.everywhere(ts.Neumann(), 3)}, "boundary has 3 axes, but field has 2"),
+        (
+            {"boundary": ts.Boundary.everywhere(ts.Neumann(), 3)},
+            "boundary has 3 axes, but field has 2",
+        ),
         ({"boundary": ts.Dirichlet(1.7e308)}, "not finite"),
         ({"dtype": "int32"}, "dtype is int32"),
         ({"dtype": "float46"}, "dtype is float46"),
@@ -173,7 +196,9 @@ def test_the_number_of_threads_does_not_change_the_result() -> None:
         ({"field": np.zeros((2, 3)), "stencil": "star-2d13p"}, "reaches 3"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused_in_words(arguments: dict[str, Any], complaint: str) -> None:
+def test_arguments_that_do_not_fit_are_refused_in_words(
+    arguments: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(ConfigError, match=complaint):
         ts.thermal_diffusion(**{"field": start(2), "steps": 1, **arguments})
 
@@ -198,7 +223,9 @@ def test_a_stencil_that_explodes_is_told() -> None:
 
 
 def test_the_example_of_the_python_api_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_path(str(Path(__file__).parents[2] / "examples" / "python_api.py"), run_name="__main__")
+    runpy.run_path(
+        str(Path(__file__).parents[2] / "examples" / "python_api.py"), run_name="__main__"
+    )
     first, second = capsys.readouterr().out.splitlines()
     assert "steps of" in first
     assert second.endswith("their sum is still 2000.0")

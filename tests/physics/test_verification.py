@@ -1,4 +1,6 @@
-"""The verification cases pass with a right answer, and none of a number of wrong ones gets through."""
+"""The verification cases pass with a right answer, and none of a number of wrong ones gets
+through.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from tetris_sim.__main__ import main
 from tetris_sim.boundary import Boundary
 from tetris_sim.errors import ConfigError
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler.machine import find_machine
+from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
 from tetris_sim.verification.case import Case, Outcome
@@ -65,7 +67,11 @@ def one_step_too_few(problem: Problem, state: Field, workers: int) -> Field:
 
 
 def sides_exchanged(problem: Problem, state: Field, workers: int) -> Field:
-    return advance(problem, state, boundary=Boundary(tuple((high, low) for low, high in problem.boundary.faces)))
+    return advance(
+        problem,
+        state,
+        boundary=Boundary(tuple((high, low) for low, high in problem.boundary.faces)),
+    )
 
 
 def spacings_exchanged(problem: Problem, state: Field, workers: int) -> Field:
@@ -73,7 +79,9 @@ def spacings_exchanged(problem: Problem, state: Field, workers: int) -> Field:
     return advance(
         problem,
         state,
-        grid=dataclasses.replace(problem.grid, spacing=spacing[::-1] if len(spacing) > 1 else (spacing[0] * 1.01,)),
+        grid=dataclasses.replace(
+            problem.grid, spacing=spacing[::-1] if len(spacing) > 1 else (spacing[0] * 1.01,)
+        ),
     )
 
 
@@ -95,7 +103,9 @@ def weights_slightly_off(problem: Problem, state: Field, workers: int) -> Field:
 
 def one_point_forgotten(problem: Problem, state: Field, workers: int) -> Field:
     result = advance(problem, state)
-    result[(0, *(n - 1 for n in problem.grid.shape))] = state[(0, *(n - 1 for n in problem.grid.shape))]
+    result[(0, *(n - 1 for n in problem.grid.shape))] = state[
+        (0, *(n - 1 for n in problem.grid.shape))
+    ]
     return result
 
 
@@ -132,7 +142,18 @@ DEFECTS = {
     computed_in_single: ("wave", "mode", "conservation"),
     seam_between_workers: ("two workers",),
     depends_on_place: ("translation",),
-    not_a_number: ("wave", "mode", "translation", "pure", "two", "conservation", "maximum", "conv", "spread", "steady"),
+    not_a_number: (
+        "wave",
+        "mode",
+        "translation",
+        "pure",
+        "two",
+        "conservation",
+        "maximum",
+        "conv",
+        "spread",
+        "steady",
+    ),
 }
 
 
@@ -140,13 +161,20 @@ def failing(defect: Callable[[Problem, Field, int], Field], family: str) -> list
     """The cases of a family, of at most two axes and in double precision, that notice a defect."""
     cases = [case for case in CASES.values() if case.name.startswith(family) and case.ndim <= 2]
     with np.errstate(invalid="ignore"):
-        return [case.name for case in cases if not case.check(Wrong(defect), np.dtype(np.float64)).passed]
+        return [
+            case.name
+            for case in cases
+            if not case.check(Wrong(defect), np.dtype(np.float64)).passed
+        ]
 
 
 @pytest.mark.parametrize(
-    ("defect", "family"), [(defect, family) for defect, names in DEFECTS.items() for family in names]
+    ("defect", "family"),
+    [(defect, family) for defect, names in DEFECTS.items() for family in names],
 )
-def test_a_wrong_answer_is_noticed(defect: Callable[[Problem, Field, int], Field], family: str) -> None:
+def test_a_wrong_answer_is_noticed(
+    defect: Callable[[Problem, Field, int], Field], family: str
+) -> None:
     assert failing(defect, family)
 
 
@@ -164,7 +192,8 @@ def test_a_range_that_is_left_is_noticed() -> None:
 
 @pytest.mark.parametrize(("biot", "first"), [(1.0, 0.8603), (0.01, 0.0998), (100.0, 1.5552)])
 def test_the_cooling_series_is_that_of_the_text_books(biot: float, first: float) -> None:
-    # First roots: F. P. Incropera and D. P. DeWitt, Fundamentals of Heat and Mass Transfer, table 5.1.
+    # First roots: F. P. Incropera and D. P. DeWitt, Fundamentals of Heat and Mass Transfer, table
+    # 5.1.
     late = [cooling_series(biot, fourier, np.zeros(1))[0] for fourier in (5.0, 5.5)]
     assert math.sqrt(math.log(late[0] / late[1]) / 0.5) == pytest.approx(first, abs=6e-5)
     start = cooling_series(biot, 1e-3, np.linspace(0, 0.8, 5))
@@ -172,12 +201,17 @@ def test_the_cooling_series_is_that_of_the_text_books(biot: float, first: float)
     # The face obeys the law of convection: d(theta)/dx = -Bi theta.
     depth = np.array([1 - 2e-5, 1 - 1e-5, 1.0])
     theta = cooling_series(biot, 0.2, depth)
-    assert (3 * theta[2] - 4 * theta[1] + theta[0]) / 2e-5 == pytest.approx(-biot * theta[2], rel=1e-4)
+    assert (3 * theta[2] - 4 * theta[1] + theta[0]) / 2e-5 == pytest.approx(
+        -biot * theta[2], rel=1e-4
+    )
 
 
 def test_an_outcome_that_is_not_a_number_fails() -> None:
     assert not Outcome(math.nan, 1.0).passed
-    assert Result("a", 1, "m", "float64", "FAIL", Outcome(math.nan, 1.0)).as_json()["outcome"]["error"] is None
+    assert (
+        Result("a", 1, "m", "float64", "FAIL", Outcome(math.nan, 1.0)).as_json()["outcome"]["error"]
+        is None
+    )
 
 
 def test_a_method_that_refuses_is_told_and_not_failed() -> None:
@@ -194,7 +228,9 @@ def test_a_method_that_refuses_is_told_and_not_failed() -> None:
 
 
 def test_only_methods_that_do_not_fuse_steps_must_be_exact_under_translation() -> None:
-    assert all(Solver(method, find_machine()).stepwise for method in METHODS if method.name == "cpu.plain")
+    assert all(
+        Solver(method, find_machine()).stepwise for method in METHODS if method.name == "cpu.plain"
+    )
 
 
 def test_an_unknown_method_is_refused_with_the_known_ones() -> None:
@@ -205,7 +241,16 @@ def test_an_unknown_method_is_refused_with_the_known_ones() -> None:
 def test_the_verb_prints_a_table_and_returns_success(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "--case", "pure shift", "--method", "cpu.plain"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["case", "dim", "method", "dtype", "error", "bound", "order", "result"]
+    assert lines[0].split() == [
+        "case",
+        "dim",
+        "method",
+        "dtype",
+        "error",
+        "bound",
+        "order",
+        "result",
+    ]
     assert len(lines) == 1 + 3 + 1
     assert all(line.endswith("pass") for line in lines[1:-1])
     assert lines[-1].startswith("3 of 3 passed")

@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.scheduler.division import Capacity, Division, Work, blocks_in_flight, divide, without
-from tetris_sim.scheduler.link import Link
+from tetris_sim.scheduler.facts.link import Link
+from tetris_sim.scheduler.plan.division import (
+    Capacity,
+    Division,
+    Work,
+    blocks_in_flight,
+    divide,
+    without,
+)
 
 PLATE = Work(n_planes=10240, plane_points=10240, plane_bytes=81920, radius=1)
 PCIE, MEMORY = Link(3e-5, 1 / 10e9), Link(1e-5, 1 / 5e9)
@@ -54,15 +61,18 @@ def test_latency_asks_for_long_blocks_and_wide_planes_for_short_ones() -> None:
         pair = [Capacity(name, 1e9, link=Link(latency, 0.0)) for name in ("a", "b")]
         return divide(Work(4000, points, 8 * points, 1), pair, most=10_000).time_block
 
-    # One plane each is computed twice per step of a block, on average half a block of them: two messages of 100 us
-    # against planes of 1 us balance at sqrt(2 * 200 us / 1 us) = 20 steps.
+    # One plane each is computed twice per step of a block, on average half a block of them: two
+    # messages of 100 us against planes of 1 us balance at sqrt(2 * 200 us / 1 us) = 20 steps.
     assert block(1e-4, 1000) == pytest.approx(20, abs=2)
     assert block(1e-2, 1000) == pytest.approx(200, rel=0.1)
     assert block(1e-4, 100_000) == pytest.approx(2, abs=1)
 
 
 def test_memory_bounds_the_planes_and_the_others_take_the_rest() -> None:
-    gpu, cpu = Capacity("gpu:0", 900e9, 1e-5, PCIE, room=3000, depth=8), Capacity("cpu:0", 100e9, 2e-5, MEMORY)
+    gpu, cpu = (
+        Capacity("gpu:0", 900e9, 1e-5, PCIE, room=3000, depth=8),
+        Capacity("cpu:0", 100e9, 2e-5, MEMORY),
+    )
     division = divide(PLATE, [gpu, cpu], most=5000)
     assert division.planes[0] + division.time_block <= 3000
     assert division.planes[0] > 2900
@@ -80,7 +90,8 @@ def test_shares_that_are_asked_for_are_given_or_refused() -> None:
     work, pair = Work(100, 1000, 8000, 2), [Capacity("a", 1e9), Capacity("b", 1e9, room=40)]
     assert divide(work, pair, most=10, shares=[3.0, 1.0]).planes == (75, 25)
     with pytest.raises(
-        ConfigError, match=r"compute\.shares gives a worker fewer than 2 .* memory holds \(a .*, b 40\)"
+        ConfigError,
+        match=r"compute\.shares gives a worker fewer than 2 .* memory holds \(a .*, b 40\)",
     ):
         divide(work, pair, most=10, shares=[1.0, 1.0])
 
@@ -100,7 +111,11 @@ def test_many_workers_are_dropped_one_by_one() -> None:
 
 
 def test_a_pipeline_is_filled() -> None:
-    assert [blocks_in_flight(1.0), blocks_in_flight(1.0, 1.0, 1.0), blocks_in_flight(0.1, 1.0, 0.1)] == [1, 3, 2]
+    assert [
+        blocks_in_flight(1.0),
+        blocks_in_flight(1.0, 1.0, 1.0),
+        blocks_in_flight(0.1, 1.0, 0.1),
+    ] == [1, 3, 2]
 
 
 workers = st.builds(
@@ -123,13 +138,19 @@ workers = st.builds(
     most=st.integers(1, 500),
 )
 def test_every_division_can_be_carried_out(
-    n_planes: int, plane_points: int, radius: int, periodic: bool, capacities: list[Capacity], most: int
+    n_planes: int,
+    plane_points: int,
+    radius: int,
+    periodic: bool,
+    capacities: list[Capacity],
+    most: int,
 ) -> None:
     work = Work(n_planes, plane_points, 8 * plane_points, radius, periodic=periodic)
     try:
         division = divide(work, capacities, most=most)
     except UnsupportedError:
-        # No worker alone has room, and then neither have two whose halos come on top, unless they share the planes.
+        # No worker alone has room, and then neither have two whose halos come on top, unless they
+        # share the planes.
         assert max(each.room for each in capacities) < n_planes
         return
     members = [k for k, planes in enumerate(division.planes) if planes]
@@ -143,5 +164,7 @@ def test_every_division_can_be_carried_out(
         assert 0 <= division.idle(k) <= 1
     assert division.block_seconds >= max(division.busy)
     points = n_planes * plane_points
-    alone = [points / each.points_per_second + each.start for each in capacities if each.room >= n_planes]
+    alone = [
+        points / each.points_per_second + each.start for each in capacities if each.room >= n_planes
+    ]
     assert division.seconds_per_step <= min(alone, default=math.inf) * (1 + 1e-9)

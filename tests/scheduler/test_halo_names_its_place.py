@@ -10,11 +10,11 @@ import pytest
 from cases import make_problem
 
 from tetris_sim.boundary import Boundary, Neumann, Periodic
-from tetris_sim.cpu_kernels.plain import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler.exchange import LocalExchange
-from tetris_sim.scheduler.shares import Share
-from tetris_sim.scheduler.worker import LocalWorker
+from tetris_sim.scheduler.facts.shares import Share
+from tetris_sim.scheduler.run.exchange import LocalExchange
+from tetris_sim.scheduler.run.worker import LocalWorker
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
 
@@ -24,7 +24,9 @@ def box_stencil(ndim: int) -> Stencil:
     return Stencil(offsets, (1 / len(offsets),) * len(offsets))
 
 
-def cut(ranges: list[list[tuple[int, int]]], shape: tuple[int, ...], boundary: Boundary, halo: int) -> list[Slab]:
+def cut(
+    ranges: list[list[tuple[int, int]]], shape: tuple[int, ...], boundary: Boundary, halo: int
+) -> list[Slab]:
     """The slabs of a process grid: every combination of the pieces of each axis."""
     slabs = []
     for pieces in itertools.product(*ranges):
@@ -48,7 +50,9 @@ CASES = {
 
 @pytest.mark.parametrize("periodic", [False, True])
 @pytest.mark.parametrize("name", CASES)
-def test_a_swap_fills_every_halo_with_its_owners_values_corners_included(name: str, periodic: bool) -> None:
+def test_a_swap_fills_every_halo_with_its_owners_values_corners_included(
+    name: str, periodic: bool
+) -> None:
     ranges = CASES[name]
     ndim, shape = len(ranges), tuple(pieces[-1][1] for pieces in ranges)
     boundary = Boundary.everywhere(Periodic() if periodic else Neumann(), ndim)
@@ -62,11 +66,15 @@ def test_a_swap_fills_every_halo_with_its_owners_values_corners_included(name: s
             index = np.ix_(
                 *(
                     [i % n for i in range(start - low, stop + high)]
-                    for start, stop, (low, high), n in zip(slab.start, slab.stop, slab.halo, shape, strict=True)
+                    for start, stop, (low, high), n in zip(
+                        slab.start, slab.stop, slab.halo, shape, strict=True
+                    )
                 )
             )
             stepper = worker.stepper
-            ranges_ = tuple((-halo[0], n + halo[1]) for n, halo in zip(slab.shape, slab.halo, strict=True))
+            ranges_ = tuple(
+                (-halo[0], n + halo[1]) for n, halo in zip(slab.shape, slab.halo, strict=True)
+            )
             held = stepper._layout.read(stepper._current, ranges_)  # type: ignore[attr-defined]
             np.testing.assert_array_equal(held[0], position[0][index])
 
@@ -92,13 +100,19 @@ def test_any_process_grid_gives_the_bits_of_one_worker(name: str, periodic: bool
     np.testing.assert_array_equal(results[0], results[1])
 
 
-def open_workers(problem: Problem, slabs: list[Slab], state: Field, stack: contextlib.ExitStack) -> list[LocalWorker]:
+def open_workers(
+    problem: Problem, slabs: list[Slab], state: Field, stack: contextlib.ExitStack
+) -> list[LocalWorker]:
     workers = []
     for number, slab in enumerate(slabs):
-        worker = LocalWorker(problem, Share(f"cpu:{number}", slab, PlainMethod(), {}, 1 + number % 2, 1.0, 0))
+        worker = LocalWorker(
+            problem, Share(f"cpu:{number}", slab, PlainMethod(), {}, 1 + number % 2, 1.0, 0)
+        )
         stack.callback(worker.close)
         worker.stepper.load(
-            lambda box: state[(slice(None), *(slice(a, b) for a, b in zip(box.start, box.stop, strict=True)))]
+            lambda box: state[
+                (slice(None), *(slice(a, b) for a, b in zip(box.start, box.stop, strict=True)))
+            ]
         )
         workers.append(worker)
     return workers

@@ -1,4 +1,6 @@
-"""Plans for several kinds of devices, from tables of speeds; and that every mix computes the same."""
+"""Plans for several kinds of devices, from tables of speeds; and that every mix computes the
+same.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +18,25 @@ from tetris_sim.cpu_kernels import METHODS as CPU_METHODS
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler import cpu_plan as planning
-from tetris_sim.scheduler import members, mixed
-from tetris_sim.scheduler.candidates import find_method
-from tetris_sim.scheduler.choice import Choice
-from tetris_sim.scheduler.gpus import Gpu
-from tetris_sim.scheduler.link import Link
-from tetris_sim.scheduler.machine import Machine, find_machine
-from tetris_sim.scheduler.measure import Speed
-from tetris_sim.scheduler.members import Member
-from tetris_sim.scheduler.plan import make_plan
-from tetris_sim.scheduler.shares import Plan
-from tetris_sim.scheduler.tune import Terms
+from tetris_sim.scheduler.facts.link import Link
+from tetris_sim.scheduler.facts.shares import Plan
+from tetris_sim.scheduler.machine.gpus import Gpu
+from tetris_sim.scheduler.machine.machine import Machine, find_machine
+from tetris_sim.scheduler.plan import cpu_plan as planning
+from tetris_sim.scheduler.plan import members, mixed
+from tetris_sim.scheduler.plan.members import Member
+from tetris_sim.scheduler.plan.plan import make_plan
+from tetris_sim.scheduler.tuning.candidates import find_method
+from tetris_sim.scheduler.tuning.choice import Choice
+from tetris_sim.scheduler.tuning.measure import Speed
+from tetris_sim.scheduler.tuning.tune import Terms
 from tetris_sim.schema import ComputeSection, SimulatedSection
 from tetris_sim.simulation import open_simulation
 
 H200 = Gpu(0, "NVIDIA H200", "sm_90", 139 << 30, 50 << 20, "13.0")
-NODE = Machine("host", "cpu", 16, "cores in the affinity mask", 120 << 30, "free memory", gpus=(H200,))
+NODE = Machine(
+    "host", "cpu", 16, "cores in the affinity mask", 120 << 30, "free memory", gpus=(H200,)
+)
 PINNED, TEAM = Link(3e-5, 1 / 50e9), Link(2e-5, 1 / 10e9)
 BOTH = ComputeSection(devices="cpu+gpu")
 
@@ -50,9 +54,13 @@ def speeds(monkeypatch: pytest.MonkeyPatch) -> Speeds:
                 method = find_method(terms.asked.method, by="method")
             rate = gpu if terms.gpu is not None else cpu * terms.threads / 16
             parameters = {**method.parameters(problem)[0]}
-            return Choice(method, parameters, terms.threads, Speed(rate, 1e-5), (f"{method.name} known",))
+            return Choice(
+                method, parameters, terms.threads, Speed(rate, 1e-5), (f"{method.name} known",)
+            )
 
-        def messages(problem: Problem, member: Member, *, budget: float, through_host: bool) -> Link:
+        def messages(
+            problem: Problem, member: Member, *, budget: float, through_host: bool
+        ) -> Link:
             return PINNED if member.gpu is not None else TEAM
 
         monkeypatch.setattr(planning, "tune", tune)
@@ -87,7 +95,9 @@ def test_near_even_speeds_give_near_even_shares_as_in_the_paper(speeds: Speeds) 
     block = plan.shares[0].parameters["steps_per_block"]
     assert plan.time_block % block == 0
     assert plan.time_block % plan.shares[1].parameters["steps_per_block"] == 0
-    assert plan.notes[0].startswith("Workers compute with gpu.stream and cpu.stream: where a point lies decides")
+    assert plan.notes[0].startswith(
+        "Workers compute with gpu.stream and cpu.stream: where a point lies decides"
+    )
 
 
 def test_a_cpu_beside_an_h200_gets_nothing_and_the_plan_says_why(speeds: Speeds) -> None:
@@ -95,7 +105,9 @@ def test_a_cpu_beside_an_h200_gets_nothing_and_the_plan_says_why(speeds: Speeds)
     plan = make_plan(plate((10240, 10240)), NODE, BOTH)
     assert portions(plan) == {"gpu:0": 1.0}
     (why,) = [reason for reason in plan.reasons if "gets nothing" in reason]
-    assert why.startswith("cpu:0 gets nothing: it makes 1.88 GStencil/s of 2e+03 GStencil/s, and with it a step would")
+    assert why.startswith(
+        "cpu:0 gets nothing: it makes 1.88 GStencil/s of 2e+03 GStencil/s, and with it a step would"
+    )
     assert plan.notes == ()
     assert all(width == (0, 0) for width in plan.shares[0].slab.halo)
 
@@ -104,11 +116,15 @@ def test_shares_that_are_asked_for_count_more_than_speed(speeds: Speeds) -> None
     speeds(2000e9, 2e9)
     plan = make_plan(plate((10240, 10240)), NODE, BOTH.model_copy(update={"shares": (3.0, 1.0)}))
     assert portions(plan) == {"gpu:0": 0.75, "cpu:0": 0.25}
-    with pytest.raises(ConfigError, match=r"compute\.shares lists 3, but the devices are gpu:0 and cpu:0"):
+    with pytest.raises(
+        ConfigError, match=r"compute\.shares lists 3, but the devices are gpu:0 and cpu:0"
+    ):
         make_plan(plate((10240, 10240)), NODE, BOTH.model_copy(update={"shares": (3.0, 1.0, 1.0)}))
 
 
-def test_a_grid_larger_than_the_gpu_is_streamed_or_shared_whichever_is_faster(speeds: Speeds) -> None:
+def test_a_grid_larger_than_the_gpu_is_streamed_or_shared_whichever_is_faster(
+    speeds: Speeds,
+) -> None:
     large = plate((65536, 32768))  # 16 GiB a field
     limit = ComputeSection(devices="cpu+gpu", gpu_memory=2 / 3 * 2 * 65536 * 32768 * 8)
     speeds(900e9, 100e9)
@@ -121,7 +137,9 @@ def test_a_grid_larger_than_the_gpu_is_streamed_or_shared_whichever_is_faster(sp
     assert share.memory <= 2 / 3 * 2 * 65536 * 32768 * 8
     assert plan.time_block % streaming.steps == 0
     assert any("is streamed:" in reason for reason in plan.reasons)
-    assert any(reason.startswith("Filling the memory of each device would take") for reason in plan.reasons)
+    assert any(
+        reason.startswith("Filling the memory of each device would take") for reason in plan.reasons
+    )
     # A CPU that is as fast makes it better to keep both memories full.
     speeds(300e9, 300e9)
     plan = make_plan(large, NODE, limit)
@@ -148,7 +166,9 @@ def test_auto_tries_the_cpu_beside_the_gpu_in_long_runs_only(speeds: Speeds) -> 
     assert "The CPU is not tried beside it: the run takes about 1.7 s." in short.reasons
 
 
-def test_several_gpus_share_evenly_and_are_tuned_once(speeds: Speeds, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_gpus_share_evenly_and_are_tuned_once(
+    speeds: Speeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
     speeds(900e9, 1e9)
     tuned: list[Terms] = []
     known = getattr(planning, "tune")  # noqa: B009  the made-up one
@@ -159,7 +179,9 @@ def test_several_gpus_share_evenly_and_are_tuned_once(speeds: Speeds, monkeypatc
         return choice
 
     monkeypatch.setattr(planning, "tune", tune)
-    four = dataclasses.replace(NODE, gpus=tuple(dataclasses.replace(H200, number=k) for k in range(4)))
+    four = dataclasses.replace(
+        NODE, gpus=tuple(dataclasses.replace(H200, number=k) for k in range(4))
+    )
     plan = make_plan(plate((32768, 32768)), four, ComputeSection(devices="gpu"))
     assert len(tuned) == 1
     assert list(portions(plan)) == ["gpu:0", "gpu:1", "gpu:2", "gpu:3"]
@@ -194,7 +216,9 @@ def test_a_link_is_measured_on_the_device(monkeypatch: pytest.MonkeyPatch) -> No
     problem = plate((400, 500))
     far = SimulatedSection(speed=1e12, latency=2e-3, bandwidth=1e9)
     method = CPU_METHODS[-1]
-    member = Member("simulated:0", Choice(method, {}, 1, Speed(1e9, 0.0), ()), 1 << 30, simulated=far)
+    member = Member(
+        "simulated:0", Choice(method, {}, 1, Speed(1e9, 0.0), ()), 1 << 30, simulated=far
+    )
     link = members.measure_messages(problem, member, budget=1.0)
     # What the device takes, and what the processor adds to it.
     assert 1.8e-3 < link.latency < 8e-3
@@ -210,7 +234,9 @@ MIXES: list[tuple[tuple[str, ...], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("name", ["star-1d5p", "heat-2d", "heat-3d"])
-def test_every_mix_of_real_and_made_up_workers_has_the_bits_of_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_mix_of_real_and_made_up_workers_has_the_bits_of_one(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(members, "_PIECE_SECONDS", 0.0)
     stencil = stencil_of(name)
     shape = tuple(2 * n + 1 for n in SHAPES[stencil.ndim])
@@ -218,11 +244,15 @@ def test_every_mix_of_real_and_made_up_workers_has_the_bits_of_one(name: str, mo
     streamed = 0
     for boundary in boundaries[:5] + boundaries[7:9]:
         problem, _ = make_problem(stencil, boundary, shape=shape, steps=8)
-        alone, _ = field_after_the_run(problem, ComputeSection(method="cpu.plain", devices="cpu", threads=1))
+        alone, _ = field_after_the_run(
+            problem, ComputeSection(method="cpu.plain", devices="cpu", threads=1)
+        )
         for devices, others in MIXES:
             changes: dict[str, Any] = dict(others)
             if changes.get("gpu_memory") == "tiny":
-                changes["gpu_memory"] = (2.6 if stencil.ndim == 3 else 1.9) * problem.state_bytes  # rows are padded
+                changes["gpu_memory"] = (
+                    2.6 if stencil.ndim == 3 else 1.9
+                ) * problem.state_bytes  # rows are padded
             compute = ComputeSection(
                 method="cpu.plain",
                 devices=devices,

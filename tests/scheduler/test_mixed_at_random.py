@@ -1,4 +1,6 @@
-"""Random grids, faces, devices, shares, memories, blocks, failures: every run that is not refused has the same bits."""
+"""Random grids, faces, devices, shares, memories, blocks, failures: every run that is not refused
+has the same bits.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ from cases import make_problem, mixed_boundaries, stencil_of
 
 from tetris_sim.errors import TetrisError
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler import members
-from tetris_sim.scheduler.machine import Machine, find_machine
-from tetris_sim.scheduler.plan import make_plan
-from tetris_sim.scheduler.recovery import Recovery
+from tetris_sim.scheduler.machine.machine import Machine, find_machine
+from tetris_sim.scheduler.plan import members
+from tetris_sim.scheduler.plan.plan import make_plan
+from tetris_sim.scheduler.run.recovery import Recovery
 from tetris_sim.schema import ComputeSection, SimulatedSection
 from tetris_sim.simulation import open_simulation
 
@@ -28,11 +30,15 @@ def draw_problem(draw: random.Random) -> Problem:
     shape = tuple(draw.randint(max(radius, 1), longest) for radius in stencil.radii)
     boundary = draw.choice([boundary for _, boundary in mixed_boundaries(stencil.ndim)])
     fields = draw.choice((1, 1, 2))
-    return make_problem(stencil, boundary, shape=shape, steps=draw.randint(1, 40), n_fields=fields)[0]
+    return make_problem(stencil, boundary, shape=shape, steps=draw.randint(1, 40), n_fields=fields)[
+        0
+    ]
 
 
 def draw_compute(draw: random.Random, problem: Problem) -> ComputeSection:
-    devices = list(dict.fromkeys(f"simulated:{draw.randint(0, 2)}" for _ in range(draw.randint(1, 3))))
+    devices = list(
+        dict.fromkeys(f"simulated:{draw.randint(0, 2)}" for _ in range(draw.randint(1, 3)))
+    )
     devices += ["cpu"] * draw.randint(0, 2)
     draw.shuffle(devices)
     others: dict[str, Any] = {}
@@ -43,9 +49,16 @@ def draw_compute(draw: random.Random, problem: Problem) -> ComputeSection:
     if draw.random() < 0.5:
         others["gpu_memory"] = draw.uniform(0.3, 5.0) * problem.state_bytes
     fails = draw.choice((None, None, 1, 2, 3, 5))
-    made_up = SimulatedSection(speed=draw.choice((1e15, 1e9)), latency=0, bandwidth=1e15, fail_after=fails)
+    made_up = SimulatedSection(
+        speed=draw.choice((1e15, 1e9)), latency=0, bandwidth=1e15, fail_after=fails
+    )
     return ComputeSection(
-        devices=tuple(devices), method="cpu.plain", threads=len(devices), tuning_budget=0, simulated=made_up, **others
+        devices=tuple(devices),
+        method="cpu.plain",
+        threads=len(devices),
+        tuning_budget=0,
+        simulated=made_up,
+        **others,
     )
 
 
@@ -65,7 +78,9 @@ def test_whatever_computes_has_the_same_bits(seed: int, monkeypatch: pytest.Monk
         compute = draw_compute(draw, problem)
         try:
             found = field_of(problem, machine, compute)
-        except TetrisError:  # too many workers for the planes, too little memory for the shares that were asked for
+        except (
+            TetrisError
+        ):  # too many workers for the planes, too little memory for the shares that were asked for
             continue
         alone = ComputeSection(devices="cpu", method="cpu.plain", threads=1, tuning_budget=0)
         np.testing.assert_array_equal(found, field_of(problem, machine, alone))

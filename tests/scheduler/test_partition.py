@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tetris_sim.boundary import Boundary, Neumann, Periodic
 from tetris_sim.grid import Grid
-from tetris_sim.scheduler.partition import cut_along_axis_0, split_by_speed
+from tetris_sim.scheduler.plan.partition import cut_along_axis_0, split_by_speed
 
 
 @given(
@@ -43,7 +43,9 @@ def test_too_few_planes_are_refused() -> None:
 
 def test_a_slab_has_a_halo_only_where_it_has_a_neighbour() -> None:
     grid = Grid.box((10, 4), (1.0, 1.0))
-    walls = cut_along_axis_0(grid, Boundary.everywhere(Neumann(), 2), [(0, 3), (3, 7), (7, 10)], halo=2)
+    walls = cut_along_axis_0(
+        grid, Boundary.everywhere(Neumann(), 2), [(0, 3), (3, 7), (7, 10)], halo=2
+    )
     assert [slab.halo[0] for slab in walls] == [(0, 2), (2, 2), (2, 0)]
     joined = cut_along_axis_0(grid, Boundary.everywhere(Periodic(), 2), [(0, 5), (5, 10)], halo=2)
     assert [slab.halo[0] for slab in joined] == [(2, 2), (2, 2)]

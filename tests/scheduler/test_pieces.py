@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tetris_sim.scheduler.division import Work
-from tetris_sim.scheduler.pieces import (
+from tetris_sim.scheduler.plan.division import Work
+from tetris_sim.scheduler.plan.pieces import (
     Lane,
     choose_streaming,
     cut_into_pieces,
@@ -20,7 +20,8 @@ from tetris_sim.scheduler.pieces import (
 )
 from tetris_sim.slab import Slab
 
-# heat-2d 65536 x 32768 on one H200 as if it had two thirds of 34.4 GB: 900 GStencil/s, 55 GB/s each way.
+# heat-2d 65536 x 32768 on one H200 as if it had two thirds of 34.4 GB: 900 GStencil/s, 55 GB/s each
+# way.
 LARGE = Work(n_planes=65536, plane_points=32768, plane_bytes=262144, radius=1)
 H200 = Lane(900e9, depth=8, bring=1 / 55e9, take=1 / 55e9, room=int(22.9e9 / 4 / 262144))
 
@@ -28,7 +29,8 @@ H200 = Lane(900e9, depth=8, bring=1 / 55e9, take=1 / 55e9, room=int(22.9e9 / 4 /
 def test_a_pass_is_long_enough_to_hide_the_copies_and_has_pieces_enough_to_go_on() -> None:
     streaming = choose_streaming(LARGE, H200, most_steps=800, block_steps=838)
     assert streaming is not None
-    # A point is brought and taken in 8 / 55e9 s each way, and computed in 1 / 900e9 s a step: 131 steps.
+    # A point is brought and taken in 8 / 55e9 s each way, and computed in 1 / 900e9 s a step: 131
+    # steps.
     assert 131 <= streaming.steps < 300
     assert streaming.steps % 8 == 0
     assert streaming.points_per_second > 0.9 * 900e9
@@ -74,7 +76,9 @@ def test_with_hardly_any_memory_there_is_no_way() -> None:
     for room, possible in ((20, False), (24, True)):
         small = dataclasses.replace(H200, room=room)
         assert (fewest_pieces(LARGE, small, 8) is not None) == possible
-        found = choose_streaming(dataclasses.replace(LARGE, n_planes=512), small, most_steps=100, block_steps=100)
+        found = choose_streaming(
+            dataclasses.replace(LARGE, n_planes=512), small, most_steps=100, block_steps=100
+        )
         assert (found is not None) == possible
 
 

@@ -17,18 +17,25 @@ from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler import cpu_plan as planning
-from tetris_sim.scheduler.candidates import Asked
-from tetris_sim.scheduler.choice import Choice
-from tetris_sim.scheduler.machine import Machine, count_ranks, find_machine, last_level_cache
-from tetris_sim.scheduler.measure import Speed, check_method, measure_speed
-from tetris_sim.scheduler.piece import piece_of
-from tetris_sim.scheduler.place import Place
-from tetris_sim.scheduler.plan import make_plan
-from tetris_sim.scheduler.tune import Terms
+from tetris_sim.scheduler.machine.machine import (
+    Machine,
+    count_ranks,
+    find_machine,
+    last_level_cache,
+)
+from tetris_sim.scheduler.machine.place import Place
+from tetris_sim.scheduler.plan import cpu_plan as planning
+from tetris_sim.scheduler.plan.plan import make_plan
+from tetris_sim.scheduler.tuning.candidates import Asked
+from tetris_sim.scheduler.tuning.choice import Choice
+from tetris_sim.scheduler.tuning.measure import Speed, check_method, measure_speed
+from tetris_sim.scheduler.tuning.piece import piece_of
+from tetris_sim.scheduler.tuning.tune import Terms
 from tetris_sim.schema import ComputeSection
 
-MACHINE = Machine("host", "cpu", 4, "cores in the affinity mask", 8 << 30, "free memory of the machine")
+MACHINE = Machine(
+    "host", "cpu", 4, "cores in the affinity mask", 8 << 30, "free memory of the machine"
+)
 ONE_CORE = dataclasses.replace(MACHINE, threads=1)
 
 
@@ -97,7 +104,9 @@ def test_a_block_never_needs_more_halo_than_the_neighbour_owns() -> None:
 
 @pytest.mark.usefixtures("speed")
 def test_more_workers_than_planes_are_refused() -> None:
-    with pytest.raises(ConfigError, match="3 workers cannot share 5 planes along y: each needs at least 2"):
+    with pytest.raises(
+        ConfigError, match="3 workers cannot share 5 planes along y: each needs at least 2"
+    ):
         make_plan(problem_of((5, 20), "star-2d9p"), MACHINE, ComputeSection(devices=("cpu",) * 3))
 
 
@@ -114,8 +123,13 @@ def test_threads_are_divided_between_the_workers_and_each_has_one() -> None:
 def test_more_workers_than_threads_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"threads is 2, but compute\.devices names 3 workers"):
         make_plan(problem_of((30, 20)), MACHINE, ComputeSection(devices=("cpu",) * 3, threads=2))
-    assert len(make_plan(problem_of((30, 20)), ONE_CORE, ComputeSection(devices=("cpu",) * 8)).shares) == 8
-    with pytest.raises(ConfigError, match=r"devices names 9 workers with a thread each, but there are 1 cores"):
+    assert (
+        len(make_plan(problem_of((30, 20)), ONE_CORE, ComputeSection(devices=("cpu",) * 8)).shares)
+        == 8
+    )
+    with pytest.raises(
+        ConfigError, match=r"devices names 9 workers with a thread each, but there are 1 cores"
+    ):
         make_plan(problem_of((30, 20)), ONE_CORE, ComputeSection(devices=("cpu",) * 9))
 
 
@@ -124,7 +138,9 @@ def test_reserved_cores_are_left_free() -> None:
     plan = make_plan(problem_of((30, 20)), MACHINE, ComputeSection(reserve_cores=1))
     assert plan.shares[0].threads == 3
     assert plan.reasons[0] == "3 threads: cores in the affinity mask, 1 of 4 left free."
-    with pytest.raises(ConfigError, match=r"reserve_cores is 4, but there are 4 .*; leave at least one"):
+    with pytest.raises(
+        ConfigError, match=r"reserve_cores is 4, but there are 4 .*; leave at least one"
+    ):
         make_plan(problem_of((30, 20)), MACHINE, ComputeSection(reserve_cores=4))
 
 
@@ -132,9 +148,15 @@ def test_reserved_cores_are_left_free() -> None:
 def test_slabs_whose_halos_do_not_fit_are_refused_though_the_grid_would() -> None:
     problem = large((4000, 60_000))  # 3.6 GiB for two arrays
     tight = dataclasses.replace(MACHINE, memory=4 << 30)
-    assert len(make_plan(problem, tight, ComputeSection(devices=("cpu", "cpu"), time_block=1)).shares) == 2
+    assert (
+        len(make_plan(problem, tight, ComputeSection(devices=("cpu", "cpu"), time_block=1)).shares)
+        == 2
+    )
     compute = ComputeSection(devices=("cpu", "cpu"), time_block=1000)
-    with pytest.raises(UnsupportedError, match=r"the slabs of 2 workers with their halos need 5\.\d* GiB.*but 4 GiB"):
+    with pytest.raises(
+        UnsupportedError,
+        match=r"the slabs of 2 workers with their halos need 5\.\d* GiB.*but 4 GiB",
+    ):
         make_plan(problem, tight, compute)
 
 
@@ -148,12 +170,18 @@ def test_one_worker_makes_whole_blocks_of_the_method(monkeypatch: pytest.MonkeyP
     tune_to(monkeypatch, {"steps_per_block": 16})
     plan = make_plan(problem, MACHINE, ComputeSection(time_block=24))
     assert plan.time_block == 24
-    assert any("the method makes 16 at a time, so each block ends with a shorter part" in r for r in plan.reasons)
+    assert any(
+        "the method makes 16 at a time, so each block ends with a shorter part" in r
+        for r in plan.reasons
+    )
 
 
-def test_the_halo_of_several_workers_lasts_for_the_methods_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_halo_of_several_workers_lasts_for_the_methods_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     two = ComputeSection(devices=("cpu", "cpu"))
-    # Latency and redundant planes balance at 10 steps; 16 cost 30 redundant planes of 1000, less than 5 %.
+    # Latency and redundant planes balance at 10 steps; 16 cost 30 redundant planes of 1000, less
+    # than 5 %.
     for inner, block, kept in ((1, 10, 1), (4, 8, 4), (16, 16, 16), (64, 10, 10)):
         tune_to(monkeypatch, {"tile": 5, "steps_per_block": inner})
         plan = make_plan(large((1000, 1000)), MACHINE, two)
@@ -162,23 +190,34 @@ def test_the_halo_of_several_workers_lasts_for_the_methods_block(monkeypatch: py
             assert share.parameters == {"tile": 5, "steps_per_block": kept}
             assert max(max(halo) for halo in share.slab.halo) == block
     tune_to(monkeypatch, {"steps_per_block": 64})
-    plan = make_plan(problem_of((40, 20)), MACHINE, ComputeSection(devices=("cpu", "cpu"), time_block=8))
+    plan = make_plan(
+        problem_of((40, 20)), MACHINE, ComputeSection(devices=("cpu", "cpu"), time_block=8)
+    )
     assert plan.shares[0].parameters == {"steps_per_block": 8}
     assert any("the method makes 8 at a time instead of 64" in reason for reason in plan.reasons)
 
 
 def test_a_run_goes_on_with_the_method_it_was_begun_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = FakeMethod("cpu.first", ({"tile": 1},)), FakeMethod("cpu.second", ({"tile": 2}, {"tile": 3}))
+    first, second = (
+        FakeMethod("cpu.first", ({"tile": 1},)),
+        FakeMethod("cpu.second", ({"tile": 2}, {"tile": 3})),
+    )
     monkeypatch.setattr("tetris_sim.cpu_kernels.METHODS", (first, second, *METHODS))
     problem, quick = problem_of((30, 20)), ComputeSection(tuning_budget=0)
     assert make_plan(problem, MACHINE, quick).shares[0].method is first
     before = Asked("cpu.second", {"tile": 3})
     plan = make_plan(problem, MACHINE, quick, begun_with=before)
-    assert (plan.shares[0].method, plan.shares[0].parameters, plan.notes) == (second, {"tile": 3}, ())
+    assert (plan.shares[0].method, plan.shares[0].parameters, plan.notes) == (
+        second,
+        {"tile": 3},
+        (),
+    )
     assert any("is kept from the run that is continued." in reason for reason in plan.reasons)
 
 
-def test_a_run_that_goes_on_with_another_method_says_whether_bits_may_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_goes_on_with_another_method_says_whether_bits_may_differ(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fused = FakeMethod("cpu.fused", ({"tile": 1},))
     monkeypatch.setattr("tetris_sim.cpu_kernels.METHODS", (fused, *METHODS))
     problem = problem_of((30, 20))
@@ -189,7 +228,8 @@ def test_a_run_that_goes_on_with_another_method_says_whether_bits_may_differ(mon
 
     (note,) = notes("cpu.plain", Asked("cpu.fused", {"tile": 1}))
     assert note == (
-        "The run was begun with cpu.fused (tile 1) and goes on with cpu.plain: the result may differ within rounding."
+        "The run was begun with cpu.fused (tile 1) and goes on with cpu.plain: the result may "
+        "differ within rounding."
     )
     assert notes("cpu.plain", Asked("cpu.plain", {})) == ()
     (note,) = notes("cpu.plain", Asked("cpu.stream", {"levels": 4}))
@@ -203,7 +243,9 @@ def test_a_run_that_goes_on_with_another_method_says_whether_bits_may_differ(mon
 
 
 def test_an_unknown_method_is_refused_with_the_names_of_all() -> None:
-    with pytest.raises(ConfigError, match=r"'cpu\.fast', which is not one of the methods: auto, .*cpu\.plain"):
+    with pytest.raises(
+        ConfigError, match=r"'cpu\.fast', which is not one of the methods: auto, .*cpu\.plain"
+    ):
         make_plan(problem_of((5, 20)), MACHINE, ComputeSection(method="cpu.fast"))
 
 
@@ -220,7 +262,9 @@ def test_a_method_that_computes_something_else_is_found_out() -> None:
         def prepare(trial: Problem, *rest: object) -> object:
             weights = tuple(w * (1 + 1e-9) for w in trial.stencil.weights)
             return method.prepare(
-                dataclasses.replace(trial, stencil=dataclasses.replace(trial.stencil, weights=weights)),
+                dataclasses.replace(
+                    trial, stencil=dataclasses.replace(trial.stencil, weights=weights)
+                ),
                 *rest,  # type: ignore[arg-type]
             )
 
@@ -248,7 +292,10 @@ def test_a_piece_keeps_the_row_length_and_fits_the_budget() -> None:
 @pytest.mark.parametrize(
     ("shape", "expected"),
     [
-        ((1024, 1024, 1024), (64, 128, 1024)),  # 64 planes so that tiles find room, then shorter along axis 1
+        (
+            (1024, 1024, 1024),
+            (64, 128, 1024),
+        ),  # 64 planes so that tiles find room, then shorter along axis 1
         ((384, 384, 384), (64, 341, 384)),
         ((20, 5000, 3000), (20, 139, 3000)),
         ((2000, 30, 700), (399, 30, 700)),
@@ -291,10 +338,19 @@ def test_a_piece_is_random_not_zero() -> None:
 def test_the_last_level_caches_are_added_up_each_once(tmp_path: Path) -> None:
     cores = sorted(os.sched_getaffinity(0))
     for core in cores:
-        for index, level, size, shared in ((0, 1, "32K", str(core)), (3, 3, "24576K", "0-1"), (2, 2, "1M", str(core))):
+        for index, level, size, shared in (
+            (0, 1, "32K", str(core)),
+            (3, 3, "24576K", "0-1"),
+            (2, 2, "1M", str(core)),
+        ):
             folder = tmp_path / f"cpu{core}" / "cache" / f"index{index}"
             folder.mkdir(parents=True)
-            for name, text in (("level", level), ("type", "Unified"), ("size", size), ("shared_cpu_list", shared)):
+            for name, text in (
+                ("level", level),
+                ("type", "Unified"),
+                ("size", size),
+                ("shared_cpu_list", shared),
+            ):
                 (folder / name).write_text(f"{text}\n")
     assert last_level_cache(tmp_path) == 24 << 20
     for core in cores:
@@ -313,8 +369,12 @@ def test_the_machine_is_found() -> None:
 
 @pytest.mark.usefixtures("speed")
 def test_far_more_threads_than_cores_are_refused() -> None:
-    assert make_plan(problem_of((30, 20)), MACHINE, ComputeSection(threads=32)).shares[0].threads == 32
-    with pytest.raises(ConfigError, match=r"threads is 1000, but there are 4 cores .* at most 8 per core"):
+    assert (
+        make_plan(problem_of((30, 20)), MACHINE, ComputeSection(threads=32)).shares[0].threads == 32
+    )
+    with pytest.raises(
+        ConfigError, match=r"threads is 1000, but there are 4 cores .* at most 8 per core"
+    ):
         make_plan(problem_of((30, 20)), MACHINE, ComputeSection(threads=1000))
 
 
@@ -325,6 +385,8 @@ def test_the_ranks_of_a_launcher_are_counted() -> None:
 
 
 def test_a_periodic_axis_can_be_shared() -> None:
-    problem, _ = make_problem(named_stencil("heat-2d").stencil, Boundary.everywhere(Periodic(), 2), shape=(40, 9))
+    problem, _ = make_problem(
+        named_stencil("heat-2d").stencil, Boundary.everywhere(Periodic(), 2), shape=(40, 9)
+    )
     plan = make_plan(problem, MACHINE, ComputeSection(devices=("cpu", "cpu"), time_block=4))
     assert [share.slab.halo[0] for share in plan.shares] == [(4, 4), (4, 4)]

@@ -1,4 +1,6 @@
-"""Workers with threads of their own, and simulated devices: at the same time, as slow as asked, failing as asked."""
+"""Workers with threads of their own, and simulated devices: at the same time, as slow as asked,
+failing as asked.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,14 @@ from cases import make_problem
 
 from tetris_sim.boundary import Boundary, Neumann
 from tetris_sim.catalogue import named_stencil
-from tetris_sim.cpu_kernels.plain import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.method import Stepper
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler.exchange import LocalExchange
-from tetris_sim.scheduler.partition import cut_along_axis_0
-from tetris_sim.scheduler.queued import QueuedStepper, WorkerError
-from tetris_sim.scheduler.shares import Share
-from tetris_sim.scheduler.worker import LocalWorker
+from tetris_sim.scheduler.facts.shares import Share
+from tetris_sim.scheduler.plan.partition import cut_along_axis_0
+from tetris_sim.scheduler.run.exchange import LocalExchange
+from tetris_sim.scheduler.run.queued import QueuedStepper, WorkerError
+from tetris_sim.scheduler.run.worker import LocalWorker
 from tetris_sim.schema import SimulatedSection
 from tetris_sim.slab import Slab
 
@@ -28,7 +30,9 @@ FAST = SimulatedSection(speed=1e15, latency=0, bandwidth=1e15)
 
 
 def plate(shape: tuple[int, ...] = (40, 30)) -> Problem:
-    return make_problem(named_stencil("heat-2d").stencil, Boundary.everywhere(Neumann(), 2), shape=shape)[0]
+    return make_problem(
+        named_stencil("heat-2d").stencil, Boundary.everywhere(Neumann(), 2), shape=shape
+    )[0]
 
 
 def share_of(slab: Slab, settings: SimulatedSection | None, name: str = "simulated:0") -> Share:
@@ -57,7 +61,9 @@ def halves(problem: Problem, halo: int, *settings: SimulatedSection | None) -> l
 
 def test_advance_returns_at_once_and_two_workers_take_as_long_as_one() -> None:
     problem = plate()
-    slow = SimulatedSection(speed=20 * 30 * 10 / 0.4, latency=0, bandwidth=1e15)  # 10 steps of half a plate in 0.4 s
+    slow = SimulatedSection(
+        speed=20 * 30 * 10 / 0.4, latency=0, bandwidth=1e15
+    )  # 10 steps of half a plate in 0.4 s
     with opened(problem, *halves(problem, 10, slow, slow)) as workers:
         LocalExchange(problem, [worker.stepper.slab for worker in workers]).swap(workers)
         begin = time.perf_counter()
@@ -121,7 +127,9 @@ def test_a_device_fails_when_it_was_told_to_and_says_its_name() -> None:
 
 
 class Far:
-    """A stepper whose edges stay on its device; they become arrays in the thread that asks for them."""
+    """A stepper whose edges stay on its device; they become arrays in the thread that asks for
+    them.
+    """
 
     slab = Slab((0,), (4,), ((0, 1),))
 
@@ -178,8 +186,13 @@ class Broken:
 
 
 def test_errors_of_the_driver_are_failures_of_the_worker_and_mistakes_of_ours_are_not() -> None:
-    driver = type("CUDARuntimeError", (RuntimeError,), {"__module__": "cupy_backends.cuda.api.runtime"})
-    for error, seen in ((driver("cudaErrorECCUncorrectable"), WorkerError), (ValueError("a bug"), ValueError)):
+    driver = type(
+        "CUDARuntimeError", (RuntimeError,), {"__module__": "cupy_backends.cuda.api.runtime"}
+    )
+    for error, seen in (
+        (driver("cudaErrorECCUncorrectable"), WorkerError),
+        (ValueError("a bug"), ValueError),
+    ):
         broken: Stepper = Broken(error)  # type: ignore[assignment]
         stepper = QueuedStepper("gpu:0", broken)
         stepper.advance(1)

@@ -9,15 +9,21 @@ import numpy as np
 import pytest
 from cases import SHAPES, make_problem, mixed_boundaries, stencil_of
 
-from tetris_sim.cpu_kernels.plain import PlainMethod
-from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.method import Stepper
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler.division import Capacity, Division, Profile, Work, divide
-from tetris_sim.scheduler.partition import cut_along_axis_0
-from tetris_sim.scheduler.rebalance import Rebalancer, better_division, measured_rate, move, with_division
-from tetris_sim.scheduler.shares import Plan, Share
-from tetris_sim.scheduler.worker import LocalWorker, Worker, open_worker
+from tetris_sim.scheduler.facts.shares import Plan, Share
+from tetris_sim.scheduler.plan.division import Capacity, Division, Profile, Work, divide
+from tetris_sim.scheduler.plan.partition import cut_along_axis_0
+from tetris_sim.scheduler.run.rebalance import (
+    Rebalancer,
+    better_division,
+    measured_rate,
+    move,
+    with_division,
+)
+from tetris_sim.scheduler.run.worker import LocalWorker, Worker, open_worker
 from tetris_sim.schema import SimulatedSection
 from tetris_sim.simulation import open_simulation
 from tetris_sim.slab import Slab
@@ -53,7 +59,12 @@ def test_a_worker_that_became_slow_gives_planes_away_if_that_is_repaid() -> None
 
 def test_noise_moves_nothing() -> None:
     profile = profile_of(1e9, 2e9, 1e9)
-    assert better_division(profile, slower(profile, 0.98, 1.02, 1.0), steps_left=10**9, move_seconds=0.0) is None
+    assert (
+        better_division(
+            profile, slower(profile, 0.98, 1.02, 1.0), steps_left=10**9, move_seconds=0.0
+        )
+        is None
+    )
 
 
 def test_a_worker_that_hardly_moves_any_more_is_left_out() -> None:
@@ -69,17 +80,25 @@ def test_a_rate_is_the_median_of_enough_blocks() -> None:
     blocks = [(10, seconds)] * 7 + [(10, 100 * seconds)]
     assert measured_rate(WORK, 500, 1, blocks, 1e-4) == pytest.approx(1e9)
     assert measured_rate(WORK, 500, 1, blocks[:7], 1e-4) is None
-    # A start that was measured longer than whole blocks take now does not make a worker infinitely fast.
-    assert measured_rate(WORK, 500, 1, blocks, 1.0) == pytest.approx(2 * 10 * 504.5 * 1000 / seconds)
+    # A start that was measured longer than whole blocks take now does not make a worker infinitely
+    # fast.
+    assert measured_rate(WORK, 500, 1, blocks, 1.0) == pytest.approx(
+        2 * 10 * 504.5 * 1000 / seconds
+    )
 
 
-def plan_of(problem: Problem, planes: tuple[int, ...], block: int, *settings: SimulatedSection | None) -> Plan:
+def plan_of(
+    problem: Problem, planes: tuple[int, ...], block: int, *settings: SimulatedSection | None
+) -> Plan:
     """A plan with simulated workers, or CPU threads where there are no settings."""
     n, *rest = problem.grid.shape
     points = int(np.prod(rest, dtype=np.int64)) * problem.n_fields
     work = Work(n, points, 8 * points, problem.stencil.radii[0], problem.boundary.periodic(0))
     names = [f"cpu:{k}" if each is None else f"simulated:{k}" for k, each in enumerate(settings)]
-    capacities = tuple(Capacity(name, 1e9 if each is None else each.speed) for name, each in zip(names, settings))  # noqa: B905
+    capacities = tuple(
+        Capacity(name, 1e9 if each is None else each.speed)
+        for name, each in zip(names, settings, strict=False)
+    )
     ends = [sum(planes[: k + 1]) for k in range(len(planes))]
     pieces = list(zip([0, *ends[:-1]], ends, strict=True))
     slabs = cut_along_axis_0(problem.grid, problem.boundary, pieces, halo=block * work.radius)
@@ -92,7 +111,15 @@ def plan_of(problem: Problem, planes: tuple[int, ...], block: int, *settings: Si
         for k, (each, n) in enumerate(zip(capacities, planes, strict=True))
     )
     division = Division(planes, block, max(busy), busy, 0.0, 0, 0, 0)
-    return Plan(shares, block, max(busy) / block, 0.0, False, (), profile=Profile(work, capacities, division))
+    return Plan(
+        shares,
+        block,
+        max(busy) / block,
+        0.0,
+        False,
+        (),
+        profile=Profile(work, capacities, division),
+    )
 
 
 def resident(problem: Problem, steps: int, team: ThreadTeam) -> Field:
@@ -122,18 +149,26 @@ def test_moved_planes_keep_every_bit(name: str, teams: dict[int, ThreadTeam]) ->
                     planes=planes[: len(simulation.plan.shares)],
                     busy=(0.0,) * len(simulation.plan.shares),
                 )
-                better = with_division(problem, simulation.plan, simulation.plan.profile.capacities, division)
+                better = with_division(
+                    problem, simulation.plan, simulation.plan.profile.capacities, division
+                )
                 simulation._workers = move(problem, simulation._workers, better)
                 simulation._take_up(better, "moved")
-                assert [worker.stepper.slab.shape[0] for worker in simulation._workers] == [n for n in planes if n]
+                assert [worker.stepper.slab.shape[0] for worker in simulation._workers] == [
+                    n for n in planes if n
+                ]
             simulation.advance(2)
             found = simulation.field()
         np.testing.assert_array_equal(found, resident(problem, 10, teams[1]))
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_a_run_moves_planes_away_from_a_device_that_becomes_slow(asked: bool, teams: dict[int, ThreadTeam]) -> None:
-    problem, _ = make_problem(stencil_of("heat-2d"), dict(mixed_boundaries(2))["neumann"], shape=(200, 50), steps=400)
+def test_a_run_moves_planes_away_from_a_device_that_becomes_slow(
+    asked: bool, teams: dict[int, ThreadTeam]
+) -> None:
+    problem, _ = make_problem(
+        stencil_of("heat-2d"), dict(mixed_boundaries(2))["neumann"], shape=(200, 50), steps=400
+    )
     even = FAST.model_copy(update={"speed": 100 * 50 * 4 / 2e-3})  # a block of 4 steps takes 2 ms
     plan = dataclasses.replace(plan_of(problem, (100, 100), 4, even, even), shares_asked=asked)
     with open_simulation(problem, plan) as simulation:
@@ -147,17 +182,25 @@ def test_a_run_moves_planes_away_from_a_device_that_becomes_slow(asked: bool, te
         busy = simulation.busy_s
     # Shares that somebody has asked for stay as they are.
     assert planes == [100, 100] if asked else planes[0] > 140
-    assert any(reason.startswith("Planes moved at step ") for reason in simulation.plan.reasons) != asked
+    assert (
+        any(reason.startswith("Planes moved at step ") for reason in simulation.plan.reasons)
+        != asked
+    )
     assert set(busy) == {"simulated:0", "simulated:1"}
     assert max(busy.values()) < seconds
     np.testing.assert_array_equal(found, resident(problem, 400, teams[1]))
 
 
 def test_nobody_looks_where_nothing_could_move() -> None:
-    problem, _ = make_problem(stencil_of("heat-2d"), dict(mixed_boundaries(2))["neumann"], shape=(200, 50))
+    problem, _ = make_problem(
+        stencil_of("heat-2d"), dict(mixed_boundaries(2))["neumann"], shape=(200, 50)
+    )
     plan = plan_of(problem, (200,), 4, FAST)
     workers: list[Worker] = [open_worker(problem, plan.shares[0])]
     rebalancer = Rebalancer(plan)
     for _ in range(20):
-        assert rebalancer.better_plan(problem, plan, workers, steps_left=10**9, move_seconds=0.0) is None
+        assert (
+            rebalancer.better_plan(problem, plan, workers, steps_left=10**9, move_seconds=0.0)
+            is None
+        )
     workers[0].close()

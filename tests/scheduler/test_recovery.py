@@ -1,4 +1,6 @@
-"""A device fails in the middle of a run: the run goes on without it, or ends with a good checkpoint."""
+"""A device fails in the middle of a run: the run goes on without it, or ends with a good
+checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,14 @@ from test_rebalance import FAST, plan_of, resident
 
 from tetris_sim.__main__ import main
 from tetris_sim.checkpoint import open_checkpoint
-from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.errors import ExitCode
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler.machine import find_machine
-from tetris_sim.scheduler.queued import WorkerError
-from tetris_sim.scheduler.recovery import Recovery
-from tetris_sim.scheduler.shares import Plan, Share
-from tetris_sim.scheduler.worker import LocalWorker
+from tetris_sim.scheduler.facts.shares import Plan, Share
+from tetris_sim.scheduler.machine.machine import find_machine
+from tetris_sim.scheduler.run.queued import WorkerError
+from tetris_sim.scheduler.run.recovery import Recovery
+from tetris_sim.scheduler.run.worker import LocalWorker
 from tetris_sim.schema import ComputeSection, SimulatedSection
 from tetris_sim.simulation import open_simulation
 from tetris_sim.slab import Slab
@@ -34,11 +36,13 @@ STOPS = GOES_ON.model_copy(update={"on_device_failure": "stop"})
 @pytest.fixture
 def at_any_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     """States are kept after every block."""
-    monkeypatch.setattr("tetris_sim.scheduler.recovery._COST", math.inf)
+    monkeypatch.setattr("tetris_sim.scheduler.run.recovery._COST", math.inf)
 
 
 def plate(steps: int = 60) -> Problem:
-    return make_problem(stencil_of("heat-2d"), dict(mixed_boundaries(2))["robin"], shape=(64, 20), steps=steps)[0]
+    return make_problem(
+        stencil_of("heat-2d"), dict(mixed_boundaries(2))["robin"], shape=(64, 20), steps=steps
+    )[0]
 
 
 def failing(after: int) -> SimulatedSection:
@@ -74,7 +78,9 @@ def test_the_answer_does_not_know_of_a_failure(seed: int, teams: dict[int, Threa
 def test_the_only_device_is_replaced_by_the_cpu(teams: dict[int, ThreadTeam]) -> None:
     problem = plate()
     plan = keeping(plan_of(problem, (64,), 3, failing(9)))
-    with open_simulation(problem, plan, recovery=Recovery(find_machine({}), GOES_ON, every=0.0)) as simulation:
+    with open_simulation(
+        problem, plan, recovery=Recovery(find_machine({}), GOES_ON, every=0.0)
+    ) as simulation:
         assert simulation.run() is None
         assert [share.worker for share in simulation.plan.shares] == ["cpu:0"]
         found = simulation.field()
@@ -87,7 +93,9 @@ def test_the_only_device_is_replaced_by_the_cpu(teams: dict[int, ThreadTeam]) ->
 def test_all_devices_may_fail_one_after_the_other(teams: dict[int, ThreadTeam]) -> None:
     problem = plate()
     plan = keeping(plan_of(problem, (20, 24, 20), 3, failing(5), failing(9), failing(13)))
-    with open_simulation(problem, plan, recovery=Recovery(find_machine({}), GOES_ON, every=0.0)) as simulation:
+    with open_simulation(
+        problem, plan, recovery=Recovery(find_machine({}), GOES_ON, every=0.0)
+    ) as simulation:
         assert simulation.run() is None
         assert [share.worker for share in simulation.plan.shares] == ["cpu:0"]
         assert len(simulation.plan.notes) == 3
@@ -136,7 +144,7 @@ def test_the_newest_state_counts_whether_in_memory_or_on_the_disk() -> None:
 
 def test_states_are_kept_seldom_enough_to_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("tetris_sim.scheduler.recovery.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("tetris_sim.scheduler.run.recovery.time.perf_counter", lambda: now[0])
     problem = plate()
     plan = plan_of(problem, (64,), 3, FAST)
     recovery = Recovery(find_machine({}), GOES_ON)
@@ -177,11 +185,15 @@ def test_without_a_way_on_the_run_ends_with_the_devices_message() -> None:
 def test_a_run_that_is_to_stop_says_so_and_has_the_state_that_was_kept() -> None:
     problem = plate()
     plan = keeping(plan_of(problem, (30, 34), 3, failing(7), None))
-    with open_simulation(problem, plan, recovery=Recovery(find_machine({}), STOPS, every=0.0)) as simulation:
+    with open_simulation(
+        problem, plan, recovery=Recovery(find_machine({}), STOPS, every=0.0)
+    ) as simulation:
         reason = simulation.run()
         assert reason is not None
         assert reason.exit_code == ExitCode.REQUEUE
-        assert "number 7 (in the block after step 18); the state of step 18 is kept" in reason.sentence
+        assert (
+            "number 7 (in the block after step 18); the state of step 18 is kept" in reason.sentence
+        )
         assert (simulation.step, simulation.field().shape) == (18, (1, 64, 20))
 
 
@@ -205,7 +217,9 @@ checkpoint: {{every: 30 steps}}
 """
 
 
-def test_a_whole_run_goes_on_from_its_checkpoint_and_ends_with_the_same_files(tmp_path: Path) -> None:
+def test_a_whole_run_goes_on_from_its_checkpoint_and_ends_with_the_same_files(
+    tmp_path: Path,
+) -> None:
     fields = []
     for block in (10**6, 17):
         config, out = tmp_path / f"{block}.yaml", tmp_path / str(block)

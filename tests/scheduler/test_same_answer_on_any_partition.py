@@ -1,4 +1,6 @@
-"""The contract 'same answer': the same bits for any number of workers, shares, threads and block lengths."""
+"""The contract 'same answer': the same bits for any number of workers, shares, threads and block
+lengths.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.method import Method
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler.candidates import find_method
-from tetris_sim.scheduler.choice import Choice
-from tetris_sim.scheduler.machine import Machine, find_machine
-from tetris_sim.scheduler.measure import Speed
-from tetris_sim.scheduler.plan import make_plan
-from tetris_sim.scheduler.tune import Terms
+from tetris_sim.scheduler.machine.machine import Machine, find_machine
+from tetris_sim.scheduler.plan.plan import make_plan
+from tetris_sim.scheduler.tuning.candidates import find_method
+from tetris_sim.scheduler.tuning.choice import Choice
+from tetris_sim.scheduler.tuning.measure import Speed
+from tetris_sim.scheduler.tuning.tune import Terms
 from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation
 
@@ -25,13 +27,15 @@ STEPS = 8
 
 @pytest.fixture(autouse=True)
 def known_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans from a table of speeds: the cuts must not depend on this machine's mood, and measuring takes time."""
+    """Plans from a table of speeds: the cuts must not depend on this machine's mood, and measuring
+    takes time.
+    """
 
     def known(problem: Problem, machine: Machine, terms: Terms) -> Choice:
         method = find_method(terms.asked.method, by="method")
         return Choice(method, method.parameters(problem)[0], terms.threads, Speed(1e9, 2e-5), ())
 
-    monkeypatch.setattr("tetris_sim.scheduler.cpu_plan.tune", known)
+    monkeypatch.setattr("tetris_sim.scheduler.plan.cpu_plan.tune", known)
 
 
 def field_after_the_run(problem: Problem, compute: ComputeSection) -> tuple[Field, int]:
@@ -52,7 +56,9 @@ def test_any_partition_gives_the_same_bits(name: str, dtype: str, method: Method
         problem, _ = make_problem(stencil, boundaries[kind], dtype=dtype, shape=shape, steps=STEPS)
         if method.refusal(problem) is not None:
             continue
-        alone, n_workers = field_after_the_run(problem, ComputeSection(method=method.name, threads=1))
+        alone, n_workers = field_after_the_run(
+            problem, ComputeSection(method=method.name, threads=1)
+        )
         assert n_workers == 1
         for workers, block in ((2, 1), (3, 2), (2, "auto")):
             compute = ComputeSection(
@@ -73,7 +79,9 @@ def test_two_workers_are_given_the_shares_that_were_asked_for() -> None:
         Boundary.everywhere(dict(mixed_boundaries(2))["neumann"].faces[0][0], 2),
         shape=(100, 20),
     )
-    compute = ComputeSection(method="cpu.plain", devices=("cpu", "cpu"), shares=(3.0, 1.0), time_block=2)
+    compute = ComputeSection(
+        method="cpu.plain", devices=("cpu", "cpu"), shares=(3.0, 1.0), time_block=2
+    )
     plan = make_plan(problem, find_machine(), compute)
     assert [share.slab.shape[0] for share in plan.shares] == [75, 25]
     assert 0 < plan.redundant < 0.05

@@ -1,4 +1,6 @@
-"""A slab in host memory that goes through a device in pieces has the bits of one that stays there."""
+"""A slab in host memory that goes through a device in pieces has the bits of one that stays
+there.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import HALOS, SHAPES, boundary_of, make_problem, mixed_boundaries, run_with_halo, stencil_of
+from cases import (
+    HALOS,
+    SHAPES,
+    boundary_of,
+    make_problem,
+    mixed_boundaries,
+    run_with_halo,
+    stencil_of,
+)
 
-from tetris_sim.cpu_kernels.plain import PlainMethod
-from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler.pieces import Streaming
-from tetris_sim.scheduler.queued import WorkerError
-from tetris_sim.scheduler.simulated import SimulatedDevice
-from tetris_sim.scheduler.simulated_conveyor import SimulatedConveyor
-from tetris_sim.scheduler.streamed import StreamedStepper
+from tetris_sim.scheduler.plan.pieces import Streaming
+from tetris_sim.scheduler.run.queued import WorkerError
+from tetris_sim.scheduler.run.simulated import SimulatedDevice
+from tetris_sim.scheduler.run.simulated_conveyor import SimulatedConveyor
+from tetris_sim.scheduler.run.streamed import StreamedStepper
 from tetris_sim.schema import SimulatedSection
 from tetris_sim.slab import Slab
 
@@ -48,12 +58,16 @@ class Event:
 
 
 class LateConveyor(SimulatedConveyor):
-    """Everything happens as late as its events allow, or in any order that they allow: what is not waited for is seen.
+    """Everything happens as late as its events allow, or in any order that they allow: what is not
+    waited for is seen.
 
-    Stands in for streams: the events say what must come before what, and within a stream order is kept.
+    Stands in for streams: the events say what must come before what, and within a stream order is
+    kept.
     """
 
-    def __init__(self, problem: Problem, device: SimulatedDevice, order: random.Random | None) -> None:
+    def __init__(
+        self, problem: Problem, device: SimulatedDevice, order: random.Random | None
+    ) -> None:
         super().__init__(problem, METHOD, {}, device)
         self._order = order
         self._events: list[Event] = []
@@ -112,17 +126,23 @@ def resident(problem: Problem, blocks: Sequence[int], team: ThreadTeam) -> Field
 
 
 @pytest.mark.parametrize("name", ["star-1d5p", "heat-2d", "box-2d25p", "heat-3d"])
-def test_every_kind_of_face_has_the_bits_of_a_slab_that_stays(name: str, teams: dict[int, ThreadTeam]) -> None:
+def test_every_kind_of_face_has_the_bits_of_a_slab_that_stays(
+    name: str, teams: dict[int, ThreadTeam]
+) -> None:
     stencil = stencil_of(name)
     shape = tuple(2 * n + 1 for n in SHAPES[stencil.ndim])
     boundaries = [boundary for _, boundary in mixed_boundaries(stencil.ndim)]
     for number, boundary in enumerate(boundaries[:5] + boundaries[7:9]):
         problem, _ = make_problem(stencil, boundary, shape=shape, n_fields=1 + number % 2)
         wanted = resident(problem, (1, 5, 7), teams[1])
-        for steps, planes in (((1, 3), (2, 5), (3, 100))[k] for k in (number % 3, (number + 1) % 3)):
+        for steps, planes in (
+            ((1, 3), (2, 5), (3, 100))[k] for k in (number % 3, (number + 1) % 3)
+        ):
             device = SimulatedDevice("simulated:0", FAST, 1)
             conveyor = SimulatedConveyor(problem, METHOD, {}, device)
-            stepper = StreamedStepper(problem, Slab.whole(problem.grid), conveyor, streaming(steps, planes))
+            stepper = StreamedStepper(
+                problem, Slab.whole(problem.grid), conveyor, streaming(steps, planes)
+            )
             np.testing.assert_array_equal(advanced(stepper, problem, (1, 5, 7)), wanted)
             assert conveyor.most_at_a_time <= 3
             device.close()
@@ -134,7 +154,9 @@ def test_copies_that_come_as_late_as_they_may_or_in_any_order_change_nothing(
 ) -> None:
     for name, boundary_name in itertools.product(("heat-1d", "heat-2d"), ("rings", "walls")):
         stencil = stencil_of(name)
-        problem, _ = make_problem(stencil, boundary_of(boundary_name, stencil.ndim), shape=(61, 9)[: stencil.ndim])
+        problem, _ = make_problem(
+            stencil, boundary_of(boundary_name, stencil.ndim), shape=(61, 9)[: stencil.ndim]
+        )
         wanted = resident(problem, (4, 9), teams[1])
         device = SimulatedDevice("simulated:0", FAST, 1)
         conveyor = LateConveyor(problem, device, None if seed is None else random.Random(seed))
@@ -149,11 +171,17 @@ class _Streamed:
     def __init__(self, steps: int, planes: int) -> None:
         self.how = streaming(steps, planes)
 
-    def prepare(self, problem: Problem, slab: Slab, parameters: Any, device: SimulatedDevice) -> StreamedStepper:
-        return StreamedStepper(problem, slab, SimulatedConveyor(problem, METHOD, {}, device), self.how)
+    def prepare(
+        self, problem: Problem, slab: Slab, parameters: Any, device: SimulatedDevice
+    ) -> StreamedStepper:
+        return StreamedStepper(
+            problem, slab, SimulatedConveyor(problem, METHOD, {}, device), self.how
+        )
 
 
-@pytest.mark.parametrize(("name", "halo"), [HALOS[0], HALOS[1], HALOS[2], ("heat-2d", ((6, 0), (0, 0)))])
+@pytest.mark.parametrize(
+    ("name", "halo"), [HALOS[0], HALOS[1], HALOS[2], ("heat-2d", ((6, 0), (0, 0)))]
+)
 @pytest.mark.parametrize("steps", [1, 4, 6])
 def test_a_slab_with_neighbours_gives_the_edges_and_takes_the_halos_of_one_that_stays(
     name: str, halo: tuple[tuple[int, int], ...], steps: int, teams: dict[int, ThreadTeam]

@@ -8,14 +8,14 @@ import pytest
 from fake_methods import FakeMethod
 from tuner_cases import FAST, MACHINE, SLOW, TERMS, Use, label, notes, problem_of
 
-from tetris_sim.cpu_kernels.plain import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler import tune as tuning
-from tetris_sim.scheduler.candidates import Asked
-from tetris_sim.scheduler.measure import Speed
-from tetris_sim.scheduler.place import Place
-from tetris_sim.scheduler.tune import tune
+from tetris_sim.scheduler.machine.place import Place
+from tetris_sim.scheduler.tuning import tune as tuning
+from tetris_sim.scheduler.tuning.candidates import Asked
+from tetris_sim.scheduler.tuning.measure import Speed
+from tetris_sim.scheduler.tuning.tune import tune
 from tetris_sim.stencil import Stencil
 
 pytestmark = pytest.mark.usefixtures("kept_choices")
@@ -44,7 +44,9 @@ def test_the_fastest_of_all_methods_and_parameters_is_chosen(use: Use) -> None:
 def test_the_best_guess_of_each_method_is_tried_before_any_second_guess(
     use: Use, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tetris_sim.scheduler.measure.Trial.time", lambda *_: Speed(1e7, 0.0))  # on a busy machine, too
+    monkeypatch.setattr(
+        "tetris_sim.scheduler.tuning.measure.Trial.time", lambda *_: Speed(1e7, 0.0)
+    )  # on a busy machine, too
     order: list[str] = []
 
     class Noting(FakeMethod):
@@ -61,13 +63,18 @@ def test_the_best_guess_of_each_method_is_tried_before_any_second_guess(
 
     use(*(Noting(name, ({"delay_us": 1}, {"delay_us": 2})) for name in ("cpu.a", "cpu.b")))
     tune(problem_of(), MACHINE, TERMS)
-    # The last method is the one that never refuses and compiles quickly: it tells how long the run is.
+    # The last method is the one that never refuses and compiles quickly: it tells how long the run
+    # is.
     assert order[:4] == ["cpu.b 1", "cpu.a 1", "cpu.b 2", "cpu.a 2"]
 
 
-def test_of_equally_fast_candidates_the_first_guess_is_taken(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_equally_fast_candidates_the_first_guess_is_taken(
+    use: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
     use(FakeMethod("cpu.a", ({"tile": 1}, {"tile": 2})))
-    monkeypatch.setattr("tetris_sim.scheduler.measure.Trial.time", lambda *_: Speed(1e9, 0.0))
+    monkeypatch.setattr(
+        "tetris_sim.scheduler.tuning.measure.Trial.time", lambda *_: Speed(1e9, 0.0)
+    )
     assert label(tune(problem_of(), MACHINE, TERMS)) == ("cpu.a", {"tile": 1})
 
 
@@ -89,23 +96,40 @@ def test_a_method_that_refuses_is_not_tried_and_the_reason_is_told(use: Use) -> 
         FakeMethod("cpu.bad", ({"steps_per_block": 32},), fault="one block"),
         FakeMethod("cpu.bad", ({"steps_per_block": 2},), fault="whole blocks"),
     ],
-    ids=["weights", "after a block", "rest of a block", "after a long block", "rest of a short block"],
+    ids=[
+        "weights",
+        "after a block",
+        "rest of a block",
+        "after a long block",
+        "rest of a short block",
+    ],
 )
-def test_a_method_that_computes_something_else_is_dropped_and_the_next_is_used(use: Use, wrong: FakeMethod) -> None:
+def test_a_method_that_computes_something_else_is_dropped_and_the_next_is_used(
+    use: Use, wrong: FakeMethod
+) -> None:
     use(wrong, FakeMethod("cpu.slow", (SLOW,)))
     choice = tune(problem_of(), MACHINE, TERMS)
     assert choice.method.name == "cpu.slow"
-    assert any("cpu.bad" in reason and "differs from the reference" in reason for reason in choice.reasons)
+    assert any(
+        "cpu.bad" in reason and "differs from the reference" in reason for reason in choice.reasons
+    )
     assert [row.check for row in choice.rows] == ["wrong", "right"]
-    with pytest.raises(UnsupportedError, match=r"no method can advance.*cpu\.bad.*differs from the reference"):
+    with pytest.raises(
+        UnsupportedError, match=r"no method can advance.*cpu\.bad.*differs from the reference"
+    ):
         tune(problem_of(), MACHINE, dataclasses.replace(TERMS, asked=Asked("cpu.bad")))
 
 
 @pytest.mark.parametrize(
     "failure", [ValueError("tile 3 is odd"), RuntimeError(), KeyError("x"), MemoryError("no more")]
 )
-def test_a_candidate_that_raises_is_dropped_and_the_next_is_used(use: Use, failure: Exception) -> None:
-    use(FakeMethod("cpu.a", ({"tile": 3}, {"tile": 4}), failure=failure, fails_with=("tile", 3)), PlainMethod())
+def test_a_candidate_that_raises_is_dropped_and_the_next_is_used(
+    use: Use, failure: Exception
+) -> None:
+    use(
+        FakeMethod("cpu.a", ({"tile": 3}, {"tile": 4}), failure=failure, fails_with=("tile", 3)),
+        PlainMethod(),
+    )
     choice = tune(problem_of(), MACHINE, dataclasses.replace(TERMS, asked=Asked("cpu.a")))
     assert label(choice) == ("cpu.a", {"tile": 4})
     (told,) = (reason for reason in choice.reasons if reason.startswith("Not "))
@@ -126,12 +150,15 @@ def test_a_method_that_fails_when_it_is_asked_is_passed_over(use: Use) -> None:
 def test_if_nothing_works_every_reason_is_told(use: Use) -> None:
     use(FakeMethod("cpu.a", why_not="it is Monday"), FakeMethod("cpu.b", failure=ValueError("odd")))
     with pytest.raises(
-        UnsupportedError, match=r"Not cpu\.a: it is Monday\. Not cpu\.b: it failed with ValueError: odd"
+        UnsupportedError,
+        match=r"Not cpu\.a: it is Monday\. Not cpu\.b: it failed with ValueError: odd",
     ):
         tune(problem_of(), MACHINE, TERMS)
 
 
-def test_where_memory_runs_out_a_smaller_piece_is_tried(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_memory_runs_out_a_smaller_piece_is_tried(
+    use: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tuning, "trial_bytes", lambda memory, cache: 16 << 20)
     short = FakeMethod("cpu.short", most_bytes=5 << 20)
     use(short)
@@ -171,11 +198,15 @@ def test_the_weights_of_a_growing_problem_do_not_overflow_the_check(use: Use) ->
     use(FakeMethod("cpu.a", ({"steps_per_block": 64},)))
     problem = problem_of()
     stencil = Stencil(problem.stencil.offsets, (7.0, -3.0, 40.0, 2.0, 9.0))
-    growing = dataclasses.replace(problem, stencil=stencil, dtype=problem_of().dtype.type(0).astype("f4").dtype)
+    growing = dataclasses.replace(
+        problem, stencil=stencil, dtype=problem_of().dtype.type(0).astype("f4").dtype
+    )
     assert tune(growing, MACHINE, TERMS).method.name == "cpu.a"
 
 
-def test_a_small_grid_gets_as_many_threads_as_are_fastest(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_grid_gets_as_many_threads_as_are_fastest(
+    use: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
     use(PlainMethod())
     asked = []
 

@@ -8,10 +8,10 @@ import pytest
 from fake_methods import FakeMethod
 from tuner_cases import MACHINE, TERMS, Use, label, problem_of
 
-from tetris_sim.cpu_kernels.plain import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import ConfigError
-from tetris_sim.scheduler.candidates import Asked
-from tetris_sim.scheduler.tune import Terms, tune
+from tetris_sim.scheduler.tuning.candidates import Asked
+from tetris_sim.scheduler.tuning.tune import Terms, tune
 
 pytestmark = pytest.mark.usefixtures("kept_choices")
 
@@ -21,29 +21,58 @@ def asking(method: str, **parameters: int) -> Terms:
 
 
 def test_parameters_that_are_asked_for_are_used_and_the_others_are_the_best_guess(use: Use) -> None:
-    use(FakeMethod("cpu.a", ({"tile": 3, "delay_us": 0}, {"tile": 5, "delay_us": 0})), PlainMethod())
-    assert label(tune(problem_of(), MACHINE, asking("cpu.a", delay_us=7))) == ("cpu.a", {"tile": 3, "delay_us": 7})
+    use(
+        FakeMethod("cpu.a", ({"tile": 3, "delay_us": 0}, {"tile": 5, "delay_us": 0})), PlainMethod()
+    )
+    assert label(tune(problem_of(), MACHINE, asking("cpu.a", delay_us=7))) == (
+        "cpu.a",
+        {"tile": 3, "delay_us": 7},
+    )
 
 
 @pytest.mark.parametrize(
     ("terms", "said"),
     [
-        (asking("cpu.a", tiles=3), r"compute\.parameters\.tiles is not a parameter.*takes tile and delay_us.*'tile'"),
-        (asking("cpu.plain", tile=3), r"compute\.parameters\.tile is not a parameter.*cpu\.plain takes none"),
-        (asking("cpu.a", tile=13), r"these parameters of cpu\.a cannot be used.*tile 13.*ValueError: unlucky"),
+        (
+            asking("cpu.a", tiles=3),
+            r"compute\.parameters\.tiles is not a parameter.*takes tile and delay_us.*'tile'",
+        ),
+        (
+            asking("cpu.plain", tile=3),
+            r"compute\.parameters\.tile is not a parameter.*cpu\.plain takes none",
+        ),
+        (
+            asking("cpu.a", tile=13),
+            r"these parameters of cpu\.a cannot be used.*tile 13.*ValueError: unlucky",
+        ),
         (asking("auto", tile=3), "parameters belong to one method"),
-        (asking("cpu.q"), r"compute\.method is 'cpu\.q', which is not one of the methods: auto, cpu\.a, cpu\.plain"),
+        (
+            asking("cpu.q"),
+            r"compute\.method is 'cpu\.q', which is not one of the methods: auto, cpu\.a, cpu\.plain",
+        ),
     ],
 )
-def test_what_cannot_be_asked_for_is_refused_with_what_can(use: Use, terms: Terms, said: str) -> None:
-    failing = FakeMethod("cpu.a", ({"tile": 3, "delay_us": 0},), failure=ValueError("unlucky"), fails_with=("tile", 13))
+def test_what_cannot_be_asked_for_is_refused_with_what_can(
+    use: Use, terms: Terms, said: str
+) -> None:
+    failing = FakeMethod(
+        "cpu.a",
+        ({"tile": 3, "delay_us": 0},),
+        failure=ValueError("unlucky"),
+        fails_with=("tile", 13),
+    )
     use(failing, PlainMethod())
     with pytest.raises(ConfigError, match=said):
         tune(problem_of(), MACHINE, terms)
 
 
 def test_a_parameter_that_only_a_later_proposal_has_can_be_asked_for(use: Use) -> None:
-    use(FakeMethod("cpu.a", ({"tile": 1, "delay_us": 0}, {"tile": 2, "delay_us": 0, "star": 1, "blocks": 5})))
+    use(
+        FakeMethod(
+            "cpu.a",
+            ({"tile": 1, "delay_us": 0}, {"tile": 2, "delay_us": 0, "star": 1, "blocks": 5}),
+        )
+    )
     assert label(tune(problem_of(), MACHINE, asking("cpu.a", star=1))) == (
         "cpu.a",
         {"tile": 2, "delay_us": 0, "star": 1, "blocks": 5},

@@ -15,8 +15,8 @@ from tuner_cases import FAST, MACHINE, SLOW, TERMS, Use, label, problem_of
 from tetris_sim.boundary import Boundary
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler import tuned
-from tetris_sim.scheduler.tune import tune
+from tetris_sim.scheduler.tuning import tuned
+from tetris_sim.scheduler.tuning.tune import tune
 from tetris_sim.stencil import Stencil
 
 pytestmark = pytest.mark.usefixtures("kept_choices")
@@ -60,7 +60,9 @@ def test_without_the_cache_nothing_is_read_or_kept(use: Use, kept_choices: Path)
 
 def damages() -> dict[str, Callable[[str], str]]:
     def changed(**changes: object) -> Callable[[str], str]:
-        return lambda text: json.dumps({**json.loads(text), "choice": {**json.loads(text)["choice"], **changes}})
+        return lambda text: json.dumps(
+            {**json.loads(text), "choice": {**json.loads(text)["choice"], **changes}}
+        )
 
     return {
         "empty": lambda text: "",
@@ -116,10 +118,16 @@ def test_a_remembered_method_that_is_wrong_now_is_not_used(use: Use) -> None:
 
 
 def key_of(
-    problem: Problem, *, threads: int = 2, candidates: tuple[str, ...] = ("cpu.a",), cpu: str = "cpu"
+    problem: Problem,
+    *,
+    threads: int = 2,
+    candidates: tuple[str, ...] = ("cpu.a",),
+    cpu: str = "cpu",
 ) -> tuned.Key:
     machine = dataclasses.replace(MACHINE, cpu=cpu)
-    return tuned.tuning_key(problem, machine, threads=threads, fixed_threads=False, candidates=candidates)
+    return tuned.tuning_key(
+        problem, machine, threads=threads, fixed_threads=False, candidates=candidates
+    )
 
 
 def test_similar_problems_share_a_choice_and_others_do_not() -> None:
@@ -127,7 +135,10 @@ def test_similar_problems_share_a_choice_and_others_do_not() -> None:
     key = key_of(problem)
     assert key_of(problem_of((540, 680), steps=3)) == key
     weights = tuple(weight / 2 for weight in problem.stencil.weights)
-    assert key_of(dataclasses.replace(problem, stencil=Stencil(problem.stencil.offsets, weights))) == key
+    assert (
+        key_of(dataclasses.replace(problem, stencil=Stencil(problem.stencil.offsets, weights)))
+        == key
+    )
     reflecting = Boundary.everywhere(FACES["dirichlet"], 2)
     assert key_of(dataclasses.replace(problem, boundary=reflecting)) == key
     periodic = Boundary((problem.boundary.faces[0], (FACES["periodic"], FACES["periodic"])))
@@ -136,7 +147,11 @@ def test_similar_problems_share_a_choice_and_others_do_not() -> None:
         key_of(problem_of((700, 512))),
         key_of(dataclasses.replace(problem, boundary=periodic)),
         key_of(dataclasses.replace(problem, stencil=named_stencil("box-2d9p").stencil)),
-        key_of(dataclasses.replace(problem, dtype=make_problem(problem.stencil, reflecting, dtype="f4")[0].dtype)),
+        key_of(
+            dataclasses.replace(
+                problem, dtype=make_problem(problem.stencil, reflecting, dtype="f4")[0].dtype
+            )
+        ),
         key_of(make_problem(problem.stencil, problem.boundary, shape=(512, 700), n_fields=2)[0]),
         key_of(problem, threads=1),
         key_of(problem, candidates=("cpu.a", "cpu.b")),

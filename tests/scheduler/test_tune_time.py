@@ -14,14 +14,16 @@ from tuner_cases import FAST, MACHINE, SLOW, TERMS, Use, label, notes, problem_o
 
 from tetris_sim.method import Parameters
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler import compete
-from tetris_sim.scheduler.tune import tune
+from tetris_sim.scheduler.tuning import compete
+from tetris_sim.scheduler.tuning.tune import tune
 from tetris_sim.slab import Slab
 
 pytestmark = pytest.mark.usefixtures("kept_choices")
 
 
-def test_a_candidate_that_would_exceed_the_budget_is_not_started(use: Use, kept_choices: Path) -> None:
+def test_a_candidate_that_would_exceed_the_budget_is_not_started(
+    use: Use, kept_choices: Path
+) -> None:
     second = FakeMethod("cpu.b", (FAST,))
     use(second, FakeMethod("cpu.a", (FAST, SLOW), opening_s=0.3))  # the last one is tried first
     hasty = dataclasses.replace(TERMS, budget=0.2)
@@ -32,8 +34,8 @@ def test_a_candidate_that_would_exceed_the_budget_is_not_started(use: Use, kept_
     assert "1 of 3 candidates" in choice.reasons[0]
     assert choice.reasons[1] == "The verb `tune` gives the others their turn."
     kept = (
-        "Kept for later runs of up to 2 s, since not every method had its turn in time; longer ones, such as this, "
-        "measure again."
+        "Kept for later runs of up to 2 s, since not every method had its turn in time; longer "
+        "ones, such as this, measure again."
     )
     assert choice.reasons[-1] == kept
     # cpu.b had no chance: a short run does not wait for it, a long one gives it one.
@@ -59,7 +61,9 @@ def late_method(use: Use) -> FakeMethod:
 PATIENT = dataclasses.replace(TERMS, budget=0.2, patient=True)
 
 
-def test_a_run_that_is_much_longer_waits_until_every_method_has_had_one_turn(use: Use, kept_choices: Path) -> None:
+def test_a_run_that_is_much_longer_waits_until_every_method_has_had_one_turn(
+    use: Use, kept_choices: Path
+) -> None:
     late_method(use)
     choice = tune(problem_of(), MACHINE, PATIENT)
     assert label(choice) == ("cpu.late", FAST)
@@ -114,12 +118,16 @@ def test_no_more_time_is_spent_on_trials_than_the_run_takes(use: Use) -> None:
     assert second.opened != []
 
 
-def test_a_method_whose_best_guess_is_far_behind_gets_no_second_trial_unless_all_is_asked_for(use: Use) -> None:
+def test_a_method_whose_best_guess_is_far_behind_gets_no_second_trial_unless_all_is_asked_for(
+    use: Use,
+) -> None:
     slow = FakeMethod("cpu.slow", (SLOW, FAST))
     use(slow, FakeMethod("cpu.b", (FAST,)))
     choice = tune(problem_of(), MACHINE, TERMS)
     assert choice.method.name == "cpu.b"
-    assert notes(choice)["cpu.slow", 0] == "not tried: the method is less than half as fast as another"
+    assert (
+        notes(choice)["cpu.slow", 0] == "not tried: the method is less than half as fast as another"
+    )
     choice = tune(problem_of(), MACHINE, dataclasses.replace(TERMS, anew=True))
     assert all(row.points_per_second is not None for row in choice.rows)
 
@@ -128,22 +136,34 @@ def test_with_a_budget_of_nothing_the_first_method_that_is_right_is_taken_unmeas
     use: Use, kept_choices: Path
 ) -> None:
     first, second = FakeMethod("cpu.a", (SLOW, FAST)), FakeMethod("cpu.b", (FAST,))
-    use(FakeMethod("cpu.fussy", why_not="it is Monday"), FakeMethod("cpu.bad", error=1e-6), first, second)
+    use(
+        FakeMethod("cpu.fussy", why_not="it is Monday"),
+        FakeMethod("cpu.bad", error=1e-6),
+        first,
+        second,
+    )
     choice = tune(problem_of(), MACHINE, dataclasses.replace(TERMS, budget=0))
     assert label(choice) == ("cpu.a", SLOW)
     assert (len(first.opened), len(second.opened)) == (1, 0)  # for the check
     assert choice.speed.points_per_second > 0
     assert list(kept_choices.iterdir()) == []
-    assert any("Nothing was measured, since compute.tuning_budget is 0" in reason for reason in choice.reasons)
+    assert any(
+        "Nothing was measured, since compute.tuning_budget is 0" in reason
+        for reason in choice.reasons
+    )
     assert any(reason.startswith("Not cpu.bad: ") for reason in choice.reasons)
 
 
-def test_what_takes_long_is_said(use: Use, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_takes_long_is_said(
+    use: Use, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(compete, "_SILENCE", 0.1)
     use(FakeMethod("cpu.a", (FAST,), opening_s=0.5))
     with caplog.at_level(logging.INFO, logger="tetris_sim"):
         tune(problem_of(), MACHINE, TERMS)
-    assert [record.getMessage()[:39] for record in caplog.records] == ["Finding the fastest method for the CPU:"]
+    assert [record.getMessage()[:39] for record in caplog.records] == [
+        "Finding the fastest method for the CPU:"
+    ]
     caplog.clear()
     monkeypatch.setattr(compete, "_SILENCE", 60.0)
     with caplog.at_level(logging.INFO, logger="tetris_sim"):

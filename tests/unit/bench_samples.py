@@ -1,4 +1,6 @@
-"""Results and methods that were never measured, so that the arithmetic of the benchmark can be done by hand."""
+"""Results and methods that were never measured, so that the arithmetic of the benchmark can be done
+by hand.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,18 @@ LIMITS = {"before": limits(100e9, 30e9), "after": limits(90e9, 32e9)}
 
 
 def row(
-    name: str, rate: float, *, parameters: Mapping[str, int] | None = None, end_to_end: tuple[int, float] | None = None
+    name: str,
+    rate: float,
+    *,
+    parameters: Mapping[str, int] | None = None,
+    end_to_end: tuple[int, float] | None = None,
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": name, "method": name, "parameters": dict(parameters or {}), "steady": timing(rate)}
+    found: dict[str, Any] = {
+        "name": name,
+        "method": name,
+        "parameters": dict(parameters or {}),
+        "steady": timing(rate),
+    }
     if end_to_end is not None:
         steps, whole = end_to_end
         found["tried"] = []
@@ -58,7 +69,14 @@ def kernel(rows: list[dict[str, Any]], dtype: str = "float64") -> dict[str, Any]
 
 def result(**parts: Any) -> dict[str, Any]:
     versions = {"python": "3.11.1", "numpy": "2.0.0", "numba": "0.61.0", "llvmlite": "0.44.0"}
-    who = {"host": "here", "cpu": "Some CPU", "threads": 2, "versions": versions, "commit": "abc", "date": "2026-11-01"}
+    who = {
+        "host": "here",
+        "cpu": "Some CPU",
+        "threads": 2,
+        "versions": versions,
+        "commit": "abc",
+        "date": "2026-11-01",
+    }
     return {**who, "rounds": 3, "seconds": 0.1, "limits": LIMITS, **parts}
 
 
@@ -85,14 +103,26 @@ class PacedStepper:
 
 
 class PacedMethod:
-    """A method whose parameter `pace` chooses how long a step takes; it cannot prepare a pace it does not know."""
+    """A method whose parameter `pace` chooses how long a step takes; it cannot prepare a pace it
+    does not know.
+    """
 
     device: Literal["cpu"] = "cpu"
 
     def __init__(
-        self, name: str, paces: Mapping[int, float], *, prepare_seconds: float = 0.0, refuses: str = ""
+        self,
+        name: str,
+        paces: Mapping[int, float],
+        *,
+        prepare_seconds: float = 0.0,
+        refuses: str = "",
     ) -> None:
-        self.name, self._paces, self._prepare_seconds, self._refuses = name, paces, prepare_seconds, refuses
+        self.name, self._paces, self._prepare_seconds, self._refuses = (
+            name,
+            paces,
+            prepare_seconds,
+            refuses,
+        )
 
     def refusal(self, problem: Problem) -> str | None:
         return self._refuses or None

@@ -24,7 +24,9 @@ time: {t_end: 1 ms}
 
 def read(text: str, *overrides: str, **environ: str) -> Config:
     base = Path("/nowhere")
-    return read_config(textwrap.dedent(text), name="c.yaml", base=base, overrides=overrides, environ=environ)
+    return read_config(
+        textwrap.dedent(text), name="c.yaml", base=base, overrides=overrides, environ=environ
+    )
 
 
 def mistakes(text: str, *overrides: str, **environ: str) -> list[str]:

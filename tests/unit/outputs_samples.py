@@ -1,4 +1,6 @@
-"""A run that never ran: problems, states made of numbers that say where they are, and snapshots that count reads."""
+"""A run that never ran: problems, states made of numbers that say where they are, and snapshots
+that count reads.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ T = TypeVar("T")
 
 SHAPES: dict[int, tuple[int, ...]] = {1: (7,), 2: (5, 8), 3: (3, 5, 4)}
 SIZES: dict[int, tuple[float, ...]] = {1: (0.7,), 2: (0.25, 0.8), 3: (0.06, 0.05, 0.08)}
-PROVENANCE = Provenance(config="title: Test\nmodel: {type: heat}\n", title="Test", run_id="abc", versions={"x": "1"})
+PROVENANCE = Provenance(
+    config="title: Test\nmodel: {type: heat}\n", title="Test", run_id="abc", versions={"x": "1"}
+)
 TEMPERATURE = Variable("temperature", "degC", "temperature", Total("heat", "J", 2.5))
 SALT = Variable("salt", "kg/m^3", "salt content", Total("mass", "kg", 1.0))
 
@@ -59,8 +63,12 @@ def make_problem(
 
 
 def state(problem: Problem, step: int) -> Field:
-    """Different numbers at every point, in every variable and at every step, (n_fields, n0, ...)."""
-    numbers = np.arange(math.prod(problem.state_shape), dtype=np.float64).reshape(problem.state_shape)
+    """Different numbers at every point, in every variable and at every step, (n_fields, n0,
+    ...).
+    """
+    numbers = np.arange(math.prod(problem.state_shape), dtype=np.float64).reshape(
+        problem.state_shape
+    )
     return (np.sin(numbers) * 10 + numbers / 7 + step / 3).astype(problem.dtype)
 
 
@@ -109,7 +117,9 @@ def fields_output(problem: Problem, directory: Path, **options: Any) -> FieldsOu
     return FieldsOutput(problem, directory, every(20, problem), provenance=PROVENANCE, **options)
 
 
-def write_fields(problem: Problem, directory: Path, steps: Sequence[int] = (0, 20, 40), **options: Any) -> None:
+def write_fields(
+    problem: Problem, directory: Path, steps: Sequence[int] = (0, 20, 40), **options: Any
+) -> None:
     """What a run leaves that writes its fields at these steps."""
     output = fields_output(problem, directory, **options)
     output.start(0)
@@ -120,4 +130,6 @@ def write_fields(problem: Problem, directory: Path, steps: Sequence[int] = (0, 2
 
 def names(directory: Path) -> list[str]:
     """Every file below a directory, by its relative path."""
-    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
+    return sorted(
+        str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()
+    )

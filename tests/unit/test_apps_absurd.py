@@ -1,4 +1,6 @@
-"""Absurd numbers end in a sentence for the user or in a problem that can be computed, never in another exception."""
+"""Absurd numbers end in a sentence for the user or in a problem that can be computed, never in
+another exception.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ faces = st.one_of(
     st.fixed_dictionaries({"type": st.sampled_from(["dirichlet", "fixed"]), "value": values}),
     st.fixed_dictionaries({"type": st.just("neumann"), "flux": values}),
     st.fixed_dictionaries(
-        {"type": st.just("robin"), "h": values.map(abs), "ambient": values}, optional={"conductivity": positive}
+        {"type": st.just("robin"), "h": values.map(abs), "ambient": values},
+        optional={"conductivity": positive},
     ),
 )
 counts = st.fixed_dictionaries({"steps": st.one_of(st.integers(0, 9), st.integers(0, 2**70))})
@@ -30,12 +33,18 @@ times = st.one_of(
     counts,
     st.fixed_dictionaries({"steps": st.just(2)}, optional={"cfl": st.floats(0.01, 0.2)}),
     st.fixed_dictionaries({"steps": st.just(2)}),
-    st.fixed_dictionaries({"t_end": positive}, optional={"dt": st.one_of(st.just("auto"), positive)}),
+    st.fixed_dictionaries(
+        {"t_end": positive}, optional={"dt": st.one_of(st.just("auto"), positive)}
+    ),
 )
 initials = st.one_of(
     st.fixed_dictionaries({"type": st.just("constant"), "value": values}),
-    st.fixed_dictionaries({"type": st.just("gaussian"), "amplitude": values, "sigma": positive, "background": values}),
-    st.fixed_dictionaries({"type": st.just("random"), "low": values, "high": values, "seed": st.integers(0, 2**130)}),
+    st.fixed_dictionaries(
+        {"type": st.just("gaussian"), "amplitude": values, "sigma": positive, "background": values}
+    ),
+    st.fixed_dictionaries(
+        {"type": st.just("random"), "low": values, "high": values, "seed": st.integers(0, 2**130)}
+    ),
     st.fixed_dictionaries(
         {
             "type": st.just("expression"),
@@ -52,13 +61,19 @@ def configurations(draw: st.DrawFn) -> dict[str, Any]:
     shape = draw(st.lists(st.integers(2, 5), min_size=ndim, max_size=ndim))
     grid = {
         "shape": shape,
-        draw(st.sampled_from(["size", "spacing"])): draw(st.lists(positive, min_size=ndim, max_size=ndim)),
+        draw(st.sampled_from(["size", "spacing"])): draw(
+            st.lists(positive, min_size=ndim, max_size=ndim)
+        ),
     }
     laplacian = {"type": st.just("heat"), "stencil": st.sampled_from(laplacian_names(ndim))}
     heat = st.one_of(
         st.fixed_dictionaries(laplacian | {"material": st.sampled_from(["copper", "air"])}),
-        st.fixed_dictionaries(laplacian | {"diffusivity": positive}, optional={"conductivity": positive}),
-        st.fixed_dictionaries(laplacian | dict.fromkeys(("conductivity", "density", "specific_heat"), positive)),
+        st.fixed_dictionaries(
+            laplacian | {"diffusivity": positive}, optional={"conductivity": positive}
+        ),
+        st.fixed_dictionaries(
+            laplacian | dict.fromkeys(("conductivity", "density", "specific_heat"), positive)
+        ),
     )
     offset = st.tuples(*[st.integers(-3, 3)] * ndim)
     weights = st.dictionaries(offset, values, min_size=1, max_size=4)
@@ -80,7 +95,9 @@ def configurations(draw: st.DrawFn) -> dict[str, Any]:
         "model": model,
         "initial": draw(initials),
         "boundaries": draw(
-            st.fixed_dictionaries({"*": faces}, optional={"x": st.one_of(st.just({"type": "periodic"}), faces)})
+            st.fixed_dictionaries(
+                {"*": faces}, optional={"x": st.one_of(st.just({"type": "periodic"}), faces)}
+            )
         ),
         "time": draw(times if model["type"] == "heat" else counts),
         "compute": {"precision": draw(st.sampled_from(["float64", "float32", "float16"]))},
@@ -89,7 +106,9 @@ def configurations(draw: st.DrawFn) -> dict[str, Any]:
 
 @given(configuration=configurations())
 @settings(max_examples=100)
-def test_any_numbers_end_in_a_sentence_or_in_a_problem_that_can_be_computed(configuration: dict[str, Any]) -> None:
+def test_any_numbers_end_in_a_sentence_or_in_a_problem_that_can_be_computed(
+    configuration: dict[str, Any],
+) -> None:
     try:
         problem = make_config(configuration, environ={}).build()
         start = problem.initial(Slab.whole(problem.grid))
@@ -105,5 +124,7 @@ def test_any_numbers_end_in_a_sentence_or_in_a_problem_that_can_be_computed(conf
     assert np.isfinite(start).all()
     assert problem.dt > 0
     assert problem.steps >= 0
-    with np.errstate(all="ignore"):  # values near the largest number may overflow; the run loop looks for that
+    with np.errstate(
+        all="ignore"
+    ):  # values near the largest number may overflow; the run loop looks for that
         reference.advance(start, problem, 1)

@@ -15,7 +15,10 @@ ADAPTER: TypeAdapter[Any] = TypeAdapter(dict[str, FaceSection])
 
 def sections(**faces: dict[str, Any]) -> dict[str, FaceSection]:
     """Sections by key; `x_low` stands for x-, `x_high` for x+, `rest` for *."""
-    keys = {name.replace("_low", "-").replace("_high", "+").replace("rest", "*"): face for name, face in faces.items()}
+    keys = {
+        name.replace("_low", "-").replace("_high", "+").replace("rest", "*"): face
+        for name, face in faces.items()
+    }
     return dict(ADAPTER.validate_python(keys))
 
 
@@ -27,11 +30,20 @@ def test_the_face_itself_counts_more_than_its_axis_and_that_more_than_the_rest()
     faces = sections(rest=fixed(0), x=fixed(1), x_low=fixed(2))
     assert [find_face(faces, name) for name in ("x-", "x+", "y-")] == ["x-", "x", "*"]
     assert find_face(sections(x=fixed(1)), "y-") is None
-    assert make_boundary(faces, 2, conductivity=None) == Boundary(((Fixed(0), Fixed(0)), (Fixed(2), Fixed(1))))
+    assert make_boundary(faces, 2, conductivity=None) == Boundary(
+        ((Fixed(0), Fixed(0)), (Fixed(2), Fixed(1)))
+    )
 
 
 def test_faces_are_turned_from_x_y_z_into_array_order() -> None:
-    faces = sections(x_low=fixed(1), x_high=fixed(2), y_low=fixed(3), y_high=fixed(4), z_low=fixed(5), z_high=fixed(6))
+    faces = sections(
+        x_low=fixed(1),
+        x_high=fixed(2),
+        y_low=fixed(3),
+        y_high=fixed(4),
+        z_low=fixed(5),
+        z_high=fixed(6),
+    )
     boundary = make_boundary(faces, 3, conductivity=None)
     assert boundary.faces == ((Fixed(5), Fixed(6)), (Fixed(3), Fixed(4)), (Fixed(1), Fixed(2)))
 
@@ -63,9 +75,13 @@ def test_heat_through_a_face_needs_the_conductivity() -> None:
         x={"type": "robin", "h": 1, "ambient": 0},
         y={"type": "robin", "h": 1, "ambient": 0, "conductivity": 2},
     )
-    assert [key for key, _ in conductivity_gaps(faces, 2)] == ["x"]  # `*` decides about no face of a 2D grid
+    assert [key for key, _ in conductivity_gaps(faces, 2)] == [
+        "x"
+    ]  # `*` decides about no face of a 2D grid
     assert [key for key, _ in conductivity_gaps(faces, 3)] == ["x", "*"]
-    with pytest.raises(ConfigError, match=r"boundaries\.\*.*model\.conductivity or model\.material"):
+    with pytest.raises(
+        ConfigError, match=r"boundaries\.\*.*model\.conductivity or model\.material"
+    ):
         make_boundary(faces, 3, conductivity=None)
 
 

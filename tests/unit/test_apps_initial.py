@@ -29,17 +29,27 @@ GRIDS = {
 KINDS: dict[str, dict[str, Any]] = {
     "constant": {"type": "constant", "value": 21.5},
     "gaussian": {"type": "gaussian", "amplitude": 100, "sigma": 0.4, "background": 5},
-    "expression": {"type": "expression", "expression": "T0*exp(-x**2)*sin(3*x) + Lx", "constants": {"T0": 3}},
+    "expression": {
+        "type": "expression",
+        "expression": "T0*exp(-x**2)*sin(3*x) + Lx",
+        "constants": {"T0": 3},
+    },
     "random": {"type": "random", "low": -2, "high": 3, "seed": 11},
 }
 
 
-def values(section: dict[str, Any], grid: Grid, slab: Slab | None = None, dtype: Any = np.float64) -> Field:
-    return make_initial(ADAPTER.validate_python(section), grid, np.dtype(dtype))(slab or Slab.whole(grid))
+def values(
+    section: dict[str, Any], grid: Grid, slab: Slab | None = None, dtype: Any = np.float64
+) -> Field:
+    return make_initial(ADAPTER.validate_python(section), grid, np.dtype(dtype))(
+        slab or Slab.whole(grid)
+    )
 
 
 def slab_of(*ranges: tuple[int, int]) -> Slab:
-    return Slab(tuple(low for low, _ in ranges), tuple(high for _, high in ranges), ((0, 0),) * len(ranges))
+    return Slab(
+        tuple(low for low, _ in ranges), tuple(high for _, high in ranges), ((0, 0),) * len(ranges)
+    )
 
 
 @st.composite
@@ -50,14 +60,20 @@ def partitions(draw: st.DrawFn) -> tuple[int, list[Slab], int]:
     for n in GRIDS[ndim].shape:
         cuts = sorted({0, n, *draw(st.lists(st.integers(0, n), max_size=2))})
         ranges.append(list(itertools.pairwise(cuts)))
-    return ndim, [slab_of(*box) for box in itertools.product(*ranges)], draw(st.sampled_from([1, 5, 16, 60, 1 << 18]))
+    return (
+        ndim,
+        [slab_of(*box) for box in itertools.product(*ranges)],
+        draw(st.sampled_from([1, 5, 16, 60, 1 << 18])),
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
 @pytest.mark.parametrize("kind", KINDS)
 @given(partition=partitions())
 @settings(max_examples=25, deadline=None)
-def test_any_partition_gives_the_same_bits(kind: str, dtype: Any, partition: tuple[int, list[Slab], int]) -> None:
+def test_any_partition_gives_the_same_bits(
+    kind: str, dtype: Any, partition: tuple[int, list[Slab], int]
+) -> None:
     ndim, slabs, block = partition
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK_POINTS", block)
@@ -85,7 +101,13 @@ def test_no_array_larger_than_the_slab_and_a_few_blocks_is_made() -> None:
 
 def test_a_gaussian_has_its_height_width_and_place() -> None:
     grid = Grid.box((40, 50), (4.0, 10.0))
-    section = {"type": "gaussian", "amplitude": 100, "sigma": 0.5, "center": [2.5, 1.5], "background": -3}
+    section = {
+        "type": "gaussian",
+        "amplitude": 100,
+        "sigma": 0.5,
+        "center": [2.5, 1.5],
+        "background": -3,
+    }
     y, x = np.meshgrid(grid.coordinates(0), grid.coordinates(1), indexing="ij")
     expected = -3 + 100 * np.exp(-((x - 2.5) ** 2 + (y - 1.5) ** 2) / (2 * 0.5**2))
     np.testing.assert_allclose(values(section, grid)[0], expected, rtol=1e-13)
@@ -94,7 +116,10 @@ def test_a_gaussian_has_its_height_width_and_place() -> None:
 
 
 def test_a_gaussian_much_narrower_than_a_cell_is_the_background() -> None:
-    assert (values({"type": "gaussian", "amplitude": 1, "sigma": 1e-200, "background": 4}, GRIDS[2]) == 4).sum() == 76
+    assert (
+        values({"type": "gaussian", "amplitude": 1, "sigma": 1e-200, "background": 4}, GRIDS[2])
+        == 4
+    ).sum() == 76
 
 
 def test_a_center_needs_one_component_per_axis() -> None:
@@ -105,7 +130,12 @@ def test_a_center_needs_one_component_per_axis() -> None:
 def test_an_expression_sees_the_coordinates_the_lengths_and_its_constants() -> None:
     grid = GRIDS[3]
     found = values(
-        {"type": "expression", "expression": "x + 10*y + 100*z + c*(Lx + Ly*Lz)", "constants": {"c": 2}}, grid
+        {
+            "type": "expression",
+            "expression": "x + 10*y + 100*z + c*(Lx + Ly*Lz)",
+            "constants": {"c": 2},
+        },
+        grid,
     )
     z, y, x = np.meshgrid(*(grid.coordinates(axis) for axis in range(3)), indexing="ij")
     np.testing.assert_allclose(found[0], x + 10 * y + 100 * z + 2 * (3.5 + 0.6 * 1.0), rtol=1e-13)
@@ -131,7 +161,9 @@ def test_a_name_that_is_not_known_is_refused() -> None:
 def test_the_first_value_that_is_not_finite_is_named() -> None:
     grid = Grid.box((4, 5), (4.0, 5.0))
     section = {"type": "expression", "expression": "1 / ((x - 2.5)**2 + (y - 1.5)**2)"}
-    with pytest.raises(NumericsError, match=r"inf at x = 2\.5 m, y = 1\.5 m \(array index \[1, 2\]\)"):
+    with pytest.raises(
+        NumericsError, match=r"inf at x = 2\.5 m, y = 1\.5 m \(array index \[1, 2\]\)"
+    ):
         values(section, grid)
     values(section, grid, slab_of((2, 4), (0, 5)))  # the other half is good
 
@@ -158,7 +190,9 @@ def test_random_numbers_fill_their_interval_evenly_and_depend_on_the_seed() -> N
 def test_random_numbers_are_the_same_on_every_machine() -> None:
     found = values({"type": "random", "seed": 2**80}, Grid.box((3,), (1.0,)))
     # The stream is fixed by NumPy's promise for raw bit generators (NEP 19); so are these numbers.
-    np.testing.assert_array_equal(found[0], [0.8789972611024145, 0.31473637879506955, 0.16132272845892215])
+    np.testing.assert_array_equal(
+        found[0], [0.8789972611024145, 0.31473637879506955, 0.16132272845892215]
+    )
 
 
 def array_for(grid: Grid) -> Field:
@@ -190,13 +224,17 @@ def test_files_of_any_kind_of_real_numbers_are_read(tmp_path: Path, dtype: Any) 
     np.testing.assert_array_equal(found[0], array.astype(float))
 
 
-def test_a_dataset_is_found_by_its_name_and_may_have_an_axis_of_one_time_in_front(tmp_path: Path) -> None:
+def test_a_dataset_is_found_by_its_name_and_may_have_an_axis_of_one_time_in_front(
+    tmp_path: Path,
+) -> None:
     array = array_for(GRIDS[2])
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["fields/temperature"] = array[None]
         file["x"] = np.arange(11.0)
     section = {"type": "file", "path": str(tmp_path / "a.h5")}
-    np.testing.assert_array_equal(values({**section, "dataset": "/fields/temperature"}, GRIDS[2])[0], array)
+    np.testing.assert_array_equal(
+        values({**section, "dataset": "/fields/temperature"}, GRIDS[2])[0], array
+    )
     with pytest.raises(ConfigError, match=r"initial\.dataset is not given.*fields/temperature, x"):
         values(section, GRIDS[2])
     with pytest.raises(ConfigError, match=r"'y' is not in.*fields/temperature, x"):
@@ -206,7 +244,9 @@ def test_a_dataset_is_found_by_its_name_and_may_have_an_axis_of_one_time_in_fron
 
 
 @pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA", "P", "I;16", "1"])
-def test_a_grey_picture_is_read_upright_between_its_black_and_white(tmp_path: Path, mode: str) -> None:
+def test_a_grey_picture_is_read_upright_between_its_black_and_white(
+    tmp_path: Path, mode: str
+) -> None:
     grid, path = GRIDS[2], tmp_path / "start.png"
     grey = (array_for(grid) * 25).astype(np.uint8)
     if mode == "1":
@@ -245,13 +285,16 @@ def test_another_shape_is_refused_with_both_shapes_in_words(tmp_path: Path) -> N
 def test_a_missing_file_is_found_when_the_problem_is_built(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no file"):
         make_initial(
-            ADAPTER.validate_python({"type": "file", "path": str(tmp_path / "no.npy")}), GRIDS[1], np.dtype("f8")
+            ADAPTER.validate_python({"type": "file", "path": str(tmp_path / "no.npy")}),
+            GRIDS[1],
+            np.dtype("f8"),
         )
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.h5", "a.png", "a.txt"])
 @pytest.mark.parametrize(
-    "content", [b"", b"rubbish that is no array", b"\x93NUMPY\x01\x00\xff\xff", b"\x89PNG\r\n\x1a\n"]
+    "content",
+    [b"", b"rubbish that is no array", b"\x93NUMPY\x01\x00\xff\xff", b"\x89PNG\r\n\x1a\n"],
 )
 def test_a_damaged_file_is_a_configuration_error(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
@@ -260,7 +303,8 @@ def test_a_damaged_file_is_a_configuration_error(tmp_path: Path, name: str, cont
 
 
 @pytest.mark.parametrize(
-    "array", [np.zeros((7, 11), dtype=complex), np.full((7, 11), "a"), np.zeros((7, 11), dtype=object)]
+    "array",
+    [np.zeros((7, 11), dtype=complex), np.full((7, 11), "a"), np.zeros((7, 11), dtype=object)],
 )
 def test_a_file_without_real_numbers_is_refused(tmp_path: Path, array: Any) -> None:
     np.save(tmp_path / "a.npy", array, allow_pickle=True)

@@ -4,8 +4,9 @@ import pytest
 
 from tetris_sim.apps.materials import MATERIALS
 
-# Diffusivities [m^2/s] printed in the same tables: a check of the typing. They are rounded to three digits, as are the
-# numbers they were computed from; the book's own rows are off by up to 1.4 % (iron).
+# Diffusivities [m^2/s] printed in the same tables: a check of the typing. They are rounded to three
+# digits, as are the numbers they were computed from; the book's own rows are off by up to 1.4 %
+# (iron).
 PRINTED = {
     "aluminium": 97.1e-6,
     "brass": 33.9e-6,
@@ -49,4 +50,13 @@ def test_every_number_has_the_size_that_a_substance_can_have(name: str) -> None:
 
 
 def test_the_materials_people_ask_for_first_are_there() -> None:
-    assert {"copper", "aluminium", "steel", "stainless-steel", "glass", "concrete", "wood", "water"} <= set(MATERIALS)
+    assert {
+        "copper",
+        "aluminium",
+        "steel",
+        "stainless-steel",
+        "glass",
+        "concrete",
+        "wood",
+        "water",
+    } <= set(MATERIALS)

@@ -41,9 +41,12 @@ def test_a_named_stencil_is_that_of_the_catalogue(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["upwind-1d-order5", "semi-lagrangian-2d16p", "cahn-hilliard-2d", "d3q19-3d", "jacobi-3d"]
+    "name",
+    ["upwind-1d-order5", "semi-lagrangian-2d16p", "cahn-hilliard-2d", "d3q19-3d", "jacobi-3d"],
 )
-def test_the_whole_catalogue_has_names_and_its_time_steps_and_filters_are_accepted(name: str) -> None:
+def test_the_whole_catalogue_has_names_and_its_time_steps_and_filters_are_accepted(
+    name: str,
+) -> None:
     stencil = named_stencil(name).stencil
     assert build({"stencil": name}, grid={"shape": [9, 8, 7][: stencil.ndim]}).stencil == stencil
 
@@ -57,7 +60,9 @@ def test_an_operator_of_the_catalogue_is_for_one_application() -> None:
     problem = build({"stencil": "laplacian-2d-order2", "allow_growth": True})
     assert problem.stencil == named_stencil("laplacian-2d-order2").stencil
     tamed = named_stencil("laplacian-2d-order2").repeatable
-    assert build({"stencil": "laplacian-2d-order2", "weights": list(tamed.weights)}).stencil == tamed
+    assert (
+        build({"stencil": "laplacian-2d-order2", "weights": list(tamed.weights)}).stencil == tamed
+    )
 
 
 def test_an_unknown_name_leads_to_the_list() -> None:
@@ -92,7 +97,10 @@ def test_offsets_of_your_own_are_along_x_y_z_in_the_order_of_their_weights() -> 
         ({"offsets": [[0, 0]]}, "without weights"),
         ({"offsets": [[0, 0], [1, 0]], "weights": [1]}, "1 weights are given for 2 offsets"),
         ({"stencil": "heat-2d", "weights": [1]}, "1 weights are given for 5 offsets"),
-        ({"stencil": "heat-2d", "weights": {"0,0": 1}}, "do not match at the offsets 0, -1; -1, 0; 1, 0; 0, 1"),
+        (
+            {"stencil": "heat-2d", "weights": {"0,0": 1}},
+            "do not match at the offsets 0, -1; -1, 0; 1, 0; 0, 1",
+        ),
         ({"weights": {"0,0": 1, "0, 0": 1}}, "given twice"),
         ({"weights": {}}, "empty"),
         ({"weights": {"a": 1}}, "pattern"),
@@ -100,19 +108,25 @@ def test_offsets_of_your_own_are_along_x_y_z_in_the_order_of_their_weights() -> 
         ({"offsets": [[0, 0], [0]], "weights": [1, 1]}, "same 1, 2 or 3 components"),
     ],
 )
-def test_offsets_and_weights_that_do_not_belong_together_are_refused(keys: dict[str, Any], complaint: str) -> None:
+def test_offsets_and_weights_that_do_not_belong_together_are_refused(
+    keys: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(ValueError, match=complaint):
         operator(**keys)
 
 
 def test_the_grid_has_the_axes_of_the_stencil() -> None:
-    with pytest.raises(ConfigError, match=r"model\.stencil.*the stencil has 3 axes, but the grid has 2"):
+    with pytest.raises(
+        ConfigError, match=r"model\.stencil.*the stencil has 3 axes, but the grid has 2"
+    ):
         build({"stencil": "heat-3d"})
     with pytest.raises(ConfigError, match=r"model\.offsets.*1 axes"):
         build({"offsets": [[0]], "weights": [1]})
 
 
-@pytest.mark.parametrize("time", [{"steps": 1, "dt": 0.5}, {"steps": 1, "cfl": 0.1}, {"steps": 1, "dt": "auto"}])
+@pytest.mark.parametrize(
+    "time", [{"steps": 1, "dt": 0.5}, {"steps": 1, "cfl": 0.1}, {"steps": 1, "dt": "auto"}]
+)
 def test_a_time_step_means_nothing(time: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"time\.(dt|cfl).*means nothing for a bare stencil"):
         build({"stencil": "heat-2d"}, time=time)
@@ -128,7 +142,9 @@ def test_a_continued_run_takes_up_the_same_steps() -> None:
 
 def test_a_stencil_that_amplifies_a_wave_is_refused_unless_growth_is_allowed() -> None:
     growing = {"offsets": [[0, 0], [1, 0], [-1, 0]], "weights": [1.5, -0.3, -0.3]}
-    with pytest.raises(UnstableStepError, match=r"grows by a factor of 2\.1 at every step, .*allow_growth"):
+    with pytest.raises(
+        UnstableStepError, match=r"grows by a factor of 2\.1 at every step, .*allow_growth"
+    ):
         build(growing)
     assert build({**growing, "allow_growth": True}).stencil.n_points == 3
 
@@ -136,10 +152,17 @@ def test_a_stencil_that_amplifies_a_wave_is_refused_unless_growth_is_allowed() -
 def test_weights_of_both_signs_are_accepted_if_no_wave_grows() -> None:
     problem = build({"offsets": [[-1, 0], [0, 0], [1, 0]], "weights": [-0.25, 0.5, -0.25]})
     assert problem.stencil.spectral_radius <= 1
-    assert build({"offsets": [[-2, 0], [-1, 0], [0, 0], [1, 0], [2, 0]], "weights": [-0.1, 0.4, 0.4, 0.4, -0.1]}).steps
+    assert build(
+        {
+            "offsets": [[-2, 0], [-1, 0], [0, 0], [1, 0], [2, 0]],
+            "weights": [-0.1, 0.4, 0.4, 0.4, -0.1],
+        }
+    ).steps
 
 
-def test_for_a_stencil_without_symmetry_the_message_says_that_the_bound_is_the_periodic_one() -> None:
+def test_for_a_stencil_without_symmetry_the_message_says_that_the_bound_is_the_periodic_one() -> (
+    None
+):
     with pytest.raises(UnstableStepError, match="periodic faces, as the stencil is not symmetric"):
         build({"offsets": [[0, 0], [1, 0]], "weights": [1.5, -0.5]})
 
@@ -161,9 +184,16 @@ def test_flows_are_in_units_of_the_field_and_the_grid() -> None:
         ((Periodic(), Periodic()), (Robin(2, 3, 1), Robin(2, 3, 1)))
     )
     flux = {"*": {"type": "neumann", "flux": 4}}
-    assert build({"stencil": "heat-2d"}, boundaries=flux).boundary == Boundary.everywhere(Neumann(4, 1), 2)
+    assert build({"stencil": "heat-2d"}, boundaries=flux).boundary == Boundary.everywhere(
+        Neumann(4, 1), 2
+    )
 
 
 def test_the_variable_has_no_unit() -> None:
     variable = build({"stencil": "heat-2d"}).variables[0]
-    assert (variable.name, variable.unit, variable.total.unit, variable.total.density) == ("u", "1", "m^2", 1.0)
+    assert (variable.name, variable.unit, variable.total.unit, variable.total.density) == (
+        "u",
+        "1",
+        "m^2",
+        1.0,
+    )

@@ -58,7 +58,11 @@ def test_a_diffusivity_of_your_own_keeps_the_heat_capacity_and_sets_the_conducti
 
 
 def test_diffusivity_and_conductivity_of_your_own_set_the_heat_capacity() -> None:
-    assert body(material="copper", diffusivity=1e-4, conductivity=300) == (1e-4, 300, pytest.approx(3e6))
+    assert body(material="copper", diffusivity=1e-4, conductivity=300) == (
+        1e-4,
+        300,
+        pytest.approx(3e6),
+    )
     assert body(diffusivity=1e-4, conductivity=300) == (1e-4, 300, pytest.approx(3e6))
 
 
@@ -71,10 +75,18 @@ def test_conductivity_density_and_specific_heat_are_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    "keys", [{}, {"conductivity": 1}, {"conductivity": 1, "density": 1}, {"density": 1, "specific_heat": 1}]
+    "keys",
+    [
+        {},
+        {"conductivity": 1},
+        {"conductivity": 1, "density": 1},
+        {"density": 1, "specific_heat": 1},
+    ],
 )
 def test_too_few_properties_are_refused(keys: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="give a material, or a diffusivity, or conductivity and density"):
+    with pytest.raises(
+        ValueError, match="give a material, or a diffusivity, or conductivity and density"
+    ):
         body(**keys)
 
 
@@ -115,9 +127,13 @@ def test_a_step_is_forward_euler_with_the_named_laplacian(ndim: int, size: list[
 
 
 def test_the_plate_of_the_paper_has_the_weights_of_the_paper() -> None:
-    problem = build(grid={"shape": [5, 5], "size": ["15 mm", "15 mm"]}, time={"cfl": 0.23, "steps": 1})
+    problem = build(
+        grid={"shape": [5, 5], "size": ["15 mm", "15 mm"]}, time={"cfl": 0.23, "steps": 1}
+    )
     assert problem.stencil.offsets == ((-1, 0), (0, -1), (0, 0), (0, 1), (1, 0))
-    assert problem.stencil.weights == pytest.approx((0.23, 0.23, 1 - 4 * 0.23, 0.23, 0.23), rel=4e-15)
+    assert problem.stencil.weights == pytest.approx(
+        (0.23, 0.23, 1 - 4 * 0.23, 0.23, 0.23), rel=4e-15
+    )
 
 
 def test_the_usual_laplacian_is_taken_if_none_is_named() -> None:
@@ -135,7 +151,9 @@ def test_heat_through_a_face_without_a_conductivity_is_refused_at_its_key() -> N
     for face in (robin, {"type": "neumann", "flux": 3}):
         with pytest.raises(ConfigError, match=r"boundaries\.x-.*conductivity"):
             build(model=model, boundaries={"*": {"type": "neumann"}, "x-": face})
-    problem = build(model=model, boundaries={"*": {"type": "neumann"}, "x-": {**robin, "conductivity": 7}})
+    problem = build(
+        model=model, boundaries={"*": {"type": "neumann"}, "x-": {**robin, "conductivity": 7}}
+    )
     assert problem.boundary == Boundary(((Neumann(), Neumann()), (Robin(5, 20, 7), Neumann())))
 
 
@@ -165,8 +183,12 @@ def test_a_flux_through_a_face_brings_the_heat_that_it_should() -> None:
     )
     start = problem.initial(Slab.whole(problem.grid))
     end = reference.advance(start, problem, problem.steps)
-    heat = problem.variables[0].total.density * problem.grid.cell_volume * float((end - start).sum())
-    assert heat == pytest.approx(flux * 0.3 * problem.time(40), rel=1e-11)  # the face y+ is 0.3 m wide
+    heat = (
+        problem.variables[0].total.density * problem.grid.cell_volume * float((end - start).sum())
+    )
+    assert heat == pytest.approx(
+        flux * 0.3 * problem.time(40), rel=1e-11
+    )  # the face y+ is 0.3 m wide
 
 
 def test_an_unstable_step_is_refused_with_the_largest_stable_one() -> None:
@@ -213,8 +235,14 @@ def test_a_grid_without_lengths_has_a_spacing_of_one() -> None:
         {"grid": {"shape": [6, 5], "spacing": [1e-60, 1]}},
         {"grid": {"shape": [6, 5], "spacing": [1e308, 1e308]}},
         {"boundaries": {"*": {"type": "dirichlet", "value": 1.7e308}}},
-        {"boundaries": {"*": {"type": "neumann", "flux": 1e308}}, "grid": {"shape": [6, 5], "spacing": [1e9, 1e9]}},
-        {"boundaries": {"*": {"type": "fixed", "value": 1e39}}, "compute": {"precision": "float32"}},
+        {
+            "boundaries": {"*": {"type": "neumann", "flux": 1e308}},
+            "grid": {"shape": [6, 5], "spacing": [1e9, 1e9]},
+        },
+        {
+            "boundaries": {"*": {"type": "fixed", "value": 1e39}},
+            "compute": {"precision": "float32"},
+        },
         {"model": {"type": "heat", "diffusivity": 1e-320}, "time": {"t_end": 1, "dt": 1}},
         {"time": {"t_end": 1e300}},
     ],
@@ -227,7 +255,9 @@ def test_absurd_numbers_are_a_configuration_error(sections: dict[str, Any]) -> N
 def test_a_grid_smaller_than_the_stencil_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"2 points along x.*reaches 3"):
         build(
-            grid={"shape": [2, 5]}, model={"type": "heat", "diffusivity": 1, "stencil": "star-2d13p"}, time={"steps": 1}
+            grid={"shape": [2, 5]},
+            model={"type": "heat", "diffusivity": 1, "stencil": "star-2d13p"},
+            time={"steps": 1},
         )
 
 

@@ -1,4 +1,6 @@
-"""The benchmark: its baselines compute the same as we do, its timing and its shares are right, the verb works."""
+"""The benchmark: its baselines compute the same as we do, its timing and its shares are right, the
+verb works.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from tetris_sim.bench.cpu import compare_precisions, judge
 from tetris_sim.bench.problems import random_problem, random_weights
 from tetris_sim.bench.timing import Work, interleave
 from tetris_sim.catalogue import STENCIL_NAMES
-from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.slab import Slab
 
@@ -35,7 +37,13 @@ def test_the_hand_written_loops_compute_the_stencil(name: str, form: Any) -> Non
     make_prange(stencil, form)(u, v, weights)
     inside = tuple(slice(r, n - r) for r, n in zip(stencil.radii, u.shape, strict=True))
     expected = sum(
-        w * u[tuple(slice(r + d, n - r + d) for r, d, n in zip(stencil.radii, offset, u.shape, strict=True))]
+        w
+        * u[
+            tuple(
+                slice(r + d, n - r + d)
+                for r, d, n in zip(stencil.radii, offset, u.shape, strict=True)
+            )
+        ]
         for w, offset in zip(weights, stencil.offsets, strict=True)
     )
     np.testing.assert_allclose(v[inside], expected, rtol=1e-14)
@@ -59,7 +67,9 @@ def test_random_fields_have_no_zeros_and_every_part_of_them_fits_to_the_others(
     assert sum(problem.stencil.weights) == pytest.approx(1.0, abs=1e-15)
 
 
-def test_rates_are_units_per_second_and_repetitions_come_in_whole_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rates_are_units_per_second_and_repetitions_come_in_whole_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     clock, calls = [0.0], []
     monkeypatch.setattr("tetris_sim.bench.timing.time.perf_counter", lambda: clock[0])
     monkeypatch.setattr("tetris_sim.bench.timing.time.sleep", lambda _: None)
@@ -69,7 +79,8 @@ def test_rates_are_units_per_second_and_repetitions_come_in_whole_blocks(monkeyp
         clock[0] += repetitions * 0.25 * (2.0 if len(calls) == 6 else 1.0)  # one slow round
 
     found = interleave({"one": Work(run, units=500.0, quantum=3)}, rounds=3, seconds=7.0)["one"]
-    # First use; a block, less than an eighth of 7 s; two blocks, more; then 7 s at 0.25 s each, in whole blocks.
+    # First use; a block, less than an eighth of 7 s; two blocks, more; then 7 s at 0.25 s each, in
+    # whole blocks.
     assert calls == [3, 3, 6, 27, 27, 27]
     assert (found.low, found.median, found.high) == (1000.0, 2000.0, 2000.0)
 
@@ -93,7 +104,10 @@ def test_shares_are_what_one_computes_by_hand() -> None:
 
 
 def test_precisions_are_compared_where_both_were_measured() -> None:
-    double, single = kernel([row("cpu.plain", 2e9), row("cpu.stream", 8e9)]), kernel([row("cpu.plain", 3e9)], "float32")
+    double, single = (
+        kernel([row("cpu.plain", 2e9), row("cpu.stream", 8e9)]),
+        kernel([row("cpu.plain", 3e9)], "float32"),
+    )
     assert compare_precisions([double, single]) == [
         {"stencil": "heat-2d", "name": "cpu.plain", "float64": 2e9, "float32": 3e9, "ratio": 1.5}
     ]
@@ -107,7 +121,10 @@ def test_the_fastest_parameters_are_chosen_and_impossible_ones_left_out() -> Non
     parameters, trials = choose_parameters(problem, method, choices, team, seconds=0.01)
     assert parameters == {"pace": 2}
     assert [trial["parameters"] for trial in trials] == [{"pace": 1}, {"pace": 2}]
-    assert choose_parameters(problem, method, [{"pace": 1}], team, seconds=0.01) == ({"pace": 1}, [])
+    assert choose_parameters(problem, method, [{"pace": 1}], team, seconds=0.01) == (
+        {"pace": 1},
+        [],
+    )
     with pytest.raises(UnsupportedError, match="no pace 7; no pace 8"):
         choose_parameters(problem, method, [{"pace": 7}, {"pace": 8}], team, seconds=0.01)
     team.close()
@@ -130,9 +147,15 @@ def test_an_end_to_end_run_counts_everything_from_memory_to_the_result() -> None
         ("--rounds 0", "--rounds is 0: at least one timing"),
         ("--seconds 0", "--seconds is 0.0: a timing takes some time"),
         ("--seconds nan", "--seconds is nan"),
-        ("--stencils heat-2d --size 0", "--size is '0': it must be a whole number of points, at least 1"),
+        (
+            "--stencils heat-2d --size 0",
+            "--size is '0': it must be a whole number of points, at least 1",
+        ),
         ("--stencils heat-2d --size -3", "--size is '-3'"),
-        ("--stencils heat-2d --shape 40x0", "--shape is '40x0': it must be such numbers joined by x"),
+        (
+            "--stencils heat-2d --shape 40x0",
+            "--shape is '40x0': it must be such numbers joined by x",
+        ),
         ("--stencils heat-2d --shape 40", "--shape 40 has 1 axes, but the stencils heat-2d have 2"),
         ("--size 40", "--size is for stencils of one dimension at a time"),
         ("--stencils heat-4d", "--stencils: 'heat-4d' is not in the catalogue"),
@@ -144,7 +167,10 @@ def test_an_end_to_end_run_counts_everything_from_memory_to_the_result() -> None
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_anything_is(
-    arguments: str, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    arguments: str,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tetris_sim.bench.cpu.measure_limits", lambda *_, **__: LIMITS["before"])
     begin = time.perf_counter()
@@ -158,11 +184,41 @@ def test_what_cannot_be_measured_is_refused_before_anything_is(
     ("arguments", "function", "names", "shape", "dtypes"),
     [
         ("", "cpu.bench_cpu", STENCIL_NAMES, None, ("float64",)),
-        ("--stencils all --dtype both", "cpu.bench_cpu", STENCIL_NAMES, None, ("float64", "float32")),
-        ("--stencils heat-3d --shape 7x8x9", "cpu.bench_cpu", ("heat-3d",), (9, 8, 7), ("float64",)),
-        ("--stencils heat-2d,box-2d9p --size 7", "cpu.bench_cpu", ("heat-2d", "box-2d9p"), (7, 7), ("float64",)),
-        ("--breakdown", "breakdown.bench_breakdown", ("star-1d5p", "box-2d25p", "box-3d27p"), None, ("float64",)),
-        ("--sweep --dtype float32", "sweeps.bench_sweeps", ("heat-1d", "heat-2d", "heat-3d"), None, ("float32",)),
+        (
+            "--stencils all --dtype both",
+            "cpu.bench_cpu",
+            STENCIL_NAMES,
+            None,
+            ("float64", "float32"),
+        ),
+        (
+            "--stencils heat-3d --shape 7x8x9",
+            "cpu.bench_cpu",
+            ("heat-3d",),
+            (9, 8, 7),
+            ("float64",),
+        ),
+        (
+            "--stencils heat-2d,box-2d9p --size 7",
+            "cpu.bench_cpu",
+            ("heat-2d", "box-2d9p"),
+            (7, 7),
+            ("float64",),
+        ),
+        (
+            "--breakdown",
+            "breakdown.bench_breakdown",
+            ("star-1d5p", "box-2d25p", "box-3d27p"),
+            None,
+            ("float64",),
+        ),
+        (
+            "--sweep --dtype float32",
+            "sweeps.bench_sweeps",
+            ("heat-1d", "heat-2d", "heat-3d"),
+            None,
+            ("float32",),
+        ),
     ],
 )
 def test_the_verb_measures_what_was_asked_for(
@@ -188,7 +244,17 @@ def test_the_verb_measures_what_was_asked_for(
 
 @pytest.mark.slow
 def test_the_verb_runs_again_from_the_cache_and_says_what_was_measured(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tetris_sim", "bench", "cpu", "--stencils", "heat-1d", "--shape", "9000"]
+    command = [
+        sys.executable,
+        "-m",
+        "tetris_sim",
+        "bench",
+        "cpu",
+        "--stencils",
+        "heat-1d",
+        "--shape",
+        "9000",
+    ]
     command += ["--rounds", "1", "--seconds", "0.002", "--json", "-o", str(tmp_path / "a.json")]
     environment = {**os.environ, "TETRIS_SIM_CACHE_DIR": str(tmp_path)}
     for _ in range(2):
@@ -197,12 +263,28 @@ def test_the_verb_runs_again_from_the_cache_and_says_what_was_measured(tmp_path:
     found = json.loads(done.stdout)
     assert json.loads((tmp_path / "a.json").read_text()) == found
     assert (tmp_path / "a-comparison.svg").read_text().startswith("<?xml")
-    assert {"cpu", "date", "commit", "versions", "host", "threads", "limits", "rounds", "seconds"} <= set(found)
+    assert {
+        "cpu",
+        "date",
+        "commit",
+        "versions",
+        "host",
+        "threads",
+        "limits",
+        "rounds",
+        "seconds",
+    } <= set(found)
     (measured,) = found["kernels"]
-    assert (measured["stencil"], measured["shape"], measured["dtype"]) == ("heat-1d", [9000], "float64")
+    assert (measured["stencil"], measured["shape"], measured["dtype"]) == (
+        "heat-1d",
+        [9000],
+        "float64",
+    )
     rows = {entry["name"]: entry for entry in measured["rows"]}
     assert {"prange slices", "prange indexed", "cpu.plain"} <= set(rows)
     for entry in rows.values():
         assert 0 < entry["steady"]["low"] <= entry["steady"]["median"] <= entry["steady"]["high"]
-        assert entry["share_of_fma"] == pytest.approx(entry["steady"]["of_yardstick"] * measured["n_terms"])
+        assert entry["share_of_fma"] == pytest.approx(
+            entry["steady"]["of_yardstick"] * measured["n_terms"]
+        )
     assert rows["cpu.plain"]["end_to_end"]["steps"] == 1000

@@ -1,4 +1,6 @@
-"""The breakdown and the sweeps: what exists is measured with its best parameters, what does not is said."""
+"""The breakdown and the sweeps: what exists is measured with its best parameters, what does not is
+said.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,12 @@ from tetris_sim.bench import breakdown, sweeps
 from tetris_sim.bench.breakdown import LADDER, Technique, climb, compare_steps, why_missing
 from tetris_sim.bench.problems import random_problem
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 
 
-def test_every_technique_is_measured_with_the_best_of_its_parameters_or_said_to_be_missing() -> None:
+def test_every_technique_is_measured_with_the_best_of_its_parameters_or_said_to_be_missing() -> (
+    None
+):
     problem, team = random_problem("heat-1d", (100,), "float64"), ThreadTeam(1)
     tiled = PacedMethod("tiled", {1: 2e-3, 2: 1e-3})
     refusing = PacedMethod("refusing", {1: 1e-3}, refuses="radius 1 is too small")
@@ -40,14 +44,23 @@ def test_every_technique_is_measured_with_the_best_of_its_parameters_or_said_to_
 
 def test_steps_are_compared_with_the_first_and_with_the_one_before() -> None:
     steps = [row("plain", 2e9), row("+ tiles", 6e9), row("+ lanes", 9e9)]
-    ladder = {"stencil": "star-1d5p", "n_terms": 5, "dtype": "float64", "shape": [9], "steps": steps, "missing": {}}
+    ladder = {
+        "stencil": "star-1d5p",
+        "n_terms": 5,
+        "dtype": "float64",
+        "shape": [9],
+        "steps": steps,
+        "missing": {},
+    }
     found = compare_steps(ladder, LIMITS)["steps"]
     assert [step["over_first"] for step in found] == [1.0, 3.0, 4.5]
     assert [step["over_previous"] for step in found] == [1.0, 3.0, 1.5]
     assert [step["share_of_fma"] for step in found] == pytest.approx([0.1, 0.3, 0.45])
 
 
-def test_the_ladder_begins_with_a_method_that_never_refuses_and_its_methods_know_what_it_fixes() -> None:
+def test_the_ladder_begins_with_a_method_that_never_refuses_and_its_methods_know_what_it_fixes() -> (
+    None
+):
     problem = random_problem("heat-2d", (40, 50), "float64")
     methods = {method.name: method for method in METHODS}
     assert why_missing(problem, LADDER[0], methods) is None
@@ -72,7 +85,9 @@ def test_a_breakdown_has_a_ladder_for_every_stencil(monkeypatch: pytest.MonkeyPa
     (ladder,) = found["breakdown"]
     labels = [step["name"] for step in ladder["steps"]]
     assert labels[0] == "plain"
-    assert sorted([*labels, *ladder["missing"]]) == sorted(technique.label for technique in LADDER[:2])
+    assert sorted([*labels, *ladder["missing"]]) == sorted(
+        technique.label for technique in LADDER[:2]
+    )
     assert all(step["share_of_fma"] > 0 for step in ladder["steps"])
 
 
@@ -81,7 +96,9 @@ def test_sweeps_measure_every_size_and_every_number_of_threads() -> None:
     found = sweeps.bench_sweeps(("heat-1d",), shape=(150_000,), rounds=1, seconds=0.002)
     (sizes,), (threads,) = found["sizes"], found["threads_sweep"]
     assert [point["shape"] for point in sizes["points"]] == [[131_072], [150_000]]
-    assert [point["threads"] for point in threads["points"]] == sweeps.thread_counts(found["threads"])
+    assert [point["threads"] for point in threads["points"]] == sweeps.thread_counts(
+        found["threads"]
+    )
     for point in (*sizes["points"], *threads["points"]):
         names = [entry["name"] for entry in point["rows"]]
         assert names[:3] == ["prange indexed", "prange slices", "cpu.plain"]

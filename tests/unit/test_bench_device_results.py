@@ -1,4 +1,6 @@
-"""Results of `bench devices`: claims are judged by the right rows, and the picture shows what is in the file."""
+"""Results of `bench devices`: claims are judged by the right rows, and the picture shows what is in
+the file.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +22,42 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def share(worker: str, points: int, *, rank: int = 0, streamed: bool = False) -> dict[str, Any]:
-    return {"worker": worker, "rank": rank, "points": points, "streamed": {"steps": 8} if streamed else None}
+    return {
+        "worker": worker,
+        "rank": rank,
+        "points": points,
+        "streamed": {"steps": 8} if streamed else None,
+    }
 
 
-def measured_set(devices: str, rate: float, shares: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
+def measured_set(
+    devices: str, rate: float, shares: list[dict[str, Any]], **changes: Any
+) -> dict[str, Any]:
     rows = [{"measured_idle": 0.1 * (k + 1)} for k in range(len(shares))] if len(shares) > 1 else []
-    common = {"forced": False, "predicted": 0.8 * rate, "time_block": 16, "exchange_share": 0.01, "of_sum": None}
+    common = {
+        "forced": False,
+        "predicted": 0.8 * rate,
+        "time_block": 16,
+        "exchange_share": 0.01,
+        "of_sum": None,
+    }
     return (
-        {"devices": devices, "steady": timing(rate), "shares": shares, "rows": rows, "reasons": []} | common | changes
+        {"devices": devices, "steady": timing(rate), "shares": shares, "rows": rows, "reasons": []}
+        | common
+        | changes
     )
 
 
-def case(sets: list[dict[str, Any]], shape: tuple[int, ...] = (100, 80), **changes: Any) -> dict[str, Any]:
-    header = {"stencil": "heat-2d", "dtype": "float64", "shape": list(shape), "threads": None, "ranks": 1}
+def case(
+    sets: list[dict[str, Any]], shape: tuple[int, ...] = (100, 80), **changes: Any
+) -> dict[str, Any]:
+    header = {
+        "stencil": "heat-2d",
+        "dtype": "float64",
+        "shape": list(shape),
+        "threads": None,
+        "ranks": 1,
+    }
     return {**header, "sets": sets, **changes}
 
 
@@ -57,14 +82,20 @@ def two_gpus(ranks: int, rate: float, shape: tuple[int, ...], **changes: Any) ->
 
 
 def lines_of(*cases: dict[str, Any]) -> dict[str, list[str]]:
-    return {row[0]: list(row[1:]) for row in goals_table([{"devices": [each]} for each in cases]).rows}
+    return {
+        row[0]: list(row[1:]) for row in goals_table([{"devices": [each]} for each in cases]).rows
+    }
 
 
 def test_cpu_and_gpu_are_judged_by_what_was_planned_and_not_by_what_was_forced() -> None:
     lines = lines_of(with_cpu(1), with_cpu(2))
     assert lines["heat-2d, 80 x 100: CPU and GPU, of the sum of both"] == ["0.97", "0.980", "yes"]
     assert lines["heat-2d, 80 x 100: the same with shares by speed alone"] == ["", "0.300", ""]
-    assert lines["heat-2d, 80 x 100: what the plan chose, of the best that was measured"] == ["0.97", "0.990", "yes"]
+    assert lines["heat-2d, 80 x 100: what the plan chose, of the best that was measured"] == [
+        "0.97",
+        "0.990",
+        "yes",
+    ]
     assert lines["CPU threads: predicted rate over the measured one"] == ["", "0.800", ""]
 
 
@@ -72,21 +103,39 @@ def test_a_streamed_grid_is_compared_with_the_same_grid_in_gpu_memory() -> None:
     streamed = case([measured_set("gpu", 400e9, [share("gpu:0", 8000, streamed=True)])])
     assert not [line for line in lines_of(streamed) if "streamed" in line]
     lines = lines_of(streamed, with_cpu(1))
-    assert lines["heat-2d, 80 x 100: streamed from host memory, of the rate in GPU memory"] == ["0.5", "0.400", "no"]
+    assert lines["heat-2d, 80 x 100: streamed from host memory, of the rate in GPU memory"] == [
+        "0.5",
+        "0.400",
+        "no",
+    ]
 
 
 def test_gpus_are_compared_with_one_on_the_same_grid_or_on_its_part_of_it() -> None:
     whole, half = (
-        case([measured_set("gpu", rate, [share("gpu:0", n)])]) for rate, n in ((1000e9, 8000), (800e9, 4000))
+        case([measured_set("gpu", rate, [share("gpu:0", n)])])
+        for rate, n in ((1000e9, 8000), (800e9, 4000))
     )
     two = two_gpus(2, 1600e9, (100, 80), exchange_share=0.05)
     every = measurements([{"devices": [whole, half, two]}])
-    assert [found.rate if (found := one_gpu(every, m)) else None for m in every] == [1000e9, 800e9, 1000e9]
+    assert [found.rate if (found := one_gpu(every, m)) else None for m in every] == [
+        1000e9,
+        800e9,
+        1000e9,
+    ]
     times, exchange = "heat-2d, 80 x 100, 2 GPUs, 2 ranks: times one GPU", "time in the exchange"
     assert lines_of(whole, half, two)[times] == ["1.9", "1.600", "no"]
     assert lines_of(half, two)[times] == ["1.9", "2.000", "yes"]
-    assert lines_of(two)[f"heat-2d, 80 x 100, 2 GPUs, 2 ranks: {exchange}"] == ["less than 3%", "5.0%", "no"]
-    assert lines_of(two_gpus(1, 1.0, (100, 80)))[f"heat-2d, 80 x 100, 2 GPUs, one process: {exchange}"][2] == "yes"
+    assert lines_of(two)[f"heat-2d, 80 x 100, 2 GPUs, 2 ranks: {exchange}"] == [
+        "less than 3%",
+        "5.0%",
+        "no",
+    ]
+    assert (
+        lines_of(two_gpus(1, 1.0, (100, 80)))[
+            f"heat-2d, 80 x 100, 2 GPUs, one process: {exchange}"
+        ][2]
+        == "yes"
+    )
 
 
 def test_tables_say_who_was_left_out_and_who_was_idle() -> None:
@@ -105,7 +154,10 @@ def test_the_picture_shows_rates_and_the_share_of_the_cpu() -> None:
     assert set(lines) == {"gpu", "cpu", "cpu+gpu, as planned", "cpu+gpu, shares by speed"}
     of_cpu = {str(line.get_label()): np.asarray(line.get_ydata()).tolist() for line in shares.lines}
     by_speed = [100 * cpu_share(each["sets"][3]) for each in cases]
-    assert of_cpu == {"cpu+gpu, as planned": [0.0, 0.0, 0.0], "cpu+gpu, shares by speed": pytest.approx(by_speed)}
+    assert of_cpu == {
+        "cpu+gpu, as planned": [0.0, 0.0, 0.0],
+        "cpu+gpu, shares by speed": pytest.approx(by_speed),
+    }
     assert draw_all(result(devices=cases[:1])) == {}
 
 

@@ -1,4 +1,6 @@
-"""Results of the GPU benchmarks: counters are read and judged, tables and pictures show what is in the file."""
+"""Results of the GPU benchmarks: counters are read and judged, tables and pictures show what is in
+the file.
+"""
 
 from __future__ import annotations
 
@@ -49,15 +51,28 @@ def sweep_result() -> dict[str, Any]:
         }
         for n in (256, 512)
     ]
-    points.append({"shape": [1024, 1024], "bytes": 1 << 23, "rows": [], "missing": {"gpu.plain": "no room"}})
-    return gpu_result(gpu_sizes=[{"stencil": "heat-2d", "weights": "equal", "dtype": "float64", "points": points}])
+    points.append(
+        {"shape": [1024, 1024], "bytes": 1 << 23, "rows": [], "missing": {"gpu.plain": "no room"}}
+    )
+    return gpu_result(
+        gpu_sizes=[{"stencil": "heat-2d", "weights": "equal", "dtype": "float64", "points": points}]
+    )
 
 
 def breakdown_result() -> dict[str, Any]:
     ladders = []
     for figure, rates in ((CONVSTENCIL, (1e11, 4e11, 3e11)), (TETRIS, (2e11, 1e11))):
-        steps = [row(f"rung {k}", rate, parameters={"steps_per_block": k}) for k, rate in enumerate(rates)]
-        header = {"figure": figure, "stencil": "box-2d9p", "n_terms": 9, "shape": [300, 400], "dtype": "float64"}
+        steps = [
+            row(f"rung {k}", rate, parameters={"steps_per_block": k})
+            for k, rate in enumerate(rates)
+        ]
+        header = {
+            "figure": figure,
+            "stencil": "box-2d9p",
+            "n_terms": 9,
+            "shape": [300, 400],
+            "dtype": "float64",
+        }
         ladder = {**header, "steps": steps, "missing": {"+ magic": "nobody knows how"}}
         ladders.append(compare_rungs(ladder, {"before": LIMITS}))
     return gpu_result(gpu_breakdown=ladders)
@@ -91,7 +106,11 @@ COUNTED = {
 
 
 def counters_result() -> dict[str, Any]:
-    case: dict[str, Any] = {"stencil": "heat-2d", "weights": "equal", "method": "gpu.dual_tessellation"}
+    case: dict[str, Any] = {
+        "stencil": "heat-2d",
+        "weights": "equal",
+        "method": "gpu.dual_tessellation",
+    }
     case |= {"parameters": {"steps_per_block": 4}}
     header = {**case, "shape": [300, 400], "dtype": "float64", "updates": 4e8}
     sustained = {"rate": 7e11, "clock": 1.7e9, "power": 690.2}
@@ -128,7 +147,10 @@ def test_the_sweep_has_a_column_for_every_line_and_the_steps_of_each() -> None:
 
 def test_the_breakdown_shows_each_rung_over_the_first_the_one_above_and_a_sweep() -> None:
     lines = as_markdown(breakdown_result()).splitlines()
-    third = f"| {CONVSTENCIL} | box-2d9p | 400 x 300 | rung 2 | steps_per_block 2 | 300 | 3.00 | 0.75 | 1.20 |"
+    third = (
+        f"| {CONVSTENCIL} | box-2d9p | 400 x 300 | rung 2 | steps_per_block 2 | 300 | 3.00 | 0.75 "
+        "| 1.20 |"
+    )
     assert third in lines
     assert '"+ magic" not for box-2d9p: nobody knows how.' in lines
 
@@ -138,14 +160,19 @@ def test_counters_stand_beside_those_of_the_paper() -> None:
     case = "| heat-2d | equal | gpu.dual_tessellation |"
     for busy in ("85%", "45%"):  # of the tensor cores' FP64, and of their FP16
         shares = f"71% | 38% | 41% | 60% | 0% | {busy} | 30% | 25%"
-        assert f"{case} math pipe throttle | 4 | 800 | 1.9 | {shares} | 128 | 700 | 1.7 | 690 |" in lines
+        assert (
+            f"{case} math pipe throttle | 4 | 800 | 1.9 | {shares} | 128 | 700 | 1.7 | 690 |"
+            in lines
+        )
     assert f"{case} 10.00% | 0.50 |" in lines
     assert f"{case}  |  |" in lines
     assert "| heat-2d |  | ConvStencil, A100 (paper) | 3.42% | 0.39 |" in lines
     assert "| box-2d9p |  | TCStencil, A100 (paper) | 45.35% | 1.29 |" in lines
 
 
-@pytest.mark.parametrize(("name", "kinds"), [("sweep", ["sizes"]), ("breakdown", ["convstencil", "tetris"])])
+@pytest.mark.parametrize(
+    ("name", "kinds"), [("sweep", ["sizes"]), ("breakdown", ["convstencil", "tetris"])]
+)
 def test_pictures_are_the_same_each_time_and_show_the_measured_values(
     name: str, kinds: list[str], tmp_path: Path
 ) -> None:
@@ -156,11 +183,18 @@ def test_pictures_are_the_same_each_time_and_show_the_measured_values(
         save(figure, tmp_path / f"{kind}.svg")
         save(draw_all(copy.deepcopy(found))[kind], tmp_path / "again.svg")
         assert (tmp_path / f"{kind}.svg").read_bytes() == (tmp_path / "again.svg").read_bytes()
-    lines = {str(line.get_label()): np.asarray(line.get_xydata()).tolist() for line in figures[kinds[0]].axes[0].lines}
+    lines = {
+        str(line.get_label()): np.asarray(line.get_xydata()).tolist()
+        for line in figures[kinds[0]].axes[0].lines
+    }
     if name == "sweep":
         assert lines["gpu.stream"] == [[256.0, 256.0], [512.0, 512.0]]
     else:
-        assert [lines[f"rung {k}"] for k in range(3)] == [[[0.0, 100.0]], [[1.0, 400.0]], [[2.0, 300.0]]]
+        assert [lines[f"rung {k}"] for k in range(3)] == [
+            [[0.0, 100.0]],
+            [[1.0, 400.0]],
+            [[2.0, 300.0]],
+        ]
 
 
 def printed(values: list[dict[str, str]]) -> str:
@@ -177,9 +211,16 @@ def printed(values: list[dict[str, str]]) -> str:
 
 
 def test_counters_are_read_from_what_the_profiler_prints() -> None:
-    text = printed([{"nanoseconds": "1,234", "dram": "51.5", "occupancy": "nan"}, {"nanoseconds": "5"}])
+    text = printed(
+        [{"nanoseconds": "1,234", "dram": "51.5", "occupancy": "nan"}, {"nanoseconds": "5"}]
+    )
     first, second = read_counters(text)
-    assert (first["nanoseconds"], first["dram"], first["occupancy"], first["clock"]) == (1234.0, 51.5, None, None)
+    assert (first["nanoseconds"], first["dram"], first["occupancy"], first["clock"]) == (
+        1234.0,
+        51.5,
+        None,
+        None,
+    )
     assert second["nanoseconds"] == 5.0
     assert first["barrier"] is None
     assert read_counters("==ERROR== no permission") == []
@@ -191,7 +232,15 @@ def test_what_follows_from_the_counters_is_what_one_computes_by_hand() -> None:
     assert found["bank_conflicts_per_request"] == 0.5
     assert found["uncoalesced"] == pytest.approx(0.1)
     assert found["stall"] == "math_pipe_throttle"
-    few = derive({**COUNTED, "global_sectors": 1e4, "shared_load_requests": 0.0, "shared_store_requests": None}, 1.0)
+    few = derive(
+        {
+            **COUNTED,
+            "global_sectors": 1e4,
+            "shared_load_requests": 0.0,
+            "shared_store_requests": None,
+        },
+        1.0,
+    )
     assert few["uncoalesced"] is None  # 0.01 % of the bytes: bulk copies move the others
     assert few["bank_conflicts_per_request"] is None
 
@@ -201,10 +250,15 @@ def test_a_profiler_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None
 
     def run(command: list[str], **_: Any) -> Any:
         asked.append(command)
-        return SimpleNamespace(stdout=printed([{"nanoseconds": "5"}]), stderr="ERR_NVGPUCTRPERM", returncode=1)
+        return SimpleNamespace(
+            stdout=printed([{"nanoseconds": "5"}]), stderr="ERR_NVGPUCTRPERM", returncode=1
+        )
 
     monkeypatch.setattr("tetris_sim.bench.gpu_counters.subprocess.run", run)
-    with pytest.raises(UnsupportedError, match=r"counted 1 of 2 launches .*7\nsaid by the program\nERR_NVGPUCTRPERM"):
+    with pytest.raises(
+        UnsupportedError,
+        match=r"counted 1 of 2 launches .*7\nsaid by the program\nERR_NVGPUCTRPERM",
+    ):
         count([{}, {}], "/usr/bin/ncu")
     assert asked[0][:2] == ["/usr/bin/ncu", "--clock-control=none"]
     monkeypatch.setattr("tetris_sim.bench.gpu_counters.shutil.which", lambda *_, **__: None)
@@ -216,7 +270,10 @@ def test_a_profiler_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None
     ("arguments", "message"),
     [
         ("cpu --counters", "--counters belongs to bench gpu"),
-        ("gpu --breakdown --dtype both", "--dtype is both, but the breakdown on a GPU is of FP64 tensor cores"),
+        (
+            "gpu --breakdown --dtype both",
+            "--dtype is both, but the breakdown on a GPU is of FP64 tensor cores",
+        ),
         ("gpu --sweep --stencils heat-4d", "'heat-4d' is not in the catalogue"),
         ("gpu --counters --stencils heat-2d --size 0", "--size is '0'"),
         ("gpu --sweep", "there is no GPU to measure: no driver"),
@@ -224,7 +281,10 @@ def test_a_profiler_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_what_cannot_be_measured_on_a_gpu_is_refused(
-    arguments: str, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    arguments: str,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     machine = SimpleNamespace(gpus=(), gpus_reason="no driver")
     monkeypatch.setattr("tetris_sim.bench.gpu_run.find_machine", lambda: machine)
@@ -250,6 +310,11 @@ def test_the_verb_measures_on_the_gpu_what_was_asked_for(
         return gpu_result()
 
     monkeypatch.setattr(f"tetris_sim.bench.{function}", measure)
-    assert main(["bench", "gpu", flag, "--rounds", "4", "--stencils", "heat-3d", "--shape", "7x8x9"]) == 0
-    assert asked == [(("heat-3d",), {"shape": (9, 8, 7), "dtypes": ("float64",), "rounds": 4, "seconds": 0.4})]
+    assert (
+        main(["bench", "gpu", flag, "--rounds", "4", "--stencils", "heat-3d", "--shape", "7x8x9"])
+        == 0
+    )
+    assert asked == [
+        (("heat-3d",), {"shape": (9, 8, 7), "dtypes": ("float64",), "rounds": 4, "seconds": 0.4})
+    ]
     assert "Limits of the GPU" in capsys.readouterr().out

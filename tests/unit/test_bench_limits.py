@@ -1,4 +1,6 @@
-"""The measured limits: the probes do the work that is counted, caches are found, and the model adds up."""
+"""The measured limits: the probes do the work that is counted, caches are found, and the model adds
+up.
+"""
 
 from __future__ import annotations
 
@@ -9,31 +11,46 @@ import pytest
 from bench_samples import LIMITS, row
 
 from tetris_sim.bench.limits import copy_rate, fma_rate, measure_limits
-from tetris_sim.bench.model import Bounds, find_bounds, level_of, total, transfer_rates, transfer_times
+from tetris_sim.bench.model import (
+    Bounds,
+    find_bounds,
+    level_of,
+    total,
+    transfer_rates,
+    transfer_times,
+)
 from tetris_sim.bench.probes import CHAINS, TURN, lanes, make_probes
 from tetris_sim.bench.problems import random_problem
 from tetris_sim.bench.sweeps import explain, shapes_to_sweep, thread_counts
-from tetris_sim.cpu_kernels.caches import Cache, find_caches
-from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.caches import Cache, find_caches
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_every_multiply_add_that_is_counted_is_made(dtype: str, rng: np.random.Generator) -> None:
     n = lanes(dtype)
     state = rng.uniform(0.5, 0.9, (CHAINS + 2) * n).astype(dtype)
-    chains, factor, summand = state[: CHAINS * n].reshape(CHAINS, n).copy(), state[CHAINS * n : -n], state[-n:]
+    chains, factor, summand = (
+        state[: CHAINS * n].reshape(CHAINS, n).copy(),
+        state[CHAINS * n : -n],
+        state[-n:],
+    )
     make_probes(dtype).multiply_add(state, 37)
     for _ in range(37):
         chains = chains * factor + summand
     # Each of 37 turns rounds once instead of twice, and errors shrink by the factor.
-    np.testing.assert_allclose(state[: CHAINS * n].reshape(CHAINS, n), chains, rtol=float(20 * np.finfo(dtype).eps))
+    np.testing.assert_allclose(
+        state[: CHAINS * n].reshape(CHAINS, n), chains, rtol=float(20 * np.finfo(dtype).eps)
+    )
 
 
 def test_loads_are_all_used_and_copies_are_copies(rng: np.random.Generator) -> None:
     probes, n = make_probes("float64"), 3 * TURN * lanes("float64")
     source, state = rng.random(n), np.ones((CHAINS + 2) * lanes("float64"))
     probes.load_only(source, state, n, 2)
-    assert state[: -2 * lanes("float64")].sum() == pytest.approx(2 * source.sum() + CHAINS * lanes("float64"))
+    assert state[: -2 * lanes("float64")].sum() == pytest.approx(
+        2 * source.sum() + CHAINS * lanes("float64")
+    )
     target = np.zeros(n + 8)
     probes.copy(source, target, n, 2)
     np.testing.assert_array_equal(target, [*source, *np.zeros(8)])
@@ -67,7 +84,11 @@ def test_caches_are_what_the_system_says(tmp_path: Path) -> None:
         folder.mkdir()
         for name, word in zip(("level", "type", "size", "shared_cpu_list"), words, strict=True):
             (folder / name).write_text(f"{word}\n")
-    assert find_caches(tmp_path) == (Cache(1, 48 << 10, 2), Cache(2, 2 << 20, 2), Cache(3, 36 << 20, 9))
+    assert find_caches(tmp_path) == (
+        Cache(1, 48 << 10, 2),
+        Cache(2, 2 << 20, 2),
+        Cache(3, 36 << 20, 9),
+    )
     assert find_caches(tmp_path / "nothing") == ()
     shared = Cache(3, 36 << 20, 9)
     assert (shared.share(2), shared.capacity(2)) == (18 << 20, 36 << 20)
@@ -106,7 +127,10 @@ def test_a_grid_lies_in_the_innermost_level_that_holds_it() -> None:
 
 
 def test_a_row_is_explained_by_the_level_its_two_arrays_lie_in() -> None:
-    small, large = random_problem("heat-2d", (20, 20), "float64"), random_problem("heat-2d", (80, 80), "float32")
+    small, large = (
+        random_problem("heat-2d", (20, 20), "float64"),
+        random_problem("heat-2d", (80, 80), "float32"),
+    )
     here = LIMITS["before"]
     explained = explain(row("cpu.plain", 4e9), small, here)
     assert (explained["ns"], explained["fma_ns"]) == (0.25, 5 / 100)

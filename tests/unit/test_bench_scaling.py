@@ -1,4 +1,6 @@
-"""The scaling model is the scheduler's, where the scheduler has one, and reads its latencies out of measurements."""
+"""The scaling model is the scheduler's, where the scheduler has one, and reads its latencies out of
+measurements.
+"""
 
 from __future__ import annotations
 
@@ -28,38 +30,59 @@ from tetris_sim.bench.scaling_inputs import (
     read_inputs,
     small_problem,
 )
-from tetris_sim.bench.scaling_tables import CUBE, GPUS, LONG, STRONG, TODAY, predict_all, scaling_tables, shape_of
-from tetris_sim.cpu_kernels.plain import PlainMethod
-from tetris_sim.scheduler import division
-from tetris_sim.scheduler.fastest_cut import TimeBlock
-from tetris_sim.scheduler.link import Link
-from tetris_sim.scheduler.machine import Machine
-from tetris_sim.scheduler.ranks import Offer, combine
-from tetris_sim.scheduler.shares import Plan, Share
+from tetris_sim.bench.scaling_tables import (
+    CUBE,
+    GPUS,
+    LONG,
+    STRONG,
+    TODAY,
+    predict_all,
+    scaling_tables,
+    shape_of,
+)
+from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.scheduler.facts.link import Link
+from tetris_sim.scheduler.facts.shares import Plan, Share
+from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.scheduler.plan import division
+from tetris_sim.scheduler.plan.fastest_cut import TimeBlock
+from tetris_sim.scheduler.plan.ranks import Offer, combine
 from tetris_sim.schema import ComputeSection
 from tetris_sim.slab import Slab
 
 RATE = 1e12
 LINK = Link(2e-4, 6e-11)
 ALIKE = Cluster({1: RATE, 1 << 40: RATE}, 1, LINK, LINK, 0.0)
-"""Every message takes the same way, steps can be made one by one, and pieces of any size are as fast: as in a plan."""
+"""Every message takes the same way, steps can be made one by one, and pieces of any size are as
+fast: as in a plan.
+"""
 _SURE = 0.05  # what predictions must save before slabs are left
 _OF_A_PLAN, _OF_A_QUEUE = 2e-5, 5e-5  # seconds of starting a block, in ranks.py and here
 
 
-def planned(stencil: str, shape: tuple[int, ...], ranks: int, time_block: TimeBlock = "auto") -> Plan:
+def planned(
+    stencil: str, shape: tuple[int, ...], ranks: int, time_block: TimeBlock = "auto"
+) -> Plan:
     """The scheduler's own plan for so many equal ranks."""
     problem = on_grid(small_problem(stencil), shape)
-    machine = Machine("alpha", "cpu", 4, "cores in the affinity mask", 8 << 30, "free memory", cores=(0, 1, 2, 3))
+    machine = Machine(
+        "alpha", "cpu", 4, "cores in the affinity mask", 8 << 30, "free memory", cores=(0, 1, 2, 3)
+    )
     share = Share("cpu:0", Slab.whole(problem.grid), PlainMethod(), {}, 2, RATE, 0)
     plan = Plan((share,), 7, 1.0, 0.0, copy_for_checkpoints=True, reasons=())
-    offers = [Offer(rank, dataclasses.replace(machine, host=f"h{rank // 8}"), plan) for rank in range(ranks)]
+    offers = [
+        Offer(rank, dataclasses.replace(machine, host=f"h{rank // 8}"), plan)
+        for rank in range(ranks)
+    ]
     return combine(problem, offers, LINK, ComputeSection(time_block=time_block))
 
 
 def cuts(plan: Plan) -> tuple[int, ...]:
     """Pieces of each axis."""
-    return tuple(len(set(starts)) for starts in zip(*(share.slab.start for share in plan.shares), strict=True))
+    return tuple(
+        len(set(starts))
+        for starts in zip(*(share.slab.start for share in plan.shares), strict=True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,7 +97,9 @@ def cuts(plan: Plan) -> tuple[int, ...]:
         ("heat-3d", (2048, 1024, 1024), 16),
     ],
 )
-def test_the_model_is_the_one_that_ranks_are_planned_with(stencil: str, shape: tuple[int, ...], ranks: int) -> None:
+def test_the_model_is_the_one_that_ranks_are_planned_with(
+    stencil: str, shape: tuple[int, ...], ranks: int
+) -> None:
     problem = on_grid(small_problem(stencil), shape)
     blocks: tuple[TimeBlock, ...] = ("auto", 5)
     for time_block in blocks:
@@ -88,7 +113,9 @@ def test_the_model_is_the_one_that_ranks_are_planned_with(stencil: str, shape: t
         assert found.twice == pytest.approx(plan.redundant)
         best = predict_planned(problem, ranks, ALIKE)
         assert best is not None
-        assert best.seconds_per_step <= 1.002 * found.seconds_per_step  # not every number of steps is tried
+        assert (
+            best.seconds_per_step <= 1.002 * found.seconds_per_step
+        )  # not every number of steps is tried
 
 
 def test_a_block_computes_as_long_as_in_a_division() -> None:
@@ -100,7 +127,9 @@ def test_a_block_computes_as_long_as_in_a_division() -> None:
         busy = division.predict(work, capacities, [1024] * 4, block).busy[0]
         found = predict(problem, (4, 1), cluster, block)
         assert found is not None
-        assert found.seconds_per_step * (1 - found.exchanging) * block == pytest.approx(busy + _OF_A_QUEUE)
+        assert found.seconds_per_step * (1 - found.exchanging) * block == pytest.approx(
+            busy + _OF_A_QUEUE
+        )
 
 
 @pytest.mark.parametrize("parts", [(16, 1), (4, 8), (6, 4), (2, 2, 8), (4, 4, 4), (3, 1)])
@@ -124,9 +153,13 @@ def test_the_dearest_rank_counts_and_each_message_takes_its_way() -> None:
         found = predict(problem, parts, cluster, 10)
         assert found is not None
         assert found.exchanging * found.seconds_per_step * 10 == pytest.approx(expected)
-    agreeing = predict(problem, (16, 1), Cluster({1: RATE}, 1, Link(0.0, 0.0), Link(0.0, 0.0), hop=1.0), 10)
+    agreeing = predict(
+        problem, (16, 1), Cluster({1: RATE}, 1, Link(0.0, 0.0), Link(0.0, 0.0), hop=1.0), 10
+    )
     assert agreeing is not None
-    assert agreeing.exchanging * agreeing.seconds_per_step * 10 == pytest.approx(8.0)  # four levels, there and back
+    assert agreeing.exchanging * agreeing.seconds_per_step * 10 == pytest.approx(
+        8.0
+    )  # four levels, there and back
 
 
 def test_speed_depends_on_the_size_of_a_piece_and_is_not_guessed_below_what_was_measured() -> None:
@@ -144,7 +177,12 @@ def test_the_fastest_pieces_are_no_slower_and_more_axes_no_slower_still() -> Non
     planned, two, three = (
         predict_planned(problem, 64, ALIKE),
         predict_best(problem, 64, ALIKE),
-        predict_best(problem, 64, dataclasses.replace(ALIKE, far=Link(0.0, 1e-9), near=Link(0.0, 1e-9)), all_axes=True),
+        predict_best(
+            problem,
+            64,
+            dataclasses.replace(ALIKE, far=Link(0.0, 1e-9), near=Link(0.0, 1e-9)),
+            all_axes=True,
+        ),
     )
     assert planned is not None
     assert two is not None
@@ -156,40 +194,86 @@ def test_the_fastest_pieces_are_no_slower_and_more_axes_no_slower_still() -> Non
 
 @pytest.mark.parametrize("study", [LONG, CUBE, STRONG])
 @pytest.mark.parametrize("stencil", ["heat-2d", "heat-3d"])
-def test_what_is_planned_with_one_link_is_nearly_the_fastest_on_two_kinds_of_links(study: str, stencil: str) -> None:
-    """Within a computer messages are far cheaper, which ranks do not measure: it must not cost more than slabs may."""
+def test_what_is_planned_with_one_link_is_nearly_the_fastest_on_two_kinds_of_links(
+    study: str, stencil: str
+) -> None:
+    """Within a computer messages are far cheaper, which ranks do not measure: it must not cost more
+    than slabs may.
+    """
     ndim = int(stencil[5])
     rates = {1 << 12: 4e10, 1 << 20: 4e11, 1 << 30: 2e12 if ndim == 2 else 5e11}
     cluster = Cluster(rates, 16 if ndim == 2 else 3, Link(4e-4, 1 / NVLINK), Link(4e-4, 6e-11), HOP)
     for gpus in (2, *GPUS):
         problem = on_grid(small_problem(stencil), shape_of(study, stencil, gpus))
-        planned, best = (predicted(problem, gpus, cluster) for predicted in (predict_planned, predict_best))
+        planned, best = (
+            predicted(problem, gpus, cluster) for predicted in (predict_planned, predict_best)
+        )
         assert planned is not None
         assert best is not None
-        assert planned.seconds_per_step <= best.seconds_per_step / (1 - _SURE), (gpus, planned.parts, best.parts)
+        assert planned.seconds_per_step <= best.seconds_per_step / (1 - _SURE), (
+            gpus,
+            planned.parts,
+            best.parts,
+        )
         assert planned.parts[0] == gpus or gpus > 2
 
 
 def measured_results(software: float) -> list[dict[str, Any]]:
     """One and two GPUs that do exactly what the model says, with a certain cost of messages."""
     results: list[dict[str, Any]] = []
-    for stencil, shape, depth in (("heat-2d", (32768, 32768), 16), ("heat-3d", (1024, 1024, 1024), 4)):
+    for stencil, shape, depth in (
+        ("heat-2d", (32768, 32768), 16),
+        ("heat-3d", (1024, 1024, 1024), 4),
+    ):
         points, ndim = 1 << 30, len(shape)
-        share = {"worker": "gpu:0", "points": points, "streamed": None, "parameters": {"steps_per_block": depth}}
-        common: dict[str, Any] = {"forced": False, "of_sum": None, "time_block": 48, "rows": [], "exchange_share": 0.0}
+        share = {
+            "worker": "gpu:0",
+            "points": points,
+            "streamed": None,
+            "parameters": {"steps_per_block": depth},
+        }
+        common: dict[str, Any] = {
+            "forced": False,
+            "of_sum": None,
+            "time_block": 48,
+            "rows": [],
+            "exchange_share": 0.0,
+        }
         alone = {"steady": {"median": RATE}, "shares": [share], **common}
         half = [{**share, "points": points // 2, "worker": f"gpu:{k}", "rank": k} for k in range(2)]
         exchange = 2 * (software + 48 * 8 * points / shape[0] / NVLINK)
-        block = exchange + _OF_A_QUEUE + 2 * HOP + 48 * points / 2 * (1 + 47 / (shape[0] / 2)) / RATE
-        both = {**common, "steady": {"median": 48 * points / block}, "exchange_share": exchange / block, "shares": half}
+        block = (
+            exchange + _OF_A_QUEUE + 2 * HOP + 48 * points / 2 * (1 + 47 / (shape[0] / 2)) / RATE
+        )
+        both = {
+            **common,
+            "steady": {"median": 48 * points / block},
+            "exchange_share": exchange / block,
+            "shares": half,
+        }
         streaming = {"steps": 10, "planes": 100, "start": (100 + 100 + 2 * 10) * 8 * 32768 / 40e9}
         piece = {**share, "streamed": streaming}
         header = {"stencil": stencil, "dtype": "float64", "shape": list(shape), "threads": None}
         small = {**header, "shape": [shape[0] // 2, *shape[1:]], "ranks": 1}
-        results.append({"devices": [{**small, "sets": [{**alone, "shares": [{**share, "points": points // 2}]}]}]})
-        results.append({"devices": [{**header, "ranks": 1, "sets": [alone]}, {**header, "ranks": 2, "sets": [both]}]})
+        results.append(
+            {
+                "devices": [
+                    {**small, "sets": [{**alone, "shares": [{**share, "points": points // 2}]}]}
+                ]
+            }
+        )
+        results.append(
+            {
+                "devices": [
+                    {**header, "ranks": 1, "sets": [alone]},
+                    {**header, "ranks": 2, "sets": [both]},
+                ]
+            }
+        )
         if ndim == 2:
-            results.append({"devices": [{**header, "ranks": 1, "sets": [{**alone, "shares": [piece]}]}]})
+            results.append(
+                {"devices": [{**header, "ranks": 1, "sets": [{**alone, "shares": [piece]}]}]}
+            )
     return results
 
 
@@ -210,7 +294,9 @@ def test_latency_and_staging_are_read_out_of_what_was_measured() -> None:
 
 def test_what_was_not_measured_is_asked_for() -> None:
     results = measured_results(3e-4)
-    without_stream = [r for r in results if not any(s["shares"][0]["streamed"] for s in r["devices"][0]["sets"])]
+    without_stream = [
+        r for r in results if not any(s["shares"][0]["streamed"] for s in r["devices"][0]["sets"])
+    ]
     assert len(without_stream) == len(results) - 1
     with pytest.raises(ValueError, match="a streamed grid"):
         read_inputs(without_stream)
@@ -218,13 +304,19 @@ def test_what_was_not_measured_is_asked_for() -> None:
 
 def test_tables_show_what_is_predicted_and_what_is_not() -> None:
     measured = read_inputs(measured_results(3e-4))
-    inputs: Inputs = dataclasses.replace(measured, rates={**measured.rates, "heat-3d": {1 << 28: RATE}})
+    inputs: Inputs = dataclasses.replace(
+        measured, rates={**measured.rates, "heat-3d": {1 << 28: RATE}}
+    )
     found = predict_all(inputs)
     tables = scaling_tables(inputs, found)
     today = found[LONG, "heat-2d"][4096][TODAY]
     assert today is not None
     last = next(row for row in tables[LONG].rows if row[:2] == ["heat-2d", "4096"])
-    assert last[4:7] == [str(today.time_block), f"{today.points_per_second / 1e9:.0f}", f"{today.efficiency:.1%}"]
+    assert last[4:7] == [
+        str(today.time_block),
+        f"{today.points_per_second / 1e9:.0f}",
+        f"{today.efficiency:.1%}",
+    ]
     small = next(row for row in tables[STRONG].rows if row[:2] == ["heat-3d", "4096"])
     assert small[3] == "smaller than any that was measured"
     assert small[-2:] == ["", ""]

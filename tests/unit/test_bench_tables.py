@@ -1,4 +1,6 @@
-"""What a result looks like: every table and picture comes from its plain data, with the figures that are in it."""
+"""What a result looks like: every table and picture comes from its plain data, with the figures
+that are in it.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,30 @@ from tetris_sim.bench.tables import as_markdown, as_text, tables
 
 
 def main_result() -> dict[str, Any]:
-    rows = [row("prange indexed", 1e9), row("prange slices", 1.5e9), row("cpu.plain", 1.6e9, end_to_end=(1000, 9e9))]
-    tiled = row("cpu.tessellate", 12e9, parameters={"tile": 64, "steps_per_block": 8}, end_to_end=(1000, 9e9))
+    rows = [
+        row("prange indexed", 1e9),
+        row("prange slices", 1.5e9),
+        row("cpu.plain", 1.6e9, end_to_end=(1000, 9e9)),
+    ]
+    tiled = row(
+        "cpu.tessellate",
+        12e9,
+        parameters={"tile": 64, "steps_per_block": 8},
+        end_to_end=(1000, 9e9),
+    )
     double = judge(kernel([*rows, tiled]), LIMITS)
     single = judge(kernel(rows, "float32"), LIMITS)
-    return result(kernels=[double, {**single, "refusals": {"cpu.tessellate": "the grid is too narrow"}}])
+    return result(
+        kernels=[double, {**single, "refusals": {"cpu.tessellate": "the grid is too narrow"}}]
+    )
 
 
 def breakdown_result() -> dict[str, Any]:
-    steps = [row("plain", 2e9), row("+ tessellate tiling", 6e9), row("+ streaming", 9e9, parameters={"strip": 512})]
+    steps = [
+        row("plain", 2e9),
+        row("+ tessellate tiling", 6e9),
+        row("+ streaming", 9e9, parameters={"strip": 512}),
+    ]
     header = {"stencil": "star-1d5p", "n_terms": 5, "shape": [1000], "dtype": "float64"}
     missing = {"+ skewed swizzling": "there is no method cpu.tessellate"}
     return result(breakdown=[compare_steps({**header, "steps": steps, "missing": missing}, LIMITS)])
@@ -49,7 +66,8 @@ def sweep_result() -> dict[str, Any]:
         counts.append({"threads": threads, "limits": here, "rows": rows})
     header = {"stencil": "heat-2d", "dtype": "float64"}
     return result(
-        sizes=[{**header, "points": sizes}], threads_sweep=[{**header, "shape": [300, 300], "points": counts}]
+        sizes=[{**header, "points": sizes}],
+        threads_sweep=[{**header, "shape": [300, 300], "points": counts}],
     )
 
 
@@ -61,12 +79,17 @@ RESULTS = {"main": main_result, "breakdown": breakdown_result, "sweep": sweep_re
 def test_the_main_table_shows_rates_ratios_and_shares() -> None:
     lines = as_markdown(main_result()).splitlines()
     assert lines[0] == (
-        "Some CPU, 2 threads, 2026-11-01, commit abc, python 3.11.1, numpy 2.0.0, numba 0.61.0, llvmlite 0.44.0."
+        "Some CPU, 2 threads, 2026-11-01, commit abc, python 3.11.1, numpy 2.0.0, numba 0.61.0, "
+        "llvmlite 0.44.0."
     )
     assert (
-        "| heat-2d | 40 x 30 | float64 | cpu.plain |  | 1.6 | 0.8..3.2 | 1.07 | 8.0% | 80.0% | 75.0% | 83.3% |" in lines
+        "| heat-2d | 40 x 30 | float64 | cpu.plain |  | 1.6 | 0.8..3.2 | 1.07 | 8.0% | 80.0% | "
+        "75.0% | 83.3% |" in lines
     )
-    tiled = "| heat-2d | 40 x 30 | float64 | cpu.tessellate | tile 64, steps_per_block 8 | 12 | 6..24 | 8.00 | 60.0% |"
+    tiled = (
+        "| heat-2d | 40 x 30 | float64 | cpu.tessellate | tile 64, steps_per_block 8 | 12 | 6..24 "
+        "| 8.00 | 60.0% |"
+    )
     assert f"{tiled}  | 75.0% | 83.3% |" in lines
     assert "| heat-2d | float64 | memory | 20 | 2 |" in lines
     assert "| heat-2d | cpu.plain | 1.6 | 1.6 | 1.00 |" in lines
@@ -78,7 +101,10 @@ def test_what_a_method_refuses_for_one_reason_is_said_once() -> None:
     result = main_result()
     kernel = next(each for each in result["kernels"] if each["refusals"])
     twice = [kernel, {**kernel, "dtype": "float32"}]
-    others = [{**kernel, "stencil": "box-2d9p"}, {**kernel, "stencil": "heat-3d", "refusals": {"cpu.plain": "no"}}]
+    others = [
+        {**kernel, "stencil": "box-2d9p"},
+        {**kernel, "stencil": "heat-3d", "refusals": {"cpu.plain": "no"}},
+    ]
     lines = as_markdown({**result, "kernels": [*twice, *others]}).splitlines()
     assert [line for line in lines if " not for " in line] == [
         "cpu.tessellate not for heat-2d and box-2d9p: the grid is too narrow.",
@@ -89,18 +115,28 @@ def test_what_a_method_refuses_for_one_reason_is_said_once() -> None:
 def test_the_breakdown_shows_each_step_over_plain_and_over_the_one_above() -> None:
     lines = as_markdown(breakdown_result()).splitlines()
     assert "| star-1d5p | 1000 | float64 | plain |  | 2 | 1.00 | 1.00 | 10.0% |" in lines
-    assert "| star-1d5p | 1000 | float64 | + streaming | strip 512 | 9 | 4.50 | 1.50 | 45.0% |" in lines
+    assert (
+        "| star-1d5p | 1000 | float64 | + streaming | strip 512 | 9 | 4.50 | 1.50 | 45.0% |"
+        in lines
+    )
     assert lines[-1] == '"+ skewed swizzling" not for star-1d5p: there is no method cpu.tessellate.'
 
 
 def test_the_sweeps_show_the_parts_of_the_model_beside_the_measurement() -> None:
     lines = as_markdown(sweep_result()).splitlines()
-    # 8 bytes there and back at 240 GB/s in the first cache, 4 more loads at 480 GB/s; 120 GB/s in the second.
+    # 8 bytes there and back at 240 GB/s in the first cache, 4 more loads at 480 GB/s; 120 GB/s in
+    # the second.
     near = "| heat-2d | float64 | 20 x 20 | cpu.plain | 0 | 2 | 0.500 | 0.133 | 0.133 | 0.050 |"
-    far = "| heat-2d | float64 | 60 x 60 | cpu.plain | 0 | 2 | 0.500 | 0.200 | 0.067 + 0.133 | 0.050 |"
+    far = (
+        "| heat-2d | float64 | 60 x 60 | cpu.plain | 0 | 2 | 0.500 | 0.200 | 0.067 + 0.133 | "
+        "0.050 |"
+    )
     assert near in lines
     assert far in lines
-    assert any(line.startswith("| heat-2d | float64 | 300 x 300 | cpu.plain | 2 | 4 | 0.250 |") for line in lines)
+    assert any(
+        line.startswith("| heat-2d | float64 | 300 x 300 | cpu.plain | 2 | 4 | 0.250 |")
+        for line in lines
+    )
 
 
 @pytest.mark.parametrize("name", RESULTS)
@@ -109,7 +145,9 @@ def test_a_result_reads_the_same_from_its_file_in_the_terminal_and_on_a_page(nam
     again = json.loads(json.dumps(found))
     assert as_text(again) == as_text(found)
     assert as_markdown(again) == as_markdown(found)
-    cells = {cell for table in tables(found) for line in (table.header, *table.rows) for cell in line}
+    cells = {
+        cell for table in tables(found) for line in (table.header, *table.rows) for cell in line
+    }
     for text in (as_text(found), as_markdown(found)):
         assert all(cell in text for cell in cells)
 
@@ -118,18 +156,30 @@ def test_columns_are_aligned_in_the_terminal() -> None:
     heading, header, *lines = as_text(main_result()).split("\n\n")[2].splitlines()
     assert heading == "Steady state, and end to end as a share of it:"
     end = header.index("GStencil/s") + len("GStencil/s")
-    assert [line[:end].split()[-1] for line in lines] == ["1", "1.5", "1.6", "12", "1", "1.5", "1.6"]
+    assert [line[:end].split()[-1] for line in lines] == [
+        "1",
+        "1.5",
+        "1.6",
+        "12",
+        "1",
+        "1.5",
+        "1.6",
+    ]
     assert all(line[end : end + 2] == "  " for line in lines)
 
 
 @pytest.mark.parametrize("name", ["main", "sweep"])
-def test_pictures_are_drawn_from_the_file_and_are_the_same_each_time(name: str, tmp_path: Path) -> None:
+def test_pictures_are_drawn_from_the_file_and_are_the_same_each_time(
+    name: str, tmp_path: Path
+) -> None:
     found = RESULTS[name]()
     for kind, figure in draw_all(json.loads(json.dumps(found))).items():
         save(figure, tmp_path / f"{kind}.svg")
     for kind, figure in draw_all(copy.deepcopy(found)).items():
         save(figure, tmp_path / f"{kind}-again.svg")
-        assert (tmp_path / f"{kind}-again.svg").read_bytes() == (tmp_path / f"{kind}.svg").read_bytes()
+        assert (tmp_path / f"{kind}-again.svg").read_bytes() == (
+            tmp_path / f"{kind}.svg"
+        ).read_bytes()
     assert len(list(tmp_path.iterdir())) == {"main": 2, "sweep": 4}[name]
 
 
@@ -156,7 +206,9 @@ def test_a_breakdown_has_no_picture() -> None:
 
 def test_pictures_are_drawn_where_the_page_shows_them(tmp_path: Path) -> None:
     maker = runpy.run_path(str(ROOT / "docs" / "make_benchmark_pages.py"))
-    (tmp_path / "a.json").write_text(json.dumps(result(kernels=[judge(kernel([row("prange slices", 2e9)]), LIMITS)])))
+    (tmp_path / "a.json").write_text(
+        json.dumps(result(kernels=[judge(kernel([row("prange slices", 2e9)]), LIMITS)]))
+    )
     tables = maker["filled"]("<!-- tables: a.json -->\n<!-- end of tables -->\n", tmp_path)
     assert "| heat-2d | 40 x 30 | float64 | prange slices |  | 2 | 1..4 |" in tables
     assert maker["write_pictures"](tables, tmp_path) == []

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tetris_sim.boundary import SIDES, Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin, Side
+from tetris_sim.boundary import (
+    SIDES,
+    Boundary,
+    Dirichlet,
+    Face,
+    Fixed,
+    Neumann,
+    Periodic,
+    Robin,
+    Side,
+)
 
 SPACING, WIDTH = 0.25, 3
 DISTANCES = tuple((2 * j - 1) * SPACING for j in (1, 2, 3))  # between ghost j and its mirror point
@@ -19,7 +29,9 @@ def reflections(face: Face, side: Side = "low") -> tuple[tuple[float, float], ..
 
 
 @given(value=finite, mirror=finite)
-def test_dirichlet_makes_the_average_of_ghost_and_mirror_the_value(value: float, mirror: float) -> None:
+def test_dirichlet_makes_the_average_of_ghost_and_mirror_the_value(
+    value: float, mirror: float
+) -> None:
     for a, b in reflections(Dirichlet(value)):
         assert (a + b * mirror + mirror) / 2 == pytest.approx(value, abs=1e-9)
 
@@ -38,11 +50,18 @@ def test_neumann_makes_the_slope_at_the_face_the_flux_into_the_body(
         assert conductivity * slope == pytest.approx(flux, rel=1e-9, abs=1e-6 * conductivity)
 
 
-@given(h=st.floats(0, 1e3), ambient=st.floats(-300, 300), conductivity=positive, mirror=st.floats(-300, 300))
+@given(
+    h=st.floats(0, 1e3),
+    ambient=st.floats(-300, 300),
+    conductivity=positive,
+    mirror=st.floats(-300, 300),
+)
 def test_robin_makes_conducted_and_convected_heat_equal_at_the_face(
     h: float, ambient: float, conductivity: float, mirror: float
 ) -> None:
-    for (a, b), distance in zip(reflections(Robin(h, ambient, conductivity)), DISTANCES, strict=True):
+    for (a, b), distance in zip(
+        reflections(Robin(h, ambient, conductivity)), DISTANCES, strict=True
+    ):
         ghost = a + b * mirror
         conducted = conductivity * (ghost - mirror) / distance
         convected = h * (ambient - (ghost + mirror) / 2)
@@ -55,7 +74,9 @@ def test_robin_without_convection_is_an_insulated_face() -> None:
 
 
 def test_robin_with_strong_convection_tends_to_the_ambient_value_on_the_face() -> None:
-    for (a, b), (a_limit, b_limit) in zip(reflections(Robin(1e12, 20.0)), reflections(Dirichlet(20.0)), strict=True):
+    for (a, b), (a_limit, b_limit) in zip(
+        reflections(Robin(1e12, 20.0)), reflections(Dirichlet(20.0)), strict=True
+    ):
         assert a == pytest.approx(a_limit, rel=1e-9)
         assert b == pytest.approx(b_limit, rel=1e-9)
 
@@ -92,7 +113,12 @@ def test_a_periodic_axis_has_no_reflections() -> None:
 
 @pytest.mark.parametrize(
     "face",
-    [lambda: Robin(-1.0, 0.0), lambda: Robin(1.0, 0.0, 0.0), lambda: Neumann(1.0, -2.0), lambda: Robin(math.nan, 0)],
+    [
+        lambda: Robin(-1.0, 0.0),
+        lambda: Robin(1.0, 0.0, 0.0),
+        lambda: Neumann(1.0, -2.0),
+        lambda: Robin(math.nan, 0),
+    ],
 )
 def test_a_face_that_creates_heat_out_of_nothing_is_refused(face: object) -> None:
     assert callable(face)

@@ -22,7 +22,8 @@ def test_a_cache_that_cannot_be_written_to_is_said_once_and_shown_by_doctor(
     assert folder.is_dir()
     assert _whether_kept("kernels") == "not kept: the cache folder cannot be written to"
     assert [record.getMessage() for record in caplog.records] == [
-        "/dev/null/cache cannot be written to, so what is compiled is not kept. Set TETRIS_SIM_CACHE_DIR."
+        "/dev/null/cache cannot be written to, so what is compiled is not kept. Set "
+        "TETRIS_SIM_CACHE_DIR."
     ]
 
 

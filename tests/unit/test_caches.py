@@ -1,16 +1,23 @@
-"""Cache sizes are read as Linux writes them, per core; where nothing is written they are the usual ones."""
+"""Cache sizes are read as Linux writes them, per core; where nothing is written they are the usual
+ones.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tetris_sim.cpu_kernels.caches import Caches, read_caches
+from tetris_sim.cpu_kernels.common.caches import Caches, read_caches
 
 
 def write_cache(folder: Path, index: int, *, level: str, kind: str, size: str, shared: str) -> None:
     entry = folder / f"index{index}"
     entry.mkdir()
-    for name, text in (("level", level), ("type", kind), ("size", size), ("shared_cpu_list", shared)):
+    for name, text in (
+        ("level", level),
+        ("type", kind),
+        ("size", size),
+        ("shared_cpu_list", shared),
+    ):
         (entry / name).write_text(text + "\n")
 
 

@@ -40,7 +40,9 @@ def moment(stencil: Stencil, spacing: tuple[float, ...], powers: tuple[int, ...]
     """What the stencil makes of the polynomial prod x_k^powers[k] at x = 0."""
 
     def term(offset: Offset, weight: float) -> float:
-        return weight * math.prod((c * h) ** p for c, h, p in zip(offset, spacing, powers, strict=True))
+        return weight * math.prod(
+            (c * h) ** p for c, h, p in zip(offset, spacing, powers, strict=True)
+        )
 
     return math.fsum(term(offset, weight) for offset, weight in stencil.terms.items())
 
@@ -70,8 +72,11 @@ def test_default_weights_sum_to_one_keep_every_wave_bounded_and_favour_no_side(n
         for signs in itertools.product((-1, 1), repeat=stencil.ndim):
             assert stencil.terms[tuple(s * c for s, c in zip(signs, offset, strict=True))] == weight
         for order in itertools.permutations(range(stencil.ndim)):
-            # Binomial weights are products, whose rounding depends on the order of the factors; others are exact.
-            assert stencil.terms[tuple(offset[k] for k in order)] == pytest.approx(weight, rel=4 * eps)
+            # Binomial weights are products, whose rounding depends on the order of the factors;
+            # others are exact.
+            assert stencil.terms[tuple(offset[k] for k in order)] == pytest.approx(
+                weight, rel=4 * eps
+            )
 
 
 @pytest.mark.parametrize("name", STENCIL_NAMES)
@@ -85,12 +90,16 @@ def test_a_named_stencil_says_where_its_weights_come_from(name: str) -> None:
 def test_a_laplacian_is_exact_for_polynomials_up_to_its_order(name: str, ndim: int) -> None:
     spacing, order = SPACINGS[ndim], accuracy(name)
     operator = laplacian(name, spacing)
-    size = sum(abs(weight) for weight in operator.weights)  # rounding is relative to the terms, not to their sum
+    size = sum(
+        abs(weight) for weight in operator.weights
+    )  # rounding is relative to the terms, not to their sum
     for powers in itertools.product(range(order + 2), repeat=ndim):
         if sum(powers) > order + 1:
             continue
         exact = 2.0 if sorted(powers) == [0] * (ndim - 1) + [2] else 0.0
-        assert moment(operator, spacing, powers) == pytest.approx(exact, abs=4 * 2.0**-52 * size), powers
+        assert moment(operator, spacing, powers) == pytest.approx(exact, abs=4 * 2.0**-52 * size), (
+            powers
+        )
 
 
 @pytest.mark.parametrize(("name", "ndim"), LAPLACIANS)
@@ -98,13 +107,15 @@ def test_a_laplacian_is_not_exact_beyond_its_order(name: str, ndim: int) -> None
     spacing, order = SPACINGS[ndim], accuracy(name)
     for axis in range(ndim):
         powers = tuple(order + 2 if k == axis else 0 for k in range(ndim))
-        assert abs(moment(laplacian(name, spacing), spacing, powers)) > 1e-3 * spacing[axis] ** order
+        assert (
+            abs(moment(laplacian(name, spacing), spacing, powers)) > 1e-3 * spacing[axis] ** order
+        )
 
 
 @pytest.mark.parametrize("ndim", [2, 3])
 def test_the_leading_error_of_a_box_laplacian_is_isotropic(ndim: int) -> None:
-    # Equal spacings: the error of degree 4 is h^2 / 12 times the biharmonic operator, whose moments are 24 for x^4 and
-    # 8 for x^2 y^2.
+    # Equal spacings: the error of degree 4 is h^2 / 12 times the biharmonic operator, whose moments
+    # are 24 for x^4 and 8 for x^2 y^2.
     h = 0.5
     operator = box_laplacian((h,) * ndim)
     fourth = moment(operator, (h,) * ndim, (4, *(0,) * (ndim - 1)))

@@ -1,4 +1,6 @@
-"""Every stencil of the catalogue does what it says: order on polynomials, symmetry, stability; and all differ."""
+"""Every stencil of the catalogue does what it says: order on polynomials, symmetry, stability; and
+all differ.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +33,23 @@ def powers(ndim: int, degree: int) -> Iterator[Powers]:
 
 
 def moment(entry: NamedStencil, p: Powers) -> Fraction:
-    """What the stencil makes of the polynomial prod (x_k - about_k)^p_k / p_k! at `about`, exactly."""
+    """What the stencil makes of the polynomial prod (x_k - about_k)^p_k / p_k! at `about`,
+    exactly.
+    """
     about = entry.expansion.about or (Fraction(0),) * len(p)
     total = Fraction(0)
     for offset, weight in entry.exact.items():
         total += weight * math.prod(
-            ((c - a) ** q / math.factorial(q) for c, a, q in zip(offset, about, p, strict=True)), start=Fraction(1)
+            ((c - a) ** q / math.factorial(q) for c, a, q in zip(offset, about, p, strict=True)),
+            start=Fraction(1),
         )
     return total
 
 
 def amplification(stencil: Stencil) -> float:
-    """Largest |symbol| on a fine grid of wave numbers: the transform of the weights laid out on a torus."""
+    """Largest |symbol| on a fine grid of wave numbers: the transform of the weights laid out on a
+    torus.
+    """
     torus = np.zeros(({1: 4096, 2: 256, 3: 64}[stencil.ndim],) * stencil.ndim)
     for offset, weight in stencil.terms.items():
         torus[offset] += weight
@@ -101,7 +108,9 @@ def test_it_has_the_symmetry_it_claims_and_no_stronger_one(entry: NamedStencil) 
 
 
 @every_stencil
-def test_repeated_application_of_what_is_called_repeatable_amplifies_no_wave(entry: NamedStencil) -> None:
+def test_repeated_application_of_what_is_called_repeatable_amplifies_no_wave(
+    entry: NamedStencil,
+) -> None:
     found = amplification(entry.stencil)
     if entry.stable:
         assert found <= 1 + 1e-12
@@ -113,13 +122,21 @@ def test_repeated_application_of_what_is_called_repeatable_amplifies_no_wave(ent
 
 
 @every_stencil
-def test_the_reference_multiplies_waves_by_its_symbol(entry: NamedStencil, rng: np.random.Generator) -> None:
+def test_the_reference_multiplies_waves_by_its_symbol(
+    entry: NamedStencil, rng: np.random.Generator
+) -> None:
     stencil = entry.stencil
     shape = {1: (41,), 2: (19, 23), 3: (17, 18, 19)}[stencil.ndim]
-    theta = [2 * math.pi * int(k) / n for k, n in zip(rng.integers(1, 8, stencil.ndim), shape, strict=True)]
+    theta = [
+        2 * math.pi * int(k) / n
+        for k, n in zip(rng.integers(1, 8, stencil.ndim), shape, strict=True)
+    ]
     phase = np.tensordot(np.array(theta), np.indices(shape).astype(np.float64), axes=1)
     found = reference.step(
-        np.cos(phase)[np.newaxis], stencil, Boundary.everywhere(Periodic(), stencil.ndim), (1.0,) * 3
+        np.cos(phase)[np.newaxis],
+        stencil,
+        Boundary.everywhere(Periodic(), stencil.ndim),
+        (1.0,) * 3,
     )
     expected = (complex(stencil.symbol(theta)) * np.exp(1j * phase)).real
     # Each phase is rounded relative to its size, on both sides; so is each product and each sum.
@@ -135,17 +152,34 @@ def test_differences_of_fornberg_are_those_of_his_table() -> None:
         Fraction(8, 5),
         Fraction(-205, 72),
     ]
-    assert list(central(1, 4).values()) == [Fraction(1, 12), Fraction(-2, 3), Fraction(2, 3), Fraction(-1, 12)]
+    assert list(central(1, 4).values()) == [
+        Fraction(1, 12),
+        Fraction(-2, 3),
+        Fraction(2, 3),
+        Fraction(-1, 12),
+    ]
     assert list(fornberg(1, (0, 1, 2)).values()) == [Fraction(-3, 2), 2, Fraction(-1, 2)]
     assert list(fornberg(0, (0, 3), at=1).values()) == [Fraction(2, 3), Fraction(1, 3)]
 
 
 def test_some_stencils_have_the_weights_that_are_printed_everywhere() -> None:
     printed: dict[str, dict[Offset, Fraction | int]] = {
-        "laplacian-2d9p": {(0, 0): Fraction(-10, 3), (0, 1): Fraction(2, 3), (1, 1): Fraction(1, 6)},
+        "laplacian-2d9p": {
+            (0, 0): Fraction(-10, 3),
+            (0, 1): Fraction(2, 3),
+            (1, 1): Fraction(1, 6),
+        },
         "biharmonic-2d13p": {(0, 0): 20, (0, 1): -8, (1, 1): 2, (0, 2): 1},
-        "d3q19-3d": {(0, 0, 0): Fraction(1, 3), (0, 0, 1): Fraction(1, 18), (0, 1, 1): Fraction(1, 36)},
-        "staggered-1d-order4": {(-1,): Fraction(1, 24), (0,): Fraction(-9, 8), (1,): Fraction(9, 8)},
+        "d3q19-3d": {
+            (0, 0, 0): Fraction(1, 3),
+            (0, 0, 1): Fraction(1, 18),
+            (0, 1, 1): Fraction(1, 36),
+        },
+        "staggered-1d-order4": {
+            (-1,): Fraction(1, 24),
+            (0,): Fraction(-9, 8),
+            (1,): Fraction(9, 8),
+        },
         "sobel-2d": {(0, 1): Fraction(1, 4), (1, 1): Fraction(1, 8), (1, -1): Fraction(-1, 8)},
         "trilinear-stiffness-3d21p": {
             (0, 0, 0): Fraction(8, 3),
@@ -174,5 +208,11 @@ def test_the_25_point_star_of_seismics_has_order_8() -> None:
 
 def test_an_expansion_is_written_as_a_formula() -> None:
     assert str(named_stencil("heat-2d").expansion) == "u + 1/8 (u_xx + u_yy), exact to degree 3"
-    assert str(named_stencil("laplacian-of-gaussian-2d13p").expansion) == "- 8 (u_xx + u_yy), exact to degree 3"
-    assert str(transport((Fraction(1, 4), Fraction(1, 3)), 2)) == "u(x - 1/3, y - 1/4), exact to degree 2"
+    assert (
+        str(named_stencil("laplacian-of-gaussian-2d13p").expansion)
+        == "- 8 (u_xx + u_yy), exact to degree 3"
+    )
+    assert (
+        str(transport((Fraction(1, 4), Fraction(1, 3)), 2))
+        == "u(x - 1/3, y - 1/4), exact to degree 2"
+    )

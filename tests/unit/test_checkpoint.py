@@ -9,12 +9,27 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from checkpoint_samples import SHAPES, awkward_field, bits, make_problem, make_state, reader, save, whole
+from checkpoint_samples import (
+    SHAPES,
+    awkward_field,
+    bits,
+    make_problem,
+    make_state,
+    reader,
+    save,
+    whole,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tetris_sim.boundary import Boundary, Dirichlet, Periodic
-from tetris_sim.checkpoint import file, open_checkpoint, problem_digest, write_checkpoint, write_crash_dump
+from tetris_sim.checkpoint import (
+    file,
+    open_checkpoint,
+    problem_digest,
+    write_checkpoint,
+    write_crash_dump,
+)
 from tetris_sim.checkpoint.state import RunState, as_plain
 from tetris_sim.errors import CheckpointError
 from tetris_sim.method import Box
@@ -26,7 +41,9 @@ from tetris_sim.stencil import Stencil
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
 @pytest.mark.parametrize("n_fields", [1, 3])
 @pytest.mark.parametrize("ndim", [1, 2, 3])
-def test_what_is_read_is_what_was_written_to_the_bit(tmp_path: Path, ndim: int, n_fields: int, dtype: Any) -> None:
+def test_what_is_read_is_what_was_written_to_the_bit(
+    tmp_path: Path, ndim: int, n_fields: int, dtype: Any
+) -> None:
     problem = make_problem(SHAPES[ndim], dtype=dtype, n_fields=n_fields)
     state, u = make_state(problem), awkward_field(problem)
     path = write_checkpoint(tmp_path / "new" / "folder", state, problem, reader(u), keep=2)
@@ -56,11 +73,17 @@ def test_a_state_of_any_size_and_script_comes_back(tmp_path: Path) -> None:
         problem,
         config="title: 銅板\n" + "# a long comment\n" * 10_000,
         config_history=("first: 1\n", "", "zweite: ä\n" * 20_000),
-        methods={"workers": {f"cpu:{k}": {"method": "cpu.plain", "parameters": {"tile": k}} for k in range(3000)}},
+        methods={
+            "workers": {
+                f"cpu:{k}": {"method": "cpu.plain", "parameters": {"tile": k}} for k in range(3000)
+            }
+        },
         dt=math.nextafter(problem.dt, 1),
         wall_time_s=0.1 + 0.2,
     )
-    with open_checkpoint(write_checkpoint(tmp_path, state, problem, reader(awkward_field(problem)), keep=1)) as found:
+    with open_checkpoint(
+        write_checkpoint(tmp_path, state, problem, reader(awkward_field(problem)), keep=1)
+    ) as found:
         assert found.state == state
         assert found.state.time == 120 * state.dt
 
@@ -74,11 +97,16 @@ def test_a_state_as_plain_data_names_every_attribute() -> None:
 
 @st.composite
 def _boxes(draw: st.DrawFn, shape: tuple[int, ...]) -> Box:
-    return tuple(draw(st.tuples(st.integers(0, n), st.integers(0, n)).map(lambda p: (min(p), max(p)))) for n in shape)
+    return tuple(
+        draw(st.tuples(st.integers(0, n), st.integers(0, n)).map(lambda p: (min(p), max(p))))
+        for n in shape
+    )
 
 
 @given(data=st.data())
-def test_any_box_can_be_read_alone(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_any_box_can_be_read_alone(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     problem = make_problem(SHAPES[3], n_fields=2)
     u = awkward_field(problem)
     path = tmp_path_factory.getbasetemp() / "boxes" / "checkpoint_000000000120.h5"
@@ -102,7 +130,9 @@ def test_a_run_goes_on_from_any_partition(tmp_path: Path) -> None:
             assert np.array_equal(bits(np.concatenate(parts, axis=1)), bits(u))
 
 
-@pytest.mark.parametrize(("shape", "limit"), [((37,), 80), ((13, 29), 29 * 2 * 8 * 3), ((7, 5, 11), 200)])
+@pytest.mark.parametrize(
+    ("shape", "limit"), [((37,), 80), ((13, 29), 29 * 2 * 8 * 3), ((7, 5, 11), 200)]
+)
 def test_the_state_is_read_block_by_block_and_every_point_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], limit: int
 ) -> None:
@@ -118,7 +148,9 @@ def test_the_state_is_read_block_by_block_and_every_point_once(
         sizes.append(values.nbytes)
         return values
 
-    with open_checkpoint(write_checkpoint(tmp_path, make_state(problem), problem, read, keep=1)) as checkpoint:
+    with open_checkpoint(
+        write_checkpoint(tmp_path, make_state(problem), problem, read, keep=1)
+    ) as checkpoint:
         assert np.array_equal(bits(checkpoint.read(whole(problem))), bits(u))
     assert (seen == 1).all()
     assert len(sizes) > 2
@@ -139,7 +171,11 @@ def test_any_hdf5_reader_finds_the_field_and_its_coordinates(tmp_path: Path) -> 
     path = write_checkpoint(tmp_path, make_state(problem), problem, reader(u), keep=1)
     with h5py.File(path) as file:
         assert np.array_equal(bits(file["fields/u1"][:]), bits(u[1]))
-        assert [dimension[0].name for dimension in file["fields/u1"].dims] == ["/fields/z", "/fields/y", "/fields/x"]
+        assert [dimension[0].name for dimension in file["fields/u1"].dims] == [
+            "/fields/z",
+            "/fields/y",
+            "/fields/x",
+        ]
         assert file["fields/u1"].attrs["units"] == "degC"
         assert file["meta"].attrs["step"] == 120
         assert file["meta/config"].asstr()[()] == "title: Kupferplatte, 15 µm\n"
@@ -183,18 +219,26 @@ def _changed_problems() -> dict[str, Problem]:
     return {
         "shape": make_problem((29, 13)),
         "spacing": dataclasses.replace(
-            problem, grid=dataclasses.replace(grid, spacing=(grid.spacing[0], math.nextafter(grid.spacing[1], 1)))
+            problem,
+            grid=dataclasses.replace(
+                grid, spacing=(grid.spacing[0], math.nextafter(grid.spacing[1], 1))
+            ),
         ),
         "origin": dataclasses.replace(problem, grid=dataclasses.replace(grid, origin=(0.0, 0.0))),
         "weight": dataclasses.replace(problem, stencil=Stencil.from_terms(terms | ulp)),
         "offset": dataclasses.replace(problem, stencil=Stencil.from_terms(terms | {(1, 1): 0.0})),
         "boundary": dataclasses.replace(
-            problem, boundary=Boundary(((problem.boundary.faces[0][0], Dirichlet(1.25)), (Periodic(), Periodic())))
+            problem,
+            boundary=Boundary(
+                ((problem.boundary.faces[0][0], Dirichlet(1.25)), (Periodic(), Periodic()))
+            ),
         ),
         "periodic": dataclasses.replace(problem, boundary=Boundary.everywhere(Periodic(), 2)),
         "dt": dataclasses.replace(problem, dt=math.nextafter(problem.dt, 1)),
         "dtype": make_problem(dtype=np.float32),
-        "name": dataclasses.replace(problem, variables=(dataclasses.replace(name, name="v"), *others)),
+        "name": dataclasses.replace(
+            problem, variables=(dataclasses.replace(name, name="v"), *others)
+        ),
         "n_fields": make_problem(n_fields=2),
     }
 
@@ -208,5 +252,7 @@ def test_the_digest_of_a_problem_changes_with_every_part_of_it() -> None:
 
 def test_the_digest_of_a_problem_does_not_know_its_length_or_its_initial_field() -> None:
     problem = make_problem()
-    other = dataclasses.replace(problem, steps=5, initial=lambda slab: np.ones((1, *slab.shape)), dt_limit=3.0)
+    other = dataclasses.replace(
+        problem, steps=5, initial=lambda slab: np.ones((1, *slab.shape)), dt_limit=3.0
+    )
     assert problem_digest(other) == problem_digest(problem) == problem_digest(make_problem())

@@ -22,7 +22,9 @@ PROBLEM = make_problem(SHAPES[3], n_fields=2)
 def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(seal, "_PIECE", request.param)
     monkeypatch.setattr(seal, "_READ", 48)
-    written = write_checkpoint(tmp_path, make_state(PROBLEM), PROBLEM, reader(awkward_field(PROBLEM)), keep=1)
+    written = write_checkpoint(
+        tmp_path, make_state(PROBLEM), PROBLEM, reader(awkward_field(PROBLEM)), keep=1
+    )
     assert (read_seal(written).n_pieces > 3) == (request.param == 4096)
     return written
 
@@ -47,15 +49,26 @@ def test_the_seal_can_be_checked_with_nothing_but_the_page_on_the_file_format(pa
     assert hashlib.sha256(line).hexdigest().encode() + b"\n" == proof
     said = json.loads(line)
     end, piece = said["content_bytes"], said["piece_bytes"]
-    digests = [hashlib.sha256(content[start : min(start + piece, end)]).digest() for start in range(0, end, piece)]
+    digests = [
+        hashlib.sha256(content[start : min(start + piece, end)]).digest()
+        for start in range(0, end, piece)
+    ]
     assert content[end:-512] == b"".join(digests)
     assert said["table"] == hashlib.sha256(b"".join(digests)).hexdigest()
-    assert (said["kind"], said["format_version"], said["good"], said["step"]) == ("tetris_sim checkpoint", 1, True, 120)
+    assert (said["kind"], said["format_version"], said["good"], said["step"]) == (
+        "tetris_sim checkpoint",
+        1,
+        True,
+        120,
+    )
 
 
 def test_a_flipped_bit_is_found_wherever_it_is(path: Path, rng: np.random.Generator) -> None:
     content = bytearray(path.read_bytes())
-    places = {*rng.integers(0, len(content), 700).tolist(), *range(len(content) - FOOTER, len(content), 3)}
+    places = {
+        *rng.integers(0, len(content), 700).tolist(),
+        *range(len(content) - FOOTER, len(content), 3),
+    }
     for place in places:
         bit = 1 << int(rng.integers(8))
         content[place] ^= bit
@@ -105,21 +118,31 @@ def test_bytes_lost_or_added_in_the_middle_are_found(path: Path, rng: np.random.
 def test_pages_lost_by_the_disk_are_found(path: Path) -> None:
     content = path.read_bytes()
     for place in range(0, len(content), 4096):
-        path.write_bytes(content[:place] + bytes(min(4096, len(content) - place)) + content[place + 4096 :])
+        path.write_bytes(
+            content[:place] + bytes(min(4096, len(content) - place)) + content[place + 4096 :]
+        )
         _refusal(path)
 
 
-def test_pieces_that_changed_places_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_that_changed_places_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(seal, "_PIECE", 1024)
-    path = write_checkpoint(tmp_path, make_state(PROBLEM), PROBLEM, reader(awkward_field(PROBLEM)), keep=1)
+    path = write_checkpoint(
+        tmp_path, make_state(PROBLEM), PROBLEM, reader(awkward_field(PROBLEM)), keep=1
+    )
     content = path.read_bytes()
     path.write_bytes(content[1024:2048] + content[:1024] + content[2048:])
     assert "bytes 0 to 1023" in _refusal(path)
 
 
 def test_the_end_of_another_checkpoint_does_not_fit(tmp_path: Path) -> None:
-    first = write_checkpoint(tmp_path, make_state(PROBLEM, 1), PROBLEM, reader(awkward_field(PROBLEM, 1)), keep=9)
-    second = write_checkpoint(tmp_path, make_state(PROBLEM, 2), PROBLEM, reader(awkward_field(PROBLEM, 2)), keep=9)
+    first = write_checkpoint(
+        tmp_path, make_state(PROBLEM, 1), PROBLEM, reader(awkward_field(PROBLEM, 1)), keep=9
+    )
+    second = write_checkpoint(
+        tmp_path, make_state(PROBLEM, 2), PROBLEM, reader(awkward_field(PROBLEM, 2)), keep=9
+    )
     assert first.stat().st_size == second.stat().st_size
     end = read_seal(first).content_bytes
     first.write_bytes(first.read_bytes()[:end] + second.read_bytes()[end:])
@@ -127,7 +150,9 @@ def test_the_end_of_another_checkpoint_does_not_fit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 100, FOOTER, 5000])
-def test_other_kinds_of_files_are_refused(tmp_path: Path, rng: np.random.Generator, length: int) -> None:
+def test_other_kinds_of_files_are_refused(
+    tmp_path: Path, rng: np.random.Generator, length: int
+) -> None:
     path = tmp_path / "file.h5"
     path.write_bytes(rng.bytes(length))
     assert "is not a checkpoint" in _refusal(path)
@@ -152,7 +177,10 @@ def _reseal(path: Path, line: dict[str, object] | list[object]) -> None:
 def test_a_later_format_asks_for_a_newer_program(path: Path) -> None:
     line = dataclasses.asdict(read_seal(path))
     _reseal(path, line | {"format_version": 3, "what later versions say": [1, 2]})
-    assert "has checkpoint format 3, and this version of tetris_sim reads formats up to 2" in _refusal(path)
+    assert (
+        "has checkpoint format 3, and this version of tetris_sim reads formats up to 2"
+        in _refusal(path)
+    )
     _reseal(path, line)
     open_checkpoint(path).close()
 
@@ -179,7 +207,9 @@ def _sealed(path: Path) -> None:
     seal.append_seal(path, step=1, good=True)
 
 
-def test_a_sealed_file_without_the_right_contents_is_refused(tmp_path: Path, rng: np.random.Generator) -> None:
+def test_a_sealed_file_without_the_right_contents_is_refused(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
     path = tmp_path / "checkpoint_000000000001.h5"
     path.write_bytes(rng.bytes(3000))
     _sealed(path)
@@ -190,7 +220,9 @@ def test_a_sealed_file_without_the_right_contents_is_refused(tmp_path: Path, rng
     assert "damaged" in _refusal(path)
 
 
-@pytest.mark.parametrize("removed", ["meta", "meta/config", "fields", "fields/u1", "fields/x", "meta/methods"])
+@pytest.mark.parametrize(
+    "removed", ["meta", "meta/config", "fields", "fields/u1", "fields/x", "meta/methods"]
+)
 def test_a_sealed_file_with_a_missing_part_is_refused(path: Path, removed: str) -> None:
     with h5py.File(path, "r+") as file:
         del file[removed]

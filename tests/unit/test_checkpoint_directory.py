@@ -37,7 +37,9 @@ def _found_step(directory: Path) -> int | None:
         return None
     with found:
         problem = make_problem()
-        assert np.array_equal(bits(found.read(whole(problem))), bits(awkward_field(problem, seed=found.state.step)))
+        assert np.array_equal(
+            bits(found.read(whole(problem))), bits(awkward_field(problem, seed=found.state.step))
+        )
         return found.state.step
 
 
@@ -84,7 +86,9 @@ def test_a_damaged_newest_one_is_passed_over_with_a_sentence(tmp_path: Path) -> 
     assert found.state.step == 10
     found.close()
     assert len(sentences) == 2
-    assert sentences[0].startswith(f"Skipped: {tmp_path / _name(30)} is damaged: something among its bytes")
+    assert sentences[0].startswith(
+        f"Skipped: {tmp_path / _name(30)} is damaged: something among its bytes"
+    )
     assert str(tmp_path / _name(20)) in sentences[1]
     assert _names(tmp_path) == [_name(10), _name(20), _name(30)]
 
@@ -103,7 +107,13 @@ def test_damaged_ones_are_not_counted_and_the_only_good_one_stays(tmp_path: Path
 
 def test_nothing_but_our_own_good_checkpoints_is_ever_removed(tmp_path: Path) -> None:
     save(tmp_path, 1)
-    foreign = ["checkpoint_mine.h5", "checkpoint_12.h5", "notes.txt", "crash_000000000001.h5", _name(2)]
+    foreign = [
+        "checkpoint_mine.h5",
+        "checkpoint_12.h5",
+        "notes.txt",
+        "crash_000000000001.h5",
+        _name(2),
+    ]
     for name in foreign:
         (tmp_path / name).write_text("not a checkpoint")
     for step in (10, 20):
@@ -174,7 +184,9 @@ def test_a_disk_without_room_is_refused_before_anything_is_written(
     assert _names(tmp_path) == [_name(10)]
 
 
-def test_a_disk_that_cannot_tell_its_size_is_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_cannot_tell_its_size_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(total=0, used=0, free=0))
     save(tmp_path, 20)
@@ -192,7 +204,9 @@ time: {cfl: 0.2, t_end: 1 ms}
 
 
 def _config(*overrides: str) -> Config:
-    return read_config(CONFIG, name="plate.yaml", base=Path.cwd(), overrides=list(overrides), environ={})
+    return read_config(
+        CONFIG, name="plate.yaml", base=Path.cwd(), overrides=list(overrides), environ={}
+    )
 
 
 @pytest.fixture
@@ -235,12 +249,17 @@ def test_what_is_not_physics_may_change_at_a_restart(plate: Checkpoint, override
         ("model.material=steel", "model.material is"),
         ("initial.value=21", "initial.value is 21"),
         ("boundaries.x-.value=49", "boundaries.x-.value is 49"),
-        ("boundaries.y={type: periodic}", "boundaries.y.type is periodic, and was not given before"),
+        (
+            "boundaries.y={type: periodic}",
+            "boundaries.y.type is periodic, and was not given before",
+        ),
         ("compute.precision=float32", "compute.precision is float32, and was float64"),
         ("time.cfl=0.1", "time.cfl is 0.1, and was 0.2"),
     ],
 )
-def test_changed_physics_is_refused_and_the_difference_shown(plate: Checkpoint, override: str, said: str) -> None:
+def test_changed_physics_is_refused_and_the_difference_shown(
+    plate: Checkpoint, override: str, said: str
+) -> None:
     with pytest.raises(CheckpointError) as raised:
         _continue(plate, override)
     assert said in str(raised.value)
@@ -248,7 +267,9 @@ def test_changed_physics_is_refused_and_the_difference_shown(plate: Checkpoint, 
 
 
 def test_all_differences_are_shown_at_once(plate: Checkpoint) -> None:
-    with pytest.raises(CheckpointError, match=r"grid\.size is .*; .*initial\.value is .*; .*time\.cfl is"):
+    with pytest.raises(
+        CheckpointError, match=r"grid\.size is .*; .*initial\.value is .*; .*time\.cfl is"
+    ):
         _continue(plate, "time.cfl=0.1", "initial.value=21", "grid.size=[9 mm, 9 mm]")
 
 
@@ -257,26 +278,39 @@ def test_a_problem_that_differs_without_any_key_is_refused(plate: Checkpoint) ->
     problem = config.build()
     with (
         plate,
-        pytest.raises(CheckpointError, match=r"another grid, stencil, time step or boundary than in .* 0\.1\.0"),
+        pytest.raises(
+            CheckpointError,
+            match=r"another grid, stencil, time step or boundary than in .* 0\.1\.0",
+        ),
     ):
         refuse_changed_problem(plate, config, dataclasses.replace(problem, dt=problem.dt / 2))
 
 
-def test_a_configuration_that_cannot_be_read_any_more_leaves_the_digest_to_decide(tmp_path: Path) -> None:
+def test_a_configuration_that_cannot_be_read_any_more_leaves_the_digest_to_decide(
+    tmp_path: Path,
+) -> None:
     config = _config()
     problem = config.build()
     state = make_state(problem, 4, config="schema: 0\n", problem_digest=problem_digest(problem))
     u = np.full(problem.state_shape, 20.0)
-    with open_checkpoint(write_checkpoint(tmp_path, state, problem, reader(u), keep=1)) as checkpoint:
+    with open_checkpoint(
+        write_checkpoint(tmp_path, state, problem, reader(u), keep=1)
+    ) as checkpoint:
         refuse_changed_problem(checkpoint, config, problem)
         with pytest.raises(CheckpointError, match="another grid"):
-            refuse_changed_problem(checkpoint, config, dataclasses.replace(problem, dt=problem.dt / 2))
+            refuse_changed_problem(
+                checkpoint, config, dataclasses.replace(problem, dt=problem.dt / 2)
+            )
 
 
-def test_a_crash_dump_cannot_be_continued_and_the_last_good_checkpoint_is_named(tmp_path: Path) -> None:
+def test_a_crash_dump_cannot_be_continued_and_the_last_good_checkpoint_is_named(
+    tmp_path: Path,
+) -> None:
     good = save(tmp_path, 10)
     problem = make_problem()
-    dump = write_crash_dump(tmp_path, make_state(problem, 20), problem, reader(awkward_field(problem)))
+    dump = write_crash_dump(
+        tmp_path, make_state(problem, 20), problem, reader(awkward_field(problem))
+    )
     with open_checkpoint(dump) as checkpoint, pytest.raises(CheckpointError) as raised:
         refuse_changed_problem(checkpoint, _config(), problem)
     assert "NaN" in str(raised.value)

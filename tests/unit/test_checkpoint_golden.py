@@ -34,7 +34,9 @@ def test_a_checkpoint_of_format_1_is_read_as_it_was_meant() -> None:
             ["0x3ddb7cdfd9d7bdbb", "0xc071126666666666", "0x3ff0000000000001"],
         ],
     ]
-    assert [[[hex(bits) for bits in row] for row in field] for field in values.view(np.uint64).tolist()] == expected
+    assert [
+        [[hex(bits) for bits in row] for row in field] for field in values.view(np.uint64).tolist()
+    ] == expected
     assert (state.step, state.steps, state.dt, state.time) == (120, 400, 0.25, 30.0)
     assert state.run_id == "3b241101-e2bb-4255-8caf-4136c566a962"
     assert state.created == "2025-01-02T03:04:05+0000"
@@ -44,7 +46,10 @@ def test_a_checkpoint_of_format_1_is_read_as_it_was_meant() -> None:
         "time: {dt: 0.25, steps: 100}",
         "time: {dt: 0.25, steps: 200}",
     ]
-    assert state.methods == {"time_block": 8, "workers": {"cpu:0": {"method": "cpu.plain", "parameters": {}}}}
+    assert state.methods == {
+        "time_block": 8,
+        "workers": {"cpu:0": {"method": "cpu.plain", "parameters": {}}},
+    }
     assert state.versions == {"tetris_sim": "0.1.0", "python": "3.11.7"}
     assert state.outputs == {}
     assert state.problem_digest == DIGEST

@@ -14,7 +14,13 @@ from cases import make_problem
 
 from tetris_sim.boundary import Boundary, Neumann
 from tetris_sim.catalogue import named_stencil
-from tetris_sim.checkpoint import RunState, find_checkpoint, problem_digest, write_checkpoint, writer
+from tetris_sim.checkpoint import (
+    RunState,
+    find_checkpoint,
+    problem_digest,
+    write_checkpoint,
+    writer,
+)
 from tetris_sim.checkpoint import saving as saving_module
 from tetris_sim.checkpoint.saving import Checkpoints
 from tetris_sim.errors import UnsupportedError
@@ -25,7 +31,9 @@ from tetris_sim.snapshot import StateSnapshot
 
 
 def small_problem() -> tuple[Problem, Field]:
-    return make_problem(named_stencil("heat-2d").stencil, Boundary.everywhere(Neumann(), 2), steps=100)
+    return make_problem(
+        named_stencil("heat-2d").stencil, Boundary.everywhere(Neumann(), 2), steps=100
+    )
 
 
 def checkpoints(directory: Path, problem: Problem, **changes: Any) -> Checkpoints:
@@ -33,7 +41,13 @@ def checkpoints(directory: Path, problem: Problem, **changes: Any) -> Checkpoint
         return RunState(step, problem.dt, problem.steps, "run", "config", problem_digest(problem))
 
     schedule = StepSchedule(Every(10, "steps"), problem.dt, problem.steps)
-    settings: dict[str, Any] = {"schedule": schedule, "wall_seconds": None, "keep": 2, "at_end": True, "copy": True}
+    settings: dict[str, Any] = {
+        "schedule": schedule,
+        "wall_seconds": None,
+        "keep": 2,
+        "at_end": True,
+        "copy": True,
+    }
     return Checkpoints(directory, make_state, **(settings | changes))
 
 
@@ -58,7 +72,9 @@ def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return event
 
 
-def test_a_checkpoint_is_written_from_a_copy_while_the_state_changes(tmp_path: Path, held: threading.Event) -> None:
+def test_a_checkpoint_is_written_from_a_copy_while_the_state_changes(
+    tmp_path: Path, held: threading.Event
+) -> None:
     problem, state = small_problem()
     saving = checkpoints(tmp_path, problem)
     before = state.copy()
@@ -77,7 +93,9 @@ def test_a_checkpoint_is_written_from_a_copy_while_the_state_changes(tmp_path: P
     found.close()
 
 
-def test_without_room_for_a_copy_the_run_waits_for_the_disk(tmp_path: Path, held: threading.Event) -> None:
+def test_without_room_for_a_copy_the_run_waits_for_the_disk(
+    tmp_path: Path, held: threading.Event
+) -> None:
     problem, state = small_problem()
     saving = checkpoints(tmp_path, problem, copy=False)
     thread = threading.Thread(target=saving.save, args=(snapshot_of(problem, 10, state),))
@@ -113,7 +131,9 @@ def test_a_failed_checkpoint_is_a_warning_and_a_failed_last_one_an_error(
 ) -> None:
     problem, state = small_problem()
     saving = checkpoints(tmp_path, problem, copy=False)
-    good = write_checkpoint(tmp_path, saving._make_state(5), problem, snapshot_of(problem, 5, state).box, keep=2)
+    good = write_checkpoint(
+        tmp_path, saving._make_state(5), problem, snapshot_of(problem, 5, state).box, keep=2
+    )
 
     def full(*_: Any, **__: Any) -> Path:
         msg = "the disk is full."
@@ -128,7 +148,9 @@ def test_a_failed_checkpoint_is_a_warning_and_a_failed_last_one_an_error(
     assert good.exists()
 
 
-def test_the_clock_asks_for_a_checkpoint_and_is_wound_by_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clock_asks_for_a_checkpoint_and_is_wound_by_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     problem, state = small_problem()
     now = [1000.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])

@@ -83,7 +83,11 @@ def test_a_state_that_changes_after_the_copy_is_saved_as_it_was(tmp_path: Path) 
         with open_checkpoint(path) as checkpoint:
             step = checkpoint.state.step
             values = checkpoint.read(whole(PROBLEM))
-        assert np.array_equal(bits(values), bits(awkward_field(PROBLEM))) if step == 1 else (values == step - 1).all()
+        assert (
+            np.array_equal(bits(values), bits(awkward_field(PROBLEM)))
+            if step == 1
+            else (values == step - 1).all()
+        )
     assert len(good_checkpoints(tmp_path)) == 29
 
 
@@ -93,11 +97,15 @@ def _full(*args: object, **options: object) -> Path:
 
 
 @pytest.mark.parametrize("call", ["wait", "close", "submit"])
-def test_an_error_is_raised_once_by_the_next_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+def test_an_error_is_raised_once_by_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
     writer = CheckpointWriter()
 
     def submit(step: int) -> None:
-        writer.submit(tmp_path, make_state(PROBLEM, step), PROBLEM, reader(awkward_field(PROBLEM)), keep=2)
+        writer.submit(
+            tmp_path, make_state(PROBLEM, step), PROBLEM, reader(awkward_field(PROBLEM)), keep=2
+        )
 
     next_call: dict[str, Callable[[], object]] = {
         "wait": writer.wait,

@@ -53,37 +53,70 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
     told = mistakes(text, "time.steps=x", "foo", TETRIS_SIM_THREADS="4")
     assert [line for line in told if "model.material" not in line] == [
         "c.yaml:2:21: grid.shape.1: 0 was found; a whole number greater than 0 is wanted",
-        "c.yaml:2:39: grid.size.1: '15 s' is a time; a length greater than 0 is wanted, for example '15 mm'",
+        (
+            "c.yaml:2:39: grid.size.1: '15 s' is a time; a length greater than 0 is wanted, for "
+            "example '15 mm'"
+        ),
         "c.yaml:2:46: grid.t_end: unknown key; t_end belongs under time",
-        "c.yaml:7:9: initial.type: 'gausian' was found; gaussian, expression, constant, file or random is wanted "
-        "(did you mean 'gaussian'?)",
+        "c.yaml:7:9: initial.type: 'gausian' was found; gaussian, expression, constant, file or "
+        "random is wanted (did you mean 'gaussian'?)",
         "c.yaml:10:32: boundaries.x-.value: '20 C' is an electric charge; a temperature is wanted, "
         "for example '20 degC' or '300 K'",
         "c.yaml:11:6: boundaries.y: 'periodic' was found; a section with a type "
         "(dirichlet, fixed, neumann, robin or periodic) is wanted; write {type: periodic}",
-        "c.yaml:12:22: boundaries.z.fluxx: unknown key (did you mean 'flux'?); the keys here are type and flux",
-        "c.yaml:13:3: boundaries.w: 'w' is not a face (x-, x+, y-, ..., x for both faces of an axis, * for the rest)",
-        "c.yaml:14:12: time.dt: 'atuo' was found; auto or a time greater than 0 is wanted (did you mean 'auto'?)",
+        (
+            "c.yaml:12:22: boundaries.z.fluxx: unknown key (did you mean 'flux'?); the keys here "
+            "are type and flux"
+        ),
+        (
+            "c.yaml:13:3: boundaries.w: 'w' is not a face (x-, x+, y-, ..., x for both faces of an "
+            "axis, * for the rest)"
+        ),
+        (
+            "c.yaml:14:12: time.dt: 'atuo' was found; auto or a time greater than 0 is wanted (did "
+            "you mean 'auto'?)"
+        ),
         "c.yaml:14:23: time.cfl: true was found; a number greater than 0 is wanted",
-        "c.yaml:16:18: compute.devices.1: 'tpu' was found; cpu, gpu:NUMBER or simulated:NUMBER is wanted",
-        "c.yaml:17:12: compute.threads: 'many' was found; auto or a whole number greater than 0 is wanted",
+        (
+            "c.yaml:16:18: compute.devices.1: 'tpu' was found; cpu, gpu:NUMBER or simulated:NUMBER "
+            "is wanted"
+        ),
+        (
+            "c.yaml:17:12: compute.threads: 'many' was found; auto or a whole number greater than "
+            "0 is wanted"
+        ),
         "c.yaml:18:15: compute.shares.1: -1 was found; a number greater than 0 is wanted",
-        "c.yaml:19:3: compute.precison: unknown key (did you mean 'precision'?); the keys here are devices, method, "
-        "parameters, tuning_budget, precision, time_block, threads, reserve_cores, shares, share_gpus, "
-        "cuda_aware_mpi, gpu_memory, on_device_failure and simulated",
-        "c.yaml:21:14: output.directory: the environment variable NOPE is not set; set it, or write the path out",
+        "c.yaml:19:3: compute.precison: unknown key (did you mean 'precision'?); the keys here "
+        "are devices, method, parameters, tuning_budget, precision, time_block, threads, "
+        "reserve_cores, shares, share_gpus, cuda_aware_mpi, gpu_memory, on_device_failure and "
+        "simulated",
+        (
+            "c.yaml:21:14: output.directory: the environment variable NOPE is not set; set it, or "
+            "write the path out"
+        ),
         "c.yaml:22:19: output.fields.every: '30 min wall' is wall time, which is for checkpoints; "
         "an interval such as '1 ms' is wanted",
-        "c.yaml:24:18: output.probes.0.at.1: '2 s' is a time; a length is wanted, for example '15 mm'",
-        "c.yaml:25:14: output.probes.0.every: '0 steps' was found; a whole number of steps, 1 or more, is wanted",
-        "c.yaml:26:36: output.probes.1.name: 'a b' was found; a name of at most 64 letters, digits, _ and - is wanted",
-        "c.yaml:27:1: outputs: unknown key (did you mean 'output'?); the keys here are schema, title, grid, initial, "
-        "boundaries, time, compute, output, checkpoint, run and model",
+        (
+            "c.yaml:24:18: output.probes.0.at.1: '2 s' is a time; a length is wanted, for example "
+            "'15 mm'"
+        ),
+        (
+            "c.yaml:25:14: output.probes.0.every: '0 steps' was found; a whole number of steps, 1 "
+            "or more, is wanted"
+        ),
+        (
+            "c.yaml:26:36: output.probes.1.name: 'a b' was found; a name of at most 64 letters, "
+            "digits, _ and - is wanted"
+        ),
+        "c.yaml:27:1: outputs: unknown key (did you mean 'output'?); the keys here are schema, "
+        "title, grid, initial, boundaries, time, compute, output, checkpoint, run and model",
         "--set foo: key=value is wanted, for example time.t_end=2",
         "--set time.steps=x: time.steps: 'x' was found; a whole number of at least 0 is wanted",
     ]  # fmt: skip
     (material,) = (line for line in told if "model.material" in line)
-    assert material.startswith("c.yaml:5:13: model.material: 'coper' is not in the table (did you mean 'copper'?)")
+    assert material.startswith(
+        "c.yaml:5:13: model.material: 'coper' is not in the table (did you mean 'copper'?)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,16 +197,26 @@ def test_numbers_must_fit_into_single_precision_if_that_is_asked_for() -> None:
     text = GOOD + "compute: {precision: float32}\n"
     read(text)
     (only,) = mistakes(text.replace("value: 300 K", "value: 1e39"))
-    assert only.startswith("c.yaml:6:32: boundaries.x-.value: 1e+39 was found; with compute.precision: float32")
-    assert len(mistakes(text.replace("amplitude: 100 K", "amplitude: 1e39, background: -1e39"))) == 2
+    assert only.startswith(
+        "c.yaml:6:32: boundaries.x-.value: 1e+39 was found; with compute.precision: float32"
+    )
+    assert (
+        len(mistakes(text.replace("amplitude: 100 K", "amplitude: 1e39, background: -1e39"))) == 2
+    )
     half = text.replace("float32", "float16")
     assert read(half).build().dtype == np.float16
     (only,) = mistakes(half.replace("value: 300 K", "value: 66000"))
-    assert only.endswith("66000 was found; with compute.precision: float16 numbers reach to 65504 only")
+    assert only.endswith(
+        "66000 was found; with compute.precision: float16 numbers reach to 65504 only"
+    )
 
 
 def test_checks_between_sections_are_made_besides_mistakes_inside_of_others() -> None:
     told = mistakes(changed("  x-", "  z: {type: periodic}").replace("t_end: 1 ms", "t_end: soon"))
     assert [line.split(": ")[1] for line in told] == ["boundaries.z", "time.t_end"]
-    told = mistakes(changed("model", "model: {type: heat, material: copper, stencil: heat-1d}").replace("1 ms", "soon"))
+    told = mistakes(
+        changed("model", "model: {type: heat, material: copper, stencil: heat-1d}").replace(
+            "1 ms", "soon"
+        )
+    )
     assert [line.split(": ")[1] for line in told] == ["model.stencil", "time.t_end"]

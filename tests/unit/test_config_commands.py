@@ -80,12 +80,16 @@ def test_a_file_that_is_there_is_not_replaced_unless_that_is_asked_for(
     assert main(["init", "-o", str(tmp_path / "no" / "such" / "folder.yaml")]) == ExitCode.CONFIG
     capsys.readouterr()
     assert main(["init", "heat3d", "-o", str(tmp_path / "other.yaml"), "--json"]) == ExitCode.OK
-    assert json.loads(capsys.readouterr().out) == {"template": "block_3d", "file": str(tmp_path / "other.yaml")}
+    assert json.loads(capsys.readouterr().out) == {
+        "template": "block_3d",
+        "file": str(tmp_path / "other.yaml"),
+    }
 
 
 def test_a_template_that_does_not_exist_is_refused_with_those_that_do() -> None:
     with pytest.raises(
-        ConfigError, match=r"no template 'plate_3d' \(did you mean 'plate_2d'\?\); there are plate_2d, "
+        ConfigError,
+        match=r"no template 'plate_3d' \(did you mean 'plate_2d'\?\); there are plate_2d, ",
     ):
         template_name("plate_3d")
 
@@ -93,7 +97,9 @@ def test_a_template_that_does_not_exist_is_refused_with_those_that_do() -> None:
 def test_the_list_names_every_template(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "--list"]) == ExitCode.OK
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in lines] == [[name, alias] for name, alias in TEMPLATES.items()]
+    assert [line.split()[:2] for line in lines] == [
+        [name, alias] for name, alias in TEMPLATES.items()
+    ]
     assert main(["init", "--list", "--json"]) == ExitCode.OK
     rows = json.loads(capsys.readouterr().out)
     assert [(row["template"], row["alias"]) for row in rows] == list(TEMPLATES.items())
@@ -113,7 +119,9 @@ def keys_below(kind: Kind) -> set[str]:
     if kind.tag is not None:
         return {key for section in tags_of(kind).values() for key in schema_keys(section)}
     parts = getattr(kind.base, "__args__", ())
-    return {key for part in parts if part is not Ellipsis for key in keys_below(open_annotation(part))}
+    return {
+        key for part in parts if part is not Ellipsis for key in keys_below(open_annotation(part))
+    }
 
 
 def test_every_key_of_the_schema_is_explained_in_some_template() -> None:
@@ -123,7 +131,9 @@ def test_every_key_of_the_schema_is_explained_in_some_template() -> None:
         lines = [pair for text in texts for pair in itertools.pairwise(["", *text.splitlines()])]
         shown = [(line, above) for above, line in lines if written.search(line)]
         assert shown, f"{key} is in no template"
-        assert any("#" in line or above.lstrip().startswith("#") for line, above in shown), f"{key} has no comment"
+        assert any("#" in line or above.lstrip().startswith("#") for line, above in shown), (
+            f"{key} has no comment"
+        )
 
 
 def types_of(section: type[Section], top: str, key: str) -> list[Any]:
@@ -148,9 +158,14 @@ def test_what_is_commented_out_in_the_templates_would_be_right_too() -> None:
         assert adapters, f"{template}: nothing under {top} is called {key}"
         assert any(accepts(adapter, root.plain()) for adapter in adapters), f"{template}: {line}"
         tried.append(f"{top}.{key}")
-    assert {"grid.spacing", "model.weights", "initial.path", "boundaries.x-", "time.steps", "output.directory"} <= {
-        *tried
-    }
+    assert {
+        "grid.spacing",
+        "model.weights",
+        "initial.path",
+        "boundaries.x-",
+        "time.steps",
+        "output.directory",
+    } <= {*tried}
 
 
 def commented_out(text: str) -> Iterator[tuple[str, str]]:
@@ -175,16 +190,27 @@ def accepts(adapter: TypeAdapter[Any], value: Any) -> bool:
 # ---- validate
 
 
-def test_a_right_configuration_is_summed_up(plate: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_right_configuration_is_summed_up(
+    plate: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, _ = validate(capsys, str(plate))
     assert code == ExitCode.OK
-    assert out.startswith("ok: 'copper plate', model heat on 256 x 256 points over 0.015 x 0.015 m in float64")
-    assert "2702 steps of 7.11325e-06 s (92.0% of the largest stable step) end at t = 0.01922 s" in out
-    assert "fields every 0.005 s, 2 probes, statistics every 100 steps, pictures, checkpoints every 600.0 s wall" in out
+    assert out.startswith(
+        "ok: 'copper plate', model heat on 256 x 256 points over 0.015 x 0.015 m in float64"
+    )
+    assert (
+        "2702 steps of 7.11325e-06 s (92.0% of the largest stable step) end at t = 0.01922 s" in out
+    )
+    assert (
+        "fields every 0.005 s, 2 probes, statistics every 100 steps, pictures, checkpoints every "
+        "600.0 s wall" in out
+    )
     assert out.rstrip().endswith("in results/plate.")
 
 
-def test_a_right_configuration_is_summed_up_for_programs(plate: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_right_configuration_is_summed_up_for_programs(
+    plate: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, err = validate(capsys, str(plate), "--json", "--set", "time={steps: 12}")
     found = json.loads(out)
     assert (code, err) == (ExitCode.OK, "")
@@ -192,26 +218,39 @@ def test_a_right_configuration_is_summed_up_for_programs(plate: Path, capsys: py
     assert found["dt"] == pytest.approx(0.9 * found["dt_limit"])
 
 
-def test_mistakes_go_to_stderr_and_the_exit_code_says_so(plate: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_go_to_stderr_and_the_exit_code_says_so(
+    plate: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plate.write_text(plate.read_text().replace("256, 256", "256, many"))
     code, out, err = validate(capsys, str(plate), "--set", "time.cfl=x", "--threads", "none")
     assert (code, out) == (ExitCode.CONFIG, "")
     assert "Traceback" not in err
-    line = 1 + template_text("plate_2d").splitlines().index("  shape: [256, 256] # points along x, y")
-    assert f"{plate}:{line}:16: grid.shape.1: 'many' was found; a whole number greater than 0 is wanted" in err
+    line = 1 + template_text("plate_2d").splitlines().index(
+        "  shape: [256, 256] # points along x, y"
+    )
+    assert (
+        f"{plate}:{line}:16: grid.shape.1: 'many' was found; a whole number greater than 0 is "
+        "wanted" in err
+    )
     assert "--set time.cfl=x: time.cfl: 'x' was found; a number greater than 0 is wanted" in err
     assert "--threads none: compute.threads: 'none' was found" in err
 
 
-def test_mistakes_are_told_to_programs_one_by_one(plate: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = validate(capsys, str(plate), "--json", "--set", "time.cfl=x", "--set", "grid.shape=3")
+def test_mistakes_are_told_to_programs_one_by_one(
+    plate: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = validate(
+        capsys, str(plate), "--json", "--set", "time.cfl=x", "--set", "grid.shape=3"
+    )
     found = json.loads(out)
     assert code == ExitCode.CONFIG
     assert found["valid"] is False
     assert [problem["key"] for problem in found["problems"]] == ["grid.shape", "time.cfl"]
 
 
-def test_a_problem_that_cannot_be_built_is_not_valid(plate: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_problem_that_cannot_be_built_is_not_valid(
+    plate: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     unstable = ("--set", "time.cfl=0.3")
     code, out, err = validate(capsys, str(plate), *unstable)
     assert (code, out) == (ExitCode.UNSTABLE, "")
@@ -222,10 +261,15 @@ def test_a_problem_that_cannot_be_built_is_not_valid(plate: Path, capsys: pytest
     assert "largest stable step" in problem["message"]
 
 
-def test_a_file_that_is_missing_is_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_missing_is_said_to_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, _, err = validate(capsys, str(tmp_path / "none.yaml"))
     assert code == ExitCode.CONFIG
-    assert "none.yaml: there is no such file; a configuration file is wanted, and `init` writes one" in err
+    assert (
+        "none.yaml: there is no such file; a configuration file is wanted, and `init` writes one"
+        in err
+    )
 
 
 # ---- flags
@@ -239,10 +283,22 @@ def parse(*words: str) -> argparse.Namespace:
 
 def test_flags_count_more_than_set_and_set_more_than_the_file(plate: Path) -> None:
     args = parse(
-        str(plate), "--set", "compute.threads=2", "--set", "title=other", "--threads", "5", "--device", "cpu,cpu"
+        str(plate),
+        "--set",
+        "compute.threads=2",
+        "--set",
+        "title=other",
+        "--threads",
+        "5",
+        "--device",
+        "cpu,cpu",
     )
     config = load(args)
-    assert (config.compute.threads, config.compute.devices, config.title) == (5, ("cpu", "cpu"), "other")
+    assert (config.compute.threads, config.compute.devices, config.title) == (
+        5,
+        ("cpu", "cpu"),
+        "other",
+    )
     assert load(parse(str(plate), "--device", "cpu")).compute.devices == "cpu"
     assert load(parse(str(plate), "--threads", "auto")).compute.threads == "auto"
 
@@ -256,7 +312,9 @@ def test_a_mistake_in_a_flag_names_the_flag(plate: Path) -> None:
     )
 
 
-def test_a_method_that_does_not_exist_is_not_valid(plate: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_method_that_does_not_exist_is_not_valid(
+    plate: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, err = validate(capsys, str(plate), "--set", "compute.method=cpu.strem")
     assert (code, out) == (ExitCode.CONFIG, "")
     assert "compute.method is 'cpu.strem', which is not one of the methods" in err

@@ -1,7 +1,9 @@
-"""Whatever is given as a configuration: it is refused with a clean error, or it is right and builds a problem.
+"""Whatever is given as a configuration: it is refused with a clean error, or it is right and builds
+a problem.
 
-Thousands of inputs of five kinds, each from seeds that are printed with a failure: trees of random data, good
-configurations with random changes, good texts with random changes, random YAML, random bytes.
+Thousands of inputs of five kinds, each from seeds that are printed with a failure: trees of random
+data, good configurations with random changes, good texts with random changes, random YAML, random
+bytes.
 """
 
 from __future__ import annotations
@@ -29,8 +31,17 @@ from tetris_sim.config.yaml import read_yaml
 from tetris_sim.errors import TetrisError
 from tetris_sim.problem import Problem
 
-LONGEST = 30.0  # seconds that one input may take on a busy machine; the longest of them takes two on a quiet one
-JARGON = ("input should be", "valid integer", "field required", "extra inputs", "value error", "pydantic", "union_tag")
+# seconds that one input may take on a busy machine; the longest of them takes two on a quiet one
+LONGEST = 30.0
+JARGON = (
+    "input should be",
+    "valid integer",
+    "field required",
+    "extra inputs",
+    "value error",
+    "pydantic",
+    "union_tag",
+)
 
 
 def settle(make: Callable[[], Config]) -> Config | None:
@@ -78,7 +89,9 @@ def make(data: Any) -> Callable[[], Config]:
 
 
 def read(text: str, *overrides: str) -> Callable[[], Config]:
-    return lambda: read_config(text, name="c.yaml", base=Path("/nowhere"), overrides=overrides, environ={})
+    return lambda: read_config(
+        text, name="c.yaml", base=Path("/nowhere"), overrides=overrides, environ={}
+    )
 
 
 # ---- what good configurations look like, and words that occur in them
@@ -167,11 +180,58 @@ WORDS = sorted(
             "true",
             "\0",
         ),
-        *("\ud800", "\u2028", "é", "- a", "a: b", "*", "&a", "x" * 3000, "1" * 400, "nan", "inf", "-", "'", '"'),
+        *(
+            "\ud800",
+            "\u2028",
+            "é",
+            "- a",
+            "a: b",
+            "*",
+            "&a",
+            "x" * 3000,
+            "1" * 400,
+            "nan",
+            "inf",
+            "-",
+            "'",
+            '"',
+        ),
     }
 )
-NUMBERS: list[Any] = [0, 1, -1, 2, 3, 7, 0.1, 0.5, 1e-3, 1e-9, 1e-300, 5e-324, 1e300, -1e300, 1.5, 2**31, 2**53, 2**63]
-NUMBERS += [2**64, 10**30, 10**400, -(10**400), math.inf, -math.inf, math.nan, 1e-30, 1e15, 100, 1000, -0.0]
+NUMBERS: list[Any] = [
+    0,
+    1,
+    -1,
+    2,
+    3,
+    7,
+    0.1,
+    0.5,
+    1e-3,
+    1e-9,
+    1e-300,
+    5e-324,
+    1e300,
+    -1e300,
+    1.5,
+    2**31,
+    2**53,
+    2**63,
+]
+NUMBERS += [
+    2**64,
+    10**30,
+    10**400,
+    -(10**400),
+    math.inf,
+    -math.inf,
+    math.nan,
+    1e-30,
+    1e15,
+    100,
+    1000,
+    -0.0,
+]
 
 
 def random_value(rng: random.Random, depth: int = 0) -> Any:
@@ -189,7 +249,13 @@ def random_value(rng: random.Random, depth: int = 0) -> Any:
 
 def places(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every key path of the tree."""
-    inner = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    inner = (
+        tree.items()
+        if isinstance(tree, dict)
+        else enumerate(tree)
+        if isinstance(tree, list)
+        else ()
+    )
     return [each for key, part in inner for each in ((*path, key), *places(part, (*path, key)))]
 
 
@@ -248,10 +314,17 @@ def test_a_good_text_with_random_changes_is_refused_or_right(seed: int) -> None:
     right = 0
     for _ in range(200):
         # Without comments, where most changes would fall.
-        text = "\n".join(line.partition("#")[0].rstrip() for line in rng.choice(list(TEXTS.values())).splitlines())
+        text = "\n".join(
+            line.partition("#")[0].rstrip()
+            for line in rng.choice(list(TEXTS.values())).splitlines()
+        )
         for _ in range(rng.choice([1, 1, 3, 10])):
             at = rng.randrange(len(text))
-            text = text[:at] + rng.choice(signs if rng.random() < 0.3 else "0123456789") + text[at + rng.randrange(2) :]
+            text = (
+                text[:at]
+                + rng.choice(signs if rng.random() < 0.3 else "0123456789")
+                + text[at + rng.randrange(2) :]
+            )
         if rng.random() < 0.2:
             lines = text.splitlines()
             rng.shuffle(lines)
@@ -264,7 +337,10 @@ def test_a_good_text_with_random_changes_is_refused_or_right(seed: int) -> None:
 def test_random_data_is_refused_or_right(seed: int) -> None:
     rng = random.Random(2000 + seed)
     for _ in range(500):
-        top = {key: random_value(rng) for key in rng.sample(["grid", "model", "initial", "boundaries", "time"], 4)}
+        top = {
+            key: random_value(rng)
+            for key in rng.sample(["grid", "model", "initial", "boundaries", "time"], 4)
+        }
         settle(make(top if rng.random() < 0.9 else random_value(rng)))
 
 
@@ -274,8 +350,15 @@ def test_random_overrides_are_refused_or_right(seed: int) -> None:
     for _ in range(150):
         words = [rng.choice([*KEYS, "0", "1", "-1", "", "x"]) for _ in range(rng.randrange(1, 4))]
         section = rng.choice([*TREES["plate_2d"], ""])
-        value = rng.choice([*WORDS, *map(str, NUMBERS), "[1, 2]", "{type: heat}", "[", "{a: 1, a: 2}"])
-        settle(read(TEXTS["plate_2d"], ".".join([section, *words]) + rng.choice(["=", "=", "=", ""]) + value))
+        value = rng.choice(
+            [*WORDS, *map(str, NUMBERS), "[1, 2]", "{type: heat}", "[", "{a: 1, a: 2}"]
+        )
+        settle(
+            read(
+                TEXTS["plate_2d"],
+                ".".join([section, *words]) + rng.choice(["=", "=", "=", ""]) + value,
+            )
+        )
 
 
 _YAML_PIECES = [
@@ -307,7 +390,11 @@ _YAML_PIECES += [
 ]
 
 
-@given(st.one_of(st.text(max_size=200), st.lists(st.sampled_from(_YAML_PIECES), max_size=60).map("".join)))
+@given(
+    st.one_of(
+        st.text(max_size=200), st.lists(st.sampled_from(_YAML_PIECES), max_size=60).map("".join)
+    )
+)
 @settings(max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 def test_random_yaml_is_refused(text: str) -> None:
     settle(read(text))
@@ -315,7 +402,14 @@ def test_random_yaml_is_refused(text: str) -> None:
 
 @given(
     st.recursive(
-        st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20), st.binary(max_size=3)),
+        st.one_of(
+            st.none(),
+            st.booleans(),
+            st.integers(),
+            st.floats(),
+            st.text(max_size=20),
+            st.binary(max_size=3),
+        ),
         lambda inner: st.one_of(
             st.lists(inner, max_size=4),
             st.dictionaries(st.one_of(st.sampled_from(KEYS), st.text(), st.integers()), inner),

@@ -1,4 +1,6 @@
-"""Where configurations come from: files, flags, the environment, Python data; and back into text."""
+"""Where configurations come from: files, flags, the environment, Python data; and back into
+text.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         assert part in str(caught.value)
 
 
-def test_a_relative_input_file_belongs_to_the_configuration_wherever_both_are(tmp_path: Path) -> None:
+def test_a_relative_input_file_belongs_to_the_configuration_wherever_both_are(
+    tmp_path: Path,
+) -> None:
     text = changed("initial", "initial: {type: file, path: data/start.npy}")
     for folder in (tmp_path / "here", tmp_path / "there"):
         (folder / "data").mkdir(parents=True)
@@ -54,13 +58,17 @@ def test_a_relative_input_file_belongs_to_the_configuration_wherever_both_are(tm
 
 
 def test_variables_are_replaced_in_paths_only() -> None:
-    text = changed("initial", "initial: {type: file, path: '${DATA}/start.npy'}") + "title: ${DATA}\n"
+    text = (
+        changed("initial", "initial: {type: file, path: '${DATA}/start.npy'}") + "title: ${DATA}\n"
+    )
     config = read(text + "output: {directory: '${OUT}/${RUN}'}\n", DATA="/data", OUT="o", RUN="7")
     assert config.resolved()["initial"]["path"] == "/data/start.npy"
     assert config.output.directory == "o/7"
     assert config.title == "${DATA}"
     (only,) = mistakes(text)
-    assert only.endswith("initial.path: the environment variable DATA is not set; set it, or write the path out")
+    assert only.endswith(
+        "initial.path: the environment variable DATA is not set; set it, or write the path out"
+    )
     assert "holds ${...} itself" in mistakes(text, DATA="${X}")[0]
     assert "a path is wanted" in mistakes(GOOD + "output: {directory: '${E}'}\n", E="")[0]
 
@@ -70,19 +78,31 @@ def test_an_empty_section_with_defaults_means_the_defaults() -> None:
 
 
 def test_set_counts_more_than_the_file_and_the_file_more_than_the_environment() -> None:
-    environ = {"TETRIS_SIM_THREADS": "3", "TETRIS_SIM_METHOD": "cpu.plain", "TETRIS_SIM_DEVICES": "cpu, cpu"}
+    environ = {
+        "TETRIS_SIM_THREADS": "3",
+        "TETRIS_SIM_METHOD": "cpu.plain",
+        "TETRIS_SIM_DEVICES": "cpu, cpu",
+    }
     config = read(GOOD, **environ)
-    assert (config.compute.threads, config.compute.method, config.compute.devices) == (3, "cpu.plain", ("cpu", "cpu"))
+    assert (config.compute.threads, config.compute.method, config.compute.devices) == (
+        3,
+        "cpu.plain",
+        ("cpu", "cpu"),
+    )
     config = read(GOOD + "compute: {threads: 5}\n", **environ)
     assert (config.compute.threads, config.compute.method) == (5, "cpu.plain")
-    config = read(GOOD + "compute: {threads: 5}\n", "compute.threads=7", "compute.threads=8", **environ)
+    config = read(
+        GOOD + "compute: {threads: 5}\n", "compute.threads=7", "compute.threads=8", **environ
+    )
     assert config.compute.threads == 8
     assert read(GOOD, TETRIS_SIM_THREADS="") == read(GOOD)
 
 
 def test_set_takes_yaml_values_and_reaches_into_lists() -> None:
     text = GOOD + "output: {probes: [{at: [1 mm, 2 mm], every: 1}]}\n"
-    config = read(text, "output.probes.0.at=[3 mm, 4 mm]", "output.probes.1={at: [1e-3, 0], every: 2 steps}")
+    config = read(
+        text, "output.probes.0.at=[3 mm, 4 mm]", "output.probes.1={at: [1e-3, 0], every: 2 steps}"
+    )
     assert [probe.at for probe in config.output.probes] == [(0.003, 0.004), (0.001, 0.0)]
     assert read(GOOD, "time.t_end=", "time.steps=10").time.steps == 10
     assert read(GOOD, "output.fields.every=1 ms").output.fields is not None
@@ -112,7 +132,8 @@ def test_a_mistake_in_set_names_it_as_the_place(override: str, told: str) -> Non
 
 def test_a_mistake_in_the_environment_names_the_variable() -> None:
     assert mistakes(GOOD, TETRIS_SIM_THREADS="many") == [
-        "TETRIS_SIM_THREADS: compute.threads: 'many' was found; auto or a whole number greater than 0 is wanted"
+        "TETRIS_SIM_THREADS: compute.threads: 'many' was found; auto or a whole number greater "
+        "than 0 is wanted"
     ]
 
 
@@ -150,7 +171,10 @@ def test_python_data_means_what_the_file_means() -> None:
     made = make_config(data, environ={})
     assert made == read(GOOD, "output.directory=results/c")
     assert data["grid"]["shape"] == (12, 10)  # the data is not changed
-    assert make_config({**data, "grid": GridSection(shape=(12, 10), size=(0.015, 0.0125))}, environ={}) == made
+    assert (
+        make_config({**data, "grid": GridSection(shape=(12, 10), size=(0.015, 0.0125))}, environ={})
+        == made
+    )
     data["checkpoint"] = {"every": Every(3.0, "wall")}
     assert make_config(data, environ={}).checkpoint.every == Every(3.0, "wall")
 
@@ -164,7 +188,10 @@ def test_mistakes_in_python_data_name_the_key_only() -> None:
             "grid.shape.0: 0 was found; a whole number greater than 0 is wanted",
         ),
         ({1: 2}, "a key is 1; keys are text"),
-        ({"grid": {"shape": object()}}, "grid.shape: an object of type object was found; a list of 1 to 3 entries"),
+        (
+            {"grid": {"shape": object()}},
+            "grid.shape: an object of type object was found; a list of 1 to 3 entries",
+        ),
         ({"title": "\ud800"}, "title: this text holds half of a character"),
         (loop, "does the data contain itself?"),
         ([1], "a section of keys and values is wanted at the top level"),
@@ -211,7 +238,9 @@ run: {max_walltime: 2 h}
 @pytest.mark.parametrize("text", [GOOD, FULL])
 def test_the_resolved_text_leads_back_to_the_equal_configuration(text: str) -> None:
     config = read(text)
-    again = read_config(config.resolved_text(), name="checkpoint", base=Path("/elsewhere"), environ={})
+    again = read_config(
+        config.resolved_text(), name="checkpoint", base=Path("/elsewhere"), environ={}
+    )
     assert again == config
     assert again.resolved_text() == config.resolved_text()
     assert make_config(config.resolved(), environ={}) == config
@@ -236,14 +265,26 @@ def test_the_physics_of_a_run_are_the_keys_that_shape_its_answer() -> None:
     assert physics["grid.shape"] == [12, 10]
     assert physics["boundaries.x-.value"] == 26.85
     assert physics["compute.precision"] == "float64"
-    assert {key.split(".")[0] for key in physics} == {"schema", "grid", "model", "initial", "boundaries", "compute"}
+    assert {key.split(".")[0] for key in physics} == {
+        "schema",
+        "grid",
+        "model",
+        "initial",
+        "boundaries",
+        "compute",
+    }
     assert [key for key in physics if key.startswith("compute")] == ["compute.precision"]
 
 
 def test_a_difference_of_physics_is_told_key_by_key() -> None:
     old = read(GOOD)
     same = read(
-        GOOD, "time.t_end=5", "output.fields.every=1 ms", "compute.threads=2", "title=other", "checkpoint.keep=7"
+        GOOD,
+        "time.t_end=5",
+        "output.fields.every=1 ms",
+        "compute.threads=2",
+        "title=other",
+        "checkpoint.keep=7",
     )
     assert same.difference(old) == []
     new = read(

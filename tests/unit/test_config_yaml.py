@@ -39,15 +39,20 @@ def test_text_that_cannot_be_a_configuration_is_refused_at_its_place(text: str, 
 
 def test_a_key_given_twice_is_told_with_both_places() -> None:
     text = GOOD.replace("time: {t_end: 1 ms}", "time:\n  t_end: 1 ms\n  t_end: 2 ms\n")
-    assert mistakes(text) == ["c.yaml:9:3: 't_end' is given twice; the first is on line 8, column 3"]
+    assert mistakes(text) == [
+        "c.yaml:9:3: 't_end' is given twice; the first is on line 8, column 3"
+    ]
     told = mistakes(text.replace("sigma: 2 mm", "sigma: 2 s"))
     assert [line.split(": ")[0] for line in told] == ["c.yaml:3:52", "c.yaml:9:3"]
 
 
 def test_a_tag_is_told_and_nothing_is_made_of_it() -> None:
-    told = mistakes(GOOD.replace("material: copper", "material: !!python/object/apply:os.getcwd []"))
+    told = mistakes(
+        GOOD.replace("material: copper", "material: !!python/object/apply:os.getcwd []")
+    )
     assert told[1] == (
-        "c.yaml:2:31: the tag 'tag:yaml.org,2002:python/object/apply:os.getcwd' is not allowed; write plain values"
+        "c.yaml:2:31: the tag 'tag:yaml.org,2002:python/object/apply:os.getcwd' is not allowed; "
+        "write plain values"
     )
 
 
@@ -55,7 +60,9 @@ def test_aliases_mean_what_they_stand_for_and_their_mistakes_have_a_place() -> N
     text = GOOD.replace("{type: neumann}", "&cold {type: dirichlet, value: 1}").replace(
         "x-: {type: dirichlet, value: 300 K}", "y: *cold"
     )
-    assert read(text).resolved()["boundaries"] == {key: {"type": "dirichlet", "value": 1.0} for key in ("*", "y")}
+    assert read(text).resolved()["boundaries"] == {
+        key: {"type": "dirichlet", "value": 1.0} for key in ("*", "y")
+    }
     told = mistakes(text.replace("value: 1", "value: 1 m"))
     assert [line.split(": ")[:2] for line in told] == [
         ["c.yaml:5:39", "boundaries.*.value"],
@@ -103,6 +110,8 @@ def test_a_mistake_in_a_long_expression_points_at_the_line_it_begins_on() -> Non
 
 def test_half_of_a_character_is_told_and_both_halves_are_one() -> None:
     root, told = read_yaml('a: "\\ud800"\nb: "\\ud83d\\ude00"', "x")
-    assert [str(mistake) for mistake in told] == ["x:1:4: this holds half of a character (a lone surrogate)"]
+    assert [str(mistake) for mistake in told] == [
+        "x:1:4: this holds half of a character (a lone surrogate)"
+    ]
     assert root is not None
     assert root.plain()["b"] == "😀"

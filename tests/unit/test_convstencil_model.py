@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tetris_sim.catalogue import named_stencil
-from tetris_sim.gpu_kernels import convstencil_model as model
+from tetris_sim.gpu_kernels.dual_tessellation import convstencil_model as model
 
 # Table 3: kernel, im2row, stencil2row, memory saving in percent.
 TABLE_3 = [
@@ -19,7 +19,9 @@ TABLE_3 = [
 
 
 @pytest.mark.parametrize(("name", "im2row", "stencil2row", "saving"), TABLE_3)
-def test_memory_factors_are_those_of_table_3(name: str, im2row: float, stencil2row: float, saving: float) -> None:
+def test_memory_factors_are_those_of_table_3(
+    name: str, im2row: float, stencil2row: float, saving: float
+) -> None:
     stencil = named_stencil(name).stencil
     n = 2 * stencil.radius + 1
     assert model.im2row_factor(stencil.n_points) == im2row
@@ -79,18 +81,26 @@ def test_seven_of_eight_columns_are_used_at_width_7() -> None:
 
 
 @pytest.mark.parametrize(("name", "steps"), [("box-2d9p", 3), ("box-2d49p", 1)])
-def test_a_rate_is_predicted_by_the_equations_for_kernels_up_to_seven_points_wide(name: str, steps: int) -> None:
+def test_a_rate_is_predicted_by_the_equations_for_kernels_up_to_seven_points_wide(
+    name: str, steps: int
+) -> None:
     seconds = model.convstencil_time(model.H200, 4096, 8192, 7)
     stencil = named_stencil(name).stencil
-    assert model.predict_rate(model.H200, stencil, steps, (4096, 8192)) == pytest.approx(steps * 4096 * 8192 / seconds)
+    assert model.predict_rate(model.H200, stencil, steps, (4096, 8192)) == pytest.approx(
+        steps * 4096 * 8192 / seconds
+    )
 
 
 def test_a_kernel_of_one_row_and_a_sum_of_planes_are_counted_by_hand() -> None:
     slow = model.TensorMachine(1.0, 1, 1.0, 1e30, 1e30)  # a product per second
     one = model.predict_rate(slow, named_stencil("heat-1d").stencil, 3, (640,))
-    assert one == pytest.approx(640 * 3 / (10 * 2 * 2))  # 10 tiles, 7 places of A in products of 4, the same of B
+    assert one == pytest.approx(
+        640 * 3 / (10 * 2 * 2)
+    )  # 10 tiles, 7 places of A in products of 4, the same of B
     three = model.predict_rate(slow, named_stencil("box-3d27p").stencil, 1, (5, 6, 64))
-    assert three == pytest.approx(5 * 6 * 64 / (5 * 6 * 2 * 3 * 2 * 3))  # 2 tiles a row, 3 planes of 9 taps
+    assert three == pytest.approx(
+        5 * 6 * 64 / (5 * 6 * 2 * 3 * 2 * 3)
+    )  # 2 tiles a row, 3 planes of 9 taps
     wide = model.predict_rate(slow, named_stencil("heat-1d").stencil, 4, (800,))
     assert wide == pytest.approx(800 * 4 / (10 * 2 * 3 * 2))  # 10 columns of weights: two products
 
@@ -105,6 +115,15 @@ def test_memory_of_unknown_speed_limits_nothing() -> None:
     assert model.predict_rate(unknown, stencil, 1, (512, 512)) > 1e11
 
 
-@pytest.mark.parametrize(("architecture", "multiprocessors", "clock"), [("sm_89", 128, 2e9), ("sm_90", 0, 0.0)])
-def test_nothing_is_predicted_for_an_unknown_gpu(architecture: str, multiprocessors: int, clock: float) -> None:
-    assert model.tensor_machine(architecture, multiprocessors=multiprocessors, clock=clock, bandwidth=None) is None
+@pytest.mark.parametrize(
+    ("architecture", "multiprocessors", "clock"), [("sm_89", 128, 2e9), ("sm_90", 0, 0.0)]
+)
+def test_nothing_is_predicted_for_an_unknown_gpu(
+    architecture: str, multiprocessors: int, clock: float
+) -> None:
+    assert (
+        model.tensor_machine(
+            architecture, multiprocessors=multiprocessors, clock=clock, bandwidth=None
+        )
+        is None
+    )

@@ -15,7 +15,16 @@ import numpy as np
 import pytest
 from checkpoint_samples import make_problem as make_checkpoint_problem
 from checkpoint_samples import make_state
-from outputs_samples import SALT, SHAPES, TEMPERATURE, make_problem, names, snapshot, state, write_fields
+from outputs_samples import (
+    SALT,
+    SHAPES,
+    TEMPERATURE,
+    make_problem,
+    names,
+    snapshot,
+    state,
+    write_fields,
+)
 from PIL import Image
 
 from tetris_sim.__main__ import main
@@ -48,7 +57,9 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.fixture(params=[1, 2, 3])
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Problem, Path]:
     """A results directory with three records of two variables, in 1D, 2D and 3D."""
-    problem = make_problem(SHAPES[request.param], variables=BOTH, dtype="float32" if request.param == 2 else "float64")
+    problem = make_problem(
+        SHAPES[request.param], variables=BOTH, dtype="float32" if request.param == 2 else "float64"
+    )
     write_fields(problem, tmp_path / "run")
     return problem, tmp_path / "run"
 
@@ -59,7 +70,9 @@ def plate(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_vtkhdf_is_laid_out_as_its_specification_says(run: tuple[Problem, Path], tmp_path: Path) -> None:
+def test_vtkhdf_is_laid_out_as_its_specification_says(
+    run: tuple[Problem, Path], tmp_path: Path
+) -> None:
     problem, directory = run
     assert export(directory, tmp_path / "a.vtkhdf") == 0
     with h5py.File(tmp_path / "a.vtkhdf") as file:
@@ -78,7 +91,9 @@ def test_vtkhdf_is_laid_out_as_its_specification_says(run: tuple[Problem, Path],
         assert root["Steps"].attrs["NSteps"] == 3
         np.testing.assert_array_equal(root["Steps/Values"][:], [0.0, 10.0, 20.0])
         for k, variable in enumerate(BOTH):
-            np.testing.assert_array_equal(root[f"Steps/CellDataOffsets/{variable.name}"][:], [0, 1, 2])
+            np.testing.assert_array_equal(
+                root[f"Steps/CellDataOffsets/{variable.name}"][:], [0, 1, 2]
+            )
             values = root[f"CellData/{variable.name}"]
             assert values.dtype == problem.dtype
             np.testing.assert_array_equal(values[:], [state(problem, step)[k] for step in STEPS])
@@ -93,7 +108,9 @@ def test_netcdf_is_read_by_xarray(run: tuple[Problem, Path], tmp_path: Path) -> 
         assert set(dataset.coords) == {"time", "step", *problem.grid.axis_names}
         assert dataset["temperature"].dims == ("time", *problem.grid.axis_names)
         np.testing.assert_array_equal(dataset["time"].values, [0.0, 20.0])
-        np.testing.assert_array_equal(dataset["salt"].values, [state(problem, step)[1] for step in (0, 40)])
+        np.testing.assert_array_equal(
+            dataset["salt"].values, [state(problem, step)[1] for step in (0, 40)]
+        )
         assert dataset["salt"].attrs["units"] == "kg/m^3"
         assert dataset.attrs["title"] == "Test"
 
@@ -104,7 +121,9 @@ def test_npy_holds_all_times_or_one(run: tuple[Problem, Path], tmp_path: Path) -
     assert export(directory, tmp_path / "one.npy", "--step", "20", "--variable", "salt") == 0
     assert export(directory, tmp_path / "near.npy", "--time", "19 s") == 0
     assert export(directory, tmp_path / "last.npy", "--last") == 0
-    np.testing.assert_array_equal(np.load(tmp_path / "all.npy"), [state(problem, step)[0] for step in STEPS])
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "all.npy"), [state(problem, step)[0] for step in STEPS]
+    )
     np.testing.assert_array_equal(np.load(tmp_path / "one.npy"), state(problem, 20)[1])
     np.testing.assert_array_equal(np.load(tmp_path / "near.npy"), state(problem, 40)[0])
     np.testing.assert_array_equal(np.load(tmp_path / "last.npy"), state(problem, 40)[0])
@@ -146,7 +165,11 @@ def test_csv_of_a_plate_is_its_probes_or_refused(plate: Path, tmp_path: Path, ca
     problem = make_problem((30, 40), (0.3, 0.4))
     for name, place in (("b", (0.1, 0.1)), ("a", (0.2, 0.3))):
         probe = ProbeOutput(
-            problem, plate, name, position=place, schedule=StepSchedule(Every(20, "steps"), problem.dt, problem.steps)
+            problem,
+            plate,
+            name,
+            position=place,
+            schedule=StepSchedule(Every(20, "steps"), problem.dt, problem.steps),
         )
         probe.start(0)
         for step in STEPS:
@@ -186,7 +209,9 @@ def test_a_gif_has_a_frame_per_record_on_one_scale(tmp_path: Path) -> None:
     assert all((frame[100:400, -100:-80] == frames[0][100:400, -100:-80]).all() for frame in frames)
 
 
-def test_a_film_of_a_state_that_was_constant_at_first_has_the_scale_of_the_whole(tmp_path: Path) -> None:
+def test_a_film_of_a_state_that_was_constant_at_first_has_the_scale_of_the_whole(
+    tmp_path: Path,
+) -> None:
     from tetris_sim.outputs.animation import Film
     from tetris_sim.outputs.labels import Caption
     from tetris_sim.outputs.sampling import default_cuts
@@ -252,7 +277,9 @@ def test_without_ffmpeg_the_way_out_is_named(
 
 
 @pytest.mark.parametrize("suffix", [s for s in WRITERS if s not in (".csv", ".mp4")])
-def test_every_kind_can_be_made_from_a_file_of_one_step(plate: Path, tmp_path: Path, suffix: str) -> None:
+def test_every_kind_can_be_made_from_a_file_of_one_step(
+    plate: Path, tmp_path: Path, suffix: str
+) -> None:
     target = tmp_path / f"a{suffix}"
     assert export(plate / "fields" / "fields_000000000020.h5", target) == 0
     assert target.stat().st_size > 100
@@ -260,7 +287,9 @@ def test_every_kind_can_be_made_from_a_file_of_one_step(plate: Path, tmp_path: P
 
 @pytest.mark.parametrize("suffix", [".xdmf", ".vtkhdf", ".nc", ".npy", ".png", ".gif"])
 @pytest.mark.parametrize("whole", [True, False])
-def test_every_kind_can_be_made_from_a_checkpoint(tmp_path: Path, suffix: str, *, whole: bool) -> None:
+def test_every_kind_can_be_made_from_a_checkpoint(
+    tmp_path: Path, suffix: str, *, whole: bool
+) -> None:
     problem = make_checkpoint_problem()
     values = np.arange(13.0 * 29).reshape(problem.state_shape)
     checkpoints = tmp_path / "run" / "checkpoints"
@@ -276,7 +305,11 @@ def test_every_kind_can_be_made_from_a_checkpoint(tmp_path: Path, suffix: str, *
     if suffix == ".npy":
         np.testing.assert_array_equal(np.load(target), values)
     if suffix == ".xdmf":
-        item = ElementTree.parse(target).getroot().find(".//Attribute/DataItem/DataItem[@Format='HDF']")
+        item = (
+            ElementTree.parse(target)
+            .getroot()
+            .find(".//Attribute/DataItem/DataItem[@Format='HDF']")
+        )
         assert item is not None
         name, _, dataset = (item.text or "").partition(":")
         with h5py.File(tmp_path / name) as file:
@@ -308,7 +341,9 @@ def test_a_checkpoint_in_float16_becomes_float32_where_others_read_it(
     assert "no reader of it knows float16; write a .vtkhdf file instead" in said(capsys)
 
 
-def test_a_picture_is_of_the_last_record_unless_another_is_asked_for(plate: Path, tmp_path: Path) -> None:
+def test_a_picture_is_of_the_last_record_unless_another_is_asked_for(
+    plate: Path, tmp_path: Path
+) -> None:
     for name, flags in (("a", []), ("b", ["--step", "40"]), ("c", ["--step", "0"])):
         assert export(plate, tmp_path / f"{name}.png", *flags) == 0
     a, b, c = (np.asarray(Image.open(tmp_path / f"{name}.png").convert("RGB")) for name in "abc")
@@ -331,7 +366,14 @@ def test_what_is_there_is_replaced_only_when_asked(
 @pytest.mark.parametrize(
     ("target", "flags", "message"),
     [
-        ("a.nc4", [], "the suffix .nc4, which says what to write; allowed: .xdmf, .vtkhdf, .nc, .npy, .csv, .png"),
+        (
+            "a.nc4",
+            [],
+            (
+                "the suffix .nc4, which says what to write; allowed: .xdmf, .vtkhdf, .nc, .npy, "
+                ".csv, .png"
+            ),
+        ),
         ("a", [], "has no suffix"),
         ("missing/a.nc", [], "the directory"),
         ("a.nc", ["--step", "7"], "no record of this step; the nearest are 0, 20 and 40"),
@@ -349,7 +391,12 @@ def test_what_is_there_is_replaced_only_when_asked(
     ],
 )
 def test_a_wrong_wish_is_refused_with_what_is_allowed(
-    plate: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], target: str, flags: list[str], message: str
+    plate: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    target: str,
+    flags: list[str],
+    message: str,
 ) -> None:
     before = names(tmp_path)
     assert export(plate, tmp_path / target, *flags) == ExitCode.CONFIG
@@ -358,14 +405,18 @@ def test_a_wrong_wish_is_refused_with_what_is_allowed(
 
 
 @pytest.mark.parametrize("source", ["nowhere", "empty", "text.h5"])
-def test_a_source_without_fields_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str) -> None:
+def test_a_source_without_fields_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str
+) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.h5").write_text("no HDF5")
     assert export(tmp_path / source, tmp_path / "a.nc") == ExitCode.CONFIG
     assert str(tmp_path / source) in said(capsys)
 
 
-def test_a_program_reads_what_was_written(plate: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_reads_what_was_written(
+    plate: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert export(plate, tmp_path / "a.npy", "--every", "2", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found == {

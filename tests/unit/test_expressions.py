@@ -114,7 +114,9 @@ def test_names_are_those_that_occur_and_values_may_be_numbers_or_arrays() -> Non
     assert isinstance(expression(x=2.0, T0=1.0), float)
     assert np.shape(expression(x=X[:, None], T0=Y[None, :])) == (41, 41)
     single = X.astype(np.float32)
-    assert np.array_equal(np.asarray(expression(x=single, T0=1)), 1 + single.astype(np.float64) * math.pi)
+    assert np.array_equal(
+        np.asarray(expression(x=single, T0=1)), 1 + single.astype(np.float64) * math.pi
+    )
 
 
 def test_a_variable_comes_before_a_constant_of_the_same_name() -> None:
@@ -182,7 +184,9 @@ def test_the_tree_is_data() -> None:
 def test_what_is_not_allowed_is_refused_with_its_place(text: str, column: int, part: str) -> None:
     message, where = refusal(text, ("x", "temperature"))
     assert part in message
-    assert where == column or part == "this is not a formula"  # where a syntax error lies is the parser's opinion
+    assert (
+        where == column or part == "this is not a formula"
+    )  # where a syntax error lies is the parser's opinion
 
 
 @pytest.mark.parametrize(
@@ -217,7 +221,12 @@ def test_nothing_but_formulas_gets_through(text: str) -> None:
 def test_length_and_depth_are_bounded() -> None:
     assert "has 2001 characters; at most 2000" in refusal("1" * 2001)[0]
     assert compute("+".join(["x"] * 99)).shape == X.shape
-    for deep in ("+".join(["x"] * 150), "-" * 1990 + "x", "(" * 150 + "x" + ")" * 150, "abs(" * 150 + "x" + ")" * 150):
+    for deep in (
+        "+".join(["x"] * 150),
+        "-" * 1990 + "x",
+        "(" * 150 + "x" + ")" * 150,
+        "abs(" * 150 + "x" + ")" * 150,
+    ):
         if not deep.startswith("("):  # parentheses alone are no operations
             assert "nested too deeply" in refusal(deep)[0]
         else:
@@ -243,7 +252,11 @@ Pair = tuple[str, Callable[[Values, Values], Any]]
 
 def _leaf() -> st.SearchStrategy[Pair]:
     numbers = st.floats(-100, 100).map(lambda n: (f"({n!r})", lambda x, y: np.float64(n)))
-    names: list[Pair] = [("x", lambda x, y: x), ("y", lambda x, y: y), ("pi", lambda x, y: np.float64(math.pi))]
+    names: list[Pair] = [
+        ("x", lambda x, y: x),
+        ("y", lambda x, y: y),
+        ("pi", lambda x, y: np.float64(math.pi)),
+    ]
     return st.one_of(numbers, st.sampled_from(names))
 
 
@@ -261,7 +274,13 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "and": lambda a, b: np.where((a != 0) & (b != 0), 1.0, 0.0),
     "or": lambda a, b: np.where((a != 0) | (b != 0), 1.0, 0.0),
 }
-_CALLS: dict[str, Callable[[Any], Any]] = {"sin": np.sin, "exp": np.exp, "sqrt": np.sqrt, "abs": np.abs, "log": np.log}
+_CALLS: dict[str, Callable[[Any], Any]] = {
+    "sin": np.sin,
+    "exp": np.exp,
+    "sqrt": np.sqrt,
+    "abs": np.abs,
+    "log": np.log,
+}
 
 
 def _grow(children: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
@@ -272,7 +291,9 @@ def _grow(children: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
         return f"{name}({a[0]})", lambda x, y: _CALLS[name](a[1](x, y))
 
     def choice(a: Pair, b: Pair, c: Pair) -> Pair:
-        return f"({a[0]} if {b[0]} else {c[0]})", lambda x, y: np.where(b[1](x, y) != 0, a[1](x, y), c[1](x, y))
+        return f"({a[0]} if {b[0]} else {c[0]})", lambda x, y: np.where(
+            b[1](x, y) != 0, a[1](x, y), c[1](x, y)
+        )
 
     def minus(a: Pair) -> Pair:
         return f"(-{a[0]})", lambda x, y: -a[1](x, y)
@@ -372,7 +393,9 @@ def test_any_soup_of_tokens_is_computed_or_refused(seed: int) -> None:
     start = time.perf_counter()
     accepted, columns = 0, []
     for _ in range(5000):
-        text = rng.choice(["", " "]).join(rng.choices(_TOKENS, k=rng.randrange(1, rng.choice([6, 6, 6, 40]))))
+        text = rng.choice(["", " "]).join(
+            rng.choices(_TOKENS, k=rng.randrange(1, rng.choice([6, 6, 6, 40])))
+        )
         try:
             result = compute(text)
         except ExpressionError as error:

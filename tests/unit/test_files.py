@@ -33,7 +33,9 @@ def test_a_file_appears_under_its_name_only_when_it_is_whole(tmp_path: Path) -> 
     assert os.listdir(tmp_path) == ["result.txt"]
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), OSError(errno.ECHILD, "other")])
+@pytest.mark.parametrize(
+    "error", [ValueError("no"), KeyboardInterrupt(), OSError(errno.ECHILD, "other")]
+)
 def test_an_exception_leaves_the_old_file_and_no_part(tmp_path: Path, error: BaseException) -> None:
     target = tmp_path / "result.txt"
     target.write_text("old")
@@ -49,12 +51,16 @@ def write_half(target: Path, error: BaseException) -> None:
         raise error
 
 
-def test_everything_is_on_the_disk_before_the_name_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_is_on_the_disk_before_the_name_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     events: list[str] = []
     fsync, replace = os.fsync, Path.replace
 
     def noted_fsync(descriptor: int) -> None:
-        events.append("sync directory" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "sync file")
+        events.append(
+            "sync directory" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "sync file"
+        )
         fsync(descriptor)
 
     def noted_replace(self: Path, target: Path) -> Path:
@@ -83,7 +89,9 @@ def test_a_full_disk_is_said_with_the_file_and_the_free_bytes(tmp_path: Path, nu
 
 
 def test_a_place_that_may_not_be_written_to_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match=r"missing/result\.txt cannot be written: No such file"):
+    with pytest.raises(
+        UnsupportedError, match=r"missing/result\.txt cannot be written: No such file"
+    ):
         atomic_text(tmp_path / "missing" / "result.txt", "text")
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UnsupportedError, match="cannot be written"):
@@ -108,7 +116,9 @@ def test_hdf5_files_hold_what_was_put_into_them(tmp_path: Path, rng: np.random.G
     values = rng.random((70, 90))
     with atomic_hdf5(tmp_path / "a.h5") as file:
         file.create_dataset("plain", data=values)
-        dataset = file.create_dataset("packed", values.shape, "f8", chunks=(7, 90), compression="gzip", shuffle=True)
+        dataset = file.create_dataset(
+            "packed", values.shape, "f8", chunks=(7, 90), compression="gzip", shuffle=True
+        )
         for row in range(0, 70, 7):
             dataset[row : row + 7] = values[row : row + 7]
         file["plain"].attrs["unit"] = "degC"
@@ -158,13 +168,20 @@ with atomic_hdf5(target.with_name("after.h5")) as file:
 
 
 @pytest.mark.parametrize("storage", ["contiguous", "packed"])
-def test_a_limit_on_the_size_of_files_is_an_error_and_no_crash_at_the_end(tmp_path: Path, storage: str) -> None:
+def test_a_limit_on_the_size_of_files_is_an_error_and_no_crash_at_the_end(
+    tmp_path: Path, storage: str
+) -> None:
     target = tmp_path / "a.h5"
     target.write_bytes(b"old")
     done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(target), storage], capture_output=True, text=True, check=False
+        [sys.executable, "-c", FULL_DISK, str(target), storage],
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert done.returncode == 0, done.stderr  # HDF5 left to itself dies with a segmentation fault here
+    assert done.returncode == 0, (
+        done.stderr
+    )  # HDF5 left to itself dies with a segmentation fault here
     assert f"{target} cannot be written" in done.stdout
     assert "ulimit -f" in done.stdout
     assert "bytes are free" in done.stdout
@@ -174,7 +191,9 @@ def test_a_limit_on_the_size_of_files_is_an_error_and_no_crash_at_the_end(tmp_pa
         assert file["a"][8] == 8
 
 
-def test_a_disk_that_fills_up_while_hdf5_closes_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fills_up_while_hdf5_closes_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target, real = tmp_path / "a.h5", os.pwrite
     closing = False
 
@@ -195,9 +214,13 @@ def test_a_disk_that_fills_up_while_hdf5_closes_is_seen(tmp_path: Path, monkeypa
     assert os.listdir(tmp_path) == []
 
 
-def test_a_disk_that_takes_a_part_of_a_block_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_takes_a_part_of_a_block_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, offset: real(descriptor, data[:100], offset))
+    monkeypatch.setattr(
+        os, "pwrite", lambda descriptor, data, offset: real(descriptor, data[:100], offset)
+    )
     values = np.arange(5000.0)
     with atomic_hdf5(tmp_path / "a.h5") as file:
         file["a"] = values

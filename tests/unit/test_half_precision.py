@@ -1,4 +1,6 @@
-"""What float16 costs is said before and after a run; whole runs in float16, their files, and how they go on."""
+"""What float16 costs is said before and after a run; whole runs in float16, their files, and how
+they go on.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,10 @@ from hypothesis import strategies as st
 from tetris_sim import half_precision, reference
 from tetris_sim.checkpoint import open_checkpoint
 from tetris_sim.config import Config, make_config
-from tetris_sim.cpu_kernels.plain import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.half_precision import first_step, half_precision_notes, half_spacing
 from tetris_sim.launch import launch
-from tetris_sim.scheduler.shares import Plan, Share
+from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.slab import Slab
 
 
@@ -38,7 +40,15 @@ def plate(**others: Any) -> Config:
 
 def notes_of(config: Config, steps_per_block: int = 1) -> tuple[str, ...]:
     problem = config.build()
-    share = Share("cpu:0", Slab.whole(problem.grid), PlainMethod(), {"steps_per_block": steps_per_block}, 1, 1e9, 0)
+    share = Share(
+        "cpu:0",
+        Slab.whole(problem.grid),
+        PlainMethod(),
+        {"steps_per_block": steps_per_block},
+        1,
+        1e9,
+        0,
+    )
     plan = Plan((share,), 1, 1.0, 0.0, copy_for_checkpoints=False, reasons=())
     return half_precision_notes(config, problem, plan)
 
@@ -51,7 +61,9 @@ def test_the_spacing_is_that_of_numpy(value: float) -> None:
     assert half_spacing(value) <= max(2.0**-10 * abs(value), 2.0**-24)
 
 
-def test_the_first_step_of_a_large_grid_is_looked_at_in_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_step_of_a_large_grid_is_looked_at_in_slabs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     problem = plate(compute={"precision": "float64"}).build()
     before = problem.initial(Slab.whole(problem.grid))
     change = float(np.abs(reference.advance(before, problem, 1) - before).max())
@@ -108,7 +120,10 @@ def test_steps_that_are_rounded_together_freeze_less() -> None:
 
 
 def test_many_launches_have_no_useful_bound() -> None:
-    assert any("nothing bounds the difference" in note for note in notes_of(plate(time={"cfl": 0.2, "steps": 5000})))
+    assert any(
+        "nothing bounds the difference" in note
+        for note in notes_of(plate(time={"cfl": 0.2, "steps": 5000}))
+    )
 
 
 def test_a_state_that_is_not_there_any_more_is_no_error(tmp_path: Path) -> None:
@@ -131,7 +146,9 @@ def test_a_run_in_float16_reports_its_cost_and_goes_on_with_the_same_bits(tmp_pa
             "statistics": {"every": "6 steps"},
         }
         config = plate(
-            time={"cfl": 0.2, "steps": steps}, output={**output, "pictures": False}, checkpoint={"every": "7 steps"}
+            time={"cfl": 0.2, "steps": steps},
+            output={**output, "pictures": False},
+            checkpoint={"every": "7 steps"},
         )
         return launch(config, resume=resume)  # type: ignore[arg-type]
 
@@ -139,7 +156,9 @@ def test_a_run_in_float16_reports_its_cost_and_goes_on_with_the_same_bits(tmp_pa
     assert report.precision == "float16"
     assert any("0.0625 degC apart" in note for note in report.notes)
     assert "0.0625 degC apart" in (tmp_path / "whole" / "report.txt").read_text()
-    assert json.loads((tmp_path / "whole" / "report.json").read_text())["notes"] == list(report.notes)
+    assert json.loads((tmp_path / "whole" / "report.json").read_text())["notes"] == list(
+        report.notes
+    )
     last = tmp_path / "whole" / "checkpoints" / "checkpoint_000000000012.h5"
     with open_checkpoint(last) as checkpoint:
         assert checkpoint.dtype == np.float16
@@ -156,8 +175,15 @@ def test_a_run_in_float16_reports_its_cost_and_goes_on_with_the_same_bits(tmp_pa
 
 
 def test_of_a_field_that_does_not_fit_nothing_else_is_said() -> None:
-    (said,) = notes_of(plate(initial={"type": "gaussian", "amplitude": 60000, "background": 60000, "sigma": "2 mm"}))
-    assert said == "float16: the field reaches 1.193e+05 degC, and float16 holds 65504 at most. Use float32."
+    (said,) = notes_of(
+        plate(
+            initial={"type": "gaussian", "amplitude": 60000, "background": 60000, "sigma": "2 mm"}
+        )
+    )
+    assert (
+        said
+        == "float16: the field reaches 1.193e+05 degC, and float16 holds 65504 at most. Use float32."
+    )
     wall = {"*": {"type": "dirichlet", "value": 40000}}
     (said,) = notes_of(plate(initial={"type": "constant", "value": 0}, boundaries=wall))
     assert "ghosts beside the faces may reach 1.05e+05 degC" in said
@@ -165,14 +191,22 @@ def test_of_a_field_that_does_not_fit_nothing_else_is_said() -> None:
 
 def test_the_largest_number_is_a_number() -> None:
     said = notes_of(
-        plate(initial={"type": "constant", "value": 65504}, boundaries={"*": {"type": "fixed", "value": 0}})
+        plate(
+            initial={"type": "constant", "value": 65504},
+            boundaries={"*": {"type": "fixed", "value": 0}},
+        )
     )
     assert "are 32 degC apart" in said[0]
     assert not any("inf" in sentence or "freezes" in sentence for sentence in said)
 
 
 def test_where_waves_grow_nothing_bounds_the_difference() -> None:
-    growing = {"type": "stencil", "offsets": [[-1], [0], [1]], "weights": [0.3, 0.9, 0.3], "allow_growth": True}
+    growing = {
+        "type": "stencil",
+        "offsets": [[-1], [0], [1]],
+        "weights": [0.3, 0.9, 0.3],
+        "allow_growth": True,
+    }
     config = plate(
         grid={"shape": [64]},
         model=growing,
@@ -189,4 +223,6 @@ def test_numbers_that_are_not_stored_may_be_large() -> None:
     """A flux, and coefficients of ghosts: both are computed in float32."""
     flux = {"*": {"type": "neumann", "flux": "1e5 W/m^2"}}
     assert plate(boundaries=flux).build().dtype == np.float16
-    assert plate(boundaries={"*": {"type": "dirichlet", "value": 40000}}).build().dtype == np.float16
+    assert (
+        plate(boundaries={"*": {"type": "dirichlet", "value": 40000}}).build().dtype == np.float16
+    )

@@ -40,7 +40,9 @@ def whole(problem: Problem) -> tuple[tuple[int, int], ...]:
 
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 @pytest.mark.parametrize(("dtype", "compression"), [("float64", "none"), ("float32", "gzip")])
-def test_every_bit_of_the_fields_is_in_the_files(tmp_path: Path, ndim: int, dtype: str, compression: str) -> None:
+def test_every_bit_of_the_fields_is_in_the_files(
+    tmp_path: Path, ndim: int, dtype: str, compression: str
+) -> None:
     problem = make_problem(SHAPES[ndim], variables=BOTH, dtype=dtype)
     write_fields(problem, tmp_path, compression=compression)
     with h5py.File(tmp_path / "fields.h5") as index:
@@ -62,7 +64,14 @@ def test_every_bit_of_the_fields_is_in_the_files(tmp_path: Path, ndim: int, dtyp
         assert index.attrs["creator"].startswith("tetris_sim ")
         assert index.attrs["format_version"] == 1
     with h5py.File(tmp_path / "fields" / "fields_000000000020.h5") as file:
-        assert set(file) == {"time", "step", "meta", "temperature", "salt", *problem.grid.axis_names}
+        assert set(file) == {
+            "time",
+            "step",
+            "meta",
+            "temperature",
+            "salt",
+            *problem.grid.axis_names,
+        }
         np.testing.assert_array_equal(file["salt"][:], state(problem, 20)[1][None])
         np.testing.assert_array_equal(file["time"][:], [10.0])
         assert file["salt"].compression == (None if compression == "none" else "gzip")
@@ -83,7 +92,9 @@ def test_xarray_reads_the_files_without_code_of_ours(tmp_path: Path, ndim: int, 
             assert set(dataset.coords) == {"time", "step", *problem.grid.axis_names}
             assert dataset["salt"].dims == ("time", *problem.grid.axis_names)
             assert dataset["salt"].attrs["units"] == "kg/m^3"
-            np.testing.assert_array_equal(dataset["salt"].values, [state(problem, step)[1] for step in steps])
+            np.testing.assert_array_equal(
+                dataset["salt"].values, [state(problem, step)[1] for step in steps]
+            )
             np.testing.assert_array_equal(dataset["step"].values, steps)
             x = float(problem.grid.coordinates(ndim - 1)[2])
             chosen = dataset["temperature"].sel(time=10.0, x=x).values
@@ -97,13 +108,20 @@ def test_our_reader_gives_back_grid_times_and_any_box(tmp_path: Path, ndim: int)
     with open_fields(tmp_path / "fields.h5") as series:
         assert series.grid == problem.grid
         assert (series.steps, series.times) == (STEPS, (0.0, 10.0, 20.0))
-        assert [v.name for v in series.variables] == ["temperature", "salt"]  # the problem's order, not the alphabet's
+        assert [v.name for v in series.variables] == [
+            "temperature",
+            "salt",
+        ]  # the problem's order, not the alphabet's
         assert series.timeless
         box = tuple((1, n - 1) for n in problem.grid.shape)
-        np.testing.assert_array_equal(series.read(2, 1, box), state(problem, 40)[1][(slice(1, -1),) * ndim])
+        np.testing.assert_array_equal(
+            series.read(2, 1, box), state(problem, 40)[1][(slice(1, -1),) * ndim]
+        )
 
 
-def test_a_moved_directory_still_opens_wherever_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_moved_directory_still_opens_wherever_one_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     problem = make_problem()
     write_fields(problem, tmp_path / "here")
     shutil.move(tmp_path / "here", tmp_path / "there")
@@ -119,7 +137,11 @@ def test_a_moved_directory_still_opens_wherever_one_stands(tmp_path: Path, monke
 def test_a_restart_drops_later_records_and_what_a_kill_left(tmp_path: Path) -> None:
     problem = make_problem()
     write_fields(problem, tmp_path)
-    for leftover in ("fields.h5.123.part", "fields.xdmf.4.part", "fields/fields_000000000060.h5.9.part"):
+    for leftover in (
+        "fields.h5.123.part",
+        "fields.xdmf.4.part",
+        "fields/fields_000000000060.h5.9.part",
+    ):
         (tmp_path / leftover).write_text("torn")
     (tmp_path / "checkpoint.h5.1.part").write_text("not ours")
     output = fields_output(problem, tmp_path)
@@ -163,10 +185,17 @@ def test_a_record_that_is_written_again_is_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [make_problem((5, 9)), make_problem(size=(0.25, 0.9)), make_problem(dtype="float32"), make_problem(variables=BOTH)],
+    [
+        make_problem((5, 9)),
+        make_problem(size=(0.25, 0.9)),
+        make_problem(dtype="float32"),
+        make_problem(variables=BOTH),
+    ],
     ids=["shape", "size", "dtype", "variables"],
 )
-def test_a_restart_beside_fields_of_another_problem_is_refused(tmp_path: Path, other: Problem) -> None:
+def test_a_restart_beside_fields_of_another_problem_is_refused(
+    tmp_path: Path, other: Problem
+) -> None:
     write_fields(make_problem(), tmp_path)
     with pytest.raises(CheckpointError, match="--overwrite"):
         fields_output(other, tmp_path).start(20)
@@ -174,10 +203,14 @@ def test_a_restart_beside_fields_of_another_problem_is_refused(tmp_path: Path, o
 
 
 @pytest.mark.parametrize("ndim", [1, 2, 3])
-def test_memory_is_that_of_a_block(tmp_path: Path, ndim: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_that_of_a_block(
+    tmp_path: Path, ndim: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     problem = make_problem({1: (4000,), 2: (90, 70), 3: (12, 20, 30)}[ndim], variables=BOTH)
     limit = problem.state_bytes // 9
-    monkeypatch.setattr(field_file, "blocks", lambda *args, **kw: blocks(*args, **{**kw, "limit": limit}))
+    monkeypatch.setattr(
+        field_file, "blocks", lambda *args, **kw: blocks(*args, **{**kw, "limit": limit})
+    )
     taken = snapshot(problem, 0)
     output = fields_output(problem, tmp_path)
     output.start(0)
@@ -188,7 +221,9 @@ def test_memory_is_that_of_a_block(tmp_path: Path, ndim: int, monkeypatch: pytes
         np.testing.assert_array_equal(series.read(0, 0, whole(problem)), state(problem, 0)[0])
 
 
-def test_a_full_disk_leaves_the_old_index_and_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_old_index_and_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     problem = make_problem()
     output = fields_output(problem, tmp_path)
     output.start(0)
@@ -203,7 +238,9 @@ def test_a_full_disk_leaves_the_old_index_and_says_where(tmp_path: Path, monkeyp
 
     with monkeypatch.context() as full:
         full.setattr(os, "pwrite", pwrite)
-        with pytest.raises(UnsupportedError, match=r"fields_000000000020\.h5 cannot be written: disk full") as caught:
+        with pytest.raises(
+            UnsupportedError, match=r"fields_000000000020\.h5 cannot be written: disk full"
+        ) as caught:
             output.write(snapshot(problem, 20))
         output.close()
     assert "bytes are free" in str(caught.value)
@@ -241,7 +278,9 @@ def test_with_many_records_the_index_is_not_written_with_each_of_them(
 
 
 @pytest.mark.parametrize("ndim", [1, 2, 3])
-def test_the_xdmf_file_leads_to_the_right_numbers_in_a_box_of_true_size(tmp_path: Path, ndim: int) -> None:
+def test_the_xdmf_file_leads_to_the_right_numbers_in_a_box_of_true_size(
+    tmp_path: Path, ndim: int
+) -> None:
     problem = make_problem(SHAPES[ndim], variables=BOTH, dtype="float32")
     write_fields(problem, tmp_path)
     root = ElementTree.parse(tmp_path / "fields.xdmf").getroot()
@@ -254,7 +293,10 @@ def test_the_xdmf_file_leads_to_the_right_numbers_in_a_box_of_true_size(tmp_path
         assert topology.attrib["TopologyType"] == "3DCoRectMesh"
         nodes = [int(word) for word in topology.attrib["Dimensions"].split()]
         assert nodes == [2] * missing + [n + 1 for n in problem.grid.shape]
-        corner, spacing = ([float(w) for w in (item.text or "").split()] for item in frame.findall("Geometry/DataItem"))
+        corner, spacing = (
+            [float(w) for w in (item.text or "").split()]
+            for item in frame.findall("Geometry/DataItem")
+        )
         lengths = [(n - 1) * h for n, h in zip(nodes, spacing, strict=True)][missing:]
         np.testing.assert_allclose(lengths, problem.grid.size, rtol=1e-15)
         np.testing.assert_allclose(corner, 0.0, rtol=0, atol=1e-17)
@@ -262,7 +304,9 @@ def test_the_xdmf_file_leads_to_the_right_numbers_in_a_box_of_true_size(tmp_path
         assert [attribute.attrib["Name"] for attribute in attributes] == ["temperature", "salt"]
         for k, attribute in enumerate(attributes):
             assert attribute.attrib["Center"] == "Cell"
-            np.testing.assert_array_equal(read_hyperslab(attribute, tmp_path), state(problem, step)[k].ravel())
+            np.testing.assert_array_equal(
+                read_hyperslab(attribute, tmp_path), state(problem, step)[k].ravel()
+            )
 
 
 def read_hyperslab(attribute: ElementTree.Element, directory: Path) -> Any:
@@ -275,7 +319,9 @@ def read_hyperslab(attribute: ElementTree.Element, directory: Path) -> Any:
     with h5py.File(directory / name) as file:
         assert list(file[dataset].shape) == [int(w) for w in item.attrib["Dimensions"].split()]
         assert file[dataset].dtype.itemsize == int(item.attrib["Precision"])
-        values = file[dataset][tuple(slice(a, a + b * c, b) for a, b, c in zip(start, stride, count, strict=True))]
+        values = file[dataset][
+            tuple(slice(a, a + b * c, b) for a, b, c in zip(start, stride, count, strict=True))
+        ]
     assert values.size == np.prod([int(w) for w in slab.attrib["Dimensions"].split()])
     return values.ravel()
 
@@ -294,9 +340,15 @@ def test_a_record_that_somebody_removed_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "is not there"), (b"no HDF5 at all", "cannot be opened as HDF5"), (b"", "cannot be opened as HDF5")],
+    [
+        (None, "is not there"),
+        (b"no HDF5 at all", "cannot be opened as HDF5"),
+        (b"", "cannot be opened as HDF5"),
+    ],
 )
-def test_a_file_that_cannot_be_read_is_said_so(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_a_file_that_cannot_be_read_is_said_so(
+    tmp_path: Path, content: bytes | None, message: str
+) -> None:
     path = tmp_path / "fields.h5"
     if content is not None:
         path.write_bytes(content)
@@ -308,7 +360,10 @@ def test_files_of_other_programs_and_of_the_future_are_refused(tmp_path: Path) -
     write_fields(make_problem(), tmp_path)
     with h5py.File(tmp_path / "foreign.h5", "w") as file:
         file["temperature"] = np.arange(3)
-    with pytest.raises(CheckpointError, match="not one of fields"), open_fields(tmp_path / "foreign.h5"):
+    with (
+        pytest.raises(CheckpointError, match="not one of fields"),
+        open_fields(tmp_path / "foreign.h5"),
+    ):
         pass
     with h5py.File(tmp_path / "fields.h5", "r+") as file:
         file.attrs["format_version"] = 2

@@ -38,17 +38,33 @@ def save(directory: Path, step: int = 120, *, good: bool = True) -> Path:
     def read(box: Any) -> Any:
         return values[(slice(None), *(slice(low, high) for low, high in box))]
 
-    return write_checkpoint(*arguments, read, keep=3) if good else write_crash_dump(*arguments, read)
+    return (
+        write_checkpoint(*arguments, read, keep=3) if good else write_crash_dump(*arguments, read)
+    )
 
 
-def test_fields_are_described_with_grid_times_and_variables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fields_are_described_with_grid_times_and_variables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_fields(make_problem((5, 8), (0.25, 0.8), variables=(TEMPERATURE, SALT)), tmp_path)
     found = info(capsys, str(tmp_path / "fields.h5"))
     assert found["kind"] == "fields"
-    assert (found["shape"], found["size_m"], found["spacing_m"]) == ([8, 5], [0.8, 0.25], [0.1, 0.05])
-    assert [(v["name"], v["unit"]) for v in found["variables"]] == [("temperature", "degC"), ("salt", "kg/m^3")]
+    assert (found["shape"], found["size_m"], found["spacing_m"]) == (
+        [8, 5],
+        [0.8, 0.25],
+        [0.1, 0.05],
+    )
+    assert [(v["name"], v["unit"]) for v in found["variables"]] == [
+        ("temperature", "degC"),
+        ("salt", "kg/m^3"),
+    ]
     assert found["records"] == [{"step": step, "time_s": step / 2} for step in (0, 20, 40)]
-    assert (found["dtype"], found["dt_s"], found["steps"], found["run_id"]) == ("float64", 0.5, 40, "abc")
+    assert (found["dtype"], found["dt_s"], found["steps"], found["run_id"]) == (
+        "float64",
+        0.5,
+        40,
+        "abc",
+    )
     files = [tmp_path / "fields.h5", *(tmp_path / "fields").iterdir()]
     assert found["bytes"] == sum(path.stat().st_size for path in files)
     shown = text(capsys, str(tmp_path / "fields.h5"))
@@ -58,7 +74,9 @@ def test_fields_are_described_with_grid_times_and_variables(tmp_path: Path, caps
     assert "steps 0, 20, 40" in shown
 
 
-def test_a_removed_record_is_listed_as_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_removed_record_is_listed_as_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_fields(make_problem(), tmp_path)
     gone = tmp_path / "fields" / "fields_000000000020.h5"
     gone.unlink()
@@ -66,7 +84,9 @@ def test_a_removed_record_is_listed_as_missing(tmp_path: Path, capsys: pytest.Ca
     assert f"missing      {gone}" in text(capsys, str(tmp_path / "fields.h5"))
 
 
-def test_a_checkpoint_is_described_and_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_checkpoint_is_described_and_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = save(tmp_path)
     found = info(capsys, str(path))
     assert found["kind"] == "checkpoint"
@@ -89,7 +109,9 @@ def test_a_crash_dump_is_called_one(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert info(capsys, str(save(tmp_path, good=False)))["kind"] == "crash dump"
 
 
-def test_a_results_directory_lists_what_every_output_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_results_directory_lists_what_every_output_wrote(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     problem = make_problem()
     write_fields(problem, tmp_path)
     output = StatisticsOutput(problem, tmp_path, every(10, problem))
@@ -107,11 +129,18 @@ def test_a_results_directory_lists_what_every_output_wrote(tmp_path: Path, capsy
     assert [saved["path"] for saved in found["checkpoints"]] == [str(newer), str(older)]
     assert found["newest_checkpoint"]["step"] == 200
     shown = text(capsys, str(tmp_path))
-    for part in ("fields.h5: fields", "statistics.csv: table", "final.png", "checkpoint_000000000200.h5: checkpoint"):
+    for part in (
+        "fields.h5: fields",
+        "statistics.csv: table",
+        "final.png",
+        "checkpoint_000000000200.h5: checkpoint",
+    ):
         assert part in shown
 
 
-def test_a_table_shows_its_columns_and_its_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_shows_its_columns_and_its_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "core.csv"
     path.write_text("step,time [s],temperature [degC]\n0,0.0,20.5\n7,3.5,21.25\n9,4.")
     found = info(capsys, str(path))
@@ -120,12 +149,17 @@ def test_a_table_shows_its_columns_and_its_ends(tmp_path: Path, capsys: pytest.C
     assert "last         7, 3.5, 21.25" in text(capsys, str(path))
 
 
-def test_the_stored_configuration_can_be_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_stored_configuration_can_be_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_fields(make_problem(), tmp_path)
     stored = "title: Test\nmodel: {type: heat}\n"
     assert text(capsys, str(tmp_path / "fields.h5"), "--config") == stored
     assert text(capsys, str(tmp_path), "--config") == stored
-    assert info(capsys, str(tmp_path / "fields.h5"), "--config") == {"title": "Test", "model": {"type": "heat"}}
+    assert info(capsys, str(tmp_path / "fields.h5"), "--config") == {
+        "title": "Test",
+        "model": {"type": "heat"},
+    }
     assert text(capsys, str(save(tmp_path / "c")), "--config") == "title: Kupferplatte, 15 µm\n"
     (tmp_path / "core.csv").write_text("step,time [s],u [1]\n")
     assert main(["info", str(tmp_path / "core.csv"), "--config"]) == ExitCode.CONFIG
@@ -149,7 +183,9 @@ def test_the_catalogue_of_stencils_is_listed_by_domain_with_points_and_radius(
         (line,) = (line for line in lines if line.split()[:1] == [row["name"]])
         assert line.endswith(row["description"])
         marks = line.removesuffix(row["description"]).split()[4:]
-        assert marks == [mark for mark, holds in (("*", row["heat"]), ("-", not row["stable"])) if holds]
+        assert marks == [
+            mark for mark, holds in (("*", row["heat"]), ("-", not row["stable"])) if holds
+        ]
 
 
 @pytest.mark.parametrize("arguments", [[], ["x.h5", "--stencils"]])
@@ -159,7 +195,9 @@ def test_info_wants_one_thing(arguments: list[str], capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("name", ["nowhere", "empty", "text.h5", "foreign.csv"])
-def test_what_is_not_ours_is_said_so(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_what_is_not_ours_is_said_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.h5").write_text("no HDF5")
     (tmp_path / "foreign.csv").write_text("a,b\n")
@@ -170,8 +208,12 @@ def test_what_is_not_ours_is_said_so(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_looking_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_fields(make_problem(), tmp_path)
     save(tmp_path / "checkpoints")
-    (tmp_path / "checkpoints" / "checkpoint_000000000130.h5.77.part").write_bytes(b"being written by a run")
+    (tmp_path / "checkpoints" / "checkpoint_000000000130.h5.77.part").write_bytes(
+        b"being written by a run"
+    )
     before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in tmp_path.rglob("*")}
     os.sync()
     text(capsys, str(tmp_path))
-    assert {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in tmp_path.rglob("*")} == before
+    assert {
+        path: (path.stat().st_mtime_ns, path.stat().st_size) for path in tmp_path.rglob("*")
+    } == before

@@ -44,7 +44,10 @@ def test_each_section_has_its_output_and_its_times(tmp_path: Path) -> None:
     config = config_of(
         pictures=True,
         fields={"every": "15 steps"},
-        probes=[{"at": [0.1, 0.1], "every": "3 s"}, {"at": [0.2, 0.1], "every": "7 steps", "name": "b"}],
+        probes=[
+            {"at": [0.1, 0.1], "every": "3 s"},
+            {"at": [0.2, 0.1], "every": "7 steps", "name": "b"},
+        ],
         statistics={"every": "30 steps"},
     )
     outputs = make_outputs(config, PLATE, tmp_path)
@@ -59,7 +62,9 @@ def test_each_section_has_its_output_and_its_times(tmp_path: Path) -> None:
     assert names(tmp_path) == []  # nothing before start()
 
 
-def test_the_configuration_goes_into_the_fields_and_gives_the_same_run_again(tmp_path: Path) -> None:
+def test_the_configuration_goes_into_the_fields_and_gives_the_same_run_again(
+    tmp_path: Path,
+) -> None:
     from tetris_sim.config import read_config
 
     config = config_of(fields={"every": "20 steps", "compression": "gzip"})
@@ -77,7 +82,9 @@ def test_the_configuration_goes_into_the_fields_and_gives_the_same_run_again(tmp
 
 def test_positions_are_x_y_z_in_the_configuration(tmp_path: Path) -> None:
     # x = 0.75 m is point 7 of 8, y = 0.025 m point 0 of 5.
-    (output,) = make_outputs(config_of(probes=[{"at": [0.75, 0.025], "every": "1 steps"}]), PLATE, tmp_path)
+    (output,) = make_outputs(
+        config_of(probes=[{"at": [0.75, 0.025], "every": "1 steps"}]), PLATE, tmp_path
+    )
     output.start(0)
     output.write(snapshot(PLATE, 0))
     output.close()
@@ -88,7 +95,13 @@ def test_positions_are_x_y_z_in_the_configuration(tmp_path: Path) -> None:
 def test_probes_without_a_name_get_one_that_is_free() -> None:
     at = {"at": [0.1, 0.1], "every": "1 steps"}
     config = config_of(probes=[at, {**at, "name": "probe_2"}, at, {**at, "name": "core"}, at])
-    assert list(name_probes(config.output.probes)) == ["probe_1", "probe_2", "probe_3", "core", "probe_4"]
+    assert list(name_probes(config.output.probes)) == [
+        "probe_1",
+        "probe_2",
+        "probe_3",
+        "core",
+        "probe_4",
+    ]
 
 
 @pytest.mark.parametrize("place", [[0.0, 0.0], [0.8, 0.25], [0.8 + 1e-12, 0.1]])
@@ -103,7 +116,9 @@ def _with_probe(place: list[float]) -> Config:
     """Built past the checks of the configuration, which refuse some of these earlier."""
     config = config_of(probes=[{"at": [0.1, 0.1], "every": "1 steps"}])
     (probe,) = config.output.probes
-    output = config.output.model_copy(update={"probes": (probe.model_copy(update={"at": tuple(place)}),)})
+    output = config.output.model_copy(
+        update={"probes": (probe.model_copy(update={"at": tuple(place)}),)}
+    )
     return config.model_copy(update={"output": output})
 
 
@@ -115,7 +130,9 @@ def _with_probe(place: list[float]) -> Config:
         ([0.1], "1 components, but the grid has 2 axes"),
     ],
 )
-def test_a_probe_outside_the_box_is_refused_before_the_run(tmp_path: Path, place: list[float], message: str) -> None:
+def test_a_probe_outside_the_box_is_refused_before_the_run(
+    tmp_path: Path, place: list[float], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         make_outputs(_with_probe(place), PLATE, tmp_path)
 
@@ -152,10 +169,15 @@ def test_a_run_that_was_interrupted_and_resumed_leaves_the_same_files(
     assert names(tmp_path / "parts") == names(tmp_path / "whole")
     for name in names(tmp_path / "whole"):
         if name.endswith(".h5"):
-            with open_fields(tmp_path / "parts" / name) as part, open_fields(tmp_path / "whole" / name) as whole:
+            with (
+                open_fields(tmp_path / "parts" / name) as part,
+                open_fields(tmp_path / "whole" / name) as whole,
+            ):
                 assert part.steps == whole.steps
                 box = ((0, 5), (0, 8))
                 for record in range(len(part.steps)):
                     assert (part.read(record, 0, box) == whole.read(record, 0, box)).all()
         else:
-            assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+            assert (tmp_path / "parts" / name).read_bytes() == (
+                tmp_path / "whole" / name
+            ).read_bytes()

@@ -47,10 +47,16 @@ def _as_in_a_run() -> Any:
 
 
 def planes_of(
-    grid: Grid, function: Callable[..., Any], *, most: int = 1500, cuts: tuple[Cut, ...] | None = None
+    grid: Grid,
+    function: Callable[..., Any],
+    *,
+    most: int = 1500,
+    cuts: tuple[Cut, ...] | None = None,
 ) -> tuple[Plane, ...]:
     """The planes of a field given as a function of its coordinates in array order."""
-    values = np.asarray(function(*np.meshgrid(*map(grid.coordinates, range(grid.ndim)), indexing="ij")))
+    values = np.asarray(
+        function(*np.meshgrid(*map(grid.coordinates, range(grid.ndim)), indexing="ij"))
+    )
 
     def read(box: Any) -> Any:
         return values[tuple(slice(low, high) for low, high in box)]
@@ -107,7 +113,9 @@ def test_the_hottest_pixel_is_where_the_hottest_point_is_with_y_upwards(tmp_path
     assert right == pytest.approx(0.7 / 0.9, abs=0.02)
 
 
-def test_the_picture_has_the_size_of_its_figure_and_the_panel_the_shape_of_the_box(tmp_path: Path) -> None:
+def test_the_picture_has_the_size_of_its_figure_and_the_panel_the_shape_of_the_box(
+    tmp_path: Path,
+) -> None:
     drawing = draw_state(planes_of(PLATE, hill(0.3, 0.3)), CAPTION, moment="t = 1 s")
     drawing.save(tmp_path / "a.png")
     pixels = decode(tmp_path / "a.png")
@@ -121,7 +129,9 @@ def test_the_picture_has_the_size_of_its_figure_and_the_panel_the_shape_of_the_b
 
 def test_hotter_is_red_colder_is_blue_and_unchanged_is_neutral(tmp_path: Path) -> None:
     before = planes_of(PLATE, lambda y, x: 20 + 0 * x)
-    after = planes_of(PLATE, lambda y, x: 20 + hill(0.45, 0.2, 5.0)(y, x) - hill(0.15, 0.7, 2.0)(y, x))
+    after = planes_of(
+        PLATE, lambda y, x: 20 + hill(0.45, 0.2, 5.0)(y, x) - hill(0.15, 0.7, 2.0)(y, x)
+    )
     drawing = draw_change(before, after, CAPTION, moment="")
     drawing.save(tmp_path / "a.png")
     shown = panel(decode(tmp_path / "a.png"), drawing, 0)
@@ -130,7 +140,9 @@ def test_hotter_is_red_colder_is_blue_and_unchanged_is_neutral(tmp_path: Path) -
     bluest = np.unravel_index((shown[..., 2] - shown[..., 0]).argmax(), shown.shape[:2])
     assert bluest[0] / shown.shape[0] == pytest.approx(0.15 / 0.6, abs=0.04)
     assert bluest[1] / shown.shape[1] == pytest.approx(0.7 / 0.9, abs=0.04)
-    np.testing.assert_allclose(shown[2, 2], colormaps["RdBu_r"](0.5)[:3], atol=0.02)  # the lower left corner
+    np.testing.assert_allclose(
+        shown[2, 2], colormaps["RdBu_r"](0.5)[:3], atol=0.02
+    )  # the lower left corner
     low, high = drawing.artists[0].get_clim()
     assert low == -high
     assert high == pytest.approx(5.0, rel=0.01)
@@ -146,19 +158,28 @@ def test_before_and_after_share_their_scale_in_the_overview(tmp_path: Path) -> N
     assert change.get_clim()[1] == pytest.approx(50, rel=0.01)
     assert [axes.get_title() for axes in drawing.axes] == ["t = 0 s", "t = 1 s", "difference"]
     pixels = decode(tmp_path / "a.png")
-    peak = panel(pixels, drawing, 0)[::-1].max(axis=(0, 1)), panel(pixels, drawing, 1).max(axis=(0, 1))
+    peak = (
+        panel(pixels, drawing, 0)[::-1].max(axis=(0, 1)),
+        panel(pixels, drawing, 1).max(axis=(0, 1)),
+    )
     assert peak[0][1] > peak[1][1] + 0.3  # half as hot is not shown as bright
     blue = panel(pixels, drawing, 2)
-    np.testing.assert_allclose(place_of(blue, bottom_colour("RdBu_r")), (0.5, 1 / 3), rtol=0, atol=0.02)
+    np.testing.assert_allclose(
+        place_of(blue, bottom_colour("RdBu_r")), (0.5, 1 / 3), rtol=0, atol=0.02
+    )
 
 
 def test_a_thinned_picture_shows_the_same_place(tmp_path: Path) -> None:
     grid = Grid.box((640, 960), (0.6, 0.9))
     (plane,) = planes_of(grid, hill(0.12, 0.7), most=97)
     assert max(plane.values.shape) <= 97
-    np.testing.assert_array_equal(plane.values, hill(0.12, 0.7)(*np.meshgrid(*plane.positions, indexing="ij")))
+    np.testing.assert_array_equal(
+        plane.values, hill(0.12, 0.7)(*np.meshgrid(*plane.positions, indexing="ij"))
+    )
     for positions, (low, high) in zip(plane.positions, plane.bounds, strict=True):
-        assert abs((positions[0] - low) - (high - positions[-1])) < grid.spacing[0] * 1.001  # centred
+        assert (
+            abs((positions[0] - low) - (high - positions[-1])) < grid.spacing[0] * 1.001
+        )  # centred
     drawing = draw_state((plane,), CAPTION, moment="")
     drawing.save(tmp_path / "a.png")
     up, right = place_of(panel(decode(tmp_path / "a.png"), drawing, 0), top_colour("inferno"))
@@ -180,7 +201,9 @@ def test_thinning_reads_little_at_a_time_and_every_point_it_shows(
         assert part.nbytes <= limit
         return part
 
-    for plane, cut in zip(sample(read, grid, default_cuts(grid), most=most), default_cuts(grid), strict=True):
+    for plane, cut in zip(
+        sample(read, grid, default_cuts(grid), most=most), default_cuts(grid), strict=True
+    ):
         whole = values if cut.axis is None else values.take(cut.index, axis=cut.axis)
         assert all(n <= most for n in plane.values.shape)
         assert set(plane.values.ravel()) <= set(whole.ravel())
@@ -213,7 +236,9 @@ def test_a_slice_goes_through_the_nearest_points_and_must_lie_in_the_box() -> No
         Cut(1, 3),
         Cut(1, 4),
     )
-    with pytest.raises(ConfigError, match=r"z = 0\.05 m lies outside the box, which is from 0 m to 0\.04 m"):
+    with pytest.raises(
+        ConfigError, match=r"z = 0\.05 m lies outside the box, which is from 0 m to 0\.04 m"
+    ):
         cuts_at(grid, [("z", 0.05)])
     with pytest.raises(ConfigError, match="for 3D fields"):
         cuts_at(PLATE, [("y", 0.0)])
@@ -228,14 +253,20 @@ def test_a_line_goes_through_its_values() -> None:
     np.testing.assert_allclose(np.asarray(lines["t = 1 s"].get_xdata()), 100 * grid.coordinates(0))
     np.testing.assert_allclose(np.asarray(lines["t = 1 s"].get_ydata()), 3 * grid.coordinates(0))
     np.testing.assert_allclose(np.asarray(lines["t = 0 s"].get_ydata()), 1)
-    np.testing.assert_allclose(np.asarray(drawing.artists[1].get_ydata()), 3 * grid.coordinates(0) - 1)
+    np.testing.assert_allclose(
+        np.asarray(drawing.artists[1].get_ydata()), 3 * grid.coordinates(0) - 1
+    )
     assert (top.get_xlabel(), top.get_ylabel()) == ("x [cm]", "temperature [°C]")
     assert bottom.get_ylabel() == "change of temperature [K]"
 
 
 @pytest.mark.parametrize("size", [(1e-3, 0.2), (2.0, 0.01), (15e-3, 15e-3), (1e4, 3e4)])
-@pytest.mark.parametrize("heading", ["Plate", "A heading that is much longer than any picture is wide, " * 4])
-def test_nothing_overlaps_and_nothing_leaves_the_picture(size: tuple[float, float], heading: str) -> None:
+@pytest.mark.parametrize(
+    "heading", ["Plate", "A heading that is much longer than any picture is wide, " * 4]
+)
+def test_nothing_overlaps_and_nothing_leaves_the_picture(
+    size: tuple[float, float], heading: str
+) -> None:
     grid = Grid.box((12, 20), size)
     before, after = planes_of(grid, lambda y, x: y * 1e4), planes_of(grid, lambda y, x: -x / 7)
     caption = Caption("temperature", "degC", heading)
@@ -317,7 +348,9 @@ def test_a_run_leaves_four_pictures(tmp_path: Path, ndim: int) -> None:
 
 def test_every_variable_has_pictures(tmp_path: Path) -> None:
     run_pictures(make_problem(variables=(TEMPERATURE, SALT)), tmp_path)
-    assert names(tmp_path) == sorted(PICTURES + [name.replace(".png", "_salt.png") for name in PICTURES])
+    assert names(tmp_path) == sorted(
+        PICTURES + [name.replace(".png", "_salt.png") for name in PICTURES]
+    )
 
 
 def test_a_run_of_no_steps_has_pictures_too(tmp_path: Path) -> None:
@@ -341,7 +374,9 @@ def test_a_resumed_run_draws_the_same_pictures(tmp_path: Path) -> None:
     run_pictures(problem, tmp_path / "whole")
     resumed(problem, tmp_path / "resumed", problem.initial)
     for name in ("final.png", "difference.png", "overview.png"):
-        np.testing.assert_array_equal(decode(tmp_path / "resumed" / name), decode(tmp_path / "whole" / name))
+        np.testing.assert_array_equal(
+            decode(tmp_path / "resumed" / name), decode(tmp_path / "whole" / name)
+        )
 
 
 def test_a_resumed_run_finds_its_first_state_among_the_fields(tmp_path: Path) -> None:
@@ -353,7 +388,9 @@ def test_a_resumed_run_finds_its_first_state_among_the_fields(tmp_path: Path) ->
     output.close()
     resumed(problem, tmp_path / "resumed", None)
     for name in ("difference.png", "overview.png"):
-        np.testing.assert_array_equal(decode(tmp_path / "resumed" / name), decode(tmp_path / "whole" / name))
+        np.testing.assert_array_equal(
+            decode(tmp_path / "resumed" / name), decode(tmp_path / "whole" / name)
+        )
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -382,7 +419,9 @@ def test_leftovers_of_a_killed_run_are_removed(tmp_path: Path) -> None:
     assert names(tmp_path) == ["fields.h5.3.part"]
 
 
-def test_pictures_of_a_fine_grid_fetch_it_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_of_a_fine_grid_fetch_it_in_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     problem = make_problem((400, 300))
     monkeypatch.setattr(sampling, "blocks", lambda *args: blocks(*args, limit=1 << 16))
     monkeypatch.setattr(sampling.sample, "__kwdefaults__", {"most": 60})

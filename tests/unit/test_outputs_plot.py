@@ -48,12 +48,19 @@ def test_the_picture_of_the_last_record_is_named_after_variable_and_step(
     assert picture(tmp_path / "here" / "temperature_000000000040.png").std() > 10
 
 
-def test_one_record_can_be_chosen_by_step_or_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_record_can_be_chosen_by_step_or_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_fields(make_problem(), tmp_path / "run")
     run = str(tmp_path / "run")
     assert main(["plot", run, "-o", str(tmp_path / "a.png"), "--step", "20", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found == {"picture": str(tmp_path / "a.png"), "step": 20, "time_s": 10.0, "variable": "temperature"}
+    assert found == {
+        "picture": str(tmp_path / "a.png"),
+        "step": 20,
+        "time_s": 10.0,
+        "variable": "temperature",
+    }
     assert main(["plot", run, "-o", str(tmp_path / "b.png"), "--time", "11 s"]) == 0
     np.testing.assert_array_equal(picture(tmp_path / "a.png"), picture(tmp_path / "b.png"))
     with pytest.raises(SystemExit) as caught:
@@ -74,7 +81,8 @@ def test_a_slice_shows_what_lies_in_it(tmp_path: Path) -> None:
         assert main(["plot", run, "-o", str(tmp_path / f"{name}.png"), *flags]) == 0
         pixels = picture(tmp_path / f"{name}.png")
         hot[name] = int(((pixels - np.array([252, 255, 164])) ** 2).sum(axis=2).__lt__(30).sum())
-    # The hill fills 1 of 48 points of the panel at z = 0.015; the colour bar has a little of its colour in any case.
+    # The hill fills 1 of 48 points of the panel at z = 0.015; the colour bar has a little of its
+    # colour in any case.
     assert hot["at"] > 20 * max(hot["middle"], hot["off"], 1)
     assert hot["two"] > hot["at"] / 2
     at = picture(tmp_path / "at.png")
@@ -109,7 +117,9 @@ def test_a_wrong_wish_is_refused(
     assert not list(tmp_path.glob("*.png"))
 
 
-def test_a_picture_is_replaced_only_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_picture_is_replaced_only_when_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_hill(tmp_path / "run")
     target = tmp_path / "a.png"
     target.write_text("precious")

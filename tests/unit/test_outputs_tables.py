@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from outputs_samples import SALT, SHAPES, TEMPERATURE, FakeSnapshot, every, make_problem, snapshot, state
+from outputs_samples import (
+    SALT,
+    SHAPES,
+    TEMPERATURE,
+    FakeSnapshot,
+    every,
+    make_problem,
+    snapshot,
+    state,
+)
 
 from tetris_sim.boundary import Dirichlet, Periodic
 from tetris_sim.errors import CheckpointError, ExitCode, UnsupportedError
@@ -49,7 +58,9 @@ def test_numbers_come_back_bit_for_bit(
     header, rows = read_table(path)
     assert header == ["step", "time [s]", "u [1]", "v [1]"]
     for step, (row, pair) in enumerate(zip(rows, values, strict=True)):
-        assert [bits(number) for number in row[1:]] == [bits(number) for number in (step * 0.1, *pair)]
+        assert [bits(number) for number in row[1:]] == [
+            bits(number) for number in (step * 0.1, *pair)
+        ]
         assert row[0] == step
 
 
@@ -60,7 +71,9 @@ def test_a_row_is_in_the_file_as_soon_as_it_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "t.csv").read_text() == "step,time [s],u [1],v [1]\n3,0.75,1.0,-2.5\n"
 
 
-def test_a_restart_drops_later_rows_and_a_row_that_is_written_again_is_replaced(tmp_path: Path) -> None:
+def test_a_restart_drops_later_rows_and_a_row_that_is_written_again_is_replaced(
+    tmp_path: Path,
+) -> None:
     table = open_table(tmp_path / "t.csv")
     for step in (0, 10, 20, 30):
         table.append(step, step / 10, (step, 1))
@@ -70,7 +83,12 @@ def test_a_restart_drops_later_rows_and_a_row_that_is_written_again_is_replaced(
     table.append(20, 2.0, (99, 1))
     table.append(35, 3.5, (35, 1))
     table.close()
-    assert [row[:3] for row in rows_of(tmp_path / "t.csv")] == [[0, 0, 0], [10, 1, 10], [20, 2, 99], [35, 3.5, 35]]
+    assert [row[:3] for row in rows_of(tmp_path / "t.csv")] == [
+        [0, 0, 0],
+        [10, 1, 10],
+        [20, 2, 99],
+        [35, 3.5, 35],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +154,9 @@ def test_a_table_with_other_columns_is_not_touched(tmp_path: Path) -> None:
     assert path.read_text() == "step,time [s],w [1]\n0,0.0,1.0\n"
 
 
-def test_a_full_disk_leaves_whole_rows_and_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_whole_rows_and_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "probes" / "t.csv"
     table = open_table(path)
     table.append(0, 0.0, (1, 2))
@@ -153,7 +173,9 @@ def test_a_full_disk_leaves_whole_rows_and_says_where(tmp_path: Path, monkeypatc
     raw = Nearly(path, "r+")
     raw.seek(0, io.SEEK_END)
     monkeypatch.setattr(table, "_file", raw)
-    with pytest.raises(UnsupportedError, match=r"t\.csv cannot be written: disk full; \d+ bytes are free") as caught:
+    with pytest.raises(
+        UnsupportedError, match=r"t\.csv cannot be written: disk full; \d+ bytes are free"
+    ) as caught:
         table.append(10, 1.0, (3, 4))
     assert caught.value.exit_code == ExitCode.RESOURCES
     assert path.read_bytes() == good
@@ -169,7 +191,9 @@ def linear(problem: Problem, coefficients: tuple[float, ...]) -> FakeSnapshot:
     return FakeSnapshot(problem, 0, values)
 
 
-def probe(problem: Problem, directory: Path, position: tuple[float, ...], taken: FakeSnapshot) -> list[float]:
+def probe(
+    problem: Problem, directory: Path, position: tuple[float, ...], taken: FakeSnapshot
+) -> list[float]:
     output = ProbeOutput(problem, directory, "p", position=position, schedule=every(10, problem))
     output.start(0)
     output.write(taken)
@@ -179,11 +203,16 @@ def probe(problem: Problem, directory: Path, position: tuple[float, ...], taken:
 
 
 @pytest.mark.parametrize("ndim", [1, 2, 3])
-def test_a_probe_is_linear_between_the_points_around_it(tmp_path: Path, ndim: int, rng: np.random.Generator) -> None:
+def test_a_probe_is_linear_between_the_points_around_it(
+    tmp_path: Path, ndim: int, rng: np.random.Generator
+) -> None:
     problem = make_problem(SHAPES[ndim])
     grid, slopes = problem.grid, (300.0, -70.0, 11.0)[:ndim]
     for _ in range(20):
-        inner = [(p + 1e-12, p + (n - 1) * h) for p, h, n in zip(grid.origin, grid.spacing, grid.shape, strict=True)]
+        inner = [
+            (p + 1e-12, p + (n - 1) * h)
+            for p, h, n in zip(grid.origin, grid.spacing, grid.shape, strict=True)
+        ]
         position = tuple(float(rng.uniform(low, high)) for low, high in inner)
         taken = linear(problem, slopes)
         row = probe(problem, tmp_path, position, taken)
@@ -202,7 +231,9 @@ def test_a_probe_on_a_point_has_the_point_s_bits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("face", [None, Dirichlet(3.0)])
-def test_between_the_outermost_point_and_the_face_the_nearest_point_counts(tmp_path: Path, face: Any) -> None:
+def test_between_the_outermost_point_and_the_face_the_nearest_point_counts(
+    tmp_path: Path, face: Any
+) -> None:
     problem = make_problem((4, 8), (4.0, 8.0), face=face)
     taken = snapshot(problem, 0)
     assert probe(problem, tmp_path, (0.25, 8.0), taken)[2] == taken.values[0, 0, 7]
@@ -227,7 +258,9 @@ def test_on_a_periodic_axis_the_first_and_the_last_point_are_neighbours(tmp_path
 def test_the_weights_of_a_probe_are_shares_of_points_of_the_grid(
     n: int, place: float, periodic: bool, spacing: float
 ) -> None:
-    found = neighbours(place * n * spacing, origin=spacing / 2, spacing=spacing, n=n, periodic=periodic)
+    found = neighbours(
+        place * n * spacing, origin=spacing / 2, spacing=spacing, n=n, periodic=periodic
+    )
     assert all(0 <= index < n for index in found.indices)
     assert all(0 <= weight <= 1 for weight in found.weights)
     assert sum(found.weights) == pytest.approx(1, abs=1e-15)
@@ -261,7 +294,12 @@ def test_statistics_are_those_of_exact_sums(tmp_path: Path, ndim: int, dtype: st
         numbers = [float(number) for number in taken.values[k].ravel()]
         total = math.fsum(numbers)
         volume = math.prod(problem.grid.spacing)
-        expected += [min(numbers), max(numbers), total / len(numbers), variable.total.density * volume * total]
+        expected += [
+            min(numbers),
+            max(numbers),
+            total / len(numbers),
+            variable.total.density * volume * total,
+        ]
     np.testing.assert_allclose(row, expected, rtol=4 * np.finfo(float).eps)
     header, _ = read_table(tmp_path / "statistics.csv")
     assert header[2:6] == [
@@ -295,10 +333,14 @@ def test_statistics_do_not_depend_on_how_the_state_is_fetched(
     whole = statistics_row(problem, tmp_path / "a", taken)
     limit = problem.state_bytes // 7
     monkeypatch.setattr(statistics, "blocks", lambda *args: blocks(*args, limit=limit))
-    by_block = FakeSnapshot(problem, 0, np.asfortranarray(taken.values))  # and in another order in memory
+    by_block = FakeSnapshot(
+        problem, 0, np.asfortranarray(taken.values)
+    )  # and in another order in memory
     np.testing.assert_allclose(statistics_row(problem, tmp_path / "b", by_block), whole, rtol=1e-13)
     assert by_block.largest <= limit
-    assert statistics_row(problem, tmp_path / "c", by_block) == statistics_row(problem, tmp_path / "d", taken)
+    assert statistics_row(problem, tmp_path / "c", by_block) == statistics_row(
+        problem, tmp_path / "d", taken
+    )
 
 
 def test_nan_is_passed_on(tmp_path: Path) -> None:

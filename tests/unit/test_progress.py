@@ -22,7 +22,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def progress(*, bar: bool = False) -> Progress:
     stencil = named_stencil("heat-2d").stencil
-    problem, _ = make_problem(stencil, Boundary.everywhere(Neumann(), 2), shape=(100, 200), steps=1000)
+    problem, _ = make_problem(
+        stencil, Boundary.everywhere(Neumann(), 2), shape=(100, 200), steps=1000
+    )
     return Progress(problem, 0, bar=bar)
 
 
@@ -64,7 +66,9 @@ def test_without_a_terminal_a_line_is_logged_every_ten_seconds(
     assert [line[:5] for line in kept.lines] == [" 11 %", " 22 %"]
 
 
-def test_a_bar_shows_percent_and_rate(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bar_shows_percent_and_rate(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
     shown = progress(bar=True)
     shown.update(0)
     clock[0] += 1.0
@@ -76,7 +80,8 @@ def test_a_bar_shows_percent_and_rate(clock: list[float], capsys: pytest.Capture
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.0, "0 s"), (0.019222, "19.22 ms"), (1.778e-6, "1.778 us"), (300.0, "300 s")]
+    ("seconds", "text"),
+    [(0.0, "0 s"), (0.019222, "19.22 ms"), (1.778e-6, "1.778 us"), (300.0, "300 s")],
 )
 def test_simulated_times_have_a_fitting_unit(seconds: float, text: str) -> None:
     assert format_time(seconds) == text
@@ -84,7 +89,13 @@ def test_simulated_times_have_a_fitting_unit(seconds: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.25, "0.25 s"), (59.0, "59 s"), (61.4, "1:01 min"), (3599.6, "1:00:00 h"), (7384, "2:03:04 h")],
+    [
+        (0.25, "0.25 s"),
+        (59.0, "59 s"),
+        (61.4, "1:01 min"),
+        (3599.6, "1:00:00 h"),
+        (7384, "2:03:04 h"),
+    ],
 )
 def test_wall_times_are_read_like_a_clock(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text

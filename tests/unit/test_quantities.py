@@ -78,8 +78,12 @@ def complaint(name: str, value: object) -> str:
         ("HeatTransferCoefficient", "25 W/(m^2 K)", 25.0),
     ],
 )
-def test_text_with_a_unit_becomes_the_si_number_exactly(name: str, text: str, number: float) -> None:
-    assert ADAPTERS[name].validate_python(text) == number  # decimal arithmetic: not a single rounding more
+def test_text_with_a_unit_becomes_the_si_number_exactly(
+    name: str, text: str, number: float
+) -> None:
+    assert (
+        ADAPTERS[name].validate_python(text) == number
+    )  # decimal arithmetic: not a single rounding more
 
 
 @pytest.mark.parametrize("name", ANNOTATED)
@@ -121,12 +125,15 @@ def test_a_unit_scales_by_exactly_its_power_of_ten(number: float, unit: str) -> 
         ("WallTime", "soon", "'soon' was found; a time greater than 0 is wanted, for example '2 h' or '30 min'"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_refused_with_a_sentence(name: str, value: object, sentence: str) -> None:
+def test_what_cannot_be_read_is_refused_with_a_sentence(
+    name: str, value: object, sentence: str
+) -> None:
     assert complaint(name, value) == sentence
 
 
 @pytest.mark.parametrize(
-    "text", ["9**9**9 m", "1 m**99", "1 m**9**9", "2 m.real", "1 __import__('os')", "1 m;s", "0x10 m"]
+    "text",
+    ["9**9**9 m", "1 m**99", "1 m**9**9", "2 m.real", "1 __import__('os')", "1 m;s", "0x10 m"],
 )
 def test_text_outside_of_the_strict_pattern_never_reaches_the_unit_library(
     text: str, monkeypatch: pytest.MonkeyPatch
@@ -139,7 +146,26 @@ def test_text_outside_of_the_strict_pattern_never_reaches_the_unit_library(
 
 
 _SIGNS = "0123456789.eE+-*/^()[]{} _%°µ²³!,;:=<>'\"\\\n\t\x00\ud800ﬁ٣Å"
-_WORDS = ("m", "s", "K", "degC", "delta_", "W", "J", "k", "Y", "**", "^-9", "1e9", "dB", "Np", "pi", "c", "nan", "None")
+_WORDS = (
+    "m",
+    "s",
+    "K",
+    "degC",
+    "delta_",
+    "W",
+    "J",
+    "k",
+    "Y",
+    "**",
+    "^-9",
+    "1e9",
+    "dB",
+    "Np",
+    "pi",
+    "c",
+    "nan",
+    "None",
+)
 _PIECES = st.sampled_from([*_SIGNS, *_WORDS])
 
 
@@ -215,7 +241,9 @@ def test_what_is_no_interval_is_refused_with_a_sentence(value: object, sentence:
     st.one_of(
         st.builds(Every, st.integers(1, 2**53).map(float), st.just("steps")),
         st.builds(
-            Every, st.floats(min_value=0, exclude_min=True, allow_infinity=False), st.sampled_from(["s", "wall"])
+            Every,
+            st.floats(min_value=0, exclude_min=True, allow_infinity=False),
+            st.sampled_from(["s", "wall"]),
         ),
     )
 )
@@ -229,7 +257,8 @@ def test_an_interval_survives_being_written_and_read(every: Every) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "unit"), [(0, "s"), (-1, "steps"), (1.5, "steps"), (math.nan, "s"), (math.inf, "wall")]
+    ("value", "unit"),
+    [(0, "s"), (-1, "steps"), (1.5, "steps"), (math.nan, "s"), (math.inf, "wall")],
 )
 def test_an_interval_that_means_nothing_cannot_be_made(value: float, unit: Any) -> None:
     with pytest.raises(ValueError, match="interval"):
@@ -249,7 +278,12 @@ def test_numbers_without_foreign_units_do_not_import_the_unit_library() -> None:
 
 def test_a_long_text_that_almost_matches_is_refused_at_once() -> None:
     start = time.perf_counter()
-    for text in ("1 " + "a" * 77 + "!", "1 " + "m " * 38 + "!", "1 " + "m^2" * 25 + "!!!", "1" * 79 + "!"):
+    for text in (
+        "1 " + "a" * 77 + "!",
+        "1 " + "m " * 38 + "!",
+        "1 " + "m^2" * 25 + "!!!",
+        "1" * 79 + "!",
+    ):
         assert "was found" in complaint("Length", text)
     assert time.perf_counter() - start < 5  # a pattern that tries every split would take ages
 

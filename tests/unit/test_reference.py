@@ -29,7 +29,9 @@ KINDS: dict[str, tuple[Face, Face]] = {
 
 
 def ghost_rows(faces: tuple[Face, Face], n: int, radius: int, spacing: float) -> tuple[Any, Any]:
-    """Matrix and vector that extend n values of one axis by their ghosts, written down from the definitions."""
+    """Matrix and vector that extend n values of one axis by their ghosts, written down from the
+    definitions.
+    """
     matrix = np.zeros((n + 2 * radius, n))
     vector = np.zeros(n + 2 * radius)
     matrix[radius : radius + n] = np.eye(n)
@@ -55,7 +57,9 @@ def ghost_rows(faces: tuple[Face, Face], n: int, radius: int, spacing: float) ->
     return matrix, vector
 
 
-def dense_step(stencil: Stencil, boundary: Boundary, spacing: tuple[float, ...], shape: tuple[int, ...]) -> Any:
+def dense_step(
+    stencil: Stencil, boundary: Boundary, spacing: tuple[float, ...], shape: tuple[int, ...]
+) -> Any:
     """One step as u -> A u + c on the flattened field: extend axis after axis, then sum."""
     matrix, vector = np.eye(math.prod(shape)), np.zeros(math.prod(shape))
     now = list(shape)
@@ -80,13 +84,17 @@ def test_a_step_is_the_product_with_the_dense_matrix(name: str, kind: str) -> No
     stencil = named_stencil(name).stencil
     ndim = stencil.ndim
     low, high = KINDS[kind]
-    boundary = Boundary(tuple((low, high) if axis % 2 == 0 else (high, low) for axis in range(ndim)))
+    boundary = Boundary(
+        tuple((low, high) if axis % 2 == 0 else (high, low) for axis in range(ndim))
+    )
     u = np.random.default_rng(1).uniform(-1, 2, (1, *SHAPE[ndim]))
     matrix, vector = dense_step(stencil, boundary, SPACING[ndim], SHAPE[ndim])
     expected = (matrix @ u.ravel() + vector).reshape(u.shape)
     result = reference.step(u, stencil, boundary, SPACING[ndim])
     largest = max(float(np.abs(u).max()), 10 * float(np.abs(vector).max()), 40.0)
-    np.testing.assert_allclose(result, expected, rtol=0, atol=4 * (stencil.n_points + 8) * 2.0**-52 * largest)
+    np.testing.assert_allclose(
+        result, expected, rtol=0, atol=4 * (stencil.n_points + 8) * 2.0**-52 * largest
+    )
 
 
 def test_axes_with_different_kinds_of_faces_do_not_get_mixed_up() -> None:
@@ -95,15 +103,25 @@ def test_axes_with_different_kinds_of_faces_do_not_get_mixed_up() -> None:
     u = np.random.default_rng(2).uniform(-1, 2, (1, 3, 5, 4))
     matrix, vector = dense_step(stencil, boundary, SPACING[3], (3, 5, 4))
     expected = (matrix @ u.ravel() + vector).reshape(u.shape)
-    np.testing.assert_allclose(reference.step(u, stencil, boundary, SPACING[3]), expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        reference.step(u, stencil, boundary, SPACING[3]), expected, rtol=0, atol=1e-12
+    )
 
 
 def test_ghosts_of_axis_0_come_first_and_corners_from_the_later_axis() -> None:
     u = np.array([[[1.0, 2.0], [3.0, 4.0]]])
-    padded = reference.with_ghosts(u, Boundary(((Fixed(10.0),) * 2, (Neumann(),) * 2)), (1.0, 1.0), (1, 1))
-    np.testing.assert_array_equal(padded[0], [[10, 10, 10, 10], [1, 1, 2, 2], [3, 3, 4, 4], [10, 10, 10, 10]])
-    padded = reference.with_ghosts(u, Boundary(((Neumann(),) * 2, (Fixed(10.0),) * 2)), (1.0, 1.0), (1, 1))
-    np.testing.assert_array_equal(padded[0], [[10, 1, 2, 10], [10, 1, 2, 10], [10, 3, 4, 10], [10, 3, 4, 10]])
+    padded = reference.with_ghosts(
+        u, Boundary(((Fixed(10.0),) * 2, (Neumann(),) * 2)), (1.0, 1.0), (1, 1)
+    )
+    np.testing.assert_array_equal(
+        padded[0], [[10, 10, 10, 10], [1, 1, 2, 2], [3, 3, 4, 4], [10, 10, 10, 10]]
+    )
+    padded = reference.with_ghosts(
+        u, Boundary(((Neumann(),) * 2, (Fixed(10.0),) * 2)), (1.0, 1.0), (1, 1)
+    )
+    np.testing.assert_array_equal(
+        padded[0], [[10, 1, 2, 10], [10, 1, 2, 10], [10, 3, 4, 10], [10, 3, 4, 10]]
+    )
 
 
 def make_problem(stencil: Stencil, dtype: npt.DTypeLike, n_fields: int = 1) -> Problem:
@@ -126,7 +144,9 @@ def make_problem(stencil: Stencil, dtype: npt.DTypeLike, n_fields: int = 1) -> P
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
-def test_advance_takes_the_steps_one_after_the_other_in_the_dtype_of_the_problem(dtype: Any) -> None:
+def test_advance_takes_the_steps_one_after_the_other_in_the_dtype_of_the_problem(
+    dtype: Any,
+) -> None:
     stencil = named_stencil("heat-2d").stencil
     problem = make_problem(stencil, dtype)
     u = np.random.default_rng(3).uniform(-1, 1, problem.state_shape).astype(dtype)
@@ -150,12 +170,14 @@ def test_fields_do_not_see_each_other() -> None:
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
 @pytest.mark.parametrize("name", STENCIL_NAMES)
 def test_the_tolerance_covers_rounding_and_little_more(name: str, dtype: Any) -> None:
-    # Against a computation in extended precision: below the tolerance, and within what its derivation gives away (each
-    # rounding at its worst, all in one direction: a factor of the number of roundings, not of millions).
+    # Against a computation in extended precision: below the tolerance, and within what its
+    # derivation gives away (each rounding at its worst, all in one direction: a factor of the
+    # number of roundings, not of millions).
     problem = make_problem(named_stencil(name).stencil, dtype)
     u = np.random.default_rng(5).uniform(-1, 1, problem.state_shape).astype(dtype)
     rounded = Stencil(
-        problem.stencil.offsets, tuple(float(problem.arithmetic.type(w)) for w in problem.stencil.weights)
+        problem.stencil.offsets,
+        tuple(float(problem.arithmetic.type(w)) for w in problem.stencil.weights),
     )
     exact = u.astype(np.longdouble)
     for _ in range(8):
@@ -166,7 +188,9 @@ def test_the_tolerance_covers_rounding_and_little_more(name: str, dtype: Any) ->
 
 
 def test_the_largest_magnitude_counts_ghosts() -> None:
-    problem = make_problem(named_stencil("heat-1d").stencil, np.float64)  # a Dirichlet value of 0.4 on each face
+    problem = make_problem(
+        named_stencil("heat-1d").stencil, np.float64
+    )  # a Dirichlet value of 0.4 on each face
     u = np.zeros(problem.state_shape)
     u[0, 3] = -3.0
     assert reference.largest_magnitude(u, problem) == pytest.approx(2 * 0.4 + 3.0)

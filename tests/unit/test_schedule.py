@@ -26,7 +26,12 @@ def test_steps_are_due_at_multiples_and_at_the_last() -> None:
 
 
 def test_a_period_of_time_is_due_at_the_first_step_not_before_each_multiple() -> None:
-    assert due_steps(StepSchedule(Every(1.0, "s"), dt=0.3, last=12)) == [4, 7, 10, 12]  # 1.2, 2.1, 3.0, 3.6 s
+    assert due_steps(StepSchedule(Every(1.0, "s"), dt=0.3, last=12)) == [
+        4,
+        7,
+        10,
+        12,
+    ]  # 1.2, 2.1, 3.0, 3.6 s
 
 
 def test_rounding_does_not_move_a_step_that_lies_on_a_multiple() -> None:
@@ -55,7 +60,9 @@ def test_after_the_last_step_nothing_is_due() -> None:
     last=st.integers(1, 10**6),
     begin=st.integers(0, 10**6),
 )
-def test_the_next_step_does_not_depend_on_where_one_asks_from(dt: float, ratio: float, last: int, begin: int) -> None:
+def test_the_next_step_does_not_depend_on_where_one_asks_from(
+    dt: float, ratio: float, last: int, begin: int
+) -> None:
     schedule = StepSchedule(Every(ratio * dt, "s"), dt=dt, last=last)
     due = schedule.next_step(begin)
     if due is None:
@@ -70,7 +77,8 @@ def test_the_next_step_does_not_depend_on_where_one_asks_from(dt: float, ratio: 
 def test_times_are_those_of_exact_arithmetic(period: Fraction, last: int) -> None:
     dt = Fraction(1, 8)
     exact = sorted(
-        {min(math.ceil(k * period / dt), last) for k in range(1, math.ceil(last * dt / period) + 1)} | {last}
+        {min(math.ceil(k * period / dt), last) for k in range(1, math.ceil(last * dt / period) + 1)}
+        | {last}
     )
     assert due_steps(StepSchedule(Every(float(period), "s"), dt=float(dt), last=last)) == exact
 

@@ -11,7 +11,15 @@ import pytest
 from pydantic import ValidationError
 
 from tetris_sim.config import Config
-from tetris_sim.config.words import Kind, find_spot, homes, keys_of, open_annotation, tags_of, wanted
+from tetris_sim.config.words import (
+    Kind,
+    find_spot,
+    homes,
+    keys_of,
+    open_annotation,
+    tags_of,
+    wanted,
+)
 from tetris_sim.quantities import Every
 from tetris_sim.schema import (
     CheckpointSection,
@@ -55,10 +63,18 @@ def _sections_in(kind: Kind) -> list[type[Section]]:
 
 def test_defaults_are_those_of_a_careful_run() -> None:
     defaults = request()
-    assert defaults.compute == ComputeSection(devices="auto", method="auto", precision="float64", threads="auto")
+    assert defaults.compute == ComputeSection(
+        devices="auto", method="auto", precision="float64", threads="auto"
+    )
     assert defaults.checkpoint == CheckpointSection(every=None, keep=2, at_end=True)
-    assert defaults.output == OutputSection(directory=None, fields=None, probes=(), statistics=None, pictures=True)
-    assert (defaults.time.safety, defaults.run.max_walltime, defaults.schema_version) == (0.9, None, 1)
+    assert defaults.output == OutputSection(
+        directory=None, fields=None, probes=(), statistics=None, pictures=True
+    )
+    assert (defaults.time.safety, defaults.run.max_walltime, defaults.schema_version) == (
+        0.9,
+        None,
+        1,
+    )
 
 
 def test_the_number_of_axes_is_that_of_the_shape() -> None:
@@ -68,16 +84,30 @@ def test_the_number_of_axes_is_that_of_the_shape() -> None:
 @pytest.mark.parametrize(
     ("section", "keys", "part"),
     [
-        (GridSection, {"shape": [3, 4], "size": [1, 2], "spacing": [1, 2]}, "size and spacing are both given"),
+        (
+            GridSection,
+            {"shape": [3, 4], "size": [1, 2], "spacing": [1, 2]},
+            "size and spacing are both given",
+        ),
         (GridSection, {"shape": [3, 4], "size": [1]}, "size has 1 entries but shape has 2"),
-        (GridSection, {"shape": [3, 4], "spacing": [1, 1, 1]}, "spacing has 3 entries but shape has 2"),
+        (
+            GridSection,
+            {"shape": [3, 4], "spacing": [1, 1, 1]},
+            "spacing has 3 entries but shape has 2",
+        ),
         (TimeSection, {"dt": 1, "cfl": 0.2, "steps": 3}, "dt and cfl are both given"),
         (TimeSection, {"dt": 1}, "give either t_end or steps"),
         (TimeSection, {"steps": 1, "t_end": 1}, "give either t_end or steps"),
-        (OutputSection, {"probes": [{"at": [1], "every": 1, "name": "a"}] * 2}, "two probes are named 'a'"),
+        (
+            OutputSection,
+            {"probes": [{"at": [1], "every": 1, "name": "a"}] * 2},
+            "two probes are named 'a'",
+        ),
     ],
 )
-def test_keys_that_contradict_each_other_are_refused(section: type[Section], keys: dict[str, Any], part: str) -> None:
+def test_keys_that_contradict_each_other_are_refused(
+    section: type[Section], keys: dict[str, Any], part: str
+) -> None:
     with pytest.raises(ValidationError, match=part):
         section.model_validate(keys)
 
@@ -145,13 +175,21 @@ def test_what_is_resolved_is_plain_and_leads_back() -> None:
 
 def test_what_is_wanted_is_said_in_plain_words() -> None:
     said = {
-        (name, key): wanted(kind) for name, section in all_sections().items() for key, kind in keys_of(section).items()
+        (name, key): wanted(kind)
+        for name, section in all_sections().items()
+        for key, kind in keys_of(section).items()
     }
-    assert said["GridSection", "shape"] == "a list of 1 to 3 entries, each a whole number greater than 0"
+    assert (
+        said["GridSection", "shape"]
+        == "a list of 1 to 3 entries, each a whole number greater than 0"
+    )
     assert said["GridSection", "size"] == "a list of entries, each a length greater than 0"
     assert said["TimeSection", "dt"] == "auto or a time greater than 0"
     assert said["TimeSection", "safety"] == "a number greater than 0 and of at most 1"
-    devices = "auto, cpu, gpu, cpu+gpu or a list of 1 or more entries, each cpu, gpu:NUMBER or simulated:NUMBER"
+    devices = (
+        "auto, cpu, gpu, cpu+gpu or a list of 1 or more entries, each cpu, gpu:NUMBER or "
+        "simulated:NUMBER"
+    )
     assert said["ComputeSection", "devices"] == devices
     assert said["CheckpointSection", "every"] == "an interval greater than 0"
     assert said["OutputSection", "pictures"] == "true or false"
@@ -190,7 +228,13 @@ def test_the_home_of_a_misplaced_key_is_known() -> None:
 
 def test_every_choice_of_sections_is_made_by_a_tag() -> None:
     assert list(tags_of(keys_of(Config)["model"])) == ["heat", "stencil"]
-    assert set(tags_of(keys_of(Config)["initial"])) == {"gaussian", "expression", "constant", "file", "random"}
+    assert set(tags_of(keys_of(Config)["initial"])) == {
+        "gaussian",
+        "expression",
+        "constant",
+        "file",
+        "random",
+    }
 
 
 def test_importing_the_package_stays_light() -> None:

@@ -12,11 +12,11 @@ from cases import make_problem
 from tetris_sim import reference
 from tetris_sim.boundary import Boundary, Neumann
 from tetris_sim.catalogue import named_stencil
-from tetris_sim.cpu_kernels.plain import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import ExitCode, NumericsError
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler.shares import Plan, Share
+from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.simulation import open_simulation
 from tetris_sim.slab import Slab
 from tetris_sim.stopping import Stopping, StopReason
@@ -85,18 +85,29 @@ def test_every_output_sees_exactly_the_steps_it_wants(time_block: int) -> None:
     outputs = [Recorder("fours", 4, log), Recorder("sevens", 7, log)]
     with open_simulation(problem, make_plan(problem, time_block), outputs=outputs) as simulation:
         simulation.run()
-    assert [step for name, what, step in log if (name, what) == ("fours", "write")] == [0, 4, 8, 12, 16, 20]
+    assert [step for name, what, step in log if (name, what) == ("fours", "write")] == [
+        0,
+        4,
+        8,
+        12,
+        16,
+        20,
+    ]
     assert [step for name, what, step in log if (name, what) == ("sevens", "write")] == [0, 7, 14]
     state = problem.initial(Slab.whole(problem.grid))
     for step, field in outputs[1].fields.items():
-        np.testing.assert_allclose(field, reference.advance(state, problem, step), rtol=0, atol=1e-13)
+        np.testing.assert_allclose(
+            field, reference.advance(state, problem, step), rtol=0, atol=1e-13
+        )
 
 
 def test_a_checkpoint_is_saved_after_the_outputs_of_its_step_were_flushed() -> None:
     problem = heat()
     log: Log = []
     output, saver = Recorder("out", 5, log), Saver("saver", 10, log)
-    with open_simulation(problem, make_plan(problem, 1000), outputs=[output], saving=saver) as simulation:
+    with open_simulation(
+        problem, make_plan(problem, 1000), outputs=[output], saving=saver
+    ) as simulation:
         simulation.run()
     at = log.index(("saver", "save", 10))
     assert log[at - 2 : at] == [("out", "write", 10), ("out", "flush", -1)]
@@ -153,7 +164,9 @@ def test_a_reason_to_stop_ends_the_run_with_a_checkpoint_and_is_returned() -> No
     problem = heat()
     log: Log = []
     saver = Saver("saver", 1000, log)
-    with open_simulation(problem, make_plan(problem, 5), saving=saver, stopping=StopAfter(2)) as simulation:
+    with open_simulation(
+        problem, make_plan(problem, 5), saving=saver, stopping=StopAfter(2)
+    ) as simulation:
         reason = simulation.run()
     assert reason == StopReason(ExitCode.REQUEUE, "enough")
     assert log == [("saver", "early", 10)]
@@ -178,7 +191,9 @@ def test_a_field_that_is_not_finite_is_never_written_or_saved(value: float) -> N
     said = r"points x = \d+\.\.\d+, y = \d+\.\.\d+.*found at step 10.*at step 8.*CHECKPOINT"
     outputs[0].period = 10
     with (
-        open_simulation(broken, make_plan(problem, 2), outputs=outputs, saving=saver, step=8) as simulation,
+        open_simulation(
+            broken, make_plan(problem, 2), outputs=outputs, saving=saver, step=8
+        ) as simulation,
         pytest.raises(NumericsError, match=said),
     ):
         simulation.run()

@@ -39,18 +39,26 @@ def apply_periodic(stencil: Stencil, u: Array) -> Array:
     return total
 
 
-def matrix_of(stencil: Stencil, boundary: Boundary, spacing: tuple[float, ...], shape: tuple[int, ...]) -> Array:
-    """The linear part of one step as a dense matrix: a column per point, from one step of each unit field."""
+def matrix_of(
+    stencil: Stencil, boundary: Boundary, spacing: tuple[float, ...], shape: tuple[int, ...]
+) -> Array:
+    """The linear part of one step as a dense matrix: a column per point, from one step of each unit
+    field.
+    """
     n = math.prod(shape)
     units = np.eye(n).reshape(n, *shape)
     zero = np.zeros((1, *shape))
-    columns = reference.step(units, stencil, boundary, spacing) - reference.step(zero, stencil, boundary, spacing)
+    columns = reference.step(units, stencil, boundary, spacing) - reference.step(
+        zero, stencil, boundary, spacing
+    )
     return np.asarray(columns.reshape(n, n).T, dtype=np.float64)
 
 
 @given(stencil=stencils(), steps=st.integers(1, 4), seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=80, deadline=None)
-def test_a_composed_stencil_does_what_its_steps_do_one_after_the_other(stencil: Stencil, steps: int, seed: int) -> None:
+def test_a_composed_stencil_does_what_its_steps_do_one_after_the_other(
+    stencil: Stencil, steps: int, seed: int
+) -> None:
     u = np.random.default_rng(seed).uniform(-1, 1, SHAPES[stencil.ndim])
     one_by_one = u
     for _ in range(steps):
@@ -64,7 +72,9 @@ def test_a_composed_stencil_does_what_its_steps_do_one_after_the_other(stencil: 
 
 @given(stencil=stencils(), steps=st.integers(1, 4))
 @settings(max_examples=40, deadline=None)
-def test_a_composed_stencil_reaches_exactly_as_many_times_as_far(stencil: Stencil, steps: int) -> None:
+def test_a_composed_stencil_reaches_exactly_as_many_times_as_far(
+    stencil: Stencil, steps: int
+) -> None:
     assert stencil.power(steps).radii == tuple(steps * radius for radius in stencil.radii)
 
 
@@ -84,7 +94,9 @@ def test_the_order_in_which_terms_are_given_does_not_matter() -> None:
     offsets, weights = ((0, 1), (-1, 0), (0, 0)), (0.5, 0.25, 0.125)
     expected = Stencil(offsets, weights)
     for order in itertools.permutations(range(3)):
-        assert Stencil(tuple(offsets[k] for k in order), tuple(weights[k] for k in order)) == expected
+        assert (
+            Stencil(tuple(offsets[k] for k in order), tuple(weights[k] for k in order)) == expected
+        )
     assert expected.offsets == ((-1, 0), (0, 0), (0, 1))
 
 
@@ -101,9 +113,13 @@ def test_sums_multiples_and_compositions_are_those_of_the_operators() -> None:
     def same(found: Array, expected: Array) -> None:
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-15)
 
-    same(apply_periodic(add(first, second), u), apply_periodic(first, u) + apply_periodic(second, u))
+    same(
+        apply_periodic(add(first, second), u), apply_periodic(first, u) + apply_periodic(second, u)
+    )
     same(apply_periodic(scale(first, -3.0), u), -3 * apply_periodic(first, u))
-    same(apply_periodic(compose(first, second), u), apply_periodic(second, apply_periodic(first, u)))
+    same(
+        apply_periodic(compose(first, second), u), apply_periodic(second, apply_periodic(first, u))
+    )
     np.testing.assert_array_equal(apply_periodic(identity(2), u), u)
 
 
@@ -138,7 +154,9 @@ def test_a_stencil_is_composed_at_least_once() -> None:
 
 
 def torus_eigenvalues(stencil: Stencil, shape: tuple[int, ...]) -> npt.NDArray[np.complex128]:
-    """Eigenvalues of one application on a torus: the Fourier transform of its response to a unit impulse."""
+    """Eigenvalues of one application on a torus: the Fourier transform of its response to a unit
+    impulse.
+    """
     impulse = np.zeros(shape)
     impulse[(0,) * len(shape)] = 1.0
     return np.asarray(np.fft.fftn(apply_periodic(stencil, impulse)).ravel())
@@ -148,8 +166,8 @@ def torus_eigenvalues(stencil: Stencil, shape: tuple[int, ...]) -> npt.NDArray[n
 @settings(max_examples=40, deadline=None)
 def test_the_spectral_radius_is_that_of_a_large_torus(stencil: Stencil) -> None:
     brute = float(np.abs(torus_eigenvalues(stencil, (210, 198))).max())
-    # A sample can only be too small: the largest wave lies within half a sample of one of the torus, and there |symbol|
-    # is smaller by at most its curvature times the distance squared.
+    # A sample can only be too small: the largest wave lies within half a sample of one of the
+    # torus, and there |symbol| is smaller by at most its curvature times the distance squared.
     curvature = sum(abs(w) * sum(c * c for c in o) for o, w in stencil.terms.items()) + 1.0
     spacing = np.pi / 198
     assert brute <= stencil.spectral_radius * (1 + 1e-12) + 1e-12
@@ -160,12 +178,20 @@ def test_the_spectral_radius_is_that_of_a_large_torus(stencil: Stencil) -> None:
 def test_the_largest_stable_step_is_that_of_the_periodic_matrix(ndim: int) -> None:
     for name in laplacian_names(ndim):
         operator = laplacian(name, SPACINGS[ndim])
-        eigenvalues = torus_eigenvalues(operator, (8, 12, 10)[:ndim])  # even: the checkerboard wave exists
+        eigenvalues = torus_eigenvalues(
+            operator, (8, 12, 10)[:ndim]
+        )  # even: the checkerboard wave exists
         assert np.abs(eigenvalues.imag).max() < 1e-9
         assert largest_stable_dt(operator) == pytest.approx(-2 / eigenvalues.real.min(), rel=1e-12)
 
 
-FACES: tuple[Face, ...] = (Dirichlet(1.0), Fixed(0.5), Neumann(flux=2.0), Robin(3.0, 1.0), Robin(300.0, 1.0))
+FACES: tuple[Face, ...] = (
+    Dirichlet(1.0),
+    Fixed(0.5),
+    Neumann(flux=2.0),
+    Robin(3.0, 1.0),
+    Robin(300.0, 1.0),
+)
 
 
 @pytest.mark.parametrize("name", [name for ndim in (1, 2, 3) for name in laplacian_names(ndim)])
@@ -181,7 +207,9 @@ def test_at_the_largest_stable_step_no_reflecting_face_makes_anything_grow(name:
 
 
 @given(
-    terms=st.dictionaries(st.tuples(st.integers(0, 2), st.integers(-2, 2)), st.floats(-1, 1), min_size=1, max_size=5)
+    terms=st.dictionaries(
+        st.tuples(st.integers(0, 2), st.integers(-2, 2)), st.floats(-1, 1), min_size=1, max_size=5
+    )
 )
 @settings(max_examples=40, deadline=None)
 def test_the_spectral_radius_of_a_symmetric_stencil_bounds_every_reflecting_matrix(
@@ -225,13 +253,19 @@ def test_an_operator_that_is_zero_allows_any_step() -> None:
 def test_fusing_steps_does_not_change_which_steps_are_stable() -> None:
     for name in STENCIL_NAMES:
         stencil = named_stencil(name).stencil
-        assert stencil.power(2).spectral_radius == pytest.approx(stencil.spectral_radius**2, rel=1e-12)
+        assert stencil.power(2).spectral_radius == pytest.approx(
+            stencil.spectral_radius**2, rel=1e-12
+        )
 
 
 def test_the_matrix_of_a_periodic_step_has_the_eigenvalues_of_its_symbol() -> None:
     stencil = Stencil(((-1, 0), (0, 0), (0, 1), (1, -1)), (0.3, 0.4, -0.2, 0.1))
     shape = (4, 5)
-    eigenvalues = np.linalg.eigvals(matrix_of(stencil, Boundary.everywhere(Periodic(), 2), (1.0, 1.0), shape))
-    theta = np.stack(np.meshgrid(*[2 * np.pi * np.arange(n) / n for n in shape], indexing="ij")).reshape(2, -1)
+    eigenvalues = np.linalg.eigvals(
+        matrix_of(stencil, Boundary.everywhere(Periodic(), 2), (1.0, 1.0), shape)
+    )
+    theta = np.stack(
+        np.meshgrid(*[2 * np.pi * np.arange(n) / n for n in shape], indexing="ij")
+    ).reshape(2, -1)
     for factor in stencil.symbol(theta):
         assert np.abs(eigenvalues - factor).min() < 1e-12

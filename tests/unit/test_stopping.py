@@ -52,10 +52,14 @@ def test_the_first_interrupt_stops_and_the_second_aborts(monkeypatch: pytest.Mon
 
 
 def test_signal_actions_are_put_back() -> None:
-    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)]
+    before = [
+        signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+    ]
     with Stopping().listening():
         pass
-    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)] == before
+    assert [
+        signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+    ] == before
 
 
 def test_another_thread_than_the_main_one_leaves_signals_alone() -> None:

@@ -1,4 +1,6 @@
-"""Tiles compute every space-time point exactly once, never before its inputs, never after an input was written over."""
+"""Tiles compute every space-time point exactly once, never before its inputs, never after an input
+was written over.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tetris_sim.cpu_kernels import tiles
-from tetris_sim.cpu_kernels.columns import COUNT, FIRST, N_COLUMNS, REACH, RIM, SEAM, SHRINK
+from tetris_sim.cpu_kernels.common.columns import COUNT, FIRST, N_COLUMNS, REACH, RIM, SEAM, SHRINK
+from tetris_sim.cpu_kernels.tessellate import tiles
 
 HALO = 40  # planes kept beyond open ends: more than any case uses up
 
@@ -30,7 +32,9 @@ class Line:
 
     @property
     def shrink(self) -> tuple[int, int]:
-        return {"open": (self.radius, self.radius), "half open": (self.radius, 0)}.get(self.kind, (0, 0))
+        return {"open": (self.radius, self.radius), "half open": (self.radius, 0)}.get(
+            self.kind, (0, 0)
+        )
 
     def numbers(self) -> list[int]:
         row = [0] * N_COLUMNS
@@ -40,12 +44,18 @@ class Line:
         return row
 
     def sources(self, low: int, high: int) -> npt.NDArray[np.intp]:
-        """Where the values of [low, high) come from: points beyond a face or a ring's end are copies of others."""
+        """Where the values of [low, high) come from: points beyond a face or a ring's end are
+        copies of others.
+        """
         index = np.arange(low, high)
         first, last = HALO, HALO + self.n - 1
-        if self.kind == "ring":  # a lane of a lifted row: what lies before it is the end of the lane before
+        if (
+            self.kind == "ring"
+        ):  # a lane of a lifted row: what lies before it is the end of the lane before
             period = self.n - self.rim
-            return np.where(index < first, index + period, np.where(index > last, index - period, index))
+            return np.where(
+                index < first, index + period, np.where(index > last, index - period, index)
+            )
         if not self.shrink[0]:
             index = np.where(index < first, 2 * first - 1 - index, index)
         if not self.shrink[1]:
@@ -78,7 +88,9 @@ class Levels:
             line.sources(start - line.radius, stop + line.radius)
             for line, (start, stop) in zip(self.cut, box, strict=True)
         ]
-        assert (self.buffers[step % 2][np.ix_(*reads)] == step).all(), "an input is missing, or was written over"
+        assert (self.buffers[step % 2][np.ix_(*reads)] == step).all(), (
+            "an input is missing, or was written over"
+        )
         inside = tuple(slice(start, stop) for start, stop in box)
         self.buffers[1 - step % 2][inside] = step + 1
         self.times[step][inside] += 1
@@ -90,13 +102,20 @@ def boxes_of(
     spans: list[tuple[tuple[int, int], ...]] = [()]
     for bit, (axis, k) in enumerate(zip(axes, tiles.place(axes, kind, number), strict=True)):
         inverted = kind >> bit & 1
-        pieces = [tiles.span(axis, inverted, k, piece, step) for piece in range(tiles.n_pieces(axis, inverted, k))]
+        pieces = [
+            tiles.span(axis, inverted, k, piece, step)
+            for piece in range(tiles.n_pieces(axis, inverted, k))
+        ]
         spans = [(*box, piece) for box in spans for piece in pieces]
     return spans
 
 
-def check_block(cut: tuple[Line, Line, Line], steps: int, later: int, random: np.random.Generator) -> None:
-    """Run a block with the tiles of a stage interleaved at random, and look at every read and write."""
+def check_block(
+    cut: tuple[Line, Line, Line], steps: int, later: int, random: np.random.Generator
+) -> None:
+    """Run a block with the tiles of a stage interleaved at random, and look at every read and
+    write.
+    """
     levels = Levels(cut, steps)
     first, second, third = (tiles.lay(line.numbers(), line.tile, steps, later) for line in cut)
     axes = (first, second, third)
@@ -116,21 +135,32 @@ def check_block(cut: tuple[Line, Line, Line], steps: int, later: int, random: np
     for step in range(steps):
         expected = np.zeros_like(levels.times[step])
         left = steps - 1 - step + later
-        expected[tuple(slice(HALO - left * line.shrink[0], HALO + line.n + left * line.shrink[1]) for line in cut)] = 1
+        expected[
+            tuple(
+                slice(HALO - left * line.shrink[0], HALO + line.n + left * line.shrink[1])
+                for line in cut
+            )
+        ] = 1
         np.testing.assert_array_equal(levels.times[step], expected)
 
 
-MISSING = Line(n=1, radius=0, kind="faces", rim=0, tile=0)  # the axes that a problem of one or two lacks
+MISSING = Line(
+    n=1, radius=0, kind="faces", rim=0, tile=0
+)  # the axes that a problem of one or two lacks
 STEPS, LATER, SEED = st.integers(1, 5), st.integers(0, 5), st.integers(0, 2**32 - 1)
 
 
 @given(line=lines(60), steps=STEPS, later=LATER, seed=SEED)
 @settings(max_examples=150)
-def test_every_point_of_one_axis_is_computed_once_and_in_time(line: Line, steps: int, later: int, seed: int) -> None:
+def test_every_point_of_one_axis_is_computed_once_and_in_time(
+    line: Line, steps: int, later: int, seed: int
+) -> None:
     check_block((MISSING, MISSING, line), steps, later, np.random.default_rng(seed))
 
 
-@given(cut=st.tuples(lines(30), lines(30)), steps=st.integers(1, 4), later=st.integers(0, 3), seed=SEED)
+@given(
+    cut=st.tuples(lines(30), lines(30)), steps=st.integers(1, 4), later=st.integers(0, 3), seed=SEED
+)
 @settings(max_examples=100)
 def test_every_point_of_two_axes_is_computed_once_and_in_time(
     cut: tuple[Line, Line], steps: int, later: int, seed: int
@@ -148,10 +178,14 @@ def test_every_point_of_three_axes_is_computed_once_and_in_time(
 
 @pytest.mark.parametrize("kind", ["faces", "open", "ring"])
 @pytest.mark.parametrize("radius", [1, 2])
-def test_a_range_of_two_least_widths_is_cut_and_one_point_less_is_not(kind: str, radius: int) -> None:
+def test_a_range_of_two_least_widths_is_cut_and_one_point_less_is_not(
+    kind: str, radius: int
+) -> None:
     steps = 4
     width = tiles.least_width(steps, radius)
-    to_come = 2 * (steps - 1) * radius if kind == "open" else 0  # an open range is longer at the first step
+    to_come = (
+        2 * (steps - 1) * radius if kind == "open" else 0
+    )  # an open range is longer at the first step
     line = Line(n=2 * width - to_come, radius=radius, kind=kind, rim=0, tile=1)
     assert tiles.lay(line.numbers(), line.tile, steps, 0).n_upright == 2
     check_block((MISSING, MISSING, line), steps, 0, np.random.default_rng(0))
@@ -161,7 +195,16 @@ def test_a_range_of_two_least_widths_is_cut_and_one_point_less_is_not(kind: str,
 
 def test_narrower_tiles_than_legal_break_the_property() -> None:
     steps, radius = 3, 1
-    axis = tiles.Axis(low=HALO, high=HALO + 9, n_upright=3, radius=radius, shrink_low=0, shrink_high=0, seam=0, rim=0)
+    axis = tiles.Axis(
+        low=HALO,
+        high=HALO + 9,
+        n_upright=3,
+        radius=radius,
+        shrink_low=0,
+        shrink_high=0,
+        seam=0,
+        rim=0,
+    )
     assert tiles.least_width(steps, radius) > 9 // 3
     levels = Levels((Line(n=9, radius=radius, kind="faces", rim=0, tile=3),), steps)
     boxes = [
@@ -181,7 +224,10 @@ def test_tiles_away_from_the_ends_hold_no_point_that_a_ghost_mirrors() -> None:
         for inverted in (0, 1):
             for k in range(tiles.n_along(axis, inverted)):
                 spans = [tiles.span(axis, inverted, k, 0, step) for step in range(steps)]
-                near = any(start < stop and (start < radius or stop > axis.high - radius) for start, stop in spans)
+                near = any(
+                    start < stop and (start < radius or stop > axis.high - radius)
+                    for start, stop in spans
+                )
                 assert tiles.at_end(axis, inverted, k) or not near
 
 
@@ -192,5 +238,7 @@ def test_a_kind_has_as_many_tiles_as_the_product_of_its_intervals() -> None:
         tiles.Axis(0, 9, 1, 1, 0, 0, 0, 0),
     )
     assert [tiles.n_tiles(axes, kind) for kind in range(4)] == [6, 3, 6, 3]
-    assert {tiles.place(axes, 2, number) for number in range(6)} == {(i, j, 0) for i in range(2) for j in range(3)}
+    assert {tiles.place(axes, 2, number) for number in range(6)} == {
+        (i, j, 0) for i in range(2) for j in range(3)
+    }
     assert math.prod(tiles.n_along(axis, 1) for axis in axes) == tiles.n_tiles(axes, 7) == 0

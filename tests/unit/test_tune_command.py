@@ -1,4 +1,6 @@
-"""`tune`, and how `plan`, `run` and `restart` use what it found; errors of the command line as JSON."""
+"""`tune`, and how `plan`, `run` and `restart` use what it found; errors of the command line as
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ from fake_methods import FakeMethod
 
 from tetris_sim.__main__ import main
 from tetris_sim.checkpoint import open_checkpoint
-from tetris_sim.cpu_kernels.plain import PlainMethod
+from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import ExitCode, UnsupportedError
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler import compete, tuned
-from tetris_sim.scheduler.machine import Machine
+from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.scheduler.tuning import compete, tuned
 from tetris_sim.schema import ComputeSection
 
 PLATE = """
@@ -39,7 +41,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(compete, "_ROUNDS", 2)
     monkeypatch.setattr(compete, "_ROUND_SECONDS", 0.005)
     fussy = FakeMethod("cpu.fussy", why_not="it is Monday")
-    monkeypatch.setattr("tetris_sim.cpu_kernels.METHODS", (FakeMethod("cpu.a", (SLOW, FAST)), fussy, PlainMethod()))
+    monkeypatch.setattr(
+        "tetris_sim.cpu_kernels.METHODS", (FakeMethod("cpu.a", (SLOW, FAST)), fussy, PlainMethod())
+    )
     return folder
 
 
@@ -74,12 +78,20 @@ def test_the_table_shows_every_candidate_and_the_choice(
     assert len(list(folder.iterdir())) == 1
 
 
-def test_the_table_is_there_for_programs_too(folder: Path, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_is_there_for_programs_too(
+    folder: Path, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = told(capsys, "tune", config, "--budget", "30")
-    assert [row["method"] for row in found["candidates"]] == ["cpu.a", "cpu.plain", "cpu.a", "cpu.fussy"]
+    assert [row["method"] for row in found["candidates"]] == [
+        "cpu.a",
+        "cpu.plain",
+        "cpu.a",
+        "cpu.fussy",
+    ]
     rates = [row["points_per_second"][0] for row in found["candidates"][:3]]
     assert max(rates) in (rates[1], rates[2])
-    # The best guess of a method is kept unless another choice is better by more than timings differ.
+    # The best guess of a method is kept unless another choice is better by more than timings
+    # differ.
     assert max(rates) / 1.02 <= found["chosen"]["points_per_second"] <= max(rates)
     assert found["candidates"][3]["note"] == "it is Monday"
     assert found["grid"] == [60, 50]
@@ -97,8 +109,12 @@ def test_what_was_tuned_is_used_by_plan_and_run(
     assert "  cpu:0    cpu.a (tile 2, delay_us 0), 1 thread, " in capsys.readouterr().out
     report = told(capsys, "run", config, *only)
     assert any("cached" in reason for reason in report["plan"])
-    with open_checkpoint(tmp_path / "out" / "checkpoints" / "checkpoint_000000000040.h5") as checkpoint:
-        assert checkpoint.state.methods["workers"] == {"cpu:0": {"method": "cpu.a", "parameters": FAST}}
+    with open_checkpoint(
+        tmp_path / "out" / "checkpoints" / "checkpoint_000000000040.h5"
+    ) as checkpoint:
+        assert checkpoint.state.methods["workers"] == {
+            "cpu:0": {"method": "cpu.a", "parameters": FAST}
+        }
 
 
 def test_without_the_cache_nothing_is_read_or_kept(
@@ -115,12 +131,17 @@ def test_without_the_cache_nothing_is_read_or_kept(
     assert path.read_bytes() == before
 
 
-def test_a_choice_can_be_pinned(folder: Path, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_choice_can_be_pinned(
+    folder: Path, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     pinned = ("--set", "compute.method=cpu.a", "--set", "compute.parameters={tile: 7, delay_us: 0}")
     plan = told(capsys, "plan", config, *pinned)
     assert chosen(plan) == ("cpu.a", {"tile": 7, "delay_us": 0})
     found = told(capsys, "plan", config, *pinned, "--set", "compute.parameters.tale=7", code=2)
-    assert "compute.parameters.tale is not a parameter of the method; cpu.a takes tile and delay_us" in found["error"]
+    assert (
+        "compute.parameters.tale is not a parameter of the method; cpu.a takes tile and delay_us"
+        in found["error"]
+    )
     plan = told(capsys, "plan", config, "--set", "compute.tuning_budget=0")
     assert chosen(plan) == ("cpu.a", SLOW)
 
@@ -130,10 +151,14 @@ def test_a_restart_keeps_method_and_parameters_unless_others_are_named(
     config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unmeasured = ("--set", "compute.tuning_budget=0")
-    monkeypatch.setattr("tetris_sim.cpu_kernels.METHODS", (FakeMethod("cpu.a", (SLOW, FAST)), PlainMethod()))
+    monkeypatch.setattr(
+        "tetris_sim.cpu_kernels.METHODS", (FakeMethod("cpu.a", (SLOW, FAST)), PlainMethod())
+    )
     told(capsys, "run", config, *unmeasured)
     # Now another method, and another guess of the same one, would be taken first.
-    monkeypatch.setattr("tetris_sim.cpu_kernels.METHODS", (PlainMethod(), FakeMethod("cpu.a", (FAST, SLOW))))
+    monkeypatch.setattr(
+        "tetris_sim.cpu_kernels.METHODS", (PlainMethod(), FakeMethod("cpu.a", (FAST, SLOW)))
+    )
     assert chosen(told(capsys, "plan", config, *unmeasured)) == ("cpu.plain", {})
     checkpoint = tmp_path / "out" / "checkpoints" / "checkpoint_000000000040.h5"
     report = told(capsys, "restart", str(checkpoint), "--set", "time.steps=60")
@@ -144,7 +169,10 @@ def test_a_restart_keeps_method_and_parameters_unless_others_are_named(
         assert opened.state.methods["workers"]["cpu:0"] == {"method": "cpu.a", "parameters": SLOW}
     other = ("--set", "time.steps=80", "--set", "compute.method=cpu.plain")
     assert main(["restart", str(checkpoint), *other]) == 0
-    said = "The run was begun with cpu.a (tile 1, delay_us 2000) and goes on with cpu.plain: the result may differ"
+    said = (
+        "The run was begun with cpu.a (tile 1, delay_us 2000) and goes on with cpu.plain: the "
+        "result may differ"
+    )
     assert said in capsys.readouterr().out
     assert said in (tmp_path / "out" / "report.txt").read_text()
 
@@ -171,14 +199,16 @@ def test_a_run_with_a_time_limit_spends_a_small_part_of_it_on_tuning(
         msg = "seen enough"
         raise UnsupportedError(msg)
 
-    monkeypatch.setattr("tetris_sim.scheduler.ranks.make_plan", stop_here)
+    monkeypatch.setattr("tetris_sim.scheduler.plan.ranks.make_plan", stop_here)
     overrides = [part for limit in limits for part in ("--set", limit)]
     assert main(["run", config, *overrides]) == ExitCode.RESOURCES
     assert seen == [budget if isinstance(budget, str) else pytest.approx(budget, rel=0.1)]
 
 
 @pytest.mark.parametrize("budget", ["0", "-1", "nan", "inf", "soon"])
-def test_a_budget_that_is_no_time_is_refused(budget: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_budget_that_is_no_time_is_refused(
+    budget: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["tune", "plate.yaml", "--budget", budget])
     assert caught.value.code == ExitCode.CONFIG
@@ -186,7 +216,11 @@ def test_a_budget_that_is_no_time_is_refused(budget: str, capsys: pytest.Capture
 
 
 def test_usage_errors_are_told_to_programs_too(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["plan", "--json"], ["--json", "plan"], ["plan", "a.yaml", "--nonsense", "--json"]):
+    for arguments in (
+        ["plan", "--json"],
+        ["--json", "plan"],
+        ["plan", "a.yaml", "--nonsense", "--json"],
+    ):
         with pytest.raises(SystemExit) as caught:
             main(arguments)
         assert caught.value.code == ExitCode.CONFIG
@@ -206,6 +240,8 @@ def test_memory_that_runs_out_has_its_exit_code(
         msg = "Unable to allocate 3 TiB"
         raise MemoryError(msg)
 
-    monkeypatch.setattr("tetris_sim.scheduler.ranks.make_plan", greedy)
+    monkeypatch.setattr("tetris_sim.scheduler.plan.ranks.make_plan", greedy)
     assert main(["run", config]) == ExitCode.RESOURCES
-    assert "memory ran out (Unable to allocate 3 TiB): use a smaller grid" in capsys.readouterr().err
+    assert (
+        "memory ran out (Unable to allocate 3 TiB): use a smaller grid" in capsys.readouterr().err
+    )

@@ -1,10 +1,11 @@
 """What a user would write by hand with Numba: the loops that our kernels are compared with.
 
-Two forms of one sweep with `prange`: `indexed` writes u[i + di, j + dj], as the formula is printed; `slices` names a
-shifted view per point of the stencil, so that the inner loop has one index (in 1D of a piece of the array). The array
-carries its ghost ring; boundaries are not updated, which flatters these loops. The threads of OpenMP spin between two
-sweeps as they do for any user: on small grids beside another busy process that costs nearly everything (301 x 200
-points on two cores: 4.9 GStencil/s alone, 0.007 beside one; Zen 4, November 2026).
+Two forms of one sweep with `prange`: `indexed` writes u[i + di, j + dj], as the formula is printed;
+`slices` names a shifted view per point of the stencil, so that the inner loop has one index (in 1D
+of a piece of the array). The array carries its ghost ring; boundaries are not updated, which
+flatters these loops. The threads of OpenMP spin between two sweeps as they do for any user: on
+small grids beside another busy process that costs nearly everything (301 x 200 points on two cores:
+4.9 GStencil/s alone, 0.007 beside one; Zen 4, November 2026).
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ Array = npt.NDArray[Any]
 Form = Literal["slices", "indexed"]
 FORMS: tuple[Form, ...] = ("indexed", "slices")
 _NAMES = "ijk"
-_PIECE = 4096  # points; from 1024 to one piece per thread the rate is the same (2.2 GStencil/s, Zen 4, November 2026)
+# points; from 1024 to one piece per thread the rate is the same (2.2 GStencil/s, Zen 4, November
+# 2026)
+_PIECE = 4096
 
-# Each thread touches first what it will compute: prange deals the outermost axis out alike in every loop.
+# Each thread touches first what it will compute: prange deals the outermost axis out alike in every
+# loop.
 _FILL = """
 @njit(parallel=True, cache=True)
 def fill(u, values):
@@ -54,7 +58,10 @@ def _slices(stencil: Stencil) -> list[str]:
     inner, r = stencil.ndim - 1, stencil.radii[-1]
     pad, index = "    " * max(2, stencil.ndim), _NAMES[:inner]
     if inner == 0:
-        lines = [f"    end = u.shape[0] - {r}", f"    for piece in prange((end - {r} + {_PIECE - 1}) // {_PIECE}):"]
+        lines = [
+            f"    end = u.shape[0] - {r}",
+            f"    for piece in prange((end - {r} + {_PIECE - 1}) // {_PIECE}):",
+        ]
         lines += [f"{pad}low = {r} + piece * {_PIECE}", f"{pad}high = min(low + {_PIECE}, end)"]
     else:
         lines = _loops(stencil, inner)
@@ -64,7 +71,9 @@ def _slices(stencil: Stencil) -> list[str]:
         lines.append(f"{pad}u{k} = u[{_join(_place(offset[:-1], index), along)}]")
     lines.append(f"{pad}o = v[{_join(', '.join(index), 'low : high')}]")
     lines.append(f"{pad}for x in range(o.size):")
-    lines.append(f"{pad}    o[x] = {' + '.join(f'w[{k}] * u{k}[x]' for k in range(stencil.n_points))}")
+    lines.append(
+        f"{pad}    o[x] = {' + '.join(f'w[{k}] * u{k}[x]' for k in range(stencil.n_points))}"
+    )
     return lines
 
 
@@ -92,9 +101,13 @@ def make_prange(stencil: Stencil, form: Form) -> Callable[[Array, Array, Array],
 
 
 def padded_pair(stencil: Stencil, shape: tuple[int, ...], dtype: npt.DTypeLike) -> list[Array]:
-    """Two equal arrays of random numbers with a ghost ring, each part touched first by the thread that computes it."""
+    """Two equal arrays of random numbers with a ghost ring, each part touched first by the thread
+    that computes it.
+    """
     fill = generated_module("from numba import njit, prange\n\n" + _FILL, part="baselines").fill
-    values = random_field(tuple(n + 2 * r for n, r in zip(shape, stencil.radii, strict=True)), dtype)
+    values = random_field(
+        tuple(n + 2 * r for n, r in zip(shape, stencil.radii, strict=True)), dtype
+    )
     pair = [np.empty(values.shape, dtype=dtype) for _ in range(2)]
     for array in pair:
         fill(array, values)

@@ -1,10 +1,12 @@
-"""What each technique adds, in the manner of Figure 12 of the Tetris paper (its part that runs on CPUs).
+"""What each technique adds, in the manner of Figure 12 of the Tetris paper (its part that runs on
+CPUs).
 
-The figure shows Star-1D5P, Box-2D25P and Box-3D27P: the naive code, then tessellate tiling, then vector skewed
-swizzling, each with what is below it, as multiples of the naive code. Here the same three stencils and the same ladder,
-with the paper's quadruple pipelining as a step of its own, and beyond it what this program adds: the lifted layout and
-streaming. Every step has the parameters that are fastest for it. Comparable with the figure are the factors from step
-to step; the machine (24 cores there), the grid and the naive code are others.
+The figure shows Star-1D5P, Box-2D25P and Box-3D27P: the naive code, then tessellate tiling, then
+vector skewed swizzling, each with what is below it, as multiples of the naive code. Here the same
+three stencils and the same ladder, with the paper's quadruple pipelining as a step of its own, and
+beyond it what this program adds: the lifted layout and streaming. Every step has the parameters
+that are fastest for it. Comparable with the figure are the factors from step to step; the machine
+(24 cores there), the grid and the naive code are others.
 """
 
 from __future__ import annotations
@@ -13,13 +15,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tetris_sim.bench.candidates import Candidate, choose_parameters, open_method, refuse_what_does_not_fit
+from tetris_sim.bench.candidates import (
+    Candidate,
+    choose_parameters,
+    open_method,
+    refuse_what_does_not_fit,
+)
 from tetris_sim.bench.cpu import measured_run, share_of_fma, time_steady
 from tetris_sim.bench.limits import fma_rate, fma_work
 from tetris_sim.bench.problems import SHAPES, random_problem
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.method import Method, Parameters
 from tetris_sim.problem import Problem
@@ -43,7 +50,8 @@ class Technique:
     fixed: Parameters = field(default_factory=dict)
 
 
-# `rows` says how `cpu.tessellate` computes a row: 0 as LLVM vectorises it, 1 skewed, 2 quadruple, 3 lifted.
+# `rows` says how `cpu.tessellate` computes a row: 0 as LLVM vectorises it, 1 skewed, 2 quadruple, 3
+# lifted.
 LADDER = (
     Technique("plain", "cpu.plain"),
     Technique("+ tessellate tiling", "cpu.tessellate", {"rows": 0}),
@@ -62,7 +70,9 @@ def bench_breakdown(
     rounds: int = 7,
     seconds: float = 0.4,
 ) -> dict[str, Any]:
-    """The ladder for every stencil and dtype, with the limits before and after; arguments as of `bench_cpu`."""
+    """The ladder for every stencil and dtype, with the limits before and after; arguments as of
+    `bench_cpu`.
+    """
     found = []
     with measured_run(dtypes, rounds=rounds, seconds=seconds) as (result, team):
         for name in names:
@@ -71,7 +81,12 @@ def bench_breakdown(
                 refuse_what_does_not_fit(grid, dtype, len(LADDER))
                 problem = random_problem(name, grid, dtype)
                 steps = climb(problem, LADDER, METHODS, team, rounds=rounds, seconds=seconds)
-                header = {"stencil": name, "n_terms": problem.stencil.n_points, "shape": list(grid), "dtype": dtype}
+                header = {
+                    "stencil": name,
+                    "n_terms": problem.stencil.n_points,
+                    "shape": list(grid),
+                    "dtype": dtype,
+                }
                 found.append({**header, **steps})
     return {**result, "breakdown": [compare_steps(one, result["limits"]) for one in found]}
 
@@ -85,7 +100,9 @@ def climb(
     rounds: int,
     seconds: float,
 ) -> dict[str, Any]:
-    """Steady-state rate of every technique: {"steps": rows with a label each, "missing": label to reason}."""
+    """Steady-state rate of every technique: {"steps": rows with a label each, "missing": label to
+    reason}.
+    """
     by_name = {method.name: method for method in methods}
     opened: dict[str, Candidate] = {}
     missing = {}
@@ -95,18 +112,28 @@ def climb(
             method = by_name[technique.method]
             choices = variants(method.parameters(problem), technique.fixed)
             try:
-                parameters, _ = choose_parameters(problem, method, choices, team, seconds=seconds / 2)
+                parameters, _ = choose_parameters(
+                    problem, method, choices, team, seconds=seconds / 2
+                )
                 opened[technique.label] = open_method(problem, method, parameters, team)
             except UnsupportedError as refusal:
                 reason = str(refusal)
         if reason is not None:
             missing[technique.label] = reason
     yardstick = fma_work(team, problem.dtype.name, team.size)
-    rows = time_steady(list(opened.values()), labels=list(opened), rounds=rounds, seconds=seconds, yardstick=yardstick)
+    rows = time_steady(
+        list(opened.values()),
+        labels=list(opened),
+        rounds=rounds,
+        seconds=seconds,
+        yardstick=yardstick,
+    )
     return {"steps": rows, "missing": missing}
 
 
-def why_missing(problem: Problem, technique: Technique, methods: Mapping[str, Method]) -> str | None:
+def why_missing(
+    problem: Problem, technique: Technique, methods: Mapping[str, Method]
+) -> str | None:
     """Why a step of the ladder cannot be taken here, as a sentence; None if it can."""
     method = methods.get(technique.method)
     if method is None:
@@ -114,14 +141,19 @@ def why_missing(problem: Problem, technique: Technique, methods: Mapping[str, Me
     refusal = method.refusal(problem)
     if refusal is not None:
         return refusal
-    unknown = [key for key in technique.fixed if not any(key in choice for choice in method.parameters(problem))]
+    unknown = [
+        key
+        for key in technique.fixed
+        if not any(key in choice for choice in method.parameters(problem))
+    ]
     return f"{method.name} has no parameter {', '.join(unknown)}" if unknown else None
 
 
 def variants(choices: Sequence[Parameters], fixed: Parameters) -> list[Parameters]:
     """Every choice with the fixed parameters in place of its own, without doubles.
 
-    >>> variants([{"tile": 64, "rows": 0}, {"tile": 64, "rows": 3}, {"tile": 32, "rows": 3}], {"rows": 1})
+    >>> tried = [{"tile": 64, "rows": 0}, {"tile": 64, "rows": 3}, {"tile": 32, "rows": 3}]
+    >>> variants(tried, {"rows": 1})
     [{'tile': 64, 'rows': 1}, {'tile': 32, 'rows': 1}]
     """
     changed = [{**choice, **fixed} for choice in choices]
@@ -129,7 +161,9 @@ def variants(choices: Sequence[Parameters], fixed: Parameters) -> list[Parameter
 
 
 def compare_steps(ladder: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any]:
-    """The same ladder with, in every row, its multiples of the first row and of the row before, and its FMA share."""
+    """The same ladder with, in every row, its multiples of the first row and of the row before, and
+    its FMA share.
+    """
     bound = fma_rate(limits, ladder["dtype"]) / ladder["n_terms"]
     rates = [float(row["steady"]["median"]) for row in ladder["steps"]]
     rows = [

@@ -1,4 +1,6 @@
-"""What competes in the benchmark, ready to be timed: the `prange` loops, and every method with its best parameters."""
+"""What competes in the benchmark, ready to be timed: the `prange` loops, and every method with its
+best parameters.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ import numpy as np
 
 from tetris_sim.bench.baselines import FORMS, Form, make_prange, padded_pair
 from tetris_sim.bench.timing import Work, interleave
-from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.machine import available_memory
+from tetris_sim.scheduler.machine.machine import available_memory
 from tetris_sim.slab import Slab
 from tetris_sim.wording import gib
 
@@ -65,7 +67,9 @@ def open_prange(problem: Problem, threads: int) -> list[Candidate]:
 
 
 def open_method(problem: Problem, method: Method, parameters: Parameters, device: Any) -> Candidate:
-    """A method with one choice of its parameters, holding the initial field; `device` as for `Method.prepare`."""
+    """A method with one choice of its parameters, holding the initial field; `device` as for
+    `Method.prepare`.
+    """
     stepper = method.prepare(problem, Slab.whole(problem.grid), parameters, device)
     stepper.load(problem.initial)
 
@@ -89,8 +93,8 @@ def refuse_what_does_not_fit(shape: tuple[int, ...], dtype: str, n_methods: int)
     if needed > free:
         grid = " x ".join(str(n) for n in reversed(shape))
         msg = (
-            f"the benchmark on {grid} points in {dtype} needs {gib(needed)} for all candidates together, but "
-            f"{gib(free)} can be had ({reason}). Ask for a smaller --size."
+            f"the benchmark on {grid} points in {dtype} needs {gib(needed)} for all candidates "
+            f"together, but {gib(free)} can be had ({reason}). Ask for a smaller --size."
         )
         raise UnsupportedError(msg)
 
@@ -123,7 +127,9 @@ def choose_parameters(
         except UnsupportedError as refusal:
             refusals.append(str(refusal))
             continue
-        timing = interleave({"trial": candidate.work}, rounds=_TUNING_ROUNDS, seconds=seconds)["trial"]
+        timing = interleave({"trial": candidate.work}, rounds=_TUNING_ROUNDS, seconds=seconds)[
+            "trial"
+        ]
         candidate.close()
         trials.append({"parameters": dict(choice), "rate": timing.median})
     if not trials:
@@ -135,12 +141,14 @@ def choose_parameters(
 def time_whole_run(
     problem: Problem, method: Method, parameters: Parameters, team: ThreadTeam, *, steps: int
 ) -> dict[str, Any]:
-    """Seconds from nothing to a result: take memory, load the initial field, advance, copy the field out.
+    """Seconds from nothing to a result: take memory, load the initial field, advance, copy the
+    field out.
 
-    Compilation does not count: the same kernel has run before. Right after each run the same stepper advances in steady
-    state: memory bandwidth may have changed since the rounds in which the candidates were compared. Then it loads and
-    copies out once more, into memory that the process has had before; what that takes less is `memory_seconds`, the
-    time in which pages were handed over. A virtual machine may have to get them from its host, at 2 s/GiB on some.
+    Compilation does not count: the same kernel has run before. Right after each run the same
+    stepper advances in steady state: memory bandwidth may have changed since the rounds in which
+    the candidates were compared. Then it loads and copies out once more, into memory that the
+    process has had before; what that takes less is `memory_seconds`, the time in which pages were
+    handed over. A virtual machine may have to get them from its host, at 2 s/GiB on some.
     """
     runs: list[tuple[float, float, float]] = []
     while len(runs) < _WHOLE_RUNS and sum(whole for whole, _, _ in runs) < _LONG:

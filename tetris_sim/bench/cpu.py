@@ -1,4 +1,6 @@
-"""How fast the CPU methods are: beside what a user would write by hand, and beside what the machine can do at most."""
+"""How fast the CPU methods are: beside what a user would write by hand, and beside what the machine
+can do at most.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,20 @@ from tetris_sim.bench.problems import SHAPES, WHOLE_RUN_STEPS, random_problem
 from tetris_sim.bench.timing import Work, interleave, provenance
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels import METHODS
-from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.method import STEPS_PER_BLOCK, Method
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.machine import find_machine
+from tetris_sim.scheduler.machine.machine import find_machine
 
 _LOG = logging.getLogger(__name__)
 
 
 @contextmanager
-def measured_run(dtypes: Sequence[str], *, rounds: int, seconds: float) -> Iterator[tuple[dict[str, Any], ThreadTeam]]:
-    """A result to be filled and the threads to do it with; the limits are measured before and after.
+def measured_run(
+    dtypes: Sequence[str], *, rounds: int, seconds: float
+) -> Iterator[tuple[dict[str, Any], ThreadTeam]]:
+    """A result to be filled and the threads to do it with; the limits are measured before and
+    after.
 
     Args:
         dtypes: what the limits are measured for.
@@ -71,14 +76,17 @@ def bench_cpu(
         for name in names:
             for dtype in dtypes:
                 grid = shape or SHAPES[named_stencil(name).stencil.ndim]
-                kernels.append(bench_kernel(name, grid, dtype, team, rounds=rounds, seconds=seconds))
+                kernels.append(
+                    bench_kernel(name, grid, dtype, team, rounds=rounds, seconds=seconds)
+                )
     return {**result, "kernels": [judge(kernel, result["limits"]) for kernel in kernels]}
 
 
 def bench_kernel(
     name: str, shape: tuple[int, ...], dtype: str, team: ThreadTeam, *, rounds: int, seconds: float
 ) -> dict[str, Any]:
-    """Rates of both hand-written loops and of every tuned method for one stencil, in steady state and end to end.
+    """Rates of both hand-written loops and of every tuned method for one stencil, in steady state
+    and end to end.
 
     Args:
         name: of the catalogue.
@@ -92,11 +100,15 @@ def bench_kernel(
     problem = random_problem(name, shape, dtype)
     methods, refusals = usable_methods(problem)
     tuned = {
-        method.name: choose_parameters(problem, method, method.parameters(problem), team, seconds=seconds / 2)
+        method.name: choose_parameters(
+            problem, method, method.parameters(problem), team, seconds=seconds / 2
+        )
         for method in methods
     }
     loops = open_prange(problem, team.size)
-    candidates = loops + [open_method(problem, method, tuned[method.name][0], team) for method in methods]
+    candidates = loops + [
+        open_method(problem, method, tuned[method.name][0], team) for method in methods
+    ]
     yardstick = fma_work(team, dtype, team.size)
     rows = time_steady(candidates, rounds=rounds, seconds=seconds, yardstick=yardstick)
     for row, method in zip(rows[len(loops) :], methods, strict=True):
@@ -104,8 +116,19 @@ def bench_kernel(
         steps = WHOLE_RUN_STEPS[len(shape)]
         row["end_to_end"] = time_whole_run(problem, method, parameters, team, steps=steps)
     best = max(rows, key=lambda row: float(row["steady"]["median"]))
-    _LOG.info("%s, %s: %s is fastest, %.3g GStencil/s", name, dtype, best["name"], best["steady"]["median"] / 1e9)
-    header = {"stencil": name, "n_terms": problem.stencil.n_points, "shape": list(shape), "dtype": dtype}
+    _LOG.info(
+        "%s, %s: %s is fastest, %.3g GStencil/s",
+        name,
+        dtype,
+        best["name"],
+        best["steady"]["median"] / 1e9,
+    )
+    header = {
+        "stencil": name,
+        "n_terms": problem.stencil.n_points,
+        "shape": list(shape),
+        "dtype": dtype,
+    }
     return {**header, "refusals": refusals, "rows": rows}
 
 
@@ -125,7 +148,8 @@ def time_steady(
     labels: Sequence[str] = (),
     yardstick: Work | None = None,
 ) -> list[dict[str, Any]]:
-    """Interleaved steady-state rates in points per second, one row per candidate; closes the candidates.
+    """Interleaved steady-state rates in points per second, one row per candidate; closes the
+    candidates.
 
     Args:
         candidates: what to time.
@@ -140,7 +164,12 @@ def time_steady(
     for candidate in candidates:
         candidate.close()
     return [
-        {"name": name, "method": c.name, "parameters": dict(c.parameters), "steady": asdict(timings[name])}
+        {
+            "name": name,
+            "method": c.name,
+            "parameters": dict(c.parameters),
+            "steady": asdict(timings[name]),
+        }
         for name, c in zip(names, candidates, strict=True)
     ]
 
@@ -148,16 +177,22 @@ def time_steady(
 def judge(kernel: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any]:
     """The same kernel with its bounds, and in every row the ratios that count.
 
-    `ratio_to_prange` is to the better loop, `share_of_fma` to the multiply-add rate of the same moment (without one, to
-    the bound), `share_of_sweep_bound` to the tighter bound of a sweep that goes through memory (for rows that do),
-    `share_of_steady` of end to end to the steady state that was timed beside it, `share_without_memory` if the time in
-    which the machine handed over memory does not count.
+    `ratio_to_prange` is to the better loop, `share_of_fma` to the multiply-add rate of the same
+    moment (without one, to the bound), `share_of_sweep_bound` to the tighter bound of a sweep that
+    goes through memory (for rows that do), `share_of_steady` of end to end to the steady state that
+    was timed beside it, `share_without_memory` if the time in which the machine handed over memory
+    does not count.
     """
     itemsize = 8 if kernel["dtype"] == "float64" else 4
     bounds = find_bounds(
-        kernel["n_terms"], itemsize, fma_rate=fma_rate(limits, kernel["dtype"]), copy_rate=copy_rate(limits)
+        kernel["n_terms"],
+        itemsize,
+        fma_rate=fma_rate(limits, kernel["dtype"]),
+        copy_rate=copy_rate(limits),
     )
-    prange = max(row["steady"]["median"] for row in kernel["rows"] if row["name"].startswith("prange"))
+    prange = max(
+        row["steady"]["median"] for row in kernel["rows"] if row["name"].startswith("prange")
+    )
     rows = []
     for row in kernel["rows"]:
         rate = row["steady"]["median"]
@@ -169,13 +204,18 @@ def judge(kernel: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any
             whole = row["end_to_end"]
             share = whole["rate"] / whole["steady_rate"]
             without = share * whole["seconds"] / (whole["seconds"] - whole["memory_seconds"])
-            judged["end_to_end"] = {**whole, "share_of_steady": share, "share_without_memory": without}
+            judged["end_to_end"] = {
+                **whole,
+                "share_of_steady": share,
+                "share_without_memory": without,
+            }
         rows.append(judged)
     return {**kernel, "bounds": {**asdict(bounds), "tighter": bounds.tighter}, "rows": rows}
 
 
 def share_of_fma(steady: Mapping[str, Any], bound: float, n_terms: int) -> float:
-    """A rate as a share of the multiply-add rate: of the same moment if that was measured, else of the bound.
+    """A rate as a share of the multiply-add rate: of the same moment if that was measured, else of
+    the bound.
 
     Args:
         steady: the timing.
@@ -187,7 +227,9 @@ def share_of_fma(steady: Mapping[str, Any], bound: float, n_terms: int) -> float
 
 
 def compare_precisions(kernels: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rates of float64 and float32 beside each other, for every stencil and candidate that has both."""
+    """Rates of float64 and float32 beside each other, for every stencil and candidate that has
+    both.
+    """
     rates = {
         (kernel["stencil"], row["name"], kernel["dtype"]): float(row["steady"]["median"])
         for kernel in kernels
@@ -197,5 +239,13 @@ def compare_precisions(kernels: Sequence[Mapping[str, Any]]) -> list[dict[str, A
     for (stencil, name, dtype), rate in rates.items():
         other = rates.get((stencil, name, "float32"))
         if dtype == "float64" and other is not None:
-            found.append({"stencil": stencil, "name": name, "float64": rate, "float32": other, "ratio": other / rate})
+            found.append(
+                {
+                    "stencil": stencil,
+                    "name": name,
+                    "float64": rate,
+                    "float32": other,
+                    "ratio": other / rate,
+                }
+            )
     return found

@@ -1,4 +1,6 @@
-"""What results of `bench devices` say about what was wanted of grids on many devices: a line for each claim."""
+"""What results of `bench devices` say about what was wanted of grids on many devices: a line for
+each claim.
+"""
 
 from __future__ import annotations
 
@@ -66,12 +68,21 @@ class Measured:
 
 def measurements(results: Sequence[Mapping[str, Any]]) -> list[Measured]:
     """Every set of devices of every result."""
-    return [Measured(case, each) for result in results for case in result["devices"] for each in case["sets"]]
+    return [
+        Measured(case, each)
+        for result in results
+        for case in result["devices"]
+        for each in case["sets"]
+    ]
 
 
 def one_gpu(every: Sequence[Measured], like: Measured) -> Measured | None:
-    """The fastest single GPU on the same grid, or else on a GPU's part of it; None if none was measured."""
-    alone = [m for m in every if m.gpus == 1 and m.all_gpus and not m.streamed and m.case["ranks"] == 1]
+    """The fastest single GPU on the same grid, or else on a GPU's part of it; None if none was
+    measured.
+    """
+    alone = [
+        m for m in every if m.gpus == 1 and m.all_gpus and not m.streamed and m.case["ranks"] == 1
+    ]
     alone = [m for m in alone if all(m.case[key] == like.case[key] for key in ("stencil", "dtype"))]
     for points in (like.points, like.points // max(1, like.gpus)):
         if found := [m for m in alone if m.points == points]:
@@ -82,25 +93,48 @@ def one_gpu(every: Sequence[Measured], like: Measured) -> Measured | None:
 def goals_table(results: Sequence[Mapping[str, Any]]) -> Table:
     """What was wanted, what was measured, and whether that is enough."""
     every = measurements(results)
-    rows = [*_of_sum(every), *_of_best(every), *_streamed(every), *_speedups(every), *_exchanges(every)]
+    rows = [
+        *_of_sum(every),
+        *_of_best(every),
+        *_streamed(every),
+        *_speedups(every),
+        *_exchanges(every),
+    ]
     rows += _predictions(every)
-    return Table("What was wanted, and what was measured", ("claim", "wanted", "measured", "reached"), rows, 1)
+    return Table(
+        "What was wanted, and what was measured",
+        ("claim", "wanted", "measured", "reached"),
+        rows,
+        1,
+    )
 
 
 def _of_sum(every: Sequence[Measured]) -> Iterator[list[str]]:
-    for name, group in _by_name([m for m in every if m.each["devices"] == "cpu+gpu" and m.each["of_sum"]]):
+    for name, group in _by_name(
+        [m for m in every if m.each["devices"] == "cpu+gpu" and m.each["of_sum"]]
+    ):
         planned = [m.each["of_sum"] for m in group if not m.each["forced"]]
         forced = [m.each["of_sum"] for m in group if m.each["forced"]]
         if planned:
-            yield [f"{name}: CPU and GPU, of the sum of both", f"{_OF_SUM}", *_judged(planned, _OF_SUM)]
+            yield [
+                f"{name}: CPU and GPU, of the sum of both",
+                f"{_OF_SUM}",
+                *_judged(planned, _OF_SUM),
+            ]
         if forced:
             yield [f"{name}: the same with shares by speed alone", "", _range(forced), ""]
 
 
 def _of_best(every: Sequence[Measured]) -> Iterator[list[str]]:
-    for name, group in _by_name([m for m in every if m.each["devices"] == "cpu+gpu" and not m.each["forced"]]):
+    for name, group in _by_name(
+        [m for m in every if m.each["devices"] == "cpu+gpu" and not m.each["forced"]]
+    ):
         best = [m.rate / max(each["steady"]["median"] for each in m.case["sets"]) for m in group]
-        yield [f"{name}: what the plan chose, of the best that was measured", f"{_OF_BEST}", *_judged(best, _OF_BEST)]
+        yield [
+            f"{name}: what the plan chose, of the best that was measured",
+            f"{_OF_BEST}",
+            *_judged(best, _OF_BEST),
+        ]
 
 
 def _streamed(every: Sequence[Measured]) -> Iterator[list[str]]:
@@ -108,7 +142,11 @@ def _streamed(every: Sequence[Measured]) -> Iterator[list[str]]:
         resident = one_gpu(every, m) if m.streamed else None
         if resident is not None:
             found = _judged([m.rate / resident.rate], _OF_RESIDENT)
-            yield [f"{m.name}: streamed from host memory, of the rate in GPU memory", f"{_OF_RESIDENT}", *found]
+            yield [
+                f"{m.name}: streamed from host memory, of the rate in GPU memory",
+                f"{_OF_RESIDENT}",
+                *found,
+            ]
 
 
 def _speedups(every: Sequence[Measured]) -> Iterator[list[str]]:
@@ -116,7 +154,11 @@ def _speedups(every: Sequence[Measured]) -> Iterator[list[str]]:
         alone = one_gpu(every, m) if m.gpus > 1 and m.all_gpus else None
         if alone is not None and m.gpus in _SPEEDUP:
             wanted = _SPEEDUP[m.gpus]
-            yield [f"{m.where}: times one GPU", f"{wanted}", *_judged([m.rate / alone.rate], wanted)]
+            yield [
+                f"{m.where}: times one GPU",
+                f"{wanted}",
+                *_judged([m.rate / alone.rate], wanted),
+            ]
 
 
 def _exchanges(every: Sequence[Measured]) -> Iterator[list[str]]:
@@ -124,7 +166,12 @@ def _exchanges(every: Sequence[Measured]) -> Iterator[list[str]]:
         if m.gpus > 1 and m.all_gpus:
             share = m.each["exchange_share"]
             reached = "yes" if share < _EXCHANGE else "no"
-            yield [f"{m.where}: time in the exchange", f"less than {_EXCHANGE:.0%}", f"{share:.1%}", reached]
+            yield [
+                f"{m.where}: time in the exchange",
+                f"less than {_EXCHANGE:.0%}",
+                f"{share:.1%}",
+                reached,
+            ]
             if m.each["rows"]:
                 idle = max(row["measured_idle"] for row in m.each["rows"])
                 yield [f"{m.where}: the idlest GPU, of the whole time", "", f"{idle:.1%}", ""]
@@ -132,7 +179,9 @@ def _exchanges(every: Sequence[Measured]) -> Iterator[list[str]]:
 
 def _predictions(every: Sequence[Measured]) -> Iterator[list[str]]:
     free = [m for m in every if not m.each["forced"]]
-    alone, together = ([m for m in free if (len(m.each["shares"]) > 1) is several] for several in (False, True))
+    alone, together = (
+        [m for m in free if (len(m.each["shares"]) > 1) is several] for several in (False, True)
+    )
     gpu, cpu = ([m for m in alone if bool(m.gpus) is is_gpu] for is_gpu in (True, False))
     for who, found in (("one GPU", gpu), ("CPU threads", cpu), ("several devices", together)):
         if found:

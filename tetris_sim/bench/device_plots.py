@@ -1,4 +1,5 @@
-"""Pictures of `bench devices`: what CPU, GPU and both do, and who gets how much against the number of CPU threads.
+"""Pictures of `bench devices`: what CPU, GPU and both do, and who gets how much against the number
+of CPU threads.
 
 The content of Figures 13 and 14 of the Tetris paper.
 """
@@ -17,16 +18,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COLOURS = {"cpu": "0.58", "gpu": LINE_COLOUR}
-_TOGETHER = {False: "#e39a2d", True: CHANGE_LINE_COLOUR}  # by whether everybody was forced to take part
+_TOGETHER = {
+    False: "#e39a2d",
+    True: CHANGE_LINE_COLOUR,
+}  # by whether everybody was forced to take part
 _BY_SPEED = ", shares by speed"
 _AS_PLANNED = ", as planned"
 
 
 def draw_devices(cases: Sequence[Mapping[str, Any]]) -> Figure:
-    """A row of panels for each grid: all sets with the most CPU threads, their rates and shares against the threads."""
+    """A row of panels for each grid: all sets with the most CPU threads, their rates and shares
+    against the threads.
+    """
     groups = [_alike(case, cases) for case in cases]
     groups = [group for k, group in enumerate(groups) if group not in groups[:k]]
-    titles = [title for group in groups for title in (_title(group[0]), "rates", "what the CPU gets")]
+    titles = [
+        title for group in groups for title in (_title(group[0]), "rates", "what the CPU gets")
+    ]
     figure, places = panels(titles, entry=LONG_ENTRY, entries=4)
     for k, group in enumerate(groups):
         bars, rates, shares = places[3 * k : 3 * k + 3]
@@ -49,7 +57,9 @@ def cpu_share(case: Mapping[str, Any]) -> float:
 
 def _bars(axes: Axes, case: Mapping[str, Any]) -> None:
     rates = [each["steady"]["median"] / 1e9 for each in case["sets"]]
-    bars = axes.bar(range(len(rates)), rates, color=[_colour(each) for each in case["sets"]], width=0.75)
+    bars = axes.bar(
+        range(len(rates)), rates, color=[_colour(each) for each in case["sets"]], width=0.75
+    )
     axes.bar_label(bars, [billions(1e9 * rate) for rate in rates], fontsize=8)
     for bar, each in zip(bars, case["sets"], strict=True):
         bar.set_label(_label(each))
@@ -59,7 +69,10 @@ def _bars(axes: Axes, case: Mapping[str, Any]) -> None:
 
 
 def _lines(
-    axes: Axes, group: Sequence[Mapping[str, Any]], kinds: set[str], value: Callable[[Mapping[str, Any]], float]
+    axes: Axes,
+    group: Sequence[Mapping[str, Any]],
+    kinds: set[str],
+    value: Callable[[Mapping[str, Any]], float],
 ) -> None:
     """A line per set of several devices ("+"), or of one ("")."""
     for each in group[0]["sets"]:
@@ -67,11 +80,23 @@ def _lines(
         if ("+" if several else "") not in kinds:
             continue
         pairs = [
-            (case["threads"], value(same)) for case in group for same in case["sets"] if _label(same) == _label(each)
+            (case["threads"], value(same))
+            for case in group
+            for same in case["sets"]
+            if _label(same) == _label(each)
         ]
         # Where the plan gives all to the GPU the two lines are one: both stay visible.
-        style = {"linestyle": "--", "markerfacecolor": "white"} if several and not each["forced"] else {}
-        axes.plot(*zip(*pairs, strict=True), color=_colour(each), label=_label(each), **{**MARKED, **style})
+        style = (
+            {"linestyle": "--", "markerfacecolor": "white"}
+            if several and not each["forced"]
+            else {}
+        )
+        axes.plot(
+            *zip(*pairs, strict=True),
+            color=_colour(each),
+            label=_label(each),
+            **{**MARKED, **style},
+        )
     counts = [case["threads"] for case in group]
     axes.set_xscale("log", base=2)
     axes.set_xticks(counts, [str(count) for count in counts])

@@ -11,20 +11,42 @@ _NOTHING = " gets nothing: "  # stands in the sentence of a plan about a worker 
 
 
 def devices_table(cases: Sequence[Mapping[str, Any]]) -> Table:
-    """Rates of every set of devices, who got what, how long halos kept them waiting, and how idle the idlest was."""
+    """Rates of every set of devices, who got what, how long halos kept them waiting, and how idle
+    the idlest was.
+    """
     words = ("stencil", "grid", "dtype", "ranks", "threads", "devices", "shares")
-    numbers = ("GStencil/s", "spread", "predicted", "of the sum alone", "steps per block", "exchange", "idle")
+    numbers = (
+        "GStencil/s",
+        "spread",
+        "predicted",
+        "of the sum alone",
+        "steps per block",
+        "exchange",
+        "idle",
+    )
     rows = []
     for case in cases:
         for each in case["sets"]:
             threads = "all" if case["threads"] is None else str(case["threads"])
-            cells = [case["stencil"], grid(case["shape"]), case["dtype"], str(case["ranks"]), threads, _devices(each)]
+            cells = [
+                case["stencil"],
+                grid(case["shape"]),
+                case["dtype"],
+                str(case["ranks"]),
+                threads,
+                _devices(each),
+            ]
             cells += [_shares(each["shares"]), billions(each["steady"]["median"])]
             cells += [f"{billions(each['steady']['low'])}..{billions(each['steady']['high'])}"]
             cells += [billions(each["predicted"]), percent(each["of_sum"]), str(each["time_block"])]
             idle = max((row["measured_idle"] for row in each["rows"]), default=None)
             rows.append([*cells, percent(each["exchange_share"]), percent(idle)])
-    return Table("Whole grids on sets of devices, steady state, halos included", (*words, *numbers), rows, len(words))
+    return Table(
+        "Whole grids on sets of devices, steady state, halos included",
+        (*words, *numbers),
+        rows,
+        len(words),
+    )
 
 
 def left_out(cases: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -39,7 +61,11 @@ def left_out(cases: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _devices(case: Mapping[str, Any]) -> str:
-    return f"{case['devices']}, each its share by speed alone" if case["forced"] else str(case["devices"])
+    return (
+        f"{case['devices']}, each its share by speed alone"
+        if case["forced"]
+        else str(case["devices"])
+    )
 
 
 def _shares(shares: Sequence[Mapping[str, Any]]) -> str:
@@ -48,5 +74,7 @@ def _shares(shares: Sequence[Mapping[str, Any]]) -> str:
     parts = []
     for share in shares:
         name = f"rank {share['rank']} {share['worker']}" if several else share["worker"]
-        parts.append(f"{name}{' (streamed)' if share['streamed'] else ''} {share['points'] / total:.1%}")
+        parts.append(
+            f"{name}{' (streamed)' if share['streamed'] else ''} {share['points'] / total:.1%}"
+        )
     return ", ".join(parts)

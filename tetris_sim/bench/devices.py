@@ -1,6 +1,8 @@
-"""How fast one grid is on different sets of devices: what each does alone, what they do together, on many ranks.
+"""How fast one grid is on different sets of devices: what each does alone, what they do together,
+on many ranks.
 
-The grid is divided and advanced as in a run, exchange of halos included. Under MPI each set is what every rank has.
+The grid is divided and advanced as in a run, exchange of halos included. Under MPI each set is what
+every rank has.
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ from tetris_sim.catalogue import named_stencil
 from tetris_sim.clock import PhaseClock
 from tetris_sim.errors import ConfigError
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.agreement import everywhere
-from tetris_sim.scheduler.communicator import Communicator
-from tetris_sim.scheduler.machine import find_machine
-from tetris_sim.scheduler.ranks import plan_together
-from tetris_sim.scheduler.rows import worker_rows
-from tetris_sim.scheduler.shares import Plan
+from tetris_sim.scheduler.comm.agreement import everywhere
+from tetris_sim.scheduler.comm.communicator import Communicator
+from tetris_sim.scheduler.facts.shares import Plan
+from tetris_sim.scheduler.machine.machine import find_machine
+from tetris_sim.scheduler.plan.ranks import plan_together
+from tetris_sim.scheduler.run.rows import worker_rows
 from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import Simulation, open_simulation
 
@@ -49,30 +51,35 @@ def bench_devices(
     tuning_budget: float | Literal["auto"] = "auto",
     ranks: Communicator,
 ) -> dict[str, Any]:
-    """Steady-state rates of whole runs, for each stencil, dtype, number of CPU threads and set of devices.
+    """Steady-state rates of whole runs, for each stencil, dtype, number of CPU threads and set of
+    devices.
 
     Args:
-        names: stencils of the catalogue; heat kernels with equal neighbours, others with random weights.
+        names: stencils of the catalogue; heat kernels with equal neighbours, others with random
+            weights.
         shape: interior points, array order; 10,240,000, 10240^2 or 1024^3 if not given.
         dtypes: float64, float32 or both.
         rounds: timings of each set.
         seconds: length of one timing; at least one time block.
-        sets: of devices, as `compute.devices` has them: auto, cpu, gpu, cpu+gpu, or names joined by +.
+        sets: of devices, as `compute.devices` has them: auto, cpu, gpu, cpu+gpu, or names joined by
+            +.
         threads: CPU threads of each rank; None for all.
         gpu_memory: most memory that the state may take on each GPU, as `compute.gpu_memory` has it.
         tuning_budget: time for choosing methods on each device [s], or auto.
         ranks: all of them call this.
 
     Returns:
-        On every rank the same. Where the plan leaves a device out, a second row is `forced`: there every device gets
-        planes by its speed alone, so that the plan's choice can be judged.
+        On every rank the same. Where the plan leaves a device out, a second row is `forced`: there
+        every device gets planes by its speed alone, so that the plan's choice can be judged.
 
     Raises:
         UnsupportedError: a device is not there, or a grid does not fit.
         ConfigError: there is no such device, or amount of memory.
     """
     sections = {
-        (chosen, count): _section(chosen, count, gpu_memory, tuning_budget) for chosen in sets for count in threads
+        (chosen, count): _section(chosen, count, gpu_memory, tuning_budget)
+        for chosen in sets
+        for count in threads
     }
     cases = []
     for name, dtype, count in itertools.product(names, dtypes, threads):
@@ -80,17 +87,33 @@ def bench_devices(
         problem = random_problem(name, grid, dtype, weight_kinds(name)[0], "periodic", steps=_STEPS)
         found = []
         for chosen in sets:
-            measured = _bench_set(problem, sections[chosen, count], ranks, rounds=rounds, seconds=seconds)
+            measured = _bench_set(
+                problem, sections[chosen, count], ranks, rounds=rounds, seconds=seconds
+            )
             found.append({"devices": chosen, "forced": False, **measured})
-            _LOG.info("%s on %s: %.4g GStencil/s", name, chosen, found[-1]["steady"]["median"] / 1e9)
+            _LOG.info(
+                "%s on %s: %.4g GStencil/s", name, chosen, found[-1]["steady"]["median"] / 1e9
+            )
             forced = shares_by_speed(found[-1], found)
             if forced and ranks.size == 1:
                 section = sections[chosen, count].model_copy(update={"shares": forced})
                 measured = _bench_set(problem, section, ranks, rounds=rounds, seconds=seconds)
                 found.append({"devices": chosen, "forced": True, **measured})
         header = {"stencil": name, "dtype": dtype, "shape": list(grid), "threads": count}
-        cases.append({**header, "ranks": ranks.size, "sets": [compare_to_parts(each, found) for each in found]})
-    return {**provenance(), "rounds": rounds, "seconds": seconds, "gpu_memory": gpu_memory, "devices": cases}
+        cases.append(
+            {
+                **header,
+                "ranks": ranks.size,
+                "sets": [compare_to_parts(each, found) for each in found],
+            }
+        )
+    return {
+        **provenance(),
+        "rounds": rounds,
+        "seconds": seconds,
+        "gpu_memory": gpu_memory,
+        "devices": cases,
+    }
 
 
 def _section(
@@ -132,11 +155,18 @@ def shares_by_speed(case: dict[str, Any], cases: Sequence[dict[str, Any]]) -> tu
 
 
 def compare_to_parts(case: dict[str, Any], cases: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The same set with its rate over the sum of what its parts were measured to do alone; None if they were not."""
+    """The same set with its rate over the sum of what its parts were measured to do alone; None if
+    they were not.
+    """
     alone = {each["devices"]: each["steady"]["median"] for each in cases}
     parts = case["devices"].split("+")
-    known = len(parts) > 1 and len(set(parts)) == len(parts) and all(part in alone for part in parts)
-    return {**case, "of_sum": case["steady"]["median"] / sum(alone[part] for part in parts) if known else None}
+    known = (
+        len(parts) > 1 and len(set(parts)) == len(parts) and all(part in alone for part in parts)
+    )
+    return {
+        **case,
+        "of_sum": case["steady"]["median"] / sum(alone[part] for part in parts) if known else None,
+    }
 
 
 def _bench_set(

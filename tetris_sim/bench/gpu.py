@@ -1,7 +1,8 @@
-"""How fast the GPU methods are: beside what a user would write with other libraries, and beside what the GPU can do.
+"""How fast the GPU methods are: beside what a user would write with other libraries, and beside
+what the GPU can do.
 
-Every method advances the whole problem, faces included, through the same stepper as a run. Methods are compared with
-periodic faces; what other faces cost is measured for the fastest one.
+Every method advances the whole problem, faces included, through the same stepper as a run. Methods
+are compared with periodic faces; what other faces cost is measured for the fastest one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tetris_sim.boundary import Boundary
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.device import GpuDevice
+from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.method import Method, Parameters
 from tetris_sim.problem import InitialField, Problem, arithmetic_of
 from tetris_sim.slab import Slab
@@ -33,7 +34,9 @@ from tetris_sim.slab import Slab
 SHAPES = {1: (10_240_000,), 2: (10_240, 10_240), 3: (1024, 1024, 1024)}
 """The usual grids by number of axes."""
 
-_CHOICE_POINTS = 1 << 28  # parameters are chosen on a piece of at most so many points: loading takes longer than timing
+_CHOICE_POINTS = (
+    1 << 28
+)  # parameters are chosen on a piece of at most so many points: loading takes longer than timing
 _LOG = logging.getLogger(__name__)
 
 
@@ -48,8 +51,8 @@ def bench_gpu(
     """Every stencil in every dtype with every method, between two measurements of the limits.
 
     Args:
-        names: stencils of the catalogue; heat kernels with equal neighbours, the others with random weights, and the
-            boxes once more with symmetric ones.
+        names: stencils of the catalogue; heat kernels with equal neighbours, the others with random
+            weights, and the boxes once more with symmetric ones.
         shape: interior points, array order; the usual grid of each dimension if not given.
         dtypes: of `PRECISIONS`; sums of float16 are float32, and so is its bound on CUDA cores.
         rounds: timings of each candidate, interleaved.
@@ -65,14 +68,21 @@ def bench_gpu(
             kinds = weight_kinds(name)
             for weights, dtype in itertools.product(kinds, dtypes):
                 problem = dataclasses.replace(
-                    random_problem(name, grid, dtype, weights, "periodic"), initial=random_on(device, dtype)
+                    random_problem(name, grid, dtype, weights, "periodic"),
+                    initial=random_on(device, dtype),
                 )
                 kernel = bench_gpu_kernel(problem, device, rounds=rounds, seconds=seconds)
                 if weights == kinds[0]:  # baselines do not know what weights have in common
                     baselines = open_baselines(problem, device)
                     kernel["rows"][:0] = time_steady(baselines, rounds=rounds, seconds=seconds)
                 best = max(kernel["rows"], key=lambda row: float(row["steady"]["median"]))
-                _LOG.info("%s, %s: %s, %.4g GStencil/s", name, dtype, best["name"], best["steady"]["median"] / 1e9)
+                _LOG.info(
+                    "%s, %s: %s, %.4g GStencil/s",
+                    name,
+                    dtype,
+                    best["name"],
+                    best["steady"]["median"] / 1e9,
+                )
                 faces = bench_faces(problem, best, device, rounds=rounds, seconds=seconds)
                 kernels.append({"stencil": name, "weights": weights, **kernel, "faces": faces})
     limits = result["gpu_limits"]
@@ -80,7 +90,9 @@ def bench_gpu(
 
 
 def random_on(device: GpuDevice, dtype: str) -> InitialField:
-    """Random numbers in [0, 1) that are made where they are needed: 1024^3 of them take seconds to get there."""
+    """Random numbers in [0, 1) that are made where they are needed: 1024^3 of them take seconds to
+    get there.
+    """
 
     def initial(slab: Slab) -> Any:
         return random_numbers(device.cupy.random.default_rng(0), (1, *slab.shape), dtype)
@@ -89,13 +101,17 @@ def random_on(device: GpuDevice, dtype: str) -> InitialField:
 
 
 def weight_kinds(name: str) -> tuple[WeightKind, ...]:
-    """Which weights a stencil is measured with: those of the heat equation, else random ones, boxes also symmetric."""
+    """Which weights a stencil is measured with: those of the heat equation, else random ones, boxes
+    also symmetric.
+    """
     if name.startswith("heat"):
         return ("equal",)
     return ("random", "symmetric") if name.startswith("box") else ("random",)
 
 
-def bench_gpu_kernel(problem: Problem, device: GpuDevice, *, rounds: int, seconds: float) -> dict[str, Any]:
+def bench_gpu_kernel(
+    problem: Problem, device: GpuDevice, *, rounds: int, seconds: float
+) -> dict[str, Any]:
     """Steady-state rates of every tuned method for one problem."""
     refusals = {method.name: method.refusal(problem) for method in METHODS}
     tried: dict[str, list[dict[str, Any]]] = {}
@@ -122,7 +138,9 @@ def bench_gpu_kernel(problem: Problem, device: GpuDevice, *, rounds: int, second
 def bench_faces(
     problem: Problem, best: Mapping[str, Any], device: GpuDevice, *, rounds: int, seconds: float
 ) -> dict[str, Any]:
-    """Rates of the fastest method with each kind of face, by its name; nothing if a baseline is the fastest."""
+    """Rates of the fastest method with each kind of face, by its name; nothing if a baseline is the
+    fastest.
+    """
     found: dict[str, Any] = {}
     method = next((method for method in METHODS if method.name == best["name"]), None)
     if method is None:
@@ -136,7 +154,9 @@ def bench_faces(
 
 
 def judge_gpu(kernel: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any]:
-    """The same kernel with its bounds; rows with their share of the FMA bound and multiples of one sweep's bound."""
+    """The same kernel with its bounds; rows with their share of the FMA bound and multiples of one
+    sweep's bound.
+    """
     itemsize, arithmetic = np.dtype(kernel["dtype"]).itemsize, arithmetic_of(kernel["dtype"]).name
     fma = max(float(limits[when]["fma"][arithmetic]["median"]) for when in ("before", "after"))
     copy = max(float(limits[when]["copy"]["median"]) for when in ("before", "after"))

@@ -1,7 +1,9 @@
-"""GPU kernels by themselves: one launch after the other, on the points that no face concerns, nothing beside them.
+"""GPU kernels by themselves: one launch after the other, on the points that no face concerns,
+nothing beside them.
 
-For what looks at kernels, not at runs: the breakdown (`gpu_breakdown.py`) and the counters (`gpu_counters.py`). Every
-launch reads the same random numbers: results of averaging would become smooth, and smooth fields take less power.
+For what looks at kernels, not at runs: the breakdown (`gpu_breakdown.py`) and the counters
+(`gpu_counters.py`). Every launch reads the same random numbers: results of averaging would become
+smooth, and smooth fields take less power.
 """
 
 from __future__ import annotations
@@ -14,11 +16,22 @@ from typing import Any
 from tetris_sim.bench.problems import random_numbers
 from tetris_sim.bench.timing import Work
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.gpu_kernels.device import GpuDevice
-from tetris_sim.gpu_kernels.explicit_stencil2row import SOURCE, THREADS, ExplicitStencil2Row
-from tetris_sim.gpu_kernels.fused import CompiledKernel, FusedKernel
-from tetris_sim.gpu_kernels.layout import LINE, Box3, box_argument, by_value, memory_argument, pitch_slab
-from tetris_sim.gpu_kernels.taps import term_defines, term_weights
+from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.gpu_kernels.common.layout import (
+    LINE,
+    Box3,
+    box_argument,
+    by_value,
+    memory_argument,
+    pitch_slab,
+)
+from tetris_sim.gpu_kernels.common.taps import term_defines, term_weights
+from tetris_sim.gpu_kernels.dual_tessellation.explicit_stencil2row import (
+    SOURCE,
+    THREADS,
+    ExplicitStencil2Row,
+)
+from tetris_sim.gpu_kernels.fused.kernel import CompiledKernel, FusedKernel
 from tetris_sim.method import Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
@@ -70,7 +83,10 @@ class Arena:
         line = LINE // self.problem.dtype.itemsize
         spans[2] = (-(-spans[2][0] // line) * line, spans[2][1])
         if any(low >= high for low, high in spans):
-            msg = f"no point of {self.problem.grid.shape} is farther than {depth} steps from all faces"
+            msg = (
+                f"no point of {self.problem.grid.shape} is farther than {depth} steps from all "
+                "faces"
+            )
             raise UnsupportedError(msg)
         return spans[0], spans[1], spans[2]
 
@@ -143,7 +159,9 @@ def explicit_alone(explicit: ExplicitStencil2Row) -> Alone:
 
     def open_(arena: Arena) -> Launch:
         device, box = arena.device, arena.box(explicit.depth)
-        transform, multiply = (device.function(SOURCE, entry, explicit.defines) for entry in ("transform", "multiply"))
+        transform, multiply = (
+            device.function(SOURCE, entry, explicit.defines) for entry in ("transform", "multiply")
+        )
         elements, results = explicit.elements(box), explicit.results(box)
         with device.use() as cupy:
             matrices = cupy.zeros(2 * elements)
@@ -152,7 +170,11 @@ def explicit_alone(explicit: ExplicitStencil2Row) -> Alone:
         def launch(now: Any, then: Any) -> None:
             block = (THREADS, 1, 1)
             transform((-(-elements // THREADS), 1, 1), block, (now, matrices, arena.memory, where))
-            multiply((-(-results // THREADS), 1, 1), block, (matrices, then, arena.memory, where, weights))
+            multiply(
+                (-(-results // THREADS), 1, 1),
+                block,
+                (matrices, then, arena.memory, where, weights),
+            )
 
         return launch
 
@@ -160,7 +182,8 @@ def explicit_alone(explicit: ExplicitStencil2Row) -> Alone:
 
 
 def fastest(arena: Arena, choices: Iterable[Alone], *, seconds: float) -> tuple[Alone, Work]:
-    """The choice with the highest rate in one timing of about so many seconds; a single one is not timed.
+    """The choice with the highest rate in one timing of about so many seconds; a single one is not
+    timed.
 
     Raises:
         UnsupportedError: none of them can be launched.

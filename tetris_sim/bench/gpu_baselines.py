@@ -1,4 +1,5 @@
-"""What a user would compute a stencil on a GPU with: a first kernel of their own, compiled slices, a convolution.
+"""What a user would compute a stencil on a GPU with: a first kernel of their own, compiled slices,
+a convolution.
 
 None of them does anything about faces; each makes one step per launch and feeds its result back.
 """
@@ -14,10 +15,10 @@ import numpy as np
 from tetris_sim.bench.candidates import Candidate
 from tetris_sim.bench.problems import random_numbers
 from tetris_sim.bench.timing import Work
-from tetris_sim.gpu_kernels.device import GpuDevice
-from tetris_sim.gpu_kernels.layout import Box3, box_argument, by_value, pitch_slab
-from tetris_sim.gpu_kernels.layout import memory_argument as memory_of
-from tetris_sim.gpu_kernels.taps import term_defines, term_weights
+from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.gpu_kernels.common.layout import Box3, box_argument, by_value, pitch_slab
+from tetris_sim.gpu_kernels.common.layout import memory_argument as memory_of
+from tetris_sim.gpu_kernels.common.taps import term_defines, term_weights
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
@@ -32,7 +33,11 @@ def open_baselines(problem: Problem, device: GpuDevice) -> list[Candidate]:
         try:
             found.append(make(problem, device))
         except Exception as error:  # noqa: BLE001  a library that is not there, or fails, is not what is measured
-            _LOG.info("no %s: %s", name, str(error).splitlines()[0] if str(error) else type(error).__name__)
+            _LOG.info(
+                "no %s: %s",
+                name,
+                str(error).splitlines()[0] if str(error) else type(error).__name__,
+            )
     return found
 
 
@@ -46,7 +51,13 @@ def _naive(problem: Problem, device: GpuDevice) -> Candidate:
     grid = (-(-x // _BLOCK[0]), -(-y // _BLOCK[1]), z)
 
     def step(now: Any, then: Any) -> None:
-        arguments = (now[layout.origin :], then[layout.origin :], memory, box_argument(box), weights)
+        arguments = (
+            now[layout.origin :],
+            then[layout.origin :],
+            memory,
+            box_argument(box),
+            weights,
+        )
         function(grid, _BLOCK, arguments)
 
     return _candidate("naive kernel", problem, device, arrays, step)
@@ -60,7 +71,11 @@ def _random_arrays(problem: Problem, device: GpuDevice, n_bytes: int) -> list[An
 
 
 def _candidate(
-    name: str, problem: Problem, device: GpuDevice, arrays: list[Any], step: Callable[[Any, Any], None]
+    name: str,
+    problem: Problem,
+    device: GpuDevice,
+    arrays: list[Any],
+    step: Callable[[Any, Any], None],
 ) -> Candidate:
     def run(steps: int) -> None:
         with device.use():
@@ -76,7 +91,9 @@ def _torch_field(problem: Problem) -> Any:
     import torch
 
     shape = [n + 2 * r for n, r in zip(problem.grid.shape, problem.stencil.radii, strict=True)]
-    dtype = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16}[problem.dtype.name]
+    dtype = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16}[
+        problem.dtype.name
+    ]
     return torch.rand(1, 1, *shape, dtype=dtype, device="cuda")
 
 
@@ -108,15 +125,23 @@ def _torch_candidate(name: str, problem: Problem, advance: Callable[[Any], Any])
 def _compiled_slices(problem: Problem, device: GpuDevice) -> Candidate:
     import torch
 
-    torch._dynamo.reset()  # it compiles a function for few different shapes, and then runs it as it is
+    # it compiles a function for few different shapes, and then runs it as it is
+    torch._dynamo.reset()
     radii, shape = problem.stencil.radii, problem.grid.shape
     windows = [
-        (slice(None), slice(None), *(slice(r + o, r + o + n) for r, o, n in zip(radii, offset, shape, strict=True)))
+        (
+            slice(None),
+            slice(None),
+            *(slice(r + o, r + o + n) for r, o, n in zip(radii, offset, shape, strict=True)),
+        )
         for offset in problem.stencil.offsets
     ]
 
     def advance(field: Any) -> Any:
-        return sum(weight * field[window] for weight, window in zip(problem.stencil.weights, windows, strict=True))
+        return sum(
+            weight * field[window]
+            for weight, window in zip(problem.stencil.weights, windows, strict=True)
+        )
 
     return _torch_candidate("torch.compile slices", problem, torch.compile(advance))
 
@@ -127,7 +152,9 @@ def _convolution(problem: Problem, device: GpuDevice) -> Candidate:
     ndim, radii = problem.grid.ndim, problem.stencil.radii
     kernel = np.zeros([2 * radius + 1 for radius in radii], dtype=problem.dtype)
     for offset, weight in zip(problem.stencil.offsets, problem.stencil.weights, strict=True):
-        kernel[tuple(radius + component for radius, component in zip(radii, offset, strict=True))] = weight
+        kernel[
+            tuple(radius + component for radius, component in zip(radii, offset, strict=True))
+        ] = weight
     convolve = {1: torch.conv1d, 2: torch.conv2d, 3: torch.conv3d}[ndim]
     weights = torch.as_tensor(kernel, device="cuda")[None, None]
     return _torch_candidate("cuDNN convolution", problem, lambda field: convolve(field, weights))

@@ -1,14 +1,15 @@
 """What each technique of the tensor-core methods adds, in the manner of two figures of the papers.
 
-ConvStencil's Figure 6: matrices A and B written to global memory and CUDA cores; the same matrices in shared memory
-only; tensor cores; padding against bank conflicts; dirty bits. Where the paper fuses steps to make kernels 7 points
-wide (heat-1d, box-2d9p) so does every rung here. The GPU part of Figure 12 of the Tetris paper: tensor cores with
-banded matrices, blocking in shared memory, its arrangement without conflicts, folding with octuple pipelining. Both
-ladders end with what this program does beyond: as many steps per launch, on as many kinds of cores, as is fastest.
+ConvStencil's Figure 6: matrices A and B written to global memory and CUDA cores; the same matrices
+in shared memory only; tensor cores; padding against bank conflicts; dirty bits. Where the paper
+fuses steps to make kernels 7 points wide (heat-1d, box-2d9p) so does every rung here. The GPU part
+of Figure 12 of the Tetris paper: tensor cores with banded matrices, blocking in shared memory, its
+arrangement without conflicts, folding with octuple pipelining. Both ladders end with what this
+program does beyond: as many steps per launch, on as many kinds of cores, as is fastest.
 
-Rates are of kernels alone (`gpu_alone.py`), each rung with the parameters that are fastest for it. Comparable with the
-papers are the factors from rung to rung: they had an A100, whose memory is half as fast and whose tensor cores do a
-third.
+Rates are of kernels alone (`gpu_alone.py`), each rung with the parameters that are fastest for it.
+Comparable with the papers are the factors from rung to rung: they had an A100, whose memory is half
+as fast and whose tensor cores do a third.
 """
 
 from __future__ import annotations
@@ -19,18 +20,28 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tetris_sim.bench.gpu import SHAPES
-from tetris_sim.bench.gpu_alone import Alone, Arena, explicit_alone, fastest, fused_alone, naive_alone
+from tetris_sim.bench.gpu_alone import (
+    Alone,
+    Arena,
+    explicit_alone,
+    fastest,
+    fused_alone,
+    naive_alone,
+)
 from tetris_sim.bench.gpu_labels import CONVSTENCIL, TETRIS
 from tetris_sim.bench.gpu_run import measured_gpu
 from tetris_sim.bench.problems import random_problem
 from tetris_sim.bench.timing import Work, interleave
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.gpu_kernels.banded import banded_kernel
-from tetris_sim.gpu_kernels.device import GpuDevice
-from tetris_sim.gpu_kernels.dual_tessellation import dual_tessellation_kernel, dual_tessellation_parameters
-from tetris_sim.gpu_kernels.explicit_stencil2row import explicit_stencil2row
-from tetris_sim.gpu_kernels.trapezoid import trapezoid_kernel, trapezoid_parameters
+from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.gpu_kernels.dual_tessellation.explicit_stencil2row import explicit_stencil2row
+from tetris_sim.gpu_kernels.dual_tessellation.kernel import (
+    dual_tessellation_kernel,
+    dual_tessellation_parameters,
+)
+from tetris_sim.gpu_kernels.trapezoid.banded import banded_kernel
+from tetris_sim.gpu_kernels.trapezoid.kernel import trapezoid_kernel, trapezoid_parameters
 from tetris_sim.method import STEPS_PER_BLOCK, Parameters
 from tetris_sim.problem import Problem
 
@@ -42,7 +53,11 @@ FIGURES = {
 
 STENCILS = tuple(dict.fromkeys(name for names in FIGURES.values() for name in names))
 
-_WIDEST = {1: 3, 2: 3, 3: 1}  # radius of the paper's kernels after fusion, by axes: its 3D kernels are not fused
+_WIDEST = {
+    1: 3,
+    2: 3,
+    3: 1,
+}  # radius of the paper's kernels after fusion, by axes: its 3D kernels are not fused
 _FEW_TAPS = 5  # planes of a 3D stencil with more go through tensor cores
 _LOG = logging.getLogger(__name__)
 
@@ -68,7 +83,8 @@ def bench_gpu_breakdown(
     rounds: int = 7,
     seconds: float = 0.4,
 ) -> dict[str, Any]:
-    """The ladder of each figure that has the stencil, both if none has it; arguments as of `bench_gpu`.
+    """The ladder of each figure that has the stencil, both if none has it; arguments as of
+    `bench_gpu`.
 
     Raises:
         UnsupportedError: there is no GPU, or another dtype than float64 is asked for.
@@ -79,13 +95,20 @@ def bench_gpu_breakdown(
     found = []
     with measured_gpu(rounds=rounds, seconds=seconds) as (result, device, _):
         for name in names:
-            problem = random_problem(name, shape or SHAPES[named_stencil(name).stencil.ndim], "float64")
+            problem = random_problem(
+                name, shape or SHAPES[named_stencil(name).stencil.ndim], "float64"
+            )
             for figure in figures_with(name):
                 steps = climb(problem, LADDERS[figure], device, rounds=rounds, seconds=seconds)
                 header = {"figure": figure, "stencil": name, "n_terms": problem.stencil.n_points}
-                found.append({**header, "shape": list(problem.grid.shape), "dtype": "float64", **steps})
+                found.append(
+                    {**header, "shape": list(problem.grid.shape), "dtype": "float64", **steps}
+                )
                 _LOG.info("%s, %s done", figure, name)
-    return {**result, "gpu_breakdown": [compare_rungs(ladder, result["gpu_limits"]) for ladder in found]}
+    return {
+        **result,
+        "gpu_breakdown": [compare_rungs(ladder, result["gpu_limits"]) for ladder in found],
+    }
 
 
 def figures_with(name: str) -> list[str]:
@@ -100,7 +123,9 @@ def figures_with(name: str) -> list[str]:
 def climb(
     problem: Problem, ladder: Sequence[Rung], device: GpuDevice, *, rounds: int, seconds: float
 ) -> dict[str, Any]:
-    """The rate of every rung, interleaved: {"steps": rows with a label each, "missing": label to reason}."""
+    """The rate of every rung, interleaved: {"steps": rows with a label each, "missing": label to
+    reason}.
+    """
     arena = Arena(problem, device)
     chosen: dict[str, tuple[Alone, Work]] = {}
     missing = {}
@@ -109,9 +134,16 @@ def climb(
             chosen[rung.label] = fastest(arena, rung.kernels(problem), seconds=seconds / 4)
         except UnsupportedError as refusal:
             missing[rung.label] = str(refusal)
-    timings = interleave({label: work for label, (_, work) in chosen.items()}, rounds=rounds, seconds=seconds)
+    timings = interleave(
+        {label: work for label, (_, work) in chosen.items()}, rounds=rounds, seconds=seconds
+    )
     rows = [
-        {"name": label, "parameters": dict(alone.parameters), "depth": alone.depth, "steady": asdict(timings[label])}
+        {
+            "name": label,
+            "parameters": dict(alone.parameters),
+            "depth": alone.depth,
+            "steady": asdict(timings[label]),
+        }
         for label, (alone, _) in chosen.items()
     ]
     chosen.clear()
@@ -120,8 +152,12 @@ def climb(
 
 
 def compare_rungs(ladder: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any]:
-    """The same ladder with, in every row, its multiples of the first row, of the row before, and of one sweep."""
-    one_sweep = max(limits[when]["copy"]["median"] for when in limits) / 16  # 8 bytes read, 8 written
+    """The same ladder with, in every row, its multiples of the first row, of the row before, and of
+    one sweep.
+    """
+    one_sweep = (
+        max(limits[when]["copy"]["median"] for when in limits) / 16
+    )  # 8 bytes read, 8 written
     rates = [float(row["steady"]["median"]) for row in ladder["steps"]]
     rows = [
         {
@@ -136,7 +172,9 @@ def compare_rungs(ladder: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[
 
 
 def paper_steps(problem: Problem) -> int:
-    """Steps that the ConvStencil paper fuses (section 3.3): until a kernel is 7 points wide, in 1D and 2D."""
+    """Steps that the ConvStencil paper fuses (section 3.3): until a kernel is 7 points wide, in 1D
+    and 2D.
+    """
     return max(1, _WIDEST[problem.grid.ndim] // problem.stencil.radius)
 
 
@@ -151,7 +189,9 @@ def with_steps(choices: Sequence[Parameters], steps: int) -> list[Parameters]:
 
 
 def _tessellations(switches: Mapping[str, int] | None) -> Callable[[Problem], list[Alone]]:
-    """Kernels of gpu.dual_tessellation with the paper's steps and certain switches; as proposed if None."""
+    """Kernels of gpu.dual_tessellation with the paper's steps and certain switches; as proposed if
+    None.
+    """
 
     def kernels(problem: Problem) -> list[Alone]:
         stencil = problem.stencil
@@ -159,7 +199,10 @@ def _tessellations(switches: Mapping[str, int] | None) -> Callable[[Problem], li
         if switches is not None:
             fixed = {**switches, **({"cuda_points": _FEW_TAPS} if problem.grid.ndim == 3 else {})}
             choices = with_steps([{**choice, **fixed} for choice in choices], paper_steps(problem))
-        return [fused_alone(dual_tessellation_kernel(stencil, problem.dtype, choice), choice) for choice in choices]
+        return [
+            fused_alone(dual_tessellation_kernel(stencil, problem.dtype, choice), choice)
+            for choice in choices
+        ]
 
     return kernels
 
@@ -182,7 +225,10 @@ def _trapezoids(steps: int | None) -> Callable[[Problem], list[Alone]]:
     def kernels(problem: Problem) -> list[Alone]:
         choices: Sequence[Parameters] = trapezoid_parameters(problem.stencil, problem.dtype)
         choices = choices if steps is None else with_steps(choices, steps)
-        return [fused_alone(trapezoid_kernel(problem.stencil, problem.dtype, choice), choice) for choice in choices]
+        return [
+            fused_alone(trapezoid_kernel(problem.stencil, problem.dtype, choice), choice)
+            for choice in choices
+        ]
 
     return kernels
 

@@ -1,12 +1,14 @@
-"""What the hardware counters say of single launches: conflicts, traffic, which pipe is busy, what warps wait for.
+"""What the hardware counters say of single launches: conflicts, traffic, which pipe is busy, what
+warps wait for.
 
-Nsight Compute (`ncu`) runs this module as a program that launches each kernel once, on the interior of the usual grid.
-ConvStencil's Table 5 has two of these columns, uncoalesced global accesses (UGA) and bank conflicts per request (BC/R):
-the shares of sectors, and the numbers of passes through shared memory per request, beyond what the same accesses would
-take if they lay best. Clocks are left as they are.
+Nsight Compute (`ncu`) runs this module as a program that launches each kernel once, on the interior
+of the usual grid. ConvStencil's Table 5 has two of these columns, uncoalesced global accesses (UGA)
+and bank conflicts per request (BC/R): the shares of sectors, and the numbers of passes through
+shared memory per request, beyond what the same accesses would take if they lay best. Clocks are
+left as they are.
 
-A single launch says nothing of power, so each kernel is also launched again and again while `nvidia-smi` reads clock
-and power: many kernels meet the power limit, and the GPU lowers its clock.
+A single launch says nothing of power, so each kernel is also launched again and again while
+`nvidia-smi` reads clock and power: many kernels meet the power limit, and the GPU lowers its clock.
 """
 
 from __future__ import annotations
@@ -36,12 +38,21 @@ from tetris_sim.bench.timing import Work
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.device import GpuDevice
-from tetris_sim.gpu_kernels.fused_method import FusedMethod
+from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.gpu_kernels.fused.method import FusedMethod
 from tetris_sim.method import Parameters
 from tetris_sim.problem import Problem
 
-STENCILS = ("heat-1d", "heat-2d", "star-2d9p", "box-2d9p", "box-2d25p", "box-2d49p", "heat-3d", "box-3d27p")
+STENCILS = (
+    "heat-1d",
+    "heat-2d",
+    "star-2d9p",
+    "box-2d9p",
+    "box-2d25p",
+    "box-2d49p",
+    "heat-3d",
+    "box-3d27p",
+)
 """Those that are looked at if none are named."""
 
 METRICS = {
@@ -80,12 +91,25 @@ STALLS = (
     "short_scoreboard",
     "wait",
 )
-"""What warps may wait for; the counters say how many warps do, on average, whenever an instruction is issued."""
+"""What warps may wait for; the counters say how many warps do, on average, whenever an instruction
+is issued.
+"""
 
 _STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
-_OPTIONS = ("--clock-control=none", "--profile-from-start=off", "--csv", "--page=raw", "--print-units=base")
-_WARM, _BEAT = 0.5, 0.05  # seconds: of launches before clock and power are read, and of one timing meanwhile
-_UNSEEN = 0.01  # where threads move less of the data, bulk copies do, and their sectors are not counted
+_OPTIONS = (
+    "--clock-control=none",
+    "--profile-from-start=off",
+    "--csv",
+    "--page=raw",
+    "--print-units=base",
+)
+_WARM, _BEAT = (
+    0.5,
+    0.05,
+)  # seconds: of launches before clock and power are read, and of one timing meanwhile
+_UNSEEN = (
+    0.01  # where threads move less of the data, bulk copies do, and their sectors are not counted
+)
 _LOG = logging.getLogger(__name__)
 
 
@@ -97,7 +121,8 @@ def bench_gpu_counters(
     rounds: int = 7,
     seconds: float = 0.4,
 ) -> dict[str, Any]:
-    """Counters of one launch of every fused kernel, each with the parameters that are fastest for it alone.
+    """Counters of one launch of every fused kernel, each with the parameters that are fastest for
+    it alone.
 
     Args:
         names: stencils of the catalogue, with the weights of `weight_kinds`.
@@ -115,7 +140,9 @@ def bench_gpu_counters(
         for name, dtype in itertools.product(names, dtypes):
             grid = shape or SHAPES[named_stencil(name).stencil.ndim]
             for weights in weight_kinds(name):
-                cases += _choose(random_problem(name, grid, dtype, weights), name, weights, device, seconds / 4)
+                cases += _choose(
+                    random_problem(name, grid, dtype, weights), name, weights, device, seconds / 4
+                )
         counted = count(cases, profiler)
     return {**result, "profiler": _version(profiler), "gpu_counters": counted}
 
@@ -128,7 +155,10 @@ def find_profiler() -> str:
     """
     found = shutil.which("ncu") or shutil.which("ncu", path="/usr/local/cuda/bin")
     if found is None:
-        msg = "counters are read by Nsight Compute: install it (it comes with the CUDA toolkit) and put ncu on the PATH"
+        msg = (
+            "counters are read by Nsight Compute: install it (it comes with the CUDA toolkit) and "
+            "put ncu on the PATH"
+        )
         raise UnsupportedError(msg)
     return found
 
@@ -147,35 +177,61 @@ def count(cases: Sequence[Mapping[str, Any]], profiler: str) -> list[dict[str, A
     with tempfile.TemporaryDirectory(prefix="tetris_sim_counters_") as folder:
         path = Path(folder) / "cases.json"
         path.write_text(json.dumps(list(cases)))
-        command = [profiler, *_OPTIONS, "--metrics", metrics, sys.executable, "-m", __name__, str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment())
+        command = [
+            profiler,
+            *_OPTIONS,
+            "--metrics",
+            metrics,
+            sys.executable,
+            "-m",
+            __name__,
+            str(path),
+        ]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=_environment()
+        )
     launches = read_counters(done.stdout)
     if done.returncode or len(launches) != len(cases):
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if line and not line.startswith('"')]
+        lines = [
+            line
+            for line in (done.stdout + done.stderr).splitlines()
+            if line and not line.startswith('"')
+        ]
         said = "\n".join(lines)[-2000:]
-        msg = f"ncu counted {len(launches)} of {len(cases)} launches (exit status {done.returncode}). It says: {said}"
+        msg = (
+            f"ncu counted {len(launches)} of {len(cases)} launches (exit status "
+            f"{done.returncode}). It says: {said}"
+        )
         raise UnsupportedError(msg)
-    return [{**case, **derive(found, case["updates"])} for case, found in zip(cases, launches, strict=True)]
+    return [
+        {**case, **derive(found, case["updates"])}
+        for case, found in zip(cases, launches, strict=True)
+    ]
 
 
 def read_counters(text: str) -> list[dict[str, float | None]]:
-    """What `ncu --csv --page raw` printed: our names to values, a dictionary per launch; None for what it lacks."""
+    """What `ncu --csv --page raw` printed: our names to values, a dictionary per launch; None for
+    what it lacks.
+    """
     lines = text.splitlines()
     begin = next((k for k, line in enumerate(lines) if line.startswith('"ID"')), None)
     if begin is None:
         return []
     wanted = {**METRICS, **{stall: _STALL.format(stall) for stall in STALLS}}
     rows = csv.DictReader(io.StringIO("\n".join(lines[begin:])))
-    launches = (row for row in rows if (row["ID"] or "").isdigit())  # the line below the header has the units
+    launches = (
+        row for row in rows if (row["ID"] or "").isdigit()
+    )  # the line below the header has the units
     return [{name: _number(row.get(metric)) for name, metric in wanted.items()} for row in launches]
 
 
 def derive(counters: Mapping[str, float | None], updates: float) -> dict[str, Any]:
     """The counters and what follows from them.
 
-    `rate` is in point updates per second, of this launch; `bank_conflicts_per_request` is over the loads and stores of
-    shared memory by warps; `uncoalesced` is the share of sectors of global memory beyond the fewest that could hold the
-    same bytes, None where bulk copies do the work; `stall` is what most warps wait for.
+    `rate` is in point updates per second, of this launch; `bank_conflicts_per_request` is over the
+    loads and stores of shared memory by warps; `uncoalesced` is the share of sectors of global
+    memory beyond the fewest that could hold the same bytes, None where bulk copies do the work;
+    `stall` is what most warps wait for.
     """
     loads, stores = (counters[f"shared_{kind}_requests"] or 0.0 for kind in ("load", "store"))
     conflicts = [counters[f"shared_{kind}_conflicts"] for kind in ("load", "store")]
@@ -187,17 +243,23 @@ def derive(counters: Mapping[str, float | None], updates: float) -> dict[str, An
     return {
         "counters": dict(counters),
         "rate": 1e9 * updates / counters["nanoseconds"] if counters["nanoseconds"] else None,
-        "bank_conflicts_per_request": sum(n or 0.0 for n in conflicts) / requests if requests else None,
+        "bank_conflicts_per_request": sum(n or 0.0 for n in conflicts) / requests
+        if requests
+        else None,
         "uncoalesced": 1 - ideal / sectors if sectors and ideal is not None else None,
         "stall": max(waiting, key=lambda stall: waiting[stall] or 0.0) if waiting else None,
     }
 
 
 def launch_cases(cases: Sequence[Mapping[str, Any]]) -> None:
-    """Launch the kernel of each case once where the profiler sees it, and once before where it does not."""
+    """Launch the kernel of each case once where the profiler sees it, and once before where it does
+    not.
+    """
     device = GpuDevice(0)
     for case in cases:
-        problem = random_problem(case["stencil"], tuple(case["shape"]), case["dtype"], case["weights"])
+        problem = random_problem(
+            case["stencil"], tuple(case["shape"]), case["dtype"], case["weights"]
+        )
         arena = Arena(problem, device)
         (alone,) = _kernels(problem, case["method"], case["parameters"])
         launch = alone.open(arena)
@@ -229,14 +291,20 @@ def _choose(
             "method": method.name,
             "shape": list(problem.grid.shape),
         }
-        case |= {"dtype": problem.dtype.name, "parameters": dict(alone.parameters), "updates": work.units}
+        case |= {
+            "dtype": problem.dtype.name,
+            "parameters": dict(alone.parameters),
+            "updates": work.units,
+        }
         found.append({**case, "sustained": sustain(work, device)})
     arena.close()
     return found
 
 
 def sustain(work: Work, device: GpuDevice) -> dict[str, float | None]:
-    """Rate of many launches [point updates/s], and clock [Hz] and power [W] while they run; None without nvidia-smi."""
+    """Rate of many launches [point updates/s], and clock [Hz] and power [W] while they run; None
+    without nvidia-smi.
+    """
     launches = max(1, round(_BEAT / _elapsed(work, 1)))
     beats = math.ceil(_WARM / _BEAT)
     _elapsed(work, launches * beats)
@@ -246,7 +314,11 @@ def sustain(work: Work, device: GpuDevice) -> dict[str, float | None]:
         rates.append(work.units * launches / _elapsed(work, launches))
     said = reader.communicate()[0] if reader is not None else ""
     clock, power = ([*map(_number, said.split(",")), None, None])[:2]
-    return {"rate": statistics.median(rates), "clock": None if clock is None else 1e6 * clock, "power": power}
+    return {
+        "rate": statistics.median(rates),
+        "clock": None if clock is None else 1e6 * clock,
+        "power": power,
+    }
 
 
 def _start_reading(device: GpuDevice) -> subprocess.Popen[str] | None:
@@ -265,7 +337,9 @@ def _elapsed(work: Work, launches: int) -> float:
 
 
 def _kernels(problem: Problem, name: str, parameters: Parameters | None = None) -> Iterator[Alone]:
-    """The kernels of a method, with its proposals or with certain parameters; none if it has none or refuses."""
+    """The kernels of a method, with its proposals or with certain parameters; none if it has none
+    or refuses.
+    """
     (method,) = (each for each in METHODS if each.name == name)
     if not isinstance(method, FusedMethod) or method.refusal(problem) is not None:
         return
@@ -277,7 +351,10 @@ def _kernels(problem: Problem, name: str, parameters: Parameters | None = None) 
 def _environment() -> dict[str, str]:
     """Where the program finds this package, wherever it is started."""
     root = str(Path(__file__).resolve().parents[2])
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
+    }
 
 
 def _number(text: str | None) -> float | None:
@@ -289,8 +366,13 @@ def _number(text: str | None) -> float | None:
 
 
 def _version(profiler: str) -> str:
-    said = subprocess.run([profiler, "--version"], capture_output=True, text=True, check=False).stdout.split()
-    return next((word for word, before in zip(said[1:], said, strict=False) if before == "Version"), "unknown")
+    said = subprocess.run(
+        [profiler, "--version"], capture_output=True, text=True, check=False
+    ).stdout.split()
+    return next(
+        (word for word, before in zip(said[1:], said, strict=False) if before == "Version"),
+        "unknown",
+    )
 
 
 if __name__ == "__main__":

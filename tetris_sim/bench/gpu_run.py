@@ -1,4 +1,6 @@
-"""What every benchmark of a GPU begins and ends with: the device, its limits before and after, who measured when."""
+"""What every benchmark of a GPU begins and ends with: the device, its limits before and after, who
+measured when.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,15 @@ from typing import Any
 from tetris_sim.bench.gpu_limits import measure_gpu_limits
 from tetris_sim.bench.timing import provenance
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.gpu_kernels.device import GpuDevice
-from tetris_sim.scheduler.gpus import Gpu
-from tetris_sim.scheduler.machine import find_machine
+from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.scheduler.machine.gpus import Gpu
+from tetris_sim.scheduler.machine.machine import find_machine
 
 
 @contextmanager
 def measured_gpu(*, rounds: int, seconds: float) -> Iterator[tuple[dict[str, Any], GpuDevice, Gpu]]:
-    """A result to be filled, the device to do it with and what is known of it; limits are measured before and after.
+    """A result to be filled, the device to do it with and what is known of it; limits are measured
+    before and after.
 
     Args:
         rounds: timings of each limit.

@@ -1,11 +1,14 @@
-"""Rate against the size of the grid on a GPU, several steps at once and one: ConvStencil's Figures 7 and 8.
+"""Rate against the size of the grid on a GPU, several steps at once and one: ConvStencil's Figures
+7 and 8.
 
-Figure 7 compares methods at one size, Figure 8 at many, and asks whether what is gained comes from fusing steps. Here
-every method of the GPU advances whole grids of every size, faces included (periodic ones, as in `gpu.py`), with as many
-steps per launch as is fastest and, where its kernels compose steps, one at a time. `gpu.plain` is one step at a time
-for all. The papers' peers (DRStencil, Brick, AMOS) are not here; cuDNN is in the main benchmark.
+Figure 7 compares methods at one size, Figure 8 at many, and asks whether what is gained comes from
+fusing steps. Here every method of the GPU advances whole grids of every size, faces included
+(periodic ones, as in `gpu.py`), with as many steps per launch as is fastest and, where its kernels
+compose steps, one at a time. `gpu.plain` is one step at a time for all. The papers' peers
+(DRStencil, Brick, AMOS) are not here; cuDNN is in the main benchmark.
 
-Timings are short: a second of work would meet the power limit, which costs up to a tenth (`bench gpu` shows that).
+Timings are short: a second of work would meet the power limit, which costs up to a tenth (`bench
+gpu` shows that).
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from tetris_sim.bench.timing import Work
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.device import GpuDevice
+from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
 from tetris_sim.problem import Problem
 
@@ -43,12 +46,20 @@ LENGTHS = {
 }
 """Points along every axis by number of axes."""
 
-_COMPOSING = ("gpu.trapezoid", "gpu.dual_tessellation")  # apply a composed stencil: one step is as natural as several
-_CHOICE_POINTS = 1 << 27  # larger grids take the parameters of the one before: loading takes longer than timing
+_COMPOSING = (
+    "gpu.trapezoid",
+    "gpu.dual_tessellation",
+)  # apply a composed stencil: one step is as natural as several
+_CHOICE_POINTS = (
+    1 << 27
+)  # larger grids take the parameters of the one before: loading takes longer than timing
 _SETTLED_POINTS = 1 << 22  # from here on, what is far behind at one size is not tried at the next
 _FAR_BEHIND = 1.25
 _PART = 4  # choosing takes a timing of this part of `seconds`
-_RECORDED_POINTS, _RECORDED_BLOCKS = 1 << 23, 64  # smaller grids replay records of 32 passes (stepper.py)
+_RECORDED_POINTS, _RECORDED_BLOCKS = (
+    1 << 23,
+    64,
+)  # smaller grids replay records of 32 passes (stepper.py)
 _SPARE = 1 << 30  # bytes of GPU memory that are left free
 _LOG = logging.getLogger(__name__)
 
@@ -78,7 +89,8 @@ def bench_gpu_sweep(
     rounds: int = 7,
     seconds: float = 0.4,
 ) -> dict[str, Any]:
-    """The sweep for every stencil and dtype; arguments as of `bench_gpu`. Sizes end at `shape`, if it is given.
+    """The sweep for every stencil and dtype; arguments as of `bench_gpu`. Sizes end at `shape`, if
+    it is given.
 
     Raises:
         UnsupportedError: there is no GPU.
@@ -88,7 +100,9 @@ def bench_gpu_sweep(
         for name in names:
             for dtype in dtypes:
                 shapes = shapes_to_sweep(named_stencil(name).stencil.ndim, last=shape)
-                points = sweep_gpu(name, shapes, dtype, device, memory=gpu.memory, rounds=rounds, seconds=seconds)
+                points = sweep_gpu(
+                    name, shapes, dtype, device, memory=gpu.memory, rounds=rounds, seconds=seconds
+                )
                 header = {"stencil": name, "weights": weight_kinds(name)[0], "dtype": dtype}
                 sweeps.append({**header, "points": points})
     return {**result, "gpu_sizes": sweeps}
@@ -105,7 +119,9 @@ def shapes_to_sweep(ndim: int, *, last: tuple[int, ...] | None = None) -> list[t
 
 
 def lines_of(problem: Problem) -> list[Line]:
-    """What is drawn for a problem: every method that does not refuse and, where it composes steps, with one."""
+    """What is drawn for a problem: every method that does not refuse and, where it composes steps,
+    with one.
+    """
     found = []
     for method in METHODS:
         if method.refusal(problem) is not None:
@@ -113,7 +129,9 @@ def lines_of(problem: Problem) -> list[Line]:
         choices = list(method.parameters(problem))
         found.append(Line(method.name, method, choices))
         if method.name in _COMPOSING and any(choice[STEPS_PER_BLOCK] > 1 for choice in choices):
-            single = [choice for choice in choices if choice[STEPS_PER_BLOCK] == 1] or with_steps(choices, 1)
+            single = [choice for choice in choices if choice[STEPS_PER_BLOCK] == 1] or with_steps(
+                choices, 1
+            )
             found.append(Line(method.name + ONE_STEP, method, single))
     return found
 
@@ -128,7 +146,8 @@ def sweep_gpu(
     rounds: int,
     seconds: float,
 ) -> list[dict[str, Any]]:
-    """Rates of every line for each shape, from small to large: {"shape", "bytes", "rows", "missing"} each.
+    """Rates of every line for each shape, from small to large: {"shape", "bytes", "rows",
+    "missing"} each.
 
     Args:
         name: of a stencil of the catalogue.
@@ -146,32 +165,47 @@ def sweep_gpu(
         problem = dataclasses.replace(problem, initial=random_on(device, dtype))
         lines = lines_of(problem) if lines is None else lines
         header = {"shape": list(shape), "bytes": problem.state_bytes}
-        together = int((memory - _SPARE) // (2.1 * problem.state_bytes))  # two arrays each, and what surrounds them
+        together = int(
+            (memory - _SPARE) // (2.1 * problem.state_bytes)
+        )  # two arrays each, and what surrounds them
         if together < 1:
-            missing = dict.fromkeys((line.label for line in lines), "the grid does not fit into GPU memory")
+            missing = dict.fromkeys(
+                (line.label for line in lines), "the grid does not fit into GPU memory"
+            )
             points.append({**header, "rows": [], "missing": missing})
             continue
-        missing = {line.label: why for line in lines if (why := _choose(line, problem, device, seconds)) is not None}
+        missing = {
+            line.label: why
+            for line in lines
+            if (why := _choose(line, problem, device, seconds)) is not None
+        }
         rows = []
         for part in _parts([line for line in lines if line.label not in missing], together):
             candidates = [open_method(problem, line.method, line.chosen, device) for line in part]
             for candidate in candidates:
                 _settle(candidate.work)
-            rows += time_steady(candidates, rounds=rounds, seconds=seconds, labels=[line.label for line in part])
+            rows += time_steady(
+                candidates, rounds=rounds, seconds=seconds, labels=[line.label for line in part]
+            )
         points.append({**header, "rows": rows, "missing": missing})
         _LOG.info("%s, %s: %s points done", name, dtype, f"{problem.grid.n_points:,}")
     return points
 
 
 def _choose(line: Line, problem: Problem, device: GpuDevice, seconds: float) -> str | None:
-    """Find the fastest parameters and forget those that are far behind; why there are none, or None."""
+    """Find the fastest parameters and forget those that are far behind; why there are none, or
+    None.
+    """
     n_points = problem.grid.n_points
     if len(line.choices) == 1 or (line.chosen and n_points > _CHOICE_POINTS):
         line.chosen = line.chosen or line.choices[0]
         return None
     piece = problem
     if n_points > _CHOICE_POINTS:
-        shape = (max(1, problem.grid.shape[0] * _CHOICE_POINTS // n_points), *problem.grid.shape[1:])
+        shape = (
+            max(1, problem.grid.shape[0] * _CHOICE_POINTS // n_points),
+            *problem.grid.shape[1:],
+        )
         piece = dataclasses.replace(problem, grid=dataclasses.replace(problem.grid, shape=shape))
     tried: list[tuple[float, Parameters]] = []
     refusals = []
@@ -188,19 +222,25 @@ def _choose(line: Line, problem: Problem, device: GpuDevice, seconds: float) -> 
     return None
 
 
-def _try(piece: Problem, method: Method, choice: Parameters, device: GpuDevice, seconds: float) -> float:
+def _try(
+    piece: Problem, method: Method, choice: Parameters, device: GpuDevice, seconds: float
+) -> float:
     """Point updates per second in one timing."""
     candidate = open_method(piece, method, choice, device)
     try:
         work, blocks = candidate.work, _settle(candidate.work)
-        launched = work.quantum * max(blocks, round(blocks * seconds / _elapsed(work, work.quantum * blocks)))
+        launched = work.quantum * max(
+            blocks, round(blocks * seconds / _elapsed(work, work.quantum * blocks))
+        )
         return work.units * launched / _elapsed(work, launched)
     finally:
         candidate.close()
 
 
 def _settle(work: Work) -> int:
-    """Make blocks until the stepper has recorded launches if it does, which takes longer than they; how many."""
+    """Make blocks until the stepper has recorded launches if it does, which takes longer than they;
+    how many.
+    """
     blocks = _RECORDED_BLOCKS if work.units <= _RECORDED_POINTS else 1
     work.run(work.quantum * blocks)
     return blocks

@@ -36,14 +36,25 @@ def gpu_tables(result: Mapping[str, Any]) -> Iterator[Table]:
 def gpu_limits_table(limits: Mapping[str, Any]) -> Table:
     """The measured limits of a GPU, before and after."""
     before, after = limits["before"], limits["after"]
-    rows = [("copy in memory", "GB/s", *(billions(found["copy"]["median"]) for found in (before, after)))]
+    rows = [
+        (
+            "copy in memory",
+            "GB/s",
+            *(billions(found["copy"]["median"]) for found in (before, after)),
+        )
+    ]
     for dtype in before["fma"]:
         rates = [billions(found["fma"][dtype]["median"]) for found in (before, after)]
         rows.append((f"multiply-adds, {dtype}, CUDA cores", "1e9/s", *rates))
     if before["tensor"] is not None:
         rates = [billions(found["tensor"]["median"]) for found in (before, after)]
         rows.append(("multiply-adds, float64, tensor cores", "1e9/s", *rates))
-    return Table("Limits of the GPU (copies: read plus written)", ("limit", "unit", "before", "after"), rows, 2)
+    return Table(
+        "Limits of the GPU (copies: read plus written)",
+        ("limit", "unit", "before", "after"),
+        rows,
+        2,
+    )
 
 
 def gpu_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
@@ -54,11 +65,20 @@ def gpu_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
     for kernel in kernels:
         for row in kernel["rows"]:
             steady = row["steady"]
-            cells = [kernel["stencil"], kernel["weights"], grid(kernel["shape"]), kernel["dtype"], row["name"]]
+            cells = [
+                kernel["stencil"],
+                kernel["weights"],
+                grid(kernel["shape"]),
+                kernel["dtype"],
+                row["name"],
+            ]
             cells += [parameters(row["parameters"]), billions(steady["median"])]
             cells += [f"{billions(steady['low'])}..{billions(steady['high'])}"]
             rows.append([*cells, percent(row["share_of_fma"]), f"{row['times_one_sweep']:.2f}"])
-    title = "Steady state on the whole grid, faces included; x one sweep: multiples of what memory allows a single step"
+    title = (
+        "Steady state on the whole grid, faces included; x one sweep: multiples of what memory "
+        "allows a single step"
+    )
     return Table(title, (*words, *numbers), rows, len(words))
 
 
@@ -68,7 +88,10 @@ def gpu_faces_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
     rows = []
     for kernel in kernels:
         best = max(kernel["rows"], key=lambda row: float(row["steady"]["median"]))
-        rates = [billions(kernel["faces"][kind]["median"]) if kind in kernel["faces"] else "" for kind in kinds]
+        rates = [
+            billions(kernel["faces"][kind]["median"]) if kind in kernel["faces"] else ""
+            for kind in kinds
+        ]
         rows.append([kernel["stencil"], kernel["weights"], kernel["dtype"], best["name"], *rates])
     title = "GStencil/s of the fastest method with other faces"
     return Table(title, ("stencil", "weights", "dtype", "method", *kinds), rows, 4)
@@ -76,13 +99,20 @@ def gpu_faces_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
 
 def gpu_sizes_table(sweeps: Sequence[Mapping[str, Any]]) -> Table:
     """Rates against size, a column for each line of the figure, with the steps per launch."""
-    labels = list(dict.fromkeys(row["name"] for sweep in sweeps for p in sweep["points"] for row in p["rows"]))
+    labels = list(
+        dict.fromkeys(row["name"] for sweep in sweeps for p in sweep["points"] for row in p["rows"])
+    )
     rows = []
     for sweep in sweeps:
         for point in sweep["points"]:
             cells = {row["name"]: _rate_and_steps(row) for row in point["rows"]}
             rows.append(
-                [sweep["stencil"], sweep["dtype"], grid(point["shape"]), *(cells.get(label, "") for label in labels)]
+                [
+                    sweep["stencil"],
+                    sweep["dtype"],
+                    grid(point["shape"]),
+                    *(cells.get(label, "") for label in labels),
+                ]
             )
     title = "GStencil/s against size, whole steps, in parentheses steps per launch"
     return Table(title, ("stencil", "dtype", "grid", *labels), rows, 3)
@@ -100,7 +130,9 @@ def gpu_breakdown_table(ladders: Sequence[Mapping[str, Any]]) -> Table:
         for row in ladder["steps"]:
             cells = [ladder["figure"], ladder["stencil"], grid(ladder["shape"]), row["name"]]
             cells += [parameters(row["parameters"]), billions(row["steady"]["median"])]
-            cells += [f"{row[key]:.2f}" for key in ("over_first", "over_previous", "times_one_sweep")]
+            cells += [
+                f"{row[key]:.2f}" for key in ("over_first", "over_previous", "times_one_sweep")
+            ]
             rows.append(cells)
     header = (*words, "GStencil/s", "x first", "x above", "x one sweep")
     return Table("What each technique adds, kernels alone", header, rows, len(words))
@@ -111,17 +143,32 @@ def gpu_counters_table(cases: Sequence[Mapping[str, Any]]) -> Table:
     rows = []
     for case in cases:
         found, sustained = case["counters"], case["sustained"]
-        cells = [case["stencil"], case["weights"], case["method"], (case["stall"] or "").replace("_", " ")]
-        cells += [str(case["parameters"][STEPS_PER_BLOCK]), _number(case["rate"], 1e9), _number(found["clock"], 1e9)]
+        cells = [
+            case["stencil"],
+            case["weights"],
+            case["method"],
+            (case["stall"] or "").replace("_", " "),
+        ]
+        cells += [
+            str(case["parameters"][STEPS_PER_BLOCK]),
+            _number(case["rate"], 1e9),
+            _number(found["clock"], 1e9),
+        ]
         tensor = "half_tensor_pipe" if case["dtype"] == "float16" else "fp64_tensor_pipe"
-        cells += [_share(found[name]) for name in (*_SHARES.values(), tensor, "issue_active", "occupancy")]
-        cells += [_number(found["registers"]), _number(sustained["rate"], 1e9), _number(sustained["clock"], 1e9)]
+        cells += [
+            _share(found[name]) for name in (*_SHARES.values(), tensor, "issue_active", "occupancy")
+        ]
+        cells += [
+            _number(found["registers"]),
+            _number(sustained["rate"], 1e9),
+            _number(sustained["clock"], 1e9),
+        ]
         rows.append([*cells, _number(sustained["power"])])
     header = ("stencil", "weights", "method", "waits for", "steps", "GStencil/s", "GHz", *_SHARES)
     header += ("tensor", "issue", "occupancy", "registers")
     title = (
-        "Counters of single launches: shares of what each part of the GPU can do, and what most warps wait for; last "
-        "three columns: many launches"
+        "Counters of single launches: shares of what each part of the GPU can do, and what most "
+        "warps wait for; last three columns: many launches"
     )
     return Table(title, (*header, "sustained GStencil/s", "GHz", "W"), rows, 4)
 
@@ -133,17 +180,28 @@ def gpu_conflicts_table(cases: Sequence[Mapping[str, Any]]) -> Table:
         cells = _conflicts(case["uncoalesced"], case["bank_conflicts_per_request"])
         rows.append([case["stencil"], case["weights"], case["method"], *cells])
     for stencil, others in TABLE_5.items():
-        rows += [[stencil, "", f"{name} (paper)", *_conflicts(*found)] for name, found in others.items()]
+        rows += [
+            [stencil, "", f"{name} (paper)", *_conflicts(*found)] for name, found in others.items()
+        ]
     title = "Uncoalesced global accesses (UGA) and bank conflicts per request (BC/R)"
     return Table(title, ("stencil", "weights", "method", "UGA", "BC/R"), rows, 3)
 
 
 def _conflicts(uncoalesced: float | None, per_request: float | None) -> list[str]:
-    return ["" if uncoalesced is None else f"{uncoalesced:.2%}", "" if per_request is None else f"{per_request:.2f}"]
+    return [
+        "" if uncoalesced is None else f"{uncoalesced:.2%}",
+        "" if per_request is None else f"{per_request:.2f}",
+    ]
 
 
 def _number(value: float | None, unit: float = 1.0) -> str:
-    return "" if value is None else f"{value / unit:.3g}" if value < 999.5 * unit else f"{value / unit:.0f}"
+    return (
+        ""
+        if value is None
+        else f"{value / unit:.3g}"
+        if value < 999.5 * unit
+        else f"{value / unit:.0f}"
+    )
 
 
 def _share(value: float | None) -> str:

@@ -1,7 +1,8 @@
-"""What this machine can do at most, measured: multiply-adds per second, and bytes per second from every cache.
+"""What this machine can do at most, measured: multiply-adds per second, and bytes per second from
+every cache.
 
-Rates of kernels are judged by these, so they are measured in the same run, before and after the kernels: cores that are
-shared with others, or that clock down, show in both.
+Rates of kernels are judged by these, so they are measured in the same run, before and after the
+kernels: cores that are shared with others, or that clock down, show in both.
 """
 
 from __future__ import annotations
@@ -15,16 +16,21 @@ import numpy.typing as npt
 
 from tetris_sim.bench.probes import CHAINS, TURN, lanes, make_probes
 from tetris_sim.bench.timing import Work, interleave
-from tetris_sim.cpu_kernels.caches import find_caches
-from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.caches import find_caches
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 
 _TURNS = 1000  # of the multiply-add loop per repetition, so that calling it costs nothing
 _PAGE = 4096  # bytes
-_LEAST_COPY, _MOST_COPY = 256 << 20, 1 << 30  # bytes of each of the two arrays that are copied in memory
+_LEAST_COPY, _MOST_COPY = (
+    256 << 20,
+    1 << 30,
+)  # bytes of each of the two arrays that are copied in memory
 _COPY_DTYPE = "float64"  # bytes are bytes
 
 
-def measure_limits(team: ThreadTeam, dtypes: tuple[str, ...], *, rounds: int, seconds: float) -> dict[str, Any]:
+def measure_limits(
+    team: ThreadTeam, dtypes: tuple[str, ...], *, rounds: int, seconds: float
+) -> dict[str, Any]:
     """Every limit, measured with all threads of the team at once.
 
     Args:
@@ -34,9 +40,9 @@ def measure_limits(team: ThreadTeam, dtypes: tuple[str, ...], *, rounds: int, se
         seconds: length of one timing.
 
     Returns:
-        plain data: `threads`; `fma` and `fma_one_thread` per dtype, in multiply-adds of one element per second;
-        `copy` and `copy_past_caches` of memory and `caches`, in bytes per second, read plus written; `load` into
-        registers from the first level.
+        plain data: `threads`; `fma` and `fma_one_thread` per dtype, in multiply-adds of one element
+        per second; `copy` and `copy_past_caches` of memory and `caches`, in bytes per second, read
+        plus written; `load` into registers from the first level.
     """
     caches = [cache for cache in find_caches() if cache.share(team.size) >= 2 * _PAGE]
     works = {}
@@ -44,14 +50,20 @@ def measure_limits(team: ThreadTeam, dtypes: tuple[str, ...], *, rounds: int, se
         works[f"fma {dtype}"] = fma_work(team, dtype, team.size)
         works[f"fma_one_thread {dtype}"] = fma_work(team, dtype, 1)
     for cache in caches:
-        # Half of the cache: a source and a target of a quarter each, which the level below does not hold.
+        # Half of the cache: a source and a target of a quarter each, which the level below does not
+        # hold.
         works[f"L{cache.level}"] = _copy_work(team, cache.share(team.size) // 4)
     works["load"] = _load_work(team, caches[0].share(team.size) // 2 if caches else _PAGE)
-    n_bytes = min(_MOST_COPY, max(_LEAST_COPY, 4 * sum(cache.capacity(team.size) for cache in caches)))
+    n_bytes = min(
+        _MOST_COPY, max(_LEAST_COPY, 4 * sum(cache.capacity(team.size) for cache in caches))
+    )
     memory = _allocate_pairs(team, n_bytes // team.size)
     works["copy"] = _copy_work(team, n_bytes // team.size, memory)
     works["copy_past_caches"] = _copy_work(team, n_bytes // team.size, memory, past_caches=True)
-    found = {name: asdict(timing) for name, timing in interleave(works, rounds=rounds, seconds=seconds).items()}
+    found = {
+        name: asdict(timing)
+        for name, timing in interleave(works, rounds=rounds, seconds=seconds).items()
+    }
     return {
         "threads": team.size,
         "fma": {dtype: found[f"fma {dtype}"] for dtype in dtypes},
@@ -73,14 +85,22 @@ def measure_limits(team: ThreadTeam, dtypes: tuple[str, ...], *, rounds: int, se
 
 
 def fma_rate(limits: Mapping[str, Any], dtype: str) -> float:
-    """Multiply-adds per second of all threads: the better of before and after, which is the harder limit."""
-    return max(float(found["fma"][dtype]["median"]) for found in (limits["before"], limits["after"]))
+    """Multiply-adds per second of all threads: the better of before and after, which is the harder
+    limit.
+    """
+    return max(
+        float(found["fma"][dtype]["median"]) for found in (limits["before"], limits["after"])
+    )
 
 
 def copy_rate(limits: Mapping[str, Any]) -> float:
-    """Bytes per second, read plus written, of the faster kind of copy in memory, the better of before and after."""
+    """Bytes per second, read plus written, of the faster kind of copy in memory, the better of
+    before and after.
+    """
     kinds = ("copy", "copy_past_caches")
-    return max(float(limits[when][kind]["median"]) for when in ("before", "after") for kind in kinds)
+    return max(
+        float(limits[when][kind]["median"]) for when in ("before", "after") for kind in kinds
+    )
 
 
 def fma_work(team: ThreadTeam, dtype: str, threads: int) -> Work:
@@ -89,7 +109,11 @@ def fma_work(team: ThreadTeam, dtype: str, threads: int) -> Work:
     states = [_chains(dtype) for _ in range(threads)]
 
     def run(repetitions: int) -> None:
-        team.run(lambda thread: multiply_add(states[thread], repetitions * _TURNS) if thread < threads else None)
+        team.run(
+            lambda thread: (
+                multiply_add(states[thread], repetitions * _TURNS) if thread < threads else None
+            )
+        )
 
     return Work(run, units=CHAINS * n_lanes * _TURNS * threads)
 
@@ -117,7 +141,9 @@ def _chains(dtype: str) -> npt.NDArray[Any]:
 _Pairs = list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]
 
 
-def _copy_work(team: ThreadTeam, n_bytes: int, pairs: _Pairs | None = None, *, past_caches: bool = False) -> Work:
+def _copy_work(
+    team: ThreadTeam, n_bytes: int, pairs: _Pairs | None = None, *, past_caches: bool = False
+) -> Work:
     """Every thread copies `n_bytes` of its own to another place of its own."""
     probes = make_probes(_COPY_DTYPE)
     copy: Callable[..., None] = probes.copy_past_caches if past_caches else probes.copy
@@ -138,7 +164,9 @@ def _allocate_pairs(team: ThreadTeam, n_bytes: int) -> _Pairs:
 
     def allocate(thread: int) -> None:
         source = _aligned(n, 0)
-        target = _aligned(n, _PAGE // 2)  # a load waits for a recent store at the same place of another page
+        target = _aligned(
+            n, _PAGE // 2
+        )  # a load waits for a recent store at the same place of another page
         np.random.default_rng(thread).random(out=source)
         target[:] = 1.0
         pairs[thread] = source, target

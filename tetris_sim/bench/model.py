@@ -1,8 +1,9 @@
 """What the measured limits allow: arithmetic only, no measuring.
 
-Two bounds of a sweep (multiply-adds, and memory if every step goes through it), and the data transfer times of section
-4.1 of the Tetris paper: T_d{Mem,Reg} = T_Mem-L3 + T_L3-L2 + T_L2-L1 + T_L1-Reg, the time that data take on their way
-from memory to the registers and back, each part alone.
+Two bounds of a sweep (multiply-adds, and memory if every step goes through it), and the data
+transfer times of section 4.1 of the Tetris paper: T_d{Mem,Reg} = T_Mem-L3 + T_L3-L2 + T_L2-L1 +
+T_L1-Reg, the time that data take on their way from memory to the registers and back, each part
+alone.
 """
 
 from __future__ import annotations
@@ -53,26 +54,37 @@ def find_bounds(n_terms: int, itemsize: int, *, fma_rate: float, copy_rate: floa
 
 
 def transfer_rates(limits: Mapping[str, Any]) -> dict[str, float]:
-    """Bytes per second: "load" into registers, then of a copy, read plus written, in each level; "Mem" is the last.
+    """Bytes per second: "load" into registers, then of a copy, read plus written, in each level;
+    "Mem" is the last.
 
-    The copy in memory is that with plain stores, which read every line before they write it, as a sweep does.
+    The copy in memory is that with plain stores, which read every line before they write it, as a
+    sweep does.
 
     Args:
         limits: what `measure_limits` found.
     """
     rates = {f"L{cache['level']}": float(cache["copy"]["median"]) for cache in limits["caches"]}
-    return {"load": float(limits["load"]["median"]), **rates, "Mem": float(limits["copy"]["median"])}
+    return {
+        "load": float(limits["load"]["median"]),
+        **rates,
+        "Mem": float(limits["copy"]["median"]),
+    }
 
 
 def transfer_times(
-    rates: Mapping[str, float], *, n_terms: int, itemsize: int, level: str = "Mem", sweeps_per_pass: int = 1
+    rates: Mapping[str, float],
+    *,
+    n_terms: int,
+    itemsize: int,
+    level: str = "Mem",
+    sweeps_per_pass: int = 1,
 ) -> dict[str, float]:
     """Seconds per point update on each way between two levels, "Mem-L3" to "L1-Reg".
 
-    A copy in one level takes the time of all ways up to the registers, so one way is the difference of two levels.
-    Between the first level and the registers every term is loaded and the result stored: a copy of one value and one
-    load for each further term. Further out each point is read and written once per step, since rows that are needed
-    again lie in a cache.
+    A copy in one level takes the time of all ways up to the registers, so one way is the difference
+    of two levels. Between the first level and the registers every term is loaded and the result
+    stored: a copy of one value and one load for each further term. Further out each point is read
+    and written once per step, since rows that are needed again lie in a cache.
 
     >>> rates = {"load": 320.0, "L1": 160.0, "L2": 80.0, "Mem": 16.0}
     >>> times = transfer_times(rates, n_terms=3, itemsize=8)
@@ -84,7 +96,8 @@ def transfer_times(
         n_terms: points of the stencil.
         itemsize: bytes of a point.
         level: where the grid lies; ways further out carry nothing.
-        sweeps_per_pass: steps made each time that the data come from `level`, 1 without temporal tiles.
+        sweeps_per_pass: steps made each time that the data come from `level`, 1 without temporal
+            tiles.
     """
     every = [name for name in rates if name != "load"]
     names = every[: every.index(level) + 1]

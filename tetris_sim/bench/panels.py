@@ -1,4 +1,6 @@
-"""Panels: figures of equal panels with one legend, as all pictures of measurements are; placed in inches."""
+"""Panels: figures of equal panels with one legend, as all pictures of measurements are; placed in
+inches.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,19 @@ _MARGINS = {"left": 0.75, "bottom": 0.55, "top": 0.35, "right": 0.15}  # inches
 _ENTRY = (1.5, 0.22)  # inches, of the legend
 LONG_ENTRY = 2.9  # inches: the width of one with many words
 _ENTRIES = 8  # at most, if nothing else is said
-FIGURE_STYLE = {**STYLE, "svg.hashsalt": "tetris_sim", "svg.fonttype": "path"}  # the same data give the same file
+FIGURE_STYLE = {
+    **STYLE,
+    "svg.hashsalt": "tetris_sim",
+    "svg.fonttype": "path",
+}  # the same data give the same file
 
 
 def panels(
     titles: Sequence[str], columns: int = 3, entry: float = _ENTRY[0], entries: int = _ENTRIES
 ) -> tuple[Figure, tuple[Axes, ...]]:
-    """Panels of one size, row by row, placed in inches, above a legend of so many entries, each so wide."""
+    """Panels of one size, row by row, placed in inches, above a legend of so many entries, each so
+    wide.
+    """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -53,7 +61,14 @@ def panels(
     return figure, tuple(places)
 
 
-def finish(figure: Figure, places: Sequence[Axes], *, ylabel: str, columns: int = 3, entry: float = _ENTRY[0]) -> None:
+def finish(
+    figure: Figure,
+    places: Sequence[Axes],
+    *,
+    ylabel: str,
+    columns: int = 3,
+    entry: float = _ENTRY[0],
+) -> None:
     """One legend for all panels, and the label of the vertical axis once per row."""
     handles: dict[str, Any] = {}
     for axes in places:
@@ -61,7 +76,14 @@ def finish(figure: Figure, places: Sequence[Axes], *, ylabel: str, columns: int 
     for axes in places[::columns]:
         axes.set_ylabel(ylabel)
     ncols = min(len(handles), _legend_columns(figure.get_figwidth(), entry))
-    figure.legend(list(handles.values()), list(handles), loc="lower center", frameon=False, ncols=ncols, fontsize=9)
+    figure.legend(
+        list(handles.values()),
+        list(handles),
+        loc="lower center",
+        frameon=False,
+        ncols=ncols,
+        fontsize=9,
+    )
 
 
 def _legend_columns(width: float, entry: float) -> int:

@@ -1,4 +1,5 @@
-"""Pictures of what was measured: all candidates per stencil, cost against size, rate against threads.
+"""Pictures of what was measured: all candidates per stencil, cost against size, rate against
+threads.
 
 Made from the plain data of a result, so that a page can be drawn again from the file beside it.
 """
@@ -12,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 from tetris_sim.bench.cells import billions
 from tetris_sim.bench.device_plots import draw_devices
 from tetris_sim.bench.gpu_labels import CONVSTENCIL, ONE_STEP, TETRIS
-from tetris_sim.bench.panels import FIGURE_STYLE, LONG_ENTRY, MARKED, MODEL, finish, log_rates, panels
+from tetris_sim.bench.panels import (
+    FIGURE_STYLE,
+    LONG_ENTRY,
+    MARKED,
+    MODEL,
+    finish,
+    log_rates,
+    panels,
+)
 from tetris_sim.files import atomic_file
 from tetris_sim.outputs.drawing import CHANGE_LINE_COLOUR, LINE_COLOUR
 
@@ -40,14 +49,27 @@ _RUNGS = ("0.78", "0.62", "#b9c6e4", "#7b93c4", LINE_COLOUR, CHANGE_LINE_COLOUR)
 
 
 def draw_comparison(result: Mapping[str, Any]) -> Figure:
-    """GStencil/s of every candidate, a panel per stencil and dtype, with the multiply-add bound where it fits in."""
+    """GStencil/s of every candidate, a panel per stencil and dtype, with the multiply-add bound
+    where it fits in.
+    """
     kernels = result.get("kernels") or result["gpu_kernels"]
     figure, places = panels([_title(kernel) for kernel in kernels], columns=5)
     for axes, kernel in zip(places, kernels, strict=True):
         rates = {row["name"]: row["steady"]["median"] / 1e9 for row in kernel["rows"]}
-        bars = axes.bar(range(len(rates)), list(rates.values()), color=[_colour(name) for name in rates], width=0.75)
+        bars = axes.bar(
+            range(len(rates)),
+            list(rates.values()),
+            color=[_colour(name) for name in rates],
+            width=0.75,
+        )
         axes.bar_label(bars, [billions(1e9 * rate) for rate in rates.values()], fontsize=8)
-        axes.axhline(kernel["bounds"]["fma"] / 1e9, color="0.3", linewidth=0.9, linestyle="--", label="FMA limit")
+        axes.axhline(
+            kernel["bounds"]["fma"] / 1e9,
+            color="0.3",
+            linewidth=0.9,
+            linestyle="--",
+            label="FMA limit",
+        )
         axes.set_xticks([])
         axes.set_ylim(0.0, 1.12 * max(*rates.values(), kernel["bounds"]["fma"] / 1e9))
         for bar, name in zip(bars, rates, strict=True):
@@ -57,17 +79,33 @@ def draw_comparison(result: Mapping[str, Any]) -> Figure:
 
 
 def draw_sizes(result: Mapping[str, Any]) -> Figure:
-    """Cost against the size of the grid, with T_d of one sweep and the time of the multiply-adds."""
+    """Cost against the size of the grid, with T_d of one sweep and the time of the
+    multiply-adds.
+    """
     sweeps = result["sizes"]
     figure, places = panels([_title(sweep) for sweep in sweeps])
     caches = result["limits"]["before"]["caches"]
     for axes, sweep in zip(places, sweeps, strict=True):
         size = [point["bytes"] / 2**20 for point in sweep["points"]]
         for name in _names(sweep["points"]):
-            axes.plot(*_series(sweep["points"], size, name, "ns"), color=_colour(name), label=name, **MARKED)
-        one_sweep = [point["rows"][0] for point in sweep["points"]]  # a prange loop: every step goes through the level
-        axes.plot(size, [row["transfer_total_ns"] for row in one_sweep], label="T_d of one sweep", **MODEL)
-        axes.plot(size, [row["fma_ns"] for row in one_sweep], label="multiply-adds", **{**MODEL, "linestyle": ":"})
+            axes.plot(
+                *_series(sweep["points"], size, name, "ns"),
+                color=_colour(name),
+                label=name,
+                **MARKED,
+            )
+        one_sweep = [
+            point["rows"][0] for point in sweep["points"]
+        ]  # a prange loop: every step goes through the level
+        axes.plot(
+            size, [row["transfer_total_ns"] for row in one_sweep], label="T_d of one sweep", **MODEL
+        )
+        axes.plot(
+            size,
+            [row["fma_ns"] for row in one_sweep],
+            label="multiply-adds",
+            **{**MODEL, "linestyle": ":"},
+        )
         for cache in caches:
             half = cache["capacity"] / 2 / 2**20  # two arrays share the cache
             if size[0] <= half <= size[-1]:
@@ -91,7 +129,9 @@ def draw_threads(result: Mapping[str, Any]) -> Figure:
             where, rates = _series(sweep["points"], counts, name, "rate")
             axes.plot(where, rates, color=_colour(name), label=name, **MARKED)
             fastest = max(fastest, rates[0] / where[0])
-        axes.plot([0, counts[-1]], [0.0, fastest * counts[-1]], label="one thread x threads", **MODEL)
+        axes.plot(
+            [0, counts[-1]], [0.0, fastest * counts[-1]], label="one thread x threads", **MODEL
+        )
         axes.set_xticks([0, *counts])
         axes.set_ylim(bottom=0.0)
         axes.set_xlabel("threads")
@@ -106,7 +146,10 @@ def draw_gpu_sizes(sweeps: Sequence[Mapping[str, Any]]) -> Figure:
         lengths = [point["shape"][0] for point in sweep["points"]]
         for name in _names(sweep["points"]):
             single = name.endswith(ONE_STEP)
-            style = {**MARKED, **({"linestyle": "--", "markerfacecolor": "white"} if single else {})}
+            style = {
+                **MARKED,
+                **({"linestyle": "--", "markerfacecolor": "white"} if single else {}),
+            }
             where, rates = _series(sweep["points"], lengths, name, "rate")
             axes.plot(where, rates, color=_colour(name.removesuffix(ONE_STEP)), label=name, **style)
         axes.set_xscale("log", base=10 if len(sweep["points"][0]["shape"]) == 1 else 2)
@@ -119,9 +162,13 @@ def draw_gpu_sizes(sweeps: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def draw_gpu_ladders(ladders: Sequence[Mapping[str, Any]]) -> Figure:
-    """GStencil/s of every rung, a panel per stencil: marks, since bars on a logarithmic axis would begin nowhere."""
+    """GStencil/s of every rung, a panel per stencil: marks, since bars on a logarithmic axis would
+    begin nowhere.
+    """
     columns = min(4, len(ladders))
-    figure, places = panels([_title(ladder) for ladder in ladders], columns=columns, entry=LONG_ENTRY)
+    figure, places = panels(
+        [_title(ladder) for ladder in ladders], columns=columns, entry=LONG_ENTRY
+    )
     labels = list(dict.fromkeys(row["name"] for ladder in ladders for row in ladder["steps"]))
     for axes, ladder in zip(places, ladders, strict=True):
         rates = {row["name"]: row["steady"]["median"] / 1e9 for row in ladder["steps"]}
@@ -153,7 +200,9 @@ def draw_all(result: Mapping[str, Any]) -> dict[str, Figure]:
     if "gpu_sizes" in result:
         found["sizes"] = draw_gpu_sizes(result["gpu_sizes"])
     for name, figure in (("convstencil", CONVSTENCIL), ("tetris", TETRIS)):
-        ladders = [ladder for ladder in result.get("gpu_breakdown", ()) if ladder["figure"] == figure]
+        ladders = [
+            ladder for ladder in result.get("gpu_breakdown", ()) if ladder["figure"] == figure
+        ]
         if ladders:
             found[name] = draw_gpu_ladders(ladders)
     if "sizes" in result:
@@ -176,7 +225,9 @@ def _names(points: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(row["name"] for point in points for row in point["rows"]))
 
 
-def _series(points: Sequence[Mapping[str, Any]], where: Sequence[float], name: str, what: str) -> tuple[Any, Any]:
+def _series(
+    points: Sequence[Mapping[str, Any]], where: Sequence[float], name: str, what: str
+) -> tuple[Any, Any]:
     """(places, values) of one candidate; it may have refused some of the grids."""
     pairs = [
         (place, row["ns"] if what == "ns" else row["steady"]["median"] / 1e9)

@@ -1,7 +1,7 @@
 """What the benchmark advances: stencils of the catalogue with random weights, on random data.
 
-Random, because zeros and ones are multiplied faster on some machines and because symmetric weights would allow sums to
-be shared between points.
+Random, because zeros and ones are multiplied faster on some machines and because symmetric weights
+would allow sums to be shared between points.
 """
 
 from __future__ import annotations
@@ -24,13 +24,18 @@ SHAPES = {1: (10_000_000,), 2: (4800, 4800), 3: (384, 384, 384)}
 WHOLE_RUN_STEPS = {1: 1000, 2: 1000, 3: 100}
 """Steps of an end-to-end run by number of axes."""
 
-_SHIFTS = {1: (1,), 2: (1009, 1), 3: (10007, 1009, 1)}  # primes: no row length makes neighbouring rows alike
+_SHIFTS = {
+    1: (1,),
+    2: (1009, 1),
+    3: (10007, 1009, 1),
+}  # primes: no row length makes neighbouring rows alike
 
 
 def random_field(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Field:
     """Random numbers in (0, 1], read only: u[i, j, k] = table[10007 i + 1009 j + k].
 
-    Rows are views of one table at different places, so the field of a large grid takes a fraction of its memory.
+    Rows are views of one table at different places, so the field of a large grid takes a fraction
+    of its memory.
 
     Args:
         shape: points, array order.
@@ -41,7 +46,9 @@ def random_field(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Field:
     kind = np.dtype(dtype)
     wide = arithmetic_of(kind)
     table = random_numbers(np.random.default_rng(0), last + 1, wide)
-    table += np.asarray(2.0**-24, dtype=wide)  # the spacing of float32 random numbers, of which one is 0
+    table += np.asarray(
+        2.0**-24, dtype=wide
+    )  # the spacing of float32 random numbers, of which one is 0
     table = table.astype(kind, copy=False)
     strides = tuple(shift * kind.itemsize for shift in shifts)
     return np.lib.stride_tricks.as_strided(table, shape, strides, writeable=False)
@@ -56,12 +63,14 @@ WeightKind = Literal["random", "symmetric", "equal"]
 
 
 def random_weights(name: str, kind: WeightKind = "random") -> Stencil:
-    """A stencil of the catalogue with random positive weights of sum 1, which keep every field bounded.
+    """A stencil of the catalogue with random positive weights of sum 1, which keep every field
+    bounded.
 
     Args:
         name: of the catalogue.
-        kind: random throughout; symmetric, so that points that mirror or permute into each other have one weight; or
-            equal, so that all points but the centre have one weight, as those of the heat equation on square cells.
+        kind: random throughout; symmetric, so that points that mirror or permute into each other
+            have one weight; or equal, so that all points but the centre have one weight, as those
+            of the heat equation on square cells.
     """
     offsets = named_stencil(name).stencil.offsets
     weights = np.random.default_rng(1).uniform(0.5, 1.5, len(offsets))

@@ -1,9 +1,12 @@
-"""Scaling: what would many GPUs do with one grid? Arithmetic only, the same that the scheduler plans ranks with.
+"""Scaling: what would many GPUs do with one grid? Arithmetic only, the same that the scheduler
+plans ranks with.
 
-A step takes as long as the slowest rank computes, halos that are computed twice included, and its part of an exchange:
-latency + bytes * seconds per byte for each message, one after the other (Tetris 5.3: k (alpha + n beta)), and one
-agreement of all ranks. Beyond what `scheduler/ranks.py` asks, messages within a computer and between computers differ,
-a GPU is slower on fewer points, and steps that do not fill the depth of its kernels take longer (`Capacity.slowness`).
+A step takes as long as the slowest rank computes, halos that are computed twice included, and its
+part of an exchange: latency + bytes * seconds per byte for each message, one after the other
+(Tetris 5.3: k (alpha + n beta)), and one agreement of all ranks. Beyond what
+`scheduler/plan/ranks.py` asks, messages within a computer and between computers differ, a GPU is
+slower on fewer points, and steps that do not fill the depth of its kernels take longer
+(`Capacity.slowness`).
 """
 
 from __future__ import annotations
@@ -18,10 +21,10 @@ import numpy as np
 
 from tetris_sim.grid import Grid
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.division import Capacity
-from tetris_sim.scheduler.fastest_cut import Crew, TimeBlock, fastest_cut
-from tetris_sim.scheduler.link import Link
-from tetris_sim.scheduler.process_grid import (
+from tetris_sim.scheduler.facts.link import Link
+from tetris_sim.scheduler.plan.division import Capacity
+from tetris_sim.scheduler.plan.fastest_cut import Crew, TimeBlock, fastest_cut
+from tetris_sim.scheduler.plan.process_grid import (
     Parts,
     factorizations,
     halo_points,
@@ -31,14 +34,17 @@ from tetris_sim.scheduler.process_grid import (
 from tetris_sim.slab import Slab
 
 _BLOCK_SECONDS = 0.2  # signals and the clock are looked at this often
-_START_SECONDS = 5e-5  # of a block: as `scheduler/members.py` has it for a worker with a thread of its own
+_START_SECONDS = (
+    5e-5  # of a block: as `scheduler/plan/members.py` has it for a worker with a thread of its own
+)
 _BLOCKS_TRIED = 32
 _WAYS = 2  # of an agreement: to the root and back
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Equal GPUs, one rank each, in equal computers; neighbouring ranks are in one computer where that is possible.
+    """Equal GPUs, one rank each, in equal computers; neighbouring ranks are in one computer where
+    that is possible.
 
     Attributes:
         rates: points per second of a GPU, by the points that it has.
@@ -57,7 +63,9 @@ class Cluster:
     gpus_each: int = 8
 
     def rate(self, points: float) -> float | None:
-        """Points per second of a GPU with so many points; None if that is fewer than were ever measured."""
+        """Points per second of a GPU with so many points; None if that is fewer than were ever
+        measured.
+        """
         known = sorted(self.rates)
         if points < known[0]:
             return None
@@ -76,7 +84,8 @@ class Prediction:
         time_block: steps between two exchanges.
         seconds_per_step: of the whole grid [s].
         twice: share of the point updates that are made twice.
-        exchanging: share of the time of a step in which messages and agreements keep the slowest rank.
+        exchanging: share of the time of a step in which messages and agreements keep the slowest
+            rank.
         efficiency: of as many times one GPU with 2^30 points, or the most that were measured.
     """
 
@@ -102,7 +111,8 @@ def on_grid(problem: Problem, shape: Sequence[int]) -> Problem:
 
 
 def predict(problem: Problem, parts: Parts, cluster: Cluster, block: int) -> Prediction | None:
-    """With so many pieces and steps per block; None if the pieces are smaller than any that was measured.
+    """With so many pieces and steps per block; None if the pieces are smaller than any that was
+    measured.
 
     Args:
         problem: of which all axes that are cut are periodic, so that all pieces are alike.
@@ -118,7 +128,9 @@ def predict(problem: Problem, parts: Parts, cluster: Cluster, block: int) -> Pre
     redundant = redundant_points(piece, radii, block)
     slowness = Capacity("gpu", rate, depth=cluster.depth).slowness(block)
     computing = (piece.n_points + redundant) * problem.n_fields * slowness
-    passing = (exchange_seconds(problem, piece, parts, cluster) + agreement_seconds(gpus, cluster)) / block
+    passing = (
+        exchange_seconds(problem, piece, parts, cluster) + agreement_seconds(gpus, cluster)
+    ) / block
     step = computing + passing + _START_SECONDS / block
     alone = cluster.rate(1 << 30)
     assert alone is not None
@@ -139,7 +151,9 @@ def predict_planned(problem: Problem, gpus: int, cluster: Cluster) -> Prediction
     return _with_best_block(problem, planned_parts(problem, gpus, cluster), cluster)
 
 
-def predict_best(problem: Problem, gpus: int, cluster: Cluster, *, all_axes: bool = False) -> Prediction | None:
+def predict_best(
+    problem: Problem, gpus: int, cluster: Cluster, *, all_axes: bool = False
+) -> Prediction | None:
     """Cut in the fastest way, with the fastest block.
 
     Args:
@@ -148,10 +162,21 @@ def predict_best(problem: Problem, gpus: int, cluster: Cluster, *, all_axes: boo
         cluster: what computes.
         all_axes: whether the third axis may be cut too, which the program does not do.
     """
-    ways = [*factorizations(gpus, problem.grid.ndim), *(_along_three_axes(gpus) if all_axes else ())]
-    fitting = [parts for parts in ways if len(parts) == problem.grid.ndim and longest_block(problem, parts) >= 1]
+    ways = [
+        *factorizations(gpus, problem.grid.ndim),
+        *(_along_three_axes(gpus) if all_axes else ()),
+    ]
+    fitting = [
+        parts
+        for parts in ways
+        if len(parts) == problem.grid.ndim and longest_block(problem, parts) >= 1
+    ]
     found = [_with_best_block(problem, parts, cluster) for parts in fitting]
-    return min((each for each in found if each is not None), key=lambda each: each.seconds_per_step, default=None)
+    return min(
+        (each for each in found if each is not None),
+        key=lambda each: each.seconds_per_step,
+        default=None,
+    )
 
 
 def _along_three_axes(gpus: int) -> list[Parts]:
@@ -163,8 +188,10 @@ def _along_three_axes(gpus: int) -> list[Parts]:
     ]
 
 
-def planned_parts(problem: Problem, gpus: int, cluster: Cluster, time_block: TimeBlock = "auto") -> Parts:
-    """As `scheduler/ranks.py` cuts, which knows one speed and one link, the slowest."""
+def planned_parts(
+    problem: Problem, gpus: int, cluster: Cluster, time_block: TimeBlock = "auto"
+) -> Parts:
+    """As `scheduler/plan/ranks.py` cuts, which knows one speed and one link, the slowest."""
     rate = cluster.rate(max(problem.grid.n_points / gpus, min(cluster.rates)))
     assert rate is not None
     link = cluster.far if gpus > cluster.gpus_each else cluster.near
@@ -174,7 +201,9 @@ def planned_parts(problem: Problem, gpus: int, cluster: Cluster, time_block: Tim
 
 
 def largest_piece(problem: Problem, parts: Parts, block: int) -> Slab:
-    """The largest of the pieces, which are cut evenly, with halos on both sides of each axis that is cut."""
+    """The largest of the pieces, which are cut evenly, with halos on both sides of each axis that
+    is cut.
+    """
     shape = tuple(-(-n // pieces) for n, pieces in zip(problem.grid.shape, parts, strict=True))
     halo = tuple(
         (block * radius, block * radius) if pieces > 1 else (0, 0)
@@ -184,7 +213,9 @@ def largest_piece(problem: Problem, parts: Parts, block: int) -> Slab:
 
 
 def exchange_seconds(problem: Problem, piece: Slab, parts: Parts, cluster: Cluster) -> float:
-    """Time that the rank with the dearest neighbours takes for its messages, one after the other."""
+    """Time that the rank with the dearest neighbours takes for its messages, one after the
+    other.
+    """
     near, far = [], []
     for axis, (below, _) in enumerate(piece.halo):
         points = math.prod(high - low for low, high in piece.halo_ranges(axis, 0)) if below else 0
@@ -204,7 +235,8 @@ def exchange_seconds(problem: Problem, piece: Slab, parts: Parts, cluster: Clust
 def far_neighbours(parts: Parts, gpus_each: int) -> frozenset[tuple[int, ...]]:
     """For each kind of rank, how many of its two neighbours along each axis are in other computers.
 
-    Ranks lie as slabs do, the last axis that is cut varying fastest, and fill one computer after the other.
+    Ranks lie as slabs do, the last axis that is cut varying fastest, and fill one computer after
+    the other.
 
     >>> sorted(far_neighbours((16, 1), 8)), sorted(far_neighbours((4, 8), 8))
     ([(0, 0), (1, 0)], [(2, 0)])
@@ -213,19 +245,29 @@ def far_neighbours(parts: Parts, gpus_each: int) -> frozenset[tuple[int, ...]]:
     computers = places // gpus_each
     counts = []
     for axis, pieces in enumerate(parts):
-        aways = [np.roll(computers, shift, axis) != computers for shift in (1, -1)] if pieces > 1 else []
+        aways = (
+            [np.roll(computers, shift, axis) != computers for shift in (1, -1)]
+            if pieces > 1
+            else []
+        )
         counts.append(sum((away.astype(int) for away in aways), np.zeros(parts, dtype=int)))
     return frozenset(zip(*(count.ravel().tolist() for count in counts), strict=True))
 
 
 def agreement_seconds(gpus: int, cluster: Cluster) -> float:
-    """Time in which all ranks agree on what comes next, once per block: a tree to the root and back."""
+    """Time in which all ranks agree on what comes next, once per block: a tree to the root and
+    back.
+    """
     return _WAYS * math.ceil(math.log2(gpus)) * cluster.hop
 
 
 def _with_best_block(problem: Problem, parts: Parts, cluster: Cluster) -> Prediction | None:
     found = [predict(problem, parts, cluster, block) for block in _blocks(problem, parts, cluster)]
-    return min((each for each in found if each is not None), key=lambda each: each.seconds_per_step, default=None)
+    return min(
+        (each for each in found if each is not None),
+        key=lambda each: each.seconds_per_step,
+        default=None,
+    )
 
 
 def _blocks(problem: Problem, parts: Parts, cluster: Cluster) -> list[int]:
@@ -238,5 +280,6 @@ def _blocks(problem: Problem, parts: Parts, cluster: Cluster) -> list[int]:
     steps = int(_BLOCK_SECONDS * rate * math.prod(parts) / problem.grid.n_points)
     times = max(1, min(longest, steps) // cluster.depth)
     return [
-        cluster.depth * n for n in sorted({round(times ** (k / (_BLOCKS_TRIED - 1))) for k in range(_BLOCKS_TRIED)})
+        cluster.depth * n
+        for n in sorted({round(times ** (k / (_BLOCKS_TRIED - 1))) for k in range(_BLOCKS_TRIED)})
     ]

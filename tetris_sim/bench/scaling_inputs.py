@@ -1,4 +1,6 @@
-"""What the scaling model is fed with: rates and latencies from results that were measured, the rest as assumptions."""
+"""What the scaling model is fed with: rates and latencies from results that were measured, the rest
+as assumptions.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,18 @@ from tetris_sim.bench.device_goals import Measured, measurements
 from tetris_sim.bench.problems import random_problem
 from tetris_sim.bench.scaling import Cluster, Prediction, largest_piece, on_grid, predict
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.link import Link
+from tetris_sim.scheduler.facts.link import Link
 
 NVLINK = 450e9
-"""Bytes per second from one H200 to another: half of NVIDIA's 900 GB/s, which are both ways together."""
+"""Bytes per second from one H200 to another: half of NVIDIA's 900 GB/s, which are both ways
+together.
+"""
 NETWORK = 50e9
 """Bytes per second of a GPU's own port of 400 Gbit/s, of which a DGX H200 has one for each GPU."""
 HOP = 5e-6
-"""Seconds of a short message between computers: two to three times what two neighbours on such a network need."""
+"""Seconds of a short message between computers: two to three times what two neighbours on such a
+network need.
+"""
 SOFTWARE = 2e-5
 """Seconds that a message would cost in software if it were not sent from Python: what-if only."""
 GPUS_EACH = 8
@@ -51,7 +57,9 @@ class Inputs:
     pairs: tuple[Measured, ...]
 
     def today(self, stencil: str) -> Cluster:
-        """Messages between computers go through the memory of both hosts, one copy after the other."""
+        """Messages between computers go through the memory of both hosts, one copy after the
+        other.
+        """
         near = Link(self.software, 1 / NVLINK)
         far = Link(self.software + HOP, 2 / self.staging + 1 / NETWORK)
         return Cluster(self.rates[stencil], self.depths[stencil], near, far, HOP, GPUS_EACH)
@@ -70,17 +78,24 @@ def read_inputs(results: Sequence[Mapping[str, Any]]) -> Inputs:
         ValueError: something was not measured.
     """
     every = measurements([result for result in results if "devices" in result])
-    alone = [m for m in every if m.gpus == 1 and m.all_gpus and not m.streamed and m.case["ranks"] == 1]
+    alone = [
+        m for m in every if m.gpus == 1 and m.all_gpus and not m.streamed and m.case["ranks"] == 1
+    ]
     rates: dict[str, dict[int, float]] = {name: dict(_swept(results, name)) for name in STENCILS}
     depths = {}
     for m in sorted((m for m in alone if m.case["stencil"] in STENCILS), key=lambda m: m.rate):
         rates[m.case["stencil"]][m.points] = m.rate  # the fastest of equal ones comes last
         depths[m.case["stencil"]] = int(m.each["shares"][0]["parameters"]["steps_per_block"])
     pairs = tuple(m for m in every if m.gpus > 1 and m.all_gpus and m.case["stencil"] in STENCILS)
-    by_ranks = [m for m in pairs if m.case["ranks"] == m.gpus and m.case["stencil"] == _CALIBRATED_BY]
+    by_ranks = [
+        m for m in pairs if m.case["ranks"] == m.gpus and m.case["stencil"] == _CALIBRATED_BY
+    ]
     streams = [rate for m in every if m.streamed for rate in _staging(m)]
     if not (by_ranks and streams and set(depths) == set(STENCILS)):
-        msg = f"needs one GPU with each of {list(STENCILS)}, a streamed grid, and {_CALIBRATED_BY} on a rank per GPU"
+        msg = (
+            f"needs one GPU with each of {list(STENCILS)}, a streamed grid, and {_CALIBRATED_BY} "
+            "on a rank per GPU"
+        )
         raise ValueError(msg)
     first = min(by_ranks, key=lambda m: m.gpus)
     return Inputs(rates, depths, _software(first), max(streams), first, pairs)
@@ -108,12 +123,16 @@ def predict_measured(m: Measured, inputs: Inputs) -> Prediction | None:
 def _software(m: Measured) -> float:
     problem = on_grid(small_problem(m.case["stencil"]), m.case["shape"])
     piece = largest_piece(problem, (m.gpus, *(1,) * (problem.grid.ndim - 1)), m.each["time_block"])
-    n_bytes = piece.halo[0][0] * problem.grid.n_points // problem.grid.shape[0] * problem.dtype.itemsize
+    n_bytes = (
+        piece.halo[0][0] * problem.grid.n_points // problem.grid.shape[0] * problem.dtype.itemsize
+    )
     return max(0.0, measured_exchange(m) / _MESSAGES - n_bytes / NVLINK)
 
 
 def _staging(m: Measured) -> list[float]:
-    """Of the plan: the first piece of a block and its surroundings are brought, the last one is taken."""
+    """Of the plan: the first piece of a block and its surroundings are brought, the last one is
+    taken.
+    """
     rates = []
     for share in m.each["shares"]:
         if (streamed := share["streamed"]) is not None:

@@ -1,4 +1,6 @@
-"""Predictions as tables and a picture, for docs/scaling.md: made again whenever the results beside the page change."""
+"""Predictions as tables and a picture, for docs/scaling.md: made again whenever the results beside
+the page change.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from tetris_sim.bench.scaling_inputs import (
     small_problem,
 )
 from tetris_sim.outputs.drawing import CHANGE_LINE_COLOUR, LINE_COLOUR
-from tetris_sim.scheduler.process_grid import describe_parts
+from tetris_sim.scheduler.plan.process_grid import describe_parts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,8 +62,14 @@ def shape_of(study: str, stencil: str, gpus: int) -> tuple[int, ...]:
 
 
 def predict_all(inputs: Inputs) -> Predictions:
-    """By study and stencil, for each number of GPUs: the program as it is, and with each of two improvements."""
-    return {(study, stencil): _predict(inputs, study, stencil) for study in STUDIES for stencil in STENCILS}
+    """By study and stencil, for each number of GPUs: the program as it is, and with each of two
+    improvements.
+    """
+    return {
+        (study, stencil): _predict(inputs, study, stencil)
+        for study in STUDIES
+        for stencil in STENCILS
+    }
 
 
 def scaling_tables(inputs: Inputs, found: Predictions) -> dict[str, Table]:
@@ -80,16 +88,36 @@ def inputs_table(inputs: Inputs) -> Table:
     rows = []
     for stencil in STENCILS:
         rates = inputs.rates[stencil]
-        shown = ", ".join(f"{points / 1e6:.3g}: {billions(rates[points])}" for points in sorted(rates))
+        shown = ", ".join(
+            f"{points / 1e6:.3g}: {billions(rates[points])}" for points in sorted(rates)
+        )
         rows.append([f"{stencil}: GStencil/s of a GPU by million points", shown, "measured"])
-        rows.append([f"{stencil}: steps per launch", str(inputs.depths[stencil]), "measured to be the fastest"])
+        rows.append(
+            [
+                f"{stencil}: steps per launch",
+                str(inputs.depths[stencil]),
+                "measured to be the fastest",
+            ]
+        )
     where = f"measured: exchange of {inputs.calibrated_by.where}, less the bytes"
     rows += [
         ["a message between ranks, without its bytes", f"{1e6 * inputs.software:.0f} us", where],
-        ["GPU memory to host and back at the same time", f"{inputs.staging / 1e9:.1f} GB/s each way", "measured"],
-        ["GPU to GPU in a computer", f"{NVLINK / 1e9:.0f} GB/s", "NVIDIA: 900 GB/s both ways together"],
+        [
+            "GPU memory to host and back at the same time",
+            f"{inputs.staging / 1e9:.1f} GB/s each way",
+            "measured",
+        ],
+        [
+            "GPU to GPU in a computer",
+            f"{NVLINK / 1e9:.0f} GB/s",
+            "NVIDIA: 900 GB/s both ways together",
+        ],
         ["GPUs of a computer", str(GPUS_EACH), "assumed: DGX H200"],
-        ["computer to computer, for each GPU", f"{NETWORK / 1e9:.0f} GB/s", "assumed: 400 Gbit/s port for each GPU"],
+        [
+            "computer to computer, for each GPU",
+            f"{NETWORK / 1e9:.0f} GB/s",
+            "assumed: 400 Gbit/s port for each GPU",
+        ],
         ["a short message between computers", f"{HOP * 1e6:.0f} us", "assumed"],
     ]
     return Table("What goes in", ("quantity", "value", "origin"), rows, 3)
@@ -104,18 +132,41 @@ def check_table(inputs: Inputs) -> Table:
             continue
         step = m.points / m.rate
         by_ranks = m.case["ranks"] > 1
-        cells = [m.where, str(m.each["time_block"]), billions(m.rate), billions(found.points_per_second)]
+        cells = [
+            m.where,
+            str(m.each["time_block"]),
+            billions(m.rate),
+            billions(found.points_per_second),
+        ]
         cells.append(f"{found.points_per_second / m.rate - 1:+.1%}")
-        cells.append(percent(measured_exchange(m) / m.each["time_block"] / step) if by_ranks else "")
+        cells.append(
+            percent(measured_exchange(m) / m.each["time_block"] / step) if by_ranks else ""
+        )
         rows.append([*cells, percent(found.exchanging)])
-    header = ("what", "steps per block", "measured", "predicted", "off by", "exchange, measured", "exchange, predicted")
+    header = (
+        "what",
+        "steps per block",
+        "measured",
+        "predicted",
+        "off by",
+        "exchange, measured",
+        "exchange, predicted",
+    )
     return Table("GStencil/s as predicted, beside what was measured", header, rows, 1)
 
 
 def study_table(found: Predictions, study: str) -> Table:
     """What the program would do, and what improvements would make of it."""
     words = ("stencil", "GPUs", "grid", "pieces")
-    numbers = ("steps per block", "GStencil/s", "efficiency", "done twice", "exchange", DIRECT, ALL_AXES)
+    numbers = (
+        "steps per block",
+        "GStencil/s",
+        "efficiency",
+        "done twice",
+        "exchange",
+        DIRECT,
+        ALL_AXES,
+    )
     rows = []
     for stencil in STENCILS:
         for gpus in _LISTED:
@@ -125,21 +176,45 @@ def study_table(found: Predictions, study: str) -> Table:
             if today is None:
                 cells += ["smaller than any that was measured", *[""] * 5]
             else:
-                cells += [describe_parts(today.parts), str(today.time_block), billions(today.points_per_second)]
-                cells += [percent(today.efficiency), percent(today.twice), percent(today.exchanging)]
+                cells += [
+                    describe_parts(today.parts),
+                    str(today.time_block),
+                    billions(today.points_per_second),
+                ]
+                cells += [
+                    percent(today.efficiency),
+                    percent(today.twice),
+                    percent(today.exchanging),
+                ]
             others = [row[name] for name in (DIRECT, ALL_AXES)]
             rows.append([*cells, *(_efficient(each) for each in others)])
-    return Table(f"Prediction, {study}: the program as it is, then efficiencies with", (*words, *numbers), rows, 4)
+    return Table(
+        f"Prediction, {study}: the program as it is, then efficiencies with",
+        (*words, *numbers),
+        rows,
+        4,
+    )
 
 
 def limits_table(found: Predictions) -> Table:
     """From how many GPUs on something gives way."""
-    header = ("study", "stencil", "pieces along two axes", *(f"{n} below 90 %, 50 %" for n in _COLOURS))
+    header = (
+        "study",
+        "stencil",
+        "pieces along two axes",
+        *(f"{n} below 90 %, 50 %" for n in _COLOURS),
+    )
     rows = []
     for (study, stencil), by_gpus in found.items():
-        cells = [study, stencil, _first(by_gpus, TODAY, lambda each: sum(n > 1 for n in each.parts) > 1)]
+        cells = [
+            study,
+            stencil,
+            _first(by_gpus, TODAY, lambda each: sum(n > 1 for n in each.parts) > 1),
+        ]
         for name in _COLOURS:
-            good, half = (_first(by_gpus, name, functools.partial(_is_below, least)) for least in (0.9, 0.5))
+            good, half = (
+                _first(by_gpus, name, functools.partial(_is_below, least)) for least in (0.9, 0.5)
+            )
             cells.append(f"{good}, {half}")
         rows.append(cells)
     return Table("Fewest GPUs, of 8 to 4096, from which on", header, rows, 2)
@@ -158,7 +233,12 @@ def checkpoints_table(inputs: Inputs) -> Table:
         "through the port of rank 0",
         "from every GPU to its host (checkpoint.per_rank)",
     )
-    return Table("Shortest time of a checkpoint, file systems left out, with 2^30 points on each GPU", header, rows, 1)
+    return Table(
+        "Shortest time of a checkpoint, file systems left out, with 2^30 points on each GPU",
+        header,
+        rows,
+        1,
+    )
 
 
 def draw_scaling(found: Predictions) -> Figure:
@@ -195,7 +275,9 @@ def _predict(inputs: Inputs, study: str, stencil: str) -> dict[int, Row]:
 
 
 def _first(found: Mapping[int, Row], name: str, is_so: Callable[[Prediction], bool]) -> str:
-    counts = [gpus for gpus, row in found.items() if (each := row[name]) is not None and is_so(each)]
+    counts = [
+        gpus for gpus, row in found.items() if (each := row[name]) is not None and is_so(each)
+    ]
     return str(min(counts)) if counts else "never"
 
 

@@ -1,13 +1,15 @@
-"""Cost against the size of the grid and against threads, with the data transfer model beside the measurement.
+"""Cost against the size of the grid and against threads, with the data transfer model beside the
+measurement.
 
-Figure 13 of the Tetris paper shows the rate of every code on every benchmark, Figure 14 the rate of Tetris against the
-number of CPU cores, one panel per benchmark. Their CPU parts are made here: Figure 13 from the main benchmark
-(`bench_cpu`; `draw_comparison` in `plots.py`), Figure 14 from `sweep_threads`. Comparable with the paper are the order
-of the methods, their ratios to the compiler's own vectorisation, and how straight the lines against the cores are.
-Rates themselves are not: there it is a machine of 24 cores with AVX2 and other peers, and the grids are larger.
+Figure 13 of the Tetris paper shows the rate of every code on every benchmark, Figure 14 the rate of
+Tetris against the number of CPU cores, one panel per benchmark. Their CPU parts are made here:
+Figure 13 from the main benchmark (`bench_cpu`; `draw_comparison` in `plots.py`), Figure 14 from
+`sweep_threads`. Comparable with the paper are the order of the methods, their ratios to the
+compiler's own vectorisation, and how straight the lines against the cores are. Rates themselves are
+not: there it is a machine of 24 cores with AVX2 and other peers, and the grids are larger.
 
-`sweep_sizes` has no figure in the paper; it is the test of its section 4.1, which says that a sweep costs the sum of
-the transfer times between the levels of memory.
+`sweep_sizes` has no figure in the paper; it is the test of its section 4.1, which says that a sweep
+costs the sum of the transfer times between the levels of memory.
 """
 
 from __future__ import annotations
@@ -16,19 +18,25 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tetris_sim.bench.candidates import choose_parameters, open_method, open_prange, refuse_what_does_not_fit
+from tetris_sim.bench.candidates import (
+    choose_parameters,
+    open_method,
+    open_prange,
+    refuse_what_does_not_fit,
+)
 from tetris_sim.bench.cpu import measured_run, time_steady, usable_methods
 from tetris_sim.bench.limits import measure_limits
 from tetris_sim.bench.model import level_of, total, transfer_rates, transfer_times
 from tetris_sim.bench.problems import SHAPES, random_problem
 from tetris_sim.catalogue import named_stencil
-from tetris_sim.cpu_kernels.threads import ThreadTeam
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.method import STEPS_PER_BLOCK
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.machine import available_memory
+from tetris_sim.scheduler.machine.machine import available_memory
 
 STENCILS = ("heat-1d", "heat-2d", "heat-3d")
-"""Those that are swept if none are named: one per dimension, and the ones that memory binds most."""
+"""Those that are swept if none are named: one per dimension, and the ones that memory binds most.
+"""
 
 GRID_BYTES = tuple((1 << 20) * 4**k for k in range(7))
 """1 MiB to 4 GiB of one array of the grid."""
@@ -57,11 +65,15 @@ def bench_sweeps(
                 refuse_what_does_not_fit(grid, dtype, 1)
                 shapes = shapes_to_sweep(len(grid), 8 if dtype == "float64" else 4, last=shape)
                 limits = result["limits"]["before"]
-                points = sweep_sizes(name, shapes, dtype, team, limits=limits, rounds=rounds, seconds=seconds)
+                points = sweep_sizes(
+                    name, shapes, dtype, team, limits=limits, rounds=rounds, seconds=seconds
+                )
                 sizes.append({"stencil": name, "dtype": dtype, "points": points})
                 counts = thread_counts(team.size)
                 points = sweep_threads(name, grid, dtype, counts, rounds=rounds, seconds=seconds)
-                threads.append({"stencil": name, "dtype": dtype, "shape": list(grid), "points": points})
+                threads.append(
+                    {"stencil": name, "dtype": dtype, "shape": list(grid), "points": points}
+                )
     return {**result, "sizes": sizes, "threads_sweep": threads}
 
 
@@ -74,10 +86,15 @@ def shapes_to_sweep(
         ndim: number of axes.
         itemsize: bytes of a point.
         last: the largest grid, which ends the list.
-        memory: bytes that may be taken, found out if not given: a method needs two arrays and a part of a third.
+        memory: bytes that may be taken, found out if not given: a method needs two arrays and a
+            part of a third.
     """
     allowed = (available_memory()[0] - _SPARE if memory is None else memory) // 3
-    cubes = [(round((n_bytes / itemsize) ** (1 / ndim)),) * ndim for n_bytes in GRID_BYTES if n_bytes <= allowed]
+    cubes = [
+        (round((n_bytes / itemsize) ** (1 / ndim)),) * ndim
+        for n_bytes in GRID_BYTES
+        if n_bytes <= allowed
+    ]
     if last is None:
         return cubes
     return [cube for cube in cubes if cube[0] < min(last)] + [last]
@@ -118,23 +135,37 @@ def sweep_sizes(
     points = []
     for shape in shapes:
         problem = random_problem(name, shape, dtype)
-        rows = [explain(row, problem, limits) for row in _time_each(problem, team, rounds=rounds, seconds=seconds)]
+        rows = [
+            explain(row, problem, limits)
+            for row in _time_each(problem, team, rounds=rounds, seconds=seconds)
+        ]
         points.append({"shape": list(shape), "bytes": problem.state_bytes, "rows": rows})
         _LOG.info("%s, %s: %s points done", name, dtype, f"{problem.grid.n_points:,}")
     return points
 
 
 def sweep_threads(
-    name: str, shape: tuple[int, ...], dtype: str, counts: Sequence[int], *, rounds: int, seconds: float
+    name: str,
+    shape: tuple[int, ...],
+    dtype: str,
+    counts: Sequence[int],
+    *,
+    rounds: int,
+    seconds: float,
 ) -> list[dict[str, Any]]:
-    """Rate and model of every candidate for each number of threads, with the limits of that many."""
+    """Rate and model of every candidate for each number of threads, with the limits of that
+    many.
+    """
     problem = random_problem(name, shape, dtype)
     points = []
     for count in counts:
         team = ThreadTeam(count)
         try:
             limits = measure_limits(team, (dtype,), rounds=rounds, seconds=seconds)
-            rows = [explain(row, problem, limits) for row in _time_each(problem, team, rounds=rounds, seconds=seconds)]
+            rows = [
+                explain(row, problem, limits)
+                for row in _time_each(problem, team, rounds=rounds, seconds=seconds)
+            ]
         finally:
             team.close()
         points.append({"threads": count, "limits": limits, "rows": rows})
@@ -142,20 +173,29 @@ def sweep_threads(
     return points
 
 
-def _time_each(problem: Problem, team: ThreadTeam, *, rounds: int, seconds: float) -> list[dict[str, Any]]:
-    """Rows of all candidates, one after the other: together the largest grids would not fit into memory."""
+def _time_each(
+    problem: Problem, team: ThreadTeam, *, rounds: int, seconds: float
+) -> list[dict[str, Any]]:
+    """Rows of all candidates, one after the other: together the largest grids would not fit into
+    memory.
+    """
     rows = time_steady(open_prange(problem, team.size), rounds=rounds, seconds=seconds)
     for method in usable_methods(problem)[0]:
-        chosen, _ = choose_parameters(problem, method, method.parameters(problem), team, seconds=seconds / 2)
-        rows += time_steady([open_method(problem, method, chosen, team)], rounds=rounds, seconds=seconds)
+        chosen, _ = choose_parameters(
+            problem, method, method.parameters(problem), team, seconds=seconds / 2
+        )
+        rows += time_steady(
+            [open_method(problem, method, chosen, team)], rounds=rounds, seconds=seconds
+        )
     return rows
 
 
 def explain(row: Mapping[str, Any], problem: Problem, limits: Mapping[str, Any]) -> dict[str, Any]:
     """The same row with its cost and what the model says of it, in ns per point update.
 
-    `transfer_ns` has the parts of T_d and `transfer_total_ns` their sum; `fma_ns` is the time of the multiply-adds. A
-    method with time blocks gets its data from the level that holds the grid once per block.
+    `transfer_ns` has the parts of T_d and `transfer_total_ns` their sum; `fma_ns` is the time of
+    the multiply-adds. A method with time blocks gets its data from the level that holds the grid
+    once per block.
     """
     n_terms, itemsize = problem.stencil.n_points, problem.dtype.itemsize
     times = transfer_times(

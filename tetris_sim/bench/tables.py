@@ -1,6 +1,7 @@
 """A result of the benchmark as tables, for the terminal and for the pages of docs/benchmarks/.
 
-Everything comes from the plain data of the result, so a page can be made again from the JSON file beside it.
+Everything comes from the plain data of the result, so a page can be made again from the JSON file
+beside it.
 """
 
 from __future__ import annotations
@@ -47,10 +48,15 @@ def table_as_markdown(table: Table) -> str:
 
 def describe_machine(result: Mapping[str, Any]) -> str:
     """Machine, date, commit and versions in a line."""
-    versions = ", ".join(f"{name} {result['versions'][name]}" for name in ("python", "numpy", "numba", "llvmlite"))
+    versions = ", ".join(
+        f"{name} {result['versions'][name]}" for name in ("python", "numpy", "numba", "llvmlite")
+    )
     device = f"{result['cpu']}, {result['threads']} threads"
     if "gpu" in result:
-        device = f"{result['gpu']['name']} ({result['gpu']['architecture']}, CUDA {result['gpu']['driver']})"
+        device = (
+            f"{result['gpu']['name']} ({result['gpu']['architecture']}, CUDA "
+            f"{result['gpu']['driver']})"
+        )
     return f"{device}, {result['date']}, commit {result['commit']}, {versions}"
 
 
@@ -83,7 +89,8 @@ def notes(result: Mapping[str, Any]) -> list[str]:
         for label, reason in ladder["missing"].items():
             refused.setdefault((f'"{label}"', reason), []).append(ladder["stencil"])
     found = [
-        f"{what} not for {listed(list(dict.fromkeys(names)), 'and')}: {why}." for (what, why), names in refused.items()
+        f"{what} not for {listed(list(dict.fromkeys(names)), 'and')}: {why}."
+        for (what, why), names in refused.items()
     ]
     found += [
         f"{label} not for {sweep['stencil']} on {grid(point['shape'])} points: {reason}."
@@ -103,30 +110,54 @@ def limits_table(limits: Mapping[str, Any]) -> Table:
         for key, name in (("fma", "all threads"), ("fma_one_thread", "one thread")):
             rates = [billions(found[key][dtype]["median"]) for found in (before, after)]
             rows.append((f"multiply-adds, {dtype}, {name}", "1e9/s", *rates))
-    copies = [("copy in memory", "copy"), ("copy in memory, past the caches", "copy_past_caches"), ("load, L1", "load")]
+    copies = [
+        ("copy in memory", "copy"),
+        ("copy in memory, past the caches", "copy_past_caches"),
+        ("load, L1", "load"),
+    ]
     for label, key in copies:
         rows.append((label, "GB/s", *(billions(found[key]["median"]) for found in (before, after))))
     for one, other in zip(before["caches"], after["caches"], strict=True):
         rates = [billions(cache["copy"]["median"]) for cache in (one, other)]
         rows.append((f"copy in L{one['level']}", "GB/s", *rates))
-    return Table("Limits of the machine (copies: read plus written)", ("limit", "unit", "before", "after"), rows, 2)
+    return Table(
+        "Limits of the machine (copies: read plus written)",
+        ("limit", "unit", "before", "after"),
+        rows,
+        2,
+    )
 
 
 def kernels_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
     """Rates of every candidate and what they are of the limits."""
     words = ("stencil", "grid", "dtype", "candidate", "parameters")
-    numbers = ("GStencil/s", "spread", "x prange", "of FMA limit", "of sweep limit", "end to end", "memory at hand")
+    numbers = (
+        "GStencil/s",
+        "spread",
+        "x prange",
+        "of FMA limit",
+        "of sweep limit",
+        "end to end",
+        "memory at hand",
+    )
     rows = []
     for kernel in kernels:
         for row in kernel["rows"]:
             steady, whole = row["steady"], row.get("end_to_end")
             cells = [kernel["stencil"], grid(kernel["shape"]), kernel["dtype"], row["name"]]
             cells += [parameters(row["parameters"]), billions(steady["median"])]
-            cells += [f"{billions(steady['low'])}..{billions(steady['high'])}", f"{row['ratio_to_prange']:.2f}"]
+            cells += [
+                f"{billions(steady['low'])}..{billions(steady['high'])}",
+                f"{row['ratio_to_prange']:.2f}",
+            ]
             cells += [percent(row["share_of_fma"]), percent(row.get("share_of_sweep_bound"))]
-            shares = [whole and whole.get(key) for key in ("share_of_steady", "share_without_memory")]
+            shares = [
+                whole and whole.get(key) for key in ("share_of_steady", "share_without_memory")
+            ]
             rows.append([*cells, *map(percent, shares)])
-    return Table("Steady state, and end to end as a share of it", (*words, *numbers), rows, len(words))
+    return Table(
+        "Steady state, and end to end as a share of it", (*words, *numbers), rows, len(words)
+    )
 
 
 def bounds_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
@@ -148,21 +179,43 @@ def bounds_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
 def precisions_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
     """Both precisions beside each other."""
     rows = [
-        [pair["stencil"], pair["name"], billions(pair["float64"]), billions(pair["float32"]), f"{pair['ratio']:.2f}"]
+        [
+            pair["stencil"],
+            pair["name"],
+            billions(pair["float64"]),
+            billions(pair["float32"]),
+            f"{pair['ratio']:.2f}",
+        ]
         for pair in compare_precisions(kernels)
     ]
-    return Table("GStencil/s by precision", ("stencil", "candidate", "float64", "float32", "ratio"), rows, 2)
+    return Table(
+        "GStencil/s by precision", ("stencil", "candidate", "float64", "float32", "ratio"), rows, 2
+    )
 
 
 def breakdown_table(ladders: Sequence[Mapping[str, Any]]) -> Table:
     """What each technique adds."""
-    header = ("stencil", "grid", "dtype", "technique", "parameters", "GStencil/s", "x plain", "x above", "of FMA limit")
+    header = (
+        "stencil",
+        "grid",
+        "dtype",
+        "technique",
+        "parameters",
+        "GStencil/s",
+        "x plain",
+        "x above",
+        "of FMA limit",
+    )
     rows = []
     for ladder in ladders:
         for row in ladder["steps"]:
             cells = [ladder["stencil"], grid(ladder["shape"]), ladder["dtype"], row["name"]]
             cells += [parameters(row["parameters"]), billions(row["steady"]["median"])]
-            cells += [f"{row['over_first']:.2f}", f"{row['over_previous']:.2f}", percent(row["share_of_fma"])]
+            cells += [
+                f"{row['over_first']:.2f}",
+                f"{row['over_previous']:.2f}",
+                percent(row["share_of_fma"]),
+            ]
             rows.append(cells)
     return Table("What each technique adds", header, rows, 5)
 
@@ -170,25 +223,43 @@ def breakdown_table(ladders: Sequence[Mapping[str, Any]]) -> Table:
 def sizes_table(sweeps: Sequence[Mapping[str, Any]]) -> Table:
     """Cost against size, with the parts of the model."""
     rows = [
-        [sweep["stencil"], sweep["dtype"], grid(point["shape"]), row["name"], mebibytes(point), *_costs(row)]
+        [
+            sweep["stencil"],
+            sweep["dtype"],
+            grid(point["shape"]),
+            row["name"],
+            mebibytes(point),
+            *_costs(row),
+        ]
         for sweep in sweeps
         for point in sweep["points"]
         for row in point["rows"]
     ]
     header = ("stencil", "dtype", "grid", "candidate", "MiB", *_COSTS)
-    return Table("Cost against size, ns per point update, beside the data transfer model", header, rows, 4)
+    return Table(
+        "Cost against size, ns per point update, beside the data transfer model", header, rows, 4
+    )
 
 
 def threads_table(sweeps: Sequence[Mapping[str, Any]]) -> Table:
     """Cost against threads, with the parts of the model."""
     rows = [
-        [sweep["stencil"], sweep["dtype"], grid(sweep["shape"]), row["name"], str(point["threads"]), *_costs(row)]
+        [
+            sweep["stencil"],
+            sweep["dtype"],
+            grid(sweep["shape"]),
+            row["name"],
+            str(point["threads"]),
+            *_costs(row),
+        ]
         for sweep in sweeps
         for point in sweep["points"]
         for row in point["rows"]
     ]
     header = ("stencil", "dtype", "grid", "candidate", "threads", *_COSTS)
-    return Table("Cost against threads, ns per point update, beside the data transfer model", header, rows, 4)
+    return Table(
+        "Cost against threads, ns per point update, beside the data transfer model", header, rows, 4
+    )
 
 
 _COSTS = ("GStencil/s", "measured", "T_d", "its parts, outermost first", "multiply-adds")

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from tetris_sim.report import package_versions
-from tetris_sim.scheduler.machine import find_machine
+from tetris_sim.scheduler.machine.machine import find_machine
 
-_SETTLE = 0.02  # s; the threads of a prange loop spin after it: libgomp 300,000 times, a pause of up to 50 ns each
-_CALIBRATION = 8  # the first timing that is at least this part of what is wanted says how many repetitions that takes
+# s; the threads of a prange loop spin after it: libgomp 300,000 times, a pause of up to 50 ns each
+_SETTLE = 0.02
+# the first timing that is at least this part of what is wanted says how many repetitions that takes
+_CALIBRATION = 8
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ class Timing:
         median: of the rounds.
         low: slowest round.
         high: fastest round.
-        of_yardstick: median of the rate over that of a yardstick timed just before, in units of its work.
+        of_yardstick: median of the rate over that of a yardstick timed just before, in units of its
+            work.
     """
 
     median: float
@@ -53,14 +56,16 @@ class Timing:
 def interleave(
     works: Mapping[str, Work], *, rounds: int, seconds: float, yardstick: Work | None = None
 ) -> dict[str, Timing]:
-    """Time everything once per round, in turn: memory bandwidth comes in states that last longer than a round.
+    """Time everything once per round, in turn: memory bandwidth comes in states that last longer
+    than a round.
 
     Args:
         works: what to time, by name.
         rounds: how often each is timed.
         seconds: about how long one timing takes.
-        yardstick: timed for a quarter as long before each of them: cores that are shared with others change their
-            speed from second to second, and what a rate is of a limit can be said only if both are of the same time.
+        yardstick: timed for a quarter as long before each of them: cores that are shared with
+            others change their speed from second to second, and what a rate is of a limit can be
+            said only if both are of the same time.
     """
     settle = min(_SETTLE, seconds)
     repetitions = {name: _calibrate(work, seconds, settle) for name, work in works.items()}
@@ -69,13 +74,20 @@ def interleave(
     ratios: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
         for name, work in works.items():
-            limit = yardstick.units * measure / _elapsed(yardstick, measure, settle) if yardstick else math.nan
+            limit = (
+                yardstick.units * measure / _elapsed(yardstick, measure, settle)
+                if yardstick
+                else math.nan
+            )
             elapsed = _elapsed(work, repetitions[name], settle)
             rates[name].append(work.units * repetitions[name] / elapsed)
             ratios[name].append(rates[name][-1] / limit)
     return {
         name: Timing(
-            statistics.median(found), min(found), max(found), statistics.median(ratios[name]) if yardstick else None
+            statistics.median(found),
+            min(found),
+            max(found),
+            statistics.median(ratios[name]) if yardstick else None,
         )
         for name, found in rates.items()
     }
@@ -113,6 +125,9 @@ def provenance() -> dict[str, Any]:
 def _commit() -> str:
     root = Path(__file__).parents[2]
     found = subprocess.run(
-        ["git", "-C", str(root), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+        ["git", "-C", str(root), "describe", "--always", "--dirty"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return found.stdout.strip() or "unknown"

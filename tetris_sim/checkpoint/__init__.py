@@ -1,4 +1,6 @@
-"""Checkpoints: the whole state of a run in one file that proves itself, and always a good one among them."""
+"""Checkpoints: the whole state of a run in one file that proves itself, and always a good one among
+them.
+"""
 
 from __future__ import annotations
 

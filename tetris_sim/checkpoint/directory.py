@@ -1,7 +1,9 @@
-"""The checkpoints of a run: saved so that there is always a good one, found again after whatever happened.
+"""The checkpoints of a run: saved so that there is always a good one, found again after whatever
+happened.
 
-A checkpoint is `checkpoint_<step>.h5`. The newest good ones are kept, and one is removed only when a newer one is
-safe on the disk. A state that holds NaN or infinity goes to `crash_<step>.h5`, where no restart takes it for good.
+A checkpoint is `checkpoint_<step>.h5`. The newest good ones are kept, and one is removed only when
+a newer one is safe on the disk. A state that holds NaN or infinity goes to `crash_<step>.h5`, where
+no restart takes it for good.
 """
 
 from __future__ import annotations
@@ -48,16 +50,18 @@ def write_checkpoint(
         directory: where the run's checkpoints lie; made if it is not there.
         state: the run state.
         problem: whose field it is.
-        read: the points inside a box, (n_fields, ...); called block by block, so that the whole field need not be in
-            memory.
+        read: the points inside a box, (n_fields, ...); called block by block, so that the whole
+            field need not be in memory.
         keep: how many good checkpoints stay, this one included.
-        each_slab: how to let each slab be written where it lies, if that is wanted; `read` is then not called.
+        each_slab: how to let each slab be written where it lies, if that is wanted; `read` is then
+            not called.
 
     Returns:
         The file.
 
     Raises:
-        UnsupportedError: the disk is full or does not let us write; earlier checkpoints are as they were.
+        UnsupportedError: the disk is full or does not let us write; earlier checkpoints are as they
+            were.
     """
     path = _checkpoint_path(directory, state.step)
     _write(path, state, problem, read, good=True, each_slab=each_slab)
@@ -67,14 +71,20 @@ def write_checkpoint(
     return path
 
 
-def write_crash_dump(directory: Path, state: RunState, problem: Problem, read: Callable[[Box], Field]) -> Path:
-    """Save a state that holds NaN or infinity, to be looked at and not to be continued; as `write_checkpoint`."""
+def write_crash_dump(
+    directory: Path, state: RunState, problem: Problem, read: Callable[[Box], Field]
+) -> Path:
+    """Save a state that holds NaN or infinity, to be looked at and not to be continued; as
+    `write_checkpoint`.
+    """
     path = directory / f"crash_{state.step:012d}.h5"
     _write(path, state, problem, read, good=False)
     return path
 
 
-def find_checkpoint(directory: Path, *, tidy: bool = True) -> tuple[Checkpoint | None, tuple[str, ...]]:
+def find_checkpoint(
+    directory: Path, *, tidy: bool = True
+) -> tuple[Checkpoint | None, tuple[str, ...]]:
     """Open the newest checkpoint that is good.
 
     Args:
@@ -82,7 +92,8 @@ def find_checkpoint(directory: Path, *, tidy: bool = True) -> tuple[Checkpoint |
         tidy: whether to remove what a killed run left unfinished. Only for who may write there.
 
     Returns:
-        The checkpoint, None if there is none, and a sentence for each newer file that cannot be used.
+        The checkpoint, None if there is none, and a sentence for each newer file that cannot be
+        used.
     """
     if tidy:
         remove_parts(directory)
@@ -110,8 +121,8 @@ def good_checkpoints(directory: Path) -> list[Path]:
 def forget_later(directory: Path, step: int) -> None:
     """Remove good checkpoints of steps after `step`.
 
-    A run that goes back to an earlier checkpoint writes its outputs anew from there. A later state would then be found
-    first after a crash, and the outputs between would be missing.
+    A run that goes back to an earlier checkpoint writes its outputs anew from there. A later state
+    would then be found first after a crash, and the outputs between would be missing.
     """
     for path in good_checkpoints(directory):
         if _step(path) > step:
@@ -130,21 +141,25 @@ def refuse_changed_problem(checkpoint: Checkpoint, config: Config, problem: Prob
         CheckpointError: with everything that differs; or the checkpoint is a crash dump.
     """
     if not checkpoint.good:
-        msg = f"{_not_good(checkpoint.path)}, so that it cannot be continued. Take an earlier checkpoint"
+        msg = (
+            f"{_not_good(checkpoint.path)}, so that it cannot be continued. Take an earlier "
+            "checkpoint"
+        )
         earlier = good_checkpoints(checkpoint.path.parent)
         raise CheckpointError(msg + (f", such as {earlier[0]}." if earlier else "."))
     differences = _differences(checkpoint, config)
     if problem_digest(problem) != checkpoint.state.problem_digest and not differences:
         written = checkpoint.state.versions.get("tetris_sim", "another version")
         differences = [
-            f"the same configuration gives another grid, stencil, time step or boundary than in tetris_sim {written}, "
-            f"which wrote it"
+            "the same configuration gives another grid, stencil, time step or boundary than in "
+            f"tetris_sim {written}, which wrote it"
         ]
     if differences:
         msg = (
-            f"{checkpoint.path} cannot be continued with this configuration, which describes another problem: "
-            f"{'; '.join(differences)}. The end of the run, outputs and compute but for its precision may change, "
-            f"physics may not: restore these keys, or start a new run."
+            f"{checkpoint.path} cannot be continued with this configuration, which describes "
+            f"another problem: {'; '.join(differences)}. The end of the run, outputs and compute "
+            "but for its precision may change, physics may not: restore these keys, or start a "
+            "new run."
         )
         raise CheckpointError(msg)
 
@@ -153,14 +168,18 @@ def _differences(checkpoint: Checkpoint, config: Config) -> list[str]:
     from tetris_sim.config import read_config
 
     try:
-        old = read_config(checkpoint.state.config, name=str(checkpoint.path), base=checkpoint.path.parent)
+        old = read_config(
+            checkpoint.state.config, name=str(checkpoint.path), base=checkpoint.path.parent
+        )
     except ConfigError:
         return []  # of an earlier version; the digest decides
     differences = config.difference(old)
     for key in _STEPS:
         now, before = getattr(config.time, key), getattr(old.time, key)
         if now != before:
-            differences.append(f"time.{key} is {now or 'not given'}, and was {before or 'not given'}")
+            differences.append(
+                f"time.{key} is {now or 'not given'}, and was {before or 'not given'}"
+            )
     return differences
 
 
@@ -178,7 +197,10 @@ def _write(
     needed = problem.state_bytes + texts + _OVERHEAD
     disk = shutil.disk_usage(path.parent)
     if needed > disk.free and disk.total:  # some network file systems say 0 of 0
-        msg = f"{path} needs {needed} bytes, and {disk.free} are free there. {_last_good(path.parent)}"
+        msg = (
+            f"{path} needs {needed} bytes, and {disk.free} are free there. "
+            f"{_last_good(path.parent)}"
+        )
         raise UnsupportedError(msg)
     parts: list[Part] = []
     try:
@@ -207,7 +229,10 @@ def _checkpoint_path(directory: Path, step: int) -> Path:
 
 
 def _newest_first(directory: Path) -> list[Path]:
-    return sorted((path for path in directory.glob("checkpoint_*.h5") if _NAME.fullmatch(path.name)), key=_step)[::-1]
+    return sorted(
+        (path for path in directory.glob("checkpoint_*.h5") if _NAME.fullmatch(path.name)),
+        key=_step,
+    )[::-1]
 
 
 def _step(path: Path) -> int:

@@ -1,13 +1,13 @@
 """One checkpoint file: the whole field bit for bit and the run state, sealed, read back box by box.
 
-    /fields/<variable>      (n0[, n1[, n2]])  the interior points in global order, whatever devices computed them
-    /fields/z y x           their positions, attached as dimension scales
-    /meta                   the run state
-    seal                    behind the end of HDF5, see seal.py
+    /fields/<variable>      (n0[, n1[, n2]])  the interior points in global order, whatever devices
+    computed them /fields/z y x           their positions, attached as dimension scales /meta
+    the run state seal                    behind the end of HDF5, see seal.py
 
 The datasets of fields are virtual where the values lie in files of their own, see parts.py.
 
-There are no halos and no trace of the partition, so that any number and kind of devices can go on from it.
+There are no halos and no trace of the partition, so that any number and kind of devices can go on
+from it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,16 @@ from tetris_sim.version import __version__
 FORMAT = "tetris_sim checkpoint"
 _BLOCK = 1 << 26  # bytes of the state in memory at one time while it is written
 # What h5py raises for contents it did not expect.
-_READING = (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError, IndexError, MemoryError)
+_READING = (
+    OSError,
+    KeyError,
+    ValueError,
+    TypeError,
+    RuntimeError,
+    AttributeError,
+    IndexError,
+    MemoryError,
+)
 
 
 class Checkpoint:
@@ -62,8 +71,15 @@ class Checkpoint:
         self.variables = tuple(_read_variable(dataset) for dataset in self._datasets)
         self.dtype = np.dtype(self._datasets[0].dtype)
         for dataset in self._datasets:
-            if dataset.shape != self.grid.shape or dataset.dtype != self.dtype or self.dtype.name not in PRECISIONS:
-                msg = f"{dataset.name} is {dataset.shape} of {dataset.dtype} on a grid of {self.grid.shape}"
+            if (
+                dataset.shape != self.grid.shape
+                or dataset.dtype != self.dtype
+                or self.dtype.name not in PRECISIONS
+            ):
+                msg = (
+                    f"{dataset.name} is {dataset.shape} of {dataset.dtype} on a grid of "
+                    f"{self.grid.shape}"
+                )
                 raise ValueError(msg)
 
     @property
@@ -73,7 +89,9 @@ class Checkpoint:
 
     def read(self, box: Box) -> Field:
         """The points inside `box`, (n_fields, ...); only these are read."""
-        values = np.empty((len(self._datasets), *(high - low for low, high in box)), dtype=self.dtype)
+        values = np.empty(
+            (len(self._datasets), *(high - low for low, high in box)), dtype=self.dtype
+        )
         place = tuple(slice(low, high) for low, high in box)
         with _reading(self.path):
             for field, dataset in zip(values, self._datasets, strict=True):
@@ -92,7 +110,10 @@ class Checkpoint:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -102,8 +123,8 @@ def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
 
     Args:
         path: the file.
-        verify: whether to compare every byte with its digest first. Without it only the end of the file is looked at,
-            and damage elsewhere may go unseen.
+        verify: whether to compare every byte with its digest first. Without it only the end of the
+            file is looked at, and damage elsewhere may go unseen.
 
     Raises:
         CheckpointError: the file is missing, damaged, of another kind or of a later format.
@@ -162,12 +183,16 @@ def write_file(
         append_seal(part, step=state.step, good=good, format_version=format_version)
 
 
-def _write_fields(fields: Any, problem: Problem, read: Callable[[Box], Field], parts: Sequence[Part]) -> None:
+def _write_fields(
+    fields: Any, problem: Problem, read: Callable[[Box], Field], parts: Sequence[Part]
+) -> None:
     grid, dtype = problem.grid, np.dtype(problem.dtype)
     for axis, name in enumerate(grid.axis_names):
         scale = fields.create_dataset(name, data=grid.coordinates(axis))
         scale.make_scale(name)
-        scale.attrs.update({"units": "m", "long_name": f"position along {name}", "axis": name.upper()})
+        scale.attrs.update(
+            {"units": "m", "long_name": f"position along {name}", "axis": name.upper()}
+        )
         scale.attrs["spacing"] = np.float64(grid.spacing[axis])
     datasets = []
     for variable in problem.variables:
@@ -175,10 +200,14 @@ def _write_fields(fields: Any, problem: Problem, read: Callable[[Box], Field], p
             dataset = virtual_dataset(fields, variable, problem, parts)
         else:
             # Contiguous: a box is read in as few pieces as possible, and a block is written in one.
-            dataset = fields.create_dataset(variable.name, shape=grid.shape, dtype=dtype, fill_time="never")
+            dataset = fields.create_dataset(
+                variable.name, shape=grid.shape, dtype=dtype, fill_time="never"
+            )
         dataset.attrs.update({"units": variable.unit, "long_name": variable.long_name})
         total = variable.total
-        dataset.attrs.update({"total_name": total.name, "total_unit": total.unit, "total_density": total.density})
+        dataset.attrs.update(
+            {"total_name": total.name, "total_unit": total.unit, "total_density": total.density}
+        )
         for axis, name in enumerate(grid.axis_names):
             dataset.dims[axis].attach_scale(fields[name])
         datasets.append(dataset)
@@ -205,7 +234,9 @@ def _read_grid(fields: Any) -> Grid:
 def _read_variable(dataset: Any) -> Variable:
     said = dataset.attrs
     total = Total(str(said["total_name"]), str(said["total_unit"]), float(said["total_density"]))
-    return Variable(dataset.name.rpartition("/")[2], str(said["units"]), str(said["long_name"]), total)
+    return Variable(
+        dataset.name.rpartition("/")[2], str(said["units"]), str(said["long_name"]), total
+    )
 
 
 @contextmanager
@@ -214,5 +245,8 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except _READING as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        msg = f"{path} cannot be read ({reason}): it is damaged. Continue from another checkpoint of the run."
+        msg = (
+            f"{path} cannot be read ({reason}): it is damaged. Continue from another checkpoint of "
+            "the run."
+        )
         raise CheckpointError(msg) from error

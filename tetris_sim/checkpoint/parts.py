@@ -1,9 +1,11 @@
-"""Parts: the values of a checkpoint in one file per slab, written by the ranks that own them, all at the same time.
+"""Parts: the values of a checkpoint in one file per slab, written by the ranks that own them, all
+at the same time.
 
-    checkpoint_<step>.h5                    the run state, and virtual datasets that show all parts as one field
-    parts_<step>/part_<slab>.h5             /fields/<variable>, the points of one slab
+    checkpoint_<step>.h5                    the run state, and virtual datasets that show all parts
+    as one field parts_<step>/part_<slab>.h5             /fields/<variable>, the points of one slab
 
-Each file is sealed, and the first one knows the seals of the others, so that none can be missing, damaged or exchanged.
+Each file is sealed, and the first one knows the seals of the others, so that none can be missing,
+damaged or exchanged.
 """
 
 from __future__ import annotations
@@ -73,11 +75,17 @@ def write_parts(path: Path, problem: Problem, each_slab: EachSlab, *, step: int)
     folder = parts_folder(path)
     make_directory(folder)
     names = [variable.name for variable in problem.variables]
-    return each_slab(functools.partial(_write_part, folder=folder, names=names, dtype=problem.dtype.name, step=step))
+    return each_slab(
+        functools.partial(
+            _write_part, folder=folder, names=names, dtype=problem.dtype.name, step=step
+        )
+    )
 
 
 def remove_parts_of(path: Path, *, but: Sequence[Part] = ()) -> None:
-    """Remove the parts of a checkpoint that is not there any more, or those that it does not consist of."""
+    """Remove the parts of a checkpoint that is not there any more, or those that it does not
+    consist of.
+    """
     folder = parts_folder(path)
     if not but:
         shutil.rmtree(folder, ignore_errors=True)
@@ -100,7 +108,9 @@ def write_list(meta: Any, parts: Sequence[Part]) -> None:
     meta.create_dataset(_META, data=json.dumps([asdict(part) for part in parts]))
 
 
-def virtual_dataset(fields: Any, variable: Variable, problem: Problem, parts: Sequence[Part]) -> Any:
+def virtual_dataset(
+    fields: Any, variable: Variable, problem: Problem, parts: Sequence[Part]
+) -> Any:
     """A dataset that shows all parts of one variable as one."""
     import h5py
 
@@ -129,7 +139,10 @@ def check_parts(path: Path, meta: Any, *, verify: bool) -> None:
         file = path.parent / part["name"]
         seal = read_seal(file)
         if seal.table != part["table"]:
-            msg = f"{file} does not belong to {path} any more. Continue from another checkpoint of the run."
+            msg = (
+                f"{file} does not belong to {path} any more. Continue from another checkpoint of "
+                "the run."
+            )
             raise CheckpointError(msg)
         if verify:
             check_content(file, seal)
@@ -151,11 +164,16 @@ def _write_part(
         with new_hdf5(unfinished) as file:
             file.attrs["format"] = _FORMAT
             fields = file.create_group("fields")
-            datasets = [fields.create_dataset(name, shape=shape, dtype=dtype, fill_time="never") for name in names]
+            datasets = [
+                fields.create_dataset(name, shape=shape, dtype=dtype, fill_time="never")
+                for name in names
+            ]
             for dataset in datasets:
                 dataset.attrs["start"] = [low for low, _ in box]
             for part in blocks(shape, np.dtype(dtype).itemsize * len(names)):
-                values = read(tuple((low + a, low + b) for (low, _), (a, b) in zip(box, part, strict=True)))
+                values = read(
+                    tuple((low + a, low + b) for (low, _), (a, b) in zip(box, part, strict=True))
+                )
                 for dataset, field in zip(datasets, values, strict=True):
                     dataset[tuple(slice(a, b) for a, b in part)] = field
         append_seal(unfinished, step=step, good=True)

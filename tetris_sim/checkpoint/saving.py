@@ -8,7 +8,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tetris_sim.checkpoint.directory import find_checkpoint, good_checkpoints, write_checkpoint, write_crash_dump
+from tetris_sim.checkpoint.directory import (
+    find_checkpoint,
+    good_checkpoints,
+    write_checkpoint,
+    write_crash_dump,
+)
 from tetris_sim.checkpoint.state import RunState
 from tetris_sim.checkpoint.writer import CheckpointWriter
 from tetris_sim.errors import UnsupportedError
@@ -78,7 +83,9 @@ class Checkpoints:
         return cls(
             directory,
             make_state,
-            schedule=None if every is None or by_clock else StepSchedule(every, problem.dt, problem.steps),
+            schedule=None
+            if every is None or by_clock
+            else StepSchedule(every, problem.dt, problem.steps),
             wall_seconds=every.value if every is not None and by_clock else None,
             keep=section.keep,
             at_end=section.at_end,
@@ -93,7 +100,10 @@ class Checkpoints:
 
     def due_by_clock(self) -> bool:
         """Whether the last checkpoint is too long ago."""
-        return self._wall_seconds is not None and time.perf_counter() - self._last_clock > self._wall_seconds
+        return (
+            self._wall_seconds is not None
+            and time.perf_counter() - self._last_clock > self._wall_seconds
+        )
 
     def save(self, snapshot: Snapshot) -> None:
         """Save the state, from a copy if there is room for one.
@@ -108,41 +118,54 @@ class Checkpoints:
             else:
                 state, copy = self._make_state(snapshot.step), snapshot.field()
                 self._writer.submit(
-                    self._directory, state, snapshot.problem, lambda box: _part(copy, box), keep=self._keep
+                    self._directory,
+                    state,
+                    snapshot.problem,
+                    lambda box: _part(copy, box),
+                    keep=self._keep,
                 )
             self._saved_step = snapshot.step
         except UnsupportedError as error:
             log.warning("%s The run goes on without this checkpoint.", error)
 
     def finish(self, snapshot: Snapshot, *, early: bool) -> None:
-        """Save the last state unless that was just done or is not wanted, and wait until everything is on the disk.
+        """Save the last state unless that was just done or is not wanted, and wait until everything
+        is on the disk.
 
         Args:
             snapshot: the last state.
-            early: whether the run stopped before its last step; then the state is saved in any case.
+            early: whether the run stopped before its last step; then the state is saved in any
+                case.
 
         Raises:
-            UnsupportedError: it could not be written; the exit code then says that the run cannot be continued here.
+            UnsupportedError: it could not be written; the exit code then says that the run cannot
+                be continued here.
         """
         self._wait()
         if (self._at_end or early) and self._saved_step != snapshot.step:
             self._write(snapshot)
 
     def dump(self, snapshot: Snapshot) -> str:
-        """Write a state that is not finite to a crash file, which no restart takes for a checkpoint."""
+        """Write a state that is not finite to a crash file, which no restart takes for a
+        checkpoint.
+        """
         if self._writer is not None:  # what it is writing is the last good one
             with contextlib.suppress(UnsupportedError):
                 self._writer.wait()
         good = good_checkpoints(self._directory)
         last = f"The last good checkpoint is {good[0]}." if good else "There is no checkpoint."
         try:
-            path = write_crash_dump(self._directory, self._make_state(snapshot.step), snapshot.problem, snapshot.box)
+            path = write_crash_dump(
+                self._directory, self._make_state(snapshot.step), snapshot.problem, snapshot.box
+            )
         except UnsupportedError as error:
             return f"{last} The bad state could not be kept: {error}"
         return f"{last} The bad state is in {path}, for `info` and `plot`."
 
     def newest(self) -> tuple[int, InitialField] | None:
-        """The newest good checkpoint when all are on the disk, to go on from: (step, state); None if there is none."""
+        """The newest good checkpoint when all are on the disk, to go on from: (step, state); None
+        if there is none.
+        """
         self._wait()
         found, _ = find_checkpoint(self._directory, tidy=False)
         return None if found is None else (found.state.step, found.initial)
@@ -165,7 +188,14 @@ class Checkpoints:
     def _write(self, snapshot: Snapshot) -> None:
         state = self._make_state(snapshot.step)
         each_slab = snapshot.each_slab if self._divided else None
-        write_checkpoint(self._directory, state, snapshot.problem, snapshot.box, keep=self._keep, each_slab=each_slab)
+        write_checkpoint(
+            self._directory,
+            state,
+            snapshot.problem,
+            snapshot.box,
+            keep=self._keep,
+            each_slab=each_slab,
+        )
         self._saved_step = snapshot.step
 
 

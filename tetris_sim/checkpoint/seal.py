@@ -4,10 +4,11 @@ A sealed file is its content, followed by what proves it:
 
     content | SHA-256 of each piece of 64 MiB of the content | footer of 512 bytes
 
-The content is HDF5, whose readers look at the beginning of a file and never at what follows its end. The footer is a
-line of JSON, padded with spaces, and the SHA-256 of that line. It is checked before anything is believed, then the
-length of the file, then the digests, and only a file that passes is shown to the HDF5 library, which can crash or
-loop on damaged input. Pieces are digested by several threads, so that a fast disk is not slowed down.
+The content is HDF5, whose readers look at the beginning of a file and never at what follows its
+end. The footer is a line of JSON, padded with spaces, and the SHA-256 of that line. It is checked
+before anything is believed, then the length of the file, then the digests, and only a file that
+passes is shown to the HDF5 library, which can crash or loop on damaged input. Pieces are digested
+by several threads, so that a fast disk is not slowed down.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from pathlib import Path
 
 from tetris_sim.errors import CheckpointError
 
-FORMAT_VERSION = 2  # the highest that is read; 2 is a checkpoint whose values lie in files beside it
+FORMAT_VERSION = (
+    2  # the highest that is read; 2 is a checkpoint whose values lie in files beside it
+)
 _KIND = "tetris_sim checkpoint"
 _FOOTER = 512
 _PIECE = 1 << 26
@@ -65,7 +68,8 @@ class Seal:
 
 
 def append_seal(path: Path, *, step: int, good: bool, format_version: int = 1) -> None:
-    """Seal a finished file. It is digested as it is now, so that what is sealed is what can be read back.
+    """Seal a finished file. It is digested as it is now, so that what is sealed is what can be read
+    back.
 
     Raises:
         OSError: the file cannot be read or written.
@@ -87,10 +91,12 @@ def append_seal(path: Path, *, step: int, good: bool, format_version: int = 1) -
 
 
 def read_seal(path: Path) -> Seal:
-    """Read what the footer says and check it and the length of the file, which takes no time for a file of any size.
+    """Read what the footer says and check it and the length of the file, which takes no time for a
+    file of any size.
 
     Raises:
-        CheckpointError: the file is missing, cut off, damaged, of another kind or of a later format.
+        CheckpointError: the file is missing, cut off, damaged, of another kind or of a later
+            format.
     """
     try:
         with path.open("rb") as file:
@@ -101,7 +107,10 @@ def read_seal(path: Path) -> Seal:
         raise CheckpointError(_unreadable(path, error)) from error
     seal = _parse(path, footer, size)
     if size != seal.file_bytes:
-        msg = f"{path} is damaged: it has {size} bytes, and {seal.file_bytes} were written. {_REMEDY}."
+        msg = (
+            f"{path} is damaged: it has {size} bytes, and {seal.file_bytes} were written. "
+            f"{_REMEDY}."
+        )
         raise CheckpointError(msg)
     return seal
 
@@ -116,16 +125,23 @@ def check_content(path: Path, seal: Seal) -> None:
     try:
         with path.open("rb") as file:
             table = os.pread(file.fileno(), seal.n_pieces * _DIGEST, seal.content_bytes)
-            found = _digest_pieces(file.fileno(), seal.content_bytes, seal.piece_bytes, threads=threads)
+            found = _digest_pieces(
+                file.fileno(), seal.content_bytes, seal.piece_bytes, threads=threads
+            )
     except OSError as error:
         raise CheckpointError(_unreadable(path, error)) from error
     if hashlib.sha256(table).hexdigest() != seal.table:
-        msg = f"{path} is damaged: the digests at its end are not those that were written. {_REMEDY}."
+        msg = (
+            f"{path} is damaged: the digests at its end are not those that were written. {_REMEDY}."
+        )
         raise CheckpointError(msg)
     for number, digest in enumerate(found):
         if digest != table[number * _DIGEST : (number + 1) * _DIGEST]:
             start, stop = _piece(number, seal.content_bytes, seal.piece_bytes)
-            msg = f"{path} is damaged: something among its bytes {start} to {stop - 1} has changed. {_REMEDY}."
+            msg = (
+                f"{path} is damaged: something among its bytes {start} to {stop - 1} has changed. "
+                f"{_REMEDY}."
+            )
             raise CheckpointError(msg)
 
 
@@ -140,7 +156,10 @@ def _with_digest(line: bytes) -> bytes:
 
 def _parse(path: Path, footer: bytes, size: int) -> Seal:
     if _KIND.encode() not in footer:
-        msg = f"{path}, {size} bytes long, is not a checkpoint, or its end is missing or damaged. {_REMEDY}."
+        msg = (
+            f"{path}, {size} bytes long, is not a checkpoint, or its end is missing or damaged. "
+            f"{_REMEDY}."
+        )
         raise CheckpointError(msg)
     line = footer[: _FOOTER - 2 * _DIGEST - 1]
     if _with_digest(line) != footer:
@@ -151,8 +170,8 @@ def _parse(path: Path, footer: bytes, size: int) -> Seal:
         version = int(said["format_version"])
         if version > FORMAT_VERSION:
             msg = (
-                f"{path} has checkpoint format {version}, and this version of tetris_sim reads formats up to "
-                f"{FORMAT_VERSION}. Use a newer tetris_sim."
+                f"{path} has checkpoint format {version}, and this version of tetris_sim reads "
+                f"formats up to {FORMAT_VERSION}. Use a newer tetris_sim."
             )
             raise CheckpointError(msg)
         seal = Seal(**said)
@@ -160,7 +179,9 @@ def _parse(path: Path, footer: bytes, size: int) -> Seal:
             return seal
     except (KeyError, TypeError, ValueError):
         pass
-    msg = f"{path} was not written by tetris_sim: its last {_FOOTER} bytes make no sense. {_REMEDY}."
+    msg = (
+        f"{path} was not written by tetris_sim: its last {_FOOTER} bytes make no sense. {_REMEDY}."
+    )
     raise CheckpointError(msg)
 
 

@@ -26,7 +26,8 @@ class RunState:
         run_id: what tells this run from others; a restart keeps it.
         config: the resolved configuration as YAML.
         problem_digest: `problem_digest` of the problem.
-        config_history: earlier configurations of a run that was restarted with another one, oldest first.
+        config_history: earlier configurations of a run that was restarted with another one, oldest
+            first.
         methods: who computed and how: worker, method, parameters, time block; plain JSON data.
         created: when it was saved, ISO 8601.
         versions: package to version.
@@ -54,7 +55,8 @@ class RunState:
 
 
 def problem_digest(problem: Problem) -> str:
-    """SHA-256, in hexadecimal, of everything that decides the bits of the next step, and of what the fields are called.
+    """SHA-256, in hexadecimal, of everything that decides the bits of the next step, and of what
+    the fields are called.
 
     The initial field is not among it, and neither is the number of steps.
     """
@@ -63,9 +65,12 @@ def problem_digest(problem: Problem) -> str:
         "periodic"
         if boundary.periodic(axis)
         else [
-            [_hex(pair) for pair in boundary.reflections(axis, side, spacing=spacing, width=radius)] for side in SIDES
+            [_hex(pair) for pair in boundary.reflections(axis, side, spacing=spacing, width=radius)]
+            for side in SIDES
         ]
-        for axis, (spacing, radius) in enumerate(zip(grid.spacing, problem.stencil.radii, strict=True))
+        for axis, (spacing, radius) in enumerate(
+            zip(grid.spacing, problem.stencil.radii, strict=True)
+        )
     ]
     everything = {
         "shape": grid.shape,
@@ -82,7 +87,8 @@ def problem_digest(problem: Problem) -> str:
 
 
 def write_state(group: Any, state: RunState) -> None:
-    """Write the state into an HDF5 group: numbers and short texts as attributes, the rest as datasets.
+    """Write the state into an HDF5 group: numbers and short texts as attributes, the rest as
+    datasets.
 
     An attribute ends at 64 KiB, which a configuration or the list of a thousand workers may exceed.
     """
@@ -97,7 +103,9 @@ def write_state(group: Any, state: RunState) -> None:
         group.attrs[name] = getattr(state, name)
     group.attrs["versions"] = json.dumps(dict(state.versions))
     group.create_dataset("config", data=state.config)
-    history = group.create_dataset("config_history", shape=(len(state.config_history),), dtype=h5py.string_dtype())
+    history = group.create_dataset(
+        "config_history", shape=(len(state.config_history),), dtype=h5py.string_dtype()
+    )
     for number, text in enumerate(state.config_history):
         history[number] = text
     group.create_dataset("methods", data=json.dumps(dict(state.methods)))
@@ -105,7 +113,9 @@ def write_state(group: Any, state: RunState) -> None:
 
 
 def read_state(group: Any) -> RunState:
-    """The state that `write_state` wrote; raises what h5py and json raise if something is missing."""
+    """The state that `write_state` wrote; raises what h5py and json raise if something is
+    missing.
+    """
     attributes = group.attrs
     return RunState(
         step=int(attributes["step"]),

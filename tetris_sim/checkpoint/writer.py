@@ -18,10 +18,12 @@ class _AbandonedError(Exception):
 
 
 class CheckpointWriter:
-    """Writes checkpoints in a thread of its own, one at a time, in the order in which they were handed in.
+    """Writes checkpoints in a thread of its own, one at a time, in the order in which they were
+    handed in.
 
-    An error of the thread is raised, once, by the next call. Call `wait` before making a copy of the state: then no
-    more than one copy exists at a time, and an earlier error does not stand in the way of the next checkpoint.
+    An error of the thread is raised, once, by the next call. Call `wait` before making a copy of
+    the state: then no more than one copy exists at a time, and an earlier error does not stand in
+    the way of the next checkpoint.
     """
 
     def __init__(self) -> None:
@@ -31,7 +33,13 @@ class CheckpointWriter:
         self._last: Path | None = None
 
     def submit(
-        self, directory: Path, state: RunState, problem: Problem, read: Callable[[Box], Field], *, keep: int
+        self,
+        directory: Path,
+        state: RunState,
+        problem: Problem,
+        read: Callable[[Box], Field],
+        *,
+        keep: int,
     ) -> None:
         """Begin to write; waits for an earlier write to end. Arguments as for `write_checkpoint`.
 
@@ -39,7 +47,8 @@ class CheckpointWriter:
             directory: where to.
             state: the run state.
             problem: whose field it is.
-            read: the points inside a box, out of a copy: it is called from the thread while the computation goes on.
+            read: the points inside a box, out of a copy: it is called from the thread while the
+                computation goes on.
             keep: how many good checkpoints stay.
 
         Raises:
@@ -54,7 +63,9 @@ class CheckpointWriter:
 
         def write() -> None:
             try:
-                self._last = write_checkpoint(directory, state, problem, read_unless_abandoned, keep=keep)
+                self._last = write_checkpoint(
+                    directory, state, problem, read_unless_abandoned, keep=keep
+                )
             except _AbandonedError:
                 pass
             except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
@@ -82,7 +93,9 @@ class CheckpointWriter:
         self.wait()
 
     def abandon(self) -> None:
-        """Give up what is being written, without an error: after a second Ctrl-C. Earlier checkpoints stay."""
+        """Give up what is being written, without an error: after a second Ctrl-C. Earlier
+        checkpoints stay.
+        """
         self._abandoned.set()
         thread, self._thread = self._thread, None
         if thread is not None:
@@ -93,7 +106,10 @@ class CheckpointWriter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             self.abandon()

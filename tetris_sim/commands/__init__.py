@@ -1,1 +1,3 @@
-"""The verbs of the command line, one file each: HELP, add_arguments(parser), run(args) -> exit code."""
+"""The verbs of the command line, one file each: HELP, add_arguments(parser), run(args) -> exit
+code.
+"""

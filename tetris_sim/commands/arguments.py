@@ -26,9 +26,13 @@ def add_override_arguments(parser: argparse.ArgumentParser) -> None:
         help="give a key another value, for example --set time.t_end='2 s'; may be repeated",
     )
     group.add_argument(
-        "--device", metavar="DEVICES", help="compute.devices: auto, cpu, gpu, cpu+gpu, or a list such as gpu:0,cpu"
+        "--device",
+        metavar="DEVICES",
+        help="compute.devices: auto, cpu, gpu, cpu+gpu, or a list such as gpu:0,cpu",
     )
-    group.add_argument("--threads", metavar="N", help="compute.threads: number of CPU threads, or auto")
+    group.add_argument(
+        "--threads", metavar="N", help="compute.threads: number of CPU threads, or auto"
+    )
 
 
 def add_cache_argument(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +48,9 @@ def overrides(args: argparse.Namespace) -> list[str | Override]:
     """What the flags ask to change, in the order in which it counts."""
     changes: list[str | Override] = list(args.set)
     if args.device is not None:
-        changes.append(Override(f"--device {args.device}", ("compute", "devices"), device_value(args.device)))
+        changes.append(
+            Override(f"--device {args.device}", ("compute", "devices"), device_value(args.device))
+        )
     if args.threads is not None:
         changes.append(Override(f"--threads {args.threads}", ("compute", "threads"), args.threads))
     return changes

@@ -1,4 +1,6 @@
-"""`bench cpu`: measure how fast this machine is, beside loops a user would write by hand and beside its own limits."""
+"""`bench cpu`: measure how fast this machine is, beside loops a user would write by hand and beside
+its own limits.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,12 @@ from tetris_sim.errors import ConfigError, ExitCode
 
 HELP = "measure how fast this machine is"
 
-_DTYPES = {"float64": ("float64",), "float32": ("float32",), "float16": ("float16",), "both": ("float64", "float32")}
+_DTYPES = {
+    "float64": ("float64",),
+    "float32": ("float32",),
+    "float16": ("float16",),
+    "both": ("float64", "float32"),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,29 +29,59 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
         choices=["cpu", "gpu", "devices"],
-        help="the CPU methods beside Numba loops, those of a GPU, or whole grids on sets of devices (also under MPI)",
+        help="the CPU methods beside Numba loops, those of a GPU, "
+        "or whole grids on sets of devices (also under MPI)",
     )
-    parser.add_argument("--stencils", metavar="NAMES", help="comma-separated names of the catalogue, or all")
+    parser.add_argument(
+        "--stencils", metavar="NAMES", help="comma-separated names of the catalogue, or all"
+    )
     grid = parser.add_mutually_exclusive_group()
     default = "default: 1e7, 4800, 384; GPU and devices: 1.024e7, 10240, 1024"
     grid.add_argument("--size", metavar="N", help=f"points along each axis ({default})")
-    grid.add_argument("--shape", metavar="NXxNYxNZ", help="points along x, y, z, for example 4800x2400")
-    parser.add_argument(
-        "--dtype", choices=list(_DTYPES), default="float64", help="precision (default float64); float16: GPU, devices"
+    grid.add_argument(
+        "--shape", metavar="NXxNYxNZ", help="points along x, y, z, for example 4800x2400"
     )
-    parser.add_argument("--rounds", type=int, default=7, help="timings of each candidate, interleaved (default 7)")
-    parser.add_argument("--seconds", type=float, default=0.4, help="length of one timing (default 0.4)")
+    parser.add_argument(
+        "--dtype",
+        choices=list(_DTYPES),
+        default="float64",
+        help="precision (default float64); float16: GPU, devices",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=7, help="timings of each candidate, interleaved (default 7)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=0.4, help="length of one timing (default 0.4)"
+    )
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--breakdown", action="store_true", help="what each technique adds, as in figures of the papers")
-    kind.add_argument("--sweep", action="store_true", help="speed against size; on the CPU also against threads")
-    kind.add_argument("--counters", action="store_true", help="GPU: hardware counters of every kernel, by ncu")
-    parser.add_argument(
-        "--sets", metavar="SETS", help="devices: comma-separated, each as in compute.devices (default cpu,gpu,cpu+gpu)"
+    kind.add_argument(
+        "--breakdown",
+        action="store_true",
+        help="what each technique adds, as in figures of the papers",
     )
-    parser.add_argument("--threads", metavar="NUMBERS", help="devices: comma-separated numbers of CPU threads")
-    parser.add_argument("--gpu-memory", metavar="SIZE", help="devices: most memory of each GPU, for example 4GiB")
+    kind.add_argument(
+        "--sweep", action="store_true", help="speed against size; on the CPU also against threads"
+    )
+    kind.add_argument(
+        "--counters", action="store_true", help="GPU: hardware counters of every kernel, by ncu"
+    )
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE.json", help="also write the result here, and its pictures beside it"
+        "--sets",
+        metavar="SETS",
+        help="devices: comma-separated, each as in compute.devices (default cpu,gpu,cpu+gpu)",
+    )
+    parser.add_argument(
+        "--threads", metavar="NUMBERS", help="devices: comma-separated numbers of CPU threads"
+    )
+    parser.add_argument(
+        "--gpu-memory", metavar="SIZE", help="devices: most memory of each GPU, for example 4GiB"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE.json",
+        help="also write the result here, and its pictures beside it",
     )
 
 
@@ -77,8 +114,8 @@ def _amount(args: argparse.Namespace) -> dict[str, Any]:
 def _on_devices(args: argparse.Namespace) -> dict[str, Any] | None:
     """The result on the first rank, None on the others."""
     from tetris_sim.bench import devices
-    from tetris_sim.scheduler.agreement import everywhere
-    from tetris_sim.scheduler.communicator import open_communicator
+    from tetris_sim.scheduler.comm.agreement import everywhere
+    from tetris_sim.scheduler.comm.communicator import open_communicator
 
     args.stencils = args.stencils or ",".join(devices.STENCILS)
     with open_communicator() as ranks:
@@ -88,11 +125,15 @@ def _on_devices(args: argparse.Namespace) -> dict[str, Any] | None:
             wanted["threads"] = tuple(map(int, args.threads.split(",")))
         if args.gpu_memory is not None:
             wanted["gpu_memory"] = args.gpu_memory
-        result = devices.bench_devices(names or (), shape=shape, **_amount(args), **wanted, ranks=ranks)
+        result = devices.bench_devices(
+            names or (), shape=shape, **_amount(args), **wanted, ranks=ranks
+        )
     return result if ranks.rank == 0 else None
 
 
-def _kind_of_benchmark(args: argparse.Namespace) -> tuple[Callable[..., dict[str, Any]], Sequence[str]]:
+def _kind_of_benchmark(
+    args: argparse.Namespace,
+) -> tuple[Callable[..., dict[str, Any]], Sequence[str]]:
     """What to run, and the stencils it takes if none are named."""
     # Numba takes 0.4 s to import, and a wrong argument is found without it.
     if args.what == "gpu":
@@ -135,13 +176,19 @@ def _check(args: argparse.Namespace) -> tuple[tuple[str, ...] | None, tuple[int,
     if args.what == "devices" and (args.breakdown or args.sweep):
         msg = "--breakdown and --sweep belong to bench cpu and bench gpu"
         raise ConfigError(msg)
-    for flag, value in (("--sets", args.sets), ("--threads", args.threads), ("--gpu-memory", args.gpu_memory)):
+    for flag, value in (
+        ("--sets", args.sets),
+        ("--threads", args.threads),
+        ("--gpu-memory", args.gpu_memory),
+    ):
         if args.what != "devices" and value is not None:
             msg = f"{flag} belongs to bench devices"
             raise ConfigError(msg)
     counts = [] if args.threads is None else args.threads.split(",")
     if not all(count.isdecimal() and int(count) > 0 for count in counts):
-        msg = f"--threads is {args.threads!r}: it must be whole numbers joined by commas, like 1,2,4"
+        msg = (
+            f"--threads is {args.threads!r}: it must be whole numbers joined by commas, like 1,2,4"
+        )
         raise ConfigError(msg)
     if args.what == "cpu" and args.dtype == "float16":
         msg = "--dtype is float16, which CPUs only convert: bench gpu measures it"
@@ -159,7 +206,10 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     names = STENCIL_NAMES if text == "all" else tuple(text.split(","))
     for name in names:
         if name not in STENCIL_NAMES:
-            msg = f"--stencils: {name!r} is not in the catalogue, which has {', '.join(STENCIL_NAMES)}"
+            msg = (
+                f"--stencils: {name!r} is not in the catalogue, which has "
+                f"{', '.join(STENCIL_NAMES)}"
+            )
             raise ConfigError(msg)
     return names
 
@@ -177,12 +227,17 @@ def _shape(args: argparse.Namespace, names: tuple[str, ...] | None) -> tuple[int
     counts = (text,) * ndim if flag == "--size" else tuple(reversed(text.split("x")))
     if not all(count.isdecimal() and int(count) > 0 for count in counts):
         wanted = (
-            "a whole number of points, at least 1" if flag == "--size" else "such numbers joined by x, like 480x240"
+            "a whole number of points, at least 1"
+            if flag == "--size"
+            else "such numbers joined by x, like 480x240"
         )
         msg = f"{flag} is {text!r}: it must be {wanted}"
         raise ConfigError(msg)
     if len(counts) != ndim:
-        msg = f"--shape {text} has {len(counts)} axes, but the stencils {', '.join(names or ())} have {ndim}"
+        msg = (
+            f"--shape {text} has {len(counts)} axes, but the stencils {', '.join(names or ())} "
+            f"have {ndim}"
+        )
         raise ConfigError(msg)
     return tuple(map(int, counts))
 

@@ -46,7 +46,10 @@ def describe_fields(path: Path) -> Facts:
             **_describe_grid(series.grid),
             "dtype": series.dtype.name,
             "variables": _describe_variables(series),
-            "records": [{"step": step, "time_s": time} for step, time in zip(series.steps, series.times, strict=True)],
+            "records": [
+                {"step": step, "time_s": time}
+                for step, time in zip(series.steps, series.times, strict=True)
+            ],
             "dt_s": meta["dt"],
             "steps": meta["steps"],
             "timeless": series.timeless,
@@ -70,7 +73,10 @@ def describe_checkpoint(path: Path) -> Facts:
             "title": config.get("title", ""),
             **_describe_grid(checkpoint.grid),
             "dtype": checkpoint.dtype.name,
-            "variables": [{"name": v.name, "unit": v.unit, "long_name": v.long_name} for v in checkpoint.variables],
+            "variables": [
+                {"name": v.name, "unit": v.unit, "long_name": v.long_name}
+                for v in checkpoint.variables
+            ],
             "step": state.step,
             "time_s": state.time,
             "dt_s": state.dt,
@@ -97,7 +103,9 @@ def describe_table(path: Path) -> Facts:
         "rows": len(rows),
     }
     if rows:
-        found["first"], found["last"] = (dict(zip(columns, row, strict=True)) for row in (rows[0], rows[-1]))
+        found["first"], found["last"] = (
+            dict(zip(columns, row, strict=True)) for row in (rows[0], rows[-1])
+        )
     return found
 
 
@@ -124,7 +132,10 @@ def describe_results(directory: Path) -> Facts:
     if not any(found[key] for key in found if key not in ("kind", "path")):
         if directory.name == FOLDER and (directory.parent / INDEX).exists():
             return describe_fields(directory.parent / INDEX)
-        msg = f"{directory} holds no results of tetris_sim; give the results directory of a run, or one of its files"
+        msg = (
+            f"{directory} holds no results of tetris_sim; give the results directory of a run, or "
+            "one of its files"
+        )
         raise CheckpointError(msg)
     return found
 

@@ -12,12 +12,20 @@ from typing import Any
 from tetris_sim.cache import cache_directory, caching, can_be_kept
 from tetris_sim.errors import ExitCode
 from tetris_sim.report import package_versions
-from tetris_sim.scheduler.machine import Machine, find_machine
+from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.wording import gib
 
 HELP = "say what was found on this machine, for bug reports"
 _OPTIONAL = ("mpi4py", "mpich", "openmpi", "cupy-cuda13x", "cupy-cuda12x", "xarray", "h5netcdf")
-_VARIABLES = ("TETRIS_SIM_", "SLURM_CPUS", "SLURM_JOB_END", "OMP_NUM_THREADS", "NUMBA_", "CUDA_VISIBLE", "HDF5_")
+_VARIABLES = (
+    "TETRIS_SIM_",
+    "SLURM_CPUS",
+    "SLURM_JOB_END",
+    "OMP_NUM_THREADS",
+    "NUMBA_",
+    "CUDA_VISIBLE",
+    "HDF5_",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +62,9 @@ def findings() -> dict[str, dict[str, Any]]:
         "hdf5": _hdf5(),
         "kernels": _kernels(),
         "gpu": _gpus(machine),
-        "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)}
+        "environment": {
+            name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)
+        }
         or {"": "none of our variables is set"},
     }
 
@@ -76,7 +86,8 @@ def _gpus(machine: Machine) -> dict[str, Any]:
     if not machine.gpus:
         return {"none": machine.gpus_reason}
     return {
-        f"gpu:{gpu.number}": f"{gpu.name}, {gpu.architecture}, {gib(gpu.memory)} free, CUDA {gpu.driver}"
+        f"gpu:{gpu.number}": f"{gpu.name}, {gpu.architecture}, {gib(gpu.memory)} free, "
+        f"CUDA {gpu.driver}"
         for gpu in machine.gpus
     }
 

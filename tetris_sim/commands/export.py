@@ -1,4 +1,6 @@
-"""`export FILE|DIRECTORY -o TARGET`: convert outputs for other programs; the suffix of the target says how."""
+"""`export FILE|DIRECTORY -o TARGET`: convert outputs for other programs; the suffix of the target
+says how.
+"""
 
 from __future__ import annotations
 
@@ -62,9 +64,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TARGET",
         help=f"the file to write; its suffix is one of {', '.join(WRITERS)}",
     )
-    parser.add_argument("--every", type=int, metavar="K", help="only every K-th record (default: all of them)")
-    parser.add_argument("--fps", type=float, metavar="N", help=f"frames per second of a film (default: {_FPS:g})")
-    parser.add_argument("--overwrite", action="store_true", help="replace a file that is already there")
+    parser.add_argument(
+        "--every", type=int, metavar="K", help="only every K-th record (default: all of them)"
+    )
+    parser.add_argument(
+        "--fps", type=float, metavar="N", help=f"frames per second of a film (default: {_FPS:g})"
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace a file that is already there"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -83,13 +91,21 @@ def run(args: argparse.Namespace) -> int:
         records = tuple(range(0, len(series.steps), args.every or 1)) if one is None else one
         if output.suffix == ".png":
             records = records[-1:]
-        WRITERS[output.suffix](Choice(series, records, one is not None, args.slice, args.fps or _FPS), output)
-        text = sources.describe_record(series, records[0]) if len(records) == 1 else f"{len(records)} records"
+        WRITERS[output.suffix](
+            Choice(series, records, one is not None, args.slice, args.fps or _FPS), output
+        )
+        text = (
+            sources.describe_record(series, records[0])
+            if len(records) == 1
+            else f"{len(records)} records"
+        )
         return _tell(args, text, steps=[series.steps[record] for record in records])
 
 
 def find_probes(source: Path) -> dict[str, Path]:
-    """Tables by probe, if `source` is their folder, or a results directory whose fields, if any, are no lines."""
+    """Tables by probe, if `source` is their folder, or a results directory whose fields, if any,
+    are no lines.
+    """
     if not source.is_dir():
         return {}
     folder = source
@@ -98,7 +114,9 @@ def find_probes(source: Path) -> dict[str, Path]:
             if series.grid.ndim == 1:
                 return {}
         folder = source / probes.FOLDER
-    return {path.stem: path for path in sorted(folder.glob("*.csv")) if path.name != statistics.FILE}
+    return {
+        path.stem: path for path in sorted(folder.glob("*.csv")) if path.name != statistics.FILE
+    }
 
 
 def _refuse_idle_flags(args: argparse.Namespace) -> None:
@@ -123,8 +141,15 @@ def _refuse_idle_flags(args: argparse.Namespace) -> None:
 def _write_probes(args: argparse.Namespace, tables: dict[str, Path]) -> None:
     from tetris_sim.outputs.arrays import write_probes
 
-    if args.last or args.variable or any(flag is not None for flag in (args.step, args.time, args.every)):
-        msg = "--step, --time, --last, --every and --variable choose among fields; probes are exported whole"
+    if (
+        args.last
+        or args.variable
+        or any(flag is not None for flag in (args.step, args.time, args.every))
+    ):
+        msg = (
+            "--step, --time, --last, --every and --variable choose among fields; probes are "
+            "exported whole"
+        )
         raise ConfigError(msg)
     write_probes(tables, args.output)
 
@@ -145,8 +170,8 @@ def _write_xdmf(choice: Choice, output: Path) -> None:
     series = choice.series
     if series.dtype.name == "float16":
         msg = (
-            f"an XDMF file points to the values of {series.path} where they are, and no reader of it knows float16; "
-            f"write a .vtkhdf file instead, which has them as float32"
+            f"an XDMF file points to the values of {series.path} where they are, and no reader of "
+            "it knows float16; write a .vtkhdf file instead, which has them as float32"
         )
         raise ConfigError(msg)
     frames = []

@@ -1,4 +1,6 @@
-"""`info FILE|DIRECTORY`: what is in an output, a checkpoint or a results directory; with --stencils, the catalogue."""
+"""`info FILE|DIRECTORY`: what is in an output, a checkpoint or a results directory; with
+--stencils, the catalogue.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="?",
         metavar="FILE|DIRECTORY",
-        help="fields.h5, one of its files, a checkpoint, a table (.csv), or the results directory of a run",
+        help="fields.h5, one of its files, a checkpoint, a table (.csv), "
+        "or the results directory of a run",
     )
     shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--config", action="store_true", help="print the configuration that the file holds, as YAML")
     shown.add_argument(
-        "--stencils", action="store_true", help="list the named stencils, by domain; with --json their weights"
+        "--config", action="store_true", help="print the configuration that the file holds, as YAML"
+    )
+    shown.add_argument(
+        "--stencils",
+        action="store_true",
+        help="list the named stencils, by domain; with --json their weights",
     )
 
 
@@ -100,7 +107,8 @@ def _result_lines(facts: Facts) -> Iterator[str]:
         rate = f"{report['points_per_second'] / 1e9:.3g} GStencil/s"
         yield f"  last run     {report['ended']}, {rate}, {format_duration(report['wall_s'])}"
     if facts["checkpoints"]:
-        yield f"  checkpoints  {', '.join(Path(saved['path']).name for saved in facts['checkpoints'])}"
+        names = [Path(saved["path"]).name for saved in facts["checkpoints"]]
+        yield f"  checkpoints  {', '.join(names)}"
     if facts["pictures"]:
         yield f"  pictures     {', '.join(Path(path).name for path in facts['pictures'])}"
     parts = [facts.get("fields"), *facts["tables"], facts.get("newest_checkpoint")]
@@ -122,7 +130,10 @@ def _field_rows(facts: Facts) -> Iterator[tuple[str, str]]:
     if facts["title"]:
         yield "title", facts["title"]
     yield "grid", _grid_text(facts)
-    yield "variables", ", ".join(f"{v['name']} [{v['unit']}]" for v in facts["variables"]) + f", {facts['dtype']}"
+    yield (
+        "variables",
+        ", ".join(f"{v['name']} [{v['unit']}]" for v in facts["variables"]) + f", {facts['dtype']}",
+    )
     if "records" in facts:
         records = facts["records"]
         ends = records if len(records) == 1 else [records[0], records[-1]] if records else []
@@ -132,17 +143,27 @@ def _field_rows(facts: Facts) -> Iterator[tuple[str, str]]:
         if facts["missing"]:
             yield "missing", ", ".join(facts["missing"])
     else:
-        yield "state", f"{moment(facts['step'], facts['time_s'])} of {facts['steps']}, {facts['created']}"
+        yield (
+            "state",
+            f"{moment(facts['step'], facts['time_s'])} of {facts['steps']}, {facts['created']}",
+        )
         yield "run so far", format_duration(facts["wall_time_s"])
         workers = facts["methods"].get("workers", {})
-        yield "methods", ", ".join(f"{worker}: {how['method']}" for worker, how in workers.items()) or "not stored"
+        yield (
+            "methods",
+            ", ".join(f"{worker}: {how['method']}" for worker, how in workers.items())
+            or "not stored",
+        )
     if not facts["timeless"]:
         yield "time step", format_time(facts["dt_s"])
     config = read_config_text(facts["config"])
     yield "model", str(config.get("model", {}).get("type", "not stored"))
     if facts["run_id"]:
         yield "run", facts["run_id"]
-    yield "versions", ", ".join(f"{package} {number}" for package, number in facts["versions"].items())
+    yield (
+        "versions",
+        ", ".join(f"{package} {number}" for package, number in facts["versions"].items()),
+    )
 
 
 def _table_rows(facts: Facts) -> Iterator[tuple[str, str]]:
@@ -158,13 +179,19 @@ def _grid_text(facts: Facts) -> str:
     axes = ", ".join("xyz"[: len(facts["shape"])])
     size = " x ".join(unit.text(length) for length in facts["size_m"])
     fine = length_unit(facts["spacing_m"])
-    return f"{points} points ({axes}), {size}, spacing {' x '.join(fine.text(h) for h in facts['spacing_m'])}"
+    return (
+        f"{points} points ({axes}), {size}, spacing "
+        f"{' x '.join(fine.text(h) for h in facts['spacing_m'])}"
+    )
 
 
 def _stencil_lines(rows: list[Facts]) -> Iterator[str]:
     width = max(len(row["name"]) for row in rows)
     domains = dict.fromkeys(row["domain"] for row in rows)
-    yield f"{len(rows)} stencils of {len(domains)} domains; * a Laplacian of model.type heat, - grows if repeated"
+    yield (
+        f"{len(rows)} stencils of {len(domains)} domains; "
+        "* a Laplacian of model.type heat, - grows if repeated"
+    )
     for domain in domains:
         mine = [row for row in rows if row["domain"] == domain]
         yield ""

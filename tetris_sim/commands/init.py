@@ -28,7 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = listed([f"{name} ({alias})" for name, alias in TEMPLATES.items()])
     parser.add_argument("template", nargs="?", default="plate_2d", metavar="TEMPLATE", help=names)
     parser.add_argument(
-        "-o", "--output", default="config.yaml", metavar="FILE", help="where to write it (config.yaml); - for stdout"
+        "-o",
+        "--output",
+        default="config.yaml",
+        metavar="FILE",
+        help="where to write it (config.yaml); - for stdout",
     )
     parser.add_argument("--list", action="store_true", help="say what the templates are")
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
@@ -48,14 +52,20 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"template": name, "file": args.output}))
     else:
-        print(f"{args.output} is written; check it with `tetris-sim validate {args.output}`, run it with `run`")
+        print(
+            f"{args.output} is written; check it with `tetris-sim validate {args.output}`, run it "
+            "with `run`"
+        )
     return ExitCode.OK
 
 
 def print_list(*, as_json: bool) -> None:
     """Name the templates, with a line about each."""
     if as_json:
-        rows = [{"template": name, "alias": alias, "about": about(name)} for name, alias in TEMPLATES.items()]
+        rows = [
+            {"template": name, "alias": alias, "about": about(name)}
+            for name, alias in TEMPLATES.items()
+        ]
         print(json.dumps(rows, indent=2))
         return
     for name, alias in TEMPLATES.items():
@@ -70,14 +80,21 @@ def template_name(word: str) -> str:
     """
     names = {alias: name for name, alias in TEMPLATES.items()} | {name: name for name in TEMPLATES}
     if word not in names:
-        msg = f"there is no template {word!r}{suggestion(word, names)}; there are {listed(list(TEMPLATES), 'and')}"
+        msg = (
+            f"there is no template {word!r}{suggestion(word, names)}; there are "
+            f"{listed(list(TEMPLATES), 'and')}"
+        )
         raise ConfigError(msg)
     return names[word]
 
 
 def template_text(name: str) -> str:
     """The YAML text of a template."""
-    return importlib.resources.files("tetris_sim").joinpath("templates", f"{name}.yaml").read_text(encoding="utf-8")
+    return (
+        importlib.resources.files("tetris_sim")
+        .joinpath("templates", f"{name}.yaml")
+        .read_text(encoding="utf-8")
+    )
 
 
 def about(name: str) -> str:

@@ -14,8 +14,8 @@ from tetris_sim.errors import ExitCode
 if TYPE_CHECKING:
     from tetris_sim.config import Config
     from tetris_sim.problem import Problem
-    from tetris_sim.scheduler.machine import Machine
-    from tetris_sim.scheduler.shares import Plan
+    from tetris_sim.scheduler.facts.shares import Plan
+    from tetris_sim.scheduler.machine.machine import Machine
 
 HELP = "say what a run would do and cost, without running"
 
@@ -31,10 +31,10 @@ def run(args: argparse.Namespace) -> int:
     from tetris_sim import results
     from tetris_sim.half_precision import half_precision_notes
     from tetris_sim.resuming import build_problem
-    from tetris_sim.scheduler.agreement import everywhere, on_root
-    from tetris_sim.scheduler.communicator import open_communicator
-    from tetris_sim.scheduler.machine import find_machine
-    from tetris_sim.scheduler.ranks import plan_together
+    from tetris_sim.scheduler.comm.agreement import everywhere, on_root
+    from tetris_sim.scheduler.comm.communicator import open_communicator
+    from tetris_sim.scheduler.machine.machine import find_machine
+    from tetris_sim.scheduler.plan.ranks import plan_together
 
     with open_communicator() as ranks:
         config = everywhere(ranks, lambda: load(args))
@@ -45,7 +45,10 @@ def run(args: argparse.Namespace) -> int:
         plan = dataclasses.replace(plan, notes=(*plan.notes, *costs))
         directory = results.directory_of(config)
         on_root(ranks, lambda: results.refuse_unusable(directory))
-        on_root(ranks, lambda: results.refuse_full_disk(directory, results.predicted_bytes(config, problem)))
+        on_root(
+            ranks,
+            lambda: results.refuse_full_disk(directory, results.predicted_bytes(config, problem)),
+        )
     if ranks.rank == 0:
         facts = collect(config, problem, plan, machine)
         print(json.dumps(facts, indent=1, allow_nan=False) if args.json else as_text(facts))
@@ -55,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 def collect(config: Config, problem: Problem, plan: Plan, machine: Machine) -> dict[str, Any]:
     """Everything `plan` says, as plain data in SI units."""
     from tetris_sim.results import count_fields, directory_of, free_bytes, predicted_bytes
-    from tetris_sim.scheduler.ranks import names_of
+    from tetris_sim.scheduler.plan.ranks import names_of
 
     directory = directory_of(config)
     return {
@@ -84,7 +87,9 @@ def collect(config: Config, problem: Problem, plan: Plan, machine: Machine) -> d
                 "halo": [list(pair) for pair in share.slab.halo],
                 "points_per_second": share.points_per_second,
                 "memory_bytes": share.memory,
-                "predicted_idle": None if plan.profile is None else plan.profile.division.idle(place),
+                "predicted_idle": None
+                if plan.profile is None
+                else plan.profile.division.idle(place),
                 "streamed": None if share.streamed is None else dataclasses.asdict(share.streamed),
             }
             for place, (name, share) in enumerate(zip(names_of(plan), plan.shares, strict=True))
@@ -112,17 +117,22 @@ def collect(config: Config, problem: Problem, plan: Plan, machine: Machine) -> d
 def as_text(facts: dict[str, Any]) -> str:
     """The same for people."""
     from tetris_sim.progress import format_duration, format_time
-    from tetris_sim.scheduler.candidates import label_of
+    from tetris_sim.scheduler.tuning.candidates import label_of
     from tetris_sim.wording import gib
 
     grid, time, files = facts["grid"], facts["time"], facts["files"]
     limit = time["dt_limit_s"]
-    against = f", {time['dt_s'] / limit:.0%} of the largest stable step" if limit is not None else ""
+    against = (
+        f", {time['dt_s'] / limit:.0%} of the largest stable step" if limit is not None else ""
+    )
     lines = [
         facts["title"],
         f"  grid     {' x '.join(str(n) for n in grid['shape'])} = {grid['points']} points, "
         f"spacing {' x '.join(f'{h:.4g}' for h in grid['spacing_m'])} m",
-        f"  stencil  {facts['stencil']['points']} points, radius {facts['stencil']['radius']}, {facts['precision']}",
+        (
+            f"  stencil  {facts['stencil']['points']} points, radius {facts['stencil']['radius']}, "
+            f"{facts['precision']}"
+        ),
         f"  time     {time['steps']} steps of {format_time(time['dt_s'])}{against}; "
         f"ends at {format_time(time['t_end_s'])}",
     ]
@@ -134,12 +144,16 @@ def as_text(facts: dict[str, Any]) -> str:
         for worker in facts["workers"]
     ]
     if len(facts["workers"]) > 1:
-        lines.append(f"  halos    every {facts['time_block']} steps, {facts['redundant']:.2%} of the work done twice")
+        lines.append(
+            f"  halos    every {facts['time_block']} steps, {facts['redundant']:.2%} of the work "
+            "done twice"
+        )
     lines += [
         f"  memory   {gib(facts['memory_bytes'])} of {gib(facts['memory_available_bytes'])}",
         f"  takes    about {format_duration(facts['seconds'])} without output",
-        f"  writes   {files['fields']} fields of {gib(files['field_bytes'])}, at most {gib(files['total_bytes'])} with "
-        f"checkpoints, to {files['directory']} ({gib(files['free_bytes'])} free)",
+        f"  writes   {files['fields']} fields of {gib(files['field_bytes'])}, at most "
+        f"{gib(files['total_bytes'])} with checkpoints, to {files['directory']} "
+        f"({gib(files['free_bytes'])} free)",
         "  why",
         *(f"    {reason}" for reason in facts["reasons"]),
     ]

@@ -28,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PICTURE.png",
         help="the picture (default: <variable>_<step>.png in the working directory)",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace a picture that is already there")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace a picture that is already there"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -44,14 +46,20 @@ def run(args: argparse.Namespace) -> int:
         sources.refuse_existing(output, overwrite=args.overwrite)
         draw_record(series, record, variable, slices=args.slice, output=output)
         if args.json:
-            found = {"picture": str(output), "step": series.steps[record], "time_s": series.times[record]}
+            found = {
+                "picture": str(output),
+                "step": series.steps[record],
+                "time_s": series.times[record],
+            }
             print(json.dumps({**found, "variable": name}))
         else:
             print(f"{output}: {name}, {sources.describe_record(series, record)}")
     return ExitCode.OK
 
 
-def draw_record(series: Series, record: int, variable: int, *, slices: list[str], output: Path) -> None:
+def draw_record(
+    series: Series, record: int, variable: int, *, slices: list[str], output: Path
+) -> None:
     """Draw one record of one variable.
 
     Args:

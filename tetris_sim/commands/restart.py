@@ -17,9 +17,15 @@ HELP = "continue a run from a checkpoint"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `restart`."""
-    parser.add_argument("checkpoint", type=Path, help="a checkpoint file, or the results directory of a run")
     parser.add_argument(
-        "config", type=Path, nargs="?", default=None, help="a changed configuration (default: that of the checkpoint)"
+        "checkpoint", type=Path, help="a checkpoint file, or the results directory of a run"
+    )
+    parser.add_argument(
+        "config",
+        type=Path,
+        nargs="?",
+        default=None,
+        help="a changed configuration (default: that of the checkpoint)",
     )
     parser.add_argument(
         "--set",
@@ -36,8 +42,8 @@ def run(args: argparse.Namespace) -> int:
     from tetris_sim.clock import PhaseClock
     from tetris_sim.launch import launch, wants_bar
     from tetris_sim.resuming import newest_checkpoint
-    from tetris_sim.scheduler.agreement import everywhere, on_root
-    from tetris_sim.scheduler.communicator import open_communicator
+    from tetris_sim.scheduler.comm.agreement import everywhere, on_root
+    from tetris_sim.scheduler.comm.communicator import open_communicator
 
     clock = PhaseClock()
     with open_communicator() as ranks:
@@ -45,8 +51,12 @@ def run(args: argparse.Namespace) -> int:
         path = on_root(ranks, lambda: newest_checkpoint(found) if found.is_dir() else found)
         config = everywhere(ranks, lambda: _load(args, path))
         bar = wants_bar(quiet=args.quiet, no_progress=args.no_progress) and ranks.size == 1
-        report = launch(config, resume=path, bar=bar, clock=clock, use_cache=not args.no_cache, ranks=ranks)
-    return tell(report, as_json=args.json, quiet=args.quiet) if ranks.rank == 0 else report.exit_code
+        report = launch(
+            config, resume=path, bar=bar, clock=clock, use_cache=not args.no_cache, ranks=ranks
+        )
+    return (
+        tell(report, as_json=args.json, quiet=args.quiet) if ranks.rank == 0 else report.exit_code
+    )
 
 
 def _load(args: argparse.Namespace, path: Path) -> Config:
@@ -62,9 +72,15 @@ def _load(args: argparse.Namespace, path: Path) -> Config:
     else:
         config = read_config(text, name=str(path), base=Path.cwd(), overrides=args.set)
     directory = path.resolve().parent.parent
-    if args.config is None and path.resolve().parent.name == CHECKPOINTS and not _sets_directory(args.set):
+    if (
+        args.config is None
+        and path.resolve().parent.name == CHECKPOINTS
+        and not _sets_directory(args.set)
+    ):
         # The run goes on where it is found now, not where it was begun.
-        config = config.model_copy(update={"output": config.output.model_copy(update={"directory": str(directory)})})
+        config = config.model_copy(
+            update={"output": config.output.model_copy(update={"directory": str(directory)})}
+        )
     return config
 
 

@@ -19,13 +19,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--resume",
         default="never",
         metavar="auto|never|CHECKPOINT",
-        help="auto: continue from the newest good checkpoint of the results directory if there is one (default: never)",
+        help="auto: continue from the newest good checkpoint of the "
+        "results directory if there is one (default: never)",
     )
 
 
 def add_result_arguments(parser: argparse.ArgumentParser) -> None:
     """What `run` and `restart` have in common."""
-    parser.add_argument("--overwrite", action="store_true", help="replace the results of an earlier run")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace the results of an earlier run"
+    )
     add_cache_argument(parser)
 
 
@@ -33,8 +36,8 @@ def run(args: argparse.Namespace) -> int:
     """Load, run, report."""
     from tetris_sim.clock import PhaseClock
     from tetris_sim.launch import launch, wants_bar
-    from tetris_sim.scheduler.agreement import everywhere
-    from tetris_sim.scheduler.communicator import open_communicator
+    from tetris_sim.scheduler.comm.agreement import everywhere
+    from tetris_sim.scheduler.comm.communicator import open_communicator
 
     clock = PhaseClock()
     resume = args.resume if args.resume in ("auto", "never") else Path(args.resume)
@@ -51,7 +54,9 @@ def run(args: argparse.Namespace) -> int:
             use_cache=not args.no_cache,
             ranks=ranks,
         )
-    return tell(report, as_json=args.json, quiet=args.quiet) if ranks.rank == 0 else report.exit_code
+    return (
+        tell(report, as_json=args.json, quiet=args.quiet) if ranks.rank == 0 else report.exit_code
+    )
 
 
 def tell(report: Report, *, as_json: bool, quiet: bool) -> int:

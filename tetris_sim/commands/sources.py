@@ -1,4 +1,6 @@
-"""Where are the fields that a path stands for, and which of them are meant? Shared by `plot` and `export`."""
+"""Where are the fields that a path stands for, and which of them are meant? Shared by `plot` and
+`export`.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,13 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     )
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--step", type=int, metavar="N", help="the record of this step")
-    chosen.add_argument("--time", metavar="T", help="the record nearest to this simulated time, for example '5 ms'")
+    chosen.add_argument(
+        "--time", metavar="T", help="the record nearest to this simulated time, for example '5 ms'"
+    )
     chosen.add_argument("--last", action="store_true", help="the last record")
-    parser.add_argument("--variable", metavar="NAME", help="only this variable (default: all; a picture: the first)")
+    parser.add_argument(
+        "--variable", metavar="NAME", help="only this variable (default: all; a picture: the first)"
+    )
 
 
 def add_slice_argument(parser: argparse.ArgumentParser) -> None:
@@ -54,13 +60,15 @@ def add_slice_argument(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="AXIS=POSITION",
-        help="cut a 3D field there, for example z=5mm; may be repeated (default: the three middle planes)",
+        help="cut a 3D field there, for example z=5mm; may be repeated "
+        "(default: the three middle planes)",
     )
 
 
 @contextlib.contextmanager
 def open_series(path: Path) -> Iterator[Series]:
-    """The fields behind a path: a file of fields, a checkpoint, or the newest of either in a directory.
+    """The fields behind a path: a file of fields, a checkpoint, or the newest of either in a
+    directory.
 
     Raises:
         CheckpointError: there are none, or the file is damaged.
@@ -85,7 +93,9 @@ def open_series(path: Path) -> Iterator[Series]:
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether a file is a checkpoint or a crash dump, by its name or by its seal; HDF5 is not asked."""
+    """Whether a file is a checkpoint or a crash dump, by its name or by its seal; HDF5 is not
+    asked.
+    """
     from tetris_sim.checkpoint.seal import read_seal
 
     if path.name.startswith(("checkpoint_", "crash_")):
@@ -110,7 +120,10 @@ def find_newest_checkpoint(directory: Path) -> Checkpoint:
             log.warning("%s", sentence)
         if found is not None:
             return found
-    msg = f"{directory} holds neither {INDEX} nor a good checkpoint; give the results directory of a run, or a file"
+    msg = (
+        f"{directory} holds neither {INDEX} nor a good checkpoint; give the results directory of a "
+        "run, or a file"
+    )
     raise CheckpointError(msg)
 
 
@@ -133,7 +146,10 @@ def choose_records(series: Series, args: argparse.Namespace) -> tuple[int, ...] 
         return None
     if args.step not in series.steps:
         near = sorted(series.steps, key=lambda step: (abs(step - args.step), step))[:3]
-        msg = f"--step {args.step}: {series.path} has no record of this step; the nearest are {_numbers(sorted(near))}"
+        msg = (
+            f"--step {args.step}: {series.path} has no record of this step; the nearest are "
+            f"{_numbers(sorted(near))}"
+        )
         raise ConfigError(msg)
     return (series.steps.index(args.step),)
 
@@ -163,7 +179,9 @@ def choose_variable(series: Series, name: str | None) -> int:
         return 0
     names = [variable.name for variable in series.variables]
     if name not in names:
-        msg = f"--variable {name}: {series.path} has {listed(names, 'and')}{suggestion(name, names)}"
+        msg = (
+            f"--variable {name}: {series.path} has {listed(names, 'and')}{suggestion(name, names)}"
+        )
         raise ConfigError(msg)
     return names.index(name)
 
@@ -181,7 +199,10 @@ def choose_cuts(series: Series, slices: list[str]) -> tuple[Cut, ...]:
         name, equals, position = text.partition("=")
         name = name.strip()
         if not equals or name not in series.grid.axis_names:
-            msg = f"--slice {text}: AXIS=POSITION is wanted, with an axis of {listed(series.grid.axis_names[::-1])}"
+            msg = (
+                f"--slice {text}: AXIS=POSITION is wanted, with an axis of "
+                f"{listed(series.grid.axis_names[::-1])}"
+            )
             raise ConfigError(msg)
         try:
             places.append((name, _LENGTH.read(position)))
@@ -194,7 +215,9 @@ def choose_cuts(series: Series, slices: list[str]) -> tuple[Cut, ...]:
 def caption(series: Series, variable: int) -> Caption:
     """What pictures of one variable say."""
     found = series.variables[variable]
-    return Caption(found.long_name, found.unit, str(series.meta.get("title", "")) or found.long_name)
+    return Caption(
+        found.long_name, found.unit, str(series.meta.get("title", "")) or found.long_name
+    )
 
 
 def refuse_other_suffix(path: Path, allowed: Collection[str]) -> None:
@@ -252,7 +275,11 @@ def _checkpoint_series(checkpoint: Checkpoint) -> Series:
         return np.asarray(checkpoint.read(box)[variable])
 
     def place(record: int, variable: int) -> Place:
-        return checkpoint.path, f"/fields/{checkpoint.variables[variable].name}", checkpoint.grid.shape
+        return (
+            checkpoint.path,
+            f"/fields/{checkpoint.variables[variable].name}",
+            checkpoint.grid.shape,
+        )
 
     return Series(
         path=checkpoint.path,
@@ -263,7 +290,11 @@ def _checkpoint_series(checkpoint: Checkpoint) -> Series:
         times=(state.time,),
         read=read,
         place=place,
-        meta={"title": config.get("title", ""), "versions": dict(state.versions), "config": state.config},
+        meta={
+            "title": config.get("title", ""),
+            "versions": dict(state.versions),
+            "config": state.config,
+        },
         timeless=config.get("model", {}).get("type") == "stencil",
     )
 

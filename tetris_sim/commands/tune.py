@@ -1,4 +1,6 @@
-"""`tune CONFIG`: find the fastest method and its parameters for a problem, and keep them for later runs."""
+"""`tune CONFIG`: find the fastest method and its parameters for a problem, and keep them for later
+runs.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,14 @@ from tetris_sim.errors import ExitCode
 
 if TYPE_CHECKING:
     from tetris_sim.problem import Problem
-    from tetris_sim.scheduler.choice import Choice
-    from tetris_sim.scheduler.gpus import Gpu
-    from tetris_sim.scheduler.machine import Machine
+    from tetris_sim.scheduler.machine.gpus import Gpu
+    from tetris_sim.scheduler.machine.machine import Machine
+    from tetris_sim.scheduler.tuning.choice import Choice
 
 HELP = "find the fastest method and its parameters for a problem, and keep them for later runs"
-_BUDGET = (
-    60.0  # seconds: who asks for it waits longer than at the start of a run, whose budget is compute.tuning_budget
-)
+# seconds: who asks for it waits longer than at the start of a run, whose budget is
+# compute.tuning_budget
+_BUDGET = 60.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,17 +34,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=_BUDGET,
         metavar="SECONDS",
-        help="longest time to measure, compilation included; it ends earlier if all was tried (default: 60)",
+        help="longest time to measure, compilation included; "
+        "it ends earlier if all was tried (default: 60)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure everything the budget allows, print it as a table, keep the choice."""
     from tetris_sim.resuming import build_problem
-    from tetris_sim.scheduler.cpu_plan import decide_threads, make_terms, refuse_what_does_not_fit
-    from tetris_sim.scheduler.machine import find_machine
-    from tetris_sim.scheduler.plan import choose_device
-    from tetris_sim.scheduler.tune import tune
+    from tetris_sim.scheduler.machine.machine import find_machine
+    from tetris_sim.scheduler.plan.cpu_plan import (
+        decide_threads,
+        make_terms,
+        refuse_what_does_not_fit,
+    )
+    from tetris_sim.scheduler.plan.plan import choose_device
+    from tetris_sim.scheduler.tuning.tune import tune
 
     config = load(args)
     problem = build_problem(config)
@@ -52,7 +59,9 @@ def run(args: argparse.Namespace) -> int:
     workers = 1 if isinstance(config.compute.devices, str) else len(config.compute.devices)
     refuse_what_does_not_fit(problem, machine)
     terms = make_terms(config.compute, threads // workers, use_cache=not args.no_cache)
-    choice = tune(problem, machine, dataclasses.replace(terms, budget=args.budget, anew=True, gpu=gpu))
+    choice = tune(
+        problem, machine, dataclasses.replace(terms, budget=args.budget, anew=True, gpu=gpu)
+    )
     facts = collect(problem, machine, choice, gpu, threads=terms.threads)
     print(json.dumps(facts, indent=1, allow_nan=False) if args.json else as_text(facts))
     return ExitCode.OK
@@ -62,7 +71,7 @@ def collect(
     problem: Problem, machine: Machine, choice: Choice, gpu: Gpu | None = None, *, threads: int
 ) -> dict[str, Any]:
     """Everything `tune` says, as plain data; `threads` is with how many candidates were timed."""
-    from tetris_sim.scheduler.choice import as_plain
+    from tetris_sim.scheduler.tuning.choice import as_plain
     from tetris_sim.wording import count_threads
 
     return {
@@ -85,7 +94,7 @@ def collect(
 
 def as_text(facts: dict[str, Any]) -> str:
     """The same for people: a table, the fastest first, and what was decided."""
-    from tetris_sim.scheduler.candidates import label_of
+    from tetris_sim.scheduler.tuning.candidates import label_of
 
     def rate(row: dict[str, Any]) -> float:
         return -row["points_per_second"][0] if row["points_per_second"] is not None else 0.0
@@ -94,13 +103,21 @@ def as_text(facts: dict[str, Any]) -> str:
     labels = [label_of(row["method"], row["parameters"]) for row in rows]
     width = max(len("candidate"), *map(len, labels))
     lines = [
-        f"{' x '.join(str(n) for n in facts['grid'])} points, {facts['precision']}, {facts['device']}",
+        (
+            f"{' x '.join(str(n) for n in facts['grid'])} points, {facts['precision']}, "
+            f"{facts['device']}"
+        ),
         f"{'candidate':<{width}}  GStencil/s  {'spread':>15}  check  ",
     ]
     for label, row in zip(labels, rows, strict=True):
-        median, low, high = (f"{rate / 1e9:.3f}" for rate in row["points_per_second"] or (0.0, 0.0, 0.0))
+        median, low, high = (
+            f"{rate / 1e9:.3f}" for rate in row["points_per_second"] or (0.0, 0.0, 0.0)
+        )
         speed, spread = (median, f"{low}..{high}") if row["points_per_second"] else ("", "")
-        lines.append(f"{label:<{width}}  {speed:>10}  {spread:>15}  {row['check']:<5}  {row['note']}".rstrip())
+        lines.append(
+            f"{label:<{width}}  {speed:>10}  {spread:>15}  "
+            f"{row['check']:<5}  {row['note']}".rstrip()
+        )
     return "\n".join([*lines, *facts["reasons"]])
 
 

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a summary of the configuration if it is right; tell what is wrong if it is not."""
-    from tetris_sim.scheduler.candidates import find_method
+    from tetris_sim.scheduler.tuning.candidates import find_method
 
     try:
         config = load(args)
@@ -42,7 +42,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def problems_as_json(error: TetrisError) -> list[dict[str, Any]]:
-    """What is wrong, as plain values: the mistakes of a configuration one by one, any other error as a whole."""
+    """What is wrong, as plain values: the mistakes of a configuration one by one, any other error
+    as a whole.
+    """
     mistakes = getattr(error, "problems", None)
     if mistakes is None:
         return [{"key": "", "message": str(error), "source": "", "line": None, "column": None}]
@@ -70,13 +72,15 @@ def summary(config: Config, problem: Problem) -> str:
     lengths = " x ".join(f"{length:.6g}" for length in grid.size[::-1])
     name = f"{config.title!r}, " if config.title else ""
     stable = (
-        "" if math.isinf(problem.dt_limit) else f" ({problem.dt / problem.dt_limit:.1%} of the largest stable step)"
+        ""
+        if math.isinf(problem.dt_limit)
+        else f" ({problem.dt / problem.dt_limit:.1%} of the largest stable step)"
     )
     return (
         f"{name}model {config.model.type} on {points} points over {lengths} m in {problem.dtype}, "
-        f"with a stencil of {problem.stencil.n_points} points. "
-        f"{problem.steps} steps of {problem.dt:.6g} s{stable} end at t = {problem.time(problem.steps):.6g} s. "
-        f"Results: {_results(config)}."
+        f"with a stencil of {problem.stencil.n_points} points. {problem.steps} steps of "
+        f"{problem.dt:.6g} s{stable} end at t = {problem.time(problem.steps):.6g} s. Results: "
+        f"{_results(config)}."
     )
 
 
@@ -95,4 +99,6 @@ def _results(config: Config) -> str:
         parts.append(f"checkpoints every {checkpoint.every}")
     if checkpoint.at_end:
         parts.append("a checkpoint at the end")
-    return ", ".join(parts or ["nothing"]) + (f", in {output.directory}" if output.directory else "")
+    return ", ".join(parts or ["nothing"]) + (
+        f", in {output.directory}" if output.directory else ""
+    )

@@ -1,4 +1,6 @@
-"""verify: check this machine's answers against analytic solutions, and print a table; or report on precision."""
+"""verify: check this machine's answers against analytic solutions, and print a table; or report on
+precision.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from tetris_sim.version import __version__
 
 HELP = "check this machine's answers against analytic solutions"
 
-_COLUMNS = f"{'case':<42} {'dim':>3}  {'method':<16} {'dtype':<8} {'error':>9} {'bound':>9}  {'order':>5}  result"
+_COLUMNS = (
+    f"{'case':<42} {'dim':>3}  {'method':<16} {'dtype':<8} {'error':>9} {'bound':>9}  {'order':>5} "
+    " result"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +38,9 @@ def run(args: argparse.Namespace) -> int:
         return verify_precision.run(args)
     cases = tuple(case for case in all_cases() if args.case is None or args.case in case.name)
     if not cases:
-        names = ", ".join(dict.fromkeys(case.name.partition(",")[0].split(" ")[0] for case in all_cases()))
+        names = ", ".join(
+            dict.fromkeys(case.name.partition(",")[0].split(" ")[0] for case in all_cases())
+        )
         msg = f"--case {args.case}: no case has this in its name; names begin with {names}"
         raise ConfigError(msg)
     begin = time.perf_counter()
@@ -50,7 +57,16 @@ def run(args: argparse.Namespace) -> int:
     passed = failed == 0 and computed > 0
     if args.json:
         rows = [result.as_json() for result in results]
-        print(json.dumps({"version": __version__, "passed": passed, "seconds": round(seconds, 3), "results": rows}))
+        print(
+            json.dumps(
+                {
+                    "version": __version__,
+                    "passed": passed,
+                    "seconds": round(seconds, 3),
+                    "results": rows,
+                }
+            )
+        )
     else:
         refused = f", {len(results) - computed} refused" if computed < len(results) else ""
         print(f"{computed - failed} of {computed} passed{refused}, {seconds:.1f} s")
@@ -64,6 +80,7 @@ def _row(result: Result) -> str:
         order = f"{outcome.order:.2f}"
     error, bound = ("", "") if outcome is None else (f"{outcome.error:.2e}", f"{outcome.bound:.2e}")
     row = (
-        f"{result.case:<42} {result.ndim:>3}  {result.method:<16} {result.dtype:<8} {error:>9} {bound:>9}  {order:>5}  "
+        f"{result.case:<42} {result.ndim:>3}  {result.method:<16} {result.dtype:<8} {error:>9} "
+        f"{bound:>9}  {order:>5}  "
     )
     return row + result.verdict + (f": {result.note}" if result.note else "")

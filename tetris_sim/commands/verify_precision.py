@@ -1,4 +1,6 @@
-"""verify --precision: print how far less precise formats are from float64 on the paper's copper plate."""
+"""verify --precision: print how far less precise formats are from float64 on the paper's copper
+plate.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 
 from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.method import STEPWISE
-from tetris_sim.scheduler.machine import find_machine
+from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.verification.precision import (
     ABSOLUTE,
     DEFAULT_POINTS,
@@ -41,18 +43,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--precision",
         action="store_true",
-        help="instead: how far float32, TF32, bfloat16 and float16 are from float64 on a copper plate",
+        help="instead: how far float32, TF32, bfloat16 and float16 are from float64 "
+        "on a copper plate",
     )
     group.add_argument(
-        "--points", type=int, metavar="N", help=f"points along each edge of the plate (default {DEFAULT_POINTS})"
+        "--points",
+        type=int,
+        metavar="N",
+        help=f"points along each edge of the plate (default {DEFAULT_POINTS})",
     )
     group.add_argument(
-        "--steps", type=int, metavar="N", help="time steps (default: as many as make 19.22 ms, as in the paper)"
+        "--steps",
+        type=int,
+        metavar="N",
+        help="time steps (default: as many as make 19.22 ms, as in the paper)",
     )
     group.add_argument(
         "--weights",
         choices=("balanced", "rounded"),
-        help="emulated formats: keep the sum of the weights (default), or round each weight by itself",
+        help="emulated formats: keep the sum of the weights (default), "
+        "or round each weight by itself",
     )
 
 
@@ -62,12 +72,17 @@ def is_asked_for(args: argparse.Namespace) -> bool:
     Raises:
         ConfigError: flags are mixed that do not belong together.
     """
-    given = [f"--{name}" for name in ("points", "steps", "weights") if getattr(args, name) is not None]
+    given = [
+        f"--{name}" for name in ("points", "steps", "weights") if getattr(args, name) is not None
+    ]
     if given and not args.precision:
         msg = f"{', '.join(given)} belongs to --precision; give that too"
         raise ConfigError(msg)
     if args.precision and args.case is not None:
-        msg = "--case chooses among the cases with known answers; --precision computes one case of its own"
+        msg = (
+            "--case chooses among the cases with known answers; --precision computes one case of "
+            "its own"
+        )
         raise ConfigError(msg)
     return bool(args.precision)
 
@@ -81,11 +96,16 @@ def run(args: argparse.Namespace) -> int:
     points = DEFAULT_POINTS if args.points is None else args.points
     steps = default_steps(points) if args.steps is None else args.steps
     if points < _LEAST_POINTS or steps < 1:
-        msg = f"--points {points} --steps {steps}: at least {_LEAST_POINTS} points and 1 step are wanted"
+        msg = (
+            f"--points {points} --steps {steps}: at least {_LEAST_POINTS} points and 1 step are "
+            "wanted"
+        )
         raise ConfigError(msg)
     solver = _solver(args.method or _METHOD, points)
     begin = time.perf_counter()
-    case, formats = compare(solver, points, steps, balanced=args.weights != "rounded", half=_half_solvers(points))
+    case, formats = compare(
+        solver, points, steps, balanced=args.weights != "rounded", half=_half_solvers(points)
+    )
     if not args.json:
         print("\n".join(_case_lines(case)), flush=True)
     rows: list[Deviation] = []
@@ -94,7 +114,11 @@ def run(args: argparse.Namespace) -> int:
         if not args.json:
             print(_row(row.name, row.computed_by, [*row.absolute, *row.relative]), flush=True)
     seconds = time.perf_counter() - begin
-    print(json.dumps(_document(case, rows, seconds)) if args.json else "\n".join(_end_lines(case, rows, seconds)))
+    print(
+        json.dumps(_document(case, rows, seconds))
+        if args.json
+        else "\n".join(_end_lines(case, rows, seconds))
+    )
     return ExitCode.OK
 
 
@@ -137,8 +161,9 @@ def _row(name: str, computed_by: str, shares: list[float]) -> str:
 def _end_lines(case: PrecisionCase, rows: list[Deviation], seconds: float) -> list[str]:
     paper = _row("float32", "paper, table 4", [share / 100 for share in PAPER_FLOAT32])
     numbers = [
-        f"{row.name:<9} largest deviation {row.largest:.3g} degC, centre {row.centre:.2f} degC, spacing at "
-        f"{case.hottest:.0f} degC {row.spacing:.2g} degC, unchanged by the last step {row.unchanged:.1%}"
+        f"{row.name:<9} largest deviation {row.largest:.3g} degC, centre {row.centre:.2f} degC, "
+        f"spacing at {case.hottest:.0f} degC {row.spacing:.2g} degC, unchanged by the last step "
+        f"{row.unchanged:.1%}"
         for row in rows
     ]
     remarks = [note for row in rows for note in notes(case, row)]

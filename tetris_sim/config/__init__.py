@@ -1,4 +1,6 @@
-"""What was asked: a YAML text or Python data becomes one checked `Config`, or one error that lists every mistake."""
+"""What was asked: a YAML text or Python data becomes one checked `Config`, or one error that lists
+every mistake.
+"""
 
 from __future__ import annotations
 

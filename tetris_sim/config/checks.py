@@ -1,7 +1,7 @@
 """Do the sections of a configuration fit together?
 
-Each check looks at sections that are right by themselves; a check whose sections are not all right is left out, so
-that everything that can be said is said at once.
+Each check looks at sections that are right by themselves; a check whose sections are not all right
+is left out, so that everything that can be said is said at once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ from tetris_sim.wording import describe, listed
 
 Boundaries = Mapping[str, FaceSection]
 
-_SMALLEST, _LARGEST = 1e-30, 1e30  # m; beyond these, squares and volumes come close to the limits of a double
+_SMALLEST, _LARGEST = (
+    1e-30,
+    1e30,
+)  # m; beyond these, squares and volumes come close to the limits of a double
 _LARGEST_NUMBER = {"float32": 3.4e38, "float16": 65504.0}  # float64 holds whatever can be written
 _MOST_FILES = 1_000_000
 
@@ -80,8 +83,8 @@ def _lengths(grid: GridSection) -> Iterator[Finding]:
         if not (length / n > _SMALLEST and length < _LARGEST):
             yield Finding(
                 ("grid", name, axis),
-                f"{n} points over {length:g} m were found; a spacing above {_SMALLEST:g} m and a length below "
-                f"{_LARGEST:g} m are wanted",
+                f"{n} points over {length:g} m were found; a spacing above {_SMALLEST:g} m and a "
+                f"length below {_LARGEST:g} m are wanted",
             )
 
 
@@ -94,11 +97,16 @@ def _faces(grid: GridSection, boundaries: Boundaries) -> Iterator[Finding]:
                 f"the grid has {_axes(grid)}, so there is no face {key}",
                 at_key=True,
             )
-    missing = [axis + sign for axis in axes for sign in "-+" if find_face(boundaries, axis + sign) is None]
+    missing = [
+        axis + sign for axis in axes for sign in "-+" if find_face(boundaries, axis + sign) is None
+    ]
     if missing:
         yield Finding(
             ("boundaries",),
-            f"nothing is said about {listed(missing, 'and')}; name each face, its axis, or '*' for the rest",
+            (
+                f"nothing is said about {listed(missing, 'and')}; name each face, its axis, or '*' "
+                "for the rest"
+            ),
         )
     for axis in axes:
         low, high = (find_face(boundaries, axis + sign) for sign in "-+")
@@ -115,14 +123,20 @@ def _faces(grid: GridSection, boundaries: Boundaries) -> Iterator[Finding]:
 
 def _position(path: KeyPath, position: tuple[float, ...], grid: GridSection) -> Iterator[Finding]:
     if len(position) != len(grid.shape):
-        message = f"{describe(position)} was found; the grid has {_axes(grid)}, so list {len(grid.shape)} coordinates"
+        message = (
+            f"{describe(position)} was found; the grid has {_axes(grid)}, so list "
+            f"{len(grid.shape)} coordinates"
+        )
         yield Finding(path, message)
         return
     for axis, (coordinate, length) in enumerate(zip(position, _box(grid), strict=True)):
         if not 0 <= coordinate <= length:
             yield Finding(
                 (*path, axis),
-                f"{AXIS_NAMES[axis]} = {coordinate:g} m is outside the box, which reaches from 0 to {length:g} m",
+                (
+                    f"{AXIS_NAMES[axis]} = {coordinate:g} m is outside the box, which reaches from "
+                    f"0 to {length:g} m"
+                ),
             )
 
 
@@ -163,9 +177,17 @@ def _numbers_in_precision(
     names: tuple[str, ...] = ()
     if isinstance(initial, ConstantInitial | GaussianInitial | RandomInitial):
         names = ("value", "amplitude", "background", "low", "high")
-    numbers: list[tuple[KeyPath, float]] = [(("initial", name), getattr(initial, name, 0.0)) for name in names]
+    numbers: list[tuple[KeyPath, float]] = [
+        (("initial", name), getattr(initial, name, 0.0)) for name in names
+    ]
     for key, face in boundaries.items():
-        name = "ambient" if hasattr(face, "ambient") else "flux" if isinstance(face, NeumannFace) else "value"
+        name = (
+            "ambient"
+            if hasattr(face, "ambient")
+            else "flux"
+            if isinstance(face, NeumannFace)
+            else "value"
+        )
         if name == "flux" and compute.precision == "float16":
             continue  # a flux is not stored; what it makes of the points beside the face is
         numbers.append((("boundaries", key, name), getattr(face, name, 0.0)))
@@ -173,7 +195,10 @@ def _numbers_in_precision(
         if abs(number) > largest:
             yield Finding(
                 path,
-                f"{number:g} was found; with compute.precision: {compute.precision} numbers reach to {largest:g} only",
+                (
+                    f"{number:g} was found; with compute.precision: {compute.precision} numbers "
+                    f"reach to {largest:g} only"
+                ),
             )
 
 
@@ -183,13 +208,23 @@ def _shares(compute: ComputeSection) -> Iterator[Finding]:
     if counted and not isinstance(compute.shares, str) and len(compute.shares) != devices:
         yield Finding(
             ("compute", "shares"),
-            f"{describe(compute.shares)} was found; compute.devices names {devices}, so list one share for each",
+            (
+                f"{describe(compute.shares)} was found; compute.devices names {devices}, so list "
+                "one share for each"
+            ),
         )
-    teams = 1 if isinstance(compute.devices, str) else sum(not name.startswith("gpu") for name in compute.devices)
+    teams = (
+        1
+        if isinstance(compute.devices, str)
+        else sum(not name.startswith("gpu") for name in compute.devices)
+    )
     if not isinstance(compute.threads, str) and compute.threads < teams:
         yield Finding(
             ("compute", "threads"),
-            f"{compute.threads} was found; compute.devices names {teams} teams, and each needs a thread",
+            (
+                f"{compute.threads} was found; compute.devices names {teams} teams, and each needs "
+                "a thread"
+            ),
         )
 
 
@@ -197,13 +232,16 @@ def _method(compute: ComputeSection) -> Iterator[Finding]:
     if compute.parameters and compute.method == "auto":
         yield Finding(
             ("compute", "parameters"),
-            "parameters belong to one method, and compute.method is auto; name the method, or leave them out",
+            (
+                "parameters belong to one method, and compute.method is auto; name the method, or "
+                "leave them out"
+            ),
         )
     if compute.reserve_cores and compute.threads != "auto":
         yield Finding(
             ("compute", "reserve_cores"),
-            f"{compute.reserve_cores} was found; compute.threads says already how many cores are used, so leave one of "
-            f"the two out",
+            f"{compute.reserve_cores} was found; compute.threads says already how many cores are "
+            "used, so leave one of the two out",
         )
 
 
@@ -231,7 +269,10 @@ def _amount_of_output(time: TimeSection, output: OutputSection) -> Iterator[Find
     if files > _MOST_FILES:
         yield Finding(
             ("output", "fields", "every"),
-            f"every {every} makes {files:.3g} files, one per output time; at most {_MOST_FILES} are allowed",
+            (
+                f"every {every} makes {files:.3g} files, one per output time; at most "
+                f"{_MOST_FILES} are allowed"
+            ),
         )
 
 
@@ -245,20 +286,24 @@ def _checkpoints(time: TimeSection, checkpoint: CheckpointSection) -> Iterator[F
     if never:
         yield Finding(
             ("checkpoint", "every"),
-            f"every {every} is longer than the run, and at_end is false, so there would never be a checkpoint; "
-            f"shorten it or set checkpoint.at_end: true",
+            f"every {every} is longer than the run, and at_end is false, so there would never be "
+            "a checkpoint; shorten it or set checkpoint.at_end: true",
         )
 
 
 def _model(sections: Mapping[str, Any]) -> Iterator[Finding]:
-    """What the model says, with harmless sections in the place of those that are wrong by themselves."""
+    """What the model says, with harmless sections in the place of those that are wrong by
+    themselves.
+    """
     harmless = {
         "initial": ConstantInitial(type="constant", value=0.0),
         "boundaries": {"*": NeumannFace(type="neumann")},
         "time": TimeSection(steps=1),
     }
     names = [field.alias or name for name, field in Request.model_fields.items()]
-    request = Request.model_validate(harmless | {name: sections[name] for name in names if name in sections})
+    request = Request.model_validate(
+        harmless | {name: sections[name] for name in names if name in sections}
+    )
     if hasattr(sections["model"], "problems"):
         for path, message in sections["model"].problems(request):
             if path[0] == "model" or path[0] in sections:

@@ -10,7 +10,9 @@ from tetris_sim.errors import ConfigError
 
 KeyPath = tuple[str | int, ...]  # ("output", "probes", 0, "at")
 
-_MOST_SHOWN = 100  # nobody reads more, and a file that is no configuration at all may hold thousands
+_MOST_SHOWN = (
+    100  # nobody reads more, and a file that is no configuration at all may hold thousands
+)
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,8 @@ class Place:
     """Where a value was written.
 
     Attributes:
-        source: a file, "--set time.t_end=2", the name of an environment variable; empty for values from Python.
+        source: a file, "--set time.t_end=2", the name of an environment variable; empty for values
+            from Python.
         line: counted from 1; None if the source has no lines.
         column: in characters, counted from 1.
     """
@@ -28,7 +31,9 @@ class Place:
     column: int | None = None
 
     def __str__(self) -> str:
-        return ":".join(str(part) for part in (self.source, self.line, self.column) if part is not None)
+        return ":".join(
+            str(part) for part in (self.source, self.line, self.column) if part is not None
+        )
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
-"""Config: what the user asked for, checked, in SI units; and the ways to it from a file, a text and Python data.
+"""Config: what the user asked for, checked, in SI units; and the ways to it from a file, a text and
+Python data.
 
-A configuration is right as a whole or not at all: everything that is wrong with it is collected and told in one
-`ConfigMistakesError`, each mistake with the place where it was written. The file counts more than the environment,
-and --set more than the file.
+A configuration is right as a whole or not at all: everything that is wrong with it is collected and
+told in one `ConfigMistakesError`, each mistake with the place where it was written. The file counts
+more than the environment, and --set more than the file.
 """
 
 from __future__ import annotations
@@ -29,7 +30,19 @@ from tetris_sim.config.yaml import MOST_CHARACTERS, Node, read_yaml
 from tetris_sim.problem import Problem
 from tetris_sim.schema import Request
 
-_ORDER = ("schema", "title", "grid", "model", "initial", "boundaries", "time", "compute", "output", "checkpoint", "run")
+_ORDER = (
+    "schema",
+    "title",
+    "grid",
+    "model",
+    "initial",
+    "boundaries",
+    "time",
+    "compute",
+    "output",
+    "checkpoint",
+    "run",
+)
 _PHYSICS = ("schema", "grid", "model", "initial", "boundaries")  # and compute.precision
 
 
@@ -45,23 +58,32 @@ class Config(Request):
             dt: the time step of a run that is continued [s].
 
         Raises:
-            TetrisError: the problem cannot be computed, for example because the time step is unstable.
+            TetrisError: the problem cannot be computed, for example because the time step is
+                unstable.
         """
         return self.model.build(self, dt=dt)
 
     def resolved_text(self) -> str:
-        """The configuration as YAML, in SI numbers and with defaults filled in; loading it gives the equal one."""
+        """The configuration as YAML, in SI numbers and with defaults filled in; loading it gives
+        the equal one.
+        """
         values = self.resolved()
         return write_yaml({key: values[key] for key in _ORDER})
 
     def physics(self) -> dict[str, Any]:
-        """What must not change when a run is continued: {"grid.shape": [512, 512], ...}, plain values."""
+        """What must not change when a run is continued: {"grid.shape": [512, 512], ...}, plain
+        values.
+        """
         values = self.resolved()
-        chosen = {key: values[key] for key in _PHYSICS} | {"compute": {"precision": self.compute.precision}}
+        chosen = {key: values[key] for key in _PHYSICS} | {
+            "compute": {"precision": self.compute.precision}
+        }
         return dict(_flat(chosen))
 
     def difference(self, other: Config) -> list[str]:
-        """A sentence for each key of `physics` that differs from that of `other`, the earlier configuration."""
+        """A sentence for each key of `physics` that differs from that of `other`, the earlier
+        configuration.
+        """
         new, old = self.physics(), other.physics()
         sentences = []
         for key in dict.fromkeys((*old, *new)):
@@ -83,17 +105,22 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, An
 
 
 def load_config(
-    path: Path, *, overrides: Sequence[str | Override] = (), environ: Mapping[str, str] | None = None
+    path: Path,
+    *,
+    overrides: Sequence[str | Override] = (),
+    environ: Mapping[str, str] | None = None,
 ) -> Config:
     """Read a configuration file.
 
     Args:
-        path: the YAML file; results go to results/<its name without the ending> if it does not say where.
+        path: the YAML file; results go to results/<its name without the ending> if it does not say
+            where.
         overrides: "key.path=value" each, as after --set; they count more than the file.
         environ: instead of the environment of this process.
 
     Raises:
-        ConfigMistakesError: the file cannot be read, or something is wrong in it: everything that is wrong.
+        ConfigMistakesError: the file cannot be read, or something is wrong in it: everything that
+            is wrong.
     """
     path = Path(path)
     stem = re.sub(r"[^A-Za-z0-9._-]", "_", path.stem) or "config"
@@ -112,12 +139,17 @@ def _read_text(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(4 * MOST_CHARACTERS + 1)
     except (OSError, ValueError) as error:
-        reason = {"FileNotFoundError": "there is no such file", "IsADirectoryError": "this is a folder"}
+        reason = {
+            "FileNotFoundError": "there is no such file",
+            "IsADirectoryError": "this is a folder",
+        }
         said = reason.get(type(error).__name__, getattr(error, "strerror", None) or str(error))
         message = f"{said}; a configuration file is wanted, and `init` writes one"
         raise ConfigMistakesError([Mistake((), message, Place(str(path)))]) from error
     if len(content) > 4 * MOST_CHARACTERS:  # no character has more bytes
-        message = f"the file is larger than {4 * MOST_CHARACTERS} bytes; a configuration is much smaller"
+        message = (
+            f"the file is larger than {4 * MOST_CHARACTERS} bytes; a configuration is much smaller"
+        )
         raise ConfigMistakesError([Mistake((), message, Place(str(path)))])
     try:
         return content.decode("utf-8-sig")
@@ -162,12 +194,18 @@ def _read(
     root, mistakes = read_yaml(text, name)
     if root is None or root.value is None:
         mistakes.append(
-            Mistake((), "this is empty; a configuration is wanted, and `init` writes one", Place(name, 1, 1))
+            Mistake(
+                (),
+                "this is empty; a configuration is wanted, and `init` writes one",
+                Place(name, 1, 1),
+            )
         )
         raise ConfigMistakesError(mistakes)
     if not isinstance(root.value, dict):
         message = "a section of keys and values is wanted at the top level"
-        raise ConfigMistakesError([*mistakes, Mistake((), message, Place(name, root.line, root.column))])
+        raise ConfigMistakesError(
+            [*mistakes, Mistake((), message, Place(name, root.line, root.column))]
+        )
     lines = text.splitlines()
     return _check(
         root.plain(),
@@ -184,7 +222,8 @@ def _place_in_text(root: Node, finding: Finding, name: str, lines: Sequence[str]
     place = root.place(finding.path, name, at_key=finding.at_key)
     if finding.character is None or place.line is None or place.column is None:
         return place
-    # Text on one line without escapes stands in the file as it is, perhaps in quotes: point at the very character.
+    # Text on one line without escapes stands in the file as it is, perhaps in quotes: point at the
+    # very character.
     text, line = str(root.find(finding.path)), lines[place.line - 1]
     for quote in (0, 1):
         if line.startswith(text, place.column - 1 + quote):
@@ -209,7 +248,13 @@ def make_config(
     values = plain_values(data, mistakes)
     base = Path.cwd() if base is None else base
     return _check(
-        values, lambda finding: Place(), mistakes=mistakes, base=base, overrides=(), environ=environ, defaults=()
+        values,
+        lambda finding: Place(),
+        mistakes=mistakes,
+        base=base,
+        overrides=(),
+        environ=environ,
+        defaults=(),
     )
 
 
@@ -232,7 +277,9 @@ def _check(
     sections, wrong = check_sections(Config, values)
     findings += wrong
     findings += check_together(sections)
-    mistakes += [Mistake(each.path, each.message, _origin(each, used) or locate(each)) for each in findings]
+    mistakes += [
+        Mistake(each.path, each.message, _origin(each, used) or locate(each)) for each in findings
+    ]
     if mistakes:
         raise ConfigMistakesError(mistakes)
     return Config.model_validate(sections)

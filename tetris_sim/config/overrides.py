@@ -1,4 +1,6 @@
-"""What is said about a configuration outside of its file: --set, flags, and environment variables."""
+"""What is said about a configuration outside of its file: --set, flags, and environment
+variables.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def read_override(text: str) -> Override:
     key, equals, value = text.partition("=")
     parts = tuple(key.strip().split("."))
     if not equals or not all(parts):
-        raise ConfigMistakesError([Mistake((), "key=value is wanted, for example time.t_end=2", Place(place))])
+        raise ConfigMistakesError(
+            [Mistake((), "key=value is wanted, for example time.t_end=2", Place(place))]
+        )
     try:
         root, mistakes = read_yaml(value, place)
     except ConfigMistakesError as error:
@@ -55,7 +59,9 @@ def read_override(text: str) -> Override:
 
 def device_value(text: str) -> str | list[str]:
     """The value of compute.devices that `auto`, `cpu+gpu`, `gpu:1` or `cpu,cpu` stands for."""
-    return [part.strip() for part in text.split(",")] if "," in text or ":" in text else text.strip()
+    return (
+        [part.strip() for part in text.split(",")] if "," in text or ":" in text else text.strip()
+    )
 
 
 def read_environment(environ: Mapping[str, str]) -> Iterable[Override]:
@@ -66,11 +72,14 @@ def read_environment(environ: Mapping[str, str]) -> Iterable[Override]:
             yield Override(name, path, device_value(text) if path[-1] == "devices" else text)
 
 
-def apply_overrides(values: dict[str, Any], overrides: Iterable[Override]) -> tuple[list[Override], list[Mistake]]:
+def apply_overrides(
+    values: dict[str, Any], overrides: Iterable[Override]
+) -> tuple[list[Override], list[Mistake]]:
     """Change `values` as the overrides say.
 
     Returns:
-        Those applied, with list indices as numbers in their paths; and what kept the others from being applied.
+        Those applied, with list indices as numbers in their paths; and what kept the others from
+        being applied.
     """
     applied, mistakes = [], []
     for override in overrides:
@@ -115,6 +124,8 @@ def _set(values: Any, path: KeyPath, value: Any) -> KeyPath:
 def _index(part: str | int, length: int, *, extend: bool) -> int:
     number = int(part) if str(part).isdecimal() and len(str(part)) < 10 else -1
     if not 0 <= number < length + extend:
-        msg = f"{describe(part)} is not the number of an entry; the list has {length}, counted from 0"
+        msg = (
+            f"{describe(part)} is not the number of an entry; the list has {length}, counted from 0"
+        )
         raise ValueError(msg)
     return number

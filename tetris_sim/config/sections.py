@@ -1,4 +1,6 @@
-"""Is each section of a configuration right by itself, and if not, how is that said in plain words?"""
+"""Is each section of a configuration right by itself, and if not, how is that said in plain
+words?
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,16 @@ from tetris_sim.config.words import Kind, Spot, find_spot, homes, keys_of, tags_
 from tetris_sim.schema import Section
 from tetris_sim.wording import describe, listed, suggestion
 
-_TELLING = ("value_error", "less_than_equal")  # these say more than that a value is not one of the allowed words
+_TELLING = (
+    "value_error",
+    "less_than_equal",
+)  # these say more than that a value is not one of the allowed words
 _MOST_HOMES = 3  # places that a message lists for a key that stands in the wrong one
 
 
-def check_sections(whole: type[Section], values: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
+def check_sections(
+    whole: type[Section], values: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[Finding]]:
     """Check every section by itself.
 
     Args:
@@ -30,10 +37,13 @@ def check_sections(whole: type[Section], values: Mapping[str, Any]) -> tuple[dic
     """
     right: dict[str, Any] = {}
     findings = [
-        Finding((key,), _unknown_key(key, whole, whole), at_key=True) for key in values if key not in keys_of(whole)
+        Finding((key,), _unknown_key(key, whole, whole), at_key=True)
+        for key in values
+        if key not in keys_of(whole)
     ]
     for key, field in ((field.alias or name, field) for name, field in whole.model_fields.items()):
-        # A section whose every line is commented out is empty text, which means the defaults, if there are any.
+        # A section whose every line is commented out is empty text, which means the defaults, if
+        # there are any.
         if values.get(key) is None and not field.is_required():
             right[key] = field.get_default(call_default_factory=True)
         elif values.get(key) is None:
@@ -49,17 +59,28 @@ def check_sections(whole: type[Section], values: Mapping[str, Any]) -> tuple[dic
 @functools.cache
 def _adapter(whole: type[Section], key: str) -> TypeAdapter[Any]:
     hints = typing.get_type_hints(whole, include_extras=True)
-    return TypeAdapter(next(hints[name] for name, field in whole.model_fields.items() if key in (field.alias, name)))
+    return TypeAdapter(
+        next(
+            hints[name] for name, field in whole.model_fields.items() if key in (field.alias, name)
+        )
+    )
 
 
 def _explain(
     error: ValidationError, kind: Kind, values: Mapping[str, Any], key: str, whole: type[Section]
 ) -> Iterator[Finding]:
-    """Say what pydantic found; several complaints about one value that may have several types become one."""
+    """Say what pydantic found; several complaints about one value that may have several types
+    become one.
+    """
     found = error.errors(include_url=False, include_input=False)
     spots = [(find_spot(kind, each["loc"], (key,)), each) for each in found]
-    # Where one of the possible types fits and only a part of it is wrong, that part alone is worth telling.
-    inner = {spot.path[: spot.choice] for spot, _ in spots if spot.choice is not None and len(spot.path) > spot.choice}
+    # Where one of the possible types fits and only a part of it is wrong, that part alone is worth
+    # telling.
+    inner = {
+        spot.path[: spot.choice]
+        for spot, _ in spots
+        if spot.choice is not None and len(spot.path) > spot.choice
+    }
     told: set[KeyPath] = set()
     for spot, each in sorted(spots, key=lambda pair: pair[1]["type"] not in _TELLING):
         at_choice = spot.choice == len(spot.path)
@@ -70,7 +91,9 @@ def _explain(
         yield _finding(spot, each, values, whole)
 
 
-def _finding(spot: Spot, error: Mapping[str, Any], values: Mapping[str, Any], whole: type[Section]) -> Finding:
+def _finding(
+    spot: Spot, error: Mapping[str, Any], values: Mapping[str, Any], whole: type[Section]
+) -> Finding:
     last, kind = spot.path[-1], spot.kind
     if error["type"] == "extra_forbidden":
         return Finding(spot.path, _unknown_key(str(last), spot.owner, whole), at_key=True)
@@ -85,12 +108,18 @@ def _finding(spot: Spot, error: Mapping[str, Any], values: Mapping[str, Any], wh
     if error["type"] in ("union_tag_invalid", "union_tag_not_found") and kind.tag is not None:
         tag, allowed = value.get(kind.tag), list(tags_of(kind))
         seen = "missing" if tag is None else f"{describe(tag)} was found"
-        return Finding((*spot.path, kind.tag), f"{seen}; {listed(allowed)} is wanted{suggestion(tag, allowed)}")
+        return Finding(
+            (*spot.path, kind.tag), f"{seen}; {listed(allowed)} is wanted{suggestion(tag, allowed)}"
+        )
     if error["type"] == "less_than_equal":
-        return Finding(spot.path, f"{describe(value)} was found; at most {error['ctx']['le']:.6g} is allowed")
+        return Finding(
+            spot.path, f"{describe(value)} was found; at most {error['ctx']['le']:.6g} is allowed"
+        )
     if error["type"] == "value_error":
         return Finding(spot.path, _own_words(str(error["ctx"]["error"]), spot, kind, value))
-    return Finding(spot.path, f"{describe(value)} was found; {wanted(kind)} is wanted{_meant(value, kind)}")
+    return Finding(
+        spot.path, f"{describe(value)} was found; {wanted(kind)} is wanted{_meant(value, kind)}"
+    )
 
 
 def _own_words(said: str, spot: Spot, kind: Kind, value: Any) -> str:
@@ -112,7 +141,11 @@ def _unknown_key(key: str, owner: type[Section] | None, whole: type[Section]) ->
     places = homes(whole, key)
     if places and not meant:
         return f"unknown key; {key} belongs under {listed(places[:_MOST_HOMES])}"
-    return f"unknown key{meant}; the keys here are {listed(allowed, 'and')}" if allowed else "unknown key"
+    return (
+        f"unknown key{meant}; the keys here are {listed(allowed, 'and')}"
+        if allowed
+        else "unknown key"
+    )
 
 
 def _value_at(values: Any, path: KeyPath) -> Any:

@@ -1,4 +1,6 @@
-"""From Python data to plain values, from variables in paths to paths, and from plain values to YAML text."""
+"""From Python data to plain values, from variables in paths to paths, and from plain values to YAML
+text.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from tetris_sim.config.yaml import DEEPEST, LONGEST_WHOLE, MOST_NODES, scalar
 from tetris_sim.wording import describe
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
-_PLAIN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+-]+)*")  # needs no quotes in YAML
+_PLAIN_TEXT = re.compile(
+    r"[A-Za-z][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+-]+)*"
+)  # needs no quotes in YAML
 
 PATHS: tuple[KeyPath, ...] = (("initial", "path"), ("output", "directory"))
 
@@ -30,22 +34,32 @@ def plain_values(data: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, 
         mistakes: what is wrong is added here.
 
     Raises:
-        ConfigMistakesError: the data is nested too deeply or too large, as it is if it contains itself.
+        ConfigMistakesError: the data is nested too deeply or too large, as it is if it contains
+            itself.
     """
     budget = [MOST_NODES]
 
     def plain(value: Any, path: KeyPath) -> Any:
         budget[0] -= 1
         if len(path) > DEEPEST or budget[0] < 0:
-            message = f"more than {MOST_NODES} values, or more than {DEEPEST} levels; does the data contain itself?"
+            message = (
+                f"more than {MOST_NODES} values, or more than {DEEPEST} levels; does the data "
+                "contain itself?"
+            )
             raise ConfigMistakesError([*mistakes, Mistake(path[:3], message)])
         if hasattr(value, "model_dump"):
             value = value.model_dump(mode="json", by_alias=True)
         if isinstance(value, Mapping):
             mistakes.extend(
-                Mistake(path, f"a key is {describe(key)}; keys are text") for key in value if not isinstance(key, str)
+                Mistake(path, f"a key is {describe(key)}; keys are text")
+                for key in value
+                if not isinstance(key, str)
             )
-            return {key: plain(part, (*path, key)) for key, part in value.items() if isinstance(key, str)}
+            return {
+                key: plain(part, (*path, key))
+                for key, part in value.items()
+                if isinstance(key, str)
+            }
         if isinstance(value, np.ndarray | np.generic) and value.size <= MOST_NODES:
             value = value.tolist()
         if isinstance(value, list | tuple):
@@ -57,7 +71,9 @@ def plain_values(data: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, 
         return str(value) if isinstance(value, Path) else value
 
     if not isinstance(data, Mapping):
-        raise ConfigMistakesError([Mistake((), "a section of keys and values is wanted at the top level")])
+        raise ConfigMistakesError(
+            [Mistake((), "a section of keys and values is wanted at the top level")]
+        )
     values: dict[str, Any] = plain(data, ())
     return values
 
@@ -71,8 +87,11 @@ def _whole_text(text: str, path: KeyPath, mistakes: list[Mistake]) -> str:
     return str(text)
 
 
-def expand_paths(values: Mapping[str, Any], *, environ: Mapping[str, str], base: Path) -> list[Finding]:
-    """Replace ${VAR} in the values that are paths, and let the relative path of an input file start at `base`.
+def expand_paths(
+    values: Mapping[str, Any], *, environ: Mapping[str, str], base: Path
+) -> list[Finding]:
+    """Replace ${VAR} in the values that are paths, and let the relative path of an input file start
+    at `base`.
 
     Args:
         values: plain values by key; changed.
@@ -100,13 +119,22 @@ def expand_paths(values: Mapping[str, Any], *, environ: Mapping[str, str], base:
 def _expand(text: str, environ: Mapping[str, str]) -> tuple[str, str | None]:
     unset = [name for name in _VARIABLE.findall(text) if name not in environ]
     if unset:
-        return text, f"the environment variable {unset[0]} is not set; set it, or write the path out"
+        return (
+            text,
+            f"the environment variable {unset[0]} is not set; set it, or write the path out",
+        )
     expanded = _VARIABLE.sub(lambda match: environ[match[1]], text)
     if "\0" in expanded or not expanded:
         return text, "a path is wanted; it is not empty and holds no null character"
     # What comes out is written to checkpoints and read again, when it must mean the same.
     if _VARIABLE.search(expanded):
-        return text, "the value of a variable holds ${...} itself, which is not expanded again; write the path out"
+        return (
+            text,
+            (
+                "the value of a variable holds ${...} itself, which is not expanded again; write "
+                "the path out"
+            ),
+        )
     return expanded, None
 
 
@@ -123,7 +151,9 @@ def write_yaml(values: Mapping[str, Any]) -> str:
 
 
 def _quoted(value: Any) -> Any:
-    """The same value with every text marked for quotes that could be taken for something else without."""
+    """The same value with every text marked for quotes that could be taken for something else
+    without.
+    """
     from ruamel.yaml.comments import CommentedSeq
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
@@ -134,6 +164,8 @@ def _quoted(value: Any) -> Any:
         if not any(isinstance(part, Mapping) for part in value):
             sequence.fa.set_flow_style()
         return sequence
-    if isinstance(value, str) and not (_PLAIN_TEXT.fullmatch(value) and isinstance(scalar(value), str)):
+    if isinstance(value, str) and not (
+        _PLAIN_TEXT.fullmatch(value) and isinstance(scalar(value), str)
+    ):
         return DoubleQuotedScalarString(value)
     return value

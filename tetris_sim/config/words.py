@@ -1,7 +1,7 @@
 """What does the schema allow at a key, in words a person uses?
 
-Reads the annotations of the sections: which one a pydantic error location means, what is wanted there, which keys a
-section has, and where else a misplaced key belongs.
+Reads the annotations of the sections: which one a pydantic error location means, what is wanted
+there, which keys a section has, and where else a misplaced key belongs.
 """
 
 from __future__ import annotations
@@ -86,7 +86,11 @@ def open_annotation(annotation: Any) -> Kind:
     kind = Kind(annotation, tuple(metadata), tag, description)
     if len(kind.members) == 1 and tag is None:
         inner = open_annotation(kind.members[0])
-        return replace(inner, metadata=inner.metadata + kind.metadata, description=inner.description or description)
+        return replace(
+            inner,
+            metadata=inner.metadata + kind.metadata,
+            description=inner.description or description,
+        )
     return kind
 
 
@@ -94,7 +98,10 @@ def open_annotation(annotation: Any) -> Kind:
 def keys_of(section: type[Section]) -> dict[str, Kind]:
     """The keys of a section as they are written, and what each allows."""
     hints = typing.get_type_hints(section, include_extras=True)
-    return {field.alias or name: open_annotation(hints[name]) for name, field in section.model_fields.items()}
+    return {
+        field.alias or name: open_annotation(hints[name])
+        for name, field in section.model_fields.items()
+    }
 
 
 def tags_of(kind: Kind) -> dict[str, type[Section]]:
@@ -108,7 +115,8 @@ def tags_of(kind: Kind) -> dict[str, type[Section]]:
 
 
 def find_spot(kind: Kind, location: Sequence[str | int], path: KeyPath = ()) -> Spot:
-    """Follow a pydantic error location, leaving out what is no key: names of union members, "[key]".
+    """Follow a pydantic error location, leaving out what is no key: names of union members,
+    "[key]".
 
     Args:
         kind: what is allowed at `path`.
@@ -126,7 +134,9 @@ def find_spot(kind: Kind, location: Sequence[str | int], path: KeyPath = ()) -> 
 def _step(spot: Spot, kind: Kind, part: str | int, rest: Sequence[str | int]) -> Spot:
     path = (*spot.path, part)
     if kind.section is not None:
-        return replace(spot, path=path, kind=keys_of(kind.section).get(str(part)), owner=kind.section)
+        return replace(
+            spot, path=path, kind=keys_of(kind.section).get(str(part)), owner=kind.section
+        )
     if kind.tag is not None:
         return replace(spot, kind=Kind(tags_of(kind).get(str(part))))
     if kind.members:
@@ -136,7 +146,12 @@ def _step(spot: Spot, kind: Kind, part: str | int, rest: Sequence[str | int]) ->
     if origin is tuple:
         return replace(spot, path=path, kind=open_annotation(arguments[0]), owner=None)
     if origin is dict:
-        return replace(spot, path=path, kind=open_annotation(arguments[int("[key]" not in rest[:1])]), owner=None)
+        return replace(
+            spot,
+            path=path,
+            kind=open_annotation(arguments[int("[key]" not in rest[:1])]),
+            owner=None,
+        )
     return spot
 
 
@@ -168,7 +183,9 @@ def wanted(kind: Kind) -> str:
         return f"a section with a {kind.tag} ({listed(list(tags_of(kind)))})"
     if kind.members:
         members = [open_annotation(member) for member in kind.members]
-        return listed([option for member in members for option in words(member) or [wanted(member)]])
+        return listed(
+            [option for member in members for option in words(member) or [wanted(member)]]
+        )
     arguments, origin = typing.get_args(kind.base), typing.get_origin(kind.base)
     if origin is Literal:
         return listed([str(value) for value in arguments])
@@ -194,8 +211,13 @@ def _bounds(kind: Kind) -> str:
 
 
 def _count(kind: Kind) -> str:
-    least = next((item.min_length for item in kind.metadata if isinstance(item, annotated_types.MinLen)), 0)
-    most = next((item.max_length for item in kind.metadata if isinstance(item, annotated_types.MaxLen)), None)
+    least = next(
+        (item.min_length for item in kind.metadata if isinstance(item, annotated_types.MinLen)), 0
+    )
+    most = next(
+        (item.max_length for item in kind.metadata if isinstance(item, annotated_types.MaxLen)),
+        None,
+    )
     if most is None:
         return f"{least} or more entries" if least else "entries"
     return f"{least} entries" if least == most else f"{least} to {most} entries"
@@ -203,7 +225,11 @@ def _count(kind: Kind) -> str:
 
 def homes(section: type[Section], key: str) -> list[str]:
     """Where a key belongs: "time", "initial (type: gaussian)", "output.fields"."""
-    return [] if key == "type" else list(dict.fromkeys(place for name, place in _all_keys(section) if name == key))
+    return (
+        []
+        if key == "type"
+        else list(dict.fromkeys(place for name, place in _all_keys(section) if name == key))
+    )
 
 
 @functools.cache

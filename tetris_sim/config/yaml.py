@@ -1,8 +1,9 @@
 """What does a YAML text say, and on which line and column does it say it?
 
-Reads the events of ruamel.yaml's parser into a tree of nodes that know their places. The rules are those of the YAML
-1.2 core schema, and only plain values come out: tags are refused, keys are text, and aliases are counted as if they
-were written out, so that a short text cannot mean a huge one. There is no recursion.
+Reads the events of ruamel.yaml's parser into a tree of nodes that know their places. The rules are
+those of the YAML 1.2 core schema, and only plain values come out: tags are refused, keys are text,
+and aliases are counted as if they were written out, so that a short text cannot mean a huge one.
+There is no recursion.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ MOST_NODES = 100_000  # with aliases written out
 DEEPEST = 32
 
 _NULL = {"", "~", "null", "Null", "NULL"}
-_TRUTH = {word: word.lower() == "true" for word in ("true", "True", "TRUE", "false", "False", "FALSE")}
+_TRUTH = {
+    word: word.lower() == "true" for word in ("true", "True", "TRUE", "false", "False", "FALSE")
+}
 _WHOLE = re.compile(r"[-+]?[0-9]+")
 _BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)")
 # What the parser says, and what a person needs to know instead.
 _PLAIN_WORDS = {
-    "mapping values are not allowed here": "there is a second ': ' here; put text that holds ': ' into quotes",
+    "mapping values are not allowed here": "there is a second ': ' here; "
+    "put text that holds ': ' into quotes",
     "found character '\\t' that cannot start any token": "there is a tab here; indent with blanks",
     "could not find expected ':'": "there is a key without ':' in front of this",
 }
@@ -81,11 +85,15 @@ class Node:
         for i, part in enumerate(path):
             if isinstance(node.value, dict) and part in node.value:
                 node, section = node.value[part], node
-                # A single value is what a mistake is usually about; a section begins at its key, and what is empty is
-                # nowhere.
+                # A single value is what a mistake is usually about; a section begins at its key,
+                # and what is empty is nowhere.
                 single = bool(node.text) and not at_key and i == len(path) - 1
                 line, column = (node.line, node.column) if single else section.keys[str(part)]
-            elif isinstance(node.value, list) and isinstance(part, int) and 0 <= part < len(node.value):
+            elif (
+                isinstance(node.value, list)
+                and isinstance(part, int)
+                and 0 <= part < len(node.value)
+            ):
                 node = node.value[part]
                 line, column = node.line, node.column
             else:
@@ -115,7 +123,8 @@ def scalar(text: str) -> bool | int | float | str | None:
 
 
 def read_yaml(text: str, source: str) -> tuple[Node | None, list[Mistake]]:
-    """The tree of a text (None if it is empty), and what is wrong in it without making it unreadable.
+    """The tree of a text (None if it is empty), and what is wrong in it without making it
+    unreadable.
 
     Args:
         text: the YAML text.
@@ -125,7 +134,9 @@ def read_yaml(text: str, source: str) -> tuple[Node | None, list[Mistake]]:
         ConfigMistakesError: the text cannot be read as YAML at all.
     """
     if len(text) > MOST_CHARACTERS:
-        message = f"the text has {len(text)} characters; a configuration has at most {MOST_CHARACTERS}"
+        message = (
+            f"the text has {len(text)} characters; a configuration has at most {MOST_CHARACTERS}"
+        )
         raise ConfigMistakesError([Mistake((), message, Place(source))])
     tree = _Tree(source)
     for event in _events(text, source):
@@ -151,7 +162,15 @@ def _events(text: str, source: str) -> Iterator[Any]:
         said = " ".join(str(part) for part in (error.context, error.problem) if part)
         known = next((words for part, words in _PLAIN_WORDS.items() if part in said), said)
         message = f"this is not YAML: {known}"
-    except (YAMLError, ValueError, OverflowError, AssertionError, LookupError, AttributeError, TypeError) as error:
+    except (
+        YAMLError,
+        ValueError,
+        OverflowError,
+        AssertionError,
+        LookupError,
+        AttributeError,
+        TypeError,
+    ) as error:
         # The parser's own slips on odd texts, such as an escape beyond the last Unicode character.
         message = f"this is not YAML ({' '.join(str(error).split())})"
     if message:
@@ -185,27 +204,51 @@ class _Tree:
         """Add what the event says."""
         line, column = event.start_mark.line + 1, event.start_mark.column + 1
         kind = type(event).__name__
-        if kind in ("ScalarEvent", "SequenceStartEvent", "MappingStartEvent") and event.tag is not None:
-            self.note(f"the tag {describe(str(event.tag))} is not allowed; write plain values", line, column)
+        if (
+            kind in ("ScalarEvent", "SequenceStartEvent", "MappingStartEvent")
+            and event.tag is not None
+        ):
+            self.note(
+                f"the tag {describe(str(event.tag))} is not allowed; write plain values",
+                line,
+                column,
+            )
         if kind == "ScalarEvent":
             text = self.whole_characters(event.value, line, column)
-            self.finish(Node(text if event.style else scalar(text), line, column, text=text), event.anchor)
+            self.finish(
+                Node(text if event.style else scalar(text), line, column, text=text), event.anchor
+            )
         elif kind == "AliasEvent":
             if event.anchor not in self.anchors:
-                self.stop(f"*{event.anchor} stands for nothing, or for something that contains it", line, column)
+                self.stop(
+                    f"*{event.anchor} stands for nothing, or for something that contains it",
+                    line,
+                    column,
+                )
             self.finish(self.anchors[event.anchor], None)
         elif kind in ("SequenceStartEvent", "MappingStartEvent"):
             if len(self.open) >= DEEPEST:
-                self.stop(f"this is nested too deeply; at most {DEEPEST} levels are allowed", line, column)
-            self.open.append(_Open([] if kind.startswith("Seq") else {}, line, column, event.anchor))
+                self.stop(
+                    f"this is nested too deeply; at most {DEEPEST} levels are allowed", line, column
+                )
+            self.open.append(
+                _Open([] if kind.startswith("Seq") else {}, line, column, event.anchor)
+            )
         elif kind in ("SequenceEndEvent", "MappingEndEvent"):
             done = self.open.pop()
-            self.finish(Node(done.value, done.line, done.column, keys=done.keys, size=done.size), done.anchor)
+            self.finish(
+                Node(done.value, done.line, done.column, keys=done.keys, size=done.size),
+                done.anchor,
+            )
         elif kind == "DocumentStartEvent" and self.root is not None:
-            self.stop("a second document begins here; a configuration is one document", line, column)
+            self.stop(
+                "a second document begins here; a configuration is one document", line, column
+            )
 
     def whole_characters(self, text: str, line: int, column: int) -> str:
-        """The text with each pair of escaped surrogates joined, as in JSON; a lone one is no character."""
+        """The text with each pair of escaped surrogates joined, as in JSON; a lone one is no
+        character.
+        """
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
@@ -222,7 +265,11 @@ class _Tree:
         parent = self.open[-1]
         parent.size += node.size
         if parent.size > MOST_NODES:
-            self.stop(f"this holds more than {MOST_NODES} values with all aliases written out", node.line, node.column)
+            self.stop(
+                f"this holds more than {MOST_NODES} values with all aliases written out",
+                node.line,
+                node.column,
+            )
         if isinstance(parent.value, list):
             parent.value.append(node)
         elif parent.key is None:
@@ -236,7 +283,11 @@ class _Tree:
         if node.text is None:
             self.stop("a key must be text, not a list or a section", node.line, node.column)
         if node.text == "<<":
-            self.stop("merging with << is not part of YAML 1.2; write the keys out", node.line, node.column)
+            self.stop(
+                "merging with << is not part of YAML 1.2; write the keys out",
+                node.line,
+                node.column,
+            )
         return node.text or "", node.line, node.column
 
     def put(self, parent: _Open, key: tuple[str, int, int], node: Node) -> None:
@@ -244,7 +295,11 @@ class _Tree:
         name, line, column = key
         if name in parent.keys:
             first = parent.keys[name]
-            self.note(f"{name!r} is given twice; the first is on line {first[0]}, column {first[1]}", line, column)
+            self.note(
+                f"{name!r} is given twice; the first is on line {first[0]}, column {first[1]}",
+                line,
+                column,
+            )
             return
         parent.keys[name] = (line, column)
         parent.value[name] = node
@@ -255,4 +310,6 @@ class _Tree:
 
     def stop(self, message: str, line: int, column: int) -> None:
         """Give up: what follows would make no sense."""
-        raise ConfigMistakesError([*self.mistakes, Mistake((), message, Place(self.source, line, column))])
+        raise ConfigMistakesError(
+            [*self.mistakes, Mistake((), message, Place(self.source, line, column))]
+        )

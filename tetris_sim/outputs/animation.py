@@ -52,7 +52,9 @@ class Film:
 
     def moment(self, record: int) -> str:
         """When one frame is."""
-        return moment(self.series.steps[record], self.series.times[record], timeless=self.series.timeless)
+        return moment(
+            self.series.steps[record], self.series.times[record], timeless=self.series.timeless
+        )
 
     def limits(self) -> Limits:
         """Lowest and highest value of all frames."""
@@ -62,7 +64,9 @@ class Film:
     def first(self) -> Drawing:
         """The first frame, which the others change."""
         record = self.records[0]
-        return draw_state(self.planes(record), self.caption, moment=self.moment(record), limits=self.limits())
+        return draw_state(
+            self.planes(record), self.caption, moment=self.moment(record), limits=self.limits()
+        )
 
 
 def write_gif(film: Film, path: Path, *, frames_per_second: float) -> None:
@@ -84,7 +88,9 @@ def write_gif(film: Film, path: Path, *, frames_per_second: float) -> None:
             format="GIF",
             save_all=True,
             append_images=frames,
-            duration=max(20, round(1000 / frames_per_second)),  # below 20 ms browsers slow down to 100 ms
+            duration=max(
+                20, round(1000 / frames_per_second)
+            ),  # below 20 ms browsers slow down to 100 ms
             loop=0,
             optimize=False,
         )
@@ -98,20 +104,39 @@ def write_mp4(film: Film, path: Path, *, frames_per_second: float) -> None:
     """
     program = shutil.which("ffmpeg")
     if program is None:
-        msg = f"{path} needs the program ffmpeg, which was not found; install it, or write a .gif, which needs nothing"
+        msg = (
+            f"{path} needs the program ffmpeg, which was not found; install it, or write a .gif, "
+            "which needs nothing"
+        )
         raise UnsupportedError(msg)
     frames = (_even(pixels) for pixels in _frames(film, film.first()))
     first = next(frames)
     size = f"{first.shape[1]}x{first.shape[0]}"
-    source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", f"{frames_per_second:g}", "-i", "-"]
+    source = [
+        "-f",
+        "rawvideo",
+        "-pix_fmt",
+        "rgb24",
+        "-s",
+        size,
+        "-r",
+        f"{frames_per_second:g}",
+        "-i",
+        "-",
+    ]
     with atomic_file(path) as part:
         target = ["-an", "-pix_fmt", "yuv420p", "-f", "mp4", str(part)]
         with subprocess.Popen(
-            [program, "-y", "-loglevel", "error", *source, *target], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+            [program, "-y", "-loglevel", "error", *source, *target],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         ) as encoder:
             said = _feed(encoder, itertools.chain([first], frames))
         if encoder.returncode != 0:
-            msg = f"{path} cannot be written: ffmpeg says {said.strip() or encoder.returncode}; write a .gif instead"
+            msg = (
+                f"{path} cannot be written: ffmpeg says {said.strip() or encoder.returncode}; "
+                "write a .gif instead"
+            )
             raise UnsupportedError(msg)
 
 
@@ -128,7 +153,9 @@ def _palette() -> Pixels:
 
 
 def _nearest(pixels: Pixels, palette: Pixels) -> Pixels:
-    """Index of the colour of the palette nearest to each pixel; Pillow's own search rounds colours, white included."""
+    """Index of the colour of the palette nearest to each pixel; Pillow's own search rounds colours,
+    white included.
+    """
     packed = pixels.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], dtype=np.uint32)
     colours, place = np.unique(packed, return_inverse=True)
     found = np.stack([colours >> 16, colours >> 8 & 255, colours & 255], axis=1).astype(np.int32)

@@ -26,7 +26,11 @@ def write_npy(series: Series, records: Sequence[int], path: Path, *, single: boo
     """
     shape = series.grid.shape if single else (len(records), *series.grid.shape)
     with atomic_file(path) as part, part.open("wb") as file:
-        header = {"descr": np.lib.format.dtype_to_descr(series.dtype), "fortran_order": False, "shape": shape}
+        header = {
+            "descr": np.lib.format.dtype_to_descr(series.dtype),
+            "fortran_order": False,
+            "shape": shape,
+        }
         np.lib.format.write_array_header_1_0(file, header)
         for record in records:
             # Blocks come in storage order, and each is one piece of it.
@@ -47,20 +51,33 @@ def write_csv(series: Series, records: Sequence[int], path: Path) -> None:
     """
     if series.grid.ndim > 1:
         msg = (
-            f"{series.path} has {series.grid.ndim} axes, and a CSV file is for lines and probes: use .npy, .nc or "
-            f".vtkhdf for fields, or export the folder of the probes"
+            f"{series.path} has {series.grid.ndim} axes, and a CSV file is for lines and probes: "
+            "use .npy, .nc or .vtkhdf for fields, or export the folder of the probes"
         )
         raise ConfigError(msg)
     positions = series.grid.coordinates(0)
     with atomic_file(path) as part, part.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow((*LEADING, "x [m]", *(f"{variable.name} [{variable.unit}]" for variable in series.variables)))
+        writer.writerow(
+            (
+                *LEADING,
+                "x [m]",
+                *(f"{variable.name} [{variable.unit}]" for variable in series.variables),
+            )
+        )
         for record in records:
-            for box in blocks(series.grid.shape, series.dtype.itemsize * len(series.variables), limit=1 << 20):
-                columns = [series.read(record, k, box).astype(np.float64) for k in range(len(series.variables))]
+            for box in blocks(
+                series.grid.shape, series.dtype.itemsize * len(series.variables), limit=1 << 20
+            ):
+                columns = [
+                    series.read(record, k, box).astype(np.float64)
+                    for k in range(len(series.variables))
+                ]
                 for place, *values in zip(positions[slice(*box[0])], *columns, strict=True):
                     numbers = (series.times[record], place, *values)
-                    writer.writerow((series.steps[record], *(repr(float(number)) for number in numbers)))
+                    writer.writerow(
+                        (series.steps[record], *(repr(float(number)) for number in numbers))
+                    )
 
 
 def write_probes(tables: Mapping[str, Path], path: Path) -> None:
@@ -82,7 +99,10 @@ def write_probes(tables: Mapping[str, Path], path: Path) -> None:
                 header = columns
                 writer.writerow(("probe", *header))
             if columns != header:
-                msg = f"{table} has the columns {', '.join(columns)}, and other probes have {', '.join(header)}"
+                msg = (
+                    f"{table} has the columns {', '.join(columns)}, and other probes have "
+                    f"{', '.join(header)}"
+                )
                 raise ConfigError(msg)
             for step, *values in rows:
                 writer.writerow((name, int(step), *(repr(value) for value in values)))

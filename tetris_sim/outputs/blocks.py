@@ -1,4 +1,6 @@
-"""In which pieces is a grid walked through, so that no output ever needs the whole field in memory?"""
+"""In which pieces is a grid walked through, so that no output ever needs the whole field in
+memory?
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,17 @@ BLOCK_BYTES = 1 << 25  # 32 MiB: large enough for a disk, small beside any field
 
 
 def blocks(
-    shape: Sequence[int], itemsize: int, *, multiple: Sequence[int] | None = None, limit: int = BLOCK_BYTES
+    shape: Sequence[int],
+    itemsize: int,
+    *,
+    multiple: Sequence[int] | None = None,
+    limit: int = BLOCK_BYTES,
 ) -> Iterator[Box]:
-    """Boxes that cover a grid exactly once, in storage order: runs of planes, or parts of one plane if it is large.
+    """Boxes that cover a grid exactly once, in storage order: runs of planes, or parts of one plane
+    if it is large.
 
-    A function of the grid alone, so that what is added up block by block is the same for any partition.
+    A function of the grid alone, so that what is added up block by block is the same for any
+    partition.
 
     >>> list(blocks((5, 4), 8, limit=64))
     [((0, 2), (0, 4)), ((2, 4), (0, 4)), ((4, 5), (0, 4))]
@@ -24,7 +32,8 @@ def blocks(
     Args:
         shape: points per axis.
         itemsize: bytes per point, all fields together.
-        multiple: per axis, what the length of a block must be a multiple of where the axis is cut (chunks of a file).
+        multiple: per axis, what the length of a block must be a multiple of where the axis is cut
+            (chunks of a file).
         limit: bytes of a block; exceeded only if a block of one `multiple` is larger.
     """
     block = list(shape)

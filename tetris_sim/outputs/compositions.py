@@ -18,7 +18,9 @@ from tetris_sim.outputs.labels import Caption, length_unit
 from tetris_sim.outputs.sampling import Plane
 
 
-def draw_state(planes: Sequence[Plane], caption: Caption, *, moment: str, limits: Limits | None = None) -> Drawing:
+def draw_state(
+    planes: Sequence[Plane], caption: Caption, *, moment: str, limits: Limits | None = None
+) -> Drawing:
     """One state: a graph, a map, or maps of the middle planes side by side.
 
     Args:
@@ -29,12 +31,15 @@ def draw_state(planes: Sequence[Plane], caption: Caption, *, moment: str, limits
     """
     scale = field_limits(planes) if limits is None else limits
     panels = [
-        Panel(plane, caption.quantity, scale, title=place) for plane, place in zip(planes, _places(planes), strict=True)
+        Panel(plane, caption.quantity, scale, title=place)
+        for plane, place in zip(planes, _places(planes), strict=True)
     ]
     return draw([_one_bar(panels)], heading=caption.heading, moment=moment)
 
 
-def draw_change(before: Sequence[Plane], after: Sequence[Plane], caption: Caption, *, moment: str) -> Drawing:
+def draw_change(
+    before: Sequence[Plane], after: Sequence[Plane], caption: Caption, *, moment: str
+) -> Drawing:
     """What changed between two states, around zero: more is red, less is blue."""
     planes = difference(before, after)
     scale = field_limits(planes) if planes[0].values.ndim == 1 else change_limits(planes)
@@ -48,7 +53,8 @@ def draw_change(before: Sequence[Plane], after: Sequence[Plane], caption: Captio
 def draw_overview(
     before: Sequence[Plane], after: Sequence[Plane], caption: Caption, *, moments: tuple[str, str]
 ) -> Drawing:
-    """Before, after and difference side by side, a row per plane; before and after share their scale.
+    """Before, after and difference side by side, a row per plane; before and after share their
+    scale.
 
     Args:
         before: the first state.
@@ -59,7 +65,9 @@ def draw_overview(
     planes = difference(before, after)
     scale = field_limits([*before, *after])
     if before[0].values.ndim == 1:
-        graph = Panel(after[0], caption.quantity, scale, name=moments[1], before=(before[0], moments[0]))
+        graph = Panel(
+            after[0], caption.quantity, scale, name=moments[1], before=(before[0], moments[0])
+        )
         below = Panel(planes[0], caption.change, field_limits(planes), CHANGE_COLOURS)
         return draw([[graph], [below]], heading=caption.heading)
     change_scale = change_limits(planes)
@@ -78,7 +86,10 @@ def draw_overview(
 
 def difference(before: Sequence[Plane], after: Sequence[Plane]) -> list[Plane]:
     """After minus before, plane by plane."""
-    return [replace(last, values=last.values - first.values) for first, last in zip(before, after, strict=True)]
+    return [
+        replace(last, values=last.values - first.values)
+        for first, last in zip(before, after, strict=True)
+    ]
 
 
 def _one_bar(panels: Sequence[Panel]) -> list[Panel]:
@@ -89,7 +100,10 @@ def _one_bar(panels: Sequence[Panel]) -> list[Panel]:
 def _places(planes: Sequence[Plane]) -> list[str]:
     """Where each plane cuts the box, in the unit of the axes; empty if it does not."""
     unit = length_unit([high - low for plane in planes for low, high in plane.bounds])
-    return ["" if plane.place is None else f"{plane.place[0]} = {unit.text(plane.place[1])}" for plane in planes]
+    return [
+        "" if plane.place is None else f"{plane.place[0]} = {unit.text(plane.place[1])}"
+        for plane in planes
+    ]
 
 
 def _joined(*parts: str) -> str:

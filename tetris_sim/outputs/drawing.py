@@ -1,4 +1,6 @@
-"""What does a field look like? Builds figures from sampled planes, without touching matplotlib's global state."""
+"""What does a field look like? Builds figures from sampled planes, without touching matplotlib's
+global state.
+"""
 
 from __future__ import annotations
 
@@ -184,14 +186,19 @@ def _size(panel: Panel, side: float, longest: float) -> tuple[float, float]:
 
 
 def _lay_out(rows: Sequence[Sequence[Panel]], heading: float) -> tuple[Figure, tuple[Axes, ...]]:
-    """Place the panels by hand: in inches, so that nothing overlaps whatever the shape of the box."""
+    """Place the panels by hand: in inches, so that nothing overlaps whatever the shape of the
+    box.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     side = _SIDE[max(map(len, rows))]
     longest = max(high - low for row in rows for panel in row for low, high in panel.plane.bounds)
     sizes = [[_size(panel, side, longest) for panel in row] for row in rows]
-    rights = [[_BAR if panel.bar and panel.plane.values.ndim == 2 else _NO_BAR for panel in row] for row in rows]
+    rights = [
+        [_BAR if panel.bar and panel.plane.values.ndim == 2 else _NO_BAR for panel in row]
+        for row in rows
+    ]
     titles = [_TITLE if any(panel.title for panel in row) else _NO_TITLE for row in rows]
     columns = [
         _LEFT + max(w for w, _ in size) + max(right)
@@ -250,10 +257,14 @@ def _draw_graph(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> A
     plane = panel.plane
     positions = plane.positions[0] / unit.metres
     if panel.before is not None:
-        axes.plot(positions, panel.before[0].values, color="0.6", linewidth=1.4, label=panel.before[1])
+        axes.plot(
+            positions, panel.before[0].values, color="0.6", linewidth=1.4, label=panel.before[1]
+        )
     colour = CHANGE_LINE_COLOUR if panel.colours == CHANGE_COLOURS else LINE_COLOUR
     marker = "o" if len(positions) == 1 else ""
-    (line,) = axes.plot(positions, plane.values, color=colour, linewidth=1.8, marker=marker, label=panel.name)
+    (line,) = axes.plot(
+        positions, plane.values, color=colour, linewidth=1.8, marker=marker, label=panel.name
+    )
     if panel.before is not None:
         axes.legend(frameon=False)
     if panel.limits[0] < 0 < panel.limits[1]:

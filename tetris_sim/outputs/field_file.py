@@ -1,12 +1,13 @@
 """What do the HDF5 files of the fields look like, and how is one written?
 
-Two kinds of file have the same structure: `fields/fields_<step>.h5` holds one time, `fields.h5` all of them as virtual
-datasets. Variables and their dimension scales lie side by side in the root group, because that is where readers of
-netCDF files look for coordinates:
+Two kinds of file have the same structure: `fields/fields_<step>.h5` holds one time, `fields.h5` all
+of them as virtual datasets. Variables and their dimension scales lie side by side in the root
+group, because that is where readers of netCDF files look for coordinates:
 
     /time (time) /step (time) /z (z) /y (y) /x (x)      coordinates
-    /<variable>  (time, z, y, x)                        values at the points, which are cell centres; float16 as float32
-    /meta                                               where the numbers come from
+    /<variable>  (time, z, y, x)                        values at the points, which are cell
+    centres; float16 as float32 /meta                                               where the
+    numbers come from
 """
 
 from __future__ import annotations
@@ -51,7 +52,11 @@ def is_field_file(file: Any) -> bool:
 
 
 def write_record(
-    directory: Path, snapshot: Snapshot, *, provenance: Provenance, compression: Compression = "none"
+    directory: Path,
+    snapshot: Snapshot,
+    *,
+    provenance: Provenance,
+    compression: Compression = "none",
 ) -> Path:
     """Write the file of one step, block by block, and rename it into place."""
     path = directory / record_name(snapshot.step)
@@ -61,8 +66,12 @@ def write_record(
     return path
 
 
-def write_index(directory: Path, problem: Problem, steps: Sequence[int], provenance: Provenance) -> Path:
-    """Write `fields.h5`: the files of all steps seen as one, by names relative to it, so that both can be moved."""
+def write_index(
+    directory: Path, problem: Problem, steps: Sequence[int], provenance: Provenance
+) -> Path:
+    """Write `fields.h5`: the files of all steps seen as one, by names relative to it, so that both
+    can be moved.
+    """
     import h5py
 
     path = directory / INDEX
@@ -72,9 +81,16 @@ def write_index(directory: Path, problem: Problem, steps: Sequence[int], provena
         for variable in problem.variables:
             layout = h5py.VirtualLayout(shape=(len(steps), *shape), dtype=problem.arithmetic)
             for i, step in enumerate(steps):
-                layout[i : i + 1] = h5py.VirtualSource(record_name(step), variable.name, shape=(1, *shape))
+                layout[i : i + 1] = h5py.VirtualSource(
+                    record_name(step), variable.name, shape=(1, *shape)
+                )
             # A file that somebody deleted reads as NaN.
-            _describe(file, file.create_virtual_dataset(variable.name, layout, fillvalue=np.nan), variable, problem)
+            _describe(
+                file,
+                file.create_virtual_dataset(variable.name, layout, fillvalue=np.nan),
+                variable,
+                problem,
+            )
     return path
 
 
@@ -88,7 +104,9 @@ def _write_frame(file: Any, problem: Problem, steps: Sequence[int], provenance: 
     meta.attrs["dt_limit"] = problem.dt_limit
     meta.attrs["steps"] = problem.steps
     meta.attrs["variables"] = json.dumps([variable.name for variable in problem.variables])
-    time = file.create_dataset("time", data=np.array([problem.time(step) for step in steps], dtype=np.float64))
+    time = file.create_dataset(
+        "time", data=np.array([problem.time(step) for step in steps], dtype=np.float64)
+    )
     time.make_scale("time")
     time.attrs.update({"units": "s", "long_name": "simulated time", "axis": "T"})
     step_numbers = file.create_dataset("step", data=np.array(steps, dtype=np.int64))
@@ -97,7 +115,9 @@ def _write_frame(file: Any, problem: Problem, steps: Sequence[int], provenance: 
     for axis, name in enumerate(problem.grid.axis_names):
         scale = file.create_dataset(name, data=problem.grid.coordinates(axis))
         scale.make_scale(name)
-        scale.attrs.update({"units": "m", "long_name": f"position along {name}", "axis": name.upper()})
+        scale.attrs.update(
+            {"units": "m", "long_name": f"position along {name}", "axis": name.upper()}
+        )
         scale.attrs["spacing"] = problem.grid.spacing[axis]
 
 
@@ -108,8 +128,14 @@ def _write_values(file: Any, snapshot: Snapshot, compression: Compression) -> No
     chunk = None
     if compression == "gzip":
         chunk = chunk_shape(shape, itemsize)
-        # Level 1: nearly the size of level 9 on smooth fields in a fraction of the time; the shuffle does the work.
-        options = {"chunks": (1, *chunk), "compression": "gzip", "compression_opts": 1, "shuffle": True}
+        # Level 1: nearly the size of level 9 on smooth fields in a fraction of the time; the
+        # shuffle does the work.
+        options = {
+            "chunks": (1, *chunk),
+            "compression": "gzip",
+            "compression_opts": 1,
+            "shuffle": True,
+        }
     datasets = [
         file.create_dataset(variable.name, shape=(1, *shape), dtype=problem.arithmetic, **options)
         for variable in problem.variables

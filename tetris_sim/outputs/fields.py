@@ -1,4 +1,6 @@
-"""The whole field over time: one HDF5 file per output time, an index over them, and an XDMF file for ParaView."""
+"""The whole field over time: one HDF5 file per output time, an index over them, and an XDMF file
+for ParaView.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from tetris_sim.outputs.xdmf import Frame, Source, xdmf_text
 from tetris_sim.problem import Problem
 
 XDMF = "fields.xdmf"
-_OFTEN = 100  # up to so many records the index is written with each of them, then ever less often: linear cost in all
+# up to so many records the index is written with each of them, then ever less often: linear cost in
+# all
+_OFTEN = 100
 
 
 class FieldsOutput:
@@ -86,7 +90,9 @@ class FieldsOutput:
 
     def write(self, snapshot: Snapshot) -> None:
         """Write the file of the snapshot's step."""
-        write_record(self._directory, snapshot, provenance=self._provenance, compression=self._compression)
+        write_record(
+            self._directory, snapshot, provenance=self._provenance, compression=self._compression
+        )
         self._steps = sorted({*self._steps, snapshot.step})
         self._index_is_old = True
         if len(self._steps) - self._n_indexed > len(self._steps) // _OFTEN:
@@ -106,7 +112,10 @@ class FieldsOutput:
         write_index(self._directory, problem, self._steps, self._provenance)
         shape = (1, *problem.grid.shape)
         frames = [
-            Frame(problem.time(step), {v.name: Source(record_name(step), v.name, shape) for v in problem.variables})
+            Frame(
+                problem.time(step),
+                {v.name: Source(record_name(step), v.name, shape) for v in problem.variables},
+            )
             for step in self._steps
         ]
         atomic_text(self._directory / XDMF, xdmf_text(problem.grid, problem.arithmetic, frames))
@@ -119,8 +128,9 @@ class FieldsOutput:
             found = (series.grid, series.dtype, [variable.name for variable in series.variables])
         if found != (problem.grid, problem.arithmetic, names):
             msg = (
-                f"{path} holds {', '.join(found[2])} on {found[0].shape} points as {found[1]}, but this run has "
-                f"{', '.join(names)} on {problem.grid.shape} points as {problem.arithmetic}, on the same box; choose "
-                f"another output.directory, or start anew with --overwrite"
+                f"{path} holds {', '.join(found[2])} on {found[0].shape} points as {found[1]}, but "
+                f"this run has {', '.join(names)} on {problem.grid.shape} points as "
+                f"{problem.arithmetic}, on the same box; choose another output.directory, or start "
+                "anew with --overwrite"
             )
             raise CheckpointError(msg)

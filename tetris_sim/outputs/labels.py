@@ -37,7 +37,10 @@ _LENGTHS = (
     LengthUnit("m", 1.0),
     LengthUnit("km", 1e3),
 )
-_LARGEST = {"cm": 100.0, "m": 1e4}  # in the unit; the others end at 1000, or where centimetres begin
+_LARGEST = {
+    "cm": 100.0,
+    "m": 1e4,
+}  # in the unit; the others end at 1000, or where centimetres begin
 
 
 def length_unit(lengths: Iterable[float]) -> LengthUnit:
@@ -58,7 +61,8 @@ def length_unit(lengths: Iterable[float]) -> LengthUnit:
 class Caption:
     """What a picture says besides when it is.
 
-    >>> Caption("temperature", "degC", "Plate").quantity, Caption("temperature", "degC", "Plate").change
+    >>> caption = Caption("temperature", "degC", "Plate")
+    >>> caption.quantity, caption.change
     ('temperature [°C]', 'change of temperature [K]')
 
     Attributes:

@@ -32,7 +32,8 @@ def make_outputs(
         request: the configuration.
         problem: what it describes.
         directory: the results directory.
-        initial: the state at time 0, if `problem.initial` is that of a checkpoint; the pictures compare with it.
+        initial: the state at time 0, if `problem.initial` is that of a checkpoint; the pictures
+            compare with it.
         run_id: what tells this run from others; it goes into the files.
 
     Raises:
@@ -56,7 +57,9 @@ def make_outputs(
         )
     for name, probe in name_probes(section.probes).items():
         position = probe_position(problem.grid, name, probe)
-        outputs.append(ProbeOutput(problem, directory, name, position=position, schedule=schedule(probe.every)))
+        outputs.append(
+            ProbeOutput(problem, directory, name, position=position, schedule=schedule(probe.every))
+        )
     if section.statistics is not None:
         outputs.append(StatisticsOutput(problem, directory, schedule(section.statistics.every)))
     if section.pictures:
@@ -65,7 +68,9 @@ def make_outputs(
 
 
 def name_probes(probes: tuple[ProbeSection, ...]) -> dict[str, ProbeSection]:
-    """Probes by name; those without one are called probe_1, probe_2, ... in their order, past names that are taken."""
+    """Probes by name; those without one are called probe_1, probe_2, ... in their order, past names
+    that are taken.
+    """
     taken = {probe.name for probe in probes}
     named: dict[str, ProbeSection] = {}
     number = 0
@@ -82,10 +87,14 @@ def probe_position(grid: Grid, name: str, probe: ProbeSection) -> tuple[float, .
     """Where a probe is [m], array order.
 
     Raises:
-        ConfigError: it lies outside the box, or has another number of components than the grid has axes.
+        ConfigError: it lies outside the box, or has another number of components than the grid has
+            axes.
     """
     if len(probe.at) != grid.ndim:
-        msg = f"output.probes: {name} has {len(probe.at)} components, but the grid has {grid.ndim} axes; list x, y, z"
+        msg = (
+            f"output.probes: {name} has {len(probe.at)} components, but the grid has {grid.ndim} "
+            "axes; list x, y, z"
+        )
         raise ConfigError(msg)
     position = probe.at[::-1]
     for axis, place in enumerate(position):
@@ -94,8 +103,8 @@ def probe_position(grid: Grid, name: str, probe: ProbeSection) -> tuple[float, .
         slack = 1e-9 * grid.size[axis]  # a probe on a face may be off by a rounding
         if not low - slack <= place <= high + slack:
             msg = (
-                f"output.probes: {name} is at {grid.axis_names[axis]} = {place:g} m, outside the box, which is from "
-                f"{low:g} m to {high:g} m"
+                f"output.probes: {name} is at {grid.axis_names[axis]} = {place:g} m, outside the "
+                f"box, which is from {low:g} m to {high:g} m"
             )
             raise ConfigError(msg)
     return position

@@ -1,7 +1,8 @@
 """A series as one NetCDF-4 file, for xarray, Panoply, CDO and whatever else reads NetCDF.
 
-NetCDF-4 is HDF5 with dimension scales, in the order in which things were made. It needs no NetCDF library, has no
-limit of size, and is written block by block; the classic format would need the whole series in memory.
+NetCDF-4 is HDF5 with dimension scales, in the order in which things were made. It needs no NetCDF
+library, has no limit of size, and is written block by block; the classic format would need the
+whole series in memory.
 """
 
 from __future__ import annotations
@@ -35,14 +36,20 @@ def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
         file.attrs["source"] = series.path.name
         file.attrs["title"] = str(series.meta.get("title", ""))
         file.attrs["history"] = json.dumps({"versions": series.meta.get("versions", {})})
-        time = file.create_dataset("time", data=np.array([series.times[record] for record in records]))
+        time = file.create_dataset(
+            "time", data=np.array([series.times[record] for record in records])
+        )
         time.make_scale("time")
         time.attrs.update({"units": "s", "long_name": "simulated time", "axis": "T"})
         for axis, name in enumerate(grid.axis_names):
             scale = file.create_dataset(name, data=grid.coordinates(axis))
             scale.make_scale(name)
-            scale.attrs.update({"units": "m", "long_name": f"position along {name}", "axis": name.upper()})
-        step = file.create_dataset("step", data=np.array([series.steps[record] for record in records]))
+            scale.attrs.update(
+                {"units": "m", "long_name": f"position along {name}", "axis": name.upper()}
+            )
+        step = file.create_dataset(
+            "step", data=np.array([series.steps[record] for record in records])
+        )
         step.attrs.update({"units": "1", "long_name": "number of time steps"})
         step.dims[0].attach_scale(time)
         for k, variable in enumerate(series.variables):
@@ -55,9 +62,13 @@ def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
                 compression_opts=1,
                 shuffle=True,
             )
-            dataset.attrs.update({"units": variable.unit, "long_name": variable.long_name, "coordinates": "step"})
+            dataset.attrs.update(
+                {"units": variable.unit, "long_name": variable.long_name, "coordinates": "step"}
+            )
             for axis, name in enumerate(("time", *grid.axis_names)):
                 dataset.dims[axis].attach_scale(file[name])
             for i, record in enumerate(records):
                 for box in blocks(grid.shape, itemsize, multiple=chunk):
-                    dataset[(i, *(slice(low, high) for low, high in box))] = series.read(record, k, box)
+                    dataset[(i, *(slice(low, high) for low, high in box))] = series.read(
+                        record, k, box
+                    )

@@ -59,7 +59,8 @@ class Subject:
 
 
 class PicturesOutput:
-    """Writes initial.png at the first step, and final.png, difference.png and overview.png at the last.
+    """Writes initial.png at the first step, and final.png, difference.png and overview.png at the
+    last.
 
     With several variables, the pictures of the second one and later ones have its name in theirs.
 
@@ -67,11 +68,13 @@ class PicturesOutput:
         problem: what is simulated.
         directory: the results directory.
         heading: above every picture; the variable's name if empty.
-        initial: the state at time 0; it is asked again at the end of a run that was resumed. None if it is not known:
-            the state at time 0 then comes from the fields on the disk.
+        initial: the state at time 0; it is asked again at the end of a run that was resumed. None
+            if it is not known: the state at time 0 then comes from the fields on the disk.
     """
 
-    def __init__(self, problem: Problem, directory: Path, *, heading: str, initial: InitialField | None) -> None:
+    def __init__(
+        self, problem: Problem, directory: Path, *, heading: str, initial: InitialField | None
+    ) -> None:
         self._problem = problem
         self._directory = directory
         self._heading = heading
@@ -90,7 +93,9 @@ class PicturesOutput:
 
     def write(self, snapshot: Snapshot) -> None:
         """Draw the first state, or the last one and what has changed."""
-        state = self._sample([_reader(snapshot.box, k) for k in range(self._problem.n_fields)], snapshot.step)
+        state = self._sample(
+            [_reader(snapshot.box, k) for k in range(self._problem.n_fields)], snapshot.step
+        )
         if snapshot.step == 0:
             self._before = state
             for subject in self._subjects():
@@ -114,7 +119,9 @@ class PicturesOutput:
             Subject(
                 index=k,
                 suffix=f"_{variable.name}" if k else "",
-                caption=Caption(variable.long_name, variable.unit, self._heading or variable.long_name),
+                caption=Caption(
+                    variable.long_name, variable.unit, self._heading or variable.long_name
+                ),
             )
             for k, variable in enumerate(self._problem.variables)
         ]
@@ -138,15 +145,26 @@ class PicturesOutput:
         return Sampled(tuple(sample(read, problem.grid, cuts) for read in readers), label)
 
     def _first_state(self) -> Sampled | None:
-        """The state at time 0 for a run that was resumed; None, with a warning, if it cannot be had."""
+        """The state at time 0 for a run that was resumed; None, with a warning, if it cannot be
+        had.
+        """
         n_fields = self._problem.n_fields
         try:
             if self._initial is not None:
-                return self._sample([_reader(_box_reader(self._initial), k) for k in range(n_fields)], 0)
+                return self._sample(
+                    [_reader(_box_reader(self._initial), k) for k in range(n_fields)], 0
+                )
             with open_fields(self._directory / record_name(0)) as series:
-                return self._sample([functools.partial(series.read, 0, k) for k in range(n_fields)], 0)
+                return self._sample(
+                    [functools.partial(series.read, 0, k) for k in range(n_fields)], 0
+                )
         except TetrisError as error:
-            log.warning("%s and %s are not drawn, as the first state is not known: %s", DIFFERENCE, OVERVIEW, error)
+            log.warning(
+                "%s and %s are not drawn, as the first state is not known: %s",
+                DIFFERENCE,
+                OVERVIEW,
+                error,
+            )
             return None
 
 

@@ -31,11 +31,13 @@ class Neighbours:
     weights: tuple[float, ...]
 
 
-def neighbours(position: float, *, origin: float, spacing: float, n: int, periodic: bool) -> Neighbours:
+def neighbours(
+    position: float, *, origin: float, spacing: float, n: int, periodic: bool
+) -> Neighbours:
     """Which points of an axis surround `position`.
 
-    Beyond the outermost points (between a cell centre and the face) the nearest one counts alone; on a periodic axis
-    the first and the last point are neighbours there.
+    Beyond the outermost points (between a cell centre and the face) the nearest one counts alone;
+    on a periodic axis the first and the last point are neighbours there.
 
     >>> neighbours(1.25, origin=0.5, spacing=1.0, n=4, periodic=False)
     Neighbours(indices=(0, 1), weights=(0.25, 0.75))
@@ -60,7 +62,8 @@ def neighbours(position: float, *, origin: float, spacing: float, n: int, period
 
 
 class ProbeOutput:
-    """Writes `probes/<name>.csv`: a row per time with every variable, linear between the points around the place.
+    """Writes `probes/<name>.csv`: a row per time with every variable, linear between the points
+    around the place.
 
     Args:
         problem: what is simulated.
@@ -71,7 +74,13 @@ class ProbeOutput:
     """
 
     def __init__(
-        self, problem: Problem, directory: Path, name: str, *, position: Sequence[float], schedule: StepSchedule
+        self,
+        problem: Problem,
+        directory: Path,
+        name: str,
+        *,
+        position: Sequence[float],
+        schedule: StepSchedule,
     ) -> None:
         grid = problem.grid
         self._axes = [
@@ -112,7 +121,8 @@ class ProbeOutput:
     def _values(self, snapshot: Snapshot) -> list[float]:
         """Every variable at the probe; only the points around it are read."""
         values = np.zeros(self._n_fields)
-        # Points next to each other are read at once; around the seam of a periodic axis they are not.
+        # Points next to each other are read at once; around the seam of a periodic axis they are
+        # not.
         parts = [_parts(axis) for axis in self._axes]
         for corner in itertools.product(*parts):
             box = tuple((part.indices[0], part.indices[-1] + 1) for part in corner)
@@ -126,4 +136,7 @@ class ProbeOutput:
 def _parts(axis: Neighbours) -> list[Neighbours]:
     if len(axis.indices) == 1 or axis.indices[1] == axis.indices[0] + 1:
         return [axis]
-    return [Neighbours((index,), (weight,)) for index, weight in zip(axis.indices, axis.weights, strict=True)]
+    return [
+        Neighbours((index,), (weight,))
+        for index, weight in zip(axis.indices, axis.weights, strict=True)
+    ]

@@ -1,4 +1,6 @@
-"""Which numbers does a picture need? At most some 1500 points per axis of a line, a plane, or three middle planes."""
+"""Which numbers does a picture need? At most some 1500 points per axis of a line, a plane, or three
+middle planes.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ Reader = Callable[[Box], Values]  # a box -> one variable's values in it, of the
 
 @dataclass(frozen=True)
 class Plane:
-    """A field along one axis (a line) or on two (a plane), thinned out evenly where the grid is fine.
+    """A field along one axis (a line) or on two (a plane), thinned out evenly where the grid is
+    fine.
 
     Attributes:
         axes: names of its axes in array order: ("x",), or (rows, columns) such as ("y", "x").
@@ -75,13 +78,18 @@ def cuts_at(grid: Grid, places: Iterable[tuple[str, float]]) -> tuple[Cut, ...]:
         spacing, low = grid.spacing[axis], grid.origin[axis] - grid.spacing[axis] / 2
         high = low + grid.size[axis]
         if not low <= position <= high:
-            msg = f"the slice {name} = {position:g} m lies outside the box, which is from {low:g} m to {high:g} m"
+            msg = (
+                f"the slice {name} = {position:g} m lies outside the box, which is from {low:g} m "
+                f"to {high:g} m"
+            )
             raise ConfigError(msg)
         cuts.append(Cut(axis, min(math.floor((position - low) / spacing), grid.shape[axis] - 1)))
     return tuple(cuts)
 
 
-def sample(read: Reader, grid: Grid, cuts: Sequence[Cut], *, most: int = MOST_POINTS) -> tuple[Plane, ...]:
+def sample(
+    read: Reader, grid: Grid, cuts: Sequence[Cut], *, most: int = MOST_POINTS
+) -> tuple[Plane, ...]:
     """Read the points that pictures of these cuts need, block by block.
 
     Args:
@@ -95,13 +103,23 @@ def sample(read: Reader, grid: Grid, cuts: Sequence[Cut], *, most: int = MOST_PO
 
 def _sample_cut(read: Reader, grid: Grid, cut: Cut, most: int) -> Plane:
     kept = [axis for axis in range(grid.ndim) if axis != cut.axis]
-    indices = [np.array([cut.index]) if axis == cut.axis else _thinned(n, most) for axis, n in enumerate(grid.shape)]
-    values = _read_points(read, [1 if axis == cut.axis else n for axis, n in enumerate(grid.shape)], indices, cut)
-    positions = tuple(np.asarray(grid.origin[axis] + indices[axis] * grid.spacing[axis], float) for axis in kept)
+    indices = [
+        np.array([cut.index]) if axis == cut.axis else _thinned(n, most)
+        for axis, n in enumerate(grid.shape)
+    ]
+    values = _read_points(
+        read, [1 if axis == cut.axis else n for axis, n in enumerate(grid.shape)], indices, cut
+    )
+    positions = tuple(
+        np.asarray(grid.origin[axis] + indices[axis] * grid.spacing[axis], float) for axis in kept
+    )
     low = [grid.origin[axis] - grid.spacing[axis] / 2 for axis in kept]
     place = None
     if cut.axis is not None:
-        place = (grid.axis_names[cut.axis], float(grid.coordinates(cut.axis, cut.index, cut.index + 1)[0]))
+        place = (
+            grid.axis_names[cut.axis],
+            float(grid.coordinates(cut.axis, cut.index, cut.index + 1)[0]),
+        )
     return Plane(
         axes=tuple(grid.axis_names[axis] for axis in kept),
         positions=positions,
@@ -112,8 +130,12 @@ def _sample_cut(read: Reader, grid: Grid, cut: Cut, most: int) -> Plane:
     )
 
 
-def _read_points(read: Reader, shape: Sequence[int], indices: Sequence[npt.NDArray[np.int64]], cut: Cut) -> Values:
-    """The points at the product of `indices`; `shape` is that of the grid, 1 along the axis that is cut."""
+def _read_points(
+    read: Reader, shape: Sequence[int], indices: Sequence[npt.NDArray[np.int64]], cut: Cut
+) -> Values:
+    """The points at the product of `indices`; `shape` is that of the grid, 1 along the axis that is
+    cut.
+    """
     values: Values = np.empty([len(index) for index in indices])
     for block in blocks(shape, values.itemsize):
         place, box = [], []
@@ -125,7 +147,10 @@ def _read_points(read: Reader, shape: Sequence[int], indices: Sequence[npt.NDArr
             box.append((int(wanted[0]), int(wanted[-1]) + 1) if len(wanted) else (0, 0))
         if any(low == high for low, high in box):
             continue
-        steps = [slice(None, None, _step(index[part])) for index, part in zip(indices, place, strict=True)]
+        steps = [
+            slice(None, None, _step(index[part]))
+            for index, part in zip(indices, place, strict=True)
+        ]
         values[tuple(place)] = read(tuple(box))[tuple(steps)]
     return values
 

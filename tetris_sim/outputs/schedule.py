@@ -10,9 +10,11 @@ from tetris_sim.quantities import Every
 
 @dataclass(frozen=True)
 class StepSchedule:
-    """Due every `period` steps, or at the first step at or after each multiple of `period_s` of simulated time.
+    """Due every `period` steps, or at the first step at or after each multiple of `period_s` of
+    simulated time.
 
-    The last step is always due. Nothing is remembered between calls, so a restart finds the same steps.
+    The last step is always due. Nothing is remembered between calls, so a restart finds the same
+    steps.
 
     Attributes:
         every: the interval, in steps or in seconds of simulated time.
@@ -33,7 +35,8 @@ class StepSchedule:
             due = (step // period + 1) * period
         else:
             due = step + 1
-            # The k-th multiple of the period falls on the first step whose time is not before it, to within rounding.
+            # The k-th multiple of the period falls on the first step whose time is not before it,
+            # to within rounding.
             k = math.floor(step * self.dt / self.every.value * (1 + 1e-12)) + 1
             due = max(due, math.ceil(k * self.every.value / self.dt * (1 - 1e-12)))
         return min(due, self.last)

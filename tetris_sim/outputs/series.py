@@ -48,7 +48,8 @@ class Series:
         steps: number of time steps, per record.
         times: simulated time [s], per record.
         read: (record, variable, box) -> the values in the box, of its shape.
-        place: (record, variable) -> the dataset that holds the values, its earlier axes having length 1; for XDMF.
+        place: (record, variable) -> the dataset that holds the values, its earlier axes having
+            length 1; for XDMF.
         meta: what the file says about the run: title, config (YAML), versions, ...
         timeless: whether a time step stands for no physical time.
     """
@@ -80,7 +81,10 @@ def open_hdf5(path: Path) -> Iterator[Any]:
     try:
         file = h5py.File(path, "r", locking="best-effort")
     except OSError as error:
-        msg = f"{path} cannot be opened as HDF5 ({_first_line(error)}): it is damaged or another kind of file"
+        msg = (
+            f"{path} cannot be opened as HDF5 ({_first_line(error)}): it is damaged or another "
+            "kind of file"
+        )
         raise CheckpointError(msg) from error
     with file:
         yield file
@@ -99,7 +103,10 @@ def open_fields(path: Path) -> Iterator[Series]:
             raise CheckpointError(msg)
         found = int(file.attrs.get("format_version", 0))
         if found > FORMAT_VERSION:
-            msg = f"{path} has format version {found}, this program reads up to {FORMAT_VERSION}; use a newer one"
+            msg = (
+                f"{path} has format version {found}, this program reads up to {FORMAT_VERSION}; "
+                "use a newer one"
+            )
             raise CheckpointError(msg)
         try:
             series = _read_frame(path, file)
@@ -113,7 +120,8 @@ def read_meta(file: Any) -> dict[str, Any]:
     """What the group /meta says, as plain data."""
     meta = file["meta"]
     found: dict[str, Any] = {
-        name: value.item() if isinstance(value, np.generic) else value for name, value in meta.attrs.items()
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in meta.attrs.items()
     }
     found["versions"] = json.loads(found["versions"])
     found["variables"] = json.loads(found["variables"])
@@ -137,15 +145,24 @@ def _read_frame(path: Path, file: Any) -> Series:
     def place(record: int, variable: int) -> Place:
         one_time = (1, *grid.shape)
         name = datasets[variable].name
-        return (path.parent / record_name(steps[record]) if datasets[variable].is_virtual else path, name, one_time)
+        return (
+            path.parent / record_name(steps[record]) if datasets[variable].is_virtual else path,
+            name,
+            one_time,
+        )
 
     def read(record: int, variable: int, box: Box) -> Values:
         source = place(record, variable)[0]
         if not source.is_file():
-            msg = f"{source} is not there, but {path} refers to it; move {INDEX} and its folder together"
+            msg = (
+                f"{source} is not there, but {path} refers to it; move {INDEX} and its folder "
+                "together"
+            )
             raise CheckpointError(msg)
         try:
-            return np.asarray(datasets[variable][(record, *(slice(low, high) for low, high in box))])
+            return np.asarray(
+                datasets[variable][(record, *(slice(low, high) for low, high in box))]
+            )
         except OSError as error:
             msg = f"{source} is damaged: {_first_line(error)}"
             raise CheckpointError(msg) from error
@@ -155,7 +172,9 @@ def _read_frame(path: Path, file: Any) -> Series:
         grid=grid,
         dtype=np.dtype(datasets[0].dtype),
         variables=tuple(
-            SeriesVariable(dataset.name[1:], str(dataset.attrs["units"]), str(dataset.attrs["long_name"]))
+            SeriesVariable(
+                dataset.name[1:], str(dataset.attrs["units"]), str(dataset.attrs["long_name"])
+            )
             for dataset in datasets
         ),
         steps=steps,

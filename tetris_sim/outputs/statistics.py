@@ -69,7 +69,9 @@ class StatisticsOutput:
         self._schedule = schedule
         columns: list[str] = []
         for variable in problem.variables:
-            columns += [f"{variable.name} {what} [{variable.unit}]" for what in ("min", "max", "mean")]
+            columns += [
+                f"{variable.name} {what} [{variable.unit}]" for what in ("min", "max", "mean")
+            ]
             prefix = f"{variable.name} " if problem.n_fields > 1 else ""
             columns.append(f"{prefix}{variable.total.name} [{variable.total.unit}]")
         self._table = Table(directory / FILE, columns)

@@ -1,4 +1,6 @@
-"""A CSV file that grows by a row per record, and that a killed or restarted run finds its way in again."""
+"""A CSV file that grows by a row per record, and that a killed or restarted run finds its way in
+again.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ class Table:
         self._last_step = -1
 
     def start(self, step: int) -> None:
-        """Open the file and drop rows later than `step`, a torn last line included; at step 0 every row.
+        """Open the file and drop rows later than `step`, a torn last line included; at step 0 every
+        row.
 
         Raises:
             CheckpointError: the file has other columns.
@@ -82,8 +85,9 @@ class Table:
         with self._path.open("rb") as reader:
             if reader.readline() != self._header:
                 msg = (
-                    f"{self._path} has other columns than this run would write ({self._header.decode().strip()}); "
-                    f"choose another output.directory, or start anew with --overwrite"
+                    f"{self._path} has other columns than this run would write "
+                    f"({self._header.decode().strip()}); choose another output.directory, or start "
+                    "anew with --overwrite"
                 )
                 raise CheckpointError(msg)
             end, self._last_step = len(self._header), -1
@@ -116,7 +120,10 @@ def read_table(path: Path) -> tuple[list[str], list[list[float]]]:
         with path.open("rb") as file:
             header = next(csv.reader([file.readline().decode()]), [])
             if tuple(header[: len(LEADING)]) != LEADING:
-                msg = f"{path} is no table written by tetris_sim: its first columns are not {', '.join(LEADING)}"
+                msg = (
+                    f"{path} is no table written by tetris_sim: its first columns are not "
+                    f"{', '.join(LEADING)}"
+                )
                 raise CheckpointError(msg)
             lines = [line for line in file if _step_of(line, len(header)) is not None]
     except (OSError, UnicodeDecodeError) as error:

@@ -1,7 +1,8 @@
-"""A series as one VTKHDF file (ImageData, format 2): what ParaView 5.12 and newer read without any plug-in.
+"""A series as one VTKHDF file (ImageData, format 2): what ParaView 5.12 and newer read without any
+plug-in.
 
-Points are cell centres, so values are cell data, and the box has its true size. The axes that a 1D or 2D field lacks
-have no thickness here, unlike in XDMF.
+Points are cell centres, so values are cell data, and the box has its true size. The axes that a 1D
+or 2D field lacks have no thickness here, unlike in XDMF.
 """
 
 from __future__ import annotations
@@ -33,9 +34,13 @@ def write_vtkhdf(series: Series, records: Sequence[int], path: Path) -> None:
     with atomic_hdf5(path) as file:
         root = file.create_group("VTKHDF")
         root.attrs["Version"] = np.array(VERSION, dtype=np.int64)
-        root.attrs["Type"] = np.bytes_("ImageData")  # a string of fixed length, or VTK does not find it
+        root.attrs["Type"] = np.bytes_(
+            "ImageData"
+        )  # a string of fixed length, or VTK does not find it
         cells = (*grid.shape[::-1], *(0,) * missing)
-        root.attrs["WholeExtent"] = np.array([bound for n in cells for bound in (0, n)], dtype=np.int64)
+        root.attrs["WholeExtent"] = np.array(
+            [bound for n in cells for bound in (0, n)], dtype=np.int64
+        )
         corner = [p - h / 2 for p, h in zip(grid.origin, grid.spacing, strict=True)][::-1]
         root.attrs["Origin"] = np.array([*corner, *(0.0,) * missing])
         root.attrs["Spacing"] = np.array([*grid.spacing[::-1], *(min(grid.spacing),) * missing])

@@ -1,8 +1,9 @@
-"""How does ParaView find its way into our HDF5 files? By a page of XML that says which dataset holds what.
+"""How does ParaView find its way into our HDF5 files? By a page of XML that says which dataset
+holds what.
 
-Points are cell centres, so values are cell data on n + 1 nodes and the box has its true size. The mesh is a
-3DCoRectMesh for any number of axes, one cell thick along the missing ones: readers turn a 2DCoRectMesh into another
-plane, and see no cell in a mesh without thickness (VTK 9.7).
+Points are cell centres, so values are cell data on n + 1 nodes and the box has its true size. The
+mesh is a 3DCoRectMesh for any number of axes, one cell thick along the missing ones: readers turn a
+2DCoRectMesh into another plane, and see no cell in a mesh without thickness (VTK 9.7).
 """
 
 from __future__ import annotations
@@ -49,24 +50,36 @@ def xdmf_text(grid: Grid, dtype: np.dtype[Any], frames: Sequence[Frame]) -> str:
     """The XDMF 2 document of a temporal collection."""
     root = ElementTree.Element("Xdmf", Version="2.0")
     domain = ElementTree.SubElement(root, "Domain")
-    collection = ElementTree.SubElement(domain, "Grid", Name="fields", GridType="Collection", CollectionType="Temporal")
+    collection = ElementTree.SubElement(
+        domain, "Grid", Name="fields", GridType="Collection", CollectionType="Temporal"
+    )
     for frame in frames:
         element = ElementTree.SubElement(collection, "Grid", Name="field", GridType="Uniform")
         ElementTree.SubElement(element, "Time", Value=repr(frame.time))
         _add_mesh(element, grid)
         for name, source in frame.sources.items():
-            attribute = ElementTree.SubElement(element, "Attribute", Name=name, AttributeType="Scalar", Center="Cell")
+            attribute = ElementTree.SubElement(
+                element, "Attribute", Name=name, AttributeType="Scalar", Center="Cell"
+            )
             _add_source(attribute, source, grid, dtype)
     ElementTree.indent(root)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+    return (
+        '<?xml version="1.0" encoding="utf-8"?>\n'
+        + ElementTree.tostring(root, encoding="unicode")
+        + "\n"
+    )
 
 
 def _add_mesh(element: ElementTree.Element, grid: Grid) -> None:
     missing = 3 - grid.ndim
     nodes = (2,) * missing + tuple(n + 1 for n in grid.shape)
     spacing = (min(grid.spacing),) * missing + grid.spacing
-    corner = (0.0,) * missing + tuple(p - h / 2 for p, h in zip(grid.origin, grid.spacing, strict=True))
-    ElementTree.SubElement(element, "Topology", TopologyType="3DCoRectMesh", Dimensions=_words(nodes))
+    corner = (0.0,) * missing + tuple(
+        p - h / 2 for p, h in zip(grid.origin, grid.spacing, strict=True)
+    )
+    ElementTree.SubElement(
+        element, "Topology", TopologyType="3DCoRectMesh", Dimensions=_words(nodes)
+    )
     geometry = ElementTree.SubElement(element, "Geometry", GeometryType="ORIGIN_DXDYDZ")
     for values in (corner, spacing):
         item = ElementTree.SubElement(
@@ -75,21 +88,33 @@ def _add_mesh(element: ElementTree.Element, grid: Grid) -> None:
         item.text = " ".join(repr(float(value)) for value in values)
 
 
-def _add_source(attribute: ElementTree.Element, source: Source, grid: Grid, dtype: np.dtype[Any]) -> None:
+def _add_source(
+    attribute: ElementTree.Element, source: Source, grid: Grid, dtype: np.dtype[Any]
+) -> None:
     cells = (1,) * (3 - grid.ndim) + grid.shape
     precision = str(dtype.itemsize)
     leading = len(source.shape) - grid.ndim
     start = (0,) * len(source.shape)
     count = (1,) * leading + grid.shape
     slab = ElementTree.SubElement(
-        attribute, "DataItem", ItemType="HyperSlab", Dimensions=_words(cells), NumberType="Float", Precision=precision
+        attribute,
+        "DataItem",
+        ItemType="HyperSlab",
+        Dimensions=_words(cells),
+        NumberType="Float",
+        Precision=precision,
     )
     selection = ElementTree.SubElement(
         slab, "DataItem", Dimensions=f"3 {len(source.shape)}", NumberType="Int", Format="XML"
     )
     selection.text = "  ".join(_words(numbers) for numbers in (start, (1,) * len(start), count))
     item = ElementTree.SubElement(
-        slab, "DataItem", Dimensions=_words(source.shape), NumberType="Float", Precision=precision, Format="HDF"
+        slab,
+        "DataItem",
+        Dimensions=_words(source.shape),
+        NumberType="Float",
+        Precision=precision,
+        Format="HDF",
     )
     item.text = f"{source.file}:/{source.dataset.lstrip('/')}"
 

@@ -1,4 +1,6 @@
-"""Advection, upwind and central: first derivatives, and time steps that move a field by a fraction of a point."""
+"""Advection, upwind and central: first derivatives, and time steps that move a field by a fraction
+of a point.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,32 @@ import math
 from fractions import Fraction
 
 from tetris_sim.stencils.entry import NamedStencil, derivatives, named, transport
-from tetris_sim.stencils.exact import Number, add, along, central, fornberg, identity, outer, polynomial, row, scaled
+from tetris_sim.stencils.exact import (
+    Number,
+    add,
+    along,
+    central,
+    fornberg,
+    identity,
+    outer,
+    polynomial,
+    row,
+    scaled,
+)
 
 DOMAIN = "advection"
 
 _FORNBERG = "B. Fornberg, Math. Comp. 51 (1988) 699, recurrence"
-_LEVEQUE = "R. J. LeVeque, Finite Difference Methods for Ordinary and Partial Differential Equations (2007), chapter 10"
-_STANIFORTH = "A. Staniforth, J. Côté, Mon. Weather Rev. 119 (1991) 2206: semi-Lagrangian interpolation"
-_NU = Fraction(2, 5)  # Courant number along x; along y and z it is smaller, so that no two axes can be exchanged
+_LEVEQUE = (
+    "R. J. LeVeque, Finite Difference Methods for Ordinary and Partial Differential Equations "
+    "(2007), chapter 10"
+)
+_STANIFORTH = (
+    "A. Staniforth, J. Côté, Mon. Weather Rev. 119 (1991) 2206: semi-Lagrangian interpolation"
+)
+_NU = Fraction(
+    2, 5
+)  # Courant number along x; along y and z it is smaller, so that no two axes can be exchanged
 _VELOCITIES: dict[int, tuple[Fraction, ...]] = {
     1: (_NU,),
     2: (Fraction(3, 10), _NU),
@@ -45,7 +65,10 @@ def _gradients() -> tuple[NamedStencil, ...]:
                 f"upwind-gradient-1d-order{order}",
                 fornberg(1, nodes),
                 derivatives({(1,): 1}, order),
-                (f"first derivative of order {order}, one more point upwind than downwind", _FORNBERG),
+                (
+                    f"first derivative of order {order}, one more point upwind than downwind",
+                    _FORNBERG,
+                ),
                 symmetry="none",
                 factor=None,
             )
@@ -54,7 +77,9 @@ def _gradients() -> tuple[NamedStencil, ...]:
 
 
 def _interpolating() -> tuple[NamedStencil, ...]:
-    """The polynomial through some points, read where the flow comes from: exact to the degree of the polynomial."""
+    """The polynomial through some points, read where the flow comes from: exact to the degree of
+    the polynomial.
+    """
     listed = (
         ("upwind-1d", 1, (-1, 0), "donor cell", _LEVEQUE),
         ("lax-wendroff-1d", 1, (-1, 0, 1), "Lax-Wendroff", _LEVEQUE),
@@ -92,7 +117,9 @@ def _interpolating() -> tuple[NamedStencil, ...]:
         velocity = _VELOCITIES[ndim]
         weights = outer(*(fornberg(0, tuple(nodes), at=-v) for v in velocity))
         texts = (f"{what}; {_courant(velocity)}", source)
-        found.append(named(name, weights, transport(velocity, len(nodes) - 1), texts, symmetry="none"))
+        found.append(
+            named(name, weights, transport(velocity, len(nodes) - 1), texts, symmetry="none")
+        )
     return tuple(found)
 
 
@@ -103,8 +130,14 @@ def _steps_1d() -> tuple[NamedStencil, ...]:
     kutta = "W. Kutta, Z. Math. Phys. 46 (1901) 435, on central differences"
 
     def runge_kutta(stages: int, order: int) -> NamedStencil:
-        weights = polynomial(scaled(-1, central(1, order)), [Fraction(1, math.factorial(k)) for k in range(stages + 1)])
-        what = f"{stages} Runge-Kutta stages on central differences of order {order} at once; Courant number 1"
+        weights = polynomial(
+            scaled(-1, central(1, order)),
+            [Fraction(1, math.factorial(k)) for k in range(stages + 1)],
+        )
+        what = (
+            f"{stages} Runge-Kutta stages on central differences of order {order} at once; Courant "
+            "number 1"
+        )
         name = f"central-1d-rk{stages}"
         return named(name, weights, transport((1,), order), (what, kutta), symmetry="none")
 
@@ -139,7 +172,9 @@ def _donor_cells() -> tuple[NamedStencil, ...]:
         parts = [scaled(-v, along(upwind, axis, ndim)) for axis, v in enumerate(velocity)]
         texts = (f"donor cell, all axes at once; {_courant(velocity)}", _LEVEQUE)
         weights = add(identity(ndim), *parts)
-        found.append(named(f"upwind-{ndim}d", weights, transport(velocity, 1), texts, symmetry="none"))
+        found.append(
+            named(f"upwind-{ndim}d", weights, transport(velocity, 1), texts, symmetry="none")
+        )
     return tuple(found)
 
 

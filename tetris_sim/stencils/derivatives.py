@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tetris_sim.stencils.entry import Expansion, NamedStencil, biharmonic, derivatives, laplacian, named
+from tetris_sim.stencils.entry import (
+    Expansion,
+    NamedStencil,
+    biharmonic,
+    derivatives,
+    laplacian,
+    named,
+)
 from tetris_sim.stencils.exact import Weights, central, compact, compact_27, compose, mask, star
 
 DOMAIN = "Laplacian and biharmonic operators"
 
 _FORNBERG = "B. Fornberg, Math. Comp. 51 (1988) 699, table 1"
 _ABRAMOWITZ = "M. Abramowitz, I. A. Stegun, Handbook of Mathematical Functions (1964), 25.3"
-_COLLATZ = "L. Collatz, The Numerical Treatment of Differential Equations (1960), appendix, table VI"
-_BECK = "R. C. O'Reilly, J. M. Beck, A family of large-stencil discrete Laplacian approximations (2006)"
+_COLLATZ = (
+    "L. Collatz, The Numerical Treatment of Differential Equations (1960), appendix, table VI"
+)
+_BECK = (
+    "R. C. O'Reilly, J. M. Beck, A family of large-stencil discrete Laplacian approximations (2006)"
+)
 
 
 def entries() -> tuple[NamedStencil, ...]:
@@ -20,7 +31,9 @@ def entries() -> tuple[NamedStencil, ...]:
     return (*_stars(), *_boxes(), *_biharmonic(), *_odd_and_high())
 
 
-def _operator(name: str, weights: Weights, expansion: Expansion, texts: tuple[str, str]) -> NamedStencil:
+def _operator(
+    name: str, weights: Weights, expansion: Expansion, texts: tuple[str, str]
+) -> NamedStencil:
     return named(name, weights, expansion, texts, factor=None)
 
 
@@ -40,18 +53,46 @@ def _stars() -> tuple[NamedStencil, ...]:
 def _boxes() -> tuple[NamedStencil, ...]:
     diagonal = mask([[1, 0, 1], [0, -4, 0], [1, 0, 1]], 2)
     return (
-        _operator("laplacian-2d9p", compact(2), laplacian(2, 3), ("9 points, isotropic leading error", _COLLATZ)),
-        _operator("laplacian-2d-diagonal", diagonal, laplacian(2, 3), ("four diagonal neighbours", _ABRAMOWITZ)),
-        _operator("laplacian-3d19p", compact(3), laplacian(3, 3), ("19 points, isotropic leading error", _COLLATZ)),
-        _operator("laplacian-3d27p", compact_27(), laplacian(3, 3), ("27 points, isotropic leading error", _BECK)),
+        _operator(
+            "laplacian-2d9p",
+            compact(2),
+            laplacian(2, 3),
+            ("9 points, isotropic leading error", _COLLATZ),
+        ),
+        _operator(
+            "laplacian-2d-diagonal",
+            diagonal,
+            laplacian(2, 3),
+            ("four diagonal neighbours", _ABRAMOWITZ),
+        ),
+        _operator(
+            "laplacian-3d19p",
+            compact(3),
+            laplacian(3, 3),
+            ("19 points, isotropic leading error", _COLLATZ),
+        ),
+        _operator(
+            "laplacian-3d27p",
+            compact_27(),
+            laplacian(3, 3),
+            ("27 points, isotropic leading error", _BECK),
+        ),
     )
 
 
 def _biharmonic() -> tuple[NamedStencil, ...]:
     return (
-        _operator("biharmonic-2d13p", compose(star(2), star(2)), biharmonic(2, 5), ("Laplacian twice", _ABRAMOWITZ)),
         _operator(
-            "biharmonic-2d25p", compose(compact(2), compact(2)), biharmonic(2, 5), ("9-point Laplacian twice", _COLLATZ)
+            "biharmonic-2d13p",
+            compose(star(2), star(2)),
+            biharmonic(2, 5),
+            ("Laplacian twice", _ABRAMOWITZ),
+        ),
+        _operator(
+            "biharmonic-2d25p",
+            compose(compact(2), compact(2)),
+            biharmonic(2, 5),
+            ("9-point Laplacian twice", _COLLATZ),
         ),
         _operator(
             "biharmonic-2d-order4",
@@ -59,7 +100,12 @@ def _biharmonic() -> tuple[NamedStencil, ...]:
             biharmonic(2, 7),
             ("fourth-order Laplacian twice", _FORNBERG),
         ),
-        _operator("biharmonic-3d25p", compose(star(3), star(3)), biharmonic(3, 5), ("Laplacian twice", _ABRAMOWITZ)),
+        _operator(
+            "biharmonic-3d25p",
+            compose(star(3), star(3)),
+            biharmonic(3, 5),
+            ("Laplacian twice", _ABRAMOWITZ),
+        ),
         _operator(
             "triharmonic-2d25p",
             compose(star(2), star(2), star(2)),
@@ -72,16 +118,35 @@ def _biharmonic() -> tuple[NamedStencil, ...]:
 def _odd_and_high() -> tuple[NamedStencil, ...]:
     found = []
     for order in (2, 4):
-        what = f"central third derivative of order {order}: dispersion in the Korteweg-de Vries equation"
+        what = (
+            f"central third derivative of order {order}: dispersion in the Korteweg-de Vries "
+            "equation"
+        )
         expansion = derivatives({(3,): 1}, order + 2)
         name = f"third-derivative-1d-order{order}"
-        found.append(named(name, central(3, order), expansion, (what, _FORNBERG), symmetry="odd", factor=None))
+        found.append(
+            named(
+                name, central(3, order), expansion, (what, _FORNBERG), symmetry="odd", factor=None
+            )
+        )
     for order in (2, 4):
         what = f"central fourth derivative of order {order}: bending of a beam"
         expansion = derivatives({(4,): 1}, order + 3)
-        found.append(_operator(f"fourth-derivative-1d-order{order}", central(4, order), expansion, (what, _FORNBERG)))
+        found.append(
+            _operator(
+                f"fourth-derivative-1d-order{order}",
+                central(4, order),
+                expansion,
+                (what, _FORNBERG),
+            )
+        )
     sixth = derivatives({(6,): Fraction(1)}, 7)
     found.append(
-        _operator("sixth-derivative-1d", central(6, 2), sixth, ("central sixth derivative of order 2", _FORNBERG))
+        _operator(
+            "sixth-derivative-1d",
+            central(6, 2),
+            sixth,
+            ("central sixth derivative of order 2", _FORNBERG),
+        )
     )
     return tuple(found)

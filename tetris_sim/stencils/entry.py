@@ -1,4 +1,6 @@
-"""One stencil of the catalogue: exact weights, source, what it does to polynomials, and how it can be repeated."""
+"""One stencil of the catalogue: exact weights, source, what it does to polynomials, and how it can
+be repeated.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +15,27 @@ from typing import Literal
 from tetris_sim.stencil import Offset, Stencil, scale
 from tetris_sim.stencils.exact import Number, Weights
 
-# full: the same after any reflection and exchange of axes; axes: after any reflection; even, odd: opposite offsets have
-# the same, or opposite, weights. The strongest that holds is stated.
+# full: the same after any reflection and exchange of axes; axes: after any reflection; even, odd:
+# opposite offsets have the same, or opposite, weights. The strongest that holds is stated.
 Symmetry = Literal["full", "axes", "even", "odd", "none"]
 Powers = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Expansion:
-    """What a stencil makes of polynomials, on unit spacing: its consistency, whatever its weights are.
+    """What a stencil makes of polynomials, on unit spacing: its consistency, whatever its weights
+    are.
 
-    Applied to a polynomial u of a total degree up to `degree` it gives, at the point `about`, exactly the sum of
-    coefficient * (derivative of u of these powers). For some polynomial of the next degree it does not.
+    Applied to a polynomial u of a total degree up to `degree` it gives, at the point `about`,
+    exactly the sum of coefficient * (derivative of u of these powers). For some polynomial of the
+    next degree it does not.
 
     Attributes:
-        coefficients: {powers of the derivative per axis, array order: coefficient}; those above `degree` say what the
-            stencil would have to do to be exact there.
+        coefficients: {powers of the derivative per axis, array order: coefficient}; those above
+            `degree` say what the stencil would have to do to be exact there.
         degree: up to which it is exact.
-        about: where the result belongs, in spacings from the point written; None for the point itself.
+        about: where the result belongs, in spacings from the point written; None for the point
+            itself.
         text: in words; the coefficients if empty.
     """
 
@@ -56,8 +61,9 @@ class NamedStencil:
         source: book or paper of the formula.
         expansion: what it approximates.
         symmetry: the strongest that it has.
-        factor: repeated application of `factor` times the stencil amplifies no wave. It is 1 for time steps and
-            filters that are stable as they are, and smaller for operators, which are meant to be applied once.
+        factor: repeated application of `factor` times the stencil amplifies no wave. It is 1 for
+            time steps and filters that are stable as they are, and smaller for operators, which are
+            meant to be applied once.
     """
 
     name: str
@@ -102,7 +108,8 @@ def named(
         expansion: what it approximates.
         texts: description and source.
         symmetry: the strongest that it has.
-        factor: see `NamedStencil`; None for 1 / (sum of the magnitudes), with which no stencil amplifies a wave.
+        factor: see `NamedStencil`; None for 1 / (sum of the magnitudes), with which no stencil
+            amplifies a wave.
     """
     ordered = dict(sorted(exact.items()))
     bound = sum(map(abs, ordered.values()), Fraction(0))
@@ -121,8 +128,12 @@ def laplacian(ndim: int, degree: int, *, factor: Number = 1, value: Number = 0) 
     return Expansion({(0,) * ndim: Fraction(value), **terms}, degree)
 
 
-def biharmonic(ndim: int, degree: int, *, factor: Number = 1, second: Number = 0, value: Number = 0) -> Expansion:
-    """The expansion value * u + second * Laplacian of u + factor * Laplacian of the Laplacian of u."""
+def biharmonic(
+    ndim: int, degree: int, *, factor: Number = 1, second: Number = 0, value: Number = 0
+) -> Expansion:
+    """The expansion value * u + second * Laplacian of u + factor * Laplacian of the Laplacian
+    of u.
+    """
     lower = laplacian(ndim, degree, factor=second, value=value).coefficients
     pure = {unit(axis, ndim, 4): Fraction(factor) for axis in range(ndim)}
     mixed = {
@@ -132,26 +143,36 @@ def biharmonic(ndim: int, degree: int, *, factor: Number = 1, second: Number = 0
     return Expansion({**lower, **pure, **mixed}, degree)
 
 
-def derivatives(terms: Mapping[Powers, Number], degree: int, about: tuple[Number, ...] | None = None) -> Expansion:
+def derivatives(
+    terms: Mapping[Powers, Number], degree: int, about: tuple[Number, ...] | None = None
+) -> Expansion:
     """A sum of derivatives."""
     place = None if about is None else tuple(Fraction(c) for c in about)
     return Expansion({powers: Fraction(c) for powers, c in terms.items()}, degree, place)
 
 
 def transport(velocity: tuple[Number, ...], degree: int, diffusion: Number = 0) -> Expansion:
-    """The field moved by `velocity` and spread by a Gaussian of variance `diffusion` along every axis.
+    """The field moved by `velocity` and spread by a Gaussian of variance `diffusion` along every
+    axis.
 
-    The exponential series of exp(-velocity . grad + diffusion / 2 * Laplacian), whose factors belong to one axis each.
+    The exponential series of exp(-velocity . grad + diffusion / 2 * Laplacian), whose factors
+    belong to one axis each.
     """
     ndim = len(velocity)
     series = [_series(Fraction(v), Fraction(diffusion) / 2, degree + 1) for v in velocity]
     coefficients = {
-        powers: math.prod((part[p] for part, p in zip(series, powers, strict=True)), start=Fraction(1))
+        powers: math.prod(
+            (part[p] for part, p in zip(series, powers, strict=True)), start=Fraction(1)
+        )
         for powers in itertools.product(range(degree + 2), repeat=ndim)
         if sum(powers) <= degree + 1
     }
     moved = any(velocity)
-    shift = ", ".join(f"{axis} - {v}" for axis, v in zip("xyz", velocity[::-1], strict=False)) if moved else ""
+    shift = (
+        ", ".join(f"{axis} - {v}" for axis, v in zip("xyz", velocity[::-1], strict=False))
+        if moved
+        else ""
+    )
     spread = f"a Gaussian of variance {diffusion} * " if diffusion else ""
     return Expansion(coefficients, degree, text=f"{spread}u({shift})" if moved else f"{spread}u")
 
@@ -160,7 +181,12 @@ def _series(velocity: Fraction, half_variance: Fraction, last: int) -> list[Frac
     found = [Fraction(0)] * (last + 1)
     for first in range(last + 1):
         for second in range((last - first) // 2 + 1):
-            term = (-velocity) ** first / math.factorial(first) * half_variance**second / math.factorial(second)
+            term = (
+                (-velocity) ** first
+                / math.factorial(first)
+                * half_variance**second
+                / math.factorial(second)
+            )
             found[first + 2 * second] += term
     return found
 
@@ -175,7 +201,9 @@ def _formula(terms: list[tuple[Powers, Fraction]]) -> str:
     for coefficient, names in groups.items():
         joined = " + ".join(sorted(names))
         magnitude = "" if abs(coefficient) == 1 else f"{abs(coefficient)} "
-        whole = magnitude + (f"({joined})" if len(names) > 1 and (magnitude or coefficient < 0) else joined)
+        whole = magnitude + (
+            f"({joined})" if len(names) > 1 and (magnitude or coefficient < 0) else joined
+        )
         parts.append(("- " if coefficient < 0 else "+ ") + whole)
     text = " ".join(parts).removeprefix("+ ")
     return text or "0"
@@ -198,7 +226,8 @@ def symmetry_of(exact: Weights) -> Symmetry:
         for axis in range(ndim)
     ]
     orders = [
-        {offset: tuple(offset[k] for k in order) for offset in exact} for order in itertools.permutations(range(ndim))
+        {offset: tuple(offset[k] for k in order) for offset in exact}
+        for order in itertools.permutations(range(ndim))
     ]
     if all(map(same, mirrors)):
         return "full" if all(map(same, orders)) else "axes"

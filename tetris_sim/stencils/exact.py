@@ -1,4 +1,6 @@
-"""Stencils in exact fractions on unit spacing: difference formulas from their nodes, sums and products."""
+"""Stencils in exact fractions on unit spacing: difference formulas from their nodes, sums and
+products.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ Number = int | Fraction
 def fornberg(derivative: int, nodes: Sequence[int], at: Number = 0) -> Weights:
     """Weights of the derivative of the polynomial through some nodes, on one axis.
 
-    The recurrence of B. Fornberg, "Generation of finite difference formulas on arbitrarily spaced grids", Math. Comp.
-    51 (1988) 699: node after node is added, each derivative of the new polynomial following from those of the old.
+    The recurrence of B. Fornberg, "Generation of finite difference formulas on arbitrarily spaced
+    grids", Math. Comp. 51 (1988) 699: node after node is added, each derivative of the new
+    polynomial following from those of the old.
 
     >>> list(map(str, fornberg(2, (-1, 0, 1)).values()))
     ['1', '-2', '1']
@@ -33,20 +36,28 @@ def fornberg(derivative: int, nodes: Sequence[int], at: Number = 0) -> Weights:
     rows[0][0] = Fraction(1)
     before = Fraction(1)  # product of the distances of the newest node to the older ones
     for new in range(1, len(nodes)):
-        distances = math.prod((Fraction(nodes[new] - nodes[old]) for old in range(new)), start=Fraction(1))
+        distances = math.prod(
+            (Fraction(nodes[new] - nodes[old]) for old in range(new)), start=Fraction(1)
+        )
         for m in range(derivative, -1, -1):
             lower = rows[m - 1][new - 1] if m else Fraction(0)
-            rows[m][new] = before / distances * (m * lower - (nodes[new - 1] - at) * rows[m][new - 1])
+            rows[m][new] = (
+                before / distances * (m * lower - (nodes[new - 1] - at) * rows[m][new - 1])
+            )
             for old in range(new):
                 lower = rows[m - 1][old] if m else Fraction(0)
-                rows[m][old] = ((nodes[new] - at) * rows[m][old] - m * lower) / (nodes[new] - nodes[old])
+                rows[m][old] = ((nodes[new] - at) * rows[m][old] - m * lower) / (
+                    nodes[new] - nodes[old]
+                )
         before = distances
     return line(nodes, rows[derivative])
 
 
 def line(nodes: Sequence[int], weights: Sequence[Number]) -> Weights:
     """A stencil of one axis; weights that are zero are left out."""
-    return {(node,): Fraction(weight) for node, weight in zip(nodes, weights, strict=True) if weight}
+    return {
+        (node,): Fraction(weight) for node, weight in zip(nodes, weights, strict=True) if weight
+    }
 
 
 def row(*weights: Number) -> Weights:
@@ -56,7 +67,9 @@ def row(*weights: Number) -> Weights:
 
 
 def mask(rows: Sequence[Sequence[Number]], divisor: Number = 1) -> Weights:
-    """A stencil of two axes as image processing writes it: a table of weights around the point itself."""
+    """A stencil of two axes as image processing writes it: a table of weights around the point
+    itself.
+    """
     middle, centre = len(rows) // 2, len(rows[0]) // 2
     return {
         (i - middle, j - centre): Fraction(weight) / divisor
@@ -104,7 +117,9 @@ def outer(*lines: Weights) -> Weights:
     """The product of one stencil of one axis per axis, in array order."""
     terms: dict[Offset, Fraction] = {}
     for factors in itertools.product(*(part.items() for part in lines)):
-        terms[tuple(offset[0] for offset, _ in factors)] = math.prod((w for _, w in factors), start=Fraction(1))
+        terms[tuple(offset[0] for offset, _ in factors)] = math.prod(
+            (w for _, w in factors), start=Fraction(1)
+        )
     return add(terms)
 
 
@@ -127,8 +142,8 @@ def star(ndim: int, order: int = 2) -> Weights:
 def compact(ndim: int, factor: Number = Fraction(1, 6)) -> Weights:
     """Sum of 3-point second derivatives D_i, plus `factor` times the sum of all D_i D_j.
 
-    With 1/6 the leading error is isotropic: 9 points in 2D (Mehrstellen), 19 in 3D (L. Collatz, The Numerical
-    Treatment of Differential Equations, 1960).
+    With 1/6 the leading error is isotropic: 9 points in 2D (Mehrstellen), 19 in 3D (L. Collatz, The
+    Numerical Treatment of Differential Equations, 1960).
     """
     parts = [along(central(2, 2), axis, ndim) for axis in range(ndim)]
     pairs = (compose(first, second) for first, second in itertools.combinations(parts, 2))
@@ -138,8 +153,8 @@ def compact(ndim: int, factor: Number = Fraction(1, 6)) -> Weights:
 def compact_27() -> Weights:
     """The 27-point Laplacian with weights -128, 14, 3, 1 over 30.
 
-    R. C. O'Reilly and J. M. Beck, "A family of large-stencil discrete Laplacian approximations in three dimensions",
-    2006.
+    R. C. O'Reilly and J. M. Beck, "A family of large-stencil discrete Laplacian approximations in
+    three dimensions", 2006.
     """
     triple = outer(*[central(2, 2)] * 3)
     return add(compact(3), scaled(Fraction(1, 30), triple))
@@ -148,7 +163,9 @@ def compact_27() -> Weights:
 def polynomial(operator: Weights, coefficients: Sequence[Number]) -> Weights:
     """c0 + c1 A + c2 A^2 + ... of an operator A."""
     ndim = len(next(iter(operator)))
-    powers = itertools.accumulate([operator] * (len(coefficients) - 1), compose, initial=identity(ndim))
+    powers = itertools.accumulate(
+        [operator] * (len(coefficients) - 1), compose, initial=identity(ndim)
+    )
     return add(*(scaled(c, power) for c, power in zip(coefficients, powers, strict=True)))
 
 
@@ -160,7 +177,8 @@ def binomial(n: int) -> Weights:
 def b_spline(degree: int) -> Weights:
     """The centred B-spline of an odd degree at the integers.
 
-    I. J. Schoenberg (1946): sum over k of (-1)^k C(n + 1, k) (x + (n + 1)/2 - k)_+^n / n!. Its variance is (n + 1)/12.
+    I. J. Schoenberg (1946): sum over k of (-1)^k C(n + 1, k) (x + (n + 1)/2 - k)_+^n / n!. Its
+    variance is (n + 1)/12.
 
     >>> {offset[0]: str(weight) for offset, weight in b_spline(3).items()}
     {-1: '1/6', 0: '2/3', 1: '1/6'}
@@ -168,7 +186,10 @@ def b_spline(degree: int) -> Weights:
     half = (degree + 1) // 2
     values: dict[Offset, Fraction] = {
         (x,): Fraction(
-            sum((-1) ** k * math.comb(degree + 1, k) * (x + half - k) ** degree for k in range(x + half)),
+            sum(
+                (-1) ** k * math.comb(degree + 1, k) * (x + half - k) ** degree
+                for k in range(x + half)
+            ),
             math.factorial(degree),
         )
         for x in range(1 - half, half)

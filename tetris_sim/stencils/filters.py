@@ -29,7 +29,15 @@ _BINOMIAL = "binomial smoothing, row {} of Pascal's triangle along each axis"
 
 def entries() -> tuple[NamedStencil, ...]:
     """The stencils of this domain."""
-    return (*_gaussians(), *_means(), *_lines(), *_edges(), *_compass(), *_second_derivatives(), *_sharpening())
+    return (
+        *_gaussians(),
+        *_means(),
+        *_lines(),
+        *_edges(),
+        *_compass(),
+        *_second_derivatives(),
+        *_sharpening(),
+    )
 
 
 def _gaussians() -> tuple[NamedStencil, ...]:
@@ -47,14 +55,28 @@ def _gaussians() -> tuple[NamedStencil, ...]:
         expansion = laplacian(ndim, 3, factor=Fraction(n, 8), value=1)
         found.append(named(name, weights, expansion, (_BINOMIAL.format(n), _JAEHNE)))
     rounded = mask(
-        [[1, 4, 7, 4, 1], [4, 16, 26, 16, 4], [7, 26, 41, 26, 7], [4, 16, 26, 16, 4], [1, 4, 7, 4, 1]],
+        [
+            [1, 4, 7, 4, 1],
+            [4, 16, 26, 16, 4],
+            [7, 26, 41, 26, 7],
+            [4, 16, 26, 16, 4],
+            [1, 4, 7, 4, 1],
+        ],
         273,
     )
     expansion = laplacian(2, 3, factor=Fraction(134, 273), value=1)
-    source = "R. Fisher, S. Perkins, A. Walker, E. Wolfart, Hypermedia Image Processing Reference (2003), Gaussian"
+    source = (
+        "R. Fisher, S. Perkins, A. Walker, E. Wolfart, Hypermedia Image Processing Reference "
+        "(2003), Gaussian"
+    )
     return (
         *found,
-        named("gaussian-2d25p", rounded, expansion, ("Gaussian of sigma 1 in whole numbers over 273", source)),
+        named(
+            "gaussian-2d25p",
+            rounded,
+            expansion,
+            ("Gaussian of sigma 1 in whole numbers over 273", source),
+        ),
     )
 
 
@@ -72,8 +94,19 @@ def _means() -> tuple[NamedStencil, ...]:
     motion = derivatives({(0, 0): 1, (0, 2): 1, (2, 0): 1, (1, 1): 2}, 3)
     return (
         *found,
-        named("disk-2d29p", mask(inside, 29), disk, ("mean of a disk of radius 3: lens blur", _GONZALEZ)),
-        named("motion-blur-2d5p", mask(blur, 5), motion, ("mean along the diagonal", _GONZALEZ), symmetry="even"),
+        named(
+            "disk-2d29p",
+            mask(inside, 29),
+            disk,
+            ("mean of a disk of radius 3: lens blur", _GONZALEZ),
+        ),
+        named(
+            "motion-blur-2d5p",
+            mask(blur, 5),
+            motion,
+            ("mean along the diagonal", _GONZALEZ),
+            symmetry="even",
+        ),
     )
 
 
@@ -85,7 +118,12 @@ def _lines() -> tuple[NamedStencil, ...]:
     slope = row(*(Fraction(w, 10) for w in (-2, -1, 0, 1, 2)))
     value = derivatives({(0,): 1}, 3)
     return (
-        named("savitzky-golay-1d5p", fit5, value, ("quadratic through 5 points by least squares", _SAVITZKY)),
+        named(
+            "savitzky-golay-1d5p",
+            fit5,
+            value,
+            ("quadratic through 5 points by least squares", _SAVITZKY),
+        ),
         named(
             "savitzky-golay-1d7p",
             row(*(Fraction(w, 21) for w in fit7)),
@@ -114,8 +152,16 @@ def _edges() -> tuple[NamedStencil, ...]:
     slope = derivatives({(0, 1): 1}, 2)
     wide = row(*(Fraction(w, 8) for w in (-1, -2, 0, 2, 1)))
     smoothing = {
-        "sobel-2d": (binomial(2), "Sobel", "I. Sobel, G. Feldman (1968); R. O. Duda, P. E. Hart (1973), p. 271"),
-        "prewitt-2d": (row(*[Fraction(1, 3)] * 3), "Prewitt", "J. M. S. Prewitt, Object Enhancement (1970)"),
+        "sobel-2d": (
+            binomial(2),
+            "Sobel",
+            "I. Sobel, G. Feldman (1968); R. O. Duda, P. E. Hart (1973), p. 271",
+        ),
+        "prewitt-2d": (
+            row(*[Fraction(1, 3)] * 3),
+            "Prewitt",
+            "J. M. S. Prewitt, Object Enhancement (1970)",
+        ),
         "scharr-2d": (
             row(Fraction(3, 16), Fraction(10, 16), Fraction(3, 16)),
             "Scharr",
@@ -123,7 +169,13 @@ def _edges() -> tuple[NamedStencil, ...]:
         ),
     }
     found = [
-        named(name, outer(across, central(1, 2)), slope, (f"{who}: derivative along x", source), symmetry="odd")
+        named(
+            name,
+            outer(across, central(1, 2)),
+            slope,
+            (f"{who}: derivative along x", source),
+            symmetry="odd",
+        )
         for name, (across, who, source) in smoothing.items()
     ]
     return (
@@ -184,7 +236,13 @@ def _compass() -> tuple[NamedStencil, ...]:
 
 def _second_derivatives() -> tuple[NamedStencil, ...]:
     marr = "D. Marr, E. Hildreth, Proc. R. Soc. Lond. B 207 (1980) 187"
-    diamond = [[0, 0, -1, 0, 0], [0, -1, -2, -1, 0], [-1, -2, 16, -2, -1], [0, -1, -2, -1, 0], [0, 0, -1, 0, 0]]
+    diamond = [
+        [0, 0, -1, 0, 0],
+        [0, -1, -2, -1, 0],
+        [-1, -2, 16, -2, -1],
+        [0, -1, -2, -1, 0],
+        [0, 0, -1, 0, 0],
+    ]
     dog = add(outer(binomial(2), binomial(2)), scaled(-1, outer(binomial(4), binomial(4))))
     return (
         named(

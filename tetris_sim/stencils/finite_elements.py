@@ -5,15 +5,33 @@ from __future__ import annotations
 from fractions import Fraction
 
 from tetris_sim.stencils.entry import NamedStencil, derivatives, laplacian, named
-from tetris_sim.stencils.exact import Weights, add, b_spline, central, compose, identity, mask, outer, row, scaled, star
+from tetris_sim.stencils.exact import (
+    Weights,
+    add,
+    b_spline,
+    central,
+    compose,
+    identity,
+    mask,
+    outer,
+    row,
+    scaled,
+    star,
+)
 
 DOMAIN = "finite elements and compact schemes"
 
 _STRANG = "G. Strang, G. J. Fix, An Analysis of the Finite Element Method (1973), chapter 1"
-_SCHOENBERG = "I. J. Schoenberg, Quart. Appl. Math. 4 (1946) 45; C. de Boor, A Practical Guide to Splines (1978)"
+_SCHOENBERG = (
+    "I. J. Schoenberg, Quart. Appl. Math. 4 (1946) 45; C. de Boor, A Practical Guide to Splines "
+    "(1978)"
+)
 _HUGHES = "J. A. Cottrell, T. J. R. Hughes, Y. Bazilevs, Isogeometric Analysis (2009)"
 _LELE = "S. K. Lele, J. Comput. Phys. 103 (1992) 16"
-_COLLATZ = "L. Collatz, The Numerical Treatment of Differential Equations (1960), appendix, tables III and VI"
+_COLLATZ = (
+    "L. Collatz, The Numerical Treatment of Differential Equations (1960), appendix, tables III "
+    "and VI"
+)
 
 
 def entries() -> tuple[NamedStencil, ...]:
@@ -24,7 +42,8 @@ def entries() -> tuple[NamedStencil, ...]:
 def _linear() -> tuple[NamedStencil, ...]:
     mass, sixth = b_spline(3), Fraction(1, 6)
     triangles = mask([[1, 1, 0], [1, 6, 1], [0, 1, 1]], 12)
-    # The consistent masses of bilinear and trilinear elements are D2Q9 and D3Q27 of the lattice Boltzmann method.
+    # The consistent masses of bilinear and trilinear elements are D2Q9 and D3Q27 of the lattice
+    # Boltzmann method.
     return (
         named(
             "triangle-mass-2d7p",
@@ -51,14 +70,17 @@ def _linear() -> tuple[NamedStencil, ...]:
 
 
 def stiffness(ndim: int, degree: int) -> Weights:
-    """Stiffness matrix of tensor-product splines: a sum over the axes, that of one axis times masses of the others.
+    """Stiffness matrix of tensor-product splines: a sum over the axes, that of one axis times
+    masses of the others.
 
-    On one axis the mass of splines of degree p is the spline of degree 2 p + 1 at the integers, and the stiffness is
-    minus the second difference of the spline of degree 2 p - 1.
+    On one axis the mass of splines of degree p is the spline of degree 2 p + 1 at the integers, and
+    the stiffness is minus the second difference of the spline of degree 2 p - 1.
     """
     mass = b_spline(2 * degree + 1)
     bending = scaled(-1, compose(central(2, 2), b_spline(2 * degree - 1)))
-    return add(*(outer(*(bending if k == axis else mass for k in range(ndim))) for axis in range(ndim)))
+    return add(
+        *(outer(*(bending if k == axis else mass for k in range(ndim))) for axis in range(ndim))
+    )
 
 
 def _stiffness() -> tuple[NamedStencil, ...]:
@@ -72,7 +94,9 @@ def _stiffness() -> tuple[NamedStencil, ...]:
     found = []
     for name, ndim, degree, what in listed:
         texts = (f"stiffness matrix of {what}", _STRANG if degree == 1 else _HUGHES)
-        found.append(named(name, stiffness(ndim, degree), laplacian(ndim, 3, factor=-1), texts, factor=None))
+        found.append(
+            named(name, stiffness(ndim, degree), laplacian(ndim, 3, factor=-1), texts, factor=None)
+        )
     for ndim in (2, 3):
         matrix = stiffness(ndim, 1)
         factor = 1 / matrix[(0,) * ndim]
@@ -91,15 +115,25 @@ def _splines() -> tuple[NamedStencil, ...]:
         ("cubic-spline-mass-1d7p", septic, 1, Fraction(2, 3), "cubic"),
         ("quadratic-spline-mass-2d25p", outer(quintic, quintic), 2, Fraction(1, 2), "quadratic"),
         ("cubic-spline-mass-2d49p", outer(septic, septic), 2, Fraction(2, 3), "cubic"),
-        ("quadratic-spline-mass-3d125p", outer(quintic, quintic, quintic), 3, Fraction(1, 2), "quadratic"),
+        (
+            "quadratic-spline-mass-3d125p",
+            outer(quintic, quintic, quintic),
+            3,
+            Fraction(1, 2),
+            "quadratic",
+        ),
     ):
         expansion = laplacian(ndim, 3, factor=variance / 2, value=1)
-        found.append(named(name, weights, expansion, (f"mass matrix of {what} splines", _SCHOENBERG)))
+        found.append(
+            named(name, weights, expansion, (f"mass matrix of {what} splines", _SCHOENBERG))
+        )
     return tuple(found)
 
 
 def _compact() -> tuple[NamedStencil, ...]:
-    """Explicit sides: A f' = B f is exact to some degree if B is A applied to the derivative, as stated of B here."""
+    """Explicit sides: A f' = B f is exact to some degree if B is A applied to the derivative, as
+    stated of B here.
+    """
     twelfth = Fraction(1, 12)
     first = row(Fraction(-1, 36), Fraction(-7, 9), 0, Fraction(7, 9), Fraction(1, 36))
     near, far = Fraction(12, 11), Fraction(3, 44)
@@ -125,7 +159,10 @@ def _compact() -> tuple[NamedStencil, ...]:
             first,
             # f' + (f'(+1) + f'(-1))/3, expanded
             derivatives({(1,): Fraction(5, 3), (3,): Fraction(1, 3), (5,): Fraction(1, 36)}, 6),
-            ("explicit side of the tridiagonal first derivative of order 6", f"{_LELE}, equation 2.1.7"),
+            (
+                "explicit side of the tridiagonal first derivative of order 6",
+                f"{_LELE}, equation 2.1.7",
+            ),
             symmetry="odd",
             factor=None,
         ),
@@ -134,7 +171,10 @@ def _compact() -> tuple[NamedStencil, ...]:
             second,
             # f'' + 2/11 (f''(+1) + f''(-1)), expanded
             derivatives({(2,): Fraction(15, 11), (4,): Fraction(2, 11), (6,): Fraction(1, 66)}, 7),
-            ("explicit side of the tridiagonal second derivative of order 6", f"{_LELE}, equation 2.2.7"),
+            (
+                "explicit side of the tridiagonal second derivative of order 6",
+                f"{_LELE}, equation 2.2.7",
+            ),
             factor=None,
         ),
     )

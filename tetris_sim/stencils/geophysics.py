@@ -1,4 +1,6 @@
-"""Geophysics: seismic waves of high order, anisotropic and frequency-domain operators, diffusion in weather models."""
+"""Geophysics: seismic waves of high order, anisotropic and frequency-domain operators, diffusion in
+weather models.
+"""
 
 from __future__ import annotations
 
@@ -41,15 +43,24 @@ def _seismic() -> tuple[NamedStencil, ...]:
         fastest = sum(map(abs, operator.values()), Fraction(0))
         points = ndim * order + 1
         name = f"seismic-{ndim}d{points}p"
-        found.append(leapfrog(name, operator, order + 1, (f"{points}-point, order {order},", _ETGEN), fastest))
+        found.append(
+            leapfrog(
+                name, operator, order + 1, (f"{points}-point, order {order},", _ETGEN), fastest
+            )
+        )
     return tuple(found)
 
 
 def _anisotropic() -> tuple[NamedStencil, ...]:
-    """Second derivatives of a pseudo-acoustic medium with Thomsen's epsilon = 1/5, faster along its layers."""
+    """Second derivatives of a pseudo-acoustic medium with Thomsen's epsilon = 1/5, faster along its
+    layers.
+    """
     fast = 1 + 2 * Fraction(1, 5)
     cosine, sine = Fraction(4, 5), Fraction(3, 5)
-    level = add(along(central(2, 8), 0, 3), *(scaled(fast, along(central(2, 8), axis, 3)) for axis in (1, 2)))
+    level = add(
+        along(central(2, 8), 0, 3),
+        *(scaled(fast, along(central(2, 8), axis, 3)) for axis in (1, 2)),
+    )
     along_x, along_z = fast * cosine**2 + sine**2, fast * sine**2 + cosine**2
     mixed = 2 * (fast - 1) * sine * cosine
     tilted = add(
@@ -98,13 +109,20 @@ def _weather() -> tuple[NamedStencil, ...]:
         weights = polynomial(star(ndim), (1, 0, -strength))
         texts = (f"fourth-order diffusion of a weather model, u - {strength} L^2 u", _COSMO)
         found.append(
-            named(f"fourth-order-diffusion-{ndim}d", weights, biharmonic(ndim, 5, value=1, factor=-strength), texts)
+            named(
+                f"fourth-order-diffusion-{ndim}d",
+                weights,
+                biharmonic(ndim, 5, value=1, factor=-strength),
+                texts,
+            )
         )
     return tuple(found)
 
 
 def _shapiro() -> tuple[NamedStencil, ...]:
-    """Shapiro: u - (-1)^n D^n u / 4^n, D the 3-point second derivative: the shortest wave goes, long ones stay."""
+    """Shapiro: u - (-1)^n D^n u / 4^n, D the 3-point second derivative: the shortest wave goes,
+    long ones stay.
+    """
     square = polynomial(central(2, 2), (1, 0, Fraction(-1, 16)))
     fourth = compose(*[central(2, 2)] * 4)
     sixteenth = Fraction(-1, 16)

@@ -1,4 +1,6 @@
-"""Time steps of the heat equation: forward Euler on Laplacians of every order, and stages of super-time-stepping."""
+"""Time steps of the heat equation: forward Euler on Laplacians of every order, and stages of
+super-time-stepping.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,12 @@ from tetris_sim.stencils.exact import (
 DOMAIN = "heat and diffusion"
 
 _FORNBERG = "B. Fornberg, Math. Comp. 51 (1988) 699, table 1"
-_COLLATZ = "L. Collatz, The Numerical Treatment of Differential Equations (1960), appendix, table VI"
-_STS = "P. J. van der Houwen, B. P. Sommeijer, Z. Angew. Math. Mech. 60 (1980) 479: Chebyshev stages"
+_COLLATZ = (
+    "L. Collatz, The Numerical Treatment of Differential Equations (1960), appendix, table VI"
+)
+_STS = (
+    "P. J. van der Houwen, B. P. Sommeijer, Z. Angew. Math. Mech. 60 (1980) 479: Chebyshev stages"
+)
 _EULER = "forward Euler with the {} Laplacian at half of the largest stable step"
 
 
@@ -33,8 +39,12 @@ def entries() -> tuple[NamedStencil, ...]:
     return (*_stars(), *_boxes(), *_tensors(), *_long_steps())
 
 
-def _half_euler(name: str, operator: Weights, degree: int, texts: tuple[str, str], fastest: Fraction) -> NamedStencil:
-    """Forward Euler at half of its limit: the wave that decays fastest, at `fastest`, is gone after one step."""
+def _half_euler(
+    name: str, operator: Weights, degree: int, texts: tuple[str, str], fastest: Fraction
+) -> NamedStencil:
+    """Forward Euler at half of its limit: the wave that decays fastest, at `fastest`, is gone after
+    one step.
+    """
     ndim, mu = len(next(iter(operator))), 1 / fastest
     weights = add(identity(ndim), scaled(mu, operator))
     return named(name, weights, laplacian(ndim, degree, factor=mu, value=1), texts)
@@ -58,19 +68,39 @@ def _stars() -> tuple[NamedStencil, ...]:
     found = []
     for name, ndim, order, which in listed:
         operator = star(ndim, order)
-        # Signs alternate from the centre outwards, so the checkerboard wave decays by the sum of the magnitudes.
+        # Signs alternate from the centre outwards, so the checkerboard wave decays by the sum of
+        # the magnitudes.
         fastest = sum(map(abs, operator.values()), Fraction(0))
-        found.append(_half_euler(name, operator, order + 1, (_EULER.format(which), _FORNBERG), fastest))
+        found.append(
+            _half_euler(name, operator, order + 1, (_EULER.format(which), _FORNBERG), fastest)
+        )
     return tuple(found)
 
 
 def _boxes() -> tuple[NamedStencil, ...]:
-    beck = "R. C. O'Reilly, J. M. Beck, A family of large-stencil discrete Laplacian approximations (2006)"
+    beck = (
+        "R. C. O'Reilly, J. M. Beck, A family of large-stencil discrete Laplacian approximations "
+        "(2006)"
+    )
     diagonal = mask([[1, 0, 1], [0, -4, 0], [1, 0, 1]], 2)
     return (
-        _half_euler("heat-2d9p", compact(2), 3, (_EULER.format("9-point Mehrstellen"), _COLLATZ), Fraction(16, 3)),
-        _half_euler("heat-3d27p", compact_27(), 3, (_EULER.format("27-point"), beck), Fraction(92, 15)),
-        _half_euler("heat-2d-diagonal", diagonal, 3, (_EULER.format("diagonal 5-point"), _COLLATZ), Fraction(4)),
+        _half_euler(
+            "heat-2d9p",
+            compact(2),
+            3,
+            (_EULER.format("9-point Mehrstellen"), _COLLATZ),
+            Fraction(16, 3),
+        ),
+        _half_euler(
+            "heat-3d27p", compact_27(), 3, (_EULER.format("27-point"), beck), Fraction(92, 15)
+        ),
+        _half_euler(
+            "heat-2d-diagonal",
+            diagonal,
+            3,
+            (_EULER.format("diagonal 5-point"), _COLLATZ),
+            Fraction(4),
+        ),
     )
 
 
@@ -105,7 +135,9 @@ def _tensors() -> tuple[NamedStencil, ...]:
 
 
 def _long_steps() -> tuple[NamedStencil, ...]:
-    """Chebyshev polynomials T_s(1 + dt L / s^2): s sweeps in one stencil, s^2 times the step of one."""
+    """Chebyshev polynomials T_s(1 + dt L / s^2): s sweeps in one stencil, s^2 times the step of
+    one.
+    """
     second, third = Fraction(9, 10), Fraction(18, 5)
     # T_2(1 + x/4) = 1 + x + x^2/8 and T_3(1 + x/9) = 1 + x + 4 x^2/27 + 4 x^3/729.
     return (
@@ -113,13 +145,19 @@ def _long_steps() -> tuple[NamedStencil, ...]:
             "heat-1d-chebyshev3",
             polynomial(scaled(third, star(1)), (1, 1, Fraction(4, 27), Fraction(4, 729))),
             laplacian(1, 3, factor=third, value=1),
-            ("three Chebyshev stages at once, dt = 18/5: 7.2 times the limit of one Euler step", _STS),
+            (
+                "three Chebyshev stages at once, dt = 18/5: 7.2 times the limit of one Euler step",
+                _STS,
+            ),
         ),
         named(
             "heat-2d-chebyshev2",
             polynomial(scaled(second, star(2)), (1, 1, Fraction(1, 8))),
             laplacian(2, 3, factor=second, value=1),
-            ("two Chebyshev stages at once, dt = 9/10: 3.6 times the limit of one Euler step", _STS),
+            (
+                "two Chebyshev stages at once, dt = 9/10: 3.6 times the limit of one Euler step",
+                _STS,
+            ),
         ),
         named(
             "heat-3d-two-steps",

@@ -1,8 +1,9 @@
 """Lattice Boltzmann: velocity sets as stencils.
 
-With relaxation time 1 every population is replaced by its equilibrium, so that streaming is u_new(x) = sum of
-w_i u(x - c_i), with weights w_i that may depend on a velocity: diffusion of variance c_s^2 per step. Each set is judged
-by the degree up to which it is a Gauss-Hermite quadrature, which is what makes the moments of a fluid right.
+With relaxation time 1 every population is replaced by its equilibrium, so that streaming is
+u_new(x) = sum of w_i u(x - c_i), with weights w_i that may depend on a velocity: diffusion of
+variance c_s^2 per step. Each set is judged by the degree up to which it is a Gauss-Hermite
+quadrature, which is what makes the moments of a fluid right.
 """
 
 from __future__ import annotations
@@ -32,7 +33,12 @@ _SETS: dict[str, tuple[dict[Offset, Fraction], Fraction, int, str]] = {
         f"{_KRUEGER}: moment equations",
     ),
     "d2q5": ({(0, 0): _THIRD, (1, 0): Fraction(1, 6)}, _THIRD, 3, _KRUEGER),
-    "d2q9": ({(0, 0): Fraction(4, 9), (1, 0): Fraction(1, 9), (1, 1): Fraction(1, 36)}, _THIRD, 5, _QIAN),
+    "d2q9": (
+        {(0, 0): Fraction(4, 9), (1, 0): Fraction(1, 9), (1, 1): Fraction(1, 36)},
+        _THIRD,
+        5,
+        _QIAN,
+    ),
     "d2q21": (
         {
             (0, 0): Fraction(91, 324),
@@ -130,10 +136,16 @@ def _moving() -> tuple[NamedStencil, ...]:
         speed = sum(v * v for v in velocity)
         moved: dict[Offset, Fraction] = {}
         for direction, weight in weights.items():
-            along = sum((c * v for c, v in zip(direction, velocity, strict=True)), Fraction(0)) / sound
-            moved[tuple(-c for c in direction)] = weight * (1 + along + along**2 / 2 - speed / sound / 2)
+            along = (
+                sum((c * v for c, v in zip(direction, velocity, strict=True)), Fraction(0)) / sound
+            )
+            moved[tuple(-c for c in direction)] = weight * (
+                1 + along + along**2 / 2 - speed / sound / 2
+            )
         told = ", ".join(map(str, velocity[::-1]))
         texts = (f"streaming of {name.upper()} with a flow of {told}, c_s^2 = {sound}", _KRUEGER)
         expansion = transport(velocity, 2, diffusion=sound)
-        found.append(named(f"{name}-flow-{len(velocity)}d", moved, expansion, texts, symmetry="none"))
+        found.append(
+            named(f"{name}-flow-{len(velocity)}d", moved, expansion, texts, symmetry="none")
+        )
     return tuple(found)

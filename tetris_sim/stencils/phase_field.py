@@ -16,7 +16,8 @@ _ELDER = "K. R. Elder, M. Katakowski, M. Haataja, M. Grant, Phys. Rev. Lett. 88 
 _OHTA = "T. Ohta, K. Kawasaki, Macromolecules 19 (1986) 2621"
 _MULLINS = "W. W. Mullins, J. Appl. Phys. 28 (1957) 333: surface diffusion"
 _KURAMOTO = (
-    "Y. Kuramoto, T. Tsuzuki, Prog. Theor. Phys. 55 (1976) 356; G. I. Sivashinsky, Acta Astronaut. 4 (1977) 1177"
+    "Y. Kuramoto, T. Tsuzuki, Prog. Theor. Phys. 55 (1976) 356; G. I. Sivashinsky, Acta "
+    "Astronaut. 4 (1977) 1177"
 )
 
 
@@ -24,11 +25,33 @@ def entries() -> tuple[NamedStencil, ...]:
     """The stencils of this domain."""
     return (
         *_allen_cahn(),
-        _step("cahn-hilliard-1d", star(1), Fraction(1, 16), (0, 2, Fraction(-1, 2)), ("2 L - L^2/2", _CAHN)),
-        _step("cahn-hilliard-2d", star(2), Fraction(1, 32), (0, 2, Fraction(-1, 2)), ("2 L - L^2/2", _CAHN)),
-        _step("cahn-hilliard-3d", star(3), Fraction(1, 64), (0, 2, Fraction(-1, 2)), ("2 L - L^2/2", _CAHN)),
-        _step("swift-hohenberg-2d", star(2), Fraction(1, 32), _swift(), ("-1/10 - (1 + L)^2", _SWIFT)),
-        _step("swift-hohenberg-3d", star(3), Fraction(1, 64), _swift(), ("-1/10 - (1 + L)^2", _SWIFT)),
+        _step(
+            "cahn-hilliard-1d",
+            star(1),
+            Fraction(1, 16),
+            (0, 2, Fraction(-1, 2)),
+            ("2 L - L^2/2", _CAHN),
+        ),
+        _step(
+            "cahn-hilliard-2d",
+            star(2),
+            Fraction(1, 32),
+            (0, 2, Fraction(-1, 2)),
+            ("2 L - L^2/2", _CAHN),
+        ),
+        _step(
+            "cahn-hilliard-3d",
+            star(3),
+            Fraction(1, 64),
+            (0, 2, Fraction(-1, 2)),
+            ("2 L - L^2/2", _CAHN),
+        ),
+        _step(
+            "swift-hohenberg-2d", star(2), Fraction(1, 32), _swift(), ("-1/10 - (1 + L)^2", _SWIFT)
+        ),
+        _step(
+            "swift-hohenberg-3d", star(3), Fraction(1, 64), _swift(), ("-1/10 - (1 + L)^2", _SWIFT)
+        ),
         _step(
             "phase-field-crystal-2d",
             star(2),
@@ -53,9 +76,15 @@ def _swift() -> tuple[Number, ...]:
 
 
 def _step(
-    name: str, operator: Weights, dt: Fraction, polynomial_of: tuple[Number, ...], texts: tuple[str, str]
+    name: str,
+    operator: Weights,
+    dt: Fraction,
+    polynomial_of: tuple[Number, ...],
+    texts: tuple[str, str],
 ) -> NamedStencil:
-    """1 + dt (c0 + c1 L + c2 L^2 ...). Powers of L from the second on leave polynomials of degree 3 alone."""
+    """1 + dt (c0 + c1 L + c2 L^2 ...). Powers of L from the second on leave polynomials of degree 3
+    alone.
+    """
     ndim = len(next(iter(operator)))
     coefficients = [dt * c for c in polynomial_of]
     coefficients[0] += 1
@@ -80,7 +109,9 @@ def _surface_diffusion() -> NamedStencil:
     dt = Fraction(1, 32)
     weights = polynomial(compact(2), (1, 0, -dt))
     about = f"explicit step with -L^2, L the isotropic 9-point Laplacian, dt = {dt}"
-    return named("surface-diffusion-2d25p", weights, biharmonic(2, 5, value=1, factor=-dt), (about, _MULLINS))
+    return named(
+        "surface-diffusion-2d25p", weights, biharmonic(2, 5, value=1, factor=-dt), (about, _MULLINS)
+    )
 
 
 def _kuramoto() -> NamedStencil:

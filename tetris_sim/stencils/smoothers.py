@@ -24,7 +24,9 @@ from tetris_sim.stencils.exact import (
 DOMAIN = "Poisson smoothers"
 
 _TROTTENBERG = "U. Trottenberg, C. Oosterlee, A. Schüller, Multigrid (2001)"
-_COLLATZ = "L. Collatz, The Numerical Treatment of Differential Equations (1960), appendix, table VI"
+_COLLATZ = (
+    "L. Collatz, The Numerical Treatment of Differential Equations (1960), appendix, table VI"
+)
 _ADAMS = "M. Adams, M. Brezina, J. Hu, R. Tuminaro, J. Comput. Phys. 188 (2003) 593"
 
 
@@ -33,7 +35,9 @@ def entries() -> tuple[NamedStencil, ...]:
     return (*_jacobi(), *_mehrstellen(), _unequal(), _screened(), *_chebyshev(), *_restrictions())
 
 
-def _sweep(name: str, operator: Weights, damping: Number, degree: int, texts: tuple[str, str]) -> NamedStencil:
+def _sweep(
+    name: str, operator: Weights, damping: Number, degree: int, texts: tuple[str, str]
+) -> NamedStencil:
     """1 + damping / |centre| * L."""
     ndim = len(next(iter(operator)))
     factor = damping / abs(operator[(0,) * ndim])
@@ -55,9 +59,15 @@ def _jacobi() -> tuple[NamedStencil, ...]:
 
 def _mehrstellen() -> tuple[NamedStencil, ...]:
     return (
-        _sweep("mehrstellen-jacobi-2d", compact(2), 1, 3, ("Jacobi, 9-point Mehrstellen", _COLLATZ)),
-        _sweep("mehrstellen-jacobi-3d18p", compact(3), 1, 3, ("Jacobi, 19-point Mehrstellen", _COLLATZ)),
-        _sweep("mehrstellen-jacobi-3d26p", compact_27(), 1, 3, ("Jacobi, 27-point Laplacian", _COLLATZ)),
+        _sweep(
+            "mehrstellen-jacobi-2d", compact(2), 1, 3, ("Jacobi, 9-point Mehrstellen", _COLLATZ)
+        ),
+        _sweep(
+            "mehrstellen-jacobi-3d18p", compact(3), 1, 3, ("Jacobi, 19-point Mehrstellen", _COLLATZ)
+        ),
+        _sweep(
+            "mehrstellen-jacobi-3d26p", compact_27(), 1, 3, ("Jacobi, 27-point Laplacian", _COLLATZ)
+        ),
         _sweep(
             "damped-mehrstellen-2d",
             compact(2),
@@ -94,7 +104,9 @@ def _screened() -> NamedStencil:
 
 
 def _chebyshev() -> tuple[NamedStencil, ...]:
-    """T_2((m - s) / d) / T_2(m / d) for eigenvalues s of -L between m - d and m + d, the upper three quarters."""
+    """T_2((m - s) / d) / T_2(m / d) for eigenvalues s of -L between m - d and m + d, the upper
+    three quarters.
+    """
     found = []
     for ndim in (2, 3):
         middle, reach = Fraction(5 * ndim, 2), Fraction(3 * ndim, 2)
@@ -102,7 +114,14 @@ def _chebyshev() -> tuple[NamedStencil, ...]:
         coefficients = (1, 4 * middle / reach**2 / top, 2 / reach**2 / top)
         expansion = laplacian(ndim, 3, factor=coefficients[1], value=1)
         what = f"two Chebyshev sweeps at once, for eigenvalues from {ndim} to {4 * ndim}"
-        found.append(named(f"chebyshev-{ndim}d", polynomial(star(ndim), coefficients), expansion, (what, _ADAMS)))
+        found.append(
+            named(
+                f"chebyshev-{ndim}d",
+                polynomial(star(ndim), coefficients),
+                expansion,
+                (what, _ADAMS),
+            )
+        )
     return tuple(found)
 
 
@@ -114,5 +133,7 @@ def _restrictions() -> tuple[NamedStencil, ...]:
     for ndim in (1, 2):
         value = derivatives({(0,) * ndim: 1}, 3)
         what = "restriction to a coarser grid: transpose of cubic interpolation"
-        found.append(named(f"cubic-restriction-{ndim}d", outer(*[cubic] * ndim), value, (what, source)))
+        found.append(
+            named(f"cubic-restriction-{ndim}d", outer(*[cubic] * ndim), value, (what, source))
+        )
     return tuple(found)

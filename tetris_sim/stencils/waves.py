@@ -1,7 +1,8 @@
-"""Acoustic and elastic waves: the part of a leapfrog step that reads neighbours, and first derivatives of elasticity.
+"""Acoustic and elastic waves: the part of a leapfrog step that reads neighbours, and first
+derivatives of elasticity.
 
-Leapfrog is u_next = S u - u_before with S = 2 + C^2 L. It is stable exactly if |symbol of S| <= 2 for all waves, so
-each S here has the factor 1/2.
+Leapfrog is u_next = S u - u_before with S = 2 + C^2 L. It is stable exactly if |symbol of S| <= 2
+for all waves, so each S here has the factor 1/2.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def entries() -> tuple[NamedStencil, ...]:
     return (*_leapfrog(), _modified_equation(), *_staggered(), *_elastic(), _low_dispersion())
 
 
-def leapfrog(name: str, operator: Weights, degree: int, texts: tuple[str, str], fastest: Fraction) -> NamedStencil:
+def leapfrog(
+    name: str, operator: Weights, degree: int, texts: tuple[str, str], fastest: Fraction
+) -> NamedStencil:
     """2 + C^2 L with C^2 at three quarters of its limit of 4 / fastest.
 
     Args:
@@ -65,8 +68,13 @@ def _leapfrog() -> tuple[NamedStencil, ...]:
             name = f"acoustic-{ndim}d" + ("" if order == 2 else f"-order{order}")
             fastest = sum(map(abs, operator.values()), Fraction(0))
             found.append(leapfrog(name, operator, order + 1, (what, _ALFORD), fastest))
-    collatz = "L. Collatz, The Numerical Treatment of Differential Equations (1960), appendix, table VI"
-    beck = "R. C. O'Reilly, J. M. Beck, A family of large-stencil discrete Laplacian approximations (2006)"
+    collatz = (
+        "L. Collatz, The Numerical Treatment of Differential Equations (1960), appendix, table VI"
+    )
+    beck = (
+        "R. C. O'Reilly, J. M. Beck, A family of large-stencil discrete Laplacian approximations "
+        "(2006)"
+    )
     return (
         *found,
         leapfrog("acoustic-2d9p", compact(2), 3, ("9-point", collatz), Fraction(16, 3)),
@@ -96,7 +104,13 @@ def _staggered() -> tuple[NamedStencil, ...]:
                 f"staggered-1d-order{order}",
                 fornberg(1, nodes, at=half),
                 derivatives({(1,): 1}, order, (half,)),
-                (f"first derivative of order {order} half a point to the right, on a staggered grid", _LEVANDER),
+                (
+                    (
+                        f"first derivative of order {order} half a point to the right, on a "
+                        "staggered grid"
+                    ),
+                    _LEVANDER,
+                ),
                 symmetry="none",
                 factor=None,
             )
@@ -120,13 +134,27 @@ def _elastic() -> tuple[NamedStencil, ...]:
     """Operators of the displacement form with equal Lamé constants."""
 
     def stretch(ndim: int, order: int) -> NamedStencil:
-        parts = [scaled(3 if axis == ndim - 1 else 1, along(central(2, order), axis, ndim)) for axis in range(ndim)]
+        parts = [
+            scaled(3 if axis == ndim - 1 else 1, along(central(2, order), axis, ndim))
+            for axis in range(ndim)
+        ]
         terms = {
-            tuple(2 if k == axis else 0 for k in range(ndim)): 3 if axis == ndim - 1 else 1 for axis in range(ndim)
+            tuple(2 if k == axis else 0 for k in range(ndim)): 3 if axis == ndim - 1 else 1
+            for axis in range(ndim)
         }
-        what = f"(lambda + 2 mu) u_xx + mu u_yy{' + mu u_zz' if ndim == 3 else ''}, lambda = mu = 1, order {order}"
+        what = (
+            f"(lambda + 2 mu) u_xx + mu u_yy{' + mu u_zz' if ndim == 3 else ''}, lambda = mu = 1, "
+            f"order {order}"
+        )
         name = f"elastic-{ndim}d-order{order}"
-        return named(name, add(*parts), derivatives(terms, order + 1), (what, _KELLY), symmetry="axes", factor=None)
+        return named(
+            name,
+            add(*parts),
+            derivatives(terms, order + 1),
+            (what, _KELLY),
+            symmetry="axes",
+            factor=None,
+        )
 
     def coupling(order: int) -> NamedStencil:
         weights = scaled(2, outer(central(1, order), central(1, order)))
@@ -145,11 +173,18 @@ def _low_dispersion() -> NamedStencil:
     second, third = (9 - 16 * first) / 20, (3 * first - 2) / 15
     return named(
         "dispersion-relation-1d",
-        add(line((-3, -2, -1), (-third, -second, -first)), line((1, 2, 3), (first, second, third)), row(0)),
+        add(
+            line((-3, -2, -1), (-third, -second, -first)),
+            line((1, 2, 3), (first, second, third)),
+            row(0),
+        ),
         derivatives({(1,): 1}, 4),
         (
             "first derivative of order 4, the third weight chosen for the least dispersion",
-            "C. K. W. Tam, J. C. Webb, J. Comput. Phys. 107 (1993) 262; weights: C. K. W. Tam, H. Shen, AIAA 93-4325",
+            (
+                "C. K. W. Tam, J. C. Webb, J. Comput. Phys. 107 (1993) 262; weights: C. K. W. Tam, "
+                "H. Shen, AIAA 93-4325"
+            ),
         ),
         symmetry="odd",
         factor=None,

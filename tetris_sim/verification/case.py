@@ -14,7 +14,8 @@ from tetris_sim.problem import Field, InitialField, Problem, Total, Variable
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
 
-# Lengths and spacings that are unequal on every axis, so that no two axes can be taken for each other.
+# Lengths and spacings that are unequal on every axis, so that no two axes can be taken for each
+# other.
 SHAPES = {1: (53,), 2: (29, 42), 3: (13, 18, 22)}
 SPACINGS = {1: (0.5,), 2: (0.5, 0.4), 3: (0.5, 0.4, 0.3)}
 
@@ -39,8 +40,8 @@ class Outcome:
     Attributes:
         error: largest deviation from the exact answer.
         bound: how large it may be.
-        order: observed order of accuracy, if the case refines a grid; the bound then follows from the error on a
-            coarser one.
+        order: observed order of accuracy, if the case refines a grid; the bound then follows from
+            the error on a coarser one.
     """
 
     error: float
@@ -60,7 +61,8 @@ class Case:
     Attributes:
         name: what it is about, for the table.
         ndim: number of axes.
-        check: advances problems of the given precision and compares; may be called with any method's `Advance`.
+        check: advances problems of the given precision and compares; may be called with any
+            method's `Advance`.
         precisions: in which it is tried.
     """
 
@@ -100,15 +102,23 @@ def from_array(state: Field) -> InitialField:
 
 def rounded_weights(problem: Problem) -> Stencil:
     """The stencil with the weights that are computed with: rounded to the dtype of the problem."""
-    weights = tuple(float(weight) for weight in np.array(problem.stencil.weights, dtype=problem.dtype))
+    weights = tuple(
+        float(weight) for weight in np.array(problem.stencil.weights, dtype=problem.dtype)
+    )
     return Stencil(problem.stencil.offsets, weights)
 
 
 def rounding_per_step(problem: Problem) -> float:
     """By how much rounding can change a value in one step, if no value is larger than 1.
 
-    A sum of n products rounds n times and a reflected ghost value twice, each time by at most eps / 2 of the sum of the
-    magnitudes. What a stable step makes of earlier errors is not larger than they were.
+    A sum of n products rounds n times and a reflected ghost value twice, each time by at most eps /
+    2 of the sum of the magnitudes. What a stable step makes of earlier errors is not larger than
+    they were.
     """
     eps = float(np.finfo(problem.dtype).eps)
-    return (problem.stencil.n_points + 2) * eps / 2 * sum(abs(weight) for weight in rounded_weights(problem).weights)
+    return (
+        (problem.stencil.n_points + 2)
+        * eps
+        / 2
+        * sum(abs(weight) for weight in rounded_weights(problem).weights)
+    )

@@ -1,4 +1,6 @@
-"""What holds for every correct method: translation, a split that changes nothing, closed systems, maxima."""
+"""What holds for every correct method: translation, a split that changes nothing, closed systems,
+maxima.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ _SHIFT = (5, -7, 3)
 _CARRIER = {1: (3,), 2: (-1, 2), 3: (1, -2, 1)}  # offset of the stencil that only moves
 _STENCILS = ("heat-1d", "star-2d9p", "box-2d25p", "heat-3d", "box-3d27p")
 _POSITIVE = ("heat-1d", "heat-2d", "box-2d25p", "box-3d27p")
-# A fixed ring and weak convection pull towards values between 0 and 1: ghosts are averages of those and mirror points.
+# A fixed ring and weak convection pull towards values between 0 and 1: ghosts are averages of those
+# and mirror points.
 _MIXED: tuple[tuple[Face, Face], ...] = (
     (Robin(h=0.7, ambient=0.25), Neumann()),
     (Fixed(0.75), Robin(h=1.5, ambient=1.0)),
@@ -44,14 +47,18 @@ def invariant_cases() -> Iterator[Case]:
         stencil = named_stencil(name).stencil
         yield Case(f"translation {name}", stencil.ndim, partial(_check_translation, stencil))
     for ndim, offset in _CARRIER.items():
-        yield Case("pure shift", ndim, partial(_check_shift, Stencil((offset,), (1.0,))), ("float64",))
+        yield Case(
+            "pure shift", ndim, partial(_check_shift, Stencil((offset,), (1.0,))), ("float64",)
+        )
     for name in _STENCILS:
         stencil = named_stencil(name).stencil
         yield Case(f"two workers {name}", stencil.ndim, partial(_check_split, stencil))
     for name in _STENCILS:
         stencil = named_stencil(name).stencil
         for kind, face in (("insulated", Neumann()), ("periodic", Periodic())):
-            yield Case(f"conservation {name}, {kind}", stencil.ndim, partial(_check_total, stencil, face))
+            yield Case(
+                f"conservation {name}, {kind}", stencil.ndim, partial(_check_total, stencil, face)
+            )
     for name in _POSITIVE:
         stencil = named_stencil(name).stencil
         yield Case(f"maximum principle {name}", stencil.ndim, partial(_check_range, stencil))
@@ -67,7 +74,11 @@ def _torus(stencil: Stencil, state: Field) -> Problem:
 
 
 def _check_translation(stencil: Stencil, advance: Advance, dtype: np.dtype[Any]) -> Outcome:
-    state, axes, shift = _random_state(stencil.ndim, dtype), range(1, stencil.ndim + 1), _SHIFT[: stencil.ndim]
+    state, axes, shift = (
+        _random_state(stencil.ndim, dtype),
+        range(1, stencil.ndim + 1),
+        _SHIFT[: stencil.ndim],
+    )
     problem = _torus(stencil, state)
     shifted = advance(_torus(stencil, np.roll(state, shift, tuple(axes))))
     error = float(np.abs(shifted - np.roll(advance(problem), shift, tuple(axes))).max())

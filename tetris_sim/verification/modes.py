@@ -1,9 +1,11 @@
-"""Discrete eigenmodes: on each kind of face a wave must decay by exactly the growth factor of the stencil.
+"""Discrete eigenmodes: on each kind of face a wave must decay by exactly the growth factor of the
+stencil.
 
-A stencil multiplies the wave exp(i theta.j) by its symbol. With periodic faces any wave that fits the grid is such a
-mode. The reflections u -> -u (Dirichlet 0) and u -> u (insulated) about a face half a spacing outside the first point
-continue sin(theta (j + 1/2)) and cos(theta (j + 1/2)), so that products of those are modes of every stencil that is
-symmetric along each axis. Nothing is discretised further: the only error is rounding.
+A stencil multiplies the wave exp(i theta.j) by its symbol. With periodic faces any wave that fits
+the grid is such a mode. The reflections u -> -u (Dirichlet 0) and u -> u (insulated) about a face
+half a spacing outside the first point continue sin(theta (j + 1/2)) and cos(theta (j + 1/2)), so
+that products of those are modes of every stencil that is symmetric along each axis. Nothing is
+discretised further: the only error is rounding.
 """
 
 from __future__ import annotations
@@ -32,10 +34,14 @@ from tetris_sim.verification.case import (
 )
 
 _WAVES = (2, 3, 1)  # periods, or half periods, along each axis
-_MOST_STEPS, _LEAST_AMPLITUDE = 60, 0.1  # many steps, but not so many that nothing of the wave is left to be compared
+_MOST_STEPS, _LEAST_AMPLITUDE = (
+    60,
+    0.1,
+)  # many steps, but not so many that nothing of the wave is left to be compared
 _STENCILS = ("heat-1d", "star-1d5p", "heat-2d", "star-2d9p", "box-2d25p", "heat-3d", "box-3d27p")
 
-# A stencil without any symmetry: it carries the wave along, and every mix-up of sides or axes shows.
+# A stencil without any symmetry: it carries the wave along, and every mix-up of sides or axes
+# shows.
 _SKEW = Stencil(((0, 0), (0, 1), (-1, 0), (2, -1)), (0.4, 0.3, 0.2, 0.1))
 
 _FACES: dict[str, tuple[Face, Face]] = {
@@ -66,7 +72,9 @@ def _check_wave(stencil: Stencil, advance: Advance, dtype: np.dtype[Any]) -> Out
         return np.cos(phase(slab))[np.newaxis].astype(dtype)
 
     boundary = Boundary.everywhere(Periodic(), stencil.ndim)
-    problem = make_problem(stencil, boundary, initial, dtype=dtype, steps=_count_steps(stencil, theta))
+    problem = make_problem(
+        stencil, boundary, initial, dtype=dtype, steps=_count_steps(stencil, theta)
+    )
     factor = complex(rounded_weights(problem).symbol(theta)) ** problem.steps
     exact = (factor * np.exp(1j * phase(Slab.whole(problem.grid)))).real
     return _outcome(problem, advance(problem), exact)
@@ -79,14 +87,18 @@ def _check_mode(stencil: Stencil, kind: str, advance: Advance, dtype: np.dtype[A
     shape_of = np.cos if kind == "insulated" else np.sin
 
     def product(slab: Slab) -> npt.NDArray[np.float64]:
-        factors = [shape_of(t * (index + 0.5)) for t, index in zip(theta, _indices(slab), strict=True)]
+        factors = [
+            shape_of(t * (index + 0.5)) for t, index in zip(theta, _indices(slab), strict=True)
+        ]
         return np.asarray(math.prod(factors[1:], start=factors[0]))
 
     def initial(slab: Slab) -> Field:
         return product(slab)[np.newaxis].astype(dtype)
 
     boundary = Boundary((_FACES[kind],) * stencil.ndim)
-    problem = make_problem(stencil, boundary, initial, dtype=dtype, steps=_count_steps(stencil, theta))
+    problem = make_problem(
+        stencil, boundary, initial, dtype=dtype, steps=_count_steps(stencil, theta)
+    )
     factor = float(rounded_weights(problem).symbol(theta).real) ** problem.steps
     exact = factor * product(Slab.whole(problem.grid))
     return _outcome(problem, advance(problem), exact)
@@ -101,7 +113,9 @@ def _indices(slab: Slab) -> list[npt.NDArray[np.float64]]:
     """Global index per axis, shaped to broadcast."""
     ndim = len(slab.start)
     return [
-        np.arange(start, stop, dtype=np.float64).reshape([-1 if k == axis else 1 for k in range(ndim)])
+        np.arange(start, stop, dtype=np.float64).reshape(
+            [-1 if k == axis else 1 for k in range(ndim)]
+        )
         for axis, (start, stop) in enumerate(zip(slab.start, slab.stop, strict=True))
     ]
 

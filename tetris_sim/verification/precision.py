@@ -1,10 +1,12 @@
-"""What less precision costs: the deviation table of the Tetris paper (its table 4) for float32 and tensor-core formats.
+"""What less precision costs: the deviation table of the Tetris paper (its table 4) for float32 and
+tensor-core formats.
 
-The case is the paper's: a square copper plate of 15 mm, insulated, a Gaussian of 100 degC in its middle, CFL number
-0.23. float64 and float32 are computed by a CPU method. TF32, bfloat16 and float16 are emulated with NumPy as
-tensor-core methods compute them: what enters a product is rounded to the format, to nearest; products are summed in
-float32; bfloat16 and float16 round the result of every step once more, to store it. (Hardware rounds TF32 ties away
-from zero, and sums in an order of its own: the same errors in size, not in every bit.) Methods that store float16 are
+The case is the paper's: a square copper plate of 15 mm, insulated, a Gaussian of 100 degC in its
+middle, CFL number 0.23. float64 and float32 are computed by a CPU method. TF32, bfloat16 and
+float16 are emulated with NumPy as tensor-core methods compute them: what enters a product is
+rounded to the format, to nearest; products are summed in float32; bfloat16 and float16 round the
+result of every step once more, to store it. (Hardware rounds TF32 ties away from zero, and sums in
+an order of its own: the same errors in size, not in every bit.) Methods that store float16 are
 computed as well; their weights are float32, or, where steps are fused, float16 that keep their sum.
 """
 
@@ -21,7 +23,7 @@ import numpy.typing as npt
 
 from tetris_sim import reference
 from tetris_sim.config import make_config
-from tetris_sim.gpu_kernels.rounding import round_weights
+from tetris_sim.gpu_kernels.fused.rounding import round_weights
 from tetris_sim.method import STEPS_PER_BLOCK
 from tetris_sim.problem import Field, Problem
 from tetris_sim.slab import Slab
@@ -38,11 +40,14 @@ from tetris_sim.verification.solver import Solver
 
 ABSOLUTE = (0.1, 0.5, 1.0)  # degC
 RELATIVE = (0.01, 0.03, 0.05)
-# Table 4: shares [%] of the points whose float32 temperature is off by more than ABSOLUTE and RELATIVE.
+# Table 4: shares [%] of the points whose float32 temperature is off by more than ABSOLUTE and
+# RELATIVE.
 PAPER_POINTS, PAPER_STEPS = 9600, 3_800_000
 PAPER_FLOAT32 = (73.1, 17.2, 11.3, 62.1, 14.3, 0.2)
 DEFAULT_POINTS = 256
-_FROZEN = 0.5  # share of points that a step leaves as they are, above which the field is called frozen
+_FROZEN = (
+    0.5  # share of points that a step leaves as they are, above which the field is called frozen
+)
 _TOLD_GROWTH = 1e-3
 
 
@@ -122,7 +127,12 @@ def plate(points: int, steps: int, precision: str) -> Problem:
         {
             "grid": {"shape": [points, points], "size": ["15 mm", "15 mm"]},
             "model": {"type": "heat", "material": "copper", "diffusivity": "1.11e-4 m^2/s"},
-            "initial": {"type": "gaussian", "amplitude": "100 degC", "sigma": "2.15 mm", "background": "0 degC"},
+            "initial": {
+                "type": "gaussian",
+                "amplitude": "100 degC",
+                "sigma": "2.15 mm",
+                "background": "0 degC",
+            },
             "boundaries": {"*": {"type": "neumann", "flux": 0}},
             "time": {"cfl": 0.23, "steps": steps},
             "compute": {"precision": precision},
@@ -159,7 +169,9 @@ def compare(
             stencil = rounded_stencil(problem.stencil, precision, balanced=balanced)
             found, before = emulate(start, dataclasses.replace(problem, stencil=stencil), precision)
             still = precision.rounded(found) == precision.rounded(before)
-            yield deviation(precision, "emulated", (found, exact, still), sum_less_one(stencil), case)
+            yield deviation(
+                precision, "emulated", (found, exact, still), sum_less_one(stencil), case
+            )
         for other in half:
             yield _stored_in_half(other, exact, case)
 
@@ -171,7 +183,9 @@ def _stored_in_half(solver: Solver, exact: Field, case: PrecisionCase) -> Deviat
     problem = plate(case.points, case.steps, FLOAT16.name)
     found = solver(problem)
     together = max(1, solver.method.parameters(problem)[0].get(STEPS_PER_BLOCK, 1))
-    after = solver(dataclasses.replace(problem, steps=together, initial=lambda slab: _part(found, slab)))
+    after = solver(
+        dataclasses.replace(problem, steps=together, initial=lambda slab: _part(found, slab))
+    )
     if together == 1:
         excess = sum_less_one(problem.stencil, problem.arithmetic)
     else:
@@ -188,10 +202,14 @@ def emulate(start: Field, problem: Problem, precision: NumberFormat) -> tuple[Fi
         precision: see `NumberFormat`.
     """
     u = before = precision.rounded(start.astype(np.float32))
-    with np.errstate(over="ignore", invalid="ignore"):  # weights that do not sum to 1 may blow the field up
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # weights that do not sum to 1 may blow the field up
         for _ in range(problem.steps):
             before = u
-            u = reference.step(precision.rounded(u), problem.stencil, problem.boundary, problem.grid.spacing)
+            u = reference.step(
+                precision.rounded(u), problem.stencil, problem.boundary, problem.grid.spacing
+            )
             u = precision.rounded(u) if precision.stored else u
     return u, before
 
@@ -200,15 +218,16 @@ def notes(case: PrecisionCase, row: Deviation) -> Iterator[str]:
     """What a reader of the table should know of one format."""
     if row.frozen:
         yield (
-            f"{row.label}: the field freezes. Numbers near {case.hottest:.0f} degC are {row.spacing:.3g} degC apart, "
-            f"but a step changes no point by more than {case.first_change:.2g} degC at first and "
-            f"{case.last_change:.2g} degC at the end; the last step left {row.unchanged:.1%} of the points as they were"
+            f"{row.label}: the field freezes. Numbers near {case.hottest:.0f} degC are "
+            f"{row.spacing:.3g} degC apart, but a step changes no point by more than "
+            f"{case.first_change:.2g} degC at first and {case.last_change:.2g} degC at the end; "
+            f"the last step left {row.unchanged:.1%} of the points as they were"
         )
     factor = _growth(row.weights_less_one, case.steps)
     if abs(factor - 1) > _TOLD_GROWTH:
         yield (
-            f"{row.label}: its weights sum to 1 {row.weights_less_one:+.2g}; if nothing else were rounded, that would "
-            f"multiply all heat by {factor:.4g} in {case.steps} steps"
+            f"{row.label}: its weights sum to 1 {row.weights_less_one:+.2g}; if nothing else were "
+            f"rounded, that would multiply all heat by {factor:.4g} in {case.steps} steps"
         )
 
 
@@ -217,7 +236,10 @@ def as_json(part: PrecisionCase | Deviation) -> dict[str, Any]:
     values = dataclasses.asdict(part)
     if isinstance(part, Deviation):
         values["frozen"] = part.frozen
-    return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}
+    return {
+        key: None if isinstance(v, float) and not math.isfinite(v) else v
+        for key, v in values.items()
+    }
 
 
 def _case(problem: Problem, start: Field, exact: Field) -> PrecisionCase:
@@ -225,7 +247,13 @@ def _case(problem: Problem, start: Field, exact: Field) -> PrecisionCase:
     first, last = (float(change) for change in changes)
     points = problem.grid.shape[0]
     return PrecisionCase(
-        points, problem.steps, problem.time(problem.steps), float(start.max()), first, last, _centre(exact)
+        points,
+        problem.steps,
+        problem.time(problem.steps),
+        float(start.max()),
+        first,
+        last,
+        _centre(exact),
     )
 
 
@@ -236,7 +264,9 @@ def deviation(
     excess: float,
     case: PrecisionCase,
 ) -> Deviation:
-    """Compare `states`: what was found, what is exact, and which points a step leaves as they are."""
+    """Compare `states`: what was found, what is exact, and which points a step leaves as they
+    are.
+    """
     found, exact, still = states
     found = found.astype(np.float64)
     with np.errstate(invalid="ignore"):
@@ -257,7 +287,9 @@ def deviation(
 
 def _part(field: Field, slab: Slab) -> Field:
     """The points of a slab, of a whole field."""
-    return field[(slice(None), *(slice(low, high) for low, high in zip(slab.start, slab.stop, strict=True)))]
+    return field[
+        (slice(None), *(slice(low, high) for low, high in zip(slab.start, slab.stop, strict=True)))
+    ]
 
 
 def _growth(weights_less_one: float, steps: int) -> float:

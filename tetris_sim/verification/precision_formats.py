@@ -1,4 +1,6 @@
-"""Number formats of tensor cores, emulated: rounding float32 values to TF32, bfloat16 and float16."""
+"""Number formats of tensor cores, emulated: rounding float32 values to TF32, bfloat16 and
+float16.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.formats import without_bits
+from tetris_sim.gpu_kernels.fused.formats import without_bits
 from tetris_sim.problem import Field
 from tetris_sim.stencil import Stencil
 
@@ -21,7 +23,8 @@ class NumberFormat:
     Attributes:
         name: as it is called.
         digits: binary digits of the significand, the leading one included.
-        stored: whether the state itself is kept in it; if not, only what enters a product is rounded to it.
+        stored: whether the state itself is kept in it; if not, only what enters a product is
+            rounded to it.
     """
 
     name: str
@@ -55,7 +58,8 @@ EMULATED = (TF32, BFLOAT16, FLOAT16)
 def rounded_stencil(stencil: Stencil, form: NumberFormat, *, balanced: bool) -> Stencil:
     """The stencil with weights of the format.
 
-    Weights that are rounded one by one no longer sum to what they should: every step then multiplies the whole field.
+    Weights that are rounded one by one no longer sum to what they should: every step then
+    multiplies the whole field.
 
     Args:
         stencil: with a weight at the point itself if `balanced`.

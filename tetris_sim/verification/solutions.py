@@ -1,4 +1,5 @@
-"""Heat conduction against solutions of the differential equation, through the same configuration a user writes.
+"""Heat conduction against solutions of the differential equation, through the same configuration a
+user writes.
 
 The grid is refined, and the error must fall with the order of accuracy of the scheme.
 """
@@ -28,7 +29,9 @@ def solution_cases() -> Iterator[Case]:
     """Cooling by convection, a spreading Gaussian, and steady states."""
     double = ("float64",)
     for ndim in (1, 2, 3):
-        yield Case("convective cooling, series solution", ndim, partial(_check_cooling, ndim), double)
+        yield Case(
+            "convective cooling, series solution", ndim, partial(_check_cooling, ndim), double
+        )
     for name, ndim, order, steps in (
         ("heat-1d", 1, 2, 45),
         ("star-1d5p", 1, 4, 81),
@@ -36,9 +39,16 @@ def solution_cases() -> Iterator[Case]:
         ("star-2d9p", 2, 4, 81),
         ("heat-3d", 3, 2, 63),
     ):
-        yield Case(f"spreading Gaussian {name}", ndim, partial(_check_gaussian, name, order, steps), double)
+        yield Case(
+            f"spreading Gaussian {name}", ndim, partial(_check_gaussian, name, order, steps), double
+        )
     for name, ndim in (("box-2d9p", 2), ("box-3d27p", 3)):
-        yield Case(f"spreading Gaussian {name}, CFL 1/6", ndim, partial(_check_isotropic, name, ndim), double)
+        yield Case(
+            f"spreading Gaussian {name}, CFL 1/6",
+            ndim,
+            partial(_check_isotropic, name, ndim),
+            double,
+        )
     for ndim in (1, 2, 3):
         yield Case("steady state between two temperatures", ndim, partial(_check_steady, ndim))
 
@@ -49,7 +59,9 @@ def _build(**sections: Any) -> Problem:
 
 
 def _refine(errors: Sequence[float], sizes: Sequence[int], order: int) -> Outcome:
-    """The error on the finest grid against the one before it, which must have fallen with the order of the scheme."""
+    """The error on the finest grid against the one before it, which must have fallen with the order
+    of the scheme.
+    """
     ratio = sizes[-1] / sizes[-2]
     observed = math.log(errors[-2] / errors[-1]) / math.log(ratio)
     return Outcome(errors[-1], errors[-2] / ratio ** (order - _MARGIN), observed)
@@ -58,8 +70,9 @@ def _refine(errors: Sequence[float], sizes: Sequence[int], order: int) -> Outcom
 def cooling_series(biot: float, fourier: float, depth: Values, terms: int = 30) -> Values:
     """Temperature of a slab that was 1 everywhere and is cooled at its face by an ambient of 0.
 
-    H. S. Carslaw and J. C. Jaeger, Conduction of Heat in Solids, 2nd ed. (Oxford, 1959), section 3.11: the sum over
-    the roots of zeta tan(zeta) = Bi of 4 sin(zeta) / (2 zeta + sin(2 zeta)) exp(-zeta^2 Fo) cos(zeta x / L).
+    H. S. Carslaw and J. C. Jaeger, Conduction of Heat in Solids, 2nd ed. (Oxford, 1959), section
+    3.11: the sum over the roots of zeta tan(zeta) = Bi of 4 sin(zeta) / (2 zeta + sin(2 zeta))
+    exp(-zeta^2 Fo) cos(zeta x / L).
 
     Args:
         biot: heat transfer coefficient * thickness / conductivity.
@@ -72,15 +85,25 @@ def cooling_series(biot: float, fourier: float, depth: Values, terms: int = 30) 
     total = np.zeros_like(depth)
     for n in range(terms):
         # zeta tan(zeta) rises from 0 to infinity on each of these intervals.
-        zeta = brentq(lambda z: z * math.sin(z) - biot * math.cos(z), n * math.pi, (n + 0.5) * math.pi, xtol=1e-14)
+        zeta = brentq(
+            lambda z: z * math.sin(z) - biot * math.cos(z),
+            n * math.pi,
+            (n + 0.5) * math.pi,
+            xtol=1e-14,
+        )
         factor = 4 * math.sin(zeta) / (2 * zeta + math.sin(2 * zeta))
         total += factor * math.exp(-(zeta**2) * fourier) * np.cos(zeta * depth)
     return total
 
 
 def _check_cooling(ndim: int, advance: Advance, dtype: np.dtype[Any]) -> Outcome:
-    """A body insulated on its low faces and cooled on its high ones: the product of one slab per axis."""
-    lengths, transfer = (0.1, 0.08, 0.05)[:ndim], (5.0, 12.5, 4.0)[:ndim]  # along x, y, z: m, W/(m^2 K)
+    """A body insulated on its low faces and cooled on its high ones: the product of one slab per
+    axis.
+    """
+    lengths, transfer = (
+        (0.1, 0.08, 0.05)[:ndim],
+        (5.0, 12.5, 4.0)[:ndim],
+    )  # along x, y, z: m, W/(m^2 K)
     duration = 0.3 * 0.1**2 / _DIFFUSIVITY
     sizes = (20, 40) if ndim < 3 else (10, 20)
     boundaries: dict[str, Any] = {"*": {"type": "neumann"}}
@@ -99,13 +122,17 @@ def _check_cooling(ndim: int, advance: Advance, dtype: np.dtype[Any]) -> Outcome
         exact: Any = np.ones(())
         for length, points, h in zip(lengths, shape, transfer, strict=True):
             depth = (np.arange(points) + 0.5) / points
-            series = cooling_series(h * length / _CONDUCTIVITY, _DIFFUSIVITY * duration / length**2, depth)
+            series = cooling_series(
+                h * length / _CONDUCTIVITY, _DIFFUSIVITY * duration / length**2, depth
+            )
             exact = np.multiply.outer(series, exact)  # x becomes the last axis
         errors.append(float(np.abs(advance(problem)[0] - (20 + 100 * exact)).max()))
     return _refine(errors, sizes, 2)
 
 
-def _check_gaussian(name: str, order: int, steps: int, advance: Advance, dtype: np.dtype[Any]) -> Outcome:
+def _check_gaussian(
+    name: str, order: int, steps: int, advance: Advance, dtype: np.dtype[Any]
+) -> Outcome:
     """On unequal spacings, with a step that shrinks like the spacing to the power of the order."""
     ndim = int(name[name.index("-") + 1])
     lengths, sizes = (1.0, 0.9, 0.8)[:ndim], (96, 128) if ndim == 1 else (48, 64)
@@ -118,7 +145,8 @@ def _check_gaussian(name: str, order: int, steps: int, advance: Advance, dtype: 
 
 
 def _check_isotropic(name: str, ndim: int, advance: Advance, dtype: np.dtype[Any]) -> Outcome:
-    """At a CFL number of 1/6 the leading errors of a box Laplacian in space and in time cancel: fourth order.
+    """At a CFL number of 1/6 the leading errors of a box Laplacian in space and in time cancel:
+    fourth order.
 
     Both are multiples of the Laplacian applied twice, h^2 / 12 and diffusivity dt / 2.
     """
@@ -132,11 +160,20 @@ def _check_isotropic(name: str, ndim: int, advance: Advance, dtype: np.dtype[Any
 
 
 def _gaussian_error(
-    name: str, shape: list[int], lengths: tuple[float, ...], duration: float, steps: int, advance: Advance
+    name: str,
+    shape: list[int],
+    lengths: tuple[float, ...],
+    duration: float,
+    steps: int,
+    advance: Advance,
 ) -> float:
-    """A Gaussian stays one while it spreads: sigma^2 grows by 2 diffusivity t. The faces are too far away to matter."""
+    """A Gaussian stays one while it spreads: sigma^2 grows by 2 diffusivity t. The faces are too
+    far away to matter.
+    """
     ndim, sigma = len(shape), 0.06
-    center = [fraction * length for fraction, length in zip((0.5, 0.52, 0.47), lengths, strict=False)]
+    center = [
+        fraction * length for fraction, length in zip((0.5, 0.52, 0.47), lengths, strict=False)
+    ]
     problem = _build(
         grid={"shape": shape, "size": list(lengths)},
         model={"type": "heat", "diffusivity": _DIFFUSIVITY, "stencil": name},
@@ -148,12 +185,16 @@ def _gaussian_error(
     exact: Any = np.full((), 100 * (sigma**2 / variance) ** (ndim / 2))
     for length, points, middle in zip(lengths, shape, center, strict=True):
         x = (np.arange(points) + 0.5) * (length / points)
-        exact = np.multiply.outer(np.exp(-((x - middle) ** 2) / (2 * variance)), exact)  # x becomes the last axis
+        exact = np.multiply.outer(
+            np.exp(-((x - middle) ** 2) / (2 * variance)), exact
+        )  # x becomes the last axis
     return float(np.abs(advance(problem)[0] - exact).max())
 
 
 def _check_steady(ndim: int, advance: Advance, dtype: np.dtype[Any]) -> Outcome:
-    """Between two faces of given temperature and insulated others the temperature becomes a straight line."""
+    """Between two faces of given temperature and insulated others the temperature becomes a
+    straight line.
+    """
     axis = "xyz"[ndim - 1]
     shape, lengths = [14, 12, 10][:ndim], [0.14, 0.18, 0.2][:ndim]
     points = shape[ndim - 1]
@@ -173,7 +214,8 @@ def _check_steady(ndim: int, advance: Advance, dtype: np.dtype[Any]) -> Outcome:
     line = cold + (hot - cold) * (np.arange(points) + 0.5) / points
     exact = line.reshape(-1, *[1] * (ndim - 1))  # the last of x, y, z is axis 0
     error = float(np.abs(advance(problem)[0] - exact).max())
-    # The slowest mode that is left, and the roundings of one step summed over all earlier ones as they decay.
+    # The slowest mode that is left, and the roundings of one step summed over all earlier ones as
+    # they decay.
     theta = np.zeros(ndim)
     theta[0] = math.pi / points
     slowest = float(problem.stencil.symbol(theta).real)

@@ -1,4 +1,6 @@
-"""How the cases are computed: by the same plan and run loop as every simulation, with one method after the other."""
+"""How the cases are computed: by the same plan and run loop as every simulation, with one method
+after the other.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,8 @@ from dataclasses import dataclass
 
 from tetris_sim.method import STEPWISE, Method
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler.machine import Machine
-from tetris_sim.scheduler.plan import make_plan
+from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.scheduler.plan.plan import make_plan
 from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation
 

@@ -14,8 +14,8 @@ import numpy as np
 from tetris_sim import cpu_kernels
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.method import Method
-from tetris_sim.scheduler.machine import Machine, find_machine
-from tetris_sim.scheduler.place import every_method
+from tetris_sim.scheduler.machine.machine import Machine, find_machine
+from tetris_sim.scheduler.machine.place import every_method
 from tetris_sim.verification.case import Case, Outcome
 from tetris_sim.verification.invariants import invariant_cases
 from tetris_sim.verification.modes import mode_cases
@@ -50,7 +50,10 @@ class Result:
     def as_json(self) -> dict[str, Any]:
         """Plain values for --json; numbers that JSON cannot hold become null."""
         numbers = dataclasses.asdict(self.outcome) if self.outcome is not None else {}
-        finite = {key: value if value is None or math.isfinite(value) else None for key, value in numbers.items()}
+        finite = {
+            key: value if value is None or math.isfinite(value) else None
+            for key, value in numbers.items()
+        }
         return {**dataclasses.asdict(self), "outcome": finite or None}
 
 
@@ -75,7 +78,9 @@ def choose_methods(name: str | None) -> tuple[Method, ...]:
     return chosen
 
 
-def verify(methods: tuple[Method, ...], cases: tuple[Case, ...], machine: Machine | None = None) -> Iterator[Result]:
+def verify(
+    methods: tuple[Method, ...], cases: tuple[Case, ...], machine: Machine | None = None
+) -> Iterator[Result]:
     """Compute the cases; each result is given as soon as it is there.
 
     Args:

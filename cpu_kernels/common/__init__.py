@@ -1,0 +1,1 @@
+"""What all CPU methods are made of: threads, vectors, layouts, the stepper."""

@@ -1,0 +1,108 @@
+"""Caches of the processor, as the operating system tells them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+@dataclass(frozen=True)
+class Cache:
+    """One level of data cache.
+
+    Attributes:
+        level: 1, 2, 3.
+        n_bytes: size of one instance.
+        sharing: hardware threads that share an instance.
+        shared_by: which, as Linux lists them.
+    """
+
+    level: int
+    n_bytes: int
+    sharing: int
+    shared_by: str = field(default="", compare=False)
+
+    def share(self, threads: int) -> int:
+        """Bytes for each of `threads` busy threads that fill the instances one after another."""
+        return self.n_bytes // max(1, min(self.sharing, threads))
+
+    def capacity(self, threads: int) -> int:
+        """Bytes for all of them together."""
+        return self.share(threads) * threads
+
+
+@dataclass(frozen=True)
+class Caches:
+    """Bytes of data cache per core.
+
+    Attributes:
+        l1: first level.
+        l2: second level.
+        l3: last level, divided by the cores that share it.
+    """
+
+    l1: int = 32 << 10
+    l2: int = 1 << 20
+    l3: int = 2 << 20
+
+
+def find_caches(folder: Path = _FOLDER) -> tuple[Cache, ...]:
+    """The data caches of a core, smallest level first; those that the system does not describe are
+    missing.
+
+    Args:
+        folder: where Linux describes the caches of a core.
+    """
+    found = []
+    for index in sorted(folder.glob("index*")):
+        try:
+            if (index / "type").read_text().strip() == "Instruction":
+                continue
+            level, size = (
+                int((index / "level").read_text()),
+                _bytes((index / "size").read_text().strip()),
+            )
+            shared_by = (index / "shared_cpu_list").read_text().strip()
+            cache = Cache(level, size, _count(shared_by), shared_by)
+        except (OSError, ValueError):
+            continue
+        if cache.n_bytes > 0:
+            found.append(cache)
+    return tuple(sorted(found, key=lambda cache: cache.level))
+
+
+def read_caches(folder: Path = _FOLDER) -> Caches:
+    """What the first core has to itself; what the system does not tell is what every core of the
+    last decade has.
+
+    Args:
+        folder: as for `find_caches`.
+    """
+    sizes = {cache.level: max(1, cache.n_bytes // cache.sharing) for cache in find_caches(folder)}
+    usual = Caches()
+    return Caches(l1=sizes.get(1, usual.l1), l2=sizes.get(2, usual.l2), l3=sizes.get(3, usual.l3))
+
+
+def _bytes(text: str) -> int:
+    """A size as Linux writes it.
+
+    >>> _bytes("48K")
+    49152
+    """
+    return int(text[:-1]) * _UNITS[text[-1]] if text[-1:] in _UNITS else int(text)
+
+
+def _count(ranges: str) -> int:
+    """How many processors a list of ranges names.
+
+    >>> _count("0-3,8")
+    5
+    """
+    total = 0
+    for part in ranges.split(","):
+        low, _, high = part.partition("-")
+        total += int(high or low) - int(low) + 1
+    return total

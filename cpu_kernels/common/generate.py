@@ -1,0 +1,103 @@
+"""Make the compiled time loop of one stencil shape and dtype, once, and keep it on disk.
+
+The source of a template (`sweep.py`, `tile_sweep.py`) with the row update of the stencil in place
+of its own becomes a module in the cache folder: Numba keeps compiled code on disk for functions
+that live in real files only. Weights and boundary values are arguments, so a new time step compiles
+nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from tetris_sim.cache import generated_module
+from tetris_sim.problem import arithmetic_of
+from tetris_sim.stencil import Offset, chain_order
+
+_ROOMS = Path(__file__).parents[1]
+_BEGIN, _END = "# [the row update begins]\n", "# [the row update ends]\n"
+_CALLEES = (
+    "common/intrinsics.py",
+    "common/barrier.py",
+    "common/columns.py",
+    "common/vectors.py",
+    "tessellate/tiles.py",
+)
+
+
+def padded_offset(offset: Offset) -> tuple[int, int, int]:
+    """An offset of 1, 2 or 3 axes as one of three: (0, 0, dx), (dy, 0, dx) or (dz, dy, dx)."""
+    if len(offset) == 2:
+        return offset[0], 0, offset[1]
+    return (0,) * (3 - len(offset)) + offset  # type: ignore[return-value]
+
+
+def row_update(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> str:
+    """Source of `update_row` for a stencil: one multiplication, then one fused multiply-add per
+    further point.
+
+    The chain runs in `chain_order`, so every loop around it gives the same bits. Values of float16
+    are computed in float32, and rounded before they are stored.
+    """
+    stored = "round_to_half(value)" if dtype == np.float16 else "value"
+    lines = [f"REAL = types.{arithmetic_of(dtype).name}", "", ""]
+    lines += [
+        '@njit(nogil=True, cache=True, inline="always")',
+        "def update_row(u, v, p, n, pitch0, pitch1, weights):",
+    ]
+    for k, offset in enumerate(offsets):
+        i, j, x = padded_offset(offset)
+        lines += [f"    w{k} = weights[{k}]", f"    p{k} = p + {i} * pitch0 + {j} * pitch1 + {x}"]
+    first, *others = chain_order(offsets)
+    lines += ["    for x in range(n):", f"        value = w{first} * load(u, p{first} + x)"]
+    lines += [f"        value = fma(w{k}, load(u, p{k} + x), value)" for k in others]
+    lines += [f"        store(v, p + x, {stored})", "", ""]
+    return "\n".join(lines)
+
+
+def make_advance(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> Callable[..., None]:
+    """The compiled `advance` of `sweep.py` for a stencil's offsets and dtype."""
+    stored = "round_to_half(value)" if dtype == np.float16 else "value"
+    lines = [
+        '@njit(nogil=True, cache=True, inline="always")',
+        "def as_stored(value):",
+        f"    return {stored}",
+        "",
+        "",
+    ]
+    return splice("plain/sweep.py", "\n".join([row_update(offsets, dtype), *lines])).advance  # type: ignore[no-any-return]
+
+
+def splice(template: str, part: str) -> ModuleType:
+    """A file of cpu_kernels as a generated module, with a text in place of what stands between its
+    two markers.
+    """
+    head, rest = (_ROOMS / template).read_text().split(_BEGIN)
+    _, tail = rest.split(_END)
+    return compiled_module(head + part + tail)
+
+
+def copied_module(name: str) -> ModuleType:
+    """A file of cpu_kernels as a module of the cache folder; whoever installed this one may not be
+    who runs it.
+    """
+    return compiled_module((_ROOMS / name).read_text())
+
+
+def compiled_module(source: str) -> ModuleType:
+    """A source that Numba compiles as a module of the cache folder, so that the compiled code is
+    kept.
+    """
+    return generated_module(source, part="kernels", salt=_callees())
+
+
+@functools.cache
+def _callees() -> str:
+    # Numba's cache knows when a function's own file changed, but not the files of what it calls.
+    return "".join((_ROOMS / name).read_text() for name in _CALLEES)

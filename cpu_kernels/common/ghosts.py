@@ -1,0 +1,38 @@
+"""Which ghost mirrors which point, for every kernel: faces as links between padded indices along
+one axis.
+"""
+
+from __future__ import annotations
+
+from tetris_sim.boundary import SIDES, Reflection
+from tetris_sim.problem import Problem
+
+Links = list[
+    tuple[tuple[int, int], Reflection]
+]  # ((ghost, source), (a, b)): the ghost takes a + b * source
+COPY: Reflection = (-0.0, 1.0)  # adding -0.0 leaves every bit as it is
+
+
+def face_links(problem: Problem, axis: int, side: int, owned: tuple[int, int], width: int) -> Links:
+    """The ghost planes beyond one side that has no neighbour.
+
+    Args:
+        problem: gives the face.
+        axis: of the problem.
+        side: 0 for low, 1 for high.
+        owned: padded index of the first and of the last plane.
+        width: how many ghosts a ring gets; a reflecting face gets as many as the radius.
+    """
+    first, last = owned
+    n = last - first + 1
+    if problem.boundary.periodic(axis):
+        if side == 0:
+            return [((first - 1 - j, last - j % n), COPY) for j in range(width)]
+        return [((last + 1 + j, first + j % n), COPY) for j in range(width)]
+    radius = problem.stencil.radii[axis]
+    pairs = problem.boundary.reflections(
+        axis, SIDES[side], spacing=problem.grid.spacing[axis], width=radius
+    )
+    if side == 0:
+        return [((first - 1 - j, first + j), pair) for j, pair in enumerate(pairs)]
+    return [((last + 1 + j, last - j), pair) for j, pair in enumerate(pairs)]

@@ -1,0 +1,226 @@
+"""Single machine operations that Numba has no name for: loads without bounds logic, fused
+multiply-add, a barrier.
+
+Idea    Numba's own indexing adds a test for negative indices that keeps LLVM from vectorising `u[p
+- 1]`, and its
+        `a * b + c` leaves the rounding to the compiler. These intrinsics emit exactly one LLVM
+        operation each.
+Layout  `load` and `store` take a flat array and an element index; the caller guarantees that it is
+inside. Limits  `load` and `store` carry the promise that what is loaded from is never what is
+stored to within one function:
+        use `load` for the source and `store` for the destination of a sweep, plain indexing for
+        anything else.
+Test    tests/kernels/test_intrinsics.py
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+_INT64 = ir.IntType(64)
+
+
+def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.gep(data, [index])
+
+
+def _promise_no_alias(builder: Any, instruction: Any, *, mine: str, other: str) -> None:
+    # Scoped no-alias metadata: a load from the source never sees a store to the destination.
+    # Without it LLVM compares every pair of pointers at run time and gives up on vectorising when
+    # there are more than a few.
+    module = builder.module
+    domain = module.add_metadata(["tetris_sim.sweep"])
+    scopes = {
+        name: module.add_metadata([module.add_metadata([f"tetris_sim.{name}", domain])])
+        for name in (mine, other)
+    }
+    instruction.set_metadata("alias.scope", scopes[mine])
+    instruction.set_metadata("noalias", scopes[other])
+
+
+@intrinsic
+def load(typing_context, array, index):
+    """array[index], without wraparound, and never aliased by a `store`."""
+
+    def generate(context, builder, signature, arguments):
+        value = builder.load(_address(context, builder, signature.args[0], *arguments))
+        _promise_no_alias(builder, value, mine="source", other="destination")
+        return value
+
+    return array.dtype(array, types.intp), generate
+
+
+@intrinsic
+def store(typing_context, array, index, value):
+    """array[index] = value, without wraparound, and never aliased by a `load`."""
+
+    def generate(context, builder, signature, arguments):
+        address = _address(context, builder, signature.args[0], arguments[0], arguments[1])
+        instruction = builder.store(arguments[2], address)
+        _promise_no_alias(builder, instruction, mine="destination", other="source")
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, array.dtype), generate
+
+
+@intrinsic
+def fma(typing_context, a, b, c):
+    """A * b + c rounded once, in the type of a, b and c; the same bits on every machine."""
+
+    def generate(context, builder, signature, arguments):
+        kind = context.get_value_type(signature.return_type)
+        name = f"llvm.fma.{'f64' if kind == ir.DoubleType() else 'f32'}"
+        function = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(kind, [kind] * 3), name
+        )
+        return builder.call(function, arguments)
+
+    return a(a, a, a), generate
+
+
+@intrinsic
+def round_to_half(typing_context, value):
+    """The float16 nearest to a float32, ties to even, as float32: what `cvt` of a GPU and NumPy's
+    `astype` make of it.
+
+    In bits, because LLVM calls a function that is not there where a processor has no instruction
+    for it.
+    """
+
+    def generate(context, builder, signature, arguments):
+        (value,) = arguments
+        real, bits = value.type, ir.IntType(32)
+        sign = builder.and_(builder.bitcast(value, bits), bits(0x80000000))
+        size = builder.and_(builder.bitcast(value, bits), bits(0x7FFFFFFF))
+        magnitude = builder.bitcast(size, real)
+        # 13 of 23 bits of the fraction go; a carry into the exponent is right.
+        odd = builder.and_(builder.lshr(size, bits(13)), bits(1))
+        normal = builder.and_(builder.add(builder.add(size, bits(0xFFF)), odd), bits(0xFFFFE000))
+        # Below 2^-14 numbers are 2^-24 apart, as those of float32 are from 0.5 to 1.
+        small = builder.bitcast(builder.fsub(builder.fadd(magnitude, real(0.5)), real(0.5)), bits)
+        found = builder.select(builder.fcmp_ordered("<", magnitude, real(2.0**-14)), small, normal)
+        found = builder.select(
+            builder.fcmp_ordered(">=", magnitude, real(65520.0)), bits(0x7F800000), found
+        )
+        rounded = builder.bitcast(builder.or_(found, sign), real)
+        return builder.select(builder.fcmp_unordered("uno", value, value), value, rounded)
+
+    return value(value), generate
+
+
+@intrinsic
+def fetch_add(typing_context, array, index, value):
+    """Add atomically to array[index]; the old value."""
+
+    def generate(context, builder, signature, arguments):
+        address = _address(context, builder, signature.args[0], arguments[0], arguments[1])
+        return builder.atomic_rmw("add", address, arguments[2], "acq_rel")
+
+    return types.int64(array, types.intp, types.int64), generate
+
+
+@intrinsic
+def load_acquire(typing_context, array, index):
+    """array[index]; everything that was released before it was stored is visible."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.load_atomic(
+            _address(context, builder, signature.args[0], *arguments), "acquire", 8, typ=_INT64
+        )
+
+    return types.int64(array, types.intp), generate
+
+
+@intrinsic
+def store_release(typing_context, array, index, value):
+    """array[index] = value; everything done before becomes visible with it."""
+
+    def generate(context, builder, signature, arguments):
+        address = _address(context, builder, signature.args[0], arguments[0], arguments[1])
+        builder.store_atomic(arguments[2], address, "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.int64), generate
+
+
+@intrinsic
+def pause(typing_context):
+    """Tell the core that this is a spin loop."""
+
+    def generate(context, builder, signature, arguments):
+        # Numba's LLVM has no assembler, but each architecture's spin hint is an intrinsic too.
+        if builder.module.triple.startswith(("x86_64", "i686")):
+            name, kinds, values = "llvm.x86.sse2.pause", [], []
+        else:
+            name, kinds, values = (
+                "llvm.aarch64.hint",
+                [ir.IntType(32)],
+                [ir.IntType(32)(1)],
+            )  # 1 is YIELD
+        kind = ir.FunctionType(ir.VoidType(), kinds)
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, name), values)
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
+def sched_yield(typing_context):
+    """Give the core to another thread (libc)."""
+
+    def generate(context, builder, signature, arguments):
+        kind = ir.FunctionType(ir.IntType(32), [])
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
+def call_box(
+    typing_context,
+    kernel,
+    u,
+    v,
+    weights,
+    base,
+    plane,
+    last_plane,
+    row,
+    last_row,
+    column,
+    last_column,
+    pitch0,
+    pitch1,
+):
+    """Call the function at an address with three pointers and nine numbers."""
+
+    def generate(context, builder, signature, arguments):
+        kinds = [value.type for value in arguments[1:]]
+        function = builder.inttoptr(
+            arguments[0], ir.FunctionType(ir.VoidType(), kinds).as_pointer()
+        )
+        builder.call(function, arguments[1:])
+        return context.get_dummy_value()
+
+    return types.void(types.intp, u, v, weights, *(types.intp,) * 9), generate
+
+
+@intrinsic
+def call_kernel(typing_context, address, reals, integers):
+    """Call the function at an address with two pointers."""
+
+    def generate(context, builder, signature, arguments):
+        kinds = [value.type for value in arguments[1:]]
+        function = builder.inttoptr(
+            arguments[0], ir.FunctionType(ir.VoidType(), kinds).as_pointer()
+        )
+        builder.call(function, arguments[1:])
+        return context.get_dummy_value()
+
+    return types.void(types.intp, reals, integers), generate

@@ -1,0 +1,221 @@
+"""PaddedField: where each point of a slab lies in one flat array, ghosts and halos around it.
+
+Every problem is laid out along three axes, slowest first; the axes that a 1D or 2D problem lacks
+have one point and no ghosts. The first owned point of each row lies on a cache line of its own, so
+rows never share a line across threads. `Layout` is what a stepper asks of this and of other layouts
+(`lifted.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.cpu_kernels.common.geometry import Geometry, geometry_of
+from tetris_sim.cpu_kernels.common.ghosts import Links, face_links
+from tetris_sim.problem import Field, Problem
+from tetris_sim.slab import Ranges, Slab
+
+_LINE = 64  # bytes of a cache line
+_PAGE = 4096  # bytes; what lies a multiple of this apart falls into the same cache sets
+AXIS_OF = {
+    1: (2,),
+    2: (0, 2),
+    3: (0, 1, 2),
+}  # for each axis of a problem, its number among the three
+
+
+class Layout(Protocol):
+    """How the points of a slab lie in a flat array."""
+
+    @property
+    def n_fields(self) -> int:
+        """Number of fields."""
+
+    @property
+    def field_pitch(self) -> int:
+        """Elements between fields."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of one array of this layout."""
+
+    def allocate(self, offset: int = 0) -> npt.NDArray[Any]:
+        """A flat array that nobody has touched, `offset` bytes into a page."""
+
+    def geometry(self, problem: Problem, slab: Slab) -> Geometry:
+        """What the compiled time loop must know of it."""
+
+    def pieces(self, part: int, parts: int, points: int) -> Iterator[Ranges]:
+        """Boxes of about `points` points that make up one of `parts` parts of the slab, the one a
+        thread computes.
+        """
+
+    def read(self, flat: npt.NDArray[Any], ranges: Ranges) -> Field:
+        """The values in a box, (n_fields, ...): a view or a copy, whichever is cheaper."""
+
+    def write(self, flat: npt.NDArray[Any], ranges: Ranges, values: Field) -> None:
+        """Store the values of a box."""
+
+
+def allocate_aligned(n_bytes: int, dtype: np.dtype[Any], offset: int) -> npt.NDArray[Any]:
+    """A flat array that begins `offset` bytes into a page; not touched, so its pages have no place
+    yet.
+
+    Args:
+        n_bytes: of the array.
+        dtype: of its elements.
+        offset: a multiple of a cache line. Source and target of a sweep should differ in it: a load
+            waits for a recent store at the same place of another page.
+    """
+    raw = np.empty(n_bytes + _PAGE, dtype=np.uint8)
+    shift = (offset - raw.ctypes.data) % _PAGE
+    return raw[shift : shift + n_bytes].view(dtype)
+
+
+def row_pitch(n: int, unit: int, itemsize: int) -> int:
+    """Elements from row to row for rows of `n` elements: whole units, and not a multiple of a page.
+
+    Args:
+        n: elements that a row needs.
+        unit: elements that lie together, a cache line or a vector.
+        itemsize: bytes of an element.
+    """
+    row = -(-n // unit) * unit
+    return row + unit if row * itemsize % _PAGE == 0 else row
+
+
+def plane_pieces(shape: tuple[int, ...], part: int, parts: int, points: int) -> Iterator[Ranges]:
+    """One of `parts` parts of a box, cut along its first axis, in pieces of about `points`
+    points.
+    """
+    rest = tuple((0, n) for n in shape[1:])
+    planes = max(1, points // max(1, math.prod(shape[1:])))
+    first, last = shape[0] * part // parts, shape[0] * (part + 1) // parts
+    for low in range(first, last, planes):
+        yield ((low, min(low + planes, last)), *rest)
+
+
+@dataclass(frozen=True)
+class PaddedField:
+    """The arithmetic of one slab's memory, x-neighbours side by side.
+
+    Attributes:
+        axis_of: for each axis of the problem, its number among the three.
+        first: padded index of the first owned point, per padded axis.
+        count: points owned, per padded axis.
+        margin: ghost or halo points (low, high) per padded axis.
+        extent: padded points per axis, the last one being the row pitch.
+        n_fields: number of fields.
+        dtype: of the elements.
+        tail: elements behind the last row that may be read, whatever they are.
+    """
+
+    axis_of: tuple[int, ...]
+    first: tuple[int, int, int]
+    count: tuple[int, int, int]
+    margin: tuple[tuple[int, int], ...]
+    extent: tuple[int, int, int]
+    n_fields: int
+    dtype: np.dtype[Any]
+    tail: int = 0
+
+    @property
+    def pitch(self) -> tuple[int, int, int]:
+        """Elements between neighbours along each padded axis."""
+        return self.extent[1] * self.extent[2], self.extent[2], 1
+
+    @property
+    def field_pitch(self) -> int:
+        """Elements between fields."""
+        return math.prod(self.extent)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of one array of this layout."""
+        return (self.n_fields * self.field_pitch + self.tail) * self.dtype.itemsize
+
+    def allocate(self, offset: int = 0) -> npt.NDArray[Any]:
+        """A flat array with every row's first owned point on a cache line; see
+        `allocate_aligned`.
+        """
+        return allocate_aligned(self.n_bytes, self.dtype, offset)
+
+    def geometry(self, problem: Problem, slab: Slab) -> Geometry:
+        """See `geometry.py`; ghosts of a ring are as many as the margin has room for."""
+        first, last = self.first[2], self.first[2] + self.count[2] - 1
+        last_axis = len(self.axis_of) - 1
+        links: Links = []
+        for side in (0, 1):
+            if not slab.halo[last_axis][side]:
+                links += face_links(problem, last_axis, side, (first, last), self.margin[2][side])
+        return geometry_of(self, problem, slab, links)
+
+    def pieces(self, part: int, parts: int, points: int) -> Iterator[Ranges]:
+        """Planes one after the other."""
+        return plane_pieces(tuple(self.count[axis] for axis in self.axis_of), part, parts, points)
+
+    def read(self, flat: npt.NDArray[Any], ranges: Ranges) -> Field:
+        """A view."""
+        box = [slice(None), slice(0, 1), slice(0, 1), slice(0, 1)]
+        for axis, (start, stop) in zip(self.axis_of, ranges, strict=True):
+            box[1 + axis] = slice(self.first[axis] + start, self.first[axis] + stop)
+        array = flat[: self.n_fields * self.field_pitch].reshape(self.n_fields, *self.extent)[
+            tuple(box)
+        ]
+        return array.reshape(self.n_fields, *(array.shape[1 + axis] for axis in self.axis_of))
+
+    def write(self, flat: npt.NDArray[Any], ranges: Ranges, values: Field) -> None:
+        """Through the view."""
+        self.read(flat, ranges)[...] = values
+
+
+def least_margins(problem: Problem, slab: Slab) -> tuple[tuple[int, int], ...]:
+    """Per axis of the problem (low, high): the halo where a slab has neighbours, the radius
+    elsewhere.
+    """
+    return tuple(
+        (low or radius, high or radius)
+        for (low, high), radius in zip(slab.halo, problem.stencil.radii, strict=True)
+    )
+
+
+def pad(
+    problem: Problem, slab: Slab, margins: Sequence[tuple[int, int]] | None = None, *, tail: int = 0
+) -> PaddedField:
+    """The layout of one slab.
+
+    Args:
+        problem: what is laid out.
+        slab: which part of it.
+        margins: points kept around it, per axis of the problem; `least_margins` if not given. Where
+            an axis is periodic and whole, all of them are ghosts; at other faces only those within
+            the radius.
+        tail: elements behind the last row that may be read.
+    """
+    axis_of = AXIS_OF[problem.grid.ndim]
+    count, margin = [1, 1, 1], [(0, 0), (0, 0), (0, 0)]
+    for axis, (padded, around) in enumerate(
+        zip(axis_of, margins or least_margins(problem, slab), strict=True)
+    ):
+        count[padded], margin[padded] = slab.shape[axis], around
+    dtype = problem.arithmetic  # wider than float16, of which each step rounds what it stores
+    line = _LINE // dtype.itemsize
+    lead = -(-margin[2][0] // line) * line
+    row = row_pitch(lead + count[2] + margin[2][1], line, dtype.itemsize)
+    planes = [low + n + high for n, (low, high) in zip(count, margin, strict=True)]
+    return PaddedField(
+        axis_of=axis_of,
+        first=(margin[0][0], margin[1][0], lead),
+        count=(count[0], count[1], count[2]),
+        margin=tuple(margin),
+        extent=(planes[0], planes[1], row),
+        n_fields=problem.n_fields,
+        dtype=dtype,
+        tail=tail,
+    )

@@ -1,0 +1,174 @@
+"""CpuStepper: one slab's state in host memory, advanced by a compiled time loop that all threads of
+a team call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+
+from tetris_sim.boundary import SIDES, Side
+from tetris_sim.cpu_kernels.common.barrier import new_barrier
+from tetris_sim.cpu_kernels.common.layout import Layout, pad
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.method import Box, EdgePlanes
+from tetris_sim.problem import Field, InitialField, Problem
+from tetris_sim.slab import Slab
+
+_LOAD_POINTS = (
+    1 << 20
+)  # points asked for at a time, so that no second copy of the slab comes into being
+_READ_POINTS = 1 << 16  # points copied or searched for NaN at a time: they stay in the L2 cache
+_PAGE = 4096  # bytes
+_HALF_PAGE = _PAGE // 2
+_BAD_BOX = 8  # edge of the box in which a non-finite value is reported, in points
+
+
+class CpuStepper:
+    """Two arrays of one layout that take turns; see the Protocol `Stepper` for what the calls
+    mean.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        slab: Slab,
+        team: ThreadTeam,
+        advance: Callable[..., None],
+        layout: Layout | None = None,
+        passes: Callable[[int], int] = int,
+    ) -> None:
+        """Take memory.
+
+        Args:
+            problem: what to advance.
+            slab: which part of it.
+            team: the threads.
+            advance: called by each of them with the arguments of `advance` in `sweep.py`.
+            layout: how points lie in memory; `pad(problem, slab)` if not given.
+            passes: how often the two arrays change places in so many steps; once per step if not
+                given.
+        """
+        self.slab = slab
+        self._layout = pad(problem, slab) if layout is None else layout
+        self._team = team
+        self._advance = advance
+        self._passes = passes
+        self._current, self._next = self._layout.allocate(), self._layout.allocate(_HALF_PAGE)
+        self._geometry = self._layout.geometry(problem, slab)
+        self._dtype = np.dtype(
+            problem.dtype
+        )  # of what comes and goes; memory has that of the layout
+        self._weights = np.array(problem.stencil.weights, dtype=problem.arithmetic)
+        self._barrier = new_barrier()
+        self._reach = tuple(problem.stencil.radii)
+
+    def load(self, initial: InitialField) -> None:
+        """Take the owned points; each thread writes the planes it will compute, so that their pages
+        lie near it.
+        """
+        self._team.wait()
+        no_halo = ((0, 0),) * len(self.slab.start)
+
+        def fill(thread: int) -> None:
+            for ranges in self._layout.pieces(thread, self._team.size, _LOAD_POINTS):
+                box = self.slab.globally(ranges)
+                values = initial(
+                    Slab(tuple(low for low, _ in box), tuple(high for _, high in box), no_halo)
+                )
+                self._layout.write(self._current, ranges, values)
+            # Nobody reads the other array before a step has filled it: it only needs its pages.
+            part = self._team.split(self._next.size, thread)
+            self._next[part.start : part.stop : _PAGE // self._next.itemsize] = 0
+
+        self._team.run(fill)
+
+    def advance(self, steps: int) -> None:
+        """Advance by `steps`; returns at once."""
+        for axis, halo in enumerate(self.slab.halo):
+            if any(0 < width < steps * self._reach[axis] for width in halo):
+                msg = (
+                    f"a halo of {halo} planes does not last for {steps} steps of radius "
+                    f"{self._reach[axis]}"
+                )
+                raise ValueError(msg)
+        self._team.wait()
+        layout, team = self._layout, self._team
+        geometry = (self._geometry.axes, self._geometry.links, self._geometry.faces)
+        arguments = (self._current, self._next, layout.n_fields, layout.field_pitch, *geometry)
+        rest = (self._weights, steps, self._barrier)
+        team.start(lambda thread: self._advance(thread, team.size, *arguments, *rest))
+        if self._passes(steps) % 2:
+            self._current, self._next = self._next, self._current
+
+    def edge(self, axis: int, side: Side) -> Field:
+        """The owned planes that the neighbour on `side` needs, a contiguous copy."""
+        self._team.wait()
+        planes = self._layout.read(self._current, self.slab.edge_ranges(axis, SIDES.index(side)))
+        return np.array(planes, dtype=self._dtype, order="C")
+
+    def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
+        """Take the planes beyond `side`."""
+        self._team.wait()
+        values = np.asarray(planes, self._dtype)
+        self._layout.write(self._current, self.slab.halo_ranges(axis, SIDES.index(side)), values)
+
+    def interior(self, box: Box | None = None) -> Field:
+        """A copy of the owned points, or of those inside `box` (global indices)."""
+        self._team.wait()
+        whole = tuple(zip(self.slab.start, self.slab.stop, strict=True))
+        wanted = tuple(
+            (max(low, start) - start, min(high, stop) - start)
+            for (low, high), (start, stop) in zip(box or whole, whole, strict=True)
+        )
+        copy = np.empty(
+            (self._layout.n_fields, *(high - low for low, high in wanted)), dtype=self._dtype
+        )
+
+        def fill(thread: int) -> None:
+            for ranges in self._layout.pieces(thread, self._team.size, _READ_POINTS):
+                part = tuple(
+                    (max(low, start), min(high, stop))
+                    for (low, high), (start, stop) in zip(ranges, wanted, strict=True)
+                )
+                if all(low < high for low, high in part):
+                    place = (
+                        slice(low - start, high - start)
+                        for (low, high), (start, _) in zip(part, wanted, strict=True)
+                    )
+                    copy[(slice(None), *place)] = self._layout.read(self._current, part)
+
+        self._team.run(fill)
+        return copy
+
+    def find_nonfinite(self) -> Box | None:
+        """The box of a few points around the first value that is not finite."""
+        self._team.wait()
+        found: list[tuple[int, ...]] = []
+        lock = threading.Lock()
+
+        def search(thread: int) -> None:
+            for ranges in self._layout.pieces(thread, self._team.size, _READ_POINTS):
+                finite = np.isfinite(self._layout.read(self._current, ranges)).all(axis=0)
+                if not finite.all():
+                    where = np.unravel_index(int(np.argmin(finite)), finite.shape)
+                    with lock:
+                        found.append(
+                            tuple(low + int(i) for (low, _), i in zip(ranges, where, strict=True))
+                        )
+
+        self._team.run(search)
+        if not found:
+            return None
+        return self.slab.around(min(found), _BAD_BOX)
+
+    def wait(self) -> None:
+        """Return when the threads are done."""
+        self._team.wait()
+
+    def close(self) -> None:
+        """Wait for the threads and give the memory back."""
+        self._team.wait()
+        self._current = self._next = np.empty(0, dtype=self._weights.dtype)

@@ -1,0 +1,1 @@
+"""cpu.plain: one sweep per step."""

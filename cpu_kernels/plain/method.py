@@ -1,0 +1,44 @@
+"""cpu.plain: one parallel sweep per step. The fallback that never refuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from tetris_sim.cpu_kernels.common.layout import pad
+from tetris_sim.method import Parameters
+from tetris_sim.problem import Problem
+from tetris_sim.slab import Slab
+
+
+@dataclass(frozen=True)
+class PlainMethod:
+    """Read the whole slab and write the whole slab, once per step."""
+
+    name: str = "cpu.plain"
+    device: Literal["cpu"] = "cpu"
+
+    def refusal(self, problem: Problem) -> str | None:
+        """Never refuses."""
+        return None
+
+    def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
+        """Nothing to choose."""
+        return ({},)
+
+    def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
+        """Two padded copies of the state."""
+        return 2 * pad(problem, slab).n_bytes
+
+    def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
+        """Compile the time loop and take two padded copies of the slab; `device` is a
+        `ThreadTeam`.
+        """
+        # Numba takes 0.4 s to import, and planning or reading a file does not need it.
+        from tetris_sim.cpu_kernels.common.generate import make_advance
+        from tetris_sim.cpu_kernels.common.stepper import CpuStepper
+
+        advance = make_advance(problem.stencil.offsets, np.dtype(problem.dtype))
+        return CpuStepper(problem, slab, device, advance)

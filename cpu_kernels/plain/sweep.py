@@ -1,0 +1,175 @@
+"""The time loop of one thread: sweep its planes, publish their ghosts, meet the others, again.
+
+Idea    One call advances many steps, so Python is not in the loop. Threads own ranges of planes and
+meet at one barrier
+        per step: whoever computed the points that a ghost mirrors also writes that ghost.
+Layout  u, v: flat arrays of n_fields fields, each a padded box of three axes (slowest first;
+missing axes have
+        one point and no ghosts). `axes[d]` holds the columns of `columns.py`. Axis d has `axes[d,
+        LINKS]` planes of ghosts; number k lies at padded index `links[d, k, 0]` and takes a + b * u
+        at index `links[d, k, 1]`, with (a, b) = `faces[d, k]`. A periodic ghost has b = 1 and a =
+        -0.0, which leaves every bit as it is. A side with SHRINK is owned by a neighbour: there the
+        computed range shrinks by as much a step, starting from steps * SHRINK planes of halo that
+        were right.
+Limits  Never refuses. The update of a row is made for each stencil: `generate.py` copies this file
+and puts it in
+        place of the one between the two markers, which is the stencil that reads the point itself.
+        With it comes what is done to values before they are stored.
+Test    tests/kernels/test_against_reference.py
+"""
+
+from __future__ import annotations
+
+from numba import njit
+from numba.core import types
+
+from tetris_sim.cpu_kernels.common.barrier import wait
+from tetris_sim.cpu_kernels.common.columns import COUNT, FIRST, GHOSTS, LINKS, PITCH, SHRINK
+from tetris_sim.cpu_kernels.common.intrinsics import fma, load, round_to_half, store  # noqa: F401  for float16
+
+# [the row update begins]
+REAL = types.float64
+
+
+@njit(nogil=True, cache=True, inline="always")
+def update_row(u, v, p, n, pitch0, pitch1, weights):
+    """v[p + x] = the stencil at u[p + x] for x = 0 .. n-1; p counts elements from the start of the
+    array.
+    """
+    w0 = weights[0]
+    for x in range(n):
+        store(v, p + x, w0 * load(u, p + x))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def as_stored(value):
+    """What memory may hold of a value: itself, or its nearest float16, though memory has float32
+    then.
+    """
+    return value
+
+
+# [the row update ends]
+
+CACHED_POINTS = (
+    1 << 15
+)  # planes of about this many points get their ghosts while they are in the L2 cache
+_INT = types.intp
+_AXES = types.int64[:, ::1]
+_LINKS = types.int64[:, :, ::1]
+SIGNATURE = types.void(
+    _INT,
+    _INT,
+    REAL[::1],
+    REAL[::1],
+    _INT,
+    _INT,
+    _AXES,
+    _LINKS,
+    REAL[:, :, ::1],
+    REAL[::1],
+    _INT,
+    types.int64[::1],
+)
+
+
+@njit(nogil=True, cache=True)
+def _computed(axes, axis, steps_left):
+    """First and one past the last padded index along `axis` that is computed when `steps_left` more
+    steps follow.
+    """
+    low = axes[axis, FIRST] - steps_left * axes[axis, SHRINK]
+    high = axes[axis, FIRST] + axes[axis, COUNT] + steps_left * axes[axis, SHRINK + 1]
+    return low, high
+
+
+@njit(nogil=True, cache=True)
+def _fill_sides(v, base, planes, axes, links, faces, rows, columns):
+    """Ghosts of some planes: along axis 1 over the computed columns, then along axis 2 over ghost
+    rows too.
+    """
+    pitch0, pitch1 = axes[0, PITCH], axes[1, PITCH]
+    low, high = base + planes[0] * pitch0, base + planes[1] * pitch0
+    for k in range(axes[1, LINKS]):
+        a, b = faces[1, k, 0], faces[1, k, 1]
+        for plane in range(low, high, pitch0):
+            ghost, source = plane + links[1, k, 0] * pitch1, plane + links[1, k, 1] * pitch1
+            for x in range(columns[0], columns[1]):
+                v[ghost + x] = as_stored(fma(b, v[source + x], a))
+    first_row, last_row = (
+        (rows[0] - axes[1, GHOSTS]) * pitch1,
+        (rows[1] + axes[1, GHOSTS + 1]) * pitch1,
+    )
+    for k in range(axes[2, LINKS]):
+        a, b, ghost, source = faces[2, k, 0], faces[2, k, 1], links[2, k, 0], links[2, k, 1]
+        if columns[0] <= source < columns[1]:  # in 1D another thread may have computed it
+            for plane in range(low, high, pitch0):
+                for row in range(plane + first_row, plane + last_row, pitch1):
+                    v[row + ghost] = as_stored(fma(b, v[row + source], a))
+
+
+@njit(nogil=True, cache=True)
+def _fill_ghosts(v, base, planes, axes, links, faces, rows, columns):
+    """Every ghost that follows from some planes: those at their sides, and the ghost planes that
+    mirror them.
+    """
+    _fill_sides(v, base, planes, axes, links, faces, rows, columns)
+    pitch0, pitch1 = axes[0, PITCH], axes[1, PITCH]
+    for k in range(axes[0, LINKS]):
+        a, b, ghost, source = faces[0, k, 0], faces[0, k, 1], links[0, k, 0], links[0, k, 1]
+        if planes[0] <= source < planes[1]:
+            for row in range(base + rows[0] * pitch1, base + rows[1] * pitch1, pitch1):
+                for x in range(row + columns[0], row + columns[1]):
+                    v[ghost * pitch0 + x] = as_stored(fma(b, v[source * pitch0 + x], a))
+            _fill_sides(v, base, (ghost, ghost + 1), axes, links, faces, rows, columns)
+
+
+@njit(nogil=True, cache=True)
+def _part(span, thread, threads):
+    """This thread's piece of the range span[0] .. span[1]-1."""
+    low, n = span[0], span[1] - span[0]
+    return low + n * thread // threads, low + n * (thread + 1) // threads
+
+
+@njit(nogil=True, cache=True)
+def _ranges(axes, steps_left, thread, threads):
+    """Planes, rows and columns this thread computes. A grid of one plane and one row is cut along
+    its columns.
+    """
+    planes, rows, columns = (
+        _computed(axes, 0, steps_left),
+        _computed(axes, 1, steps_left),
+        _computed(axes, 2, steps_left),
+    )
+    if planes[1] - planes[0] == 1 and rows[1] - rows[0] == 1 and axes[0, LINKS] == 0:
+        return planes, rows, _part(columns, thread, threads)
+    return _part(planes, thread, threads), rows, columns
+
+
+@njit(SIGNATURE, nogil=True, cache=True)
+def advance(
+    thread, threads, u, v, n_fields, field_pitch, axes, links, faces, weights, steps, barrier
+):
+    """Advance the state in u by `steps`, to be called by all `threads` at once.
+
+    The result is in u if `steps` is even, in v if it is odd.
+    """
+    pitch0, pitch1 = axes[0, PITCH], axes[1, PITCH]
+    planes, rows, columns = _ranges(axes, steps, thread, threads)
+    for field in range(n_fields):
+        _fill_ghosts(u, field * field_pitch, planes, axes, links, faces, rows, columns)
+    wait(barrier, threads)
+    block = max(1, CACHED_POINTS // pitch0)
+    for steps_left in range(steps - 1, -1, -1):
+        planes, rows, columns = _ranges(axes, steps_left, thread, threads)
+        for field in range(n_fields):
+            base = field * field_pitch
+            for first in range(planes[0], planes[1], block):
+                last = min(first + block, planes[1])
+                for i in range(first, last):
+                    for j in range(rows[0], rows[1]):
+                        p = base + i * pitch0 + j * pitch1 + columns[0]
+                        update_row(u, v, p, columns[1] - columns[0], pitch0, pitch1, weights)
+                _fill_ghosts(v, base, (first, last), axes, links, faces, rows, columns)
+        wait(barrier, threads)
+        u, v = v, u

@@ -1,0 +1,1 @@
+"""cpu.tessellate: tiles that shrink and tiles that grow fill space and time."""

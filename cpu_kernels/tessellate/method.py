@@ -1,0 +1,170 @@
+"""cpu.tessellate: triangles and inverted triangles in space and time, no point computed twice, few
+trips to memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from tetris_sim.cpu_kernels.common.blocking import usable_cores, why_not_blocked
+from tetris_sim.cpu_kernels.common.caches import Caches, read_caches
+from tetris_sim.cpu_kernels.common.layout import AXIS_OF, Layout, pad
+from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField, can_lift, lift_slab
+from tetris_sim.cpu_kernels.tessellate.tiles import N_KINDS
+from tetris_sim.method import Parameters
+from tetris_sim.problem import Problem
+from tetris_sim.slab import Slab
+
+AUTO, SKEWED, QUADRUPLE, LIFTED = range(
+    4
+)  # the parameter `rows`: see tessellate_rows.py and swizzle_rows.py
+_LINE = 8  # numbers in a cache line of counters
+_MOST_STEPS = 512  # of a block: by then the trip to memory is no more than a hundredth of the time
+
+
+@dataclass(frozen=True)
+class TessellateMethod:
+    """Advance tiles that fit a cache through a block of steps (`tiles.py`, `tile_sweep.py`).
+
+    Its parameters: `rows`, one of the row kernels above (AUTO where rows are too short for LIFTED);
+    `width`, bytes of a vector (not of AUTO, where LLVM chooses); `jam`, rows computed together (of
+    LIFTED in 2D and 3D); `steps_per_block`; `tile_x`, `tile_y`, `tile_z`, points a tile is wide at
+    least, 0 for an axis that is not cut. Tiles are made wider where that many steps need it.
+    """
+
+    name: str = "cpu.tessellate"
+    device: Literal["cpu"] = "cpu"
+
+    def refusal(self, problem: Problem) -> str | None:
+        """Refuses float16, and stencils of so many points that compiling takes longer than most
+        runs.
+        """
+        return why_not_blocked(problem, self.name)
+
+    def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
+        """Lifted rows; tiles for the cache levels and numbers of jammed rows that have been best
+        somewhere.
+        """
+        return candidates(problem, read_caches(), usable_cores())
+
+    def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
+        """Two copies of the state."""
+        return 2 * _layout(problem, slab, self._complete(problem, parameters)).n_bytes
+
+    def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
+        """Compile the tile loop and take two copies of the slab; `device` is a `ThreadTeam`."""
+        from tetris_sim.cpu_kernels.common.generate import compiled_module, splice
+        from tetris_sim.cpu_kernels.common.stepper import CpuStepper
+
+        chosen = self._complete(problem, parameters)
+        layout = _layout(problem, slab, chosen)
+        kernel = compiled_module(_update(problem, chosen, layout)).update_box
+        lanes = layout.lanes if isinstance(layout, LiftedField) else 1
+        compiled = splice(
+            "tessellate/tile_sweep.py",
+            f"REAL, LANES = types.{np.dtype(problem.dtype).name}, {lanes}\n",
+        ).advance
+        counters = np.zeros(2 * N_KINDS * device.size * _LINE, dtype=np.int64)
+        plan = (
+            kernel.address,
+            _tile(problem, chosen, layout),
+            max(1, chosen["steps_per_block"]),
+            counters,
+        )
+        return CpuStepper(
+            problem, slab, device, lambda *arguments: compiled(*arguments, plan), layout
+        )
+
+    def _complete(self, problem: Problem, parameters: Parameters) -> Parameters:
+        return {**self.parameters(problem)[0], **parameters}
+
+
+def candidates(problem: Problem, caches: Caches, cores: int) -> tuple[Parameters, ...]:
+    """What is worth trying on a machine with these caches, the best guess first: tiles, then
+    numbers of jammed rows.
+    """
+    from tetris_sim.cpu_kernels.common.vectors import native_width
+
+    names = [f"tile_{name}" for name in problem.grid.axis_names]
+    star = all(
+        sum(component != 0 for component in offset) < 2 for offset in problem.stencil.offsets
+    )
+    # A box stencil keeps 2 radius + 1 sums per row in registers, so fewer rows fit.
+    jams = (1,) if problem.grid.ndim == 1 else (4, 2) if star else (2, 4)
+    found: list[Parameters] = []
+    tilings = _tilings(problem, caches, cores)
+    for jam in jams:
+        for steps, *tile in tilings if jam == jams[0] else tilings[:1]:
+            common = {"rows": LIFTED, "width": native_width(), "jam": jam, "steps_per_block": steps}
+            candidate = {**common, **dict(zip(names, tile, strict=True))}
+            if candidate not in found:
+                found.append(candidate)
+    return tuple(found)
+
+
+def _tilings(problem: Problem, caches: Caches, cores: int) -> Sequence[tuple[int, ...]]:
+    """(steps per block, width of a tile along each axis), for tiles whose two buffers fill about
+    half a cache.
+    """
+    point = 2 * np.dtype(problem.dtype).itemsize
+    reach = max(1, problem.stencil.radius)
+    shape = problem.grid.shape
+    if problem.grid.ndim == 1:
+        # Along a lifted row a step reaches `radius` vectors, not points.
+        lanes = 64 // np.dtype(problem.dtype).itemsize
+        tiles = [max(lanes, caches.l2 // (part * point)) for part in (2, 8, 32)]
+        return [(_steps(tile // lanes, 4 * reach), tile) for tile in tiles]
+    if problem.grid.ndim == 2:
+        rows = max(64, 16 * reach)
+        narrow = max(1, caches.l2 // (point * 2 * rows))
+        whole = [(_steps(edge, 4 * reach), edge, 0) for edge in (2 * rows, rows)]
+        parts = [(_steps(2 * rows, 4 * reach), 2 * rows, narrow)]
+        fits = rows * shape[1] * point < caches.l3 // 2 and shape[0] >= 2 * rows * cores
+        return whole + parts if fits else parts + whole
+    # Rows stay whole if they can: their ends cost more than a larger tile does.
+    edges = [edge for edge in (32, 40, 48) if edge * edge * shape[2] * point < caches.l3]
+    edges, points = (edges, 0) if edges else ([16], 256)
+    return [(_steps(edge, 2 * reach), edge, edge, points) for edge in edges]
+
+
+def _steps(width: int, per_step: int) -> int:
+    """As many steps as a width allows, with a bound beyond which a longer block saves no time worth
+    having.
+    """
+    return max(1, min(_MOST_STEPS, width // per_step))
+
+
+def _layout(problem: Problem, slab: Slab, parameters: Parameters) -> Layout:
+    lanes = parameters["width"] // np.dtype(problem.dtype).itemsize
+    lifted = parameters["rows"] == LIFTED and can_lift(problem, slab, lanes)
+    return lift_slab(problem, slab, lanes) if lifted else pad(problem, slab)
+
+
+def _update(problem: Problem, parameters: Parameters, layout: Layout) -> str:
+    """Source of the row kernel that was asked for."""
+    from tetris_sim.cpu_kernels.tessellate import swizzle_rows, tessellate_rows
+
+    offsets, dtype, rows = problem.stencil.offsets, np.dtype(problem.dtype), parameters["rows"]
+    lanes = parameters["width"] // dtype.itemsize
+    if isinstance(layout, LiftedField):
+        jam = parameters["jam"] if problem.grid.ndim > 1 else 1
+        return tessellate_rows.lifted_source(offsets, dtype, layout.lanes, jam)
+    if rows == SKEWED:
+        return swizzle_rows.skewed_source(offsets, dtype, lanes)
+    if rows == QUADRUPLE:
+        return swizzle_rows.quadruple_source(offsets, dtype, lanes)
+    return tessellate_rows.natural_source(offsets, dtype)
+
+
+def _tile(problem: Problem, parameters: Parameters, layout: Layout) -> tuple[int, int, int]:
+    """Width of a tile along the three padded axes, in units of the layout."""
+    widths = [0, 0, 0]
+    for axis, name in zip(AXIS_OF[problem.grid.ndim], problem.grid.axis_names, strict=True):
+        widths[axis] = parameters[f"tile_{name}"]
+    if isinstance(layout, LiftedField):
+        widths[2] = -(-widths[2] // layout.lanes)
+    return widths[0], widths[1], widths[2]

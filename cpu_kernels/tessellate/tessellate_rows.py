@@ -1,0 +1,259 @@
+"""Sources of the row kernels of `cpu.tessellate`: how a core walks along the rows of a box.
+
+Each source is `update_box` for `tile_sweep.py`. All of them add up the terms of a point in
+`chain_order`, so they give the same bits; they differ in how the neighbours of a vector of points
+get into registers:
+
+natural    A scalar loop, which LLVM turns into unaligned vector loads: a stencil of p points loads
+p vectors per
+           vector.
+lifted     Rows are stored lane by lane (`lifted.py`): the neighbours are other aligned vectors. A
+star keeps the
+           vectors of its own rows in a window that slides along the row; any other shape adds each
+           column of vectors, as soon as it is loaded, to all the points in whose stencil it lies.
+           `jam` rows are computed together and share loads.
+swizzled   The paper's arithmetic within registers, in a file of its own: `swizzle_rows.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tetris_sim.cpu_kernels.common.generate import padded_offset, row_update
+from tetris_sim.stencil import Offset, chain_order
+
+# vectors that a sliding window may keep; the rest of the 32 registers holds weights and sums
+_WINDOW = 16
+_IMPORTS = ("from numba import carray, cfunc, njit", "from numba.core import types", "")
+_NUMBERS = "base, plane, last_plane, row, last_row, column, last_column, pitch0, pitch1"
+
+Row = tuple[int, int]  # planes and rows away from the first row that is computed
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A stencil applied to neighbouring rows at once, which share what they read.
+
+    Attributes:
+        offsets: of the stencil, on three axes, in the order of the chain.
+        weights: number of the weight of each.
+        axis: along which the rows are neighbours: 0 in 2D, where a plane has one row, else 1.
+        together: number of rows computed.
+    """
+
+    offsets: tuple[tuple[int, int, int], ...]
+    weights: tuple[int, ...]
+    axis: int
+    together: int
+
+    @property
+    def rows(self) -> dict[Row, int]:
+        """The rows that are read, numbered in order."""
+        found = {self.row(y, k) for y in range(self.together) for k in range(len(self.offsets))}
+        return {row: n for n, row in enumerate(sorted(found))}
+
+    def row(self, y: int, k: int) -> Row:
+        """Where computed row y reads term k."""
+        i, j, _ = self.offsets[k]
+        return (i + y, j) if self.axis == 0 else (i, j + y)
+
+    def uses(self, row: Row) -> list[tuple[int, int, int]]:
+        """(computed row, offset along x, number in the chain) of every term that reads a row."""
+        return [
+            (y, self.offsets[k][2], k)
+            for y in range(self.together)
+            for k in range(len(self.offsets))
+            if self.row(y, k) == row
+        ]
+
+    def fresh(self) -> list[int]:
+        """Those rows that as many rows further on, when the next ones are computed, lie in no cache
+        near by.
+
+        They are rows of the last plane of a 3D stencil, since earlier ones were read for the planes
+        before.
+        """
+        if self.axis == 0 or self.together == 1:
+            return []
+        last = max(plane for plane, _ in self.rows)
+        return [
+            n
+            for (i, j), n in self.rows.items()
+            if i == last and (i, j + self.together) not in self.rows
+        ]
+
+    def starts(self) -> Iterator[str]:
+        """Lines that name the start of each row read r0, r1, ... and of each one computed o0, o1,
+        ...
+        """
+        for (i, j), n in self.rows.items():
+            yield f"r{n} = start + {i} * pitch0 + {j} * pitch1"
+        for y in range(self.together):
+            yield f"o{y} = start + {y} * pitch{self.axis}"
+
+    def term(self, k: int, value: str, total: str, *, first: bool) -> str:
+        """The expression that adds term k to a sum."""
+        weight = f"w{self.weights[k]}"
+        return (
+            f"multiply({weight}, {value})" if first else f"fma_vector({weight}, {value}, {total})"
+        )
+
+
+def stacked(offsets: tuple[Offset, ...], together: int) -> Stack:
+    """The stack of a stencil."""
+    order = chain_order(offsets)
+    padded = tuple(padded_offset(offsets[k]) for k in order)
+    return Stack(padded, tuple(order), axis=0 if len(offsets[0]) == 2 else 1, together=together)
+
+
+def natural_source(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> str:
+    """Rows one by one, as `sweep.py` does it."""
+    lines = [
+        "from tetris_sim.cpu_kernels.common.intrinsics import fma, load, store",
+        "",
+        row_update(offsets, dtype),
+    ]
+    lines += [
+        *_head("u_first, v_first, weights_first"),
+        "    # Nobody looks at the length of these arrays: indices are not checked.",
+        (
+            "    u, v, weights = carray(u_first, (1,)), carray(v_first, (1,)), "
+            "carray(weights_first, (1,))"
+        ),
+        "    for i in range(plane, last_plane):",
+        "        for j in range(row, last_row):",
+        "            p = base + i * pitch0 + j * pitch1 + column",
+        "            update_row(u, v, p, last_column - column, pitch0, pitch1, weights)",
+    ]
+    return "\n".join([*_IMPORTS, *lines, ""])
+
+
+def lifted_source(offsets: tuple[Offset, ...], dtype: np.dtype[Any], lanes: int, jam: int) -> str:
+    """Lifted rows, `jam` at a time."""
+    star = all(sum(component != 0 for component in offset) < 2 for offset in offsets)
+
+    def body(stack: Stack) -> Iterator[str]:
+        return _gathered(stack, lanes) if star else _scattered(stack, lanes)
+
+    return vector_source(offsets, dtype, lanes, jam, body)
+
+
+def vector_source(
+    offsets: tuple[Offset, ...],
+    dtype: np.dtype[Any],
+    lanes: int,
+    jam: int,
+    body: Callable[[Stack], Iterator[str]],
+    also: str = "",
+) -> str:
+    """`update_box` around a body for `jam` rows, and the same body for one of the rows that are
+    left over.
+
+    Args:
+        offsets: of the stencil.
+        dtype: of the elements.
+        lanes: elements of a vector.
+        jam: rows taken together.
+        body: the lines that compute the rows of a stack, the first of which begins at element
+            `start`.
+        also: source of further names that the body uses.
+    """
+    inner, outer = ("plane", "row") if stacked(offsets, 1).axis == 0 else ("row", "plane")
+    pitch = {"plane": "pitch0", "row": "pitch1"}
+    lines = ["from tetris_sim.cpu_kernels.common.intrinsics import fma"]
+    lines += [
+        (
+            "from tetris_sim.cpu_kernels.common.vectors import align_pair, halves_pair, prefetch, "
+            "vector_operations"
+        ),
+        "",
+    ]
+    lines += [f"REAL = types.{dtype.name}", f'VECTORS = vector_operations("{dtype.name}", {lanes})']
+    lines += [
+        "load_vector, store_vector, broadcast = VECTORS.load, VECTORS.store, VECTORS.broadcast"
+    ]
+    lines += ["multiply, fma_vector = VECTORS.multiply, VECTORS.fma", also, *_head("u, v, weights")]
+    lines += [f"    w{k} = broadcast(weights[{k}])" for k in range(len(offsets))]
+    lines += [f"    for i in range({outer}, last_{outer}):", f"        j = {inner}"]
+    for together in dict.fromkeys((jam, 1)):
+        lines += [f"        while j + {together} <= last_{inner}:"]
+        lines += [f"            start = base + i * {pitch[outer]} + j * {pitch[inner]}"]
+        stack = stacked(offsets, together)
+        lines += ["            " + line for line in (*stack.starts(), *body(stack))]
+        lines += [f"            j += {together}"]
+    return "\n".join([*_IMPORTS, *lines, ""])
+
+
+def _head(arrays: str) -> list[str]:
+    """The beginning of `update_box`, which `call_box` of `intrinsics.py` calls, with names for its
+    three pointers.
+    """
+    return [
+        "",
+        "POINTER = types.CPointer(REAL)",
+        "",
+        "",
+        "@cfunc(types.void(POINTER, POINTER, POINTER, *(types.intp,) * 9), cache=True)",
+        f"def update_box({arrays}, {_NUMBERS}):",
+    ]
+
+
+def _gathered(stack: Stack, lanes: int) -> Iterator[str]:
+    """Each sum takes its terms one after the other; rows that are read at several x keep a window
+    of vectors.
+    """
+    reads = {n: sorted({x for _, x, _ in stack.uses(row)}) for row, n in stack.rows.items()}
+    kept = sum(xs[-1] - xs[0] for xs in reads.values())
+    if kept <= _WINDOW:
+        reads = {n: list(range(xs[0], xs[-1] + 1)) for n, xs in reads.items()}
+    slides = {n: kept <= _WINDOW and len(xs) > 1 for n, xs in reads.items()}
+    for n, xs in reads.items():
+        for x in xs[:-1] if slides[n] else ():
+            yield f"u{n}_{x - xs[0]} = load_vector(u, r{n} + (column + {x}) * {lanes})"
+    yield f"for x in range(column * {lanes}, last_column * {lanes}, {lanes}):"
+    for n, xs in reads.items():
+        for x in xs[-1:] if slides[n] else xs:
+            yield f"    u{n}_{x - xs[0]} = load_vector(u, r{n} + x + {x * lanes})"
+    for k, (_, _, x) in enumerate(stack.offsets):
+        for y in range(stack.together):
+            n = stack.rows[stack.row(y, k)]
+            yield f"    s{y} = " + stack.term(k, f"u{n}_{x - reads[n][0]}", f"s{y}", first=k == 0)
+    yield from (f"    store_vector(v, o{y} + x, s{y})" for y in range(stack.together))
+    for n, xs in reads.items():
+        for x in xs[:-1] if slides[n] else ():
+            yield f"    u{n}_{x - xs[0]} = u{n}_{x - xs[0] + 1}"
+
+
+def _scattered(stack: Stack, lanes: int) -> Iterator[str]:
+    """Each column of vectors is added to the sums of all points in whose stencil it lies.
+
+    Sum number m of a row belongs to the m-th point after the one that is finished next. The chain
+    runs along x first, so a point meets its columns in the order of its chain.
+    """
+    xs = [x for _, _, x in stack.offsets]
+    low, high = min(xs), max(xs)
+
+    def column(place: str, last: int) -> Iterator[str]:
+        # Before the loop only terms up to x = `last` count: the others belong to points before the
+        # first.
+        for row, n in stack.rows.items():
+            uses = [(y, x, k) for y, x, k in stack.uses(row) if x <= last]
+            if uses:
+                yield f"u{n} = load_vector(u, r{n} + {place})"
+            for y, x, k in uses:
+                total = f"s{y}_{min(last, high) - x}"
+                yield f"{total} = " + stack.term(k, f"u{n}", total, first=k == 0)
+
+    for x in range(low, high):
+        yield from column(f"(column + {x}) * {lanes}", x)
+    yield f"for x in range(column * {lanes}, last_column * {lanes}, {lanes}):"
+    # The processor's own prefetching begins anew with every row.
+    yield from (f"    prefetch(u, r{n} + x + {stack.together} * pitch1)" for n in stack.fresh())
+    yield from ("    " + line for line in column(f"x + {high * lanes}", high))
+    for y in range(stack.together):
+        yield f"    store_vector(v, o{y} + x, s{y}_0)"
+        yield from (f"    s{y}_{m} = s{y}_{m + 1}" for m in range(high - low))

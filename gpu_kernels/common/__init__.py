@@ -1,0 +1,3 @@
+"""What all GPU methods are made of: the compiler, the device, the layout, arithmetic of boxes,
+headers.
+"""

@@ -1,0 +1,191 @@
+"""Which points a launch writes: boxes that shrink with the halo, and the frame along the faces."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tetris_sim.errors import UnsupportedError
+from tetris_sim.gpu_kernels.common.layout import FAR, Box3
+from tetris_sim.gpu_kernels.faces.mirrors import Sides, lasting_sides
+from tetris_sim.problem import Problem
+from tetris_sim.slab import Slab
+
+SHARED_BYTES = (
+    72 << 10
+)  # of a frame tile's two levels: three blocks fit on a multiprocessor of 228 KB
+_LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024)  # of a tile's edges
+_LOADING = 3.0  # a point that is loaded costs as much as so many that are computed
+_LANES = 8  # values of a row that memory gives at once, at least
+Radii = tuple[int, int, int]
+
+
+def three_radii(problem: Problem) -> Radii:
+    """Radius of the stencil along each axis of three."""
+    z, y, x = (0,) * (3 - problem.grid.ndim) + tuple(problem.stencil.radii)
+    return z, y, x
+
+
+def owned_with_halo(problem: Problem, slab: Slab, later: int) -> Box3:
+    """The points that must be right when `later` steps follow before the halo is renewed."""
+    missing = 3 - problem.grid.ndim
+    spans = [(0, 1)] * missing
+    for n, radius, (low, high) in zip(slab.shape, problem.stencil.radii, slab.halo, strict=True):
+        spans.append((-later * radius if low else 0, n + (later * radius if high else 0)))
+    return spans[0], spans[1], spans[2]
+
+
+def with_ghosts(problem: Problem, box: Box3, sides: Sides, depth: int) -> Box3:
+    """A box and the ghosts that `depth` steps need beyond some of its sides."""
+    missing = 3 - problem.grid.ndim
+    spans = list(box)
+    for axis, (radius, (low, high)) in enumerate(zip(problem.stencil.radii, sides, strict=True)):
+        start, stop = spans[missing + axis]
+        spans[missing + axis] = (start - depth * radius * low, stop + depth * radius * high)
+    return spans[0], spans[1], spans[2]
+
+
+def without_frame(problem: Problem, slab: Slab, box: Box3, depth: int) -> Box3 | None:
+    """The part of a box that a fused kernel can do in `depth` steps; None if there is none.
+
+    It keeps away from faces, but not from those whose ghosts last for all steps (mirrors.py). It
+    begins at whole lines of 128 bytes along x, whether there is a face or not.
+    """
+    missing = 3 - problem.grid.ndim
+    spans = list(box)
+    lasting = lasting_sides(problem, slab)
+    for axis, (radius, halo, lasts) in enumerate(
+        zip(problem.stencil.radii, slab.halo, lasting, strict=True)
+    ):
+        start, stop = spans[missing + axis]
+        spans[missing + axis] = (
+            start if halo[0] or lasts[0] else start + depth * radius,
+            stop if halo[1] or lasts[1] else stop - depth * radius,
+        )
+    line = 128 // problem.dtype.itemsize
+    spans[2] = (-(-spans[2][0] // line) * line, spans[2][1])
+    inner = spans[0], spans[1], spans[2]
+    return inner if all(start < stop for start, stop in inner) else None
+
+
+def frame_of(outer: Box3, inner: Box3) -> list[Box3]:
+    """Boxes without overlap that make up what `outer` has and `inner` has not.
+
+    >>> frame_of(((0, 1), (0, 9), (0, 8)), ((0, 1), (2, 7), (3, 8)))
+    [((0, 1), (0, 2), (0, 8)), ((0, 1), (7, 9), (0, 8)), ((0, 1), (2, 7), (0, 3))]
+    """
+    found = []
+    for axis in range(3):
+        for span in ((outer[axis][0], inner[axis][0]), (inner[axis][1], outer[axis][1])):
+            if span[0] < span[1]:
+                box = [*inner[:axis], span, *outer[axis + 1 :]]
+                found.append((box[0], box[1], box[2]))
+    return found
+
+
+def has_frame(problem: Problem, depth: int) -> bool:
+    """Whether the smallest tile of a frame, one point, fits into shared memory with all that it
+    depends on.
+    """
+    loaded = math.prod(1 + 2 * depth * radius for radius in problem.stencil.radii)
+    return 2 * loaded * problem.dtype.itemsize <= SHARED_BYTES
+
+
+def tile_of_frame(
+    problem: Problem, slab: Slab, box: Box3, depth: int
+) -> tuple[tuple[int, int, int], int]:
+    """The best tile for one box of a frame: (points along each axis, points of a level in shared
+    memory).
+
+    Of all tiles that fit, the one that loads and computes least for each point that it writes.
+    """
+    axes = _frame_axes(problem, slab, box)
+    best: tuple[float, tuple[int, int, int], int] | None = None
+    for z in axes[0].lengths:
+        for y in axes[1].lengths:
+            for x in axes[2].lengths:
+                edges = (z, y, x)
+                level = math.prod(
+                    axis.stored(n, depth) for axis, n in zip(axes, edges, strict=True)
+                )
+                if 2 * level * problem.dtype.itemsize > SHARED_BYTES:
+                    break
+                cost = _cost(axes, edges, depth) / math.prod(edges)
+                if best is None or cost < best[0]:
+                    best = cost, edges, level
+    if best is None:
+        msg = f"no tile of a frame for {depth} steps fits into shared memory"
+        raise UnsupportedError(msg)
+    return best[1], best[2]
+
+
+@dataclass(frozen=True)
+class _FrameAxis:
+    """One axis of a box of a frame.
+
+    Attributes:
+        span: first point and one past the last.
+        radius: what a step reaches.
+        low: first point inside a face, or far away.
+        high: one past the last.
+    """
+
+    span: tuple[int, int]
+    radius: int
+    low: int
+    high: int
+
+    @property
+    def lengths(self) -> list[int]:
+        """What a tile may be long: the whole box, or one of a few lengths."""
+        whole = self.span[1] - self.span[0]
+        return [n for n in _LENGTHS if n < whole] + ([whole] if whole <= _LENGTHS[-1] else [])
+
+    def needed(self, n: int, later: int) -> int:
+        """Points that a tile of n points needs when `later` steps follow."""
+        if n == self.span[1] - self.span[0]:
+            reach = later * self.radius
+            return min(self.span[1] + reach, self.high) - max(self.span[0] - reach, self.low)
+        return min(n + 2 * later * self.radius, self.high - self.low)
+
+    def stored(self, n: int, depth: int) -> int:
+        """Points that it keeps: those, and ghosts beyond faces within one step."""
+        if n == self.span[1] - self.span[0]:
+            reach = depth * self.radius
+            last = min(self.span[1] + reach, self.high + self.radius)
+            return last - max(self.span[0] - reach, self.low - self.radius)
+        return min(n + 2 * depth * self.radius, self.high - self.low + 2 * self.radius)
+
+
+def _frame_axes(problem: Problem, slab: Slab, box: Box3) -> list[_FrameAxis]:
+    missing = 3 - problem.grid.ndim
+    axes = [_FrameAxis(box[axis], 0, 0, 1) for axis in range(missing)]
+    for axis, (n, radius) in enumerate(zip(slab.shape, problem.stencil.radii, strict=True)):
+        open_low, open_high = (
+            problem.boundary.periodic(axis) or bool(width) for width in slab.halo[axis]
+        )
+        low, high = (-FAR if open_low else 0), (FAR if open_high else n)
+        axes.append(_FrameAxis(box[missing + axis], radius, low, high))
+    return axes
+
+
+def _cost(axes: list[_FrameAxis], edges: tuple[int, int, int], depth: int) -> float:
+    """What a tile loads and computes, rows counted in whole lanes."""
+    total = 0.0
+    for later in range(depth + 1):
+        z, y, x = (axis.needed(n, later) for axis, n in zip(axes, edges, strict=True))
+        total += z * y * (-(-x // _LANES) * _LANES) * (_LOADING if later == depth else 1.0)
+    return total
+
+
+def tiles_of(box: Box3, tile: tuple[int, int, int]) -> Iterator[Box3]:
+    """A box cut into tiles."""
+    cuts = [
+        [(low, min(low + n, stop)) for low in range(start, stop, n)]
+        for (start, stop), n in zip(box, tile, strict=True)
+    ]
+    for z in cuts[0]:
+        for y in cuts[1]:
+            for x in cuts[2]:
+                yield z, y, x

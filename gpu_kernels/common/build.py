@@ -1,0 +1,144 @@
+"""Compile the CUDA sources of gpu_kernels with NVRTC, and keep the machine code on disk.
+
+Nothing here needs a GPU: the tests compile every variant for every architecture. The digest under
+which machine code is kept covers the source, all headers, the definitions, the architecture and the
+compiler's version.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tetris_sim.cache import cache_directory
+from tetris_sim.errors import UnsupportedError
+from tetris_sim.files import atomic_bytes
+
+_ROOMS = Path(__file__).parents[1]
+_OPTIONS = ("-std=c++17", "--ptxas-options=-v", "-default-device", "-fmad=false")
+_HAS_CACHE = (12, 9)  # NVRTC that keeps machine code by itself, but not what it said of registers
+_USED = re.compile(
+    r"Compiling entry function '(?P<name>\w+)'.*?Used (?P<registers>\d+) registers", re.DOTALL
+)
+_SPILLED = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Machine code of one source file.
+
+    Attributes:
+        cubin: the code.
+        log: what the compiler said.
+    """
+
+    cubin: bytes
+    log: str
+
+    @property
+    def registers(self) -> dict[str, int]:
+        """Registers per thread of every entry point."""
+        return {found["name"]: int(found["registers"]) for found in _USED.finditer(self.log)}
+
+    @property
+    def spilled(self) -> int:
+        """Bytes of registers that all functions together keep in local memory."""
+        return sum(int(stores) + int(loads) for stores, loads in _SPILLED.findall(self.log))
+
+
+def compile_source(name: str, defines: Mapping[str, str | int], architecture: str) -> Compiled:
+    """The machine code of one file, from the cache if it was compiled before.
+
+    Args:
+        name: of a file in any room of gpu_kernels, or a path.
+        defines: its parameters, without -D.
+        architecture: for example "sm_90".
+
+    Raises:
+        UnsupportedError: there is no compiler, or it fails.
+    """
+    options = [
+        *_OPTIONS,
+        f"-arch={architecture}",
+        *(f"-D{key}={value}" for key, value in sorted(defines.items())),
+    ]
+    digest = hashlib.sha256(
+        "\n".join([name, _digest(name), compiler_version(), *options]).encode()
+    ).hexdigest()[:24]
+    code = cache_directory("cuda") / f"{Path(name).stem}_{digest}.cubin"
+    log = code.with_suffix(".log")
+    try:
+        return Compiled(code.read_bytes(), log.read_text(encoding="utf-8"))
+    except OSError:
+        compiled = _compile(name, options)
+    atomic_bytes(log, compiled.log.encode())
+    atomic_bytes(code, compiled.cubin)
+    return compiled
+
+
+def find_source(name: str) -> Path:
+    """Where a kernel file lies: names are the same in no two rooms of gpu_kernels, and a path is
+    taken as it is.
+    """
+    return Path(name) if Path(name).is_absolute() else next(_ROOMS.glob(f"*/{name}"))
+
+
+def headers() -> list[Path]:
+    """The headers of all rooms, by name: any source may include any of them."""
+    return sorted(_ROOMS.glob("*/*.cuh"), key=lambda path: path.name)
+
+
+@functools.cache
+def _digest(name: str) -> str:
+    digest = hashlib.sha256()
+    for path in (find_source(name), *headers()):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def compiler_version() -> str:
+    """Version of NVRTC, for example "13.0".
+
+    Raises:
+        UnsupportedError: CuPy or NVRTC is missing.
+    """
+    return ".".join(map(str, _nvrtc().getVersion()))
+
+
+def _nvrtc() -> Any:
+    try:
+        from cupy_backends.cuda.libs import nvrtc
+    except ImportError as error:
+        msg = (
+            "the GPU methods need CuPy: pip install 'tetris-sim[gpu13]' (CUDA 12: gpu12). It "
+            f"says: {error}"
+        )
+        raise UnsupportedError(msg) from error
+    return nvrtc
+
+
+def _compile(name: str, options: list[str]) -> Compiled:
+    nvrtc = _nvrtc()
+    source = f'#line 1 "{name}"\n{find_source(name).read_text(encoding="utf-8")}'
+    program = nvrtc.createProgram(
+        source,
+        name,
+        [path.read_bytes() for path in headers()],
+        [path.name.encode() for path in headers()],
+    )
+    without_cache = ["-no-cache"] if nvrtc.getVersion() >= _HAS_CACHE else []
+    try:
+        nvrtc.compileProgram(program, [*options, *without_cache])
+        # CuPy's binding takes the last byte for the end of a string and drops it; disassemblers
+        # miss it.
+        return Compiled(nvrtc.getCUBIN(program) + b"\0", nvrtc.getProgramLog(program))
+    except nvrtc.NVRTCError as error:
+        msg = f"{name} does not compile ({error}): {nvrtc.getProgramLog(program).strip()}"
+        raise UnsupportedError(msg) from error
+    finally:
+        nvrtc.destroyProgram(program)

@@ -1,0 +1,221 @@
+"""GpuDevice: one GPU with the streams that a stepper works on, and how compiled code gets onto
+it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.errors import UnsupportedError
+from tetris_sim.gpu_kernels.common.build import compile_source
+
+log = logging.getLogger("tetris_sim")
+
+INSTALL = (
+    "install CuPy with: pip install 'tetris-sim[gpu13]' (driver for CUDA 13) or 'tetris-sim[gpu12]'"
+)
+_MOST_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_USUAL_SHARED_BYTES = 48 << 10  # a kernel that wants more must say so
+
+
+def import_cupy() -> Any:
+    """CuPy, which costs half a second and is not everywhere.
+
+    Raises:
+        UnsupportedError: it is not installed, or finds no CUDA libraries.
+    """
+    try:
+        import cupy
+    except ImportError as error:
+        msg = (
+            f"the GPU cannot be used without CuPy: {INSTALL}. It says: "
+            f"{str(error).strip().splitlines()[0]}"
+        )
+        raise UnsupportedError(msg) from error
+    return cupy
+
+
+class GpuDevice:
+    """A GPU that is used from one thread at a time."""
+
+    def __init__(self, number: int = 0) -> None:
+        """Take two streams.
+
+        Args:
+            number: of the GPU among those that this process sees.
+
+        Raises:
+            UnsupportedError: there is no such GPU, or no CuPy.
+        """
+        self.cupy = import_cupy()
+        self.number = number
+        try:
+            self._device = self.cupy.cuda.Device(number)
+            self.architecture = f"sm_{self._device.compute_capability}"
+            with self._device:
+                self.stream = self.cupy.cuda.Stream(non_blocking=True)
+                self.side_stream = self.cupy.cuda.Stream(non_blocking=True)
+        except self.cupy.cuda.runtime.CUDARuntimeError as error:
+            msg = f"GPU {number} cannot be used: {error}"
+            raise UnsupportedError(msg) from error
+        self.multiprocessors = int(self._device.attributes["MultiProcessorCount"])
+        self.shared_bytes = int(self._device.attributes["MaxSharedMemoryPerBlockOptin"])
+        self._linked: set[int] = set()
+        self._opened: dict[bytes, int] = {}
+        self._modules: dict[tuple[str, tuple[tuple[str, str | int], ...]], Any] = {}
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator[Any]:
+        """Make this the GPU, and its stream the stream, of what CuPy is asked for inside; yields
+        CuPy.
+        """
+        with self._device, self.stream:
+            yield self.cupy
+
+    def function(
+        self, source: str, entry: str, defines: Mapping[str, str | int], shared_bytes: int = 0
+    ) -> Any:
+        """A compiled entry point, ready to be launched as `function(grid, block, arguments,
+        shared_mem=bytes)`.
+
+        Raises:
+            UnsupportedError: it does not compile, or wants more shared memory than the GPU has.
+        """
+        if shared_bytes > self.shared_bytes:
+            msg = (
+                f"{source} needs {shared_bytes} bytes of shared memory, and GPU {self.number} has "
+                f"{self.shared_bytes}"
+            )
+            raise UnsupportedError(msg)
+        key = source, tuple(sorted(defines.items()))
+        if key not in self._modules:
+            module = self.cupy.cuda.function.Module()
+            module.load(compile_source(source, defines, self.architecture).cubin)
+            self._modules[key] = module
+        function = self._modules[key].get_function(entry)
+        if shared_bytes > _USUAL_SHARED_BYTES:
+            self.cupy.cuda.driver.funcSetAttribute(function.ptr, _MOST_SHARED_BYTES, shared_bytes)
+        return function
+
+    def slots(self, function: Any, threads: int, shared_bytes: int) -> int:
+        """How many blocks of threads of a kernel the GPU holds at a time."""
+        driver = self.cupy.cuda.driver
+        resident = driver.occupancyMaxActiveBlocksPerMultiprocessor(
+            function.ptr, threads, shared_bytes
+        )
+        return self.multiprocessors * max(1, int(resident))
+
+    def bring(self, values: npt.NDArray[Any]) -> tuple[Any, Any]:
+        """Start to copy a contiguous array of the host: (the array here, what must be kept until
+        that is done).
+        """
+        with self.use() as cupy:
+            staged = self._staged(values.shape, values.dtype)
+            staged[...] = values
+            here = cupy.empty(values.shape, values.dtype)
+            here.set(staged, stream=self.stream)
+        return here, staged
+
+    def fetch(self, array: Any) -> npt.NDArray[Any]:
+        """A contiguous array of this GPU in host memory."""
+        with self.use():
+            staged = self._staged(array.shape, array.dtype)
+            array.get(stream=self.stream, out=staged)
+            self.stream.synchronize()
+        return staged
+
+    def copy_from(self, other: GpuDevice, array: Any) -> Any:
+        """Start to copy a contiguous array of another GPU, over the link between the two if there
+        is one.
+        """
+        with self.use() as cupy:
+            here = cupy.empty(array.shape, array.dtype)
+        self.copy_into(here, other, array)
+        return here
+
+    def copy_into(self, here: Any, other: GpuDevice, array: Any) -> None:
+        """The same into a contiguous array of this GPU, in a single call; the other one may be this
+        one.
+        """
+        runtime, (to, there), n_bytes = (
+            self.cupy.cuda.runtime,
+            (here.data.ptr, array.data.ptr),
+            array.nbytes,
+        )
+        with self._device:
+            if other.number == self.number:
+                runtime.memcpyAsync(
+                    to, there, n_bytes, runtime.memcpyDeviceToDevice, self.stream.ptr
+                )
+                return
+            self._link_to(other.number)
+            runtime.memcpyPeerAsync(to, self.number, there, other.number, n_bytes, self.stream.ptr)
+
+    def share(self, n_bytes: int) -> tuple[Any, bytes]:
+        """(bytes here that other processes of this computer can read, what they open them with)."""
+        with self.use() as cupy:
+            memory = cupy.cuda.memory.Memory(
+                n_bytes
+            )  # not from the pool: a handle is of a whole allocation
+            here = cupy.ndarray((n_bytes,), np.uint8, cupy.cuda.MemoryPointer(memory, 0))
+            return here, cupy.cuda.runtime.ipcGetMemHandle(memory.ptr)
+
+    def open_shared(self, handle: bytes, n_bytes: int) -> Any:
+        """Bytes that another process shares; they stay open until this device is closed."""
+        with self.use() as cupy:
+            if handle not in self._opened:
+                self._opened[handle] = cupy.cuda.runtime.ipcOpenMemHandle(handle)
+            memory = cupy.cuda.UnownedMemory(
+                self._opened[handle], n_bytes, self, self.number
+            )  # read as if it were here
+            return cupy.ndarray((n_bytes,), np.uint8, cupy.cuda.MemoryPointer(memory, 0))
+
+    def _staged(self, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
+        """Pinned memory of the host, to and from which copies are fastest and need not be waited
+        for.
+        """
+        count = math.prod(shape)
+        memory = self.cupy.cuda.alloc_pinned_memory(max(1, count * np.dtype(dtype).itemsize))
+        return np.frombuffer(memory, dtype, count).reshape(shape)
+
+    def _link_to(self, number: int) -> None:
+        """Let this GPU read the memory of another one; without a link, copies go through the
+        host.
+        """
+        runtime = self.cupy.cuda.runtime
+        if number not in self._linked:
+            self._linked.add(number)
+            if runtime.deviceCanAccessPeer(self.number, number):
+                with contextlib.suppress(
+                    runtime.CUDARuntimeError
+                ):  # another stepper of this process has asked for it
+                    runtime.deviceEnablePeerAccess(number)
+
+    def release(self) -> None:
+        """Wait, and give memory that nobody uses back, so that others can have it.
+
+        Never fails: after an error of the GPU everything that is asked of it fails, and the error
+        itself has been told.
+        """
+        try:
+            with self._device:
+                self.stream.synchronize()
+                self.cupy.get_default_memory_pool().free_all_blocks()
+        except self.cupy.cuda.runtime.CUDARuntimeError:
+            log.debug("GPU %d failed before it was released", self.number, exc_info=True)
+
+    def close(self) -> None:
+        """Release it, compiled code included."""
+        self._modules.clear()
+        for pointer in self._opened.values():
+            with contextlib.suppress(self.cupy.cuda.runtime.CUDARuntimeError):
+                self.cupy.cuda.runtime.ipcCloseMemHandle(pointer)
+        self._opened.clear()
+        self.release()

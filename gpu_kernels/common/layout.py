@@ -1,0 +1,205 @@
+"""PitchedField: where each point of a slab lies in one array of GPU memory, ghosts and halos around
+it.
+
+Every problem is laid out along three axes, slowest first; the axes that a 1D or 2D problem lacks
+come first, with one point and no ghosts. The first owned point of each row lies at the beginning of
+a line of 128 bytes, the unit in which a GPU reads memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.gpu_kernels.faces.mirrors import lasting_sides
+from tetris_sim.problem import Problem
+from tetris_sim.slab import Ranges, Slab
+
+if TYPE_CHECKING:
+    from tetris_sim.gpu_kernels.common.device import GpuDevice
+
+LINE = 128  # bytes
+Box3 = tuple[
+    tuple[int, int], tuple[int, int], tuple[int, int]
+]  # (low, high) per axis, counted from the first owned
+FAR = 1 << 29  # farther than any point, and far from what an int holds
+_PAGE = 4096  # bytes; rows that many apart fall into the same sets of a cache
+
+
+@dataclass(frozen=True)
+class PitchedField:
+    """The arithmetic of one slab's memory.
+
+    Attributes:
+        count: points owned, per axis of three.
+        margin: points kept around them (low, high), ghosts or halo; along x what fills the lines.
+        n_fields: number of fields.
+        dtype: of the elements.
+    """
+
+    count: tuple[int, int, int]
+    margin: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+    n_fields: int
+    dtype: np.dtype[Any]
+
+    @property
+    def extent(self) -> tuple[int, int, int]:
+        """Points per axis, margins included."""
+        z, y, x = (low + n + high for n, (low, high) in zip(self.count, self.margin, strict=True))
+        return z, y, x
+
+    @property
+    def field_pitch(self) -> int:
+        """Elements from field to field."""
+        return math.prod(self.extent)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of one array of this layout."""
+        return self.n_fields * self.field_pitch * self.dtype.itemsize
+
+    @property
+    def origin(self) -> int:
+        """Element of the first owned point of a field."""
+        return sum(
+            low * pitch for (low, _), pitch in zip(self.margin, (*self.pitches, 1), strict=True)
+        )
+
+    @property
+    def pitches(self) -> tuple[int, int]:
+        """Elements from plane to plane and from row to row."""
+        return self.extent[1] * self.extent[2], self.extent[2]
+
+    @property
+    def within(self) -> Box3:
+        """Everything that is allocated."""
+        z, y, x = ((-low, n + high) for n, (low, high) in zip(self.count, self.margin, strict=True))
+        return z, y, x
+
+    def planes(self, flat: Any, ranges: Ranges) -> tuple[Any, PlaneForm]:
+        """Whole planes of the first axis as they lie in a flat array: ((n_fields, elements), their
+        form).
+        """
+        first = 3 - len(ranges)
+        low, high = ranges[0]
+        form = PlaneForm(
+            planes=high - low,
+            extent=self.extent[first + 1 :],
+            low=tuple(low for low, _ in self.margin[first + 1 :]),
+            count=self.count[first + 1 :],
+        )
+        begin = (self.margin[first][0] + low) * math.prod(form.extent)
+        return flat.reshape(self.n_fields, -1)[:, begin : begin + form.elements], form
+
+    def view(self, flat: Any, ranges: Ranges) -> Any:
+        """The points of a box, (n_fields, ...), of a flat array on any device."""
+        missing = 3 - len(ranges)
+        box = [slice(None), *[slice(0, 1)] * missing]
+        for (start, stop), (low, _) in zip(ranges, self.margin[missing:], strict=True):
+            box.append(slice(low + start, low + stop))
+        array = flat.reshape(self.n_fields, *self.extent)[tuple(box)]
+        return array.reshape(self.n_fields, *array.shape[1 + missing :])
+
+
+@dataclass(frozen=True)
+class PlaneForm:
+    """How planes of the first axis lie in one piece of memory, with all that is beside them in the
+    slab.
+
+    Slabs with planes of the same form can copy them byte by byte, which is one call; what lies
+    beside the owned points is overwritten before anybody reads it.
+
+    Attributes:
+        planes: how many.
+        extent: points of a plane along the later axes, margins included.
+        low: points of the margin in front.
+        count: points owned.
+    """
+
+    planes: int
+    extent: tuple[int, ...]
+    low: tuple[int, ...]
+    count: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """Of all planes of a field."""
+        return self.planes * math.prod(self.extent)
+
+    def unpacked(self, flat: Any) -> Any:
+        """The owned points, (n_fields, planes, ...), of planes (n_fields, elements) on any
+        device.
+        """
+        owned = [slice(low, low + n) for low, n in zip(self.low, self.count, strict=True)]
+        return flat.reshape(flat.shape[0], self.planes, *self.extent)[
+            (slice(None), slice(None), *owned)
+        ]
+
+
+def pitch_slab(problem: Problem, slab: Slab, depth: int = 1) -> PitchedField:
+    """The layout of one slab: halos where it has neighbours, ghosts elsewhere.
+
+    Args:
+        problem: gives the radius of the stencil, the number of fields and the dtype.
+        slab: what is laid out.
+        depth: steps for which ghosts that last are filled at once (see mirrors.py); other ghosts
+            are filled at every step.
+    """
+    dtype = np.dtype(problem.dtype)
+    missing = 3 - problem.grid.ndim
+    around = [
+        ((halo[0] or radius * (depth if low else 1)), (halo[1] or radius * (depth if high else 1)))
+        for halo, radius, (low, high) in zip(
+            slab.halo, problem.stencil.radii, lasting_sides(problem, slab), strict=True
+        )
+    ]
+    margin = [*[(0, 0)] * missing, *around]
+    count = (*(1,) * missing, *slab.shape)
+    line = LINE // dtype.itemsize
+    lead = -(-max(margin[2][0], 1) // line) * line
+    row = -(-(lead + count[2] + margin[2][1]) // line) * line
+    if row * dtype.itemsize % _PAGE == 0:
+        row += line
+    return PitchedField(
+        count=(count[0], count[1], count[2]),
+        margin=(margin[0], margin[1], (lead, row - lead - count[2])),
+        n_fields=problem.n_fields,
+        dtype=dtype,
+    )
+
+
+def by_value(numbers: npt.NDArray[Any]) -> npt.NDArray[np.void]:
+    """An array as one value of as many bytes, which is how CuPy hands a struct to a kernel."""
+    return np.ascontiguousarray(numbers).reshape(-1).view(f"V{numbers.nbytes}")
+
+
+def box_argument(box: Box3) -> npt.NDArray[np.void]:
+    """`struct Box` of common.cuh."""
+    lows, highs = zip(*box, strict=True)
+    return by_value(np.array([*lows, *highs], dtype=np.int32))
+
+
+def boxes_argument(boxes: Sequence[Box3]) -> npt.NDArray[np.int32]:
+    """An array of `struct Box`."""
+    return np.array(
+        [[*lows, *highs] for lows, highs in (zip(*box, strict=True) for box in boxes)], np.int32
+    )
+
+
+def to_device(device: GpuDevice, array: Any) -> Any:
+    """The bytes of a host array on the GPU."""
+    return device.cupy.asarray(np.ascontiguousarray(array).view(np.uint8).reshape(-1))
+
+
+def memory_argument(plane: int, row: int, within: Box3) -> npt.NDArray[np.void]:
+    """`struct Memory` of common.cuh."""
+    kind = np.dtype(
+        [("plane", np.int64), ("row", np.int64), ("low", np.int32, 3), ("high", np.int32, 3)]
+    )
+    lows, highs = zip(*within, strict=True)
+    return np.array([(plane, row, lows, highs)], dtype=kind)

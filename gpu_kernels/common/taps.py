@@ -1,0 +1,40 @@
+"""The terms of a stencil as kernels want them: offsets on three axes as a definition, weights as an
+array.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.problem import Problem
+from tetris_sim.stencil import Offset, chain_order
+
+REAL = {"float64": "double", "float32": "float"}  # that are computed with as they are
+STORED = {**REAL, "float16": "Half"}  # that memory may hold
+
+
+def three_offset(offset: Offset) -> tuple[int, int, int]:
+    """An offset of 1, 2 or 3 axes as (dz, dy, dx)."""
+    z, y, x = (0,) * (3 - len(offset)) + tuple(offset)
+    return z, y, x
+
+
+def term_defines(problem: Problem) -> dict[str, str | int]:
+    """TS_REAL, TS_TERMS and TS_OFFSETS."""
+    offsets = [
+        three_offset(problem.stencil.offsets[k]) for k in chain_order(problem.stencil.offsets)
+    ]
+    return {
+        "TS_REAL": STORED[problem.dtype.name],
+        "TS_TERMS": len(offsets),
+        "TS_OFFSETS": ",".join("{" + ",".join(map(str, offset)) + "}" for offset in offsets),
+    }
+
+
+def term_weights(problem: Problem) -> npt.NDArray[Any]:
+    """The weights in that order, in what the problem is computed in."""
+    weights = [problem.stencil.weights[k] for k in chain_order(problem.stencil.offsets)]
+    return np.array(weights, dtype=problem.arithmetic)

@@ -1,0 +1,1 @@
+"""gpu.dual_tessellation: stencil2row and two weight matrices on FP64 tensor cores (ConvStencil)."""

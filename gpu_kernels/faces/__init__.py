@@ -1,0 +1,1 @@
+"""Faces on a GPU: ghosts beyond them, and the frame along them."""

@@ -1,0 +1,84 @@
+"""Frame: the points near faces that a fused kernel leaves, advanced by as many steps at once
+(`frame.cu`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tetris_sim.gpu_kernels.common import blocks
+from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.gpu_kernels.common.layout import Box3, boxes_argument, to_device
+from tetris_sim.gpu_kernels.common.taps import term_defines
+from tetris_sim.gpu_kernels.faces.domain import domain_argument
+from tetris_sim.problem import Problem
+from tetris_sim.slab import Slab
+
+_THREADS = 256
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """What one launch computes.
+
+    Attributes:
+        boxes: on the GPU; None if there are none.
+        count: of them.
+        capacity: points of a level in shared memory.
+    """
+
+    boxes: Any
+    count: int
+    capacity: int
+
+
+def frame_defines(problem: Problem, depth: int) -> dict[str, str | int]:
+    """Parameters of frame.cu."""
+    radii = blocks.three_radii(problem)
+    return {
+        **term_defines(problem),
+        "TS_RADII": ",".join(map(str, radii)),
+        "TS_REACH": max(1, *radii),
+        "TS_DEPTH": depth,
+    }
+
+
+class Frame:
+    """The compiled kernel and the faces it knows."""
+
+    def __init__(self, problem: Problem, slab: Slab, device: GpuDevice, depth: int) -> None:
+        self._problem, self._slab, self._device, self._depth = problem, slab, device, depth
+        self._itemsize = np.dtype(problem.dtype).itemsize
+        self._function = device.function(
+            "frame.cu", "frame", frame_defines(problem, depth), blocks.SHARED_BYTES
+        )
+        self._domain = to_device(device, domain_argument(problem, slab))
+
+    def tiles(self, outer: Box3, inner: Box3) -> Tiles:
+        """The tiles that make up what `outer` has and `inner` has not."""
+        boxes: list[Box3] = []
+        capacity = 0
+        for box in blocks.frame_of(outer, inner):
+            tile, level = blocks.tile_of_frame(self._problem, self._slab, box, self._depth)
+            boxes += blocks.tiles_of(box, tile)
+            capacity = max(capacity, level)
+        if not boxes:
+            return Tiles(None, 0, 0)
+        return Tiles(to_device(self._device, boxes_argument(boxes)), len(boxes), capacity)
+
+    def launch(self, now: Any, then: Any, memory: Any, weights: Any, tiles: Tiles) -> None:
+        """Advance one field; the arguments are those of the kernel."""
+        arguments = (
+            now,
+            then,
+            memory,
+            weights,
+            tiles.boxes,
+            self._domain,
+            np.int32(tiles.capacity),
+        )
+        shared = 2 * tiles.capacity * self._itemsize
+        self._function((tiles.count, 1, 1), (_THREADS, 1, 1), arguments, shared_mem=shared)

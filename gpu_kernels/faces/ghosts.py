@@ -1,0 +1,76 @@
+"""Ghosts: the points beyond faces, filled before a step or before a block of steps that needs them
+(`ghosts.cu`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tetris_sim.gpu_kernels.common import blocks
+from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.gpu_kernels.common.layout import Box3, boxes_argument, to_device
+from tetris_sim.gpu_kernels.common.taps import STORED
+from tetris_sim.gpu_kernels.faces.domain import domain_argument
+from tetris_sim.gpu_kernels.faces.mirrors import Sides
+from tetris_sim.problem import Problem
+from tetris_sim.slab import Slab
+
+_THREADS = 256
+_TILE_POINTS = 2048  # of one block of threads
+
+
+class Ghosts:
+    """Ghosts beyond some sides of a slab, for so many steps at once."""
+
+    def __init__(
+        self, problem: Problem, slab: Slab, device: GpuDevice, sides: Sides, depth: int
+    ) -> None:
+        self._problem, self._slab, self._device, self._sides, self._depth = (
+            problem,
+            slab,
+            device,
+            sides,
+            depth,
+        )
+        self._function = device.function("ghosts.cu", "ghosts", ghosts_defines(problem, depth))
+        self._domain = to_device(device, domain_argument(problem, slab, depth))
+        self._tiles: dict[Box3, tuple[Any, int]] = {}
+
+    def fill(self, fields: list[Any], memory: Any, later: int) -> None:
+        """Write them around the points that `later` steps need, in every field."""
+        tiles, count = self.prepare(later)
+        if count:
+            for field in fields:
+                self._function(
+                    (count, 1, 1), (_THREADS, 1, 1), (field, memory, tiles, self._domain)
+                )
+
+    def prepare(self, later: int) -> tuple[Any, int]:
+        """(the boxes that blocks of threads write, on the GPU; how many there are)."""
+        inside = blocks.owned_with_halo(self._problem, self._slab, later)
+        if inside not in self._tiles:
+            boxes = list(ghost_tiles(self._problem, self._slab, self._sides, self._depth, later))
+            self._tiles[inside] = to_device(self._device, boxes_argument(boxes)), len(boxes)
+        return self._tiles[inside]
+
+
+def ghosts_defines(problem: Problem, depth: int) -> dict[str, str | int]:
+    """Parameters of ghosts.cu."""
+    return {
+        "TS_REAL": STORED[np.dtype(problem.dtype).name],
+        "TS_REACH": max(1, depth * problem.stencil.radius),
+    }
+
+
+def ghost_tiles(problem: Problem, slab: Slab, sides: Sides, depth: int, later: int) -> list[Box3]:
+    """Boxes without overlap that make up the ghosts of `depth` steps beyond some sides."""
+    inside = blocks.owned_with_halo(problem, slab, later)
+    outside = blocks.with_ghosts(problem, inside, sides, depth)
+    found: list[Box3] = []
+    for box in blocks.frame_of(outside, inside):
+        x = min(box[2][1] - box[2][0], _THREADS)
+        y = min(box[1][1] - box[1][0], max(1, _TILE_POINTS // x))
+        found += blocks.tiles_of(box, (max(1, _TILE_POINTS // (x * y)), y, x))
+    return found

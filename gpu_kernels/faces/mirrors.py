@@ -1,0 +1,99 @@
+"""Which faces a fused kernel may forget: those whose ghosts, filled once, stay right for a whole
+block of steps.
+
+Along a periodic axis they always do. A field that is even or odd about a face stays so if the
+stencil does not change when it is mirrored at that face; and a value or a flux that is given there
+adds a constant or a straight line, which a stencil whose weights sum to 1 leaves alone. So ghosts
+as deep as a block of steps reaches need to be filled only at its beginning. At the other faces
+(convection, a ring held at a value, a stencil that is not symmetric) the ghosts of every step
+follow from the step before.
+
+Where two such faces meet, the points beyond the edge are images of images. They last if it does not
+matter which face is first: 100 degC on one face and 0 degC on the next contradict each other there,
+and only one of the two can last.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+from tetris_sim.boundary import Dirichlet, Face, Neumann
+from tetris_sim.problem import Problem
+from tetris_sim.slab import Slab
+
+Sides = tuple[tuple[bool, bool], ...]  # per axis of the problem: (low, high)
+
+
+def lasting_sides(problem: Problem, slab: Slab) -> Sides:
+    """The faces of a slab whose ghosts last for any number of steps; a side with a neighbour is no
+    face.
+
+    Of faces that contradict each other where they meet, as many as agree are taken.
+    """
+    faces = problem.boundary.faces
+    found = [
+        [problem.boundary.periodic(axis) and halo == (0, 0)] * 2
+        for axis, halo in enumerate(slab.halo)
+    ]
+    mirrors = [
+        (axis, side)
+        for axis, halo in reversed(list(enumerate(slab.halo)))
+        for side in (0, 1)
+        if not halo[side] and _lasts(problem, axis, faces[axis][side])
+    ]
+    for axis, side in _most_that_agree(problem, mirrors):
+        found[axis][side] = True
+    return tuple((low, high) for low, high in found)
+
+
+def free_sides(slab: Slab) -> Sides:
+    """The sides of a slab that have no neighbour."""
+    return tuple((not low, not high) for low, high in slab.halo)
+
+
+def _most_that_agree(problem: Problem, sides: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    def agree(one: tuple[int, int], other: tuple[int, int]) -> bool:
+        return one[0] == other[0] or _commute(
+            *(problem.boundary.faces[axis][side] for axis, side in (one, other))
+        )
+
+    subsets = (
+        subset for n in range(len(sides), 0, -1) for subset in itertools.combinations(sides, n)
+    )
+    return next(
+        (s for s in subsets if all(agree(*pair) for pair in itertools.combinations(s, 2))), ()
+    )
+
+
+def _commute(one: Face, other: Face) -> bool:
+    """Whether images of images are the same in either order: a1 + b1 (a2 + b2 u) = a2 + b2 (a1 + b1
+    u).
+    """
+    assert isinstance(one, Dirichlet | Neumann)
+    assert isinstance(other, Dirichlet | Neumann)
+    (a1, b1), (a2, b2) = one.reflection(1.0), other.reflection(1.0)
+    return a1 * (1 - b2) == a2 * (1 - b1)
+
+
+def _lasts(problem: Problem, axis: int, face: Face) -> bool:
+    if not isinstance(face, Dirichlet | Neumann) or not _is_mirrored(problem, axis):
+        return False
+    return face.reflection(1.0)[0] == 0 or _keeps_constants(problem)
+
+
+def _is_mirrored(problem: Problem, axis: int) -> bool:
+    """Whether the stencil stays the same when the axis is turned around."""
+    terms = problem.stencil.terms
+    return all(
+        terms.get((*offset[:axis], -offset[axis], *offset[axis + 1 :])) == weight
+        for offset, weight in terms.items()
+    )
+
+
+def _keeps_constants(problem: Problem) -> bool:
+    """Whether the weights sum to 1, as far as numbers of this precision can."""
+    weights = problem.stencil.weights
+    return abs(math.fsum(weights) - 1) <= len(weights) * float(np.finfo(np.float64).eps)

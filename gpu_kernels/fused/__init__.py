@@ -1,0 +1,1 @@
+"""Methods and kernels that make several steps at once, and formats shorter than FP32."""

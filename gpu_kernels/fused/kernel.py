@@ -1,0 +1,188 @@
+"""FusedKernel: a compiled way to make several steps at once on points that no face concerns.
+
+What is nearer to a face than `depth` steps reach is advanced step by step (`frame.py`), so a fused
+kernel knows no faces. It writes a box of points, and reads that box and `depth * radius` points
+around it along each axis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.gpu_kernels.common.layout import Box3, box_argument, by_value, to_device
+
+if TYPE_CHECKING:
+    from tetris_sim.gpu_kernels.common.device import GpuDevice
+
+
+@dataclass(frozen=True)
+class Stream:
+    """How an axis is cut into chunks, one per block of threads, which streams through it.
+
+    A chunk costs its points and some before them that only the first levels need, so long chunks
+    repeat little; but the blocks should also keep the whole GPU busy until the end. The kernel is
+    told the length of a chunk.
+
+    Attributes:
+        axis: 0 for z, 1 for y, 2 for x.
+        repeated: points that a block passes before its chunk counts.
+        unit: points that it passes at a time.
+    """
+
+    axis: int
+    repeated: int
+    unit: int
+
+    def chunk(self, n: int, others: int, slots: int) -> int:
+        """Points of a chunk, out of n, with which all blocks are done soonest; the last chunk may
+        have fewer.
+
+        >>> Stream(axis=1, repeated=32, unit=80).chunk(10240, others=64, slots=132)
+        5088
+
+        Args:
+            n: points along the axis.
+            others: blocks along the other axes, for each of these.
+            slots: blocks that the GPU holds at a time; the next ones begin when those have ended.
+        """
+        shortest, longest = (math.ceil((points + self.repeated) / self.unit) for points in (1, n))
+        chunks = [units * self.unit - self.repeated for units in range(shortest, longest + 1)]
+        return min(chunks, key=lambda chunk: (self._time(n, others, slots, chunk), -chunk))
+
+    def _time(self, n: int, others: int, slots: int, chunk: int) -> int:
+        """When the last block is done, in points that it has passed. The short blocks of the last
+        chunk come last.
+        """
+        count = math.ceil(n / chunk)
+        long, short = (self._passed(points) for points in (chunk, n - (count - 1) * chunk))
+        rounds, left = divmod(others * (count - 1), slots)
+        if left == 0:
+            return rounds * long + math.ceil(others / slots) * short
+        beside = (slots - left) * (
+            long // short
+        )  # short ones that end before the long ones of the last round
+        return (rounds + 1) * long + math.ceil(max(0, others - beside) / slots) * short
+
+    def _passed(self, points: int) -> int:
+        return math.ceil((points + self.repeated) / self.unit) * self.unit
+
+
+@dataclass(frozen=True)
+class FusedKernel:
+    """How to compile and launch it.
+
+    The entry point takes `(const real* src, real* dst, Memory memory, Box box, Weights weights)`
+    (`common.cuh`), a `const Weights*` if they are handed over `by_pointer`, and one that streams
+    the length of a chunk after these: it reads the state `src` and writes the one `depth` steps
+    later to `dst`, in all of `box` and nowhere else. The box begins at a multiple of 128 bytes
+    along x.
+
+    Attributes:
+        source: name of the file.
+        entry: name of the `extern "C"` function.
+        defines: parameters of the source.
+        depth: steps per launch.
+        tile: points that one block of threads writes along each of the three axes; along the one
+            that it streams, any.
+        threads: per block.
+        shared_bytes: dynamic shared memory per block.
+        weights: numbers that the kernel gets as `struct Weights`.
+        stream: how blocks share the axis along which they stream; None if each writes one tile.
+        by_pointer: whether the weights lie in GPU memory. As a parameter they are quickest where
+            all lanes of a warp read the same one; where each reads its own they wait in turn
+            (`gpu.sparse` on 512 x 512 points, one H200: 33 us a launch with matrices by value, 22
+            us by pointer).
+    """
+
+    source: str
+    entry: str
+    defines: Mapping[str, str | int]
+    depth: int
+    tile: tuple[int, int, int]
+    threads: int
+    shared_bytes: int
+    weights: npt.NDArray[Any] = field(repr=False)
+    stream: Stream | None = None
+    by_pointer: bool = False
+
+    def cut(self, box: Box3, slots: int) -> tuple[tuple[int, int, int], int]:
+        """(blocks along x, y, z for a box on a GPU that holds `slots` of them at a time, points of
+        a chunk or 0).
+        """
+        sizes, chunk = list(self.tile), 0
+        lengths = [high - low for low, high in box]
+        if self.stream is not None:
+            axis = self.stream.axis
+            others = math.prod(
+                math.ceil(n / size)
+                for k, (n, size) in enumerate(zip(lengths, sizes, strict=True))
+                if k != axis
+            )
+            sizes[axis] = chunk = self.stream.chunk(lengths[axis], others, slots)
+        z, y, x = (math.ceil(n / size) for n, size in zip(lengths, sizes, strict=True))
+        return (x, y, z), chunk
+
+
+class CompiledKernel:
+    """A fused kernel on a GPU."""
+
+    def __init__(self, kernel: FusedKernel, device: GpuDevice) -> None:
+        """Compile it.
+
+        Raises:
+            UnsupportedError: it does not compile, or wants more shared memory than the GPU has.
+        """
+        self._kernel = kernel
+        self._function = device.function(
+            kernel.source, kernel.entry, kernel.defines, kernel.shared_bytes
+        )
+        self._slots = device.slots(self._function, kernel.threads, kernel.shared_bytes)
+        self._weights = (
+            to_device(device, kernel.weights) if kernel.by_pointer else by_value(kernel.weights)
+        )
+
+    def cut(self, box: Box3) -> Cut:
+        """How a box is shared by blocks of threads."""
+        grid, chunk = self._kernel.cut(box, self._slots)
+        streamed = () if self._kernel.stream is None else (np.int32(chunk),)
+        return Cut(grid, (box_argument(box), self._weights, *streamed))
+
+    def launch(self, now: Any, then: Any, memory: Any, cut: Cut) -> None:
+        """Write the box that was cut: `now` and `then` begin with the first owned point of a
+        field.
+        """
+        block = (self._kernel.threads, 1, 1)
+        self._function(
+            cut.grid,
+            block,
+            (now, then, memory, *cut.arguments),
+            shared_mem=self._kernel.shared_bytes,
+        )
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What a launch of a `CompiledKernel` needs for a box, worked out once."""
+
+    grid: tuple[int, int, int]
+    arguments: tuple[Any, ...]
+
+
+def braces(numbers: npt.ArrayLike) -> str:
+    """An array as an initialiser in C.
+
+    >>> braces([[1, 2], [3, 4]])
+    '{{1,2},{3,4}}'
+    """
+    return str(np.asarray(numbers).tolist()).replace("[", "{").replace("]", "}").replace(" ", "")
+
+
+def round_up(number: int, unit: int) -> int:
+    """The next multiple of a unit."""
+    return -(-number // unit) * unit

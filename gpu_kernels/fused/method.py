@@ -1,0 +1,103 @@
+"""FusedMethod: a Method made of kernels that make several steps at once, one family of them per
+number of axes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from tetris_sim.gpu_kernels.common import blocks
+from tetris_sim.gpu_kernels.common.layout import pitch_slab
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
+from tetris_sim.method import STEPS_PER_BLOCK, Parameters
+from tetris_sim.problem import Problem
+from tetris_sim.slab import Slab
+from tetris_sim.stencil import Stencil
+
+
+@dataclass(frozen=True)
+class Family:
+    """Kernels for one number of axes.
+
+    Attributes:
+        kernel: the one with certain parameters, for a stencil and dtype.
+        parameters: what may be tried, the best guess first.
+        refusal: why a stencil and dtype cannot be done, as a sentence; None if they can.
+    """
+
+    kernel: Callable[[Stencil, np.dtype[Any], Parameters], FusedKernel]
+    parameters: Callable[[Stencil, np.dtype[Any]], tuple[Parameters, ...]]
+    refusal: Callable[[Stencil, np.dtype[Any]], str | None]
+
+
+@dataclass(frozen=True)
+class FusedMethod:
+    """Fused kernels where no face is near, the frame along the faces, single sweeps for steps that
+    are left over.
+
+    Attributes:
+        name: of the method.
+        families: by number of axes.
+        device: it runs on.
+    """
+
+    name: str
+    families: Mapping[int, Family] = field(hash=False)
+    device: Literal["gpu"] = "gpu"
+
+    def refusal(self, problem: Problem) -> str | None:
+        """What its kernels refuse, and steps so many that not even the smallest tile of a frame
+        fits.
+        """
+        family = self.families.get(problem.grid.ndim)
+        if family is None:
+            return f"it has no kernels for {problem.grid.ndim} axes"
+        why_not = family.refusal(problem.stencil, np.dtype(problem.dtype))
+        if why_not is None and not self._proposals(problem):
+            return "the points that its steps reach along a face do not fit into shared memory"
+        return why_not
+
+    def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
+        """Those of its kernels."""
+        return self._proposals(problem)
+
+    def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
+        """Two pitched copies of the state."""
+        # Parameters that no kernel takes are an error now, not in the run.
+        return 2 * pitch_slab(problem, slab, self.kernel(problem, parameters).depth).n_bytes
+
+    def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
+        """Compile and take two copies of the slab; `device` is a `GpuDevice`."""
+        from tetris_sim.gpu_kernels.steppers.passes import Fused, Pass, Sweep
+        from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
+
+        fused = Fused(self.kernel(problem, parameters))
+        passes: list[Pass] = [fused, Sweep()] if fused.fits(problem, slab) else [Sweep()]
+        return GpuStepper(problem, slab, device, passes)
+
+    def kernel(self, problem: Problem, parameters: Parameters) -> FusedKernel:
+        """The kernel for a problem; parameters that are left out are those of the best guess."""
+        family = self.families[problem.grid.ndim]
+        complete = {**self._proposals(problem)[0], **parameters}
+        return family.kernel(problem.stencil, np.dtype(problem.dtype), complete)
+
+    def _proposals(self, problem: Problem) -> tuple[Parameters, ...]:
+        family = self.families[problem.grid.ndim]
+        return tuple(
+            parameters
+            for parameters in _proposed(family, problem.stencil, np.dtype(problem.dtype))
+            if blocks.has_frame(problem, parameters[STEPS_PER_BLOCK])
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def _proposed(family: Family, stencil: Stencil, dtype: np.dtype[Any]) -> tuple[Parameters, ...]:
+    """What a family proposes: finding out composes steps, which takes a tenth of a second for some
+    stencils.
+    """
+    return family.parameters(stencil, dtype)

@@ -1,0 +1,1 @@
+"""gpu.plain: one sweep per launch."""

@@ -1,0 +1,47 @@
+"""gpu.plain: one sweep per launch. The method that never refuses what fits into memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tetris_sim.gpu_kernels.common.layout import pitch_slab
+from tetris_sim.method import Parameters
+from tetris_sim.problem import Problem
+from tetris_sim.slab import Slab
+
+_MOST_TERMS = (
+    3000  # weights and offsets that fit into 32 KB of arguments and 64 KB of constant memory
+)
+
+
+@dataclass(frozen=True)
+class PlainMethod:
+    """Read the whole slab and write the whole slab, once per step."""
+
+    name: str = "gpu.plain"
+    device: Literal["gpu"] = "gpu"
+
+    def refusal(self, problem: Problem) -> str | None:
+        """Refuses stencils of thousands of points."""
+        if problem.stencil.n_points > _MOST_TERMS:
+            return (
+                f"the stencil has {problem.stencil.n_points} points, and {_MOST_TERMS} fit into a "
+                "kernel's arguments"
+            )
+        return None
+
+    def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
+        """Nothing to choose."""
+        return ({},)
+
+    def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
+        """Two pitched copies of the state."""
+        return 2 * pitch_slab(problem, slab).n_bytes
+
+    def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
+        """Compile and take two copies of the slab; `device` is a `GpuDevice`."""
+        from tetris_sim.gpu_kernels.steppers.passes import Sweep
+        from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
+
+        return GpuStepper(problem, slab, device, [Sweep()])

@@ -1,0 +1,195 @@
+"""Passes: what advances a state on the GPU by one launch or a few, from one array into the other.
+
+`Sweep` makes one step (`plain.cu`) after the ghosts that it reads (`ghosts.cu`). `Fused` makes
+several: a fused kernel after the ghosts that last for all of them, and beside it the frame along
+the other faces (`frame.cu`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from tetris_sim.gpu_kernels.common import blocks
+from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.gpu_kernels.common.layout import (
+    Box3,
+    PitchedField,
+    box_argument,
+    by_value,
+    memory_argument,
+)
+from tetris_sim.gpu_kernels.common.taps import term_defines, term_weights
+from tetris_sim.gpu_kernels.faces.frame import Frame, Tiles
+from tetris_sim.gpu_kernels.faces.ghosts import Ghosts
+from tetris_sim.gpu_kernels.faces.mirrors import free_sides, lasting_sides
+from tetris_sim.gpu_kernels.fused.kernel import CompiledKernel, Cut, FusedKernel
+from tetris_sim.problem import Problem
+from tetris_sim.slab import Slab
+
+_SWEEP_BLOCK = (64, 4, 1)  # threads along x, y, z
+_SWEEP_BLOCK_1D = (256, 1, 1)
+_MOST_BLOCKS = 65535  # along y and z; threads of plain.cu go on where a grid has more
+
+
+class Pass(Protocol):
+    """One way to advance."""
+
+    depth: int
+
+    def prepare(self, state: State) -> None:
+        """Compile, and keep what the launches need."""
+
+    def launch(self, later: int) -> None:
+        """Advance by `depth` steps; `later` further ones will follow before the halo is renewed."""
+
+
+class State:
+    """The two arrays of a slab. `now` holds the state, `then` takes the next one."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        slab: Slab,
+        layout: PitchedField,
+        device: GpuDevice,
+        arrays: list[Any],
+    ) -> None:
+        self.problem, self.slab, self.layout, self.device = problem, slab, layout, device
+        self._arrays = arrays
+        self.turn = 0
+        self.memory = memory_argument(*layout.pitches, layout.within)
+        self.weights = by_value(term_weights(problem))
+
+    @property
+    def now(self) -> Any:
+        """The array with the state."""
+        return self._arrays[self.turn]
+
+    @property
+    def then(self) -> Any:
+        """The other one."""
+        return self._arrays[1 - self.turn]
+
+    def fields(self) -> list[tuple[Any, Any]]:
+        """The first owned point of each field, in both arrays."""
+        starts = [
+            field * self.layout.field_pitch + self.layout.origin
+            for field in range(self.layout.n_fields)
+        ]
+        return [(self.now[start:], self.then[start:]) for start in starts]
+
+    def swap(self) -> None:
+        """Let the other array be the state."""
+        self.turn = 1 - self.turn
+
+    def turns(self) -> Iterator[int]:
+        """Let each array be the state for a while."""
+        for _ in self._arrays:
+            yield self.turn
+            self.swap()
+
+    def advance(self, way: Pass, later: int) -> None:
+        """One pass."""
+        way.launch(later)
+        self.swap()
+
+    def close(self) -> None:
+        """Forget the arrays."""
+        self._arrays = []
+
+
+class Sweep:
+    """One step of every point, after the ghosts that it reads."""
+
+    depth = 1
+
+    def prepare(self, state: State) -> None:
+        """Compile."""
+        self._state = state
+        self._function = state.device.function("plain.cu", "sweep", term_defines(state.problem))
+        self._ghosts = Ghosts(
+            state.problem, state.slab, state.device, free_sides(state.slab), self.depth
+        )
+        self._ghosts.prepare(self.depth)
+
+    def launch(self, later: int) -> None:
+        """Two launches per field."""
+        state = self._state
+        self._ghosts.fill([now for now, _ in state.fields()], state.memory, later + self.depth)
+        box = blocks.owned_with_halo(state.problem, state.slab, later)
+        for now, then in state.fields():
+            arguments = (now, then, state.memory, box_argument(box), state.weights)
+            self._function(_sweep_grid(box, _block(state)), _block(state), arguments)
+
+
+class Fused:
+    """Several steps: a fused kernel, the ghosts that it reads, and the frame that it leaves."""
+
+    def __init__(self, kernel: FusedKernel) -> None:
+        self.depth = kernel.depth
+        self._kernel = kernel
+        self._cuts: dict[Box3, tuple[Cut, Tiles]] = {}
+
+    def fits(self, problem: Problem, slab: Slab) -> bool:
+        """Whether the slab has points that no face concerns, and frame tiles fit into shared
+        memory.
+        """
+        box = blocks.owned_with_halo(problem, slab, 0)
+        long_enough = all(
+            n >= self.depth * r for n, r in zip(slab.shape, problem.stencil.radii, strict=True)
+        )
+        return (
+            long_enough
+            and blocks.without_frame(problem, slab, box, self.depth) is not None
+            and blocks.has_frame(problem, self.depth)
+        )
+
+    def prepare(self, state: State) -> None:
+        """Compile both, and find out what they write."""
+        self._state = state
+        self._inner = CompiledKernel(self._kernel, state.device)
+        self._frame = Frame(state.problem, state.slab, state.device, self.depth)
+        lasting = lasting_sides(state.problem, state.slab)
+        self._ghosts = Ghosts(state.problem, state.slab, state.device, lasting, self.depth)
+        self._cut(0)
+
+    def launch(self, later: int) -> None:
+        """The frame on a stream of its own beside the fused kernel: each writes points that the
+        other does not.
+        """
+        state = self._state
+        cut, tiles = self._cut(later)
+        main, side = state.device.stream, state.device.side_stream
+        if tiles.count:
+            side.wait_event(main.record())
+            with side:
+                for now, then in state.fields():
+                    self._frame.launch(now, then, state.memory, state.weights, tiles)
+        self._ghosts.fill([now for now, _ in state.fields()], state.memory, later + self.depth)
+        for now, then in state.fields():
+            self._inner.launch(now, then, state.memory, cut)
+        if tiles.count:
+            main.wait_event(side.record())
+
+    def _cut(self, later: int) -> tuple[Cut, Tiles]:
+        """What the fused kernel writes when some steps will follow, and what the frame does."""
+        state = self._state
+        outer = blocks.owned_with_halo(state.problem, state.slab, later)
+        # By box, which without a halo is one for any number of steps: working it out takes
+        # milliseconds.
+        if outer not in self._cuts:
+            inner = blocks.without_frame(state.problem, state.slab, outer, self.depth)
+            assert inner is not None  # `fits` said so for the smallest box
+            self._ghosts.prepare(later + self.depth)
+            self._cuts[outer] = self._inner.cut(inner), self._frame.tiles(outer, inner)
+        return self._cuts[outer]
+
+
+def _block(state: State) -> tuple[int, int, int]:
+    return _SWEEP_BLOCK if state.layout.count[1] > 1 else _SWEEP_BLOCK_1D
+
+
+def _sweep_grid(box: Box3, block: tuple[int, int, int]) -> tuple[int, int, int]:
+    z, y, x = (high - low for low, high in box)
+    return -(-x // block[0]), min(-(-y // block[1]), _MOST_BLOCKS), min(z, _MOST_BLOCKS)

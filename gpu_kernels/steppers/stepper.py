@@ -1,0 +1,219 @@
+"""GpuStepper: one slab's state in GPU memory; between two looks at it nothing leaves the GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tetris_sim.boundary import SIDES, Side
+from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.gpu_kernels.common.layout import pitch_slab
+from tetris_sim.gpu_kernels.steppers.passes import Pass, State
+from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes, take_planes
+from tetris_sim.method import Box, EdgePlanes
+from tetris_sim.problem import Field, InitialField, Problem
+from tetris_sim.slab import Ranges, Slab
+
+_PIECE_POINTS = 1 << 24  # points that travel or are looked at together
+_BAD_BOX = 8  # edge of the box in which a non-finite value is reported, in points
+_GRAPH_POINTS = (
+    1 << 25
+)  # smaller slabs take hardly longer for a launch than Python does: their launches are recorded
+_COPIES = 2  # of an edge: the neighbour may still read the one before
+_GRAPH_PASSES = 32  # in one record; an even number, so that the arrays are back in their places
+
+
+class GpuStepper:
+    """Two arrays that take turns, and passes that advance them; see the Protocol `Stepper` for what
+    the calls mean.
+    """
+
+    def __init__(self, problem: Problem, slab: Slab, device: GpuDevice, passes: list[Pass]) -> None:
+        """Take memory.
+
+        Args:
+            problem: what to advance.
+            slab: which part of it.
+            device: the GPU.
+            passes: ways to advance, the one that makes the most steps first and last one that makes
+                a single step.
+        """
+        self.slab = slab
+        self._problem, self._device, self._passes = problem, device, passes
+        self._arriving: list[Any] = []  # planes whose copies may be under way
+        self._leaving: dict[tuple[int, Side], list[Any]] = {}  # copies of edges that take turns
+        self._layout = pitch_slab(problem, slab, max(way.depth for way in passes))
+        with device.use() as cupy:
+            arrays = [
+                cupy.zeros(self._layout.n_bytes // self._layout.dtype.itemsize, self._layout.dtype)
+                for _ in "ab"
+            ]
+            self._state = State(problem, slab, self._layout, device, arrays)
+            for way in passes:
+                way.prepare(self._state)
+            # None for large slabs, where a launch takes the GPU longer than Python, nor with a
+            # halo, which shrinks from pass to pass.
+            self._graphs: dict[tuple[int, int], Any] = {}
+            if self._layout.field_pitch <= _GRAPH_POINTS and not any(
+                any(widths) for widths in slab.halo
+            ):
+                self._graphs = {
+                    (way.depth, turn): self._record(way)
+                    for way in passes
+                    for turn in self._state.turns()
+                }
+
+    def load(self, initial: InitialField) -> None:
+        """Take the owned points, some planes at a time."""
+        with self._device.use() as cupy:
+            for ranges in self._pieces():
+                box = self.slab.globally(ranges)
+                no_halo = ((0, 0),) * len(box)
+                part = initial(
+                    Slab(tuple(low for low, _ in box), tuple(high for _, high in box), no_halo)
+                )
+                self._layout.view(self._state.now, ranges)[...] = cupy.asarray(
+                    part, dtype=self._layout.dtype
+                )
+
+    def advance(self, steps: int) -> None:
+        """Launch everything that advances by `steps`; returns before it is done."""
+        for axis, halo in enumerate(self.slab.halo):
+            if any(0 < width < steps * self._problem.stencil.radii[axis] for width in halo):
+                msg = f"a halo of {halo} planes does not last for {steps} steps"
+                raise ValueError(msg)
+        with self._device.use():
+            later = steps
+            for way in self._passes:
+                later -= self._replay(way, later)
+                while later >= way.depth:
+                    later -= way.depth
+                    self._state.advance(way, later)
+
+    def edge(self, axis: int, side: Side) -> GpuPlanes:
+        """The owned planes that the neighbour on `side` needs, a copy that stays on the GPU.
+
+        It may be read until the state has advanced twice more, and all who read it have waited in
+        between.
+        """
+        ranges = self.slab.edge_ranges(axis, SIDES.index(side))
+        with self._device.use():
+            if axis > 0:
+                return GpuPlanes(self._device, self._layout.view(self._state.now, ranges).copy())
+            planes, form = self._layout.planes(self._state.now, ranges)
+            copies = self._leaving.setdefault((axis, side), [])
+            copy = (
+                copies.pop(0)
+                if len(copies) == _COPIES
+                else self._device.cupy.zeros(planes.shape, planes.dtype)
+            )
+            copies.append(copy)
+            self._copy(copy, self._device, planes)
+            return GpuPlanes(self._device, copy, form)
+
+    def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
+        """Take the planes beyond `side`; returns before they are there."""
+        ranges = self.slab.halo_ranges(axis, SIDES.index(side))
+        with self._device.use():
+            held: Any = planes
+            if axis > 0 or not self._take_as_they_are(ranges, planes):
+                values, held = take_planes(self._device, planes)
+                self._layout.view(self._state.now, ranges)[...] = values
+            self._arriving.append(held)
+
+    def _take_as_they_are(self, ranges: Ranges, planes: EdgePlanes) -> bool:
+        """Copy planes of another slab with all that is beside them; False if they have another form
+        here.
+        """
+        halo, form = self._layout.planes(self._state.now, ranges)
+        if not isinstance(planes, GpuPlanes) or planes.form != form:
+            return False
+        self._device.stream.wait_event(planes.ready)
+        self._copy(halo, planes.device, planes.memory)
+        return True
+
+    def _copy(self, here: Any, other: GpuDevice, there: Any) -> None:
+        """Field by field, since a field's planes are contiguous."""
+        for field in range(self._layout.n_fields):
+            self._device.copy_into(here[field], other, there[field])
+
+    def interior(self, box: Box | None = None) -> Field:
+        """A copy of the owned points, or of those inside `box` (global indices)."""
+        whole = tuple(zip(self.slab.start, self.slab.stop, strict=True))
+        wanted = tuple(
+            (max(low, start) - start, min(high, stop) - start)
+            for (low, high), (start, stop) in zip(box or whole, whole, strict=True)
+        )
+        result = np.empty(
+            (self._layout.n_fields, *(high - low for low, high in wanted)), dtype=self._layout.dtype
+        )
+        for ranges in self._pieces(wanted):
+            place = tuple(
+                slice(low - start, high - start)
+                for (low, high), (start, _) in zip(ranges, wanted, strict=True)
+            )
+            result[(slice(None), *place)] = self._read(ranges)
+        return result
+
+    def find_nonfinite(self) -> Box | None:
+        """The box of a few points around the first value that is not finite."""
+        with self._device.use() as cupy:
+            for ranges in self._pieces():
+                finite = cupy.isfinite(self._layout.view(self._state.now, ranges)).all(axis=0)
+                if not bool(finite.all()):
+                    where = np.unravel_index(int(finite.argmin()), finite.shape)
+                    point = tuple(low + int(i) for (low, _), i in zip(ranges, where, strict=True))
+                    return self.slab.around(point, _BAD_BOX)
+        return None
+
+    def wait(self) -> None:
+        """Return when the GPU is done."""
+        self._device.stream.synchronize()
+        self._arriving.clear()
+
+    def close(self) -> None:
+        """Wait and give the memory back; after a failure of the GPU there may be nothing to wait
+        for.
+        """
+        self._graphs.clear()
+        self._leaving.clear()
+        self._state.close()
+        self._device.release()
+
+    def _replay(self, way: Pass, steps: int) -> int:
+        """Launch records of many passes, as many as fit into so many steps; the steps that this
+        makes.
+        """
+        records = steps // (way.depth * _GRAPH_PASSES) if self._graphs else 0
+        for _ in range(records):
+            self._graphs[way.depth, self._state.turn].launch(self._device.stream)
+        return records * way.depth * _GRAPH_PASSES
+
+    def _record(self, way: Pass) -> Any:
+        """A graph of an even number of passes, which begins and ends with the array that is the
+        state now.
+        """
+        stream = self._device.stream
+        stream.begin_capture()
+        try:
+            for _ in range(_GRAPH_PASSES):
+                way.launch(0)
+                self._state.swap()
+        finally:
+            graph = stream.end_capture()
+        return graph
+
+    def _read(self, ranges: Ranges) -> Field:
+        with self._device.use() as cupy:
+            return cupy.asnumpy(cupy.ascontiguousarray(self._layout.view(self._state.now, ranges)))  # type: ignore[no-any-return]
+
+    def _pieces(self, wanted: Ranges | None = None) -> list[Ranges]:
+        """The owned points, or a box of them, cut along the first axis."""
+        wanted = wanted or tuple((0, n) for n in self.slab.shape)
+        (first, last), *rest = wanted
+        per_plane = self._layout.n_fields * int(
+            np.prod([high - low for low, high in rest], dtype=np.int64)
+        )
+        planes = max(1, _PIECE_POINTS // max(1, per_plane))
+        return [((low, min(low + planes, last)), *rest) for low in range(first, last, planes)]

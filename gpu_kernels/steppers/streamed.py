@@ -1,0 +1,303 @@
+"""GpuConveyor: pieces of a slab in host memory are brought to a GPU, advanced there and taken back,
+all at a time.
+
+Copies in each direction have a stream of their own beside that of the kernels. Four arrays take
+turns: one is filled, two change places while a piece is advanced, one is emptied. Planes lie in
+host memory as they do on the GPU, ghosts of the other axes included, so that a piece is one copy.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.gpu_kernels.common.layout import PitchedField, pitch_slab
+from tetris_sim.gpu_kernels.fused.method import FusedMethod
+from tetris_sim.gpu_kernels.steppers.passes import Fused, Pass, State, Sweep
+from tetris_sim.method import Method, Parameters
+from tetris_sim.problem import Problem
+from tetris_sim.slab import Slab
+
+ARRAYS = 4
+_TRIAL_BYTES = 256 << 20  # of a copy that is timed: 5 ms at 55 GB/s
+_TRIALS = 3
+_CLEARED = 1 << 23  # elements that a thread clears together
+
+Flat = npt.NDArray[np.floating[Any]]  # host memory, laid out as a `PitchedField`
+
+
+@dataclass(frozen=True)
+class Planes:
+    """Some planes of all fields in host memory, ghosts of the other axes included.
+
+    Attributes:
+        array: where they lie.
+        element: at which the first plane of the first field begins.
+        field_pitch: elements from field to field.
+        count: of planes.
+        place: of the first one in a piece, counted from the piece's first owned plane.
+    """
+
+    array: Flat
+    element: int
+    field_pitch: int
+    count: int
+    place: int = 0
+
+
+class Copies(Protocol):
+    """How arrays get to a device and back; without a GPU, the tests have another one."""
+
+    bringing: Any
+    taking: Any
+
+    def host_array(self, elements: int, dtype: np.dtype[Any]) -> Flat:
+        """Memory of the host from which and to which copies are fast, zeros."""
+
+    def bring(self, target: Any, source: Flat) -> None:
+        """Copy to the device, on the stream `bringing`."""
+
+    def take(self, target: Flat, source: Any) -> None:
+        """Copy to the host, on the stream `taking`."""
+
+
+class GpuCopies:
+    """Copies between pinned memory and a GPU."""
+
+    def __init__(self, device: GpuDevice) -> None:
+        self._device = device
+        with device.use() as cupy:
+            self.bringing = cupy.cuda.Stream(non_blocking=True)
+            self.taking = cupy.cuda.Stream(non_blocking=True)
+
+    def host_array(self, elements: int, dtype: np.dtype[Any]) -> Flat:
+        """Pinned memory: not from CuPy's pool, which takes powers of two."""
+        with self._device.use() as cupy:
+            memory = cupy.cuda.PinnedMemoryPointer(
+                cupy.cuda.PinnedMemory(elements * dtype.itemsize), 0
+            )
+        array: Flat = np.frombuffer(memory, dtype, elements)
+        parts = [array[low : low + _CLEARED] for low in range(0, elements, _CLEARED)]
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            for _ in pool.map(lambda part: part.fill(0), parts):
+                pass
+        return array
+
+    def bring(self, target: Any, source: Flat) -> None:
+        """Returns at once."""
+        runtime = self._device.cupy.cuda.runtime
+        kind = runtime.memcpyHostToDevice
+        runtime.memcpyAsync(
+            target.data.ptr, source.ctypes.data, source.nbytes, kind, self.bringing.ptr
+        )
+
+    def take(self, target: Flat, source: Any) -> None:
+        """Returns at once."""
+        runtime = self._device.cupy.cuda.runtime
+        kind = runtime.memcpyDeviceToHost
+        runtime.memcpyAsync(
+            target.ctypes.data, source.data.ptr, target.nbytes, kind, self.taking.ptr
+        )
+
+
+@dataclass
+class Cargo:
+    """A piece on the GPU.
+
+    Attributes:
+        slab: its planes and halo.
+        array: that holds it.
+        ready: when it has arrived, and later when it was advanced.
+    """
+
+    slab: Slab
+    array: Any
+    ready: Any
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """How pieces of one shape are advanced: the passes, and the two arrays that they are given."""
+
+    arrays: list[Any]
+    state: State
+    passes: list[Pass]
+
+
+class GpuConveyor:
+    """See the Protocol `Conveyor` of scheduler/run/streamed.py for what the calls mean.
+
+    Args:
+        problem: what is advanced.
+        method: one of the GPU's.
+        parameters: of the method.
+        device: the GPU.
+        largest: a piece with its halo; none is larger.
+        copies: how arrays get to the device and back.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        method: Method,
+        parameters: Parameters,
+        device: GpuDevice,
+        *,
+        largest: Slab,
+        copies: Copies | None = None,
+    ) -> None:
+        self._problem, self._device = problem, device
+        self._kernel = (
+            method.kernel(problem, parameters) if isinstance(method, FusedMethod) else None
+        )
+        self._copies = GpuCopies(device) if copies is None else copies
+        self._ways: dict[Any, _Ways] = {}
+        layout = self.layout(largest)
+        elements = layout.n_bytes // layout.dtype.itemsize
+        with device.use() as cupy:
+            arrays = [cupy.zeros(elements, layout.dtype) for _ in range(ARRAYS)]
+        self._free: deque[tuple[Any, Any]] = deque(
+            (array, None) for array in arrays
+        )  # (array, from when on)
+
+    def layout(self, slab: Slab) -> PitchedField:
+        """The layout of the GPU's methods."""
+        return pitch_slab(self._problem, slab, 1 if self._kernel is None else self._kernel.depth)
+
+    def host_array(self, elements: int) -> Flat:
+        """Pinned memory."""
+        return self._copies.host_array(elements, np.dtype(self._problem.dtype))
+
+    def bring(
+        self, slab: Slab, sources: Sequence[Planes], after: Sequence[Any]
+    ) -> tuple[Cargo, Any]:
+        """One copy per source and field."""
+        layout, (array, free) = self.layout(slab), self._free.popleft()
+        with self._device.use():
+            _wait_for(self._copies.bringing, (*after, free))
+            for planes in sources:
+                for there, here in _elements(planes, layout, self._problem.grid.ndim):
+                    self._copies.bring(array[there], planes.array[here])
+            arrived = self._copies.bringing.record()
+        return Cargo(slab, array, arrived), arrived
+
+    def advance(self, cargo: Cargo, steps: int) -> None:
+        """As a `GpuStepper` does it, between the array that holds the cargo and a free one."""
+        other, free = self._free.popleft()
+        with self._device.use():
+            _wait_for(self._device.stream, (cargo.ready, free))
+            ways = self._ways_of(cargo.slab)
+            elements = ways.state.layout.n_bytes // ways.state.layout.dtype.itemsize
+            pair = cargo.array, other
+            ways.arrays[:] = [each[:elements] for each in pair]
+            ways.state.turn = 0
+            later = steps
+            for way in ways.passes:
+                while later >= way.depth:
+                    later -= way.depth
+                    ways.state.advance(way, later)
+            cargo.array, cargo.ready = pair[ways.state.turn], self._device.stream.record()
+            self._free.append((pair[1 - ways.state.turn], cargo.ready))
+
+    def take(self, cargo: Cargo, target: Planes, after: Sequence[Any]) -> Any:
+        """One copy per field."""
+        with self._device.use():
+            _wait_for(self._copies.taking, (*after, cargo.ready))
+            for there, here in _elements(target, self.layout(cargo.slab), self._problem.grid.ndim):
+                self._copies.take(target.array[here], cargo.array[there])
+            taken = self._copies.taking.record()
+        self._free.append((cargo.array, taken))
+        return taken
+
+    def finish(self, event: Any) -> None:
+        """Return when it has happened."""
+        if event is not None:
+            event.synchronize()
+
+    def wait(self) -> None:
+        """Return when all streams are done."""
+        for stream in (self._copies.bringing, self._device.stream, self._copies.taking):
+            stream.synchronize()
+
+    def close(self) -> None:
+        """Give the arrays back; after a failure of the GPU there may be nothing to wait for."""
+        for ways in self._ways.values():
+            ways.state.close()
+            ways.arrays.clear()
+        self._ways.clear()
+        self._free.clear()
+        self._device.release()
+
+    def _ways_of(self, slab: Slab) -> _Ways:
+        """Kernels know only how large a piece is and where it has neighbours, not where it lies."""
+        key = slab.shape, slab.halo
+        if key not in self._ways:
+            arrays: list[Any] = [None, None]
+            state = State(self._problem, slab, self.layout(slab), self._device, arrays)
+            fused = None if self._kernel is None else Fused(self._kernel)
+            fits = fused is not None and fused.fits(self._problem, slab)
+            passes: list[Pass] = [fused, Sweep()] if fused is not None and fits else [Sweep()]
+            for way in passes:
+                way.prepare(state)
+            self._ways[key] = _Ways(arrays, state, passes)
+        return self._ways[key]
+
+
+def plane_pitch(layout: PitchedField, ndim: int) -> int:
+    """Elements from plane to plane along the first axis of a problem with so many axes."""
+    return (*layout.pitches, 1)[3 - ndim]
+
+
+def plane_element(layout: PitchedField, ndim: int, plane: int) -> int:
+    """Where a plane begins, counted from the first owned one; margins of the later axes belong to
+    it.
+    """
+    return (layout.margin[3 - ndim][0] + plane) * plane_pitch(layout, ndim)
+
+
+def measure_copies(device: GpuDevice) -> tuple[float, float]:
+    """Seconds per byte to the GPU and back, while both directions are in use."""
+    copies, dtype = GpuCopies(device), np.dtype(np.float64)
+    elements = _TRIAL_BYTES // dtype.itemsize
+    host = [copies.host_array(elements, dtype) for _ in "ab"]
+    with device.use() as cupy:
+        there = [cupy.zeros(elements, dtype) for _ in "ab"]
+        device.stream.synchronize()
+        seconds = []
+        for _ in range(_TRIALS):
+            events = [(stream.record(), stream) for stream in (copies.bringing, copies.taking)]
+            copies.bring(there[0], host[0])
+            copies.take(host[1], there[1])
+            ends = [(begin, stream.record()) for begin, stream in events]
+            for _, end in ends:
+                end.synchronize()
+            seconds.append([cupy.cuda.get_elapsed_time(begin, end) / 1e3 for begin, end in ends])
+    bring, take = (min(each) / _TRIAL_BYTES for each in zip(*seconds, strict=True))
+    return bring, take
+
+
+def _elements(planes: Planes, layout: PitchedField, ndim: int) -> list[tuple[slice, slice]]:
+    """(elements on the GPU, elements in host memory) of planes, for each field."""
+    pitch = plane_pitch(layout, ndim)
+    found = []
+    for field in range(layout.n_fields):
+        there = field * layout.field_pitch + plane_element(layout, ndim, planes.place)
+        here = planes.element + field * planes.field_pitch
+        found.append(
+            (slice(there, there + planes.count * pitch), slice(here, here + planes.count * pitch))
+        )
+    return found
+
+
+def _wait_for(stream: Any, events: Sequence[Any]) -> None:
+    for event in events:
+        if event is not None:
+            stream.wait_event(event)

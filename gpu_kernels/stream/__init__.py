@@ -1,0 +1,1 @@
+"""gpu.stream: several time levels in registers and shared memory while rows stream by."""

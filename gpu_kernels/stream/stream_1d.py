@@ -1,0 +1,209 @@
+"""`gpu.stream` in one dimension: a block of threads keeps its points in registers for many steps
+(`stream_1d.cu`).
+
+It takes any list of offsets. One tap of the sum costs nothing, whatever the weights: see
+`unit_tap_weights`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
+from tetris_sim.stencil import Stencil
+
+_LARGEST_RADIUS = 8
+_WORD, _SECTOR, _LINE = (
+    16,
+    32,
+    128,
+)  # bytes: the widest access, the smallest piece of memory that moves, a cache line
+
+# How far values may be scaled within a launch: the rest of the type's range is for the data.
+_LARGEST_SCALE = {np.dtype(np.float64): 1e100, np.dtype(np.float32): 1e20}
+
+_REGISTERS = 65536  # of 4 bytes, of a multiprocessor
+
+# Points of 8 bytes in a lane, warps, blocks per multiprocessor, steps times radius. On an H200 at
+# 10.24 million points (2026-11-21) heat-1d made 6501, 6379, 6299 GStencil/s with the first three.
+_SHAPES = (
+    (40, 8, 2, 144),
+    (32, 4, 5, 128),
+    (32, 8, 3, 96),
+    (40, 8, 2, 96),
+    (24, 8, 3, 64),
+    (24, 8, 2, 64),
+    (16, 8, 4, 32),
+)
+
+
+def stream_1d_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
+    """Why this kernel cannot compute a stencil, as a sentence for the user; None if it can."""
+    if stencil.ndim != 1:
+        return f"it streams through one axis, and the stencil has {stencil.ndim}"
+    if np.dtype(dtype) not in _LARGEST_SCALE:
+        return f"it computes in float64 or float32, and {np.dtype(dtype)} was asked for"
+    if stencil.radius > _LARGEST_RADIUS:
+        return (
+            f"it keeps neighbours up to {_LARGEST_RADIUS} points away, and the stencil reads "
+            f"{stencil.radius} away"
+        )
+    return None
+
+
+def stream_1d_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
+    """What a tuner may try, the best guess first.
+
+    `columns` points in each lane make registers, `warps` and `blocks` occupancy; every `refresh`
+    steps the warps of a block exchange their ends.
+    """
+    real = np.dtype(dtype)
+    radius = max(1, stencil.radius)
+    proposals = []
+    for doubles, warps, blocks, reach in _SHAPES:
+        columns = doubles * 8 // real.itemsize
+        refresh = _largest_refresh(columns, radius, _WORD // real.itemsize)
+        # The points of a lane, its neighbours on both sides, and a dozen for all else (found by
+        # compiling).
+        registers = (columns + 2 * radius) * real.itemsize // 4 + 12
+        if refresh and registers <= min(255, _REGISTERS // (32 * warps * blocks) // 8 * 8):
+            steps = (
+                max(1, min(reach // radius, _scalable_steps(stencil, real)) // refresh) * refresh
+            )
+            proposal = {
+                "steps_per_block": steps,
+                "columns": columns,
+                "warps": warps,
+                "blocks": blocks,
+            }
+            proposals.append(proposal | {"refresh": refresh})
+    return tuple(proposals)
+
+
+def stream_1d_kernel(
+    stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[str, int]
+) -> FusedKernel:
+    """The kernel with some of the parameters of `stream_1d_parameters`."""
+    real = np.dtype(dtype)
+    radius = max(1, stencil.radius)
+    steps, columns, warps = (
+        parameters["steps_per_block"],
+        parameters["columns"],
+        parameters["warps"],
+    )
+    taps = list(zip(stencil.offsets, stencil.weights, strict=True))
+    # The first tap costs nothing: the largest weight scales least. The others ascend, as lanes are
+    # updated in place: the other way around the compiler needs 20 registers more.
+    taps.insert(0, taps.pop(max(range(len(taps)), key=lambda k: abs(taps[k][1]))))
+    scaled, weights = unit_tap_weights([weight for _, weight in taps], steps, real)
+    spoilt = parameters["refresh"] * radius
+    return FusedKernel(
+        source="stream_1d.cu",
+        entry="stream_1d",
+        defines={
+            "TS_REAL": "double" if real == np.float64 else "float",
+            "TS_TAPS": "{" + ",".join(str(dx) for (dx,), _ in taps) + "}",
+            "TS_N_TAPS": len(taps),
+            "TS_N_WEIGHTS": weights.size,
+            "TS_RADIUS": radius,
+            "TS_STEPS": steps,
+            "TS_SCALED": int(scaled),
+            "TS_COLUMNS": columns,
+            "TS_WARPS": warps,
+            "TS_REFRESH": parameters["refresh"],
+            "TS_BLOCKS": parameters["blocks"],
+        },
+        depth=steps,
+        tile=(
+            1,
+            1,
+            _written(
+                real, warps * (32 * columns - 2 * spoilt) + 2 * spoilt, max(steps * radius, spoilt)
+            ),
+        ),
+        threads=32 * warps,
+        shared_bytes=warps
+        * (32 * _lane_pitch(columns, _WORD // real.itemsize) + 4 * spoilt)
+        * real.itemsize,
+        weights=weights,
+    )
+
+
+def unit_tap_weights(
+    weights: Sequence[float], steps: int, real: np.dtype[Any], counts: Sequence[int] | None = None
+) -> tuple[bool, npt.NDArray[Any]]:
+    """Weights for a sum whose first tap costs nothing, and the factor that brings the last level
+    back to scale.
+
+    Level s is carried divided by w^s, w being the first weight: u_(s+1) / w^(s+1) is the sum of
+    (w_k / w) u_s / w^s, so the first factor is 1. The quotients are rounded, which would change the
+    sum of the weights, and with it the mean of the field, in the same direction at every step; the
+    factor at the end takes this back.
+
+    >>> unit_tap_weights([0.5, 0.25, 0.25], 2, np.dtype(np.float64))
+    (True, array([1.  , 0.5 , 0.5 , 0.25]))
+
+    Args:
+        weights: in the order of the sum.
+        steps: in one launch.
+        real: type of the numbers.
+        counts: points of the stencil that share each weight; one each if it is not given.
+
+    Returns:
+        Whether the first factor is 1 (else the type's range does not suffice: the factors are the
+        weights themselves), and the factors followed by the one for the end.
+    """
+    first = weights[0]
+    if first == 0 or abs(math.log(abs(first))) * steps > math.log(_LARGEST_SCALE[real]):
+        return False, np.array([*weights, 1.0], dtype=real)
+    quotients = np.array([weight / first for weight in weights], dtype=real)
+    counts = counts or [1] * len(weights)
+    total = sum(count * Fraction(weight) for count, weight in zip(counts, weights, strict=True))
+    carried = sum(
+        count * Fraction(float(quotient)) for count, quotient in zip(counts, quotients, strict=True)
+    )
+    # Where weights cancel there is no mean to keep, and the quotient of two small sums would mean
+    # nothing.
+    per_step = (
+        total / carried if abs(float(total)) > abs(first) / 2 and carried != 0 else Fraction(first)
+    )
+    return True, np.append(quotients, real.type(float(per_step**steps)))
+
+
+def _scalable_steps(stencil: Stencil, real: np.dtype[Any]) -> int:
+    """How many steps the first tap can cost nothing; without a bound if that is not worth a shorter
+    launch.
+    """
+    largest = max(map(abs, stencil.weights))
+    steps = (
+        1 << 30
+        if largest in (0, 1)
+        else int(math.log(_LARGEST_SCALE[real]) / abs(math.log(largest)))
+    )
+    return steps if steps >= 32 else 1 << 30
+
+
+def _largest_refresh(columns: int, radius: int, word: int) -> int:
+    """Steps until half of a lane is spoilt from both ends, a power of two; 0 if that is not whole
+    words.
+    """
+    refresh: int = 1 << int(math.log2(columns // 2 // radius)) if columns >= 2 * radius else 0
+    return refresh if refresh * radius % word == 0 else 0
+
+
+def _written(real: np.dtype[Any], tile: int, reach: int) -> int:
+    """Whole lines of a tile that are left when both of its ends are spoilt; it begins with a whole
+    sector.
+    """
+    line, sector = _LINE // real.itemsize, _SECTOR // real.itemsize
+    return (tile - -(-reach // sector) * sector - reach) // line * line
+
+
+def _lane_pitch(columns: int, word: int) -> int:
+    return columns + (word if columns // word % 2 == 0 else 0)

@@ -1,0 +1,304 @@
+"""gpu.stream in 2D: tiles that stay in registers are streamed down the rows, several steps per
+launch (`stream_2d.cu`).
+
+This module decides which sums the kernel makes (`Scheme`), what its weights are, and how large
+tiles are. Levels are carried divided by one of the weights to the power of the level, so that the
+first term of a point's sum costs nothing; what is stored is multiplied by that power.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.gpu_kernels.common.taps import REAL
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream
+from tetris_sim.stencil import Stencil
+
+# bytes of memory that are moved together: the columns that a block writes begin and end with one
+_SECTOR = 32
+_MOST_SHARED = 227 * 1024  # bytes that a block can have on sm_90
+_SAFE_POWER = {
+    "float64": 1e100,
+    "float32": 1e20,
+}  # of the weight that levels are divided by, and its inverse
+
+
+class Scheme(IntEnum):
+    """How the sum of a point is made (`stream_2d_rows.cuh`)."""
+
+    TAPS = 0
+    MIRRORED = 1
+    DIAMOND = 2
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """The weights as the kernel wants them.
+
+    Attributes:
+        scheme: how the sum is made.
+        unit: whether levels are carried divided by the weight of the chain's first term, which then
+            is 1.
+        weights: of the scheme; the last one is the factor of what is stored.
+    """
+
+    scheme: Scheme
+    unit: bool
+    weights: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile of one block of threads; the parameters of the kernel.
+
+    Attributes:
+        steps_per_block: levels that a tile is advanced.
+        rows: of a warp's patch, held in registers.
+        columns: of a lane's patch.
+        warps: above each other.
+        blocks: that share a multiprocessor; bounds the registers of a thread.
+        edges: copies of the rows that warps hand on: 2 need one barrier a level, 1 needs two and
+            less memory.
+        interleaved: 1 if rows are stored and fetched among the arithmetic of the first level, which
+            takes registers.
+    """
+
+    steps_per_block: int
+    rows: int
+    columns: int
+    warps: int
+    blocks: int
+    edges: int
+    interleaved: int
+
+    def height(self) -> int:
+        """Rows of a tile."""
+        return self.warps * self.rows
+
+    def width(self) -> int:
+        """Columns of a tile."""
+        return 32 * self.columns
+
+    def margin(self, reach: int, item: int) -> int:
+        """Columns of a tile before those that it writes: whole sectors, so that stores begin with
+        one.
+        """
+        sector = _SECTOR // item
+        return math.ceil(self.steps_per_block * reach / sector) * sector
+
+    def written(self, reach: int, item: int) -> int:
+        """Columns that a tile writes, whole sectors."""
+        sector = _SECTOR // item
+        return (
+            (self.width() - self.margin(reach, item) - self.steps_per_block * reach)
+            // sector
+            * sector
+        )
+
+    def stream(self, reach: int) -> Stream:
+        """How blocks share the rows: those that only the first levels of a block's first tile need
+        are repeated.
+        """
+        return Stream(axis=1, repeated=2 * self.steps_per_block * reach, unit=self.height())
+
+    def shared_bytes(self, reach: int, item: int) -> int:
+        """What the stages, the rows between warps and the rows between tiles take."""
+        handed_on = (self.warps - 1) * self.edges + self.steps_per_block + 2
+        return (self.height() + handed_on * 2 * reach) * self.width() * item
+
+    def fits(self, radii: tuple[int, ...], item: int) -> bool:
+        """Whether the kernel can be compiled with it and has something to write."""
+        reach_y, reach_x = radii
+        return (
+            self.rows >= 2 * reach_y
+            and self.columns >= reach_x
+            and self.written(reach_x, item) > 0
+            and self.shared_bytes(reach_y, item) <= _MOST_SHARED
+        )
+
+
+# Tiles by the radius of the stencil for 8-byte numbers: steps, rows, columns, warps, blocks, edges,
+# interleaved. Those of radius 1 to 3 were the best on an H200 (November 2026); then come some that
+# take less than 163 and 100 KB of shared memory. Stencils with few points want more steps, because
+# memory bounds them sooner than arithmetic does.
+_FEW_POINTS: Mapping[int, tuple[tuple[int, ...], ...]] = {
+    1: (
+        (16, 10, 6, 8, 1, 2, 0),
+        (16, 12, 6, 8, 1, 1, 0),
+        (12, 8, 6, 8, 1, 1, 0),
+        (8, 6, 6, 4, 1, 1, 0),
+    ),
+    2: (
+        (8, 10, 6, 8, 1, 1, 0),
+        (6, 8, 5, 8, 1, 2, 0),
+        (6, 6, 5, 4, 2, 2, 1),
+        (4, 6, 5, 4, 1, 1, 0),
+    ),
+    3: ((5, 8, 6, 8, 1, 1, 1), (4, 8, 6, 8, 1, 1, 0), (4, 6, 5, 4, 2, 1, 0), (2, 6, 5, 4, 1, 1, 0)),
+    4: ((2, 8, 5, 6, 1, 1, 0), (2, 8, 5, 4, 1, 1, 0), (1, 8, 4, 4, 1, 1, 0)),
+    5: ((2, 10, 5, 4, 1, 1, 0), (1, 10, 5, 3, 1, 1, 0)),
+    6: ((1, 12, 6, 4, 1, 1, 0), (1, 12, 6, 2, 1, 1, 0)),
+}
+_MANY_POINTS: Mapping[int, tuple[tuple[int, ...], ...]] = {
+    **_FEW_POINTS,
+    1: (
+        (16, 10, 6, 8, 1, 2, 0),
+        (16, 12, 6, 8, 1, 1, 0),
+        (12, 8, 6, 4, 2, 2, 0),
+        (8, 6, 6, 4, 1, 1, 0),
+    ),
+    2: ((8, 8, 6, 8, 1, 1, 0), (6, 7, 7, 8, 1, 1, 0), (6, 8, 5, 8, 1, 2, 1), (4, 6, 5, 4, 1, 1, 0)),
+    3: ((4, 6, 7, 8, 1, 1, 0), (4, 8, 6, 8, 1, 1, 0), (3, 7, 5, 8, 1, 1, 1), (2, 6, 5, 4, 1, 1, 0)),
+}
+_FEW = 8  # points per unit of radius; stars have half as many
+
+
+def stream_2d_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
+    """Why the kernel cannot have this stencil, as a sentence for the user."""
+    if stencil.ndim != 2:
+        return f"the stencil has {stencil.ndim} axes, and this kernel streams tiles of two"
+    if np.dtype(dtype).name not in REAL:
+        return f"the type is {np.dtype(dtype).name}, and only {' and '.join(REAL)} are compiled"
+    if not stream_2d_parameters(stencil, dtype):
+        return (
+            f"the stencil reads {stencil.radius} points far, and patches in registers reach at "
+            f"most {max(_FEW_POINTS)}"
+        )
+    return None
+
+
+def stream_2d_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
+    """Tiles worth trying, the best guess first (the keys are those of `Tile`)."""
+    item = np.dtype(dtype).itemsize
+    tiles_of = _FEW_POINTS if stencil.n_points <= _FEW * stencil.radius else _MANY_POINTS
+    found = [
+        Tile(steps, rows, columns * 8 // item, *others)
+        for steps, rows, columns, *others in tiles_of.get(max(1, stencil.radius), ())
+    ]
+    return tuple(asdict(tile) for tile in found if tile.fits(stencil.radii, item))
+
+
+def stream_2d_kernel(
+    stencil: Stencil, dtype: npt.DTypeLike, parameters: Mapping[str, int]
+) -> FusedKernel:
+    """The kernel for a stencil with certain parameters (`Tile`).
+
+    Raises:
+        ValueError: the stencil does not fit into such a tile, or the tile not into shared memory.
+    """
+    kind = np.dtype(dtype)
+    tile = Tile(**parameters)
+    if not tile.fits(stencil.radii, kind.itemsize):
+        msg = (
+            f"stencils of radii {stencil.radii} do not fit into {tile}: take more rows and "
+            "columns, or fewer steps"
+        )
+        raise ValueError(msg)
+    arrangement = arrange(stencil, tile.steps_per_block, kind.name)
+    reach_y, reach_x = stencil.radii
+    return FusedKernel(
+        source="stream_2d.cu",
+        entry="stream_2d",
+        defines=_defines(stencil, kind, tile, arrangement),
+        depth=tile.steps_per_block,
+        tile=(1, tile.height(), tile.written(reach_x, kind.itemsize)),
+        threads=32 * tile.warps,
+        shared_bytes=tile.shared_bytes(reach_y, kind.itemsize),
+        weights=np.array(arrangement.weights, dtype=kind),
+        stream=tile.stream(reach_y),
+    )
+
+
+def _defines(
+    stencil: Stencil, kind: np.dtype[Any], tile: Tile, arrangement: Arrangement
+) -> dict[str, str | int]:
+    reach_y, reach_x = stencil.radii
+    return {
+        "TS_REAL": REAL[kind.name],
+        "TS_DEPTH": tile.steps_per_block,
+        "TS_COLUMNS": tile.columns,
+        "TS_ROWS": tile.rows,
+        "TS_WARPS": tile.warps,
+        "TS_BLOCKS": tile.blocks,
+        "TS_EDGES": tile.edges,
+        "TS_INTERLEAVED": tile.interleaved,
+        "TS_WRITTEN": tile.written(reach_x, kind.itemsize),
+        "TS_MARGIN": tile.margin(reach_x, kind.itemsize),
+        "TS_REACH_X": reach_x,
+        "TS_REACH_Y": reach_y,
+        "TS_ROW_TAPS": ",".join(f"{mask}u" for mask in _row_taps(stencil)),
+        "TS_SCHEME": int(arrangement.scheme),
+        "TS_UNIT": int(arrangement.unit),
+        "TS_N_WEIGHTS": len(arrangement.weights),
+    }
+
+
+def _row_taps(stencil: Stencil) -> list[int]:
+    """Taps of the rows dy = -reach .. reach: bit dx + reach for each."""
+    reach_y, reach_x = stencil.radii
+    masks = [0] * (2 * reach_y + 1)
+    for dy, dx in stencil.offsets:
+        masks[dy + reach_y] |= 1 << (dx + reach_x)
+    return masks
+
+
+def arrange(stencil: Stencil, steps: int, dtype: str) -> Arrangement:
+    """Choose the cheapest scheme that the weights allow, and divide by the weight of the chain's
+    first term.
+    """
+    terms = stencil.terms
+    reach_y, reach_x = stencil.radii
+    if _is_diamond(stencil) and _is_safe(terms[0, 1], steps, dtype):
+        neighbour = terms[0, 1]
+        return Arrangement(
+            Scheme.DIAMOND, unit=True, weights=(terms[0, 0] / neighbour, neighbour**steps)
+        )
+    if _is_mirrored(stencil):
+        first = terms[reach_y, reach_x]
+        chain = [terms[dy, dx] for dy in range(reach_y + 1) for dx in range(reach_x + 1)]
+        return _divided(Scheme.MIRRORED, chain, first, steps, dtype)
+    first = terms[min(terms, key=lambda offset: (-offset[0], offset[1]))]
+    window = [
+        (dy, dx) for dy in range(-reach_y, reach_y + 1) for dx in range(-reach_x, reach_x + 1)
+    ]
+    return _divided(Scheme.TAPS, [terms.get(offset, 0.0) for offset in window], first, steps, dtype)
+
+
+def _divided(
+    scheme: Scheme, chain: list[float], first: float, steps: int, dtype: str
+) -> Arrangement:
+    if not _is_safe(first, steps, dtype):
+        return Arrangement(scheme, unit=False, weights=(*chain, 1.0))
+    return Arrangement(
+        scheme, unit=True, weights=(*(weight / first for weight in chain), first**steps)
+    )
+
+
+def _is_safe(weight: float, steps: int, dtype: str) -> bool:
+    """Whether levels divided by powers of the weight neither overflow nor lose digits to
+    underflow.
+    """
+    return weight != 0 and abs(math.log(abs(weight))) * steps < math.log(_SAFE_POWER[dtype])
+
+
+def _is_diamond(stencil: Stencil) -> bool:
+    """Whether the stencil is the 5-point star with four equal neighbours."""
+    weights = {weight for offset, weight in stencil.terms.items() if offset != (0, 0)}
+    return set(stencil.offsets) == {(-1, 0), (0, -1), (0, 0), (0, 1), (1, 0)} and len(weights) == 1
+
+
+def _is_mirrored(stencil: Stencil) -> bool:
+    """Whether the stencil is a full box whose weights do not change when it is mirrored left-right
+    and up-down.
+    """
+    reach_y, reach_x = stencil.radii
+    full = stencil.n_points == (2 * reach_y + 1) * (2 * reach_x + 1) and reach_y > 0 and reach_x > 0
+    terms = stencil.terms
+    return full and all(weight == terms[abs(dy), abs(dx)] for (dy, dx), weight in terms.items())

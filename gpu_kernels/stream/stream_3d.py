@@ -1,0 +1,209 @@
+"""`gpu.stream` in three dimensions: blocks of threads stream along z, all levels of a pass in
+flight (`stream_3d.cu`).
+
+It takes any list of offsets of a radius up to 4, as far as registers hold the unfinished sums of a
+tile that is not all halo. Stencils that no reflection changes are folded: points that share a
+weight are added first.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream
+from tetris_sim.gpu_kernels.stream.stream_1d import unit_tap_weights
+from tetris_sim.stencil import Offset, Stencil
+
+_LARGEST_RADIUS = 4
+_WORD, _SECTOR = 16, 32  # bytes: the widest access, the smallest piece of memory that moves
+_REGISTERS = 65536  # of 4 bytes, of a multiprocessor
+_LARGEST_BODY = 2048  # multiply-adds in a turn: with more, compiling takes ten seconds
+_SMALLEST_YIELD = 0.6  # of the tile's points, what is written
+
+# Steps, rows, warps, blocks per multiprocessor, planes ahead. On an H200 at 1024^3 (2026-11-21)
+# heat-3d made 595, 571, 576, 576 GStencil/s with the first, third, fourth, sixth; symmetric
+# box-3d27p 485, 446 with the second, fifth; any box-3d27p 316, 309, 312 with the second, fifth,
+# eighth.
+_SHAPES = (
+    (3, 6, 8, 1, 3),
+    (3, 5, 8, 1, 3),
+    (3, 4, 12, 1, 3),
+    (3, 3, 16, 1, 3),
+    (3, 3, 12, 1, 3),
+    (4, 3, 12, 1, 3),
+    (3, 4, 8, 1, 2),  # less than 96 KB of shared memory
+    (2, 3, 8, 2, 2),
+    (2, 8, 8, 1, 2),
+    (2, 5, 8, 1, 2),
+    (2, 3, 12, 1, 2),
+    (1, 4, 12, 1, 3),
+    (1, 3, 12, 1, 3),
+    (1, 3, 8, 1, 2),
+    (1, 2, 8, 1, 2),
+)
+_MOST_PROPOSALS = 7
+
+# Parameters that the source knows by the same name.
+_SHAPE_NAMES = ("columns", "rows", "warps", "ahead", "blocks")
+
+Parameters = Mapping[str, int]
+
+
+class _Tap(NamedTuple):
+    offset: Offset
+    weight: float
+    n_points: int  # that share the weight
+
+
+def stream_3d_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
+    """Why this kernel cannot compute a stencil, as a sentence for the user; None if it can."""
+    if stencil.ndim != 3:
+        return f"it streams through three axes, and the stencil has {stencil.ndim}"
+    if np.dtype(dtype) not in (np.float64, np.float32):
+        return f"it computes in float64 or float32, and {np.dtype(dtype)} was asked for"
+    if stencil.radius > _LARGEST_RADIUS:
+        return (
+            f"it takes neighbours up to {_LARGEST_RADIUS} points away, and the stencil reads "
+            f"{stencil.radius} away"
+        )
+    if not stream_3d_parameters(stencil, dtype):
+        return (
+            f"{stencil.n_points} points with a radius of {stencil.radius} do not fit its registers"
+        )
+    return None
+
+
+def stream_3d_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Parameters, ...]:
+    """What a tuner may try, the best guess first.
+
+    A thread owns `rows` x `columns` points of a tile, `warps` of them lie below each other; `ahead`
+    planes are on their way.
+    """
+    real = np.dtype(dtype)
+    names = ("steps_per_block", "rows", "warps", "blocks", "ahead")
+    columns = _WORD // real.itemsize
+    proposals = (dict(zip(names, shape, strict=True)) | {"columns": columns} for shape in _SHAPES)
+    return tuple(
+        itertools.islice((p for p in proposals if _fits(stencil, real, p)), _MOST_PROPOSALS)
+    )
+
+
+def stream_3d_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Parameters) -> FusedKernel:
+    """The kernel with some of the parameters of `stream_3d_parameters`."""
+    real = np.dtype(dtype)
+    steps, folded = parameters["steps_per_block"], _folds(stencil)
+    taps = _folded_taps(stencil) if folded else _plain_taps(stencil)
+    scaled, weights = unit_tap_weights(
+        [t.weight for t in taps], steps, real, [t.n_points for t in taps]
+    )
+    defines: dict[str, str | int] = {
+        "TS_REAL": "double" if real == np.float64 else "float",
+        "TS_TAPS": "{" + ",".join("{{{},{},{}}}".format(*tap.offset) for tap in taps) + "}",
+        "TS_N_TAPS": len(taps),
+        "TS_N_WEIGHTS": weights.size,
+        "TS_STEPS": steps,
+        "TS_SCALED": int(scaled),
+        "TS_FOLDED": int(folded),
+    }
+    defines |= {
+        f"TS_RADIUS_{axis}": radius for axis, radius in zip("ZYX", stencil.radii, strict=True)
+    }
+    defines |= {f"TS_{name.upper()}": parameters[name] for name in _SHAPE_NAMES}
+    return FusedKernel(
+        source="stream_3d.cu",
+        entry="stream_3d",
+        defines=defines,
+        depth=steps,
+        tile=_written(stencil, real, parameters),
+        threads=32 * parameters["warps"],
+        shared_bytes=_shared_bytes(stencil, real, parameters),
+        weights=weights,
+        stream=Stream(axis=0, repeated=2 * steps * stencil.radii[0] + steps - 1, unit=1),
+    )
+
+
+def _folds(stencil: Stencil) -> bool:
+    """Whether no reflection along an axis changes the stencil, and adding points of equal weight
+    first saves work.
+    """
+    mirrored = all(
+        stencil.terms.get((sz * z, sy * y, sx * x)) == weight
+        for (z, y, x), weight in stencil.terms.items()
+        for sz, sy, sx in itertools.product((1, -1), repeat=3)
+    )
+    return mirrored and not _is_star(stencil)  # a star's rows and planes have no sums to share
+
+
+def _is_star(stencil: Stencil) -> bool:
+    return all(sum(map(bool, offset)) <= 1 for offset in stencil.offsets)
+
+
+def _plain_taps(stencil: Stencil) -> list[_Tap]:
+    return [_Tap(offset, weight, 1) for offset, weight in stencil.terms.items()]
+
+
+def _folded_taps(stencil: Stencil) -> list[_Tap]:
+    """One tap for each distance along the three axes, the largest first."""
+    first = {offset: weight for offset, weight in stencil.terms.items() if min(offset) >= 0}
+    return [
+        _Tap(offset, weight, 2 ** sum(map(bool, offset)))
+        for offset, weight in sorted(first.items(), reverse=True)
+    ]
+
+
+def _fits(stencil: Stencil, real: np.dtype[Any], parameters: Parameters) -> bool:
+    """Whether the compiler should manage without spilling, and enough of the tile is written."""
+    steps, rows, columns = (parameters[name] for name in ("steps_per_block", "rows", "columns"))
+    radius_z, radius_y, _ = stencil.radii
+    _, written_y, written_x = _written(stencil, real, parameters)
+    share = written_y * written_x / (rows * parameters["warps"] * 32 * columns)
+    if min(written_y, written_x) <= 0 or (
+        steps > 1 and (radius_y > rows or share < _SMALLEST_YIELD)
+    ):
+        return False
+    # Unfinished sums of every level, and of all but the first the plane that waits for the next
+    # turn.
+    kept = rows * columns * (steps * max(1, 2 * radius_z) + steps - 1) * real.itemsize // 4
+    registers = min(255, _REGISTERS // (32 * parameters["warps"] * parameters["blocks"]) // 8 * 8)
+    body = stencil.n_points * rows * columns * steps
+    return kept <= registers * _share_kept(stencil) and body <= _LARGEST_BODY
+
+
+def _share_kept(stencil: Stencil) -> float:
+    """How many of its registers a thread may keep from turn to turn without spilling: found by
+    compiling.
+    """
+    if _is_star(stencil):
+        return 0.79 if stencil.radius == 1 else 0.72
+    return 0.64 if stencil.radius <= 2 else 0.3
+
+
+def _written(stencil: Stencil, real: np.dtype[Any], parameters: Parameters) -> tuple[int, int, int]:
+    """Points that a block writes along z, y, x: a plane, and of its tile what `steps` steps do not
+    spoil.
+    """
+    steps = parameters["steps_per_block"]
+    _, radius_y, radius_x = stencil.radii
+    word, sector = _WORD // real.itemsize, _SECTOR // real.itemsize
+    halo = -(-steps * radius_x // word) * word
+    x = (32 * parameters["columns"] - halo - steps * radius_x) // sector * sector
+    return 1, parameters["warps"] * parameters["rows"] - 2 * steps * radius_y, x
+
+
+def _shared_bytes(stencil: Stencil, real: np.dtype[Any], parameters: Parameters) -> int:
+    """A ring of planes of the state, and twice what warps read of each other of every level in
+    between.
+    """
+    row = 32 * parameters["columns"] * real.itemsize
+    state = (parameters["ahead"] + 1) * parameters["warps"] * parameters["rows"]
+    ends = (
+        max(1, 2 * (parameters["steps_per_block"] - 1))
+        * parameters["warps"]
+        * max(1, 2 * stencil.radii[1])
+    )
+    return (state + ends) * row

@@ -1,0 +1,1 @@
+"""gpu.trapezoid: tensor trapezoid folding on FP64 tensor cores."""

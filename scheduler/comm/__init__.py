@@ -1,0 +1,1 @@
+"""Comm: how ranks talk, and how all of them end alike."""

@@ -1,0 +1,298 @@
+"""Communicator: how the ranks of a run talk to each other. One process alone needs nobody, and no
+MPI library.
+
+Small objects are told to all (`tell`) or collected from all (`collect`), arrays are sent and
+received without waiting. Whoever waits asks again and again, more and more seldom: so signals are
+heard, and a rank that has nothing to do leaves its core to others, which a wait inside of MPI would
+not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import platform
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.errors import ExitCode, StopRequested, TetrisError, UnsupportedError
+from tetris_sim.scheduler.machine.machine import count_ranks
+
+log = logging.getLogger("tetris_sim")
+
+T = TypeVar("T")
+
+_EAGER_SECONDS = 5e-4  # of asking without a pause: longer than most messages take
+_LATE, _LONGEST_PAUSE = (
+    0.1,
+    1e-3,
+)  # share of the time waited, and seconds, by which an arrival may be noticed late
+# seconds for the launcher to pass on what was said: MPICH's drops it when it is told to end all
+_LAST_WORDS = 0.5
+_INSTALL = "pip install 'tetris-sim[mpi]'"
+
+
+class Pending(Protocol):
+    """A message on its way; its array must be left alone until `wait` returns."""
+
+    def wait(self) -> None:
+        """Return when the array was sent, or is filled."""
+
+
+class Communicator(Protocol):
+    """The ranks of a run, as one of them sees them. What has no receiver or sender in its arguments
+    all ranks call.
+
+    Attributes:
+        rank: which one this is; 0 prints and writes.
+        size: how many there are.
+        ending: whether all ranks know that the run ends with an error, so that none has to be
+            stopped by force.
+    """
+
+    rank: int
+    size: int
+    ending: bool
+
+    def tell(self, value: T) -> T:
+        """What rank 0 gives as `value`, on every rank."""
+
+    def collect(self, value: T) -> list[T]:
+        """What every rank gives as `value`, in the order of ranks, on every rank."""
+
+    def largest(self, numbers: Sequence[float]) -> tuple[float, ...]:
+        """The largest of each number over all ranks; every rank gives as many. The cheapest of
+        these calls.
+        """
+
+    def neighbours(self) -> tuple[int, ...]:
+        """The ranks on the same computer, this one included, ascending."""
+
+    def send(self, array: npt.NDArray[Any], to: int, tag: int) -> Pending:
+        """Send a contiguous array, in GPU memory if MPI can do that.
+
+        Those with the same receiver and tag arrive in the order in which they were sent.
+        """
+
+    def receive(self, array: npt.NDArray[Any], source: int, tag: int) -> Pending:
+        """Fill a contiguous array with what `source` sends."""
+
+    def abort(self, code: int) -> None:
+        """End all ranks at once with an exit code."""
+
+
+class Alone:
+    """One process, no MPI."""
+
+    rank, size = 0, 1
+
+    def __init__(self) -> None:
+        self.ending = False
+
+    def tell(self, value: T) -> T:
+        """The value."""
+        return value
+
+    def collect(self, value: T) -> list[T]:
+        """The value."""
+        return [value]
+
+    def largest(self, numbers: Sequence[float]) -> tuple[float, ...]:
+        """The numbers."""
+        return tuple(numbers)
+
+    def neighbours(self) -> tuple[int, ...]:
+        """Itself."""
+        return (0,)
+
+    def send(self, array: npt.NDArray[Any], to: int, tag: int) -> Pending:
+        """There is nobody."""
+        msg = f"one rank alone sends nothing, not even to {to}"
+        raise ValueError(msg)
+
+    def receive(self, array: npt.NDArray[Any], source: int, tag: int) -> Pending:
+        """There is nobody."""
+        msg = f"one rank alone receives nothing, not even from {source}"
+        raise ValueError(msg)
+
+    def abort(self, code: int) -> None:
+        """There is nobody else to end."""
+
+
+class MpiCommunicator:
+    """The ranks of MPI's world.
+
+    Args:
+        mpi: the module `mpi4py.MPI`, initialised.
+    """
+
+    def __init__(self, mpi: Any) -> None:
+        self._mpi = mpi
+        self._world = mpi.COMM_WORLD
+        self.rank, self.size = int(self._world.rank), int(self._world.size)
+        self.ending = False
+
+    def tell(self, value: T) -> T:
+        """Two broadcasts: the length, and the pickled value."""
+        text = pickle.dumps(value) if self.rank == 0 else b""
+        length = np.array([len(text)], dtype=np.int64)
+        self._wait(self._world.Ibcast(length, 0))
+        buffer = bytearray(text) if self.rank == 0 else bytearray(int(length[0]))
+        self._wait(self._world.Ibcast([buffer, self._mpi.BYTE], 0))
+        return value if self.rank == 0 else pickle.loads(buffer)
+
+    def collect(self, value: T) -> list[T]:
+        """The lengths, then the pickled values."""
+        text = pickle.dumps(value)
+        lengths = np.empty(self.size, dtype=np.int64)
+        self._wait(self._world.Iallgather(np.array([len(text)], dtype=np.int64), lengths))
+        ends = np.cumsum(lengths)
+        buffer = bytearray(int(ends[-1]))
+        target = [buffer, lengths.tolist(), (ends - lengths).tolist(), self._mpi.BYTE]
+        self._wait(self._world.Iallgatherv([text, self._mpi.BYTE], target))
+        return [
+            value if rank == self.rank else pickle.loads(buffer[end - length : end])
+            for rank, (end, length) in enumerate(zip(ends.tolist(), lengths.tolist(), strict=True))
+        ]
+
+    def largest(self, numbers: Sequence[float]) -> tuple[float, ...]:
+        """One reduction."""
+        found = np.empty(len(numbers))
+        self._wait(
+            self._world.Iallreduce(np.array(numbers, dtype=np.float64), found, self._mpi.MAX)
+        )
+        return tuple(found.tolist())
+
+    def neighbours(self) -> tuple[int, ...]:
+        """Those that could share memory."""
+        node = self._world.Split_type(self._mpi.COMM_TYPE_SHARED)
+        try:
+            return tuple(sorted(node.allgather(self.rank)))
+        finally:
+            node.Free()
+
+    def send(self, array: npt.NDArray[Any], to: int, tag: int) -> Pending:
+        """Begin to send."""
+        return _Message(self, self._world.Isend(_as_known(array), to, tag))
+
+    def receive(self, array: npt.NDArray[Any], source: int, tag: int) -> Pending:
+        """Begin to receive."""
+        return _Message(self, self._world.Irecv(_as_known(array), source, tag))
+
+    def abort(self, code: int) -> None:
+        """Let MPI end everybody."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        time.sleep(_LAST_WORDS)
+        self._world.Abort(code)
+
+    def _wait(self, request: Any) -> None:
+        begin = time.perf_counter()
+        while not request.Test():
+            waited = time.perf_counter() - begin
+            if waited > _EAGER_SECONDS:
+                time.sleep(min(_LATE * waited, _LONGEST_PAUSE))
+
+
+def _as_known(array: Any) -> Any:
+    """The same memory as numbers that MPI knows: it has no half precision."""
+    return array.view(np.uint16) if array.dtype == np.float16 else array
+
+
+class _Message:
+    """A request of MPI and who can wait for it."""
+
+    def __init__(self, communicator: MpiCommunicator, request: Any) -> None:
+        self._communicator, self._request = communicator, request
+
+    def wait(self) -> None:
+        self._communicator._wait(self._request)
+
+
+@contextlib.contextmanager
+def open_communicator(environ: Mapping[str, str] | None = None) -> Iterator[Communicator]:
+    """The ranks that a launcher started, or one alone; MPI begins and ends with the block.
+
+    An exception that not all ranks know of (`Communicator.ending`) is said, and ends all of them at
+    once.
+
+    Args:
+        environ: the environment that tells of the launcher; the process's own if not given.
+
+    Raises:
+        UnsupportedError: there is no MPI library, or not the launcher's.
+    """
+    n_ranks = count_ranks(environ)
+    if n_ranks == 1:
+        yield Alone()
+        return
+    mpi = _import_mpi(n_ranks)
+    ours = not mpi.Is_initialized()
+    if ours:
+        mpi.Init_thread(mpi.THREAD_FUNNELED)
+    ranks = MpiCommunicator(mpi)
+    if ranks.size != n_ranks:
+        library = mpi.Get_library_version().splitlines()[0].strip(" \t,\0")
+        msg = (
+            f"an MPI launcher started {n_ranks} ranks, but the library that mpi4py found "
+            f"({library}) sees {ranks.size}: the two do not belong together. Use the library's own "
+            "launcher (mpiexec beside the Python of this environment, if the library came with "
+            f"{_INSTALL})."
+        )
+        raise UnsupportedError(msg)
+    try:
+        yield ranks
+    except BaseException as error:
+        if not ranks.ending:
+            _say(error, ranks)
+            ranks.abort(_exit_code(error))
+        raise
+    finally:
+        if ours:
+            mpi.Finalize()
+
+
+def _import_mpi(n_ranks: int) -> Any:
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = False
+        from mpi4py import MPI
+    except (
+        ImportError,
+        RuntimeError,
+    ) as error:  # RuntimeError: mpi4py is there, but no MPI library
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        msg = (
+            f"an MPI launcher started {n_ranks} ranks, but MPI cannot be used from Python "
+            f"({reason}). Install it with {_INSTALL}, or with `pip install mpi4py` where a cluster "
+            "has its own MPI; or start without the launcher."
+        )
+        raise UnsupportedError(msg) from error
+    return MPI
+
+
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, KeyboardInterrupt):
+        return int(ExitCode.INTERRUPTED)
+    if isinstance(error, StopRequested):
+        return int(error.exit_code)
+    return int(error.exit_code if isinstance(error, TetrisError) else ExitCode.INTERNAL)
+
+
+def _say(error: BaseException, ranks: Communicator) -> None:
+    """Say what ends all ranks; nobody else will."""
+    place = f"rank {ranks.rank} on {platform.node()}"
+    if isinstance(error, TetrisError | StopRequested):
+        log.error("tetris-sim: %s: %s", place, error)
+    elif isinstance(error, KeyboardInterrupt):
+        os.write(2, b"\naborted\n")
+    else:
+        log.error("%s failed: this is a bug in tetris_sim, please report it", place, exc_info=error)

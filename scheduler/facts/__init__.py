@@ -1,0 +1,1 @@
+"""Facts: what a plan says and what a link is. Data only."""

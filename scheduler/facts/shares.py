@@ -1,0 +1,97 @@
+"""Share and Plan: which slab to which worker, which method, how many steps per block, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tetris_sim.method import Method, Parameters
+from tetris_sim.scheduler.machine.place import Place
+from tetris_sim.scheduler.plan.division import Profile
+from tetris_sim.scheduler.plan.pieces import Streaming
+from tetris_sim.schema import SimulatedSection
+from tetris_sim.slab import Slab
+from tetris_sim.wording import count_threads
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one worker does.
+
+    Attributes:
+        worker: its name, "cpu:0" or "gpu:0".
+        slab: the part of the grid it owns.
+        method: how it advances.
+        parameters: what the method was tuned to.
+        threads: CPU threads it uses; a GPU is driven by one.
+        points_per_second: measured, not promised.
+        memory: bytes it takes.
+        product: name of the GPU, if it is one.
+        rank: the MPI process whose device it is.
+        queued: whether it has a thread of its own, so that it works while others do.
+        through_host: whether its neighbours want its edges in host memory, even if it is a GPU.
+        simulated: what its device is like, if it is a made-up one.
+        streamed: how it goes through its device in pieces, if it lies in host memory.
+    """
+
+    worker: str
+    slab: Slab
+    method: Method
+    parameters: Parameters
+    threads: int
+    points_per_second: float
+    memory: int
+    product: str = ""
+    rank: int = 0
+    queued: bool = False
+    through_host: bool = False
+    simulated: SimulatedSection | None = None
+    streamed: Streaming | None = None
+
+    @property
+    def described(self) -> str:
+        """Its device for people: "2 threads" or the name of the GPU."""
+        return self.product or count_threads(self.threads)
+
+    @property
+    def place(self) -> Place:
+        """The worker's device."""
+        device, number = self.worker.split(":")
+        return Place(self.threads, "gpu" if device == "gpu" else "cpu", int(number))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every decision about how a problem is advanced.
+
+    Attributes:
+        shares: one per worker.
+        time_block: most steps between two exchanges of halos.
+        seconds_per_step: predicted time of one step [s].
+        redundant: share of point updates that two workers both make, 0 to 1.
+        copy_for_checkpoints: whether there is memory for a second copy of the state, so that
+            checkpoints are written while the computation goes on.
+        reasons: one sentence per decision.
+        notes: what a reader of the results must know of it.
+        profile: what the division between several kinds of workers was made from; None without one.
+        copy_for_recovery: whether there is memory to keep a state from which a run goes on when a
+            device fails.
+        shares_asked: whether the configuration says how large the slabs are; then they stay so.
+        gpu_messages: whether MPI is handed planes in GPU memory.
+    """
+
+    shares: tuple[Share, ...]
+    time_block: int
+    seconds_per_step: float
+    redundant: float
+    copy_for_checkpoints: bool
+    reasons: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    profile: Profile | None = None
+    copy_for_recovery: bool = False
+    shares_asked: bool = False
+    gpu_messages: bool = False
+
+    @property
+    def memory(self) -> int:
+        """Bytes that all workers of this process take."""
+        return sum(share.memory for share in self.shares)

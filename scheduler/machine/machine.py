@@ -1,0 +1,192 @@
+"""Machine: the cores and the memory that this process may use, as found, not as advertised."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import resource
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tetris_sim.cpu_kernels.common.caches import find_caches
+from tetris_sim.scheduler.machine.gpus import Gpu, find_gpus
+
+# the only limit of threads that belongs to one rank and not to all of a computer
+PER_TASK = "SLURM_CPUS_PER_TASK"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What there is to compute with.
+
+    Attributes:
+        host: its name.
+        cpu: model name of the processor.
+        threads: CPU threads this process may use.
+        threads_reason: where that number comes from, for the user.
+        memory: bytes that can still be taken without swapping or being killed.
+        memory_reason: what limits it.
+        cache: bytes of all last-level caches together; what a desktop has if the machine does not
+            say.
+        gpus: the GPUs it may use.
+        gpus_reason: why there are none, or where that list comes from.
+        cores: numbers of the cores in this process's affinity mask.
+    """
+
+    host: str
+    cpu: str
+    threads: int
+    threads_reason: str
+    memory: int
+    memory_reason: str
+    cache: int = 32 << 20
+    gpus: tuple[Gpu, ...] = ()
+    gpus_reason: str = "nobody looked for one"
+    cores: tuple[int, ...] = ()
+
+
+def find_machine(environ: Mapping[str, str] | None = None) -> Machine:
+    """Look at the machine this process runs on.
+
+    Args:
+        environ: the environment to read Slurm's variables from; the process's own if not given.
+    """
+    gpus, gpus_reason = find_gpus()
+    threads, threads_reason = _threads(os.environ if environ is None else environ)
+    memory, memory_reason = available_memory()
+    return Machine(
+        host=platform.node(),
+        cpu=_cpu_model(),
+        threads=threads,
+        threads_reason=threads_reason,
+        memory=memory,
+        memory_reason=memory_reason,
+        cache=last_level_cache() or Machine.cache,
+        gpus=gpus,
+        gpus_reason=gpus_reason,
+        cores=tuple(sorted(os.sched_getaffinity(0))),
+    )
+
+
+def count_ranks(environ: Mapping[str, str] | None = None) -> int:
+    """How many MPI ranks the launcher started, from what MPICH, Open MPI, Intel MPI and Slurm tell
+    their processes.
+    """
+    environ = os.environ if environ is None else environ
+    names = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"]
+    if (
+        "PMIX_RANK" in environ
+    ):  # srun --mpi=pmix; without it, a job of many tasks may run one process
+        names.append("SLURM_STEP_NUM_TASKS")
+    sizes = [environ.get(name, "") for name in names]
+    return max([1, *(int(size) for size in sizes if size.isdigit())])
+
+
+def launched_rank(environ: Mapping[str, str] | None = None) -> int:
+    """Which of the launcher's ranks this process is, before MPI is initialised; 0 without a
+    launcher.
+    """
+    environ = os.environ if environ is None else environ
+    names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK")
+    ranks = [environ.get(name, "") for name in names]
+    return next((int(rank) for rank in ranks if rank.isdigit()), 0)
+
+
+def _threads(environ: Mapping[str, str]) -> tuple[int, str]:
+    """Fewest of: the affinity mask, what Slurm gave to the task, the container's CPU quota."""
+    limits = [(len(os.sched_getaffinity(0)), "cores in the affinity mask")]
+    slurm = environ.get("SLURM_CPUS_PER_TASK", "")
+    if slurm.isdigit() and int(slurm) > 0:
+        limits.append((int(slurm), PER_TASK))
+    quota = _read_words("/sys/fs/cgroup/cpu.max")
+    if len(quota) == 2 and quota[0].isdigit():
+        limits.append(
+            (max(1, math.ceil(int(quota[0]) / int(quota[1]))), "CPU quota of the container")
+        )
+    return min(limits)
+
+
+def available_memory() -> tuple[int, str]:
+    """Bytes that can still be taken, and what limits them: the machine, its control groups, or
+    ulimit -v.
+    """
+    limits = []
+    meminfo = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    limits.append((int(meminfo["MemAvailable"].split()[0]) * 1024, "free memory of the machine"))
+    for limit, used, reclaimable in _memory_groups():
+        limits.append((max(0, limit - used + reclaimable), "memory limit of the control group"))
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        limits.append((max(0, soft - mapped), "address space limit (ulimit -v)"))
+    return min(limits)
+
+
+def _memory_groups() -> list[tuple[int, int, int]]:
+    """(limit, used, reclaimable file cache) of every control group above this process that has a
+    limit.
+    """
+    found = []
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            root, limit_name, used_name, cache = (
+                "/sys/fs/cgroup",
+                "memory.max",
+                "memory.current",
+                "inactive_file",
+            )
+        elif "memory" in controllers.split(","):
+            root, limit_name, used_name = (
+                "/sys/fs/cgroup/memory",
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+            )
+            cache = "total_inactive_file"
+        else:
+            continue
+        # In a container the path may be that of the host, where nothing is found; the root still
+        # has the limit.
+        groups = {Path(root), *(Path(root) / parent for parent in _ancestors(path))}
+        for group in groups:
+            limit, used = _read_words(group / limit_name), _read_words(group / used_name)
+            if limit and used and limit[0].isdigit():
+                statistics = dict(
+                    zip(*[iter(_read_words(group / "memory.stat"))] * 2, strict=False)
+                )
+                found.append((int(limit[0]), int(used[0]), int(statistics.get(cache, 0))))
+    return found
+
+
+def _ancestors(path: str) -> list[str]:
+    parts = [part for part in path.split("/") if part not in ("", "..")]
+    return ["/".join(parts[: n + 1]) for n in range(len(parts))]
+
+
+def _read_words(path: Path | str) -> list[str]:
+    try:
+        return Path(path).read_text().split()
+    except OSError:
+        return []
+
+
+def last_level_cache(cpus: Path = Path("/sys/devices/system/cpu")) -> int:
+    """Bytes of the last-level caches of the cores that this process may use, each cache once; 0 if
+    nothing is said.
+    """
+    found = {
+        (cache.level, cache.shared_by): cache.n_bytes
+        for core in os.sched_getaffinity(0)
+        for cache in find_caches(cpus / f"cpu{core}" / "cache")
+    }
+    last = max((level for level, _ in found), default=0)
+    return sum(size for (level, _), size in found.items() if level == last)
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()

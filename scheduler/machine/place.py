@@ -1,0 +1,61 @@
+"""Place: what a method is tried and run on. Some CPU threads, or a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tetris_sim import cpu_kernels, gpu_kernels
+from tetris_sim.method import DeviceKind, Method
+
+
+@dataclass(frozen=True)
+class Place:
+    """One worker's device.
+
+    Attributes:
+        threads: CPU threads; a GPU is driven by one.
+        device: its kind.
+        number: of the worker among those on CPUs, or of the GPU among those that this process sees.
+    """
+
+    threads: int = 1
+    device: DeviceKind = "cpu"
+    number: int = 0
+
+    @property
+    def name(self) -> str:
+        """For example "cpu:0" or "gpu:1"."""
+        return f"{self.device}:{self.number}"
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        """What can be tried there; the last one compiles quickly and refuses least."""
+        return gpu_kernels.METHODS if self.device == "gpu" else cpu_kernels.METHODS
+
+    def open(self) -> Any:
+        """What `Method.prepare` wants of it: a `ThreadTeam` or a `GpuDevice`, to be closed.
+
+        Raises:
+            UnsupportedError: the GPU cannot be used.
+        """
+        if self.device == "gpu":
+            from tetris_sim.gpu_kernels.common.device import GpuDevice
+
+            return GpuDevice(self.number)
+        from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+
+        return ThreadTeam(self.threads)
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Any]:
+        """The same, closed at the end of the block."""
+        with contextlib.closing(self.open()) as device:
+            yield device
+
+
+def every_method() -> tuple[Method, ...]:
+    """All methods of all devices, whether this machine has them or not."""
+    return (*cpu_kernels.METHODS, *gpu_kernels.METHODS)

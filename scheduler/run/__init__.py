@@ -1,0 +1,1 @@
+"""Run: workers, and the halos that move between them."""

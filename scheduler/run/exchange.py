@@ -1,0 +1,207 @@
+"""Exchange: the only place where halos move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from tetris_sim.boundary import SIDES, Side
+from tetris_sim.method import Box
+from tetris_sim.problem import Field, Problem
+from tetris_sim.scheduler.run.worker import Worker
+from tetris_sim.slab import Slab
+
+T = TypeVar("T")
+Read = Callable[[Box], Field]  # a box of global indices -> its points, (n_fields, ...)
+
+
+@dataclass
+class Traffic:
+    """What went from rank to rank.
+
+    Attributes:
+        messages: sent by this rank.
+        bytes: in them.
+    """
+
+    messages: int = 0
+    bytes: int = 0
+
+
+class Exchange(Protocol):
+    """Moves data between workers.
+
+    `swap` is called by all ranks at the same step. `gather` and `each_slab` are asked for by rank 0
+    alone, inside of `lead`, while the other ranks answer.
+
+    Attributes:
+        traffic: messages so far.
+    """
+
+    traffic: Traffic
+
+    def swap(self, workers: Sequence[Worker]) -> None:
+        """Copy each worker's edge planes into its neighbours' halos.
+
+        Afterwards every halo holds the values its owner had when `swap` was called, so each worker
+        may advance `time_block` steps alone. Axis by axis, including the halos just received, so
+        corners need no message.
+        """
+
+    def lead(self, workers: Sequence[Worker], work: Callable[[], None]) -> None:
+        """Rank 0 does some work, in which it may ask for the state; the others answer until it is
+        done.
+
+        If the work fails, rank 0 raises its error and the others `ElsewhereError`.
+        """
+
+    def gather(self, workers: Sequence[Worker], box: Box) -> Field:
+        """The points of the state inside `box`, (n_fields, ...)."""
+
+    def each_slab(self, workers: Sequence[Worker], work: Callable[[int, Box, Read], T]) -> list[T]:
+        """Call `work(number of the slab, its box, how to read it)` for every slab where it lies.
+
+        Returns:
+            The results, in the order of slabs.
+
+        Raises:
+            UnsupportedError: it did so somewhere.
+        """
+
+
+@dataclass(frozen=True)
+class Route:
+    """The way of some planes.
+
+    Attributes:
+        axis: along which.
+        sender: number of the slab whose edge is taken.
+        taken: the side it is taken from.
+        receiver: number of the slab whose halo it becomes.
+        given: the side where that is.
+    """
+
+    axis: int
+    sender: int
+    taken: Side
+    receiver: int
+    given: Side
+
+
+def find_routes(problem: Problem, slabs: Sequence[Slab]) -> list[list[Route]]:
+    """Per axis, every halo and the slab that owns its planes; in the same order on every rank."""
+    found = []
+    for axis in range(problem.grid.ndim):
+        lows = {_corner(slab.start, slab, axis): number for number, slab in enumerate(slabs)}
+        highs = {_corner(slab.stop, slab, axis): number for number, slab in enumerate(slabs)}
+        routes: list[Route] = []
+        for receiver, slab in enumerate(slabs):
+            n = problem.grid.shape[axis]
+            for side, width in zip(SIDES, slab.halo[axis], strict=True):
+                if width and side == "low":
+                    wanted = _corner(slab.start, slab, axis, or_else={0: n})
+                    routes.append(
+                        Route(
+                            axis, _look_up(highs, wanted, slab, axis, side), "high", receiver, "low"
+                        )
+                    )
+                elif width:
+                    wanted = _corner(slab.stop, slab, axis, or_else={n: 0})
+                    routes.append(
+                        Route(
+                            axis, _look_up(lows, wanted, slab, axis, side), "low", receiver, "high"
+                        )
+                    )
+        found.append(routes)
+    return found
+
+
+class LocalExchange:
+    """The exchange between the workers of one process."""
+
+    def __init__(self, problem: Problem, slabs: Sequence[Slab]) -> None:
+        self._problem = problem
+        self._routes = find_routes(problem, slabs)
+        self.traffic = Traffic()
+
+    def swap(self, workers: Sequence[Worker]) -> None:
+        """Take all edges of an axis, then set all halos of it; then the next axis."""
+        for worker in workers:
+            worker.stepper.wait()
+        for axis, routes in enumerate(self._routes):
+            edges = [workers[route.sender].stepper.edge(axis, route.taken) for route in routes]
+            for route, planes in zip(routes, edges, strict=True):
+                workers[route.receiver].stepper.set_halo(axis, route.given, planes)
+
+    def lead(self, workers: Sequence[Worker], work: Callable[[], None]) -> None:
+        """Nobody else is there."""
+        work()
+
+    def gather(self, workers: Sequence[Worker], box: Box) -> Field:
+        """Ask the workers that own some of the box for their part of it."""
+        parts = [
+            (part, worker.stepper.interior(part))
+            for worker in workers
+            if (part := overlap(worker.stepper.slab, box))
+        ]
+        return join(self._problem, box, parts)
+
+    def each_slab(self, workers: Sequence[Worker], work: Callable[[int, Box, Read], T]) -> list[T]:
+        """One after the other."""
+        return [
+            work(number, box_of(worker), worker.stepper.interior)
+            for number, worker in enumerate(workers)
+        ]
+
+
+def box_of(worker: Worker) -> Box:
+    """What a worker owns."""
+    slab = worker.stepper.slab
+    return tuple(zip(slab.start, slab.stop, strict=True))
+
+
+def overlap(slab: Slab, box: Box) -> Box | None:
+    """The part of a box that lies in a slab; None if there is none."""
+    inside = tuple(
+        (max(low, start), min(high, stop))
+        for (low, high), start, stop in zip(box, slab.start, slab.stop, strict=True)
+    )
+    return inside if all(low < high for low, high in inside) else None
+
+
+def join(problem: Problem, box: Box, parts: Sequence[tuple[Box, Field]]) -> Field:
+    """One array of all parts of a box."""
+    if len(parts) == 1 and parts[0][0] == box:
+        return parts[0][1]
+    whole = np.empty((problem.n_fields, *(high - low for low, high in box)), dtype=problem.dtype)
+    for inside, values in parts:
+        place = tuple(slice(a - low, b - low) for (a, b), (low, _) in zip(inside, box, strict=True))
+        whole[(slice(None), *place)] = values
+    return whole
+
+
+def _corner(
+    ends: tuple[int, ...], slab: Slab, axis: int, or_else: dict[int, int] | None = None
+) -> tuple[tuple[int, ...], ...]:
+    """What a side of a slab and the side it touches have in common: the cut plane, and the ranges
+    along it.
+    """
+    plane = ends[axis] if or_else is None else or_else.get(ends[axis], ends[axis])
+    start, stop = (bounds[:axis] + bounds[axis + 1 :] for bounds in (slab.start, slab.stop))
+    return (plane,), start, stop
+
+
+def _look_up(
+    sides: dict[tuple[tuple[int, ...], ...], int],
+    wanted: tuple[tuple[int, ...], ...],
+    slab: Slab,
+    axis: int,
+    side: Side,
+) -> int:
+    if wanted not in sides:
+        msg = f"no slab lies beyond the {side} side of {slab} along axis {axis}"
+        raise ValueError(msg)
+    return sides[wanted]

@@ -1,0 +1,192 @@
+"""QueuedStepper: a stepper with a thread of its own, so that several of them work at the same time.
+
+What returns nothing is queued and returns at once. When a block is done, the thread copies the
+edges that neighbours will ask for, while slower workers still compute; halos are taken in at the
+same time by all. It also measures: how long the stepper computed, which is what a new division is
+made from.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+from typing import TypeVar
+
+import numpy as np
+
+from tetris_sim.boundary import SIDES, Side
+from tetris_sim.errors import UnsupportedError
+from tetris_sim.method import Box, EdgePlanes, Stepper
+from tetris_sim.problem import Field, InitialField
+
+_RECENT = 8  # blocks of which the speed is known; a median of fewer would follow every hiccup
+
+T = TypeVar("T")
+Work = Callable[[], None]
+
+
+class WorkerError(UnsupportedError):
+    """A device failed in the middle of a run.
+
+    Attributes:
+        worker: its name.
+    """
+
+    def __init__(self, worker: str, why: str) -> None:
+        super().__init__(f"{worker} failed: {why}")
+        self.worker = worker
+
+
+class QueuedStepper:
+    """A stepper behind a queue; see the Protocol `Stepper` for what the calls mean.
+
+    What one call hands over (`set_halo`) must be left alone until `wait` returns.
+
+    Attributes:
+        slab: of the stepper.
+        busy_s: time that it computed [s].
+        recent: (steps, seconds) of the last blocks.
+    """
+
+    def __init__(self, name: str, stepper: Stepper, *, through_host: bool = False) -> None:
+        """Start the thread.
+
+        Args:
+            name: of the worker.
+            stepper: that it drives.
+            through_host: whether neighbours want edges in host memory; else they stay where they
+                are.
+        """
+        self.slab = stepper.slab
+        self._through_host = through_host
+        self.busy_s = 0.0
+        self.recent: collections.deque[tuple[int, float]] = collections.deque(maxlen=_RECENT)
+        self._name, self._stepper = name, stepper
+        self._edges: dict[tuple[int, Side], EdgePlanes] = {}
+        self._queue: SimpleQueue[Work | None] = SimpleQueue()
+        self._finished = threading.Semaphore(0)
+        self._outstanding = 0
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._serve, name=f"worker-{name}", daemon=True)
+        self._thread.start()
+
+    def load(self, initial: InitialField) -> None:
+        """Take the owned points."""
+        self.wait()
+        self._now(lambda: self._stepper.load(initial))
+
+    def advance(self, steps: int) -> None:
+        """Let the thread advance; returns at once."""
+
+        def work() -> None:
+            self._edges.clear()
+            begin = time.perf_counter()
+            self._stepper.advance(steps)
+            if not self._through_host:
+                self._copy_edges()  # a GPU is told to do it now, and does it when it has advanced
+            self._stepper.wait()
+            seconds = time.perf_counter() - begin
+            self.busy_s += seconds
+            self.recent.append((steps, seconds))
+            if self._through_host:
+                self._copy_edges()
+
+        self._put(work)
+
+    def edge(self, axis: int, side: Side) -> EdgePlanes:
+        """The owned planes that the neighbour on `side` needs."""
+        self.wait()
+        if (axis, side) in self._edges:
+            return self._edges.pop((axis, side))
+        return self._now(lambda: self._edge(axis, side))
+
+    def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
+        """Let the thread take the planes beyond `side`; returns at once."""
+
+        def work() -> None:
+            self._edges.clear()  # edges along later axes hold some of the planes that come in now
+            self._stepper.set_halo(axis, side, planes)
+
+        self._put(work)
+
+    def interior(self, box: Box | None = None) -> Field:
+        """A copy of the owned points, or of those inside `box`."""
+        self.wait()
+        return self._now(lambda: self._stepper.interior(box))
+
+    def find_nonfinite(self) -> Box | None:
+        """The box of a few points around the first value that is not finite."""
+        self.wait()
+        return self._now(self._stepper.find_nonfinite)
+
+    def wait(self) -> None:
+        """Return when everything that was queued is done.
+
+        Raises:
+            WorkerError: the device failed.
+        """
+        while self._outstanding:
+            self._finished.acquire()
+            self._outstanding -= 1
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            with told_as_failure(self._name):
+                raise failure
+
+    def close(self) -> None:
+        """End the thread and give the memory back; never fails, since a failure has been told by
+        then.
+        """
+        self._queue.put(None)
+        self._thread.join()
+        self._stepper.close()
+
+    def _copy_edges(self) -> None:
+        """Along the first axis that is cut: edges along later ones hold halos that are not there
+        yet.
+        """
+        cut = [axis for axis, widths in enumerate(self.slab.halo) if any(widths)]
+        for number, side in enumerate(SIDES if cut else ()):
+            if self.slab.halo[cut[0]][number]:
+                self._edges[cut[0], side] = self._edge(cut[0], side)
+
+    def _edge(self, axis: int, side: Side) -> EdgePlanes:
+        # Fetched here and not by the neighbour: the device may be far into its next block when that
+        # one asks.
+        planes = self._stepper.edge(axis, side)
+        return np.asarray(planes) if self._through_host else planes
+
+    def _put(self, work: Work) -> None:
+        self._outstanding += 1
+        self._queue.put(work)
+
+    def _now(self, ask: Callable[[], T]) -> T:
+        """The answer, in the caller's own thread, while the other one has nothing to do."""
+        with told_as_failure(self._name):
+            return ask()
+
+    def _serve(self) -> None:
+        while (work := self._queue.get()) is not None:
+            try:
+                if self._failure is None:
+                    work()
+            except BaseException as failure:  # noqa: BLE001  handed to the caller by wait()
+                self._failure = failure
+            self._finished.release()
+
+
+@contextlib.contextmanager
+def told_as_failure(worker: str) -> Iterator[None]:
+    """What a device raises inside becomes a `WorkerError`; everything else is a mistake of ours,
+    and stays as it is.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not type(error).__module__.startswith("cupy"):
+            raise
+        raise WorkerError(worker, " ".join(str(error).split()) or type(error).__name__) from error

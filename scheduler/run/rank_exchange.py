@@ -1,0 +1,292 @@
+"""RankExchange: halos between the workers of many ranks, and parts of the state for the rank that
+writes them down.
+
+Between two workers of one rank planes are copied, between two ranks they are sent: receives are
+posted first, then the edges are sent, then what has arrived is taken in, axis by axis. While rank 0
+writes, the others wait for its questions, so that no rank ever holds more of the state than its own
+part and one box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from tetris_sim.boundary import SIDES
+from tetris_sim.errors import ExitCode, TetrisError, UnsupportedError
+from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes
+from tetris_sim.method import Box, EdgePlanes
+from tetris_sim.problem import Field, Problem
+from tetris_sim.scheduler.comm.agreement import end_alike
+from tetris_sim.scheduler.comm.communicator import Communicator, Pending
+from tetris_sim.scheduler.facts.shares import Share
+from tetris_sim.scheduler.run.exchange import (
+    Exchange,
+    LocalExchange,
+    Read,
+    Route,
+    Traffic,
+    box_of,
+    find_routes,
+    join,
+    overlap,
+)
+from tetris_sim.scheduler.run.mail import Mail
+from tetris_sim.scheduler.run.worker import Worker
+
+T = TypeVar("T")
+
+_QUESTION, _ANSWER = 10, 11  # tags; those of halos are 0 to 5
+_DONE, _BOX, _EACH = range(3)  # what a question is about
+_WORDS = 8  # of a question: what it is about, and the box or the exit code
+
+
+def make_exchange(
+    problem: Problem, shares: Sequence[Share], ranks: Communicator, *, gpu_messages: bool = False
+) -> Exchange:
+    """The exchange between all workers of a plan; see `RankExchange`."""
+    slabs = [share.slab for share in shares]
+    if ranks.size == 1:
+        return LocalExchange(problem, slabs)
+    return RankExchange(problem, shares, ranks, gpu_messages=gpu_messages)
+
+
+class RankExchange:
+    """The exchange between the workers of many ranks; see the Protocol `Exchange`.
+
+    Args:
+        problem: what is advanced.
+        shares: of all workers of all ranks.
+        ranks: who takes part.
+        gpu_messages: whether MPI is handed arrays in GPU memory, which it must be built for.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        shares: Sequence[Share],
+        ranks: Communicator,
+        *,
+        gpu_messages: bool = False,
+    ) -> None:
+        self._problem, self._shares, self._ranks, self._gpu_messages = (
+            problem,
+            shares,
+            ranks,
+            gpu_messages,
+        )
+        self._slabs, self._owners = (
+            [share.slab for share in shares],
+            [share.rank for share in shares],
+        )
+        slabs, owners = self._slabs, self._owners
+        mine = [number for number, owner in enumerate(owners) if owner == ranks.rank]
+        self._place = {
+            number: place for place, number in enumerate(mine)
+        }  # of a slab among this rank's workers
+        self._routes = find_routes(problem, slabs)
+        self._halos = {
+            route: self._new_halo(route)
+            for way in self._routes
+            for route in way
+            if self._arrives(route)
+        }
+        self.traffic = Traffic()
+        self._neighbours = frozenset(ranks.neighbours())
+        self._mail: Mail | None = None
+
+    def swap(self, workers: Sequence[Worker]) -> None:
+        """All edges of an axis, then all halos of it; then the next axis."""
+        for worker in workers:
+            worker.stepper.wait()
+        if self._mail is None:
+            self._mail = self._agree_on_mail(workers)
+        mail = self._mail
+        for routes in self._routes:
+            coming = [route for route in routes if self._arrives(route)]
+            arriving = [
+                (route, *self._receive(route, workers))
+                for route in coming
+                if not mail.arrives(route)
+            ]
+            leaving = [self._send(route, workers, mail) for route in routes if self._leaves(route)]
+            copied = [(route, self._edge(route, workers)) for route in routes if self._stays(route)]
+            for route, planes in copied:
+                self._set_halo(route, workers, planes)
+            for route, message, planes in arriving:
+                message.wait()
+                self._set_halo(route, workers, planes)
+            for route in coming:
+                if mail.arrives(route):
+                    self._take_mail(route, workers, mail)
+            for message in leaving:
+                message.wait()
+
+    def lead(self, workers: Sequence[Worker], work: Callable[[], None]) -> None:
+        """On rank 0 the work, on the others answers to its questions."""
+        if self._ranks.rank != 0:
+            self._serve(workers)
+            return
+        try:
+            work()
+        except Exception as error:
+            code = error.exit_code if isinstance(error, TetrisError) else ExitCode.INTERNAL
+            self._ask_all([_DONE, int(code)])
+            self._ranks.ending = True
+            raise
+        self._ask_all([_DONE, int(ExitCode.OK)])
+
+    def gather(self, workers: Sequence[Worker], box: Box) -> Field:
+        """Ask the ranks that own some of the box for their part of it; only for rank 0."""
+        parts, messages, asked = [], [], set()
+        question = [_BOX, *(bound for pair in box for bound in pair)]
+        for slab, owner in zip(self._slabs, self._owners, strict=True):
+            inside = overlap(slab, box)
+            if inside is None or owner == self._ranks.rank:
+                continue
+            values = self._new_field(inside)
+            messages.append(self._ranks.receive(values, owner, _ANSWER))
+            parts.append((inside, values))
+            if owner not in asked:  # it answers for each of its workers, in the order of slabs
+                messages.append(self._ask(owner, question))
+                asked.add(owner)
+        own = [(part, worker) for worker in workers if (part := overlap(worker.stepper.slab, box))]
+        parts += [(part, worker.stepper.interior(part)) for part, worker in own]
+        for message in messages:
+            message.wait()
+        return join(self._problem, box, parts)
+
+    def each_slab(self, workers: Sequence[Worker], work: Callable[[int, Box, Read], T]) -> list[T]:
+        """All ranks at the same time; `work` is pickled. Only for rank 0."""
+        self._ask_all([_EACH])
+        return self._work_together(workers, work)
+
+    def _work_together(
+        self, workers: Sequence[Worker], work: Callable[[int, Box, Read], T] | None
+    ) -> list[T]:
+        together = self._ranks.tell(work)
+        assert together is not None
+        results: dict[int, T] = {}
+        failure: str | None = None
+        try:
+            for number, place in self._place.items():
+                worker = workers[place]
+                results[number] = together(number, box_of(worker), worker.stepper.interior)
+        except UnsupportedError as error:
+            failure = str(error)
+        everything = self._ranks.collect((failure, results))
+        failures = [failure for failure, _ in everything if failure is not None]
+        if failures and self._ranks.rank == 0:
+            raise UnsupportedError(failures[0])
+        found = {number: result for _, part in everything for number, result in part.items()}
+        return [found[number] for number in sorted(found)]
+
+    def _serve(self, workers: Sequence[Worker]) -> None:
+        question = np.empty(_WORDS, dtype=np.int64)
+        while True:
+            self._ranks.receive(question, 0, _QUESTION).wait()
+            about, *rest = question.tolist()
+            if about == _DONE and rest[0] != ExitCode.OK:
+                raise end_alike(self._ranks, rest[0])
+            if about == _DONE:
+                return
+            if about == _EACH:
+                self._work_together(workers, None)
+                continue
+            ndim = self._problem.grid.ndim
+            box = tuple(zip(rest[0 : 2 * ndim : 2], rest[1 : 2 * ndim : 2], strict=True))
+            for worker in workers:
+                if (part := overlap(worker.stepper.slab, box)) is not None:
+                    values = np.ascontiguousarray(worker.stepper.interior(part))
+                    self._ranks.send(values, 0, _ANSWER).wait()
+
+    def _ask(self, rank: int, words: Sequence[int]) -> Pending:
+        question = np.zeros(_WORDS, dtype=np.int64)
+        question[: len(words)] = words
+        return self._ranks.send(question, rank, _QUESTION)
+
+    def _ask_all(self, words: Sequence[int]) -> None:
+        for message in [self._ask(rank, words) for rank in range(1, self._ranks.size)]:
+            message.wait()
+
+    def _arrives(self, route: Route) -> bool:
+        return route.receiver in self._place and route.sender not in self._place
+
+    def _leaves(self, route: Route) -> bool:
+        return route.sender in self._place and route.receiver not in self._place
+
+    def _stays(self, route: Route) -> bool:
+        return route.sender in self._place and route.receiver in self._place
+
+    def _edge(self, route: Route, workers: Sequence[Worker]) -> EdgePlanes:
+        return workers[self._place[route.sender]].stepper.edge(route.axis, route.taken)
+
+    def _set_halo(self, route: Route, workers: Sequence[Worker], planes: EdgePlanes) -> None:
+        workers[self._place[route.receiver]].stepper.set_halo(route.axis, route.given, planes)
+
+    def _receive(self, route: Route, workers: Sequence[Worker]) -> tuple[Pending, EdgePlanes]:
+        """A message that was asked for, and the planes that it fills."""
+        memory = self._halos[route]
+        planes: EdgePlanes = memory
+        share, worker = self._shares[route.receiver], workers[self._place[route.receiver]]
+        if self._gpu_messages and share.place.device == "gpu" and share.streamed is None:
+            with worker.device.use() as cupy:
+                memory = cupy.empty(memory.shape, memory.dtype)
+            planes = GpuPlanes(worker.device, memory)
+        return self._ranks.receive(memory, self._owners[route.sender], _tag(route)), planes
+
+    def _send(self, route: Route, workers: Sequence[Worker], mail: Mail) -> Pending:
+        edge, to = self._edge(route, workers), self._owners[route.receiver]
+        self.traffic.messages += 1
+        self.traffic.bytes += edge.nbytes
+        if mail.leaves(route):
+            return mail.put(route, edge, to)
+        if self._gpu_messages and isinstance(edge, GpuPlanes):
+            return self._ranks.send(edge.there(), to, _tag(route))
+        return self._ranks.send(np.ascontiguousarray(edge), to, _tag(route))
+
+    def _take_mail(self, route: Route, workers: Sequence[Worker], mail: Mail) -> None:
+        source = self._owners[route.sender]
+        self._set_halo(route, workers, mail.wait_for(route, self._slabs[route.receiver], source))
+        workers[self._place[route.receiver]].stepper.wait()
+        mail.taken(route, source)
+
+    def _agree_on_mail(self, workers: Sequence[Worker]) -> Mail:
+        """Between GPUs of different ranks on one computer, as far as they can."""
+        mail = Mail(self._problem, self._ranks)
+        possible = [
+            route for routes in self._routes for route in routes if self._could_be_mail(route)
+        ]
+        mail.agree(
+            {
+                r: (self._edge(r, workers), self._owners[r.receiver])
+                for r in possible
+                if self._leaves(r)
+            },
+            {
+                r: (self._shares[r.receiver], self._owners[r.sender])
+                for r in possible
+                if self._arrives(r)
+            },
+        )
+        return mail
+
+    def _could_be_mail(self, route: Route) -> bool:
+        ends = [self._shares[number] for number in (route.sender, route.receiver)]
+        resident = all(share.place.device == "gpu" and share.streamed is None for share in ends)
+        return resident and all(share.rank in self._neighbours for share in ends)
+
+    def _new_halo(self, route: Route) -> Field:
+        return self._new_field(
+            self._slabs[route.receiver].halo_ranges(route.axis, SIDES.index(route.given))
+        )
+
+    def _new_field(self, box: Box) -> Field:
+        shape = (self._problem.n_fields, *(high - low for low, high in box))
+        return np.empty(shape, dtype=self._problem.dtype)
+
+
+def _tag(route: Route) -> int:
+    return 2 * route.axis + SIDES.index(route.given)

@@ -1,0 +1,281 @@
+"""Rebalance: give planes to other workers in the middle of a run, when their speeds have turned out
+to be different.
+
+A core that others use, a GPU that gets hot: what was measured before the run does not hold for
+days. The last blocks say how fast each worker is now. Planes move if what is saved until the end
+repays the move several times.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Collection, Sequence
+
+from tetris_sim.method import Box
+from tetris_sim.problem import Field, InitialField, Problem
+from tetris_sim.scheduler.facts.shares import Plan, Share
+from tetris_sim.scheduler.plan.block import divide_block
+from tetris_sim.scheduler.plan.division import (
+    Capacity,
+    Division,
+    Profile,
+    Work,
+    divide,
+    of_members,
+    predict,
+)
+from tetris_sim.scheduler.plan.partition import cut_along_axis_0
+from tetris_sim.scheduler.run.exchange import box_of, join, overlap
+from tetris_sim.scheduler.run.queued import QueuedStepper
+from tetris_sim.scheduler.run.worker import Worker, open_worker
+from tetris_sim.slab import Slab
+
+_REPAID = 3.0  # times what the move costs must be saved: both are estimates
+_GAIN = 0.05  # of the time of a step; less is noise
+_FEWEST_BLOCKS = 8  # between two looks, and of which the speed is known
+
+Part = tuple[Box, Field]  # global indices, and the points inside
+
+
+def better_division(
+    profile: Profile, now: Sequence[Capacity], *, steps_left: int, move_seconds: float
+) -> Division | None:
+    """The division that is worth moving planes for; None if the old one should stay.
+
+    Args:
+        profile: what the old one was made from.
+        now: the workers as they are now, in the same order.
+        steps_left: until the end of the run.
+        move_seconds: what moving costs, if every plane changed hands.
+    """
+    old = predict(profile.work, now, profile.division.planes, profile.division.time_block)
+    new = divide(profile.work, now, most=old.time_block, time_block=old.time_block)
+    saved = old.seconds_per_step - new.seconds_per_step
+    if saved < _GAIN * old.seconds_per_step or saved * steps_left < _REPAID * move_seconds:
+        return None
+    return new
+
+
+def measured_rate(
+    work: Work, planes: int, cuts: int, blocks: Sequence[tuple[int, float]], start: float
+) -> float | None:
+    """Points per second of a worker, from the median of its last blocks; None if there were too
+    few.
+
+    Args:
+        work: what is divided.
+        planes: that it owns.
+        cuts: its neighbours.
+        blocks: (steps, seconds) of each.
+        start: what starting and ending a block takes [s]; never more than half of what a block took
+            is believed.
+    """
+    if len(blocks) < _FEWEST_BLOCKS:
+        return None
+    rates = []
+    for steps, seconds in blocks:
+        points = work.plane_points * (planes + cuts * work.radius * (steps - 1) / 2)
+        rates.append(points * steps / max(seconds - start, seconds / 2, 1e-9))
+    return statistics.median(rates)
+
+
+class Rebalancer:
+    """Looks from time to time whether planes should move.
+
+    Only within one process, not while slabs are streamed, and not if somebody has said how large
+    they are to be.
+
+    Args:
+        plan: of the run.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        alone = len(plan.shares) == 1 or len({share.rank for share in plan.shares}) > 1
+        fixed = alone or plan.shares_asked or any(share.streamed for share in plan.shares)
+        self._looks = plan.profile is not None and not fixed
+        self._blocks = 0
+
+    def better_plan(
+        self,
+        problem: Problem,
+        plan: Plan,
+        workers: Sequence[Worker],
+        *,
+        steps_left: int,
+        move_seconds: float,
+    ) -> Plan | None:
+        """The plan to go on with; None to keep this one. To be called after each block.
+
+        Args:
+            problem: what is advanced.
+            plan: as it is now.
+            workers: of its shares, in order.
+            steps_left: until the end of the run.
+            move_seconds: what moving every plane would cost.
+        """
+        self._blocks += 1
+        if not self._looks or self._blocks < _FEWEST_BLOCKS:
+            return None
+        self._blocks = 0
+        assert plan.profile is not None
+        now = _as_measured(plan.profile, workers)
+        if now is None:
+            return None
+        division = better_division(
+            plan.profile, now, steps_left=steps_left, move_seconds=move_seconds
+        )
+        return None if division is None else with_division(problem, plan, now, division)
+
+
+def with_division(
+    problem: Problem, plan: Plan, capacities: Sequence[Capacity], division: Division
+) -> Plan:
+    """The plan with the same workers, or some of them, and other planes.
+
+    Args:
+        problem: what is advanced.
+        plan: the old one.
+        capacities: of its workers, with the speeds that the division was made from.
+        division: between them; 0 planes for those that have no share any more.
+    """
+    assert plan.profile is not None
+    kept = [k for k, planes in enumerate(division.planes) if planes]
+    ends = [sum(division.planes[: k + 1]) for k in kept]
+    pieces = list(zip([0, *ends[:-1]], ends, strict=True))
+    halo = division.time_block * plan.profile.work.radius
+    slabs = cut_along_axis_0(problem.grid, problem.boundary, pieces, halo=halo)
+    shares = []
+    for k, slab in zip(kept, slabs, strict=True):
+        share = plan.shares[k]
+        parameters = share.parameters
+        if share.method.device == "cpu" and len(kept) > 1:
+            parameters = divide_block(parameters, division.time_block)
+        # The memory of one that is streamed is that of its pieces.
+        memory = share.memory if share.streamed else share.method.memory(problem, slab, parameters)
+        rate = capacities[k].points_per_second
+        changes = dataclasses.replace(
+            share, slab=slab, parameters=parameters, memory=memory, points_per_second=rate
+        )
+        shares.append(changes)
+    profile = dataclasses.replace(
+        plan.profile, capacities=tuple(capacities[k] for k in kept), division=of_members(division)
+    )
+    points = profile.work.n_planes * profile.work.plane_points * division.time_block
+    return dataclasses.replace(
+        plan,
+        shares=tuple(shares),
+        time_block=division.time_block,
+        seconds_per_step=division.seconds_per_step,
+        redundant=division.replicated / (division.replicated + points),
+        profile=profile,
+    )
+
+
+def move(problem: Problem, workers: Sequence[Worker], plan: Plan) -> list[Worker]:
+    """Let the workers take the slabs of a plan; those without a share are closed.
+
+    What a worker keeps waits in host memory while its new slab is opened, worker after worker;
+    beside that only the planes that change hands are there twice.
+
+    Args:
+        problem: what is advanced.
+        workers: as they are, all of the state is there.
+        plan: what is to be.
+
+    Returns:
+        The workers of the plan, in its order, with every point in its place; halos are not there
+        yet.
+    """
+    by_name = {worker.name: worker for worker in workers}
+    arriving = {share.worker: _from_others(share, workers) for share in plan.shares}
+    for share in plan.shares:
+        worker = by_name[share.worker]
+        if worker.stepper.slab == share.slab:
+            continue
+        parts = arriving[share.worker]
+        if (kept := overlap(share.slab, box_of(worker))) is not None:
+            parts.append((kept, worker.stepper.interior(kept)))
+        worker.change(problem, share)
+        worker.stepper.load(assembled(problem, parts))
+    for name, worker in by_name.items():
+        if name not in arriving:
+            worker.close()
+    return [by_name[share.worker] for share in plan.shares]
+
+
+def restore(
+    problem: Problem,
+    workers: Sequence[Worker],
+    failed: Collection[str],
+    plan: Plan,
+    state: InitialField,
+) -> list[Worker]:
+    """Let the workers take the slabs of a plan and their points from a state that was kept; open
+    those that are new.
+
+    Args:
+        problem: what is advanced.
+        workers: as they were.
+        failed: those of them that cannot be used; they are closed, and those that the plan has no
+            share for.
+        plan: what is to be.
+        state: any part of the grid.
+
+    Raises:
+        WorkerError: another one fails.
+    """
+    named = {share.worker for share in plan.shares}
+    for worker in workers:
+        if worker.name in failed or worker.name not in named:
+            worker.close()
+    usable = {worker.name: worker for worker in workers if not worker.closed}
+    found = []
+    for share in plan.shares:
+        if share.worker in usable:
+            usable[share.worker].change(problem, share)
+        worker = usable[share.worker] if share.worker in usable else open_worker(problem, share)
+        worker.stepper.load(state)
+        found.append(worker)
+    return found
+
+
+def assembled(problem: Problem, parts: Sequence[Part]) -> InitialField:
+    """A state made of parts that do not overlap."""
+
+    def initial(slab: Slab) -> Field:
+        box = tuple(zip(slab.start, slab.stop, strict=True))
+        inside = []
+        for whole, values in parts:
+            if (common := overlap(slab, whole)) is not None:
+                place = tuple(
+                    slice(a - low, b - low) for (a, b), (low, _) in zip(common, whole, strict=True)
+                )
+                inside.append((common, values[(slice(None), *place)]))
+        return join(problem, box, inside)
+
+    return initial
+
+
+def _from_others(share: Share, workers: Sequence[Worker]) -> list[Part]:
+    """The points of a new slab that other workers have now."""
+    parts = []
+    for worker in workers:
+        common = None if worker.name == share.worker else overlap(share.slab, box_of(worker))
+        if common is not None:
+            parts.append((common, worker.stepper.interior(common)))
+    return parts
+
+
+def _as_measured(profile: Profile, workers: Sequence[Worker]) -> list[Capacity] | None:
+    """The capacities with the speeds of the last blocks; None if one of them is not known yet."""
+    found = []
+    for place, (worker, capacity) in enumerate(zip(workers, profile.capacities, strict=True)):
+        stepper = worker.stepper
+        blocks = list(stepper.recent) if isinstance(stepper, QueuedStepper) else []
+        cuts, planes = profile.work.cuts(place, len(workers)), profile.division.planes[place]
+        rate = measured_rate(profile.work, planes, cuts, blocks, capacity.start)
+        if rate is None:
+            return None
+        found.append(dataclasses.replace(capacity, points_per_second=rate))
+    return found

@@ -1,0 +1,148 @@
+"""Recovery: what a run goes on from when a device fails, and who computes then."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
+
+from tetris_sim.errors import UnsupportedError
+from tetris_sim.method import Box
+from tetris_sim.problem import Field, InitialField, Problem
+from tetris_sim.scheduler.facts.shares import Plan
+from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.scheduler.plan.division import divide
+from tetris_sim.scheduler.plan.plan import make_plan
+from tetris_sim.scheduler.run.exchange import Read, Traffic
+from tetris_sim.scheduler.run.rebalance import with_division
+from tetris_sim.scheduler.run.worker import Worker
+from tetris_sim.schema import ComputeSection
+from tetris_sim.slab import Slab
+
+log = logging.getLogger("tetris_sim")
+
+_EVERY = 10.0  # seconds at least between two states that are kept
+_COST = 0.01  # of the time of a run may go into keeping them
+# bytes per second at which the first state is taken to be collected; later ones as measured
+_GATHERED = 2e9
+
+T = TypeVar("T")
+Kept = tuple[int, InitialField]  # the step, and any part of the state at that step
+
+
+class Recovery:
+    """The last state that a run could go on from, in memory or on the disk.
+
+    Args:
+        machine: what there is.
+        compute: what was asked for.
+        every: seconds at least between two states kept in memory.
+
+    Attributes:
+        stops: whether the run is to end when a device fails.
+        latest: the newest good checkpoint, asked for when a device has failed; None if there is
+            none.
+    """
+
+    def __init__(self, machine: Machine, compute: ComputeSection, *, every: float = _EVERY) -> None:
+        self.stops = compute.on_device_failure == "stop"
+        self.latest: Callable[[], Kept | None] = lambda: None
+        self._machine, self._compute, self._every = machine, compute, every
+        self._kept: Kept | None = None
+        self._last, self._pause = time.perf_counter(), 0.0
+
+    def due(self, plan: Plan) -> bool:
+        """Whether a state should be kept now: where a device may fail and there is memory for
+        it.
+        """
+        if not plan.copy_for_recovery or plan.profile is None:
+            return False
+        guessed = plan.profile.work.n_planes * plan.profile.work.plane_bytes / _GATHERED
+        return time.perf_counter() - self._last >= max(
+            self._every, (self._pause or guessed) / _COST
+        )
+
+    def keep(self, step: int, read: Callable[[], Field]) -> None:
+        """Keep a whole state in memory instead of the one before."""
+        begin = time.perf_counter()
+        field = read()
+        self._kept = step, lambda slab: field[(slice(None), *map(slice, slab.start, slab.stop))]
+        self._last = time.perf_counter()
+        self._pause = self._last - begin
+
+    def state(self, problem: Problem, first_step: int) -> Kept:
+        """The newest state there is; the one that the run began with if nothing else.
+
+        Args:
+            problem: what is advanced.
+            first_step: at which its initial state is.
+        """
+        there = [(first_step, problem.initial), self._kept, self.latest()]
+        return max((kept for kept in there if kept is not None), key=lambda kept: kept[0])
+
+    def plan_without(self, problem: Problem, plan: Plan, failed: Collection[str]) -> Plan:
+        """Who computes instead: the others, or the CPU alone if nobody else can.
+
+        Args:
+            problem: what is advanced.
+            plan: of the run so far.
+            failed: the workers that are not there any more.
+
+        Raises:
+            UnsupportedError: nobody can.
+        """
+        found = _divided_anew(
+            problem, plan, [k for k, share in enumerate(plan.shares) if share.worker not in failed]
+        )
+        if found is not None:
+            return found
+        changes: dict[str, object] = {"devices": "cpu", "shares": "auto"}
+        if not self._compute.method.startswith("cpu."):
+            changes |= {"method": "auto", "parameters": {}}
+        anew = make_plan(problem, self._machine, self._compute.model_copy(update=changes))
+        return dataclasses.replace(anew, reasons=(*plan.reasons, *anew.reasons), notes=plan.notes)
+
+
+def _divided_anew(problem: Problem, plan: Plan, left: Sequence[int]) -> Plan | None:
+    """The plan without those that are not left; None if they cannot hold the grid."""
+    if not left or plan.profile is None:
+        return None
+    capacities = tuple(plan.profile.capacities[k] for k in left)
+    rest = dataclasses.replace(plan, shares=tuple(plan.shares[k] for k in left))
+    try:
+        division = divide(plan.profile.work, capacities, most=plan.time_block)
+    except UnsupportedError as error:
+        log.info("%s", error)
+        return None
+    return with_division(problem, rest, capacities, division)
+
+
+class KeptState:
+    """An exchange without workers, for a run that ends after a failure: its last state is the one
+    that was kept.
+    """
+
+    def __init__(self, problem: Problem, state: InitialField) -> None:
+        self._problem, self._state = problem, state
+        self.traffic = Traffic()
+
+    def swap(self, workers: Sequence[Worker]) -> None:
+        """Nobody is there."""
+
+    def lead(self, workers: Sequence[Worker], work: Callable[[], None]) -> None:
+        """Nobody else is there."""
+        work()
+
+    def gather(self, workers: Sequence[Worker], box: Box) -> Field:
+        """The part of the state inside `box`."""
+        no_halo = ((0, 0),) * len(box)
+        return self._state(
+            Slab(tuple(low for low, _ in box), tuple(high for _, high in box), no_halo)
+        )
+
+    def each_slab(self, workers: Sequence[Worker], work: Callable[[int, Box, Read], T]) -> list[T]:
+        """The whole grid as one slab."""
+        whole = tuple((0, n) for n in self._problem.grid.shape)
+        return [work(0, whole, lambda box: self.gather(workers, box))]

@@ -1,0 +1,125 @@
+"""Worker: one device with the stepper of its slab."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from tetris_sim.method import Stepper
+from tetris_sim.problem import Problem
+from tetris_sim.scheduler.facts.shares import Share
+from tetris_sim.scheduler.plan.pieces import Streaming
+from tetris_sim.scheduler.run.queued import QueuedStepper, told_as_failure
+from tetris_sim.scheduler.run.simulated import SimulatedDevice, SimulatedStepper
+from tetris_sim.scheduler.run.simulated_conveyor import SimulatedConveyor
+from tetris_sim.scheduler.run.streamed import Conveyor, StreamedStepper, largest_piece
+
+
+class Worker(Protocol):
+    """A device and the stepper that it advances.
+
+    Attributes:
+        name: of the worker.
+        device: a `ThreadTeam`, a `GpuDevice` or a `SimulatedDevice`.
+        stepper: of its slab.
+        closed: whether its device was given back.
+    """
+
+    name: str
+    device: Any
+    stepper: Stepper
+    closed: bool
+
+    @property
+    def busy_s(self) -> float:
+        """Time that it computed so far, if it measures that; 0 otherwise [s]."""
+
+    def change(self, problem: Problem, share: Share) -> None:
+        """Give the slab's memory back and take that of another one, on the same device; its points
+        are not there.
+        """
+
+    def close(self) -> None:
+        """Give the slab's memory and the device back."""
+
+
+class LocalWorker:
+    """A device of this process, a team of threads or a GPU, that advances one slab in its memory.
+
+    Attributes:
+        name: of the worker.
+        device: a `ThreadTeam`, a `GpuDevice` or a `SimulatedDevice`.
+        stepper: of its slab.
+        closed: whether the device was given back.
+    """
+
+    def __init__(self, problem: Problem, share: Share) -> None:
+        self.name, self.closed, self._busy_s = share.worker, False, 0.0
+        self.device: Any = _open_device(share)
+        try:
+            self.stepper: Stepper = _prepare(problem, share, self.device)
+        except BaseException:
+            self.device.close()
+            raise
+
+    @property
+    def busy_s(self) -> float:
+        """Time that it computed, whatever its slab was."""
+        return self._busy_s + (
+            self.stepper.busy_s if isinstance(self.stepper, QueuedStepper) else 0.0
+        )
+
+    def change(self, problem: Problem, share: Share) -> None:
+        """Another slab."""
+        self._busy_s = self.busy_s
+        self.stepper.close()
+        self.stepper = _prepare(problem, share, self.device)
+
+    def close(self) -> None:
+        """Give memory and device back; nothing if that was done."""
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            self.stepper.close()
+        finally:
+            self.device.close()
+
+
+def open_worker(problem: Problem, share: Share) -> Worker:
+    """Take the memory of one share and compile for it."""
+    return LocalWorker(problem, share)
+
+
+def _open_device(share: Share) -> Any:
+    if share.simulated is not None:
+        return SimulatedDevice(share.worker, share.simulated, share.threads)
+    return share.place.open()
+
+
+def _prepare(problem: Problem, share: Share, device: Any) -> Stepper:
+    with told_as_failure(share.worker):
+        stepper = _make_stepper(problem, share, device)
+    return (
+        QueuedStepper(share.worker, stepper, through_host=share.through_host)
+        if share.queued
+        else stepper
+    )
+
+
+def _make_stepper(problem: Problem, share: Share, device: Any) -> Stepper:
+    if share.streamed is not None:
+        conveyor = _make_conveyor(problem, share, share.streamed, device)
+        return StreamedStepper(problem, share.slab, conveyor, share.streamed)
+    if isinstance(device, SimulatedDevice):
+        stepper = share.method.prepare(problem, share.slab, share.parameters, device.team)
+        return SimulatedStepper(problem, stepper, device)
+    return share.method.prepare(problem, share.slab, share.parameters, device)
+
+
+def _make_conveyor(problem: Problem, share: Share, streaming: Streaming, device: Any) -> Conveyor:
+    if isinstance(device, SimulatedDevice):
+        return SimulatedConveyor(problem, share.method, share.parameters, device)
+    from tetris_sim.gpu_kernels.steppers.streamed import GpuConveyor
+
+    largest = largest_piece(problem, share.slab, streaming)
+    return GpuConveyor(problem, share.method, share.parameters, device, largest=largest)

@@ -1,0 +1,1 @@
+"""Tuning: which method with which parameters is the fastest, measured and checked."""

@@ -1,0 +1,208 @@
+"""What may be tried for a problem: every method that does not refuse, with each of the parameters
+it proposes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tetris_sim.errors import ConfigError, UnsupportedError
+from tetris_sim.method import STEPS_PER_BLOCK, TILE, Method, Parameters
+from tetris_sim.problem import Problem
+from tetris_sim.scheduler.machine.place import Place, every_method
+from tetris_sim.slab import Slab
+from tetris_sim.wording import gib, listed, suggestion
+
+log = logging.getLogger("tetris_sim")
+
+RESERVE = (
+    256 << 20
+)  # bytes for the interpreter, libraries and output buffers beyond what is there already
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to advance a problem.
+
+    Attributes:
+        method: how.
+        parameters: with which tile sizes and so on.
+        guess: 0 for what the method itself thinks best, 1 for the next, and so on.
+        quick: whether it compiles quickly: the method that never refuses does, the others have more
+            code.
+    """
+
+    method: Method
+    parameters: Parameters
+    guess: int = 0
+    quick: bool = False
+
+    @property
+    def code(self) -> dict[str, int]:
+        """The parameters that code is compiled for: a candidate that differs in others only is not
+        compiled again.
+        """
+        free = {
+            name for name in self.parameters if name == STEPS_PER_BLOCK or name.startswith(TILE)
+        }
+        return {name: value for name, value in self.parameters.items() if name not in free}
+
+    @property
+    def label(self) -> str:
+        """Method and parameters for people: "cpu.stream (levels 4, steps_per_block 32)"."""
+        return label_of(self.method.name, self.parameters)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user, or a checkpoint, says about method and parameters.
+
+    Attributes:
+        method: a name, or auto.
+        parameters: values for some or all parameters of that method; empty to leave them to the
+            tuner.
+        by: where that was said, for messages.
+    """
+
+    method: str = "auto"
+    parameters: Parameters | None = None
+    by: str = "compute.method"
+
+
+def label_of(method: str, parameters: Parameters) -> str:
+    """Method and parameters for people."""
+    values = ", ".join(f"{name} {value}" for name, value in parameters.items())
+    return f"{method} ({values})" if values else method
+
+
+def find_candidates(
+    problem: Problem, asked: Asked, memory: int, place: Place
+) -> tuple[list[Candidate], dict[str, str]]:
+    """Everything that may be tried, the best guess of each method first; and a sentence for each
+    that may not.
+
+    Args:
+        problem: what is to be advanced.
+        asked: which methods are allowed.
+        memory: bytes that the whole grid may take.
+        place: on what.
+
+    Raises:
+        ConfigError: a method or parameter is asked for that does not exist.
+    """
+    refused: dict[str, str] = {}
+    found: list[Candidate] = []
+    for method in _allowed(asked, place):
+        sentence, proposals = _proposals(problem, method)
+        if sentence is not None:
+            refused[method.name] = sentence
+        elif asked.parameters:
+            proposals = (_with_asked(method, proposals, asked),)
+        for guess, parameters in enumerate(proposals):
+            candidate = Candidate(method, parameters, guess, quick=method is place.methods[-1])
+            sentence = _too_large(problem, candidate, memory)
+            if sentence is None:
+                found.append(candidate)
+            else:
+                refused[candidate.label] = sentence
+    return sorted(found, key=lambda candidate: candidate.guess), refused
+
+
+def find_method(name: str, *, by: str) -> Method:
+    """The method of that name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    methods = {method.name: method for method in every_method()}
+    if name not in methods:
+        msg = (
+            f"{by} is {name!r}, which is not one of the methods: auto, "
+            f"{', '.join(methods)}{suggestion(name, methods)}"
+        )
+        raise ConfigError(msg)
+    return methods[name]
+
+
+def nothing_left(asked: Asked, refused: Mapping[str, str]) -> ConfigError | UnsupportedError:
+    """The error that says why no candidate can be used: the user's own parameters, or every
+    method's reason.
+    """
+    if asked.parameters:
+        reasons = "; ".join(f"{name}: {sentence}" for name, sentence in refused.items())
+        advice = "Change compute.parameters, or leave them out"
+        return ConfigError(
+            f"these parameters of {asked.method} cannot be used. {reasons}. {advice}"
+        )
+    reasons = " ".join(f"Not {name}: {sentence}." for name, sentence in refused.items())
+    return UnsupportedError(f"no method can advance this problem on this machine. {reasons}")
+
+
+def _allowed(asked: Asked, place: Place) -> tuple[Method, ...]:
+    if asked.method != "auto":
+        method = find_method(asked.method, by=asked.by)
+        if method not in place.methods:
+            msg = (
+                f"{asked.by} is {asked.method}, which does not run on {place.name}; change it, or "
+                "compute.devices"
+            )
+            raise ConfigError(msg)
+        return (method,)
+    if asked.parameters:
+        msg = (
+            "compute.parameters belong to one method: name it with compute.method, or leave the "
+            "parameters out"
+        )
+        raise ConfigError(msg)
+    return place.methods
+
+
+def _proposals(problem: Problem, method: Method) -> tuple[str | None, tuple[Parameters, ...]]:
+    """(why not, ()) or (None, what the method proposes)."""
+    try:
+        sentence = method.refusal(problem)
+        return sentence, () if sentence is not None else method.parameters(problem)
+    except Exception as error:  # a method that fails must not stop a run that another can do
+        log.debug("%s failed", method.name, exc_info=True)
+        return describe_failure(error), ()
+
+
+def _too_large(problem: Problem, candidate: Candidate, memory: int) -> str | None:
+    try:
+        needed = candidate.method.memory(problem, Slab.whole(problem.grid), candidate.parameters)
+    except Exception as error:  # as above; also parameters of the user's that the method cannot use
+        log.debug("%s failed", candidate.label, exc_info=True)
+        return describe_failure(error)
+    return (
+        f"it needs {gib(needed)} of memory, and {gib(memory)} can be had"
+        if needed > memory
+        else None
+    )
+
+
+def describe_failure(error: Exception) -> str:
+    """What a method that raised is said to have done."""
+    said = (str(error).strip().splitlines() or [""])[0]
+    return f"it failed with {type(error).__name__}{': ' if said else ''}{said.rstrip('.')}"
+
+
+def _with_asked(method: Method, proposals: tuple[Parameters, ...], asked: Asked) -> Parameters:
+    """The first of the method's proposals that has what was asked for, with these values in it."""
+    assert asked.parameters is not None
+    known = list(dict.fromkeys(name for proposal in proposals for name in proposal))
+    for name in asked.parameters:
+        if name not in known:
+            takes = (
+                f"{method.name} takes {listed(known, 'and')}"
+                if known
+                else f"{method.name} takes none"
+            )
+            msg = (
+                f"compute.parameters.{name} is not a parameter of the method; "
+                f"{takes}{suggestion(name, known)}"
+            )
+            raise ConfigError(msg)
+    like = next((each for each in proposals if set(asked.parameters) <= set(each)), proposals[0])
+    return {**like, **asked.parameters}

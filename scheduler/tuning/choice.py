@@ -1,0 +1,188 @@
+"""Choice: what the tuner decided, the table of what it tried, and the sentences that say why."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tetris_sim.gpu_kernels.dual_tessellation.convstencil_model import predict_rate, tensor_machine
+from tetris_sim.method import Method, Parameters
+from tetris_sim.problem import Problem
+from tetris_sim.scheduler.machine.gpus import Gpu
+from tetris_sim.scheduler.tuning.compete import NO_TIME, Entry
+from tetris_sim.scheduler.tuning.measure import Speed, steps_per_block
+from tetris_sim.wording import count_threads
+
+MODELLED = "gpu.dual_tessellation"
+"""The method that ConvStencil's performance model is of."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table of what was tried.
+
+    Attributes:
+        method: its name.
+        parameters: of it.
+        points_per_second: median, slowest and fastest timing; None if there is none.
+        check: what the comparison with the reference found; empty if there was none.
+        note: "chosen", or why it was not tried or is not used.
+    """
+
+    method: str
+    parameters: Parameters
+    points_per_second: tuple[float, float, float] | None
+    check: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A method, its parameters, and why.
+
+    Attributes:
+        method: how to advance.
+        parameters: with which tile sizes and so on.
+        threads: CPU threads of the team.
+        speed: as measured.
+        reasons: a sentence for each thing that was decided.
+        rows: what was tried; empty if the choice was remembered.
+        seconds: that it took.
+        date: when it was measured, ISO 8601; None if now, or never.
+    """
+
+    method: Method
+    parameters: Parameters
+    threads: int
+    speed: Speed
+    reasons: tuple[str, ...]
+    rows: tuple[Row, ...] = ()
+    seconds: float = 0.0
+    date: str | None = None
+
+
+def as_plain(row: Row) -> Mapping[str, Any]:
+    """A row as plain data."""
+    return dataclasses.asdict(row) | {"parameters": dict(row.parameters)}
+
+
+def make_rows(
+    entries: Sequence[Entry], chosen: Entry, refused: Mapping[str, str]
+) -> tuple[Row, ...]:
+    """The table: a line for each candidate, and one for each method or candidate that was out of
+    the question.
+    """
+    return (
+        *(_row(entry, chosen) for entry in entries),
+        *(Row(name, {}, None, "", why) for name, why in refused.items()),
+    )
+
+
+def _row(entry: Entry, chosen: Entry) -> Row:
+    rates = [
+        speed.points_per_second
+        for speed in (*entry.speeds, entry.first)[: len(entry.speeds) or 1]
+        if speed
+    ]
+    note = "chosen" if entry is chosen else entry.note
+    spread = (entry.rate, min(rates), max(rates)) if rates else None
+    return Row(
+        entry.candidate.method.name, dict(entry.candidate.parameters), spread, entry.check, note
+    )
+
+
+def describe_competition(
+    entries: Sequence[Entry], chosen: Entry, piece: Problem, seconds: float
+) -> list[str]:
+    """Sentences: what was chosen, how it was found, what else there was."""
+    tried = sum(entry.tried for entry in entries)
+    shape = " x ".join(str(n) for n in reversed(piece.grid.shape))
+    count = (
+        f"{tried} of {len(entries)} candidates" if tried < len(entries) else f"{tried} candidates"
+    )
+    sentences = [
+        f"{chosen.candidate.label}: {giga(chosen.rate)} measured, checked; tuned now in "
+        f"{seconds:.1f} s: {'1 candidate' if len(entries) == 1 else count}, on {shape} points."
+    ]
+    if any(entry.note.startswith(NO_TIME) for entry in entries):
+        sentences.append("The verb `tune` gives the others their turn.")
+    for name in dict.fromkeys(entry.candidate.method.name for entry in entries):
+        same = [e for e in entries if e.candidate.method.name == name]
+        timed = max(
+            (e for e in same if e.first is not None and not e.note),
+            key=lambda e: e.rate,
+            default=None,
+        )
+        if timed is not None and name != chosen.candidate.method.name:
+            sentences.append(f"{timed.candidate.label}: {giga(timed.rate)}.")
+        notes = dict.fromkeys(e.note for e in same if e.note and (e.tried or timed is None))
+        sentences += [f"Not {_those(same, note)}: {note}." for note in notes]
+    return sentences
+
+
+def beside_its_model(entries: Sequence[Entry], piece: Problem, gpu: Gpu | None) -> list[str]:
+    """`beside_the_model` for the fastest candidate of `gpu.dual_tessellation`, if one was timed."""
+    timed = [
+        entry
+        for entry in entries
+        if entry.candidate.method.name == MODELLED and entry.rate and not entry.note
+    ]
+    if gpu is None or not timed:
+        return []
+    best = max(timed, key=lambda entry: entry.rate)
+    return beside_the_model(gpu, piece, best.candidate.parameters, best.rate)
+
+
+def beside_the_model(gpu: Gpu, problem: Problem, parameters: Parameters, rate: float) -> list[str]:
+    """A sentence with the rate that ConvStencil's model predicts beside the measured one; none for
+    unknown GPUs.
+    """
+    machine = tensor_machine(
+        gpu.architecture,
+        multiprocessors=gpu.multiprocessors,
+        clock=gpu.clock,
+        bandwidth=gpu.bandwidth,
+    )
+    if machine is None:
+        return []
+    steps = steps_per_block(parameters)
+    predicted = predict_rate(machine, problem.stencil, steps, problem.grid.shape)
+    memory = (
+        f"memory at {gpu.bandwidth / 1e12:.3g} TB/s"
+        if gpu.bandwidth
+        else "memory of unknown speed left out"
+    )
+    return [
+        f"ConvStencil's performance model predicts {giga(predicted)} for {MODELLED} with {steps} "
+        f"steps per block ({gpu.multiprocessors} multiprocessors at {gpu.clock / 1e9:.3g} GHz, "
+        f"{memory}); measured {giga(rate)}."
+    ]
+
+
+def _those(entries: Sequence[Entry], note: str) -> str:
+    """The candidates with one note, named together."""
+    labels = [entry.candidate.label for entry in entries if entry.note == note]
+    return (
+        labels[0]
+        if len(labels) == 1
+        else f"{entries[0].candidate.method.name} ({len(labels)} candidates)"
+    )
+
+
+def refusals(refused: Mapping[str, str]) -> list[str]:
+    """A sentence for each method or candidate that was out of the question."""
+    return [f"Not {name}: {sentence}." for name, sentence in refused.items()]
+
+
+def smaller_team(threads: int, most: int) -> list[str]:
+    """A sentence if not all threads are used."""
+    if threads == most:
+        return []
+    return [f"{count_threads(threads)} of {most}: the grid is so small that fewer are faster."]
+
+
+def giga(rate: float) -> str:
+    """A speed for people."""
+    return f"{rate / 1e9:.3g} GStencil/s"

@@ -1,0 +1,385 @@
+"""Choose method and parameters for a problem: remembered from an earlier run, or measured now;
+checked in any case.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tetris_sim.problem import Problem
+from tetris_sim.scheduler.machine.gpus import Gpu
+from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.scheduler.machine.place import Place
+from tetris_sim.scheduler.tuning import tuned
+from tetris_sim.scheduler.tuning.candidates import (
+    RESERVE,
+    Asked,
+    Candidate,
+    describe_failure,
+    find_candidates,
+    nothing_left,
+)
+from tetris_sim.scheduler.tuning.choice import (
+    MODELLED,
+    Choice,
+    as_plain,
+    beside_its_model,
+    beside_the_model,
+    describe_competition,
+    giga,
+    make_rows,
+    refusals,
+    smaller_team,
+)
+from tetris_sim.scheduler.tuning.compete import MUCH_LONGER, Entry, Limits, compete, ranked
+from tetris_sim.scheduler.tuning.measure import (
+    Speed,
+    check_method,
+    measure_speed,
+    steps_per_block,
+    trial_bytes,
+    trial_piece,
+)
+from tetris_sim.scheduler.tuning.piece import kept
+
+log = logging.getLogger("tetris_sim")
+
+_POINTS_PER_THREAD = 1 << 16  # above this, meeting the others costs less than a tenth of a step
+_FEWER_ARE_FASTER = 1.05  # a smaller team must be this much better to count
+_FEWER_SECONDS = 0.05
+_RECALL_EFFORT = (
+    0.1  # of a check: a choice that was checked before is checked again on a tenth of the points
+)
+_SHORT_RUN = (
+    0.5  # seconds; for shorter ones it does not matter whether another method would be faster
+)
+_GUESSED_RATE = 2e9  # products per second and thread, where nothing may be measured
+_GUESSED_LATENCY = 2e-5  # seconds
+# Bytes; a trial piece has twice as many. On a quarter of that a 3D star was measured at 230
+# GStencil/s, on 1024^3 at 560 (one H200): in a thin piece blocks of threads load about as many
+# planes in front of their chunk as it has.
+_GPU_CACHE = 512 << 20
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How the tuner is to decide.
+
+    Attributes:
+        asked: what is said about method and parameters.
+        threads: CPU threads of one worker.
+        budget: seconds it may take, compilation included; with 0 nothing is measured.
+        fixed_threads: whether fewer must not be used where they are faster.
+        patient: whether a run that is much longer than that waits until every method has had a
+            turn.
+        beside: points per second that devices chosen before make of the same run.
+        use_cache: whether earlier choices are read and this one is kept.
+        anew: whether to measure even if an earlier choice is there, and as if the run were long.
+        gpu: the GPU on which it is to be; None for CPU threads.
+    """
+
+    asked: Asked
+    threads: int
+    budget: float
+    fixed_threads: bool = False
+    patient: bool = False
+    beside: float = 0.0
+    use_cache: bool = True
+    anew: bool = False
+    gpu: Gpu | None = None
+
+    @property
+    def place(self) -> Place:
+        """Where candidates are tried."""
+        return self.place_with(self.threads)
+
+    def place_with(self, threads: int) -> Place:
+        """The same with another number of threads."""
+        return Place(threads) if self.gpu is None else Place(1, "gpu", self.gpu.number)
+
+    def memory(self, machine: Machine) -> int:
+        """Bytes that can be had there."""
+        return machine.memory if self.gpu is None else self.gpu.memory
+
+
+def tune(problem: Problem, machine: Machine, terms: Terms) -> Choice:
+    """The fastest method that does not refuse, with its fastest parameters, compared with the
+    reference.
+
+    Args:
+        problem: what is to be advanced.
+        machine: on what.
+        terms: what is allowed, and how long it may take.
+
+    Raises:
+        ConfigError: a method or parameters were asked for that do not exist or do not work.
+        UnsupportedError: no method can do it.
+    """
+    begin = time.perf_counter()
+    candidates, refused = find_candidates(
+        problem, terms.asked, terms.memory(machine) - RESERVE, terms.place
+    )
+    if not candidates:
+        raise nothing_left(terms.asked, refused)
+    if terms.budget == 0:
+        return _first_guess(problem, candidates, refused, terms)
+    key = tuned.tuning_key(
+        problem,
+        machine,
+        threads=terms.threads,
+        fixed_threads=terms.fixed_threads,
+        candidates=_names(candidates, terms.asked),
+        gpu=terms.gpu,
+    )
+    if terms.use_cache and not terms.anew:
+        choice = _remembered(problem, key, candidates, begin, terms)
+        if choice is not None:
+            return choice
+    return _measured(problem, machine, terms, candidates, refused, key if terms.use_cache else None)
+
+
+def _names(candidates: Sequence[Candidate], asked: Asked) -> list[str]:
+    return sorted({each.label if asked.parameters else each.method.name for each in candidates})
+
+
+def _first_guess(
+    problem: Problem, candidates: Sequence[Candidate], refused: dict[str, str], terms: Terms
+) -> Choice:
+    """The best guess of the first method whose answer is right, without any measurement."""
+    points = problem.grid.n_points * problem.n_fields
+    threads = (
+        terms.threads
+        if terms.fixed_threads
+        else max(1, min(terms.threads, points // (_POINTS_PER_THREAD // 4)))
+    )
+    for candidate in candidates:
+        wrong = _check(problem, candidate, terms.place_with(threads))
+        if wrong is None:
+            rate = threads * _GUESSED_RATE / problem.stencil.n_points
+            chosen = (
+                f"{candidate.label}: the best guess of the first method that can do it, checked. "
+                "Nothing was measured, since compute.tuning_budget is 0: the times are guesses."
+            )
+            reasons = (*refusals(refused), chosen)
+            return Choice(
+                candidate.method,
+                candidate.parameters,
+                threads,
+                Speed(rate, _GUESSED_LATENCY),
+                reasons,
+            )
+        refused[candidate.label] = wrong
+    raise nothing_left(terms.asked, refused)
+
+
+def _remembered(
+    problem: Problem, key: tuned.Key, candidates: Sequence[Candidate], begin: float, terms: Terms
+) -> Choice | None:
+    """The choice of an earlier run, if it is among the candidates still and its answer is right."""
+    found = tuned.recall(key)
+    same = (
+        c
+        for c in candidates
+        if found is not None and (c.method.name, c.parameters) == (found.method, found.parameters)
+    )
+    candidate = next(same, None)
+    if found is None or candidate is None:
+        return None
+    if found.good_for is not None and _updates(problem) > found.good_for * (
+        found.points_per_second + terms.beside
+    ):
+        return None
+    wrong = _check(problem, candidate, terms.place_with(found.threads), effort=_RECALL_EFFORT)
+    if wrong is not None:
+        log.warning(
+            "%s was tuned on %s, but now %s: tuning anew.", candidate.label, found.date[:10], wrong
+        )
+        return None
+    reason = (
+        f"{candidate.label}: {giga(found.points_per_second)}, tuned on {found.date[:10]}, cached; "
+        "checked."
+    )
+    model = []
+    if terms.gpu is not None and found.method == MODELLED:
+        model = beside_the_model(terms.gpu, problem, candidate.parameters, found.points_per_second)
+    return Choice(
+        candidate.method,
+        candidate.parameters,
+        found.threads,
+        Speed(found.points_per_second, found.latency),
+        reasons=(reason, *model, *smaller_team(found.threads, int(key["threads"]))),
+        seconds=time.perf_counter() - begin,
+        date=found.date,
+    )
+
+
+def _measured(
+    problem: Problem,
+    machine: Machine,
+    terms: Terms,
+    candidates: Sequence[Candidate],
+    refused: dict[str, str],
+    key: tuned.Key | None,
+) -> Choice:
+    begin = time.perf_counter()
+    updates = None if terms.anew else _updates(problem)
+    limits = Limits(
+        deadline=begin + terms.budget,
+        budget=terms.budget,
+        run_updates=updates,
+        memory=terms.memory(machine) // 2,
+        patient=terms.patient,
+        beside=terms.beside,
+    )
+    entries, chosen, piece = _find_right(problem, machine, terms, candidates, limits)
+    if chosen is None or chosen.speed is None:
+        raise nothing_left(
+            terms.asked, refused | {entry.candidate.label: entry.note for entry in entries}
+        )
+    threads, speed = terms.threads, chosen.speed
+    if not terms.fixed_threads and terms.gpu is None:
+        threads, speed = _choose_team(piece, chosen.candidate, threads, speed)
+    seconds = time.perf_counter() - begin
+    choice = Choice(
+        chosen.candidate.method,
+        chosen.candidate.parameters,
+        threads,
+        speed,
+        reasons=(
+            *refusals(refused),
+            *describe_competition(entries, chosen, piece, seconds),
+            *beside_its_model(entries, piece, terms.gpu),
+            *smaller_team(threads, terms.threads),
+        ),
+        rows=make_rows(entries, chosen, refused),
+        seconds=seconds,
+    )
+    if key is None:
+        return choice
+    complete = all(entry.tried for entry in entries if entry.candidate.guess == 0)
+    if complete or (
+        updates is not None and updates <= _SHORT_RUN * (speed.points_per_second + terms.beside)
+    ):
+        _remember(key, choice, good_for=None if complete else _SHORT_RUN)
+        return choice
+    # What had no turn gets it in a later run, whose kernels are compiled already, if that is long
+    # enough to gain by it.
+    good_for = MUCH_LONGER * terms.budget
+    _remember(key, choice, good_for=good_for)
+    left_out = (
+        f"Kept for later runs of up to {good_for:g} s, since not every method had its turn in time"
+    )
+    left_out += (
+        "; longer ones, such as this, measure again."
+        if _longer(problem, speed, terms, good_for)
+        else "."
+    )
+    return dataclasses.replace(choice, reasons=(*choice.reasons, left_out))
+
+
+def _find_right(
+    problem: Problem,
+    machine: Machine,
+    terms: Terms,
+    candidates: Sequence[Candidate],
+    limits: Limits,
+) -> tuple[list[Entry], Entry | None, Problem]:
+    """(what was tried and what was left out, the fastest whose answer is right, the piece it was
+    tried on).
+    """
+    pending, done = list(candidates), list[Entry]()
+    while True:
+        entries, piece = _compete_where_it_fits(problem, machine, terms, pending, limits)
+        for entry in ranked(entries):
+            wrong = _check(problem, entry.candidate, terms.place)
+            entry.check = "right" if wrong is None else "wrong"
+            if wrong is None:
+                return done + entries, entry, piece
+            entry.note = wrong
+            log.warning("Not %s: %s.", entry.candidate.label, wrong)
+        done += [entry for entry in entries if entry.tried]
+        pending = [entry.candidate for entry in entries if not entry.tried]
+        if not pending:
+            return done, None, piece
+
+
+def _compete_where_it_fits(
+    problem: Problem,
+    machine: Machine,
+    terms: Terms,
+    candidates: Sequence[Candidate],
+    limits: Limits,
+) -> tuple[list[Entry], Problem]:
+    n_bytes = trial_bytes(
+        terms.memory(machine),
+        machine.cache if terms.gpu is None else max(terms.gpu.cache, _GPU_CACHE),
+    )
+    steps = max(steps_per_block(candidate.parameters) for candidate in candidates)
+    while True:
+        piece = trial_piece(problem, n_bytes, threads=terms.threads, steps=steps)
+        if terms.gpu is not None:
+            piece = kept(piece)
+        try:
+            return compete(piece, candidates, place=terms.place, limits=limits), piece
+        except MemoryError:
+            if n_bytes <= 1:
+                raise
+            n_bytes //= 4
+            log.debug("memory ran out; trying on a piece of %d bytes", n_bytes)
+
+
+def _check(
+    problem: Problem, candidate: Candidate, place: Place, *, effort: float = 1.0
+) -> str | None:
+    try:
+        return check_method(
+            problem, candidate.method, candidate.parameters, place=place, effort=effort
+        )
+    except Exception as error:  # a candidate that fails must not stop a run that another can do
+        log.debug("%s failed", candidate.label, exc_info=True)
+        return describe_failure(error)
+
+
+def _choose_team(
+    piece: Problem, candidate: Candidate, most: int, speed: Speed
+) -> tuple[int, Speed]:
+    """Fewer threads where meeting once per step takes longer than the work of a step: (threads,
+    their speed).
+    """
+    best = most, speed
+    size = most // 2
+    while size >= 1 and piece.grid.n_points * piece.n_fields < most * _POINTS_PER_THREAD:
+        found = measure_speed(
+            piece, candidate.method, candidate.parameters, place=Place(size), seconds=_FEWER_SECONDS
+        )
+        if found.points_per_second > best[1].points_per_second * _FEWER_ARE_FASTER:
+            best = size, found
+        size //= 2
+    return best
+
+
+def _longer(problem: Problem, speed: Speed, terms: Terms, seconds: float) -> bool:
+    """Whether the run takes longer than this."""
+    return _updates(problem) > seconds * (speed.points_per_second + terms.beside)
+
+
+def _updates(problem: Problem) -> float:
+    """Point updates of the whole run."""
+    return float(problem.grid.n_points * problem.n_fields * problem.steps)
+
+
+def _remember(key: tuned.Key, choice: Choice, *, good_for: float | None) -> None:
+    record = tuned.Remembered(
+        choice.method.name,
+        dict(choice.parameters),
+        choice.threads,
+        choice.speed.points_per_second,
+        choice.speed.latency,
+        tuned.now(),
+        good_for,
+    )
+    tuned.remember(key, record, [as_plain(row) for row in choice.rows])

@@ -1,0 +1,169 @@
+"""What was tuned before: one small file per kind of problem in the cache folder, so that the next
+run need not measure.
+
+A file is found by the digest of everything that decides which method is fastest. What cannot be
+read, or belongs to another version, is as good as not there, and is replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tetris_sim import cpu_kernels, gpu_kernels
+from tetris_sim.cache import cache_directory
+from tetris_sim.errors import UnsupportedError
+from tetris_sim.files import atomic_text
+from tetris_sim.problem import Problem
+from tetris_sim.scheduler.machine.gpus import Gpu
+from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.version import __version__
+
+_FORMAT = 2
+_PART = "tuning"
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """A choice that was made before.
+
+    Attributes:
+        method: name of the method.
+        parameters: of it.
+        threads: of the team, which may be fewer than there are.
+        points_per_second: as measured then.
+        latency: as measured then [s].
+        date: when, ISO 8601.
+        good_for: longest run that it may be used for [s]; None for any: all methods had their turn.
+    """
+
+    method: str
+    parameters: Mapping[str, int]
+    threads: int
+    points_per_second: float
+    latency: float
+    date: str
+    good_for: float | None = None
+
+
+Key = Mapping[str, Any]
+
+
+def shape_class(shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape with every length rounded to a power of the square root of 2.
+
+    What decides between methods and tile sizes is which of row, plane and state fit into which
+    cache, and caches differ by factors of 8 and more: lengths within 19 % of each other share a
+    choice, and a small change of a configuration does not begin all anew.
+
+    >>> shape_class((4800, 4096)), shape_class((4500, 4000)), shape_class((3,))
+    ((4096, 4096), (4096, 4096), (2,))
+    """
+    return tuple(int(2 ** (round(2 * math.log2(n)) / 2)) for n in shape)
+
+
+def tuning_key(
+    problem: Problem,
+    machine: Machine,
+    *,
+    threads: int,
+    fixed_threads: bool,
+    candidates: Sequence[str],
+    gpu: Gpu | None = None,
+) -> Key:
+    """Everything that decides which candidate is the fastest, as plain data.
+
+    Args:
+        problem: what is advanced; of its stencil only where it reads, since compiled code takes
+            weights as arguments.
+        machine: on what.
+        threads: CPU threads.
+        fixed_threads: whether fewer of them must not be used.
+        candidates: the methods between which is chosen, with parameters where those are given.
+        gpu: on which they run, if on one.
+    """
+    import llvmlite.binding
+
+    return {
+        "format": _FORMAT,
+        "version": __version__,
+        "sources": _kernel_sources(cpu_kernels if gpu is None else gpu_kernels),
+        "device": [machine.cpu, llvmlite.binding.get_host_cpu_name()]
+        if gpu is None
+        else [gpu.name, gpu.driver],
+        "threads": threads,
+        "fixed_threads": fixed_threads,
+        "candidates": list(candidates),
+        "offsets": [",".join(map(str, offset)) for offset in problem.stencil.offsets],
+        "axes": [
+            "periodic" if problem.boundary.periodic(k) else "reflecting"
+            for k in range(problem.grid.ndim)
+        ],
+        "shape": list(shape_class(problem.grid.shape)),
+        "n_fields": problem.n_fields,
+        "dtype": problem.dtype.name,
+    }
+
+
+def recall(key: Key) -> Remembered | None:
+    """The choice that was made for this key; None if there is none that can be read."""
+    try:
+        found = json.loads(_path(key).read_text(encoding="utf-8"))
+        if found["key"] != key:
+            return None
+        choice = Remembered(**found["choice"])
+        numbers = [choice.points_per_second, choice.latency, choice.good_for or 0.0]
+        if (
+            choice.threads < 1
+            or choice.points_per_second <= 0
+            or not all(map(math.isfinite, numbers))
+        ):
+            return None
+        if not all(
+            isinstance(number, int) for number in (choice.threads, *choice.parameters.values())
+        ):
+            return None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return choice
+
+
+def remember(key: Key, choice: Remembered, tried: Sequence[Mapping[str, Any]]) -> None:
+    """Keep a choice; where nothing can be kept, the next run measures again.
+
+    Args:
+        key: what it was made for.
+        choice: what was chosen.
+        tried: everything that was measured, for people who look into the file.
+    """
+    text = json.dumps({"key": key, "choice": asdict(choice), "tried": list(tried)}, indent=1)
+    with contextlib.suppress(OSError, UnsupportedError):
+        atomic_text(_path(key), text + "\n")
+
+
+def now() -> str:
+    """The date and time for a choice made now."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
+
+
+def _path(key: Key) -> Path:
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
+    return cache_directory(_PART) / f"{digest}.json"
+
+
+@functools.cache
+def _kernel_sources(package: ModuleType) -> str:
+    assert package.__file__ is not None
+    folder, digest = Path(package.__file__).parent, hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".cu", ".cuh")):
+        digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())
+    return digest.hexdigest()[:24]
