@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -145,6 +145,10 @@ class Problem:
         becomes float32.
         """
         return math.prod(self.state_shape) * self.arithmetic.itemsize
+
+    def on_shape(self, shape: Sequence[int]) -> Problem:
+        """The same on a grid of another shape, with the same spacing and the same first point."""
+        return replace(self, grid=replace(self.grid, shape=tuple(shape)))
 
     def time(self, step: int) -> float:
         """Simulated time after `step` steps [s]; never accumulated, so it does not drift."""

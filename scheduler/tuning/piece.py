@@ -13,7 +13,6 @@ import math
 
 import numpy as np
 
-from tetris_sim.grid import Grid
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import scale
@@ -47,11 +46,10 @@ def piece_of(
         if every_axis
         else _shortened_in_order(problem, most, planes)
     )
-    grid = Grid(shape=shape, spacing=problem.grid.spacing, origin=problem.grid.origin)
     gain = sum(abs(weight) for weight in problem.stencil.weights)
     stencil = scale(problem.stencil, 1 / gain) if gain > 1 else problem.stencil
     return dataclasses.replace(
-        problem, grid=grid, stencil=stencil, initial=random_field(problem, shape)
+        problem.on_shape(shape), stencil=stencil, initial=random_field(problem, shape)
     )
 
 

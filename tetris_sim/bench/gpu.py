@@ -179,5 +179,5 @@ def _choose(
     shape = list(problem.grid.shape)
     if problem.grid.n_points > _CHOICE_POINTS:
         shape[0] = max(1, shape[0] * _CHOICE_POINTS // problem.grid.n_points)
-    piece = dataclasses.replace(problem, grid=dataclasses.replace(problem.grid, shape=tuple(shape)))
+    piece = problem.on_shape(shape)
     return choose_parameters(piece, method, method.parameters(problem), device, seconds=seconds / 4)

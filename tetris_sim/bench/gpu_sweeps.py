@@ -206,7 +206,7 @@ def _choose(line: Line, problem: Problem, device: GpuDevice, seconds: float) -> 
             max(1, problem.grid.shape[0] * _CHOICE_POINTS // n_points),
             *problem.grid.shape[1:],
         )
-        piece = dataclasses.replace(problem, grid=dataclasses.replace(problem.grid, shape=shape))
+        piece = problem.on_shape(shape)
     tried: list[tuple[float, Parameters]] = []
     refusals = []
     for choice in line.choices:

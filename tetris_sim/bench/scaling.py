@@ -11,7 +11,6 @@ slower on fewer points, and steps that do not fill the depth of its kernels take
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tetris_sim.grid import Grid
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.facts.link import Link
 from tetris_sim.scheduler.plan.division import Capacity
@@ -106,8 +104,7 @@ class Prediction:
 
 def on_grid(problem: Problem, shape: Sequence[int]) -> Problem:
     """The same on another grid, whose state is never made."""
-    grid = problem.grid
-    return dataclasses.replace(problem, grid=Grid(tuple(shape), grid.spacing, grid.origin))
+    return problem.on_shape(shape)
 
 
 def predict(problem: Problem, parts: Parts, cluster: Cluster, block: int) -> Prediction | None:
