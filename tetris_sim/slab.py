@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tetris_sim.grid import Grid
 
-Ranges = tuple[
-    tuple[int, int], ...
-]  # per axis (start, stop), counted from the first owned point; halos are below 0
+# per axis (start, stop), counted from the first owned point; halos are below 0
+Ranges = tuple[tuple[int, int], ...]
+_NONFINITE_EDGE = 8  # points of the box in which a value that is not finite is reported
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,17 @@ class Slab:
         """The slab that is the whole grid and needs no neighbour."""
         return cls(start=(0,) * grid.ndim, stop=grid.shape, halo=((0, 0),) * grid.ndim)
 
+    @classmethod
+    def box(cls, spans: Ranges) -> Slab:
+        """The slab that owns a box of global indices and needs no neighbour."""
+        start, stop = zip(*spans, strict=True)
+        return cls(start, stop, halo=((0, 0),) * len(spans))
+
+    @property
+    def spans(self) -> Ranges:
+        """What is owned, (start, stop) per axis in global indices."""
+        return tuple(zip(self.start, self.stop, strict=True))
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Points owned per axis."""
@@ -58,10 +70,38 @@ class Slab:
             for start, (low, high) in zip(self.start, ranges, strict=True)
         )
 
-    def around(self, point: tuple[int, ...], edge: int) -> Ranges:
-        """The box of at most `edge` points along each axis, in global indices, with a point
-        (counted as ranges are).
+    def local(self, box: Ranges | None = None) -> Ranges:
+        """The owned points inside a box of global indices, all of them if there is no box.
+
+        >>> Slab((10, 0), (20, 5), ((0, 0), (0, 0))).local(((0, 12), (3, 4)))
+        ((0, 2), (3, 4))
         """
+        return tuple(
+            (max(low, start) - start, min(high, stop) - start)
+            for (low, high), (start, stop) in zip(box or self.spans, self.spans, strict=True)
+        )
+
+    def part(self, ranges: Ranges) -> Slab:
+        """The owned points in a box as a slab without neighbours, for `Problem.initial`."""
+        return Slab.box(self.globally(ranges))
+
+    def refuse_short_halo(self, steps: int, radii: tuple[int, ...]) -> None:
+        """Raise if some halo does not last for so many steps of a stencil."""
+        for halo, radius in zip(self.halo, radii, strict=True):
+            if any(0 < width < steps * radius for width in halo):
+                msg = f"a halo of {halo} planes does not last for {steps} steps of radius {radius}"
+                raise ValueError(msg)
+
+    def around(self, point: tuple[int, ...]) -> Ranges:
+        """The box of a few points in which a value that is not finite is reported.
+
+        Args:
+            point: the place of the value, counted as ranges are.
+
+        Returns:
+            The box in global indices, anchored to the first owned point.
+        """
+        edge = _NONFINITE_EDGE
         return tuple(
             (start + i // edge * edge, min(start + (i // edge + 1) * edge, stop))
             for i, start, stop in zip(point, self.start, self.stop, strict=True)
@@ -88,3 +128,28 @@ class Slab:
             halo = self.halo[other] if other < axis else (0, 0)
             ranges.append(span if other == axis else (-halo[0], n + halo[1]))
         return tuple(ranges)
+
+
+def batches(ranges: Ranges, points: int) -> Iterator[Ranges]:
+    """A box cut along its first axis into boxes of about `points` points, one after the other.
+
+    >>> list(batches(((0, 5), (2, 4)), 4))
+    [((0, 2), (2, 4)), ((2, 4), (2, 4)), ((4, 5), (2, 4))]
+    """
+    (first, last), *rest = ranges
+    planes = max(1, points // max(1, math.prod(high - low for low, high in rest)))
+    for low in range(first, last, planes):
+        yield ((low, min(low + planes, last)), *rest)
+
+
+def slices(ranges: Ranges, whole: Ranges) -> tuple[slice, ...]:
+    """Where the points of a box lie in an array (n_fields, ...) that holds a larger one.
+
+    >>> slices(((3, 5),), ((2, 9),))
+    (slice(None, None, None), slice(1, 3, None))
+    """
+    inside = (
+        slice(low - start, high - start)
+        for (low, high), (start, _) in zip(ranges, whole, strict=True)
+    )
+    return (slice(None), *inside)

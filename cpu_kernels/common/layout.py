@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tetris_sim.cpu_kernels.common.geometry import Geometry, geometry_of
 from tetris_sim.cpu_kernels.common.ghosts import Links, face_links
 from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Ranges, Slab
+from tetris_sim.slab import Ranges, Slab, batches
 
 _LINE = 64  # bytes of a cache line
 _PAGE = 4096  # bytes; what lies a multiple of this apart falls into the same cache sets
@@ -51,7 +51,7 @@ class Layout(Protocol):
     def geometry(self, problem: Problem, slab: Slab) -> Geometry:
         """What the compiled time loop must know of it."""
 
-    def pieces(self, part: int, parts: int, points: int) -> Iterator[Ranges]:
+    def batches(self, part: int, parts: int, points: int) -> Iterator[Ranges]:
         """Boxes of about `points` points that make up one of `parts` parts of the slab, the one a
         thread computes.
         """
@@ -90,15 +90,12 @@ def row_pitch(n: int, unit: int, itemsize: int) -> int:
     return row + unit if row * itemsize % _PAGE == 0 else row
 
 
-def plane_pieces(shape: tuple[int, ...], part: int, parts: int, points: int) -> Iterator[Ranges]:
-    """One of `parts` parts of a box, cut along its first axis, in pieces of about `points`
+def part_in_batches(shape: tuple[int, ...], part: int, parts: int, points: int) -> Iterator[Ranges]:
+    """One of `parts` parts of a box, cut along its first axis, in batches of about `points`
     points.
     """
-    rest = tuple((0, n) for n in shape[1:])
-    planes = max(1, points // max(1, math.prod(shape[1:])))
     first, last = shape[0] * part // parts, shape[0] * (part + 1) // parts
-    for low in range(first, last, planes):
-        yield ((low, min(low + planes, last)), *rest)
+    return batches(((first, last), *((0, n) for n in shape[1:])), points)
 
 
 @dataclass(frozen=True)
@@ -156,9 +153,11 @@ class PaddedField:
                 links += face_links(problem, last_axis, side, (first, last), self.margin[2][side])
         return geometry_of(self, problem, slab, links)
 
-    def pieces(self, part: int, parts: int, points: int) -> Iterator[Ranges]:
+    def batches(self, part: int, parts: int, points: int) -> Iterator[Ranges]:
         """Planes one after the other."""
-        return plane_pieces(tuple(self.count[axis] for axis in self.axis_of), part, parts, points)
+        return part_in_batches(
+            tuple(self.count[axis] for axis in self.axis_of), part, parts, points
+        )
 
     def read(self, flat: npt.NDArray[Any], ranges: Ranges) -> Field:
         """A view."""

@@ -15,15 +15,13 @@ from tetris_sim.cpu_kernels.common.layout import Layout, pad
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.method import Box, EdgePlanes
 from tetris_sim.problem import Field, InitialField, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.slab import Slab, slices
 
-_LOAD_POINTS = (
-    1 << 20
-)  # points asked for at a time, so that no second copy of the slab comes into being
+# points asked for at a time, so that no second copy of the slab comes into being
+_LOAD_POINTS = 1 << 20
 _READ_POINTS = 1 << 16  # points copied or searched for NaN at a time: they stay in the L2 cache
 _PAGE = 4096  # bytes
 _HALF_PAGE = _PAGE // 2
-_BAD_BOX = 8  # edge of the box in which a non-finite value is reported, in points
 
 
 class CpuStepper:
@@ -63,22 +61,17 @@ class CpuStepper:
         )  # of what comes and goes; memory has that of the layout
         self._weights = np.array(problem.stencil.weights, dtype=problem.arithmetic)
         self._barrier = new_barrier()
-        self._reach = tuple(problem.stencil.radii)
+        self._radii = problem.stencil.radii
 
     def load(self, initial: InitialField) -> None:
         """Take the owned points; each thread writes the planes it will compute, so that their pages
         lie near it.
         """
         self._team.wait()
-        no_halo = ((0, 0),) * len(self.slab.start)
 
         def fill(thread: int) -> None:
-            for ranges in self._layout.pieces(thread, self._team.size, _LOAD_POINTS):
-                box = self.slab.globally(ranges)
-                values = initial(
-                    Slab(tuple(low for low, _ in box), tuple(high for _, high in box), no_halo)
-                )
-                self._layout.write(self._current, ranges, values)
+            for ranges in self._layout.batches(thread, self._team.size, _LOAD_POINTS):
+                self._layout.write(self._current, ranges, initial(self.slab.part(ranges)))
             # Nobody reads the other array before a step has filled it: it only needs its pages.
             part = self._team.split(self._next.size, thread)
             self._next[part.start : part.stop : _PAGE // self._next.itemsize] = 0
@@ -87,13 +80,7 @@ class CpuStepper:
 
     def advance(self, steps: int) -> None:
         """Advance by `steps`; returns at once."""
-        for axis, halo in enumerate(self.slab.halo):
-            if any(0 < width < steps * self._reach[axis] for width in halo):
-                msg = (
-                    f"a halo of {halo} planes does not last for {steps} steps of radius "
-                    f"{self._reach[axis]}"
-                )
-                raise ValueError(msg)
+        self.slab.refuse_short_halo(steps, self._radii)
         self._team.wait()
         layout, team = self._layout, self._team
         geometry = (self._geometry.axes, self._geometry.links, self._geometry.faces)
@@ -118,27 +105,19 @@ class CpuStepper:
     def interior(self, box: Box | None = None) -> Field:
         """A copy of the owned points, or of those inside `box` (global indices)."""
         self._team.wait()
-        whole = tuple(zip(self.slab.start, self.slab.stop, strict=True))
-        wanted = tuple(
-            (max(low, start) - start, min(high, stop) - start)
-            for (low, high), (start, stop) in zip(box or whole, whole, strict=True)
-        )
+        wanted = self.slab.local(box)
         copy = np.empty(
             (self._layout.n_fields, *(high - low for low, high in wanted)), dtype=self._dtype
         )
 
         def fill(thread: int) -> None:
-            for ranges in self._layout.pieces(thread, self._team.size, _READ_POINTS):
+            for ranges in self._layout.batches(thread, self._team.size, _READ_POINTS):
                 part = tuple(
                     (max(low, start), min(high, stop))
                     for (low, high), (start, stop) in zip(ranges, wanted, strict=True)
                 )
                 if all(low < high for low, high in part):
-                    place = (
-                        slice(low - start, high - start)
-                        for (low, high), (start, _) in zip(part, wanted, strict=True)
-                    )
-                    copy[(slice(None), *place)] = self._layout.read(self._current, part)
+                    copy[slices(part, wanted)] = self._layout.read(self._current, part)
 
         self._team.run(fill)
         return copy
@@ -146,23 +125,21 @@ class CpuStepper:
     def find_nonfinite(self) -> Box | None:
         """The box of a few points around the first value that is not finite."""
         self._team.wait()
-        found: list[tuple[int, ...]] = []
+        bad: list[tuple[int, ...]] = []
         lock = threading.Lock()
 
         def search(thread: int) -> None:
-            for ranges in self._layout.pieces(thread, self._team.size, _READ_POINTS):
+            for ranges in self._layout.batches(thread, self._team.size, _READ_POINTS):
                 finite = np.isfinite(self._layout.read(self._current, ranges)).all(axis=0)
                 if not finite.all():
                     where = np.unravel_index(int(np.argmin(finite)), finite.shape)
                     with lock:
-                        found.append(
+                        bad.append(
                             tuple(low + int(i) for (low, _), i in zip(ranges, where, strict=True))
                         )
 
         self._team.run(search)
-        if not found:
-            return None
-        return self.slab.around(min(found), _BAD_BOX)
+        return self.slab.around(min(bad)) if bad else None
 
     def wait(self) -> None:
         """Return when the threads are done."""

@@ -32,7 +32,7 @@ from tetris_sim.cpu_kernels.common.layout import (
     AXIS_OF,
     allocate_aligned,
     least_margins,
-    plane_pieces,
+    part_in_batches,
     row_pitch,
 )
 from tetris_sim.problem import Field, Problem
@@ -118,10 +118,10 @@ class LiftedField:
         row[columns.GHOSTS : columns.GHOSTS + 2] = radius
         return geometry
 
-    def pieces(self, part: int, parts: int, points: int) -> Iterator[Ranges]:
+    def batches(self, part: int, parts: int, points: int) -> Iterator[Ranges]:
         """Planes one after the other; in 1D the same vectors of all lanes one after the other."""
         if len(self.shape) > 1:
-            yield from plane_pieces(self.shape, part, parts, points)
+            yield from part_in_batches(self.shape, part, parts, points)
             return
         wide = max(1, min(points, _JOINED) // self.lanes)
         first, last = self.stride * part // parts, self.stride * (part + 1) // parts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,9 @@ from tetris_sim.gpu_kernels.steppers.passes import Pass, State
 from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes, take_planes
 from tetris_sim.method import Box, EdgePlanes
 from tetris_sim.problem import Field, InitialField, Problem
-from tetris_sim.slab import Ranges, Slab
+from tetris_sim.slab import Ranges, Slab, batches, slices
 
-_PIECE_POINTS = 1 << 24  # points that travel or are looked at together
-_BAD_BOX = 8  # edge of the box in which a non-finite value is reported, in points
+_BATCH_POINTS = 1 << 24  # points that travel or are looked at together
 _GRAPH_POINTS = (
     1 << 25
 )  # smaller slabs take hardly longer for a launch than Python does: their launches are recorded
@@ -67,22 +67,14 @@ class GpuStepper:
     def load(self, initial: InitialField) -> None:
         """Take the owned points, some planes at a time."""
         with self._device.use() as cupy:
-            for ranges in self._pieces():
-                box = self.slab.globally(ranges)
-                no_halo = ((0, 0),) * len(box)
-                part = initial(
-                    Slab(tuple(low for low, _ in box), tuple(high for _, high in box), no_halo)
-                )
+            for ranges in self._batches(self.slab.local()):
                 self._layout.view(self._state.now, ranges)[...] = cupy.asarray(
-                    part, dtype=self._layout.dtype
+                    initial(self.slab.part(ranges)), dtype=self._layout.dtype
                 )
 
     def advance(self, steps: int) -> None:
         """Launch everything that advances by `steps`; returns before it is done."""
-        for axis, halo in enumerate(self.slab.halo):
-            if any(0 < width < steps * self._problem.stencil.radii[axis] for width in halo):
-                msg = f"a halo of {halo} planes does not last for {steps} steps"
-                raise ValueError(msg)
+        self.slab.refuse_short_halo(steps, self._problem.stencil.radii)
         with self._device.use():
             later = steps
             for way in self._passes:
@@ -140,31 +132,23 @@ class GpuStepper:
 
     def interior(self, box: Box | None = None) -> Field:
         """A copy of the owned points, or of those inside `box` (global indices)."""
-        whole = tuple(zip(self.slab.start, self.slab.stop, strict=True))
-        wanted = tuple(
-            (max(low, start) - start, min(high, stop) - start)
-            for (low, high), (start, stop) in zip(box or whole, whole, strict=True)
-        )
+        wanted = self.slab.local(box)
         result = np.empty(
             (self._layout.n_fields, *(high - low for low, high in wanted)), dtype=self._layout.dtype
         )
-        for ranges in self._pieces(wanted):
-            place = tuple(
-                slice(low - start, high - start)
-                for (low, high), (start, _) in zip(ranges, wanted, strict=True)
-            )
-            result[(slice(None), *place)] = self._read(ranges)
+        for ranges in self._batches(wanted):
+            result[slices(ranges, wanted)] = self._read(ranges)
         return result
 
     def find_nonfinite(self) -> Box | None:
         """The box of a few points around the first value that is not finite."""
         with self._device.use() as cupy:
-            for ranges in self._pieces():
+            for ranges in self._batches(self.slab.local()):
                 finite = cupy.isfinite(self._layout.view(self._state.now, ranges)).all(axis=0)
                 if not bool(finite.all()):
                     where = np.unravel_index(int(finite.argmin()), finite.shape)
                     point = tuple(low + int(i) for (low, _), i in zip(ranges, where, strict=True))
-                    return self.slab.around(point, _BAD_BOX)
+                    return self.slab.around(point)
         return None
 
     def wait(self) -> None:
@@ -208,12 +192,5 @@ class GpuStepper:
         with self._device.use() as cupy:
             return cupy.asnumpy(cupy.ascontiguousarray(self._layout.view(self._state.now, ranges)))  # type: ignore[no-any-return]
 
-    def _pieces(self, wanted: Ranges | None = None) -> list[Ranges]:
-        """The owned points, or a box of them, cut along the first axis."""
-        wanted = wanted or tuple((0, n) for n in self.slab.shape)
-        (first, last), *rest = wanted
-        per_plane = self._layout.n_fields * int(
-            np.prod([high - low for low, high in rest], dtype=np.int64)
-        )
-        planes = max(1, _PIECE_POINTS // max(1, per_plane))
-        return [((low, min(low + planes, last)), *rest) for low in range(first, last, planes)]
+    def _batches(self, ranges: Ranges) -> Iterator[Ranges]:
+        return batches(ranges, _BATCH_POINTS // self._layout.n_fields)

@@ -137,10 +137,7 @@ class KeptState:
 
     def gather(self, workers: Sequence[Worker], box: Box) -> Field:
         """The part of the state inside `box`."""
-        no_halo = ((0, 0),) * len(box)
-        return self._state(
-            Slab(tuple(low for low, _ in box), tuple(high for _, high in box), no_halo)
-        )
+        return self._state(Slab.box(box))
 
     def each_slab(self, workers: Sequence[Worker], work: Callable[[int, Box, Read], T]) -> list[T]:
         """The whole grid as one slab."""

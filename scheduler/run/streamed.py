@@ -9,7 +9,7 @@ for; the caller waits for nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -21,10 +21,9 @@ from tetris_sim.gpu_kernels.steppers.streamed import Flat, Planes, plane_element
 from tetris_sim.method import Box, EdgePlanes
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.scheduler.plan.pieces import Piece, Streaming, cut_into_pieces, needed_later
-from tetris_sim.slab import Ranges, Slab
+from tetris_sim.slab import Ranges, Slab, batches, slices
 
 _PART_POINTS = 1 << 20  # that a thread loads, copies or looks at together
-_BAD_BOX = 8  # edge of the box in which a non-finite value is reported, in points
 
 Event = Any  # something that has happened or will; what it is, the conveyor knows
 
@@ -88,23 +87,15 @@ class StreamedStepper:
     def load(self, initial: InitialField) -> None:
         """Take the owned points, all threads a part at a time."""
         self.wait()
-        no_halo = ((0, 0),) * len(self.slab.start)
 
         def fill(ranges: Ranges) -> None:
-            box = self.slab.globally(ranges)
-            values = initial(
-                Slab(tuple(low for low, _ in box), tuple(high for _, high in box), no_halo)
-            )
-            self._layout.view(self._host, ranges)[...] = values
+            self._layout.view(self._host, ranges)[...] = initial(self.slab.part(ranges))
 
-        self._in_parts(fill)
+        self._in_parts(fill, self.slab.local())
 
     def advance(self, steps: int) -> None:
         """Send everything through the device as often as needed; returns before it is done."""
-        for axis, halo in enumerate(self.slab.halo):
-            if any(0 < width < steps * self._problem.stencil.radii[axis] for width in halo):
-                msg = f"a halo of {halo} planes does not last for {steps} steps"
-                raise ValueError(msg)
+        self.slab.refuse_short_halo(steps, self._problem.stencil.radii)
         later = steps
         while later:
             once = min(later, self._streaming.steps)
@@ -128,21 +119,13 @@ class StreamedStepper:
     def interior(self, box: Box | None = None) -> Field:
         """A copy of the owned points, or of those inside `box` (global indices)."""
         self.wait()
-        whole = tuple(zip(self.slab.start, self.slab.stop, strict=True))
-        wanted = tuple(
-            (max(low, start) - start, min(high, stop) - start)
-            for (low, high), (start, stop) in zip(box or whole, whole, strict=True)
-        )
+        wanted = self.slab.local(box)
         copy = np.empty(
             (self._layout.n_fields, *(high - low for low, high in wanted)), dtype=self._layout.dtype
         )
 
         def fill(ranges: Ranges) -> None:
-            place = (
-                slice(low - start, high - start)
-                for (low, high), (start, _) in zip(ranges, wanted, strict=True)
-            )
-            copy[(slice(None), *place)] = self._layout.view(self._host, ranges)
+            copy[slices(ranges, wanted)] = self._layout.view(self._host, ranges)
 
         self._in_parts(fill, wanted)
         return copy
@@ -150,16 +133,16 @@ class StreamedStepper:
     def find_nonfinite(self) -> Box | None:
         """The box of a few points around the first value that is not finite."""
         self.wait()
-        found: list[tuple[int, ...]] = []
+        bad: list[tuple[int, ...]] = []
 
         def search(ranges: Ranges) -> None:
             finite = np.isfinite(self._layout.view(self._host, ranges)).all(axis=0)
             if not finite.all():
                 where = np.unravel_index(int(np.argmin(finite)), finite.shape)
-                found.append(tuple(low + int(i) for (low, _), i in zip(ranges, where, strict=True)))
+                bad.append(tuple(low + int(i) for (low, _), i in zip(ranges, where, strict=True)))
 
-        self._in_parts(search)
-        return self.slab.around(min(found), _BAD_BOX) if found else None
+        self._in_parts(search, self.slab.local())
+        return self.slab.around(min(bad)) if bad else None
 
     def wait(self) -> None:
         """Return when the device is done and everything lies in host memory."""
@@ -250,17 +233,11 @@ class StreamedStepper:
                 source : source + length
             ]
 
-    def _in_parts(self, work: Any, wanted: Ranges | None = None) -> None:
+    def _in_parts(self, work: Callable[[Ranges], None], ranges: Ranges) -> None:
         """Call `work` with parts of a box of owned points, on all cores: NumPy lets others run
         while it copies.
         """
-        wanted = wanted or tuple((0, n) for n in self.slab.shape)
-        (first, last), *rest = wanted
-        per_plane = self._layout.n_fields * int(
-            np.prod([high - low for low, high in rest], dtype=np.int64)
-        )
-        planes = max(1, _PART_POINTS // max(1, per_plane))
-        parts = [((low, min(low + planes, last)), *rest) for low in range(first, last, planes)]
+        parts = batches(ranges, _PART_POINTS // self._layout.n_fields)
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             for _ in pool.map(work, parts):
                 pass

@@ -70,8 +70,8 @@ def test_pieces_of_all_parts_are_the_slab_once(
     layout: Layout = lift_slab(problem, slab, 8) if lifted else pad(problem, slab)
     times = np.zeros(shape, dtype=int)
     for part in range(3):
-        for piece in layout.pieces(part, 3, points=16):
-            times[tuple(slice(low, high) for low, high in piece)] += 1
+        for ranges in layout.batches(part, 3, points=16):
+            times[tuple(slice(low, high) for low, high in ranges)] += 1
     np.testing.assert_array_equal(times, 1)
 
 
