@@ -101,6 +101,30 @@ class Stencil:
             terms.get(tuple(-c for c in offset)) == weight for offset, weight in terms.items()
         )
 
+    @property
+    def is_star(self) -> bool:
+        """Whether every point read lies on an axis through the point written."""
+        return all(sum(c != 0 for c in offset) <= 1 for offset in self.offsets)
+
+    def is_mirrored(self, axis: int) -> bool:
+        """Whether the stencil stays the same when an axis is turned around."""
+        terms = self.terms
+        return all(
+            terms.get((*offset[:axis], -offset[axis], *offset[axis + 1 :])) == weight
+            for offset, weight in terms.items()
+        )
+
+    def dense(self) -> npt.NDArray[np.float64]:
+        """The weights of the whole box around the point, (2 r0 + 1, [2 r1 + 1, [2 r2 + 1]]).
+
+        >>> Stencil(((-1,), (1,)), (0.25, 0.75)).dense()
+        array([0.25, 0.  , 0.75])
+        """
+        box = np.zeros([2 * radius + 1 for radius in self.radii])
+        for offset, weight in self.terms.items():
+            box[tuple(c + radius for c, radius in zip(offset, self.radii, strict=True))] = weight
+        return box
+
     def power(self, steps: int) -> Stencil:
         """Compose `steps` applications into one stencil of `steps` times the radius.
 

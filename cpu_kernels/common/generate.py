@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tetris_sim.axes import OUTER, on_three
 from tetris_sim.cache import generated_module
 from tetris_sim.problem import arithmetic_of
 from tetris_sim.stencil import Offset, chain_order
@@ -29,13 +30,6 @@ _CALLEES = (
     "common/vectors.py",
     "tessellate/tiles.py",
 )
-
-
-def padded_offset(offset: Offset) -> tuple[int, int, int]:
-    """An offset of 1, 2 or 3 axes as one of three: (0, 0, dx), (dy, 0, dx) or (dz, dy, dx)."""
-    if len(offset) == 2:
-        return offset[0], 0, offset[1]
-    return (0,) * (3 - len(offset)) + offset  # type: ignore[return-value]
 
 
 def row_update(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> str:
@@ -52,7 +46,7 @@ def row_update(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> str:
         "def update_row(u, v, p, n, pitch0, pitch1, weights):",
     ]
     for k, offset in enumerate(offsets):
-        i, j, x = padded_offset(offset)
+        i, j, x = on_three(offset, 0, OUTER)
         lines += [f"    w{k} = weights[{k}]", f"    p{k} = p + {i} * pitch0 + {j} * pitch1 + {x}"]
     first, *others = chain_order(offsets)
     lines += ["    for x in range(n):", f"        value = w{first} * load(u, p{first} + x)"]

@@ -1,9 +1,9 @@
 """PaddedField: where each point of a slab lies in one flat array, ghosts and halos around it.
 
-Every problem is laid out along three axes, slowest first; the axes that a 1D or 2D problem lacks
-have one point and no ghosts. The first owned point of each row lies on a cache line of its own, so
-rows never share a line across threads. `Layout` is what a stepper asks of this and of other layouts
-(`lifted.py`).
+Every problem is laid out along three axes, slowest first (`OUTER` of `axes.py`); those that it
+lacks have one point and no ghosts. The first owned point of each row lies on a cache line of its
+own, so rows never share a line across threads. `Layout` is what a stepper asks of this and of other
+layouts (`lifted.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.axes import OUTER, on_three
 from tetris_sim.cpu_kernels.common.geometry import Geometry, geometry_of
 from tetris_sim.cpu_kernels.common.ghosts import Links, face_links
 from tetris_sim.problem import Field, Problem
@@ -23,11 +24,6 @@ from tetris_sim.slab import Ranges, Slab, batches
 
 _LINE = 64  # bytes of a cache line
 _PAGE = 4096  # bytes; what lies a multiple of this apart falls into the same cache sets
-AXIS_OF = {
-    1: (2,),
-    2: (0, 2),
-    3: (0, 1, 2),
-}  # for each axis of a problem, its number among the three
 
 
 class Layout(Protocol):
@@ -161,12 +157,14 @@ class PaddedField:
 
     def read(self, flat: npt.NDArray[Any], ranges: Ranges) -> Field:
         """A view."""
-        box = [slice(None), slice(0, 1), slice(0, 1), slice(0, 1)]
-        for axis, (start, stop) in zip(self.axis_of, ranges, strict=True):
-            box[1 + axis] = slice(self.first[axis] + start, self.first[axis] + stop)
-        array = flat[: self.n_fields * self.field_pitch].reshape(self.n_fields, *self.extent)[
-            tuple(box)
-        ]
+        box = (
+            slice(first + start, first + stop)
+            for first, (start, stop) in zip(
+                self.first, on_three(ranges, (0, 1), OUTER), strict=True
+            )
+        )
+        whole = flat[: self.n_fields * self.field_pitch].reshape(self.n_fields, *self.extent)
+        array = whole[(slice(None), *box)]
         return array.reshape(self.n_fields, *(array.shape[1 + axis] for axis in self.axis_of))
 
     def write(self, flat: npt.NDArray[Any], ranges: Ranges, values: Field) -> None:
@@ -197,22 +195,18 @@ def pad(
             the radius.
         tail: elements behind the last row that may be read.
     """
-    axis_of = AXIS_OF[problem.grid.ndim]
-    count, margin = [1, 1, 1], [(0, 0), (0, 0), (0, 0)]
-    for axis, (padded, around) in enumerate(
-        zip(axis_of, margins or least_margins(problem, slab), strict=True)
-    ):
-        count[padded], margin[padded] = slab.shape[axis], around
+    count = on_three(slab.shape, 1, OUTER)
+    margin = on_three(margins or least_margins(problem, slab), (0, 0), OUTER)
     dtype = problem.arithmetic  # wider than float16, of which each step rounds what it stores
     line = _LINE // dtype.itemsize
     lead = -(-margin[2][0] // line) * line
     row = row_pitch(lead + count[2] + margin[2][1], line, dtype.itemsize)
     planes = [low + n + high for n, (low, high) in zip(count, margin, strict=True)]
     return PaddedField(
-        axis_of=axis_of,
+        axis_of=OUTER[problem.grid.ndim],
         first=(margin[0][0], margin[1][0], lead),
-        count=(count[0], count[1], count[2]),
-        margin=tuple(margin),
+        count=count,
+        margin=margin,
         extent=(planes[0], planes[1], row),
         n_fields=problem.n_fields,
         dtype=dtype,

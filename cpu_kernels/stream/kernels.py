@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tetris_sim.cpu_kernels.common.generate import padded_offset
+from tetris_sim.axes import OUTER, on_three
 from tetris_sim.stencil import Offset, chain_order
 
 _KERNEL = "@cfunc(types.void(types.CPointer(REAL), types.CPointer(types.int64)), cache=True)"
@@ -51,8 +51,7 @@ class KernelShape:
 
 def radii_of(offsets: tuple[Offset, ...]) -> tuple[int, int, int]:
     """Largest distance along each of the three padded axes."""
-    padded = [padded_offset(offset) for offset in offsets]
-    return tuple(max(abs(offset[axis]) for offset in padded) for axis in range(3))  # type: ignore[return-value]
+    return on_three([max(map(abs, along)) for along in zip(*offsets, strict=True)], 0, OUTER)
 
 
 def registers_to_gather(offsets: tuple[Offset, ...], jam: tuple[int, int]) -> int:
@@ -107,7 +106,7 @@ def _inputs(
     found: dict[tuple[int, int], tuple[int, int]] = {}
     for k0 in range(jam[0]):
         for k1 in range(jam[1]):
-            for dz, dy, dx in map(padded_offset, offsets):
+            for dz, dy, dx in (on_three(offset, 0, OUTER) for offset in offsets):
                 row = (k0 + rz + dz, k1 + ry + dy)
                 low, high = found.get(row, (dx, dx))
                 found[row] = (min(low, dx), max(high, dx))
@@ -165,7 +164,7 @@ def row_kernel(offsets: tuple[Offset, ...], shape: KernelShape) -> str:
 def _gather(offsets: tuple[Offset, ...], shape: KernelShape) -> list[str]:
     rz, ry, rx = radii_of(offsets)
     rows = _inputs(offsets, shape.jam)
-    padded = [padded_offset(offset) for offset in offsets]
+    padded = [on_three(offset, 0, OUTER) for offset in offsets]
 
     def at(row: tuple[int, int], vector: int) -> str:
         return f"load(g, s{row[0]}_{row[1]} + x + {vector + rx} * LANES)"
@@ -201,7 +200,7 @@ def _gather(offsets: tuple[Offset, ...], shape: KernelShape) -> list[str]:
 
 def _scatter(offsets: tuple[Offset, ...], shape: KernelShape) -> list[str]:
     rz, ry, rx = radii_of(offsets)
-    padded = [padded_offset(offset) for offset in offsets]
+    padded = [on_three(offset, 0, OUTER) for offset in offsets]
     first, last = min(offset[2] for offset in padded), max(offset[2] for offset in padded)
     rows = list(_inputs(offsets, shape.jam))
     outputs = [(k0, k1) for k0 in range(shape.jam[0]) for k1 in range(shape.jam[1])]
@@ -251,7 +250,7 @@ def fused_kernel(offsets: tuple[Offset, ...], name: str, fused: int, unroll: int
     vector wait for each other by one multiply-add only.
     """
     _, _, rx = radii_of(offsets)
-    terms = [(k, padded_offset(offsets[k])[2] + rx) for k in chain_order(offsets)]
+    terms = [(k, offsets[k][-1] + rx) for k in chain_order(offsets)]
     lines = [
         _KERNEL,
         f"def {name}(g, n):",
@@ -283,7 +282,7 @@ def line_kernel(offsets: tuple[Offset, ...]) -> str:
     """Source of the kernel that `line.py` calls near faces: one step of some columns in natural
     order.
     """
-    first, *others = [(k, padded_offset(offsets[k])[2]) for k in chain_order(offsets)]
+    first, *others = [(k, offsets[k][-1]) for k in chain_order(offsets)]
     lines = [_KERNEL, "def line_kernel(g, n):", "    source, target = n[SOURCE], n[TARGET]"]
     lines += [f"    w{k} = g[n[WEIGHTS] + {k}]" for k in range(len(offsets))]
     lines += [

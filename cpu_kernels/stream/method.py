@@ -12,7 +12,7 @@ import numpy as np
 from tetris_sim.cpu_kernels.common.blocking import usable_cores, why_not_blocked
 from tetris_sim.cpu_kernels.common.caches import Caches, read_caches
 from tetris_sim.cpu_kernels.common.layout import PaddedField, least_margins, pad
-from tetris_sim.cpu_kernels.stream.kernels import KernelShape, best_shape, fused_shape, radii_of
+from tetris_sim.cpu_kernels.stream.kernels import KernelShape, best_shape, fused_shape
 from tetris_sim.cpu_kernels.stream.work import Work, plan_work
 from tetris_sim.method import Parameters
 from tetris_sim.problem import Problem
@@ -70,7 +70,6 @@ def candidates(problem: Problem, caches: Caches) -> tuple[Parameters, ...]:
     from tetris_sim.cpu_kernels.common.vectors import native_width
 
     width = native_width()
-    rz, ry, rx = radii_of(problem.stencil.offsets)
     if problem.grid.ndim == 1:
         fused = fused_shape(problem.stencil.offsets, width).fused
         steps = 256 // fused * fused
@@ -80,7 +79,7 @@ def candidates(problem: Problem, caches: Caches) -> tuple[Parameters, ...]:
             for tile in tiles
         )
     found: list[Parameters] = []
-    reach = max(rz, ry, rx, 1)
+    reach = max(problem.stencil.radius, 1)
     if problem.grid.ndim == 2:
         # Rings that fill more than the L2 cache cost little: they are read in order, and the L3
         # cache holds the rest.
@@ -90,17 +89,14 @@ def candidates(problem: Problem, caches: Caches) -> tuple[Parameters, ...]:
             row = (
                 caches.l2
                 * filled
-                / ((levels + 1) * (2 * rz + jam))
+                / ((levels + 1) * (2 * problem.stencil.radii[0] + jam))
                 / np.dtype(problem.dtype).itemsize
             )
             found.append(
                 {"steps_per_block": levels, "tile_x": int(row), "width": width, "jam": jam}
             )
         return tuple(found)
-    star = all(
-        sum(component != 0 for component in offset) < 2 for offset in problem.stencil.offsets
-    )
-    jam, jam_y = (2, 1) if star else (1, 2)
+    jam, jam_y = (2, 1) if problem.stencil.is_star else (1, 2)
     for steps in (12, 8):
         tile = {"steps_per_block": max(1, steps // reach), "tile_y": 24 * reach, "tile_x": 512}
         found.append({**tile, "width": width, "jam": jam, "jam_y": jam_y})

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.axes import OUTER, on_three
 from tetris_sim.boundary import SIDES
 from tetris_sim.cpu_kernels.common.caches import read_caches
-from tetris_sim.cpu_kernels.common.layout import AXIS_OF, PaddedField, allocate_aligned
+from tetris_sim.cpu_kernels.common.layout import PaddedField, allocate_aligned
 from tetris_sim.cpu_kernels.common.stepper import CpuStepper
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.stream import numbers
 from tetris_sim.cpu_kernels.stream.generate import make_kernels, make_loop
-from tetris_sim.cpu_kernels.stream.kernels import radii_of
 from tetris_sim.cpu_kernels.stream.work import Work
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
@@ -63,14 +63,14 @@ def make_stepper(
 
 def _constants(problem: Problem) -> npt.NDArray[Any]:
     """The weights, then (a, b) for every axis, side and number of a ghost."""
-    radii = radii_of(problem.stencil.offsets)
+    radii = problem.stencil.radii
     faces = np.zeros((3, 2, max(1, *radii), 2))
-    for axis, padded in enumerate(AXIS_OF[problem.grid.ndim]):
-        if problem.boundary.periodic(axis) or radii[padded] == 0:
+    for axis, padded in enumerate(OUTER[problem.grid.ndim]):
+        if problem.boundary.periodic(axis) or radii[axis] == 0:
             continue
         for number, side in enumerate(SIDES):
             pairs = problem.boundary.reflections(
-                axis, side, spacing=problem.grid.spacing[axis], width=problem.stencil.radii[axis]
+                axis, side, spacing=problem.grid.spacing[axis], width=radii[axis]
             )
             faces[padded, number, : len(pairs)] = pairs
     return np.concatenate([np.array(problem.stencil.weights), faces.ravel()]).astype(problem.dtype)
@@ -80,7 +80,7 @@ def _numbers(
     problem: Problem, slab: Slab, work: Work, layout: PaddedField, threads: int
 ) -> npt.NDArray[np.int64]:
     """What every thread begins with; see `numbers.py`."""
-    dtype, radii = np.dtype(problem.dtype), radii_of(problem.stencil.offsets)
+    dtype, radii = np.dtype(problem.dtype), on_three(problem.stencil.radii, 0, OUTER)
     n = np.zeros(numbers.N_NUMBERS, dtype=np.int64)
 
     def put(place: int, *values: int) -> None:
@@ -89,7 +89,7 @@ def _numbers(
     put(numbers.FIRST, *layout.first)
     put(numbers.COUNT, *layout.count)
     put(numbers.PITCH, *layout.pitch)
-    for axis, padded in enumerate(AXIS_OF[problem.grid.ndim]):
+    for axis, padded in enumerate(OUTER[problem.grid.ndim]):
         whole = numbers.WRAP if problem.boundary.periodic(axis) else numbers.FACE
         low, high = slab.halo[axis]
         n[numbers.BELOW + padded] = numbers.HALO if low else whole

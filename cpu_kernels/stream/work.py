@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tetris_sim.cpu_kernels.common.layout import AXIS_OF
-from tetris_sim.cpu_kernels.stream.kernels import KernelShape, radii_of
+from tetris_sim.axes import OUTER, on_three
+from tetris_sim.cpu_kernels.stream.kernels import KernelShape
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
@@ -70,11 +70,12 @@ def plan_work(
         steps: levels per block that are wished for; fewer where parts would be too narrow for them.
         tile: rows and columns of a strip that are wished for; more where a face needs it.
     """
-    radii = radii_of(problem.stencil.offsets)
-    owned, computed = [1, 1, 1], [1, 1, 1]
-    for axis, padded in enumerate(AXIS_OF[problem.grid.ndim]):
-        owned[padded] = slab.shape[axis]
-        computed[padded] = slab.shape[axis] + sum(slab.halo[axis])  # most of it while a halo lasts
+    radii = on_three(problem.stencil.radii, 0, OUTER)
+    owned = on_three(slab.shape, 1, OUTER)
+    # Most of the halo is computed too, while it lasts.
+    computed = on_three(
+        [n + sum(halo) for n, halo in zip(slab.shape, slab.halo, strict=True)], 1, OUTER
+    )
     parts, steps = _choose_parts(owned, radii, threads, steps)
     reach = [steps * radius for radius in radii]
     part = [-(-n // pieces) for n, pieces in zip(computed, parts, strict=True)]
@@ -113,7 +114,7 @@ def plan_work(
 
 
 def _choose_parts(
-    owned: list[int], radii: tuple[int, int, int], threads: int, steps: int
+    owned: tuple[int, int, int], radii: tuple[int, int, int], threads: int, steps: int
 ) -> tuple[tuple[int, int, int], int]:
     """Parts per axis, as many as threads, that compute least twice; with fewer steps if they would
     be too narrow.

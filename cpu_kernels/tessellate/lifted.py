@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.axes import OUTER, on_three
 from tetris_sim.cpu_kernels.common import columns
 from tetris_sim.cpu_kernels.common.geometry import Geometry, geometry_of
 from tetris_sim.cpu_kernels.common.ghosts import COPY, Links, face_links
 from tetris_sim.cpu_kernels.common.layout import (
-    AXIS_OF,
     allocate_aligned,
     least_margins,
     part_in_batches,
@@ -159,10 +159,7 @@ class LiftedField:
         """Element of vector 0 in the first row of a box, its numbers of planes and rows, and its
         points of a row.
         """
-        three = [(0, 1), (0, 1), (0, 1)]
-        for axis, span in zip(self.axis_of, ranges, strict=True):
-            three[axis] = span
-        (z0, z1), (y0, y1), (x0, x1) = three
+        (z0, z1), (y0, y1), (x0, x1) = on_three(ranges, (0, 1), OUTER)
         pitch = self.pitch
         first = (
             (self.first[0] + z0) * pitch[0]
@@ -228,22 +225,18 @@ def lift_slab(problem: Problem, slab: Slab, lanes: int) -> LiftedField:
         slab: which part of it; `can_lift` says whether its rows are long enough.
         lanes: elements of a vector.
     """
-    axis_of = AXIS_OF[problem.grid.ndim]
-    count, margin = [1, 1, 1], [(0, 0), (0, 0), (0, 0)]
-    for axis, (padded, around) in enumerate(
-        zip(axis_of, least_margins(problem, slab), strict=True)
-    ):
-        count[padded], margin[padded] = slab.shape[axis], around
     radius = problem.stencil.radii[-1]
     stride = _row_length(slab) // lanes
     vectors = _row_length(slab) - (lanes - 1) * stride
-    count[2], margin[2] = vectors, (radius, radius)
+    count = on_three((*slab.shape[:-1], vectors), 1, OUTER)
+    around = (*least_margins(problem, slab)[:-1], (radius, radius))
+    margin = on_three(around, (0, 0), OUTER)
     planes = [low + n + high for n, (low, high) in zip(count, margin, strict=True)]
     return LiftedField(
-        axis_of=axis_of,
+        axis_of=OUTER[problem.grid.ndim],
         first=(margin[0][0], margin[1][0], radius),
-        count=(count[0], count[1], count[2]),
-        margin=tuple(margin),
+        count=count,
+        margin=margin,
         extent=(
             planes[0],
             planes[1],

@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tetris_sim.axes import OUTER, on_three
 from tetris_sim.cpu_kernels.common.blocking import usable_cores, why_not_blocked
 from tetris_sim.cpu_kernels.common.caches import Caches, read_caches
-from tetris_sim.cpu_kernels.common.layout import AXIS_OF, Layout, pad
+from tetris_sim.cpu_kernels.common.layout import Layout, pad
 from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField, can_lift, lift_slab
 from tetris_sim.cpu_kernels.tessellate.tiles import N_KINDS
 from tetris_sim.method import Parameters
@@ -90,11 +91,8 @@ def candidates(problem: Problem, caches: Caches, cores: int) -> tuple[Parameters
     from tetris_sim.cpu_kernels.common.vectors import native_width
 
     names = [f"tile_{name}" for name in problem.grid.axis_names]
-    star = all(
-        sum(component != 0 for component in offset) < 2 for offset in problem.stencil.offsets
-    )
     # A box stencil keeps 2 radius + 1 sums per row in registers, so fewer rows fit.
-    jams = (1,) if problem.grid.ndim == 1 else (4, 2) if star else (2, 4)
+    jams = (1,) if problem.grid.ndim == 1 else (4, 2) if problem.stencil.is_star else (2, 4)
     found: list[Parameters] = []
     tilings = _tilings(problem, caches, cores)
     for jam in jams:
@@ -152,7 +150,7 @@ def _update(problem: Problem, parameters: Parameters, layout: Layout) -> str:
     lanes = parameters["width"] // dtype.itemsize
     if isinstance(layout, LiftedField):
         jam = parameters["jam"] if problem.grid.ndim > 1 else 1
-        return tessellate_rows.lifted_source(offsets, dtype, layout.lanes, jam)
+        return tessellate_rows.lifted_source(problem.stencil, dtype, layout.lanes, jam)
     if rows == SKEWED:
         return swizzle_rows.skewed_source(offsets, dtype, lanes)
     if rows == QUADRUPLE:
@@ -162,9 +160,7 @@ def _update(problem: Problem, parameters: Parameters, layout: Layout) -> str:
 
 def _tile(problem: Problem, parameters: Parameters, layout: Layout) -> tuple[int, int, int]:
     """Width of a tile along the three padded axes, in units of the layout."""
-    widths = [0, 0, 0]
-    for axis, name in zip(AXIS_OF[problem.grid.ndim], problem.grid.axis_names, strict=True):
-        widths[axis] = parameters[f"tile_{name}"]
+    widths = [parameters[f"tile_{name}"] for name in problem.grid.axis_names]
     if isinstance(layout, LiftedField):
-        widths[2] = -(-widths[2] // layout.lanes)
-    return widths[0], widths[1], widths[2]
+        widths[-1] = -(-widths[-1] // layout.lanes)
+    return on_three(widths, 0, OUTER)

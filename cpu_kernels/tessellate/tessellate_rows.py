@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.cpu_kernels.common.generate import padded_offset, row_update
-from tetris_sim.stencil import Offset, chain_order
+from tetris_sim.axes import OUTER, on_three
+from tetris_sim.cpu_kernels.common.generate import row_update
+from tetris_sim.stencil import Offset, Stencil, chain_order
 
 # vectors that a sliding window may keep; the rest of the 32 registers holds weights and sums
 _WINDOW = 16
@@ -106,7 +107,7 @@ class Stack:
 def stacked(offsets: tuple[Offset, ...], together: int) -> Stack:
     """The stack of a stencil."""
     order = chain_order(offsets)
-    padded = tuple(padded_offset(offsets[k]) for k in order)
+    padded = tuple(on_three(offsets[k], 0, OUTER) for k in order)
     return Stack(padded, tuple(order), axis=0 if len(offsets[0]) == 2 else 1, together=together)
 
 
@@ -132,14 +133,13 @@ def natural_source(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> str:
     return "\n".join([*_IMPORTS, *lines, ""])
 
 
-def lifted_source(offsets: tuple[Offset, ...], dtype: np.dtype[Any], lanes: int, jam: int) -> str:
-    """Lifted rows, `jam` at a time."""
-    star = all(sum(component != 0 for component in offset) < 2 for offset in offsets)
+def lifted_source(stencil: Stencil, dtype: np.dtype[Any], lanes: int, jam: int) -> str:
+    """Lifted rows, `jam` at a time; weights are arguments."""
 
     def body(stack: Stack) -> Iterator[str]:
-        return _gathered(stack, lanes) if star else _scattered(stack, lanes)
+        return _gathered(stack, lanes) if stencil.is_star else _scattered(stack, lanes)
 
-    return vector_source(offsets, dtype, lanes, jam, body)
+    return vector_source(stencil.offsets, dtype, lanes, jam, body)
 
 
 def vector_source(

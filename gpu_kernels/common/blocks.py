@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tetris_sim.axes import LAST, on_three
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.common.layout import FAR, Box3
 from tetris_sim.gpu_kernels.faces.mirrors import Sides, lasting_sides
@@ -23,27 +24,28 @@ Radii = tuple[int, int, int]
 
 def three_radii(problem: Problem) -> Radii:
     """Radius of the stencil along each axis of three."""
-    z, y, x = (0,) * (3 - problem.grid.ndim) + tuple(problem.stencil.radii)
-    return z, y, x
+    return on_three(problem.stencil.radii, 0)
 
 
 def owned_with_halo(problem: Problem, slab: Slab, later: int) -> Box3:
     """The points that must be right when `later` steps follow before the halo is renewed."""
-    missing = 3 - problem.grid.ndim
-    spans = [(0, 1)] * missing
-    for n, radius, (low, high) in zip(slab.shape, problem.stencil.radii, slab.halo, strict=True):
-        spans.append((-later * radius if low else 0, n + (later * radius if high else 0)))
-    return spans[0], spans[1], spans[2]
+    spans = [
+        (-later * radius if low else 0, n + (later * radius if high else 0))
+        for n, radius, (low, high) in zip(slab.shape, problem.stencil.radii, slab.halo, strict=True)
+    ]
+    return on_three(spans, (0, 1))
 
 
 def with_ghosts(problem: Problem, box: Box3, sides: Sides, depth: int) -> Box3:
     """A box and the ghosts that `depth` steps need beyond some of its sides."""
-    missing = 3 - problem.grid.ndim
-    spans = list(box)
-    for axis, (radius, (low, high)) in enumerate(zip(problem.stencil.radii, sides, strict=True)):
-        start, stop = spans[missing + axis]
-        spans[missing + axis] = (start - depth * radius * low, stop + depth * radius * high)
-    return spans[0], spans[1], spans[2]
+    grown = (
+        (start - depth * radius * low, stop + depth * radius * high)
+        for (start, stop), radius, (low, high) in zip(
+            box, three_radii(problem), on_three(sides, (False, False)), strict=True
+        )
+    )
+    z, y, x = grown
+    return z, y, x
 
 
 def without_frame(problem: Problem, slab: Slab, box: Box3, depth: int) -> Box3 | None:
@@ -52,14 +54,13 @@ def without_frame(problem: Problem, slab: Slab, box: Box3, depth: int) -> Box3 |
     It keeps away from faces, but not from those whose ghosts last for all steps (mirrors.py). It
     begins at whole lines of 128 bytes along x, whether there is a face or not.
     """
-    missing = 3 - problem.grid.ndim
     spans = list(box)
     lasting = lasting_sides(problem, slab)
-    for axis, (radius, halo, lasts) in enumerate(
-        zip(problem.stencil.radii, slab.halo, lasting, strict=True)
+    for three, radius, halo, lasts in zip(
+        LAST[problem.grid.ndim], problem.stencil.radii, slab.halo, lasting, strict=True
     ):
-        start, stop = spans[missing + axis]
-        spans[missing + axis] = (
+        start, stop = spans[three]
+        spans[three] = (
             start if halo[0] or lasts[0] else start + depth * radius,
             stop if halo[1] or lasts[1] else stop - depth * radius,
         )
@@ -159,14 +160,13 @@ class _FrameAxis:
 
 
 def _frame_axes(problem: Problem, slab: Slab, box: Box3) -> list[_FrameAxis]:
-    missing = 3 - problem.grid.ndim
-    axes = [_FrameAxis(box[axis], 0, 0, 1) for axis in range(missing)]
-    for axis, (n, radius) in enumerate(zip(slab.shape, problem.stencil.radii, strict=True)):
+    axes = [_FrameAxis(span, 0, 0, 1) for span in box]
+    for axis, three in enumerate(LAST[problem.grid.ndim]):
         open_low, open_high = (
             problem.boundary.periodic(axis) or bool(width) for width in slab.halo[axis]
         )
-        low, high = (-FAR if open_low else 0), (FAR if open_high else n)
-        axes.append(_FrameAxis(box[missing + axis], radius, low, high))
+        low, high = (-FAR if open_low else 0), (FAR if open_high else slab.shape[axis])
+        axes[three] = _FrameAxis(box[three], problem.stencil.radii[axis], low, high)
     return axes
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.axes import LAST, on_three
 from tetris_sim.gpu_kernels.faces.mirrors import lasting_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Ranges, Slab
@@ -85,7 +86,7 @@ class PitchedField:
         """Whole planes of the first axis as they lie in a flat array: ((n_fields, elements), their
         form).
         """
-        first = 3 - len(ranges)
+        first = LAST[len(ranges)][0]
         low, high = ranges[0]
         form = PlaneForm(
             planes=high - low,
@@ -98,12 +99,12 @@ class PitchedField:
 
     def view(self, flat: Any, ranges: Ranges) -> Any:
         """The points of a box, (n_fields, ...), of a flat array on any device."""
-        missing = 3 - len(ranges)
-        box = [slice(None), *[slice(0, 1)] * missing]
-        for (start, stop), (low, _) in zip(ranges, self.margin[missing:], strict=True):
-            box.append(slice(low + start, low + stop))
-        array = flat.reshape(self.n_fields, *self.extent)[tuple(box)]
-        return array.reshape(self.n_fields, *array.shape[1 + missing :])
+        box = [
+            slice(low + start, low + stop)
+            for (start, stop), (low, _) in zip(on_three(ranges, (0, 1)), self.margin, strict=True)
+        ]
+        array = flat.reshape(self.n_fields, *self.extent)[(slice(None), *box)]
+        return array.reshape(self.n_fields, *array.shape[-len(ranges) :])
 
 
 @dataclass(frozen=True)
@@ -151,22 +152,20 @@ def pitch_slab(problem: Problem, slab: Slab, depth: int = 1) -> PitchedField:
             are filled at every step.
     """
     dtype = np.dtype(problem.dtype)
-    missing = 3 - problem.grid.ndim
     around = [
         ((halo[0] or radius * (depth if low else 1)), (halo[1] or radius * (depth if high else 1)))
         for halo, radius, (low, high) in zip(
             slab.halo, problem.stencil.radii, lasting_sides(problem, slab), strict=True
         )
     ]
-    margin = [*[(0, 0)] * missing, *around]
-    count = (*(1,) * missing, *slab.shape)
+    margin, count = on_three(around, (0, 0)), on_three(slab.shape, 1)
     line = LINE // dtype.itemsize
     lead = -(-max(margin[2][0], 1) // line) * line
     row = -(-(lead + count[2] + margin[2][1]) // line) * line
     if row * dtype.itemsize % _PAGE == 0:
         row += line
     return PitchedField(
-        count=(count[0], count[1], count[2]),
+        count=count,
         margin=(margin[0], margin[1], (lead, row - lead - count[2])),
         n_fields=problem.n_fields,
         dtype=dtype,

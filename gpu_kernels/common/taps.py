@@ -9,28 +9,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.axes import on_three
 from tetris_sim.problem import Problem
-from tetris_sim.stencil import Offset, chain_order
+from tetris_sim.stencil import chain_order
 
 REAL = {"float64": "double", "float32": "float"}  # that are computed with as they are
 STORED = {**REAL, "float16": "Half"}  # that memory may hold
 
 
-def three_offset(offset: Offset) -> tuple[int, int, int]:
-    """An offset of 1, 2 or 3 axes as (dz, dy, dx)."""
-    z, y, x = (0,) * (3 - len(offset)) + tuple(offset)
-    return z, y, x
-
-
 def term_defines(problem: Problem) -> dict[str, str | int]:
     """TS_REAL, TS_TERMS and TS_OFFSETS."""
-    offsets = [
-        three_offset(problem.stencil.offsets[k]) for k in chain_order(problem.stencil.offsets)
-    ]
+    offsets = problem.stencil.offsets
+    places = [on_three(offsets[k], 0) for k in chain_order(offsets)]
     return {
         "TS_REAL": STORED[problem.dtype.name],
-        "TS_TERMS": len(offsets),
-        "TS_OFFSETS": ",".join("{" + ",".join(map(str, offset)) + "}" for offset in offsets),
+        "TS_TERMS": len(places),
+        "TS_OFFSETS": ",".join("{" + ",".join(map(str, offset)) + "}" for offset in places),
     }
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.axes import on_three
 from tetris_sim.gpu_kernels.common.layout import Box3
-from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import dense
 from tetris_sim.stencil import Stencil
 
 SOURCE = "explicit_stencil2row.cu"
@@ -83,5 +83,4 @@ def explicit_stencil2row(stencil: Stencil, steps: int) -> ExplicitStencil2Row:
         steps: that are composed into one stencil.
     """
     composed = stencil.power(steps)
-    rz, ry, rx = (0,) * (3 - stencil.ndim) + tuple(composed.radii)
-    return ExplicitStencil2Row(steps, (rz, ry, rx), dense(composed).reshape(-1))
+    return ExplicitStencil2Row(steps, on_three(composed.radii, 0), composed.dense().reshape(-1))

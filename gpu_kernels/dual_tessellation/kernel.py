@@ -34,7 +34,6 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import dense
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, braces, round_up
 from tetris_sim.stencil import Stencil
 
@@ -189,7 +188,7 @@ def _kernel_1d(fused: Stencil, parameters: Mapping[str, int]) -> FusedKernel:
         tile=(1, 1, warps * 16 * _SEGMENT),
         threads=32 * warps,
         shared_bytes=warps * rows * pitch * _REAL_BYTES,
-        weights=dense(fused).reshape(-1),
+        weights=fused.dense().reshape(-1),
     )
 
 
@@ -210,7 +209,7 @@ def _kernel_2d(fused: Stencil, parameters: Mapping[str, int]) -> FusedKernel:
         tile=(1, rows, warps * _WARP_POINTS),
         threads=32 * warps,
         shared_bytes=warps * stages * _row_bytes(fused.radii[-1], parameters),
-        weights=dense(fused).reshape(-1),
+        weights=fused.dense().reshape(-1),
     )
 
 
@@ -234,14 +233,14 @@ def _kernel_3d(fused: Stencil, parameters: Mapping[str, int]) -> FusedKernel:
         tile=(parameters["planes"], warps * rows, _WARP_POINTS),
         threads=32 * warps,
         shared_bytes=stages * (warps * rows + 2 * radius_y) * _row_bytes(radius_x, parameters),
-        weights=dense(fused).reshape(-1),
+        weights=fused.dense().reshape(-1),
     )
 
 
 def _defines(fused: Stencil, parameters: Mapping[str, int]) -> dict[str, str | int]:
     return {
         "TS_REAL": "double",
-        "TS_N_WEIGHTS": dense(fused).size,
+        "TS_N_WEIGHTS": fused.dense().size,
         "TS_RADIUS_X": fused.radii[-1],
         "TS_WARPS": parameters["warps"],
         "TS_MIN_BLOCKS": parameters["blocks"],

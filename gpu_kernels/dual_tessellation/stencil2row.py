@@ -26,6 +26,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.axes import on_three
 from tetris_sim.stencil import Stencil
 
 Array = npt.NDArray[np.float64]
@@ -160,9 +161,8 @@ def apply(u: Array, stencil: Stencil) -> Array:
     Returns:
         As `u`, smaller by the radius at either end of each axis.
     """
-    kernel = dense(stencil)
-    kernel = kernel.reshape((1,) * (3 - kernel.ndim) + kernel.shape)
-    grid = u.reshape((1,) * (3 - u.ndim) + u.shape)
+    weights = stencil.dense()
+    kernel, grid = weights.reshape(on_three(weights.shape, 1)), u.reshape(on_three(u.shape, 1))
     planes = [
         sum(
             (dual_tessellation(grid[z + p], plane) for p, plane in enumerate(kernel)),
@@ -173,15 +173,3 @@ def apply(u: Array, stencil: Stencil) -> Array:
     return np.stack(planes).reshape(
         [n - 2 * r for n, r in zip(u.shape, stencil.radii, strict=True)]
     )
-
-
-def dense(stencil: Stencil) -> Array:
-    """The weights of the whole box around a stencil, (2 r0 + 1, [2 r1 + 1, [2 r2 + 1]]).
-
-    >>> dense(Stencil(((-1,), (1,)), (0.25, 0.75)))
-    array([0.25, 0.  , 0.75])
-    """
-    box = np.zeros([2 * r + 1 for r in stencil.radii])
-    for offset, weight in stencil.terms.items():
-        box[tuple(o + r for o, r in zip(offset, stencil.radii, strict=True))] = weight
-    return box

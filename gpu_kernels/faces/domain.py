@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.axes import LAST
 from tetris_sim.boundary import SIDES
 from tetris_sim.gpu_kernels.common.layout import FAR
 from tetris_sim.problem import Problem
@@ -13,7 +14,6 @@ from tetris_sim.slab import Slab
 
 def domain_argument(problem: Problem, slab: Slab, depth: int = 1) -> npt.NDArray[np.void]:
     """`struct Domain`, with ghosts as deep as `depth` steps reach."""
-    missing = 3 - problem.grid.ndim
     dtype, reach = problem.arithmetic, max(1, depth * problem.stencil.radius)
     kind = np.dtype(
         [
@@ -25,7 +25,7 @@ def domain_argument(problem: Problem, slab: Slab, depth: int = 1) -> npt.NDArray
     domain = np.zeros(1, dtype=kind)
     domain["low"], domain["high"] = -FAR, FAR
     for axis, (n, radius) in enumerate(zip(slab.shape, problem.stencil.radii, strict=True)):
-        three = missing + axis
+        three = LAST[problem.grid.ndim][axis]
         if problem.boundary.periodic(axis):
             domain["period"][0, three] = n if slab.halo[axis] == (0, 0) else 0
             continue

@@ -79,18 +79,9 @@ def _commute(one: Face, other: Face) -> bool:
 
 
 def _lasts(problem: Problem, axis: int, face: Face) -> bool:
-    if not isinstance(face, Dirichlet | Neumann) or not _is_mirrored(problem, axis):
+    if not isinstance(face, Dirichlet | Neumann) or not problem.stencil.is_mirrored(axis):
         return False
     return face.reflection(1.0)[0] == 0 or _keeps_constants(problem)
-
-
-def _is_mirrored(problem: Problem, axis: int) -> bool:
-    """Whether the stencil stays the same when the axis is turned around."""
-    terms = problem.stencil.terms
-    return all(
-        terms.get((*offset[:axis], -offset[axis], *offset[axis + 1 :])) == weight
-        for offset, weight in terms.items()
-    )
 
 
 def _keeps_constants(problem: Problem) -> bool:

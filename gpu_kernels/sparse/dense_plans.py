@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import dense
 from tetris_sim.gpu_kernels.sparse.compression import Array
 from tetris_sim.gpu_kernels.sparse.crush import Layout, crush_weights
 from tetris_sim.gpu_kernels.sparse.fragments import ROWS
@@ -26,7 +25,7 @@ def dense_patch_plan(fused: Stencil, merged: tuple[int, int]) -> Plan:
         merged: (r2, r1), 16 results.
     """
     stencil = in_2d(fused)
-    weights = dense(stencil)
+    weights = stencil.dense()
     layout, crushed = Layout(weights.shape, merged), crush_weights(weights, merged)
     rows, width = layout.patch
     padded = np.pad(

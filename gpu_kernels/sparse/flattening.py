@@ -15,7 +15,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import dense
 from tetris_sim.stencil import Stencil
 
 Array = npt.NDArray[np.float64]
@@ -27,7 +26,7 @@ def kernel_vector(stencil: Stencil) -> Array:
     >>> kernel_vector(Stencil(((-1,), (1,)), (0.25, 0.75)))
     array([[0.25, 0.  , 0.75]])
     """
-    return dense(stencil).reshape(1, -1)
+    return stencil.dense().reshape(1, -1)
 
 
 def input_matrix(u: npt.NDArray[np.generic], widths: Sequence[int]) -> npt.NDArray[np.generic]:

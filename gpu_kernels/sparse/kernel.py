@@ -29,6 +29,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.axes import LAST, on_three
 from tetris_sim.gpu_kernels.fused.formats import FORMATS, operand_weights
 from tetris_sim.gpu_kernels.fused.half import (
     Stage,
@@ -229,7 +230,7 @@ def _kernel(
         table, firsts[:, None] + np.arange(4)[:, None]
     )  # each lane is a point behind the one before
     numbers = np.concatenate([a.ravel(), metadata.ravel(), table.ravel().view(np.uint32)])
-    reach = (0,) * (3 - fused.ndim) + fused.radii
+    reach = on_three(fused.radii, 0)
     return FusedKernel(
         source="sparse.cu",
         entry="sparse_stencil",
@@ -243,7 +244,7 @@ def _kernel(
             "TS_VECTOR": plan.vector,
             "TS_LINEAR": int(linear),
             "TS_FIRSTS": braces(firsts) if linear else 0,
-            "TS_AXIS": 3 - fused.ndim,
+            "TS_AXIS": LAST[fused.ndim][0],
             "TS_WARPS": parameters["warps"],
             "TS_MIN_BLOCKS": parameters["blocks"],
             "TS_UNITS": parameters["units"],

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import dense
 from tetris_sim.gpu_kernels.sparse import matching
 from tetris_sim.gpu_kernels.sparse.compression import Array, Compressed, compress, multiply
 from tetris_sim.gpu_kernels.sparse.conflicts import conflict_graph
@@ -86,7 +85,7 @@ def transform(
         depth: of the matrix instruction, in columns before compression.
         group: 4, or 2 for TF32.
     """
-    weights = dense(stencil)
+    weights = stencil.dense()
     layout = Layout(weights.shape, tuple(merged))
     crushed = crush_weights(weights, merged)
     matched = match(crushed, layout)

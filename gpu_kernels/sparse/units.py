@@ -21,7 +21,7 @@ import itertools
 
 import numpy as np
 
-from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import dense
+from tetris_sim.axes import on_three
 from tetris_sim.gpu_kernels.sparse.compression import Array
 from tetris_sim.gpu_kernels.sparse.conflicts import is_valid, vector_graph
 from tetris_sim.gpu_kernels.sparse.fragments import ROWS
@@ -38,8 +38,8 @@ from tetris_sim.stencil import Stencil
 
 def box_of(stencil: Stencil) -> Array:
     """The weights of the box around a stencil as 3D, (2 rz + 1, 2 ry + 1, 2 rx + 1)."""
-    weights = dense(stencil)
-    return weights.reshape((1,) * (3 - weights.ndim) + weights.shape)
+    weights = stencil.dense()
+    return weights.reshape(on_three(weights.shape, 1))
 
 
 def unit_width(radius: int, r1: int) -> int:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.axes import LAST
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import PitchedField, pitch_slab
 from tetris_sim.gpu_kernels.fused.method import FusedMethod
@@ -253,14 +254,14 @@ class GpuConveyor:
 
 def plane_pitch(layout: PitchedField, ndim: int) -> int:
     """Elements from plane to plane along the first axis of a problem with so many axes."""
-    return (*layout.pitches, 1)[3 - ndim]
+    return (*layout.pitches, 1)[LAST[ndim][0]]
 
 
 def plane_element(layout: PitchedField, ndim: int, plane: int) -> int:
     """Where a plane begins, counted from the first owned one; margins of the later axes belong to
     it.
     """
-    return (layout.margin[3 - ndim][0] + plane) * plane_pitch(layout, ndim)
+    return (layout.margin[LAST[ndim][0]][0] + plane) * plane_pitch(layout, ndim)
 
 
 def measure_copies(device: GpuDevice) -> tuple[float, float]:

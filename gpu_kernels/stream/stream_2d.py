@@ -298,7 +298,5 @@ def _is_mirrored(stencil: Stencil) -> bool:
     """Whether the stencil is a full box whose weights do not change when it is mirrored left-right
     and up-down.
     """
-    reach_y, reach_x = stencil.radii
-    full = stencil.n_points == (2 * reach_y + 1) * (2 * reach_x + 1) and reach_y > 0 and reach_x > 0
-    terms = stencil.terms
-    return full and all(weight == terms[abs(dy), abs(dx)] for (dy, dx), weight in terms.items())
+    full = min(stencil.radii) > 0 and stencil.n_points == stencil.dense().size
+    return full and stencil.is_mirrored(0) and stencil.is_mirrored(1)

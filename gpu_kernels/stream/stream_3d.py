@@ -131,16 +131,8 @@ def _folds(stencil: Stencil) -> bool:
     """Whether no reflection along an axis changes the stencil, and adding points of equal weight
     first saves work.
     """
-    mirrored = all(
-        stencil.terms.get((sz * z, sy * y, sx * x)) == weight
-        for (z, y, x), weight in stencil.terms.items()
-        for sz, sy, sx in itertools.product((1, -1), repeat=3)
-    )
-    return mirrored and not _is_star(stencil)  # a star's rows and planes have no sums to share
-
-
-def _is_star(stencil: Stencil) -> bool:
-    return all(sum(map(bool, offset)) <= 1 for offset in stencil.offsets)
+    mirrored = all(stencil.is_mirrored(axis) for axis in range(3))
+    return mirrored and not stencil.is_star  # a star's rows and planes have no sums to share
 
 
 def _plain_taps(stencil: Stencil) -> list[_Tap]:
@@ -178,7 +170,7 @@ def _share_kept(stencil: Stencil) -> float:
     """How many of its registers a thread may keep from turn to turn without spilling: found by
     compiling.
     """
-    if _is_star(stencil):
+    if stencil.is_star:
         return 0.79 if stencil.radius == 1 else 0.72
     return 0.64 if stencil.radius <= 2 else 0.3
 

@@ -30,6 +30,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.axes import LAST, on_three
 from tetris_sim.gpu_kernels.fused.formats import FLOAT16, FORMATS, operand_weights, rounded
 from tetris_sim.gpu_kernels.fused.half import (
     Stage,
@@ -120,7 +121,7 @@ def tcstencil_kernel(
         matrices = np.zeros((1, CHUNK, RESULTS))  # which no product takes
     numbers = matrix_registers(matrices, format_, run=item)
     stage = _stage(bands, parameters, 16 // item)
-    reach = (0,) * (3 - fused.ndim) + fused.radii
+    reach = on_three(fused.radii, 0)
     return FusedKernel(
         source="tcstencil.cu",
         entry="tcstencil",
@@ -129,7 +130,7 @@ def tcstencil_kernel(
             "TS_FORMAT": FORMATS.index(format_),
             "TS_SUMS": parameters.get("sums", 32),
             "TS_MIRRORED": int(mirrored),
-            "TS_AXIS": 3 - fused.ndim,
+            "TS_AXIS": LAST[fused.ndim][0],
             "TS_FLIGHT": bands.flight,
             "TS_ACROSS": bands.across,
             "TS_CHUNKS": bands.chunks,

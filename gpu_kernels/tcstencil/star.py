@@ -15,7 +15,6 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import dense
 from tetris_sim.gpu_kernels.fused.formats import FLOAT16, operand_weights
 from tetris_sim.gpu_kernels.fused.half import rounds_well
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream, braces
@@ -29,7 +28,7 @@ _LEAD = 8  # points in front of the first result: a vector of 16 bytes
 Array = npt.NDArray[np.float64]
 
 
-def is_star(stencil: Stencil) -> bool:
+def suits(stencil: Stencil) -> bool:
     """Whether the kernel can make it."""
     return stencil.ndim == 2 and stencil.radius <= FARTHEST and way_of(stencil) == "star"
 
@@ -37,12 +36,12 @@ def is_star(stencil: Stencil) -> bool:
 def star_parameters(stencil: Stencil) -> tuple[Mapping[str, int], ...]:
     """What may be tried."""
     shape = {"steps_per_block": 1, "star": 1, "warps": 4, "units": 4, "stages": 4, "blocks": 5}
-    return (shape,) if is_star(stencil) and rounds_well(stencil, 1) else ()
+    return (shape,) if suits(stencil) and rounds_well(stencil, 1) else ()
 
 
 def star_bands(stencil: Stencil) -> tuple[Array, Array]:
     """P, (16, 24), over the rows from ry above the results on, and Q, (16, 8), over a window."""
-    box, (ry, rx) = dense(stencil), stencil.radii
+    box, (ry, rx) = stencil.dense(), stencil.radii
     along_y, along_x = np.zeros((TILE, TILE + 8)), np.zeros((TILE, 8))
     for i in range(TILE):
         along_y[i, i : i + 2 * ry + 1] = box[:, rx]
@@ -80,7 +79,7 @@ def star_kernel(
     Raises:
         ValueError: it cannot make this.
     """
-    if not is_star(stencil) or parameters["steps_per_block"] != 1 or np.dtype(dtype) != np.float16:
+    if not suits(stencil) or parameters["steps_per_block"] != 1 or np.dtype(dtype) != np.float16:
         msg = f"two products make one step of a 2D star of radius up to {FARTHEST}, in float16"
         raise ValueError(msg)
     warps, units, stages = parameters["warps"], parameters["units"], parameters["stages"]

@@ -22,7 +22,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import dense
 from tetris_sim.stencil import Stencil
 
 TILE = 16  # points along each axis: the shape of WMMA's product of FP16
@@ -52,11 +51,9 @@ def parameter_matrix(weights: Array) -> Array:
 
 def way_of(stencil: Stencil) -> Way:
     """Which of the three ways makes fewest products of a 2D stencil."""
-    box = dense(stencil)
+    box = stencil.dense()
     mirrored = np.array_equal(box, box[:, ::-1])
-    if all(min(map(abs, offset)) == 0 for offset in stencil.terms) and not (
-        mirrored and stencil.radii[1] == 0
-    ):
+    if stencil.is_star and not (mirrored and stencil.radii[1] == 0):
         return "star"
     return "mirrored" if mirrored else "any"
 
@@ -86,7 +83,7 @@ def apply_to_tile(tile: Array, stencil: Stencil, way: Way) -> Array:
         stencil: of two axes.
         way: the stencil must be one of its kind.
     """
-    box, (ry, rx) = dense(stencil), stencil.radii
+    box, (ry, rx) = stencil.dense(), stencil.radii
     inside = slice(ry, TILE - ry)
     if way == "star":
         row = box[ry].copy()

@@ -24,7 +24,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import dense
+from tetris_sim.axes import LAST, on_three
 from tetris_sim.stencil import Stencil
 
 RESULTS = 8  # of a window: columns of B in mma.m16n8k16
@@ -123,7 +123,7 @@ class Bands:
             The new values, smaller by what the bands reach: flight - 1 along the streamed axis, and
             so on; along x by `lead` on either side.
         """
-        rows = u.reshape((1,) * (3 - u.ndim) + u.shape)
+        rows = u.reshape(on_three(u.shape, 1))
         if self.ndim == 2:
             rows = rows.transpose(1, 0, 2)  # (streamed, across, x)
         n_streamed, n_across = rows.shape[0] - self.flight + 1, rows.shape[1] - self.across + 1
@@ -142,7 +142,7 @@ class Bands:
                 ]
         if self.ndim == 2:
             result = result.transpose(1, 0, 2)
-        return result.reshape(result.shape[3 - self.ndim :])
+        return result.reshape([result.shape[axis] for axis in LAST[self.ndim]])
 
 
 def window_bands(stencil: Stencil) -> Bands:
@@ -155,7 +155,7 @@ def window_bands(stencil: Stencil) -> Bands:
            [3., 2., 1.],
            [0., 3., 2.]])
     """
-    box = dense(stencil)
+    box = stencil.dense()
     rows = box.reshape({1: (1, 1, -1), 2: (box.shape[0], 1, -1), 3: box.shape}[stencil.ndim])
     radius = box.shape[-1] // 2
     lead = window_lead(radius)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import dense
+from tetris_sim.axes import on_three
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.trapezoid.numerics import CHUNK, GROUP
 from tetris_sim.stencil import Stencil
@@ -30,9 +30,7 @@ def banded_kernel(
     """
     composed = stencil.power(steps)
     line = stencil.ndim == 1
-    weights = dense(composed).reshape(
-        (1,) * (3 - stencil.ndim) + tuple(2 * r + 1 for r in composed.radii)
-    )
+    weights = composed.dense().reshape(on_three([2 * r + 1 for r in composed.radii], 1))
     rz, ry, rx = (n // 2 for n in weights.shape)
     bands = weights if line else weights.transpose(0, 2, 1)  # the axis of the band last
     chunks = -(-(GROUP + bands.shape[-1] - 1) // CHUNK)

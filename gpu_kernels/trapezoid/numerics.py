@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.axes import on_three
 from tetris_sim.stencil import Stencil
 
 GROUP = 8  # points that one product updates: columns of B in mma.m16n8k4
@@ -125,13 +126,10 @@ class Folding:
 
 def fold(stencil: Stencil) -> Folding:
     """Fold a stencil along y, in 1D along x."""
-    radii = [0] * (3 - stencil.ndim) + list(stencil.radii)
-    dense = np.zeros([2 * radius + 1 for radius in radii])  # [dz][dy][dx]
-    for offset, weight in stencil.terms.items():
-        place = (0,) * (3 - stencil.ndim) + offset
-        dense[tuple(c + radius for c, radius in zip(place, radii, strict=True))] = weight
+    radii = on_three(stencil.radii, 0)
+    dense = stencil.dense().reshape([2 * radius + 1 for radius in radii])  # [dz][dy][dx]
     if stencil.ndim == 1:
-        return Folding(np.ascontiguousarray(dense), mirrored=False)
+        return Folding(dense, mirrored=False)
     across = np.ascontiguousarray(dense.transpose(0, 2, 1))
     mirrored = radii[2] > 0 and np.array_equal(across, across[:, ::-1])
     return Folding(

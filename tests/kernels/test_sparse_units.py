@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
-from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import dense, weight_matrices
+from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import weight_matrices
 from tetris_sim.gpu_kernels.fused.rounding import round_weights
 from tetris_sim.gpu_kernels.sparse.compression import decompress, is_structured
 from tetris_sim.gpu_kernels.sparse.crush import crush_weights
@@ -47,7 +47,7 @@ def coefficients(plan: Plan, rows: int) -> npt.NDArray[np.float64]:
 
 
 def holds_the_weights(plan: Plan, stencil: Stencil, rows: int) -> None:
-    weights, (r2, r1) = dense(stencil).reshape(-1, 2 * stencil.radii[-1] + 1), plan.merged
+    weights, (r2, r1) = stencil.dense().reshape(-1, 2 * stencil.radii[-1] + 1), plan.merged
     found = coefficients(plan, rows)
     for j2, j1 in itertools.product(range(r2), range(r1)):
         expected = np.zeros_like(found[0])
@@ -196,7 +196,7 @@ def test_dual_tessellation_is_the_dense_product_of_one_layout(name: str, n: int)
     """r1 = n + 1, r2 = 1: its two weight matrices are A', cut in two. In FP64 (section 4.7) that
     layout is used.
     """
-    kernel = dense(named_stencil(name).stencil)
+    kernel = named_stencil(name).stencil.dense()
     crushed = crush_weights(kernel, (1, n + 1)).reshape(n + 1, n, 2 * n)
     a, b = weight_matrices(kernel)
     for row in range(n):

@@ -21,7 +21,6 @@ from tetris_sim.gpu_kernels.dual_tessellation.kernel import (
 )
 from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import (
     apply,
-    dense,
     lookup_tables,
     n_groups,
     stencil2row,
@@ -53,7 +52,7 @@ def assert_same(found: Array, expected: Array, stencil: Stencil) -> None:
     """Equal but for the order of the roundings: two of them per point of the box, zeros
     included.
     """
-    allowed = 2 * dense(stencil).size * np.finfo(np.float64).eps * sum(map(abs, stencil.weights))
+    allowed = 2 * stencil.dense().size * np.finfo(np.float64).eps * sum(map(abs, stencil.weights))
     np.testing.assert_allclose(found, expected, rtol=0, atol=allowed)
 
 

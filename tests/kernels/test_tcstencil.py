@@ -24,7 +24,7 @@ from tetris_sim.gpu_kernels.fused.formats import (
 )
 from tetris_sim.gpu_kernels.tcstencil import model
 from tetris_sim.gpu_kernels.tcstencil.matrices import matrix_registers, mirror_rows
-from tetris_sim.gpu_kernels.tcstencil.star import FARTHEST, is_star, star_bands, star_registers
+from tetris_sim.gpu_kernels.tcstencil.star import FARTHEST, star_bands, star_registers, suits
 from tetris_sim.gpu_kernels.tcstencil.tiles import (
     TILE,
     Way,
@@ -129,7 +129,7 @@ def test_registers_hold_both_bands() -> None:
 def test_how_many_products_a_tile_takes(name: str, way: str, products: int) -> None:
     stencil = named_stencil(name).stencil
     assert way_of(stencil) == way
-    assert is_star(stencil) == (way == "star")
+    assert suits(stencil) == (way == "star")
     assert n_products(stencil) == products
 
 

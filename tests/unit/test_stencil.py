@@ -129,6 +129,33 @@ def test_symmetry_means_equal_weights_at_opposite_offsets() -> None:
     assert not Stencil(((0,), (1,)), (0.5, 0.5)).symmetric
 
 
+def test_a_star_reads_along_the_axes_only() -> None:
+    stars = {name for name in STENCIL_NAMES if named_stencil(name).stencil.is_star}
+    assert {"heat-1d", "heat-2d", "star-2d9p", "heat-3d"} <= stars
+    assert stars.isdisjoint({"box-2d9p", "box-2d25p", "box-3d27p"})
+
+
+@given(stencil=stencils(ndim=3))
+def test_the_dense_weights_are_those_of_the_terms_and_turn_around_with_the_stencil(
+    stencil: Stencil,
+) -> None:
+    box = stencil.dense()
+    assert box.shape == tuple(2 * radius + 1 for radius in stencil.radii)
+    for offset in itertools.product(*(range(-radius, radius + 1) for radius in stencil.radii)):
+        place = tuple(c + radius for c, radius in zip(offset, stencil.radii, strict=True))
+        assert box[place] == stencil.terms.get(offset, 0.0)
+    if 0.0 not in stencil.weights:  # of which the box does not tell whether they are there
+        for axis in range(3):
+            assert stencil.is_mirrored(axis) == np.array_equal(box, np.flip(box, axis))
+
+
+def test_a_stencil_can_be_mirrored_along_some_axes_only() -> None:
+    upwind = Stencil(((-1, 0), (0, -1), (0, 0), (0, 1)), (0.25, 0.25, 0.25, 0.25))
+    assert not upwind.is_mirrored(0)
+    assert upwind.is_mirrored(1)
+    assert not Stencil(((-1, 0), (1, 0)), (0.25, 0.5)).is_mirrored(0)
+
+
 @pytest.mark.parametrize(
     ("offsets", "weights", "complaint"),
     [

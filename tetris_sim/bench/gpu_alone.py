@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tetris_sim.axes import on_three
 from tetris_sim.bench.problems import random_numbers
 from tetris_sim.bench.timing import Work
 from tetris_sim.errors import UnsupportedError
@@ -76,10 +77,11 @@ class Arena:
         Raises:
             UnsupportedError: there are none.
         """
-        missing = 3 - self.problem.grid.ndim
-        spans = [(0, 1)] * missing
-        for n, radius in zip(self.problem.grid.shape, self.problem.stencil.radii, strict=True):
-            spans.append((depth * radius, n - depth * radius))
+        inner = [
+            (depth * radius, n - depth * radius)
+            for n, radius in zip(self.problem.grid.shape, self.problem.stencil.radii, strict=True)
+        ]
+        spans = list(on_three(inner, (0, 1)))
         line = LINE // self.problem.dtype.itemsize
         spans[2] = (-(-spans[2][0] // line) * line, spans[2][1])
         if any(low >= high for low, high in spans):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tetris_sim.axes import on_three
 from tetris_sim.files import atomic_hdf5
 from tetris_sim.outputs.blocks import blocks, chunk_shape
 from tetris_sim.outputs.series import Series
@@ -30,20 +31,19 @@ def write_vtkhdf(series: Series, records: Sequence[int], path: Path) -> None:
         path: the file to write.
     """
     grid = series.grid
-    missing = 3 - grid.ndim
     with atomic_hdf5(path) as file:
         root = file.create_group("VTKHDF")
         root.attrs["Version"] = np.array(VERSION, dtype=np.int64)
         root.attrs["Type"] = np.bytes_(
             "ImageData"
         )  # a string of fixed length, or VTK does not find it
-        cells = (*grid.shape[::-1], *(0,) * missing)
+        cells = on_three(grid.shape, 0)[::-1]
         root.attrs["WholeExtent"] = np.array(
             [bound for n in cells for bound in (0, n)], dtype=np.int64
         )
-        corner = [p - h / 2 for p, h in zip(grid.origin, grid.spacing, strict=True)][::-1]
-        root.attrs["Origin"] = np.array([*corner, *(0.0,) * missing])
-        root.attrs["Spacing"] = np.array([*grid.spacing[::-1], *(min(grid.spacing),) * missing])
+        corner = [p - h / 2 for p, h in zip(grid.origin, grid.spacing, strict=True)]
+        root.attrs["Origin"] = np.array(on_three(corner, 0.0)[::-1])
+        root.attrs["Spacing"] = np.array(on_three(grid.spacing, min(grid.spacing))[::-1])
         root.attrs["Direction"] = np.eye(3).ravel()
         steps = root.create_group("Steps")
         steps.attrs["NSteps"] = len(records)

@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from tetris_sim.axes import on_three
 from tetris_sim.grid import Grid
 
 
@@ -71,12 +72,9 @@ def xdmf_text(grid: Grid, dtype: np.dtype[Any], frames: Sequence[Frame]) -> str:
 
 
 def _add_mesh(element: ElementTree.Element, grid: Grid) -> None:
-    missing = 3 - grid.ndim
-    nodes = (2,) * missing + tuple(n + 1 for n in grid.shape)
-    spacing = (min(grid.spacing),) * missing + grid.spacing
-    corner = (0.0,) * missing + tuple(
-        p - h / 2 for p, h in zip(grid.origin, grid.spacing, strict=True)
-    )
+    nodes = on_three([n + 1 for n in grid.shape], 2)
+    spacing = on_three(grid.spacing, min(grid.spacing))
+    corner = on_three([p - h / 2 for p, h in zip(grid.origin, grid.spacing, strict=True)], 0.0)
     ElementTree.SubElement(
         element, "Topology", TopologyType="3DCoRectMesh", Dimensions=_words(nodes)
     )
@@ -91,7 +89,7 @@ def _add_mesh(element: ElementTree.Element, grid: Grid) -> None:
 def _add_source(
     attribute: ElementTree.Element, source: Source, grid: Grid, dtype: np.dtype[Any]
 ) -> None:
-    cells = (1,) * (3 - grid.ndim) + grid.shape
+    cells = on_three(grid.shape, 1)
     precision = str(dtype.itemsize)
     leading = len(source.shape) - grid.ndim
     start = (0,) * len(source.shape)
