@@ -1,7 +1,9 @@
-// row_ring.cuh: a ring of slots in shared memory through which a block of threads streams rows of the grid.
+// row_ring.cuh: a ring of slots in shared memory through which a block of threads streams rows of
+// the grid.
 //
 // Layout  [slot][plane][row][pitch]; a row begins at the tile's first point, which is even.
-// Limits  Rows of whole blocks of threads, in order: `load` one slot ahead or more, `wait` for the next.
+// Limits  Rows of whole blocks of threads, in order: `load` one slot ahead or more, `wait` for the
+//         next.
 
 #pragma once
 #include "async_copy.cuh"
@@ -26,9 +28,9 @@ struct RowRing {
 
     __device__ __forceinline__ double* slot(int index) const { return slot_0 + index * slot_size; }
 
-    // Start to copy the lines from plane z and row y on. Rows outside [low_y, high_y) become zeros: they are multiplied
-    // by zeros, which must not meet a NaN. What is not allocated is left out: only points that nobody wants depend on
-    // it.
+    // Start to copy the lines from plane z and row y on. Rows outside [low_y, high_y) become zeros:
+    // they are multiplied by zeros, which must not meet a NaN. What is not allocated is left out:
+    // only points that nobody wants depend on it.
     __device__ __forceinline__ void load(int index, int z, int y) const {
         if constexpr (bulk_copies)
             load_lines(index, z, y);
@@ -53,10 +55,12 @@ struct RowRing {
     // One warp, a line per lane.
     __device__ __forceinline__ void load_lines(int index, int z, int y) const {
         if (threadIdx.x >= 32) return;
-        // An allocation's ends are aligned to more than 16 bytes, so the neighbour of an allocated point may be read.
+        // An allocation's ends are aligned to more than 16 bytes, so the neighbour of an allocated
+        // point may be read.
         const int first = max(x, memory.within.low[2] & ~1);
         const unsigned bytes = 8 * (min(x + width, (memory.within.high[2] + 1) & ~1) - first);
-        const int low_z = max(z, memory.within.low[0]), high_z = min(z + planes, memory.within.high[0]);
+        const int low_z = max(z, memory.within.low[0]),
+                  high_z = min(z + planes, memory.within.high[0]);
         const int n_there = max(min(y + rows, high_y) - max(y, low_y), 0) * max(high_z - low_z, 0);
         if (threadIdx.x == 0) expect_bytes(arrivals + index, n_there * bytes);
         fence_bulk();  // zeros that were stored in this slot before come first
@@ -68,7 +72,8 @@ struct RowRing {
             if (j < low_y || j >= high_y)
                 zero_line(to);
             else if (i >= low_z && i < high_z)
-                bulk_in(to + first - x, src + i * memory.plane + j * memory.row + first, bytes, arrivals + index);
+                bulk_in(to + first - x, src + i * memory.plane + j * memory.row + first, bytes,
+                        arrivals + index);
         }
     }
 
@@ -86,7 +91,8 @@ struct RowRing {
             const double* const from = line_there ? src + i * memory.plane + j * memory.row : src;
             for (int at = 2 * (threadIdx.x % 32); at < width; at += 64) {
                 const int k = x + at;
-                const bool there = line_there && k + 1 >= memory.within.low[2] && k < memory.within.high[2];
+                const bool there =
+                    line_there && k + 1 >= memory.within.low[2] && k < memory.within.high[2];
                 copy_16(slot(index) + line * pitch + at, there ? from + k : src, there);
             }
         }

@@ -1,21 +1,24 @@
-// dual_tessellation.cu: apply a fused 2D stencil by ConvStencil's dual tessellation on FP64 tensor cores.
+// dual_tessellation.cu: apply a fused 2D stencil by ConvStencil's dual tessellation on FP64 tensor
+// cores.
 //
-// Idea    The weights of several steps are composed into one stencil. Groups of 8 points along x are rows of the
-//         stencil2row matrices A and B (stencil2row.cuh); times a weight matrix, lower triangular for A and upper
-//         triangular for B, each gives a half result (vitrolite), and the instruction adds one onto the other. A warp
-//         walks down the rows of a strip of 128 columns and multiplies every row that arrives by the weights of all
-//         rows of the stencil, for as many results in flight: a fragment is loaded once.
-// Layout  A warp is alone: it copies its own rows, TS_STAGES - 1 ahead, through a ring of rows in shared memory; the
-//         fragments of a row are loaded while the row before is multiplied.
+// Idea    The weights of several steps are composed into one stencil. Groups of 8 points along x
+//         are rows of the stencil2row matrices A and B (stencil2row.cuh); times a weight matrix,
+//         lower triangular for A and upper triangular for B, each gives a half result (vitrolite),
+//         and the instruction adds one onto the other. A warp walks down the rows of a strip of 128
+//         columns and multiplies every row that arrives by the weights of all rows of the stencil,
+//         for as many results in flight: a fragment is loaded once.
+// Layout  A warp is alone: it copies its own rows, TS_STAGES - 1 ahead, through a ring of rows in
+//         shared memory; the fragments of a row are loaded while the row before is multiplied.
 // Writes  all of `box`.
-// Limits  float64; a radius of 4, for the weights of all rows are kept in registers. Beyond 3 steps the GPU's power is
-//         the limit: box-2d9p by 4 steps 670 GStencil/s at 1890 MHz and 780 W (one H200, November 2026).
+// Limits  float64; a radius of 4, for the weights of all rows are kept in registers. Beyond 3 steps
+//         the GPU's power is the limit: box-2d9p by 4 steps 670 GStencil/s at 1890 MHz and 780 W
+//         (one H200, November 2026).
 // Test    tests/gpu/test_gpu_against_reference.py
 
-#if !defined(TS_REAL) || !defined(TS_N_WEIGHTS) || !defined(TS_RADIUS_X) || !defined(TS_RADIUS_Y) || \
-    !defined(TS_REACH) || !defined(TS_WARPS) || !defined(TS_MIN_BLOCKS) || !defined(TS_ROWS) || \
-    !defined(TS_STAGES) || !defined(TS_UNROLL) || !defined(TS_TENSOR) || !defined(TS_PADDING) || \
-    !defined(TS_DIRTY_BITS)
+#if !defined(TS_REAL) || !defined(TS_N_WEIGHTS) || !defined(TS_RADIUS_X) ||                       \
+    !defined(TS_RADIUS_Y) || !defined(TS_REACH) || !defined(TS_WARPS) ||                          \
+    !defined(TS_MIN_BLOCKS) || !defined(TS_ROWS) || !defined(TS_STAGES) || !defined(TS_UNROLL) || \
+    !defined(TS_TENSOR) || !defined(TS_PADDING) || !defined(TS_DIRTY_BITS)
 #error "dual_tessellation.cu needs macros that gpu_kernels/dual_tessellation/kernel.py lists"
 #endif
 
@@ -53,19 +56,22 @@ struct WeightMatrices {
     }
 };
 
-// Add what a row of the grid gives to the results in flight: results[i] lies radius_y - i rows below it. The inner loop
-// runs over the results, so that neighbouring instructions do not wait for each other, and downwards, so that each can
-// put its sum where the one before found its own: its place for the next row.
+// Add what a row of the grid gives to the results in flight: results[i] lies radius_y - i rows
+// below it. The inner loop runs over the results, so that neighbouring instructions do not wait for
+// each other, and downwards, so that each can put its sum where the one before found its own: its
+// place for the next row.
 __device__ __forceinline__ void multiply_row(real (&results)[taps_y][4], const real (&a)[chunks][2],
                                              const WeightMatrices& matrices) {
 #pragma unroll
     for (int q = 0; q < chunks; q++)
 #pragma unroll
-        for (int i = taps_y - 1; i >= 0; i--) multiply_piece(results[i], a, matrices.b[i], q, reach[i]);
+        for (int i = taps_y - 1; i >= 0; i--)
+            multiply_piece(results[i], a, matrices.b[i], q, reach[i]);
 }
 
 // The same sums on CUDA cores, for comparison: the taps of each row, none of the zeros.
-__device__ __forceinline__ void add_row(real (&results)[taps_y][4], const real* row, const Weights& weights, int lane) {
+__device__ __forceinline__ void add_row(real (&results)[taps_y][4], const real* row,
+                                        const Weights& weights, int lane) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
 #pragma unroll
@@ -75,9 +81,11 @@ __device__ __forceinline__ void add_row(real (&results)[taps_y][4], const real* 
 #pragma unroll
             for (int i = 0; i < taps_y; i++) {
                 if (k < taps_x && abs(k - radius_x) <= reach[i])
-                    results[i][2 * half] = fma_real(weights.w[i * taps_x + k], u, results[i][2 * half]);
+                    results[i][2 * half] =
+                        fma_real(weights.w[i * taps_x + k], u, results[i][2 * half]);
                 if (k > 0 && abs(k - 1 - radius_x) <= reach[i])
-                    results[i][2 * half + 1] = fma_real(weights.w[i * taps_x + k - 1], u, results[i][2 * half + 1]);
+                    results[i][2 * half + 1] =
+                        fma_real(weights.w[i * taps_x + k - 1], u, results[i][2 * half + 1]);
             }
         }
     }
@@ -97,7 +105,8 @@ __device__ __forceinline__ void move_on(real (&results)[taps_y][4], real (&a)[ch
 }
 
 extern "C" __global__ void __launch_bounds__(32 * warps, TS_MIN_BLOCKS)
-    dual_tessellation(const real* __restrict__ src, real* __restrict__ dst, Memory memory, Box box, Weights weights) {
+    dual_tessellation(const real* __restrict__ src, real* __restrict__ dst, Memory memory, Box box,
+                      Weights weights) {
     extern __shared__ __align__(16) real shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int x = box.low[2] + (blockIdx.x * warps + warp) * warp_points;
@@ -134,7 +143,8 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_MIN_BLOCKS)
         commit_copies();
         wait_for_copies<stages - 2>();
         copy.finish(ring + stage_after * row_points);
-        __syncwarp();  // row y + 1 has arrived for all lanes, and all have read row y, whose place is free now
+        // row y + 1 has arrived for all lanes, and all have read row y, whose place is free now
+        __syncwarp();
         if (tensor) {
             load_fragments(ahead, ring + stage_after * row_points, lane);
             multiply_row(results, a, matrices);

@@ -7,8 +7,9 @@
 #error "domain.cuh needs -DTS_REACH, how many ghosts beyond a face are told, at least 1"
 #endif
 
-// `box` has the points inside reflecting faces; an end that is none of them is far away. period is the number of points
-// of a periodic axis, else 0. Ghost number g beyond side s takes a[axis][s][g] + b[axis][s][g] * mirror.
+// `box` has the points inside reflecting faces; an end that is none of them is far away. period is
+// the number of points of a periodic axis, else 0. Ghost number g beyond side s takes a[axis][s][g]
+// + b[axis][s][g] * mirror.
 struct Domain {
     Box box;
     int period[3];

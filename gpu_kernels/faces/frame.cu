@@ -1,18 +1,20 @@
 // frame.cu: advance points near a face by TS_DEPTH steps at once, step by step in shared memory.
 //
-// Idea    Fused kernels know no faces; what lies within TS_DEPTH * radius of one is computed here. A block of threads
-//         loads the points that its tile depends on, makes the steps on a box that shrinks by the radius per step, and
-//         writes the last one. Whoever loads or computes a point near a face also writes its images beyond the face.
-// Layout  See common.cuh. tiles: one box per block. Two levels in shared memory, `capacity` points each: the box that is
-//         loaded and the ghosts beside it, x fastest. Along a periodic axis points beyond one end are loaded from the
-//         other end.
+// Idea    Fused kernels know no faces; what lies within TS_DEPTH * radius of one is computed here.
+//         A block of threads loads the points that its tile depends on, makes the steps on a box
+//         that shrinks by the radius per step, and writes the last one. Whoever loads or computes a
+//         point near a face also writes its images beyond the face.
+// Layout  See common.cuh. tiles: one box per block. Two levels in shared memory, `capacity` points
+//         each: the box that is loaded and the ghosts beside it, x fastest. Along a periodic axis
+//         points beyond one end are loaded from the other end.
 // Writes  The points of its tiles.
-// Limits  Two levels of the largest tile fit into shared memory; an axis has at least as many points as the block of
-//         steps reaches. Checked by blocks.py.
+// Limits  Two levels of the largest tile fit into shared memory; an axis has at least as many
+//         points as the block of steps reaches. Checked by boxes.py.
 // Order   The chain of plain.cu, so the bits are those of plain.cu.
 // Test    tests/gpu/test_gpu_against_reference.py, tests/gpu/test_gpu_emulated.py
 
-#if !defined(TS_REAL) || !defined(TS_TERMS) || !defined(TS_OFFSETS) || !defined(TS_RADII) || !defined(TS_DEPTH)
+#if !defined(TS_REAL) || !defined(TS_TERMS) || !defined(TS_OFFSETS) || !defined(TS_RADII) || \
+    !defined(TS_DEPTH)
 #error "frame.cu needs -DTS_REAL, -DTS_TERMS, -DTS_OFFSETS, -DTS_RADII (z, y, x), -DTS_DEPTH"
 #endif
 #include "domain.cuh"
@@ -34,7 +36,8 @@ __device__ __forceinline__ Span needed(const Box& tile, const Box& bounds, int l
 #pragma unroll
     for (int d = 0; d < 3; d++) {
         found.low[d] = max(tile.low[d] - later * radii[d], bounds.low[d] - beyond * radii[d]);
-        found.n[d] = min(tile.high[d] + later * radii[d], bounds.high[d] + beyond * radii[d]) - found.low[d];
+        found.n[d] =
+            min(tile.high[d] + later * radii[d], bounds.high[d] + beyond * radii[d]) - found.low[d];
     }
     return found;
 }
@@ -44,8 +47,9 @@ __device__ __forceinline__ int wrapped(int i, int period) {
 }
 
 __device__ __forceinline__ bool is_near_face(const Box& inside, int i, int j, int k) {
-    return i < inside.low[0] + radii[0] || i >= inside.high[0] - radii[0] || j < inside.low[1] + radii[1] ||
-           j >= inside.high[1] - radii[1] || k < inside.low[2] + radii[2] || k >= inside.high[2] - radii[2];
+    return i < inside.low[0] + radii[0] || i >= inside.high[0] - radii[0] ||
+           j < inside.low[1] + radii[1] || j >= inside.high[1] - radii[1] ||
+           k < inside.low[2] + radii[2] || k >= inside.high[2] - radii[2];
 }
 
 __device__ __forceinline__ int place(const Span& all, int i, int j, int k) {
@@ -53,11 +57,12 @@ __device__ __forceinline__ int place(const Span& all, int i, int j, int k) {
 }
 
 __device__ __forceinline__ bool holds(const Span& all, const int (&p)[3]) {
-    return p[0] >= all.low[0] && p[0] < all.low[0] + all.n[0] && p[1] >= all.low[1] && p[1] < all.low[1] + all.n[1] &&
-           p[2] >= all.low[2] && p[2] < all.low[2] + all.n[2];
+    return p[0] >= all.low[0] && p[0] < all.low[0] + all.n[0] && p[1] >= all.low[1] &&
+           p[1] < all.low[1] + all.n[1] && p[2] >= all.low[2] && p[2] < all.low[2] + all.n[2];
 }
 
-// The images of a point along axis d and all later ones; `p` is the point or one of its images along earlier ones.
+// The images of a point along axis d and all later ones; `p` is the point or one of its images
+// along earlier ones.
 template <int d>
 __device__ __forceinline__ void put_images_from(
     real* level, const Span& all, const Domain& domain, int (&p)[3], real value) {
@@ -65,7 +70,8 @@ __device__ __forceinline__ void put_images_from(
         put_images_from<d + 1>(level, all, domain, p, value);
         const int at = p[d], low = domain.box.low[d], high = domain.box.high[d];
         for (int side = 0; side < 2; side++) {
-            const int ghost = side == 0 ? at - low : high - 1 - at;  // number 0 is the one next to the face
+            // number 0 is the one next to the face
+            const int ghost = side == 0 ? at - low : high - 1 - at;
             if (ghost >= radii[d]) continue;
             p[d] = side == 0 ? low - 1 - ghost : high + ghost;
             const real image = reflected(domain.b[d][side][ghost], value, domain.a[d][side][ghost]);
@@ -76,7 +82,8 @@ __device__ __forceinline__ void put_images_from(
     }
 }
 
-// All ghosts that follow from one point, axis 0 first. Not inlined: it would cost the loops around it registers.
+// All ghosts that follow from one point, axis 0 first. Not inlined: it would cost the loops around
+// it registers.
 __device__ __noinline__ void put_images(
     real* level, const Span& all, const Domain& domain, int i, int j, int k, real value) {
     int p[3] = {i, j, k};
@@ -89,19 +96,22 @@ __device__ __forceinline__ void put(
     if (is_near_face(domain.box, i, j, k)) put_images(level, all, domain, i, j, k, value);
 }
 
-__device__ __forceinline__ real step(const real* level, const Span& all, const Weights& weights, int i, int j, int k) {
+__device__ __forceinline__ real step(
+    const real* level, const Span& all, const Weights& weights, int i, int j, int k) {
     const int at = place(all, i, j, k);
     wide value = wide(0);
 #pragma unroll unrolled
     for (int m = 0; m < n_terms; m++) {
-        const wide u = widen(level[at + (offsets[m][0] * all.n[1] + offsets[m][1]) * all.n[2] + offsets[m][2]]);
+        const wide u = widen(
+            level[at + (offsets[m][0] * all.n[1] + offsets[m][1]) * all.n[2] + offsets[m][2]]);
         value = m == 0 ? mul_real(weights.w[m], u) : fma_real(weights.w[m], u, value);
     }
     return narrow(value);
 }
 
-extern "C" __global__ void __launch_bounds__(256) frame(const real* __restrict__ src, real* __restrict__ dst,
-    const __grid_constant__ Memory memory, const __grid_constant__ Weights weights, const Box* __restrict__ tiles,
+extern "C" __global__ void __launch_bounds__(256) frame(const real* __restrict__ src,
+    real* __restrict__ dst, const __grid_constant__ Memory memory,
+    const __grid_constant__ Weights weights, const Box* __restrict__ tiles,
     const Domain* __restrict__ domain_there, const int capacity) {
     extern __shared__ double shared[];  // of the widest type, for its alignment
     __shared__ Domain domain;
@@ -115,8 +125,9 @@ extern "C" __global__ void __launch_bounds__(256) frame(const real* __restrict__
     real* now = reinterpret_cast<real*>(shared);
     real* then = now + capacity;
     for_each(needed(tile, domain.box, depth, 0), [&](int i, int j, int k) {
-        const real value = src[wrapped(i, domain.period[0]) * memory.plane +
-                               wrapped(j, domain.period[1]) * memory.row + wrapped(k, domain.period[2])];
+        const real value =
+            src[wrapped(i, domain.period[0]) * memory.plane +
+                wrapped(j, domain.period[1]) * memory.row + wrapped(k, domain.period[2])];
         put(now, all, domain, i, j, k, value);
     });
     for (int later = depth - 1; later > 0; later--) {

@@ -1,8 +1,9 @@
 // ghosts.cu: write the ghosts beyond faces, as deep as a block of steps needs them.
 //
-// Idea    A thread finds the owned point that a ghost mirrors along each axis, and applies the maps of the faces in the
-//         order of the axes, so that corners are images of images. One step needs ghosts within the radius of any face; a
-//         block of steps those of faces where what mirrors once mirrors for all time (mirrors.py).
+// Idea    A thread finds the owned point that a ghost mirrors along each axis, and applies the maps
+//         of the faces in the order of the axes, so that corners are images of images. One step
+//         needs ghosts within the radius of any face; a block of steps those of faces where what
+//         mirrors once mirrors for all time (mirrors.py).
 // Layout  See common.cuh. tiles: one box of ghosts per block of threads.
 // Writes  The points of its tiles. They lie beyond at least one face; what they mirror does not.
 // Limits  None. A periodic axis may be shorter than the ghosts beyond it are deep.
@@ -32,14 +33,16 @@ __device__ __forceinline__ Image image_of(const Domain& domain, int d, int at) {
     return {mirror, domain.a[d][side][number], domain.b[d][side][number], true};
 }
 
-extern "C" __global__ void __launch_bounds__(256) ghosts(real* __restrict__ field,
-    const __grid_constant__ Memory memory, const Box* __restrict__ tiles, const Domain* __restrict__ domain) {
+extern "C" __global__ void __launch_bounds__(256)
+    ghosts(real* __restrict__ field, const __grid_constant__ Memory memory,
+        const Box* __restrict__ tiles, const Domain* __restrict__ domain) {
     const Box tile = tiles[blockIdx.x];
     Span span;
 #pragma unroll
     for (int d = 0; d < 3; d++) span.low[d] = tile.low[d], span.n[d] = tile.high[d] - tile.low[d];
     for_each(span, [&](int i, int j, int k) {
-        const Image z = image_of(*domain, 0, i), y = image_of(*domain, 1, j), x = image_of(*domain, 2, k);
+        const Image z = image_of(*domain, 0, i), y = image_of(*domain, 1, j),
+                    x = image_of(*domain, 2, k);
         real value = field[z.mirror * memory.plane + y.mirror * memory.row + x.mirror];
         if (z.beyond) value = reflected(z.b, value, z.a);
         if (y.beyond) value = reflected(y.b, value, y.a);

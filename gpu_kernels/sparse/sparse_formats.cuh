@@ -6,8 +6,8 @@
 //   depth          32        32        32        8        columns of A that one `multiply` takes
 //   instructions   1         1         2         1        of them; without sparsity 2, 2, 4, 1
 //
-// Layout  A *slot* is one of the `slots` rows of B that a lane holds (plan.py: slot_columns). FP16 and BF16 lie in
-//         pairs in a register, the others by themselves.
+// Layout  A *slot* is one of the `slots` rows of B that a lane holds (plan.py: slot_columns). FP16
+//         and BF16 lie in pairs in a register, the others by themselves.
 // Limits  There are no sparse tensor cores for FP64: TS_SPARSE is 0 for it.
 
 #pragma once
@@ -35,22 +35,27 @@ struct NumbersOf<true> {
 };
 using Word = NumbersOf<format == f64>::Word;
 using Sum = NumbersOf<format == f64>::Sum;
-constexpr int a_words = pairs ? numbers_of_a / 2 : numbers_of_a, b_words = pairs ? slots / 2 : slots;
+constexpr int a_words = pairs ? numbers_of_a / 2 : numbers_of_a,
+              b_words = pairs ? slots / 2 : slots;
 constexpr int words_at_once = 16 / sizeof(Word);
 
 static_assert(!sparse || format != f64, "sparse tensor cores do not multiply FP64");
-static_assert(sizeof(real) == (format == f16 ? 2 : format == f64 ? 8 : 4), "the format is not of what is in memory");
+static_assert(sizeof(real) == (format == f16   ? 2
+                               : format == f64 ? 8
+                                               : 4),
+              "the format is not of what is in memory");
 
 // Four words of some, as an operand.
 template <int n>
-__device__ __forceinline__ void take_four(unsigned (&four)[4], const unsigned (&words)[n], int first) {
+__device__ __forceinline__ void take_four(unsigned (&four)[4], const unsigned (&words)[n],
+                                          int first) {
 #pragma unroll
     for (int k = 0; k < 4; k++) four[k] = words[first + k];
 }
 
 // d = a b + c, dense and in pairs.
-__device__ __forceinline__ void multiply_pairs(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
-                                               const float (&c)[4]) {
+__device__ __forceinline__ void multiply_pairs(float (&d)[4], const unsigned (&a)[4], unsigned b0,
+                                               unsigned b1, const float (&c)[4]) {
     if constexpr (format == bf16)
         mma_bf16(d, a, b0, b1, c);
     else
@@ -59,7 +64,8 @@ __device__ __forceinline__ void multiply_pairs(float (&d)[4], const unsigned (&a
 
 // d = a b + c for one product; `second` if its metadata are the second in their register (pairs).
 template <bool second, class A, class B, class C>
-__device__ __forceinline__ void multiply(C& d, const A& a, const B& b, const C& c, unsigned metadata) {
+__device__ __forceinline__ void multiply(C& d, const A& a, const B& b, const C& c,
+                                         unsigned metadata) {
     if constexpr (format == f64) {
 #pragma unroll
         for (int k = 0; k < 4; k++) d[k] = c[k];

@@ -1,29 +1,33 @@
 // stream_1d.cu: advance a 1D stencil TS_STEPS steps in registers, any offsets, any weights.
 //
-// Idea    A warp holds 32 * TS_COLUMNS neighbouring points, TS_COLUMNS in each lane, and updates them in place: all
-//         operands are registers, and the `radius` points on either side of a lane come by shuffle. Each step spoils
-//         `radius` points at both ends of a warp. So the warps of a block overlap, and every TS_REFRESH steps the
-//         spoilt points come from the neighbouring warp through shared memory; only the ends of the whole block shrink
-//         all the way, by TS_STEPS * radius points that two blocks both compute.
-//         Level s is carried divided by w^s, w being the weight of the first tap (the host puts the largest first):
-//         that tap then costs nothing, and a point and step is one FMA for each other tap, whatever the weights.
-//         TS_SCALED=0 keeps the multiplication, for weights that would leave the range of the type.
-// Layout  A tile begins `halo` points in front of what its block writes. Warp w holds points w * stride + [0, span) of
-//         the tile and vouches for all but `spoilt` points at each end of that. Point i of a warp lies in lane
-//         i / columns, register i % columns. On their way from and to memory, whose accesses are whole lines, points
-//         pass through shared memory; what is there of a lane is padded to an odd number of 16-byte words, so that
-//         eight lanes meet all banks once.
+// Idea    A warp holds 32 * TS_COLUMNS neighbouring points, TS_COLUMNS in each lane, and updates
+//         them in place: all operands are registers, and the `radius` points on either side of a
+//         lane come by shuffle. Each step spoils `radius` points at both ends of a warp. So the
+//         warps of a block overlap, and every TS_REFRESH steps the spoilt points come from the
+//         neighbouring warp through shared memory; only the ends of the whole block shrink all the
+//         way, by TS_STEPS * radius points that two blocks both compute.
+//         Level s is carried divided by w^s, w being the weight of the first tap (the host puts the
+//         largest first): that tap then costs nothing, and a point and step is one FMA for each
+//         other tap, whatever the weights. TS_SCALED=0 keeps the multiplication, for weights that
+//         would leave the range of the type.
+// Layout  A tile begins `halo` points in front of what its block writes. Warp w holds points w *
+//         stride + [0, span) of the tile and vouches for all but `spoilt` points at each end of
+//         that. Point i of a warp lies in lane i / columns, register i % columns. On their way from
+//         and to memory, whose accesses are whole lines, points pass through shared memory; what is
+//         there of a lane is padded to an odd number of 16-byte words, so that eight lanes meet all
+//         banks once.
 // Writes  box, and nothing else.
-// Limits  2 * TS_REFRESH * radius <= TS_COLUMNS, so that what warps exchange lies in one lane; TS_REFRESH * radius and
-//         TS_COLUMNS are whole 16-byte words. Seen to by stream_1d.py.
+// Limits  2 * TS_REFRESH * radius <= TS_COLUMNS, so that what warps exchange lies in one lane;
+//         TS_REFRESH * radius and TS_COLUMNS are whole 16-byte words. Seen to by kernel_1d.py.
 // Test    tests/gpu/test_gpu_against_reference.py
-// Why not fetch the next tile while one is computed: at 10.24 million points 6439 GStencil/s with one tile a block,
+// Why not fetch the next tile while one is computed: at 10.24 million points 6439 GStencil/s with
+// one tile a block,
 //         6329 with two, 6155 with four (heat-1d, H200, 2026-11-21).
 
-#if !defined(TS_TAPS) || !defined(TS_N_TAPS) || !defined(TS_RADIUS) || !defined(TS_STEPS) || !defined(TS_SCALED) || \
-    !defined(TS_COLUMNS) || !defined(TS_WARPS) || !defined(TS_REFRESH) || !defined(TS_BLOCKS) || !defined(TS_N_WEIGHTS)
-#error "stream_1d.cu needs -D TS_TAPS TS_N_TAPS TS_RADIUS TS_STEPS TS_SCALED TS_COLUMNS TS_WARPS TS_REFRESH TS_BLOCKS \
-TS_N_WEIGHTS"
+#if !defined(TS_TAPS) || !defined(TS_N_TAPS) || !defined(TS_RADIUS) || !defined(TS_STEPS) ||     \
+    !defined(TS_SCALED) || !defined(TS_COLUMNS) || !defined(TS_WARPS) || !defined(TS_REFRESH) || \
+    !defined(TS_BLOCKS) || !defined(TS_N_WEIGHTS)
+#error "stream_1d.cu needs macros that gpu_kernels/stream/kernel_1d.py lists"
 #endif
 #include "common.cuh"
 
@@ -43,9 +47,11 @@ constexpr int span = 32 * columns;
 constexpr int spoilt = refresh * radius;
 constexpr int stride = span - 2 * spoilt;
 constexpr int tile = warps * stride + 2 * spoilt;
-constexpr int reach = (steps > refresh ? steps : refresh) * radius;  // what is spoilt at the ends of a tile, at most
+// what is spoilt at the ends of a tile, at most
+constexpr int reach = (steps > refresh ? steps : refresh) * radius;
 constexpr int halo = (reach + sector - 1) / sector * sector;
-constexpr int written = (tile - halo - reach) / line * line;  // points that a block writes: whole lines
+// points that a block writes: whole lines
+constexpr int written = (tile - halo - reach) / line * line;
 static_assert(written > 0 && 2 * spoilt <= columns, "see Limits");
 static_assert(spoilt % word == 0 && columns % word == 0 && radius <= columns, "see Limits");
 
@@ -66,19 +72,23 @@ struct Ends {
 };
 
 __device__ __forceinline__ void copy_word(real* shared, const real* global) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(shared)),
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                     (unsigned)__cvta_generic_to_shared(shared)),
                  "l"(global));
 }
 
 // Place in shared memory of point i of a warp.
 __device__ __forceinline__ int place(int i) { return i / columns * lane_pitch + i % columns; }
 
-// The `span` points from x of one warp, from whole lines of memory to consecutive points in each lane.
-__device__ __forceinline__ void load(const real* src, const Memory& memory, int x, real* stage, real (&u)[columns]) {
+// The `span` points from x of one warp, from whole lines of memory to consecutive points in each
+// lane.
+__device__ __forceinline__ void load(const real* src, const Memory& memory, int x, real* stage,
+                                     real (&u)[columns]) {
     const int lane = threadIdx.x % 32;
-    // Beyond what may be read any value will do: it only reaches points that this block does not write. The limits are
-    // whole words, as owned point 0 begins one (within.low <= 0).
-    const int low = -(-memory.within.low[2] / word * word), high = memory.within.high[2] / word * word;
+    // Beyond what may be read any value will do: it only reaches points that this block does not
+    // write. The limits are whole words, as owned point 0 begins one (within.low <= 0).
+    const int low = -(-memory.within.low[2] / word * word),
+              high = memory.within.high[2] / word * word;
 #pragma unroll
     for (int j = 0; j < columns / word; ++j) {
         const int i = (j * 32 + lane) * word;
@@ -109,7 +119,8 @@ __device__ __forceinline__ void step(real (&u)[columns], const Weights& weights)
         const real first = around[radius + c + taps[0]];
         real sum = scaled ? first : mul_real(weights.w[0], first);
 #pragma unroll
-        for (int k = 1; k < n_taps; ++k) sum = fma_real(weights.w[k], around[radius + c + taps[k]], sum);
+        for (int k = 1; k < n_taps; ++k)
+            sum = fma_real(weights.w[k], around[radius + c + taps[k]], sum);
         u[c] = sum;
     }
 }
@@ -169,7 +180,8 @@ __device__ __forceinline__ void store(real* dst, int x, int begin, int end, real
 }
 
 extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
-    stream_1d(const real* __restrict__ src, real* __restrict__ dst, Memory memory, Box box, Weights weights) {
+    stream_1d(const real* __restrict__ src, real* __restrict__ dst, Memory memory, Box box,
+              Weights weights) {
     extern __shared__ __align__(16) char shared[];
     const int warp = threadIdx.x / 32;
     real* stage = reinterpret_cast<real*>(shared) + warp * (32 * lane_pitch);

@@ -1,27 +1,34 @@
-// stream_2d_copies.cuh: shared memory of stream_2d.cu seen as columns of lanes, and as pieces of lines of memory.
+// stream_2d_copies.cuh: shared memory of stream_2d.cu seen as columns of lanes, and as pieces of
+// lines of memory.
 //
-// Idea    A lane computes neighbouring columns, but memory wants neighbouring lanes to touch neighbouring pieces of 16
-//         bytes. A row changes from one order to the other in the stage of its warp. There it is relayed piece by
-//         piece: a lane reads a piece of a finished row, stores it, and starts the copy (cp.async) that will overwrite
-//         it. No lane touches the pieces of others, so none waits, and the few instructions can stand between those of
-//         a level.
-// Why not cp.async.bulk: 862 instead of 1134 GStencil/s (box-2d9p, 12 steps, H200, November 2026); a bulk copy cannot
+// Idea    A lane computes neighbouring columns, but memory wants neighbouring lanes to touch
+//         neighbouring pieces of 16 bytes. A row changes from one order to the other in the stage
+//         of its warp. There it is relayed piece by piece: a lane reads a piece of a finished row,
+//         stores it, and starts the copy (cp.async) that will overwrite it. No lane touches the
+//         pieces of others, so none waits, and the few instructions can stand between those of a
+//         level.
+// Why not cp.async.bulk: 862 instead of 1134 GStencil/s (box-2d9p, 12 steps, H200, November 2026);
+// a bulk copy cannot
 //         arrive before the store from the same place has been read.
-// Why not store from registers: 1732 instead of 2066 (heat-2d, 16 steps): parts of sectors cost as much as whole ones.
+// Why not store from registers: 1732 instead of 2066 (heat-2d, 16 steps): parts of sectors cost as
+// much as whole ones.
 
 #pragma once
 
 constexpr int vector = 16 / int(sizeof(real));         // elements of a piece
-constexpr int piece_stride = 32 * vector;              // elements from one piece of a lane to the next
+// elements from one piece of a lane to the next
+constexpr int piece_stride = 32 * vector;
 constexpr int pieces = (width + piece_stride - 1) / piece_stride;  // of a row, per lane
-constexpr int pack = columns % vector == 0 ? vector : columns % 2 == 0 ? 2 : 1;  // elements per access to columns
+// elements per access to columns
+constexpr int pack = columns % vector == 0 ? vector : columns % 2 == 0 ? 2 : 1;
 
 template <int N>
 struct alignas(N * sizeof(real)) Pack {
     real value[N];
 };
 
-// A lane's columns of a row in shared memory. Free of bank conflicts if a lane has an odd number of packs.
+// A lane's columns of a row in shared memory. Free of bank conflicts if a lane has an odd number of
+// packs.
 __device__ __forceinline__ void load_columns(real (&own)[columns], const real* row, int lane) {
     const auto* packs = reinterpret_cast<const Pack<pack>*>(row + lane * columns);
 #pragma unroll
@@ -43,11 +50,13 @@ __device__ __forceinline__ void store_columns(real* row, const real (&own)[colum
     }
 }
 
-// Start to copy 16 bytes to shared memory if `wanted`. The offset is part of the instruction: no address arithmetic.
+// Start to copy 16 bytes to shared memory if `wanted`. The offset is part of the instruction: no
+// address arithmetic.
 template <int OFFSET>
 __device__ __forceinline__ void copy_async(unsigned to, const char* from, bool wanted) {
     asm volatile(
-        "{ .reg .pred p; setp.ne.b32 p, %2, 0; @p cp.async.cg.shared.global [%0 + %3], [%1 + %3], 16; }" ::"r"(to),
+        "{ .reg .pred p; setp.ne.b32 p, %2, 0; "
+        "@p cp.async.cg.shared.global [%0 + %3], [%1 + %3], 16; }" ::"r"(to),
         "l"(from), "r"(int(wanted)), "n"(OFFSET)
         : "memory");
 }
@@ -65,8 +74,9 @@ struct Relay {
     bool writable[pieces];    // the block's own
 
     template <class Part>
-    __device__ __forceinline__ Relay(const real* stage_of_warp, const real* src_plane, real* dst_plane,
-                                     const Memory& memory, const Part& part, int lane) {
+    __device__ __forceinline__ Relay(const real* stage_of_warp, const real* src_plane,
+                                     real* dst_plane, const Memory& memory, const Part& part,
+                                     int lane) {
         const int x = part.x - margin + lane * vector;
         stage = stage_of_warp + lane * vector;
         src = reinterpret_cast<const char*>(src_plane + x);
@@ -84,21 +94,23 @@ struct Relay {
         }
     }
 
-    // Row p of the stage goes to row `to` of memory if `wanted`. Reads come first and have no condition, so that those
-    // of many rows are on their way at once.
+    // Row p of the stage goes to row `to` of memory if `wanted`. Reads come first and have no
+    // condition, so that those of many rows are on their way at once.
     __device__ __forceinline__ void store(int p, int to, bool wanted) const {
         Pack<vector> read[pieces];
 #pragma unroll
         for (int k = 0; k < pieces; ++k) {
             if ((k + 1) * piece_stride <= width || writable[k]) {
-                read[k] = *reinterpret_cast<const Pack<vector>*>(stage + p * width + k * piece_stride);
+                read[k] =
+                    *reinterpret_cast<const Pack<vector>*>(stage + p * width + k * piece_stride);
             }
         }
         char* const place = dst + to * pitch;
 #pragma unroll
         for (int k = 0; k < pieces; ++k) {
             if (wanted && writable[k]) {
-                *reinterpret_cast<Pack<vector>*>(place + k * piece_stride * int(sizeof(real))) = read[k];
+                *reinterpret_cast<Pack<vector>*>(place + k * piece_stride * int(sizeof(real))) =
+                    read[k];
             }
         }
     }
@@ -116,8 +128,8 @@ struct Relay {
 
 // Store what is left of the rows of a finished patch where the box does not end with a whole piece.
 template <class Part>
-__device__ __forceinline__ void store_rest(const real* stage, real* dst, const Memory& memory, int done,
-                                           const Part& part, int lane) {
+__device__ __forceinline__ void store_rest(const real* stage, real* dst, const Memory& memory,
+                                           int done, const Part& part, int lane) {
     const int rest = (part.end - part.x) % vector;
     const int column = part.end - rest + lane;
     if (lane < rest) {

@@ -1,28 +1,31 @@
 // stream_3d.cu: advance a 3D stencil TS_STEPS steps per pass over memory, any offsets, any weights.
 //
-// Idea    A block streams along z through a tile of x and y. Planes of the state arrive in shared memory by
-//         asynchronous copies, some planes ahead. A thread owns TS_ROWS rows of TS_COLUMNS columns of every level, in
-//         registers. When a plane of a level is there, the thread adds what it gives to the 2 * radius_z + 1 planes
-//         around it (stream_3d_sums.cuh), whose unfinished sums are registers too; the last of them is then finished
-//         and is the next plane of the level above. A level works on what the one below finished in the turn before:
-//         so nothing in a turn waits for anything else in it, and one barrier a turn serves all levels. Rows of other
-//         warps come through shared memory, columns of other lanes by shuffle (stream_3d_tile.cuh).
-//         How many planes a block writes is chosen at launch (Stream in fused.py).
-//         Level s is carried divided by w^s, w being the weight of the first tap: a sum begins with that point as it
-//         is, and a point and step is one FMA for each other tap. TS_SCALED=0 keeps the multiplication.
-// Layout  A tile is 32 * TS_COLUMNS columns by TS_WARPS * TS_ROWS rows; each step spoils `radius` points all around it.
+// Idea    A block streams along z through a tile of x and y. Planes of the state arrive in shared
+//         memory by asynchronous copies, some planes ahead. A thread owns TS_ROWS rows of
+//         TS_COLUMNS columns of every level, in registers. When a plane of a level is there, the
+//         thread adds what it gives to the 2 * radius_z + 1 planes around it (stream_3d_sums.cuh),
+//         whose unfinished sums are registers too; the last of them is then finished and is the
+//         next plane of the level above. A level works on what the one below finished in the turn
+//         before: so nothing in a turn waits for anything else in it, and one barrier a turn serves
+//         all levels. Rows of other warps come through shared memory, columns of other lanes by
+//         shuffle (stream_3d_tile.cuh). How many planes a block writes is chosen at launch
+//         (`Stream` of fused/kernel.py). Level s is carried divided by w^s, w being the weight of
+//         the first tap: a sum begins with that point as it is, and a point and step is one FMA for
+//         each other tap. TS_SCALED=0 keeps the multiplication.
+// Layout  A tile is 32 * TS_COLUMNS columns by TS_WARPS * TS_ROWS rows; each step spoils `radius`
+//         points all around it.
 // Writes  box, and nothing else.
-// Limits  TS_COLUMNS is whole 16-byte words; with more than one step, radius_y <= TS_ROWS (neighbours lie in the next
-//         warp). Seen to by stream_3d.py. On an H200 the power limit bounds heat-3d and box-3d27p: at 660 to 685 W
-//         the clock falls to 1.4 to 1.7 GHz (2026-11-21), so fewer operations and bytes count for more than latency.
+// Limits  TS_COLUMNS is whole 16-byte words; with more than one step, radius_y <= TS_ROWS
+//         (neighbours lie in the next warp). Seen to by kernel_3d.py. On an H200 the power limit
+//         bounds heat-3d and box-3d27p: at 660 to 685 W the clock falls to 1.4 to 1.7 GHz
+//         (2026-11-21), so fewer operations and bytes count for more than latency.
 // Test    tests/gpu/test_gpu_against_reference.py
 
 #if !defined(TS_TAPS) || !defined(TS_N_TAPS) || !defined(TS_RADIUS_Z) || !defined(TS_RADIUS_Y) || \
     !defined(TS_RADIUS_X) || !defined(TS_STEPS) || !defined(TS_SCALED) || !defined(TS_FOLDED) || \
     !defined(TS_COLUMNS) || !defined(TS_ROWS) || !defined(TS_WARPS) || !defined(TS_AHEAD) || \
     !defined(TS_BLOCKS) || !defined(TS_N_WEIGHTS)
-#error "stream_3d.cu needs -D TS_TAPS TS_N_TAPS TS_RADIUS_Z TS_RADIUS_Y TS_RADIUS_X TS_STEPS TS_SCALED TS_FOLDED \
-TS_COLUMNS TS_ROWS TS_WARPS TS_AHEAD TS_BLOCKS TS_N_WEIGHTS"
+#error "stream_3d.cu needs macros that gpu_kernels/stream/kernel_3d.py lists"
 #endif
 #include "common.cuh"
 
@@ -49,18 +52,20 @@ struct Shared {
 };
 
 extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
-    stream_3d(const real* __restrict__ src, real* __restrict__ dst, Memory memory, Box box, Weights weights,
-              int planes) {
+    stream_3d(const real* __restrict__ src, real* __restrict__ dst, Memory memory, Box box,
+              Weights weights, int planes) {
     extern __shared__ __align__(128) char shared_bytes[];
     Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
     const Place place = place_of_thread(box);
-    constexpr int delay = 2 * steps * radius_z + steps - 1;  // turns from a plane's arrival to its last level
+    // turns from a plane's arrival to its last level
+    constexpr int delay = 2 * steps * radius_z + steps - 1;
     const int low_z = box.low[0] + blockIdx.z * planes, high_z = min(low_z + planes, box.high[0]);
     const int first_z = low_z - steps * radius_z;  // first plane of the state that is read
     const int n_read = high_z + steps * radius_z - first_z;
 
     Points waiting[steps][unfinished] = {};
-    Points level[steps] = {};  // what the level below finished in the turn before; level 0 stays in shared memory
+    // what the level below finished in the turn before; level 0 stays in shared memory
+    Points level[steps] = {};
 #pragma unroll
     for (int n = 0; n < ahead; ++n) {
         start_copy(src, memory, place, first_z + n, shared.state[n]);
@@ -72,9 +77,11 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
         asm volatile("cp.async.wait_group %0;" ::"n"(ahead - 1) : "memory");
         __syncthreads();  // the plane is there, and nobody reads any more what this turn overwrites
         if (turn + ahead < n_read)
-            start_copy(src, memory, place, first_z + turn + ahead, shared.state[slot == 0 ? ahead : slot - 1]);
+            start_copy(src, memory, place, first_z + turn + ahead,
+                       shared.state[slot == 0 ? ahead : slot - 1]);
         asm volatile("cp.async.commit_group;" ::: "memory");
-        // From the last level down: each leaves its finished plane where the level above has just read its own.
+        // From the last level down: each leaves its finished plane where the level above has just
+        // read its own.
 #pragma unroll
         for (int s = steps - 1; s >= 0; --s) {
             Points finished;
@@ -89,7 +96,8 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
                 show(finished, place, shared.level[2 * s + (turn + 1) % 2]);
                 assign(level[s + 1], finished);
             } else if (turn >= delay) {
-                store(finished, place, weights.w[n_taps], memory.row, dst + (low_z + turn - delay) * memory.plane);
+                store(finished, place, weights.w[n_taps], memory.row,
+                      dst + (low_z + turn - delay) * memory.plane);
             }
         }
         slot = slot == ahead ? 0 : slot + 1;

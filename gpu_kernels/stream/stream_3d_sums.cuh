@@ -1,9 +1,12 @@
-// stream_3d_sums.cuh: what one plane of one level adds to the sums of the planes around it (part of stream_3d.cu).
+// stream_3d_sums.cuh: what one plane of one level adds to the sums of the planes around it (part of
+// stream_3d.cu).
 //
-// Plain   One FMA per tap, in the order of TS_TAPS: lexicographic in (dz, dy, dx), which is how points arrive.
-// Folded  For stencils that no reflection along an axis changes. TS_TAPS then has one tap for each |dz|, |dy|, |dx|,
-//         the largest |dz| first. Points that share a weight are added first, along x and then along y; the sum for
-//         |dz| > 0 serves the planes on both sides. For box-3d27p that makes 11.5 operations a point of 26.
+// Plain   One FMA per tap, in the order of TS_TAPS: lexicographic in (dz, dy, dx), which is how
+//         points arrive.
+// Folded  For stencils that no reflection along an axis changes. TS_TAPS then has one tap for each
+//         |dz|, |dy|, |dx|, the largest |dz| first. Points that share a weight are added first,
+//         along x and then along y; the sum for |dz| > 0 serves the planes on both sides. For
+//         box-3d27p that makes 11.5 operations a point of 26.
 
 #pragma once
 
@@ -12,7 +15,8 @@ using Sums = Points[n_sums];  // sums[j] belongs to the plane j - radius_z away
 
 // Add what row `i` of a plane gives, then the rows after it.
 template <int i, class Rows>
-__device__ __forceinline__ void add_rows(const Rows& source, const Place& place, const Weights& weights, Sums& sums) {
+__device__ __forceinline__ void add_rows(const Rows& source, const Place& place,
+                                         const Weights& weights, Sums& sums) {
     if constexpr (is_read(i, 0)) {
         const Row row = read_row<i>(source, place);
 #pragma unroll
@@ -37,12 +41,14 @@ __device__ __forceinline__ void add_rows(const Rows& source, const Place& place,
 using Folds = real[rows + 2 * radius_y][radius_x + 1][columns];
 
 // Add what the folded rows around row `i` give to one of its points.
-__device__ __forceinline__ void add_folds(const Folds& folds, const Weights& weights, int i, int c, Sums& sums) {
+__device__ __forceinline__ void add_folds(const Folds& folds, const Weights& weights, int i, int c,
+                                          Sums& sums) {
     real half = 0;  // sum for one |dz|
 #pragma unroll
     for (int k = 0; k < n_taps; ++k) {
         const int dz = taps[k][0], dy = taps[k][1], dx = taps[k][2];
-        const bool first = k == 0 || taps[k - 1][0] != dz, last = k == n_taps - 1 || taps[k + 1][0] != dz;
+        const bool first = k == 0 || taps[k - 1][0] != dz,
+                   last = k == n_taps - 1 || taps[k + 1][0] != dz;
         const real above = folds[i + radius_y + dy][dx][c];
         const real value = dy == 0 ? above : folds[i + radius_y - dy][dx][c] + above;
         if (k == 0)
@@ -62,15 +68,16 @@ __device__ __forceinline__ void add_folds(const Folds& folds, const Weights& wei
 
 // Fold row `i`, which completes the rows around row i - radius_y; then the rows after it.
 template <int i, class Rows>
-__device__ __forceinline__ void fold_rows(const Rows& source, const Place& place, const Weights& weights, Folds& folds,
-                                          Sums& sums) {
+__device__ __forceinline__ void fold_rows(const Rows& source, const Place& place,
+                                          const Weights& weights, Folds& folds, Sums& sums) {
     if constexpr (is_read(i, 0)) {
         const Row row = read_row<i>(source, place);
 #pragma unroll
         for (int c = 0; c < columns; ++c) {
             folds[i + radius_y][0][c] = row.at(c);
 #pragma unroll
-            for (int d = 1; d <= radius_x; ++d) folds[i + radius_y][d][c] = row.at(c - d) + row.at(c + d);
+            for (int d = 1; d <= radius_x; ++d)
+                folds[i + radius_y][d][c] = row.at(c - d) + row.at(c + d);
         }
     }
     if constexpr (i >= radius_y)
@@ -79,10 +86,12 @@ __device__ __forceinline__ void fold_rows(const Rows& source, const Place& place
     if constexpr (i + 1 < rows + radius_y) fold_rows<i + 1>(source, place, weights, folds, sums);
 }
 
-// One plane of one level: the sums of the planes around it go on, and `finished` is the plane radius_z before it.
+// One plane of one level: the sums of the planes around it go on, and `finished` is the plane
+// radius_z before it.
 template <class Rows>
-__device__ __forceinline__ void advance(const Rows& source, const Place& place, const Weights& weights,
-                                        Points (&waiting)[unfinished], Points& finished) {
+__device__ __forceinline__ void advance(const Rows& source, const Place& place,
+                                        const Weights& weights, Points (&waiting)[unfinished],
+                                        Points& finished) {
     Sums sums = {};
 #pragma unroll
     for (int j = 0; j < n_sums - 1; ++j) assign(sums[j], waiting[j]);

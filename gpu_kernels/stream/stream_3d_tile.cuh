@@ -1,8 +1,8 @@
 // stream_3d_tile.cuh: where points of a tile lie, and how they get there (part of stream_3d.cu).
 //
-// A thread owns `rows` x `columns` points of every plane; the 32 lanes of a warp lie beside each other along x, warps
-// below each other along y. A row in shared memory is [word of a lane][lane], a word being 16 bytes, so that a warp
-// reads consecutive words.
+// A thread owns `rows` x `columns` points of every plane; the 32 lanes of a warp lie beside each
+// other along x, warps below each other along y. A row in shared memory is [word of a lane][lane],
+// a word being 16 bytes, so that a warp reads consecutive words.
 
 #pragma once
 
@@ -10,9 +10,11 @@ constexpr int word = 16 / sizeof(real), words = columns / word;
 constexpr int sector = 32 / sizeof(real);
 constexpr int tile_x = 32 * columns, tile_y = warps * rows;
 constexpr int halo_x = (steps * radius_x + word - 1) / word * word, halo_y = steps * radius_y;
-constexpr int written_x = (tile_x - halo_x - steps * radius_x) / sector * sector;  // no two blocks share a sector
+// no two blocks share a sector
+constexpr int written_x = (tile_x - halo_x - steps * radius_x) / sector * sector;
 constexpr int written_y = tile_y - 2 * halo_y;
-constexpr int unfinished = radius_z > 0 ? 2 * radius_z : 1;  // sums between two turns; there are no empty arrays
+// sums between two turns; there are no empty arrays
+constexpr int unfinished = radius_z > 0 ? 2 * radius_z : 1;
 static_assert(written_x > 0 && written_y > 0, "the halo leaves nothing of the tile");
 static_assert(columns % word == 0 && (radius_y <= rows || steps == 1), "see Limits");
 
@@ -50,10 +52,10 @@ __device__ __forceinline__ Place place_of_thread(const Box& box) {
     place.high_y = min(place.low_y + written_y, box.high[1]);
     place.x = place.low_x - halo_x + place.lane * columns;
     place.y = place.low_y - halo_y + place.warp * rows;
-    place.whole = place.x >= place.low_x && place.x + columns <= place.high_x && place.y >= place.low_y &&
-                  place.y + rows <= place.high_y;
-    place.none = place.x >= place.high_x || place.x + columns <= place.low_x || place.y >= place.high_y ||
-                 place.y + rows <= place.low_y;
+    place.whole = place.x >= place.low_x && place.x + columns <= place.high_x &&
+                  place.y >= place.low_y && place.y + rows <= place.high_y;
+    place.none = place.x >= place.high_x || place.x + columns <= place.low_x ||
+                 place.y >= place.high_y || place.y + rows <= place.low_y;
     return place;
 }
 
@@ -65,22 +67,25 @@ __device__ __forceinline__ void assign(Points& to, const Points& from) {
 }
 
 // Start copying this warp's rows of plane z of the state.
-__device__ __forceinline__ void start_copy(const real* __restrict__ src, const Memory& memory, const Place& place,
-                                           int z, Plane& plane) {
-    // Beyond what may be read any value will do: it only reaches points that this block does not write. The limits are
-    // whole words, as owned point 0 begins one (within.low <= 0).
-    const int low = -(-memory.within.low[2] / word * word), high = memory.within.high[2] / word * word;
+__device__ __forceinline__ void start_copy(const real* __restrict__ src, const Memory& memory,
+                                           const Place& place, int z, Plane& plane) {
+    // Beyond what may be read any value will do: it only reaches points that this block does not
+    // write. The limits are whole words, as owned point 0 begins one (within.low <= 0).
+    const int low = -(-memory.within.low[2] / word * word),
+              high = memory.within.high[2] / word * word;
     const real* from = src + clamp(z, memory.within.low[0], memory.within.high[0]) * memory.plane;
 #pragma unroll
     for (int i = 0; i < rows; ++i) {
-        const real* row = from + clamp(place.y + i, memory.within.low[1], memory.within.high[1]) * memory.row;
+        const real* row =
+            from + clamp(place.y + i, memory.within.low[1], memory.within.high[1]) * memory.row;
 #pragma unroll
         for (int j = 0; j < words; ++j) {
             // Consecutive lanes copy consecutive words of the row, whichever lane owns them.
             const int n = j * 32 + place.lane;
             const int x = max(low, min(place.x + n * word - place.lane * columns, high - word));
             Word* to = &plane.of[place.warp * rows + i][n % words][n / words];
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(to)),
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                             (unsigned)__cvta_generic_to_shared(to)),
                          "l"(row + x));
         }
     }
@@ -111,7 +116,8 @@ struct StateRows {
 
     template <int i>
     __device__ __forceinline__ void read(const Place& place, real (&to)[columns]) const {
-        // The tile's first and last rows have no neighbours; they are never written, and take any row.
+        // The tile's first and last rows have no neighbours; they are never written, and take any
+        // row.
         const int row = place.warp * rows + i;
         unpack(plane.of[i < 0 || i >= rows ? max(0, min(row, tile_y - 1)) : row], place.lane, to);
     }
@@ -145,18 +151,21 @@ __device__ __forceinline__ void show(const Points& finished, const Place& place,
 
 // A row of a thread, with the columns of the lanes on both sides that its taps read.
 struct Row {
-    real own[columns], left[radius_x + 1], right[radius_x + 1];  // one too many: there are no empty arrays
+    // one too many: there are no empty arrays
+    real own[columns], left[radius_x + 1], right[radius_x + 1];
 
     __device__ __forceinline__ real at(int x) const {
         return x < 0 ? left[radius_x + x] : x < columns ? own[x] : right[x - columns];
     }
 };
 
-// Whether some tap reads row `row`, counted from the thread's first: on its left (side -1), right (1), or at all (0).
+// Whether some tap reads row `row`, counted from the thread's first: on its left (side -1), right
+// (1), or at all (0).
 __host__ __device__ constexpr bool is_read(int row, int side) {
     for (int k = 0; k < n_taps; ++k)
         for (int sign = 1; sign >= (folded ? -1 : 1); sign -= 2) {
-            const int target = row - sign * taps[k][1], dx = folded ? side * taps[k][2] : taps[k][2];
+            const int target = row - sign * taps[k][1],
+                      dx = folded ? side * taps[k][2] : taps[k][2];
             if (target >= 0 && target < rows && (side == 0 || side * dx > 0)) return true;
         }
     return false;
@@ -170,18 +179,20 @@ __device__ __forceinline__ Row read_row(const Rows& source, const Place& place) 
 #pragma unroll
         for (int x = -radius_x; x < 0; ++x) {
             const int lanes = (columns - 1 - x) / columns;  // how many lanes away the column lies
-            row.left[radius_x + x] = __shfl_up_sync(whole_warp, row.own[x + lanes * columns], lanes);
+            row.left[radius_x + x] =
+                __shfl_up_sync(whole_warp, row.own[x + lanes * columns], lanes);
         }
     if constexpr (is_read(i, 1))
 #pragma unroll
         for (int x = columns; x < columns + radius_x; ++x)
-            row.right[x - columns] = __shfl_down_sync(whole_warp, row.own[x % columns], x / columns);
+            row.right[x - columns] =
+                __shfl_down_sync(whole_warp, row.own[x % columns], x / columns);
     return row;
 }
 
 // Write a finished plane of the last level.
-__device__ __forceinline__ void store(const Points& finished, const Place& place, real scale, long long row_pitch,
-                                      real* __restrict__ plane) {
+__device__ __forceinline__ void store(const Points& finished, const Place& place, real scale,
+                                      long long row_pitch, real* __restrict__ plane) {
     if (place.none) return;
     real* to = plane + place.y * row_pitch + place.x;
 #pragma unroll

@@ -1,34 +1,41 @@
-// tcstencil.cu: apply a fused stencil as products of windows of the grid with banded matrices: FP16, mma.sync.
+// tcstencil.cu: apply a fused stencil as products of windows of the grid with banded matrices:
+// FP16, mma.sync.
 //
-// Idea    TCStencil (gpu_kernels/tcstencil/): a tile of 16 x 16 numbers times a matrix that holds a row of weights in
-//         each of its columns, shifted down by one from column to column. A row of the tile is a *window*: 8 results
-//         along x and what they depend on, 16 points for a radius up to 4 (TS_CHUNKS 1), 8 more for every 4 more;
-//         TS_HALF says whether the last chunk of 16 is half a product only.
-//         The 16 windows of a tile lie side by side, 128 results, so the fragment of results has whole lines of memory.
-//         The authors multiply one tile by one matrix per column of weights and add the shifted products. Here the
-//         shift is along the axis that is streamed (y in 2D, z in 3D): a row that arrives is multiplied for each of
-//         the TS_FLIGHT results that depend on it, which move on by one after each row. Nothing is loaded twice.
-// Layout  A ring of TS_STAGES stages in shared memory (tcstencil_stage.cuh); the streamed axis is z, y or x (TS_AXIS
-//         0, 1 or 2) for 3D, 2D and 1D. Warps are side by side along x, in 3D also along y; the TS_UNITS tiles of a
-//         warp lie side by side along x, in 3D along y, where they share rows. Lane 4 g + t holds of windows g and
-//         g + 8 of a tile four points of each chunk, and results 2 t and 2 t + 1. FP16 are points 2 t, 2 t + 1 and
-//         those 8 further on, each pair a load that goes where the product wants it; floats 4 t to 4 t + 3, which is
-//         one load: the order of the columns of a product is free, if the rows of the matrix have the same
-//         (matrices.py).
+// Idea    TCStencil (gpu_kernels/tcstencil/): a tile of 16 x 16 numbers times a matrix that holds a
+//         row of weights in each of its columns, shifted down by one from column to column. A row
+//         of the tile is a *window*: 8 results along x and what they depend on, 16 points for a
+//         radius up to 4 (TS_CHUNKS 1), 8 more for every 4 more; TS_HALF says whether the last
+//         chunk of 16 is half a product only.
+//         The 16 windows of a tile lie side by side, 128 results, so the fragment of results has
+//         whole lines of memory. The authors multiply one tile by one matrix per column of weights
+//         and add the shifted products. Here the shift is along the axis that is streamed (y in 2D,
+//         z in 3D): a row that arrives is multiplied for each of the TS_FLIGHT results that depend
+//         on it, which move on by one after each row. Nothing is loaded twice.
+// Layout  A ring of TS_STAGES stages in shared memory (tcstencil_stage.cuh); the streamed axis is
+//         z, y or x (TS_AXIS 0, 1 or 2) for 3D, 2D and 1D. Warps are side by side along x, in 3D
+//         also along y; the TS_UNITS tiles of a warp lie side by side along x, in 3D along y, where
+//         they share rows. Lane 4 g + t holds of windows g and g + 8 of a tile four points of each
+//         chunk, and results 2 t and 2 t + 1. FP16 are points 2 t, 2 t + 1 and those 8 further on,
+//         each pair a load that goes where the product wants it; floats 4 t to 4 t + 3, which is
+//         one load: the order of the columns of a product is free, if the rows of the matrix have
+//         the same (matrices.py).
 // Writes  all of `box`.
-// Limits  sm_80 or later; x of a box begins at a multiple of 128 bytes. TS_BANDS says of each product which of the
-//         TS_MATRICES matrices it takes: n + 1 number n, -(n + 1) number n, with which a sum begins, 0 none: all zeros.
-// Variants  TS_FORMAT 0: FP16, 1: BF16, 2: TF32; TS_REAL is float for the last two and may be for the first.
-//         TS_SUMS 16: sums in FP16, too (of FP16 in memory). TS_MIRRORED 1 (2D, sums in FP32): rows at the same
-//         distance have the same weights, and share a product, which is then added twice: the authors' way for boxes.
+// Limits  sm_80 or later; x of a box begins at a multiple of 128 bytes. TS_BANDS says of each
+//         product which of the TS_MATRICES matrices it takes: n + 1 number n, -(n + 1) number n,
+//         with which a sum begins, 0 none: all zeros.
+// Variants  TS_FORMAT 0: FP16, 1: BF16, 2: TF32; TS_REAL is float for the last two and may be for
+//           the first.
+//         TS_SUMS 16: sums in FP16, too (of FP16 in memory). TS_MIRRORED 1 (2D, sums in FP32): rows
+//         at the same distance have the same weights, and share a product, which is then added
+//         twice: the authors' way for boxes.
 // Test    tests/gpu/test_gpu_tcstencil.py
 
-#if !defined(TS_REAL) || !defined(TS_FORMAT) || !defined(TS_SUMS) || !defined(TS_MIRRORED) || !defined(TS_AXIS) || \
-    !defined(TS_FLIGHT) || !defined(TS_ACROSS) || !defined(TS_CHUNKS) || !defined(TS_HALF) || \
-    !defined(TS_BANDS) || !defined(TS_MATRICES) || \
-    !defined(TS_WARPS) || !defined(TS_WARPS_X) || !defined(TS_MIN_BLOCKS) || !defined(TS_UNITS) || \
-    !defined(TS_STEPS) || !defined(TS_STAGES) || !defined(TS_LEAD) || !defined(TS_ROW_POINTS) || \
-    !defined(TS_ROWS) || !defined(TS_REACH)
+#if !defined(TS_REAL) || !defined(TS_FORMAT) || !defined(TS_SUMS) || !defined(TS_MIRRORED) ||      \
+    !defined(TS_AXIS) || !defined(TS_FLIGHT) || !defined(TS_ACROSS) || !defined(TS_CHUNKS) ||      \
+    !defined(TS_HALF) || !defined(TS_BANDS) || !defined(TS_MATRICES) || !defined(TS_WARPS) ||      \
+    !defined(TS_WARPS_X) || !defined(TS_MIN_BLOCKS) || !defined(TS_UNITS) || !defined(TS_STEPS) || \
+    !defined(TS_STAGES) || !defined(TS_LEAD) || !defined(TS_ROW_POINTS) || !defined(TS_ROWS) ||    \
+    !defined(TS_REACH)
 #error "tcstencil.cu needs macros that gpu_kernels/tcstencil/kernel.py lists"
 #endif
 
@@ -43,21 +50,25 @@ constexpr int flight = TS_FLIGHT;  // results along the streamed axis that depen
 constexpr int across = TS_ACROSS;  // rows of a plane that they depend on: 1 but in 3D
 constexpr int chunks = TS_CHUNKS;  // of 16 points of a window
 constexpr int bands[flight][across][chunks] = TS_BANDS;
-constexpr int warps = TS_WARPS, warps_x = TS_WARPS_X, warps_y = warps / warps_x, threads = 32 * warps;
+constexpr int warps = TS_WARPS, warps_x = TS_WARPS_X, warps_y = warps / warps_x,
+              threads = 32 * warps;
 constexpr int units = TS_UNITS;    // tiles of a warp
 constexpr int steps = TS_STEPS;    // of the stream per stage
 constexpr int stages = TS_STAGES;
 constexpr int rows = TS_ROWS, row_points = TS_ROW_POINTS;  // of a stage
 
 constexpr int unit_points = 128;  // results of a tile
-constexpr int window_lead = 8 * chunks - 4 - 4 * TS_HALF;  // points of a window in front of its results
-constexpr int step_x = unit_points * (axis == 0 ? warps_x : warps * units);  // results of a step of the stream, along x
+// points of a window in front of its results
+constexpr int window_lead = 8 * chunks - 4 - 4 * TS_HALF;
+// results of a step of the stream, along x
+constexpr int step_x = unit_points * (axis == 0 ? warps_x : warps * units);
 constexpr int step_y = axis == 0 ? warps_y * units : 1;
 constexpr int tile_x = axis == 2 ? steps * step_x : step_x;  // of a stage
 constexpr int unit_stride = axis == 0 ? row_points : unit_points;
 constexpr int words = format == tf32 ? 4 : 2;  // registers of a matrix of 16 x 8
 constexpr int n_sums = half_sums ? 2 : 4;
-constexpr bool half_products = TS_HALF && stores_half && !half_sums;  // where half of the last chunk is zeros
+// where half of the last chunk is zeros
+constexpr bool half_products = TS_HALF && stores_half && !half_sums;
 
 // Whether results with i rows need another product for the next one.
 constexpr bool meets(int i) {
@@ -67,17 +78,19 @@ constexpr bool meets(int i) {
     return false;
 }
 
-static_assert(!half_sums || (format == f16 && stores_half && !mirrored), "sums in FP16 are for FP16");
+static_assert(!half_sums || (format == f16 && stores_half && !mirrored),
+              "sums in FP16 are for FP16");
 static_assert(stages > 1, "a stage is read while others arrive");
 static_assert(axis != 0 || steps == 1, "a stage is one plane");
 static_assert(!mirrored || axis == 1, "shared products are for 2D");
-static_assert(stores_half ? format == f16 : sizeof(real) == 4, "numbers in memory are FP16 or float");
+static_assert(stores_half ? format == f16 : sizeof(real) == 4,
+              "numbers in memory are FP16 or float");
 
 constexpr int n_matrices = TS_MATRICES;
 
-// Whether the matrices come to the registers by way of shared memory. On one H200 (float16, 512^3, 10240^2 and 10^7
-// points, November 2026) that is 2 % faster in 3D, and 1 to 12 % slower in 1D and 2D. Before sm_90 the compiler runs out
-// of registers without it.
+// Whether the matrices come to the registers by way of shared memory. On one H200 (float16, 512^3,
+// 10240^2 and 10^7 points, November 2026) that is 2 % faster in 3D, and 1 to 12 % slower in 1D and
+// 2D. Before sm_90 the compiler runs out of registers without it.
 constexpr bool by_shared = axis == 0 || __CUDA_ARCH__ < 900;
 
 struct alignas(4 * words) Words {
@@ -141,20 +154,22 @@ struct Fragment {
                     a[0][half] = to_tf32(four.x), a[0][2 + half] = to_tf32(four.y);
                     a[1][half] = to_tf32(four.z), a[1][2 + half] = to_tf32(four.w);
                 } else if constexpr (format == bf16) {
-                    a[0][half] = pack_bf16(four.x, four.y), a[0][2 + half] = pack_bf16(four.z, four.w);
+                    a[0][half] = pack_bf16(four.x, four.y),
+                    a[0][2 + half] = pack_bf16(four.z, four.w);
                 } else {
-                    a[0][half] = pack_half(four.x, four.y), a[0][2 + half] = pack_half(four.z, four.w);
+                    a[0][half] = pack_half(four.x, four.y),
+                    a[0][2 + half] = pack_half(four.z, four.w);
                 }
             }
         }
     }
 };
 
-// d = a b + c. Apart, d and c may be different registers: results move on without a copy. A template, so that only one
-// of the instructions is looked at.
+// d = a b + c. Apart, d and c may be different registers: results move on without a copy. A
+// template, so that only one of the instructions is looked at.
 template <class S>
-__device__ __forceinline__ void multiply(S& d, const Fragment& f, const unsigned (&b)[words], const S& c,
-                                         bool is_half) {
+__device__ __forceinline__ void multiply(S& d, const Fragment& f, const unsigned (&b)[words],
+                                         const S& c, bool is_half) {
     if constexpr (half_sums) {
         mma_half_in_half(d.v, f.a[0], b[0], b[1], c.v);
     } else if constexpr (format == f16) {
@@ -172,10 +187,11 @@ __device__ __forceinline__ void multiply(S& d, const Fragment& f, const unsigned
     }
 }
 
-// Multiply the rows that have arrived for all results in flight of a warp: d[unit][i] has i rows of its results when
-// they come, and the last is complete when this ends. `window` is number g of the first tile.
-__device__ __forceinline__ void multiply_rows(Sums (&d)[units][flight + 1], const Matrices& m, const real* window,
-                                              int lane) {
+// Multiply the rows that have arrived for all results in flight of a warp: d[unit][i] has i rows of
+// its results when they come, and the last is complete when this ends. `window` is number g of the
+// first tile.
+__device__ __forceinline__ void multiply_rows(Sums (&d)[units][flight + 1], const Matrices& m,
+                                              const real* window, int lane) {
     Sums next[units][flight + 1];
 #pragma unroll
     for (int j = 0; j < units + across - 1; j++) {
@@ -187,12 +203,17 @@ __device__ __forceinline__ void multiply_rows(Sums (&d)[units][flight + 1], cons
             for (int unit = 0; unit < units; unit++) {
                 const int row = j - unit;
                 if (row < 0 || row >= across) continue;
-                // Downwards, so that each sum goes where the one before found its own: its place for the next row.
+                // Downwards, so that each sum goes where the one before found its own: its place
+                // for the next row.
 #pragma unroll
                 for (int i = flight - 1; i >= 0; i--) {
                     const int band = bands[i][row][chunk];
-                    if (band < 0) multiply(next[unit][i + 1], fragment, m.b[-band - 1].w, d[unit][i], is_half);
-                    if (band > 0) multiply(next[unit][i + 1], fragment, m.b[band - 1].w, next[unit][i + 1], is_half);
+                    if (band < 0)
+                        multiply(next[unit][i + 1], fragment, m.b[-band - 1].w, d[unit][i],
+                                 is_half);
+                    if (band > 0)
+                        multiply(next[unit][i + 1], fragment, m.b[band - 1].w, next[unit][i + 1],
+                                 is_half);
                 }
             }
         }
@@ -200,12 +221,14 @@ __device__ __forceinline__ void multiply_rows(Sums (&d)[units][flight + 1], cons
 #pragma unroll
     for (int unit = 0; unit < units; unit++)
 #pragma unroll
-        for (int i = flight - 1; i >= 0; i--) d[unit][i + 1] = meets(i) ? next[unit][i + 1] : d[unit][i];  // as above
+        for (int i = flight - 1; i >= 0; i--)
+            d[unit][i + 1] = meets(i) ? next[unit][i + 1] : d[unit][i];  // as above
 }
 
-// The same where rows at the same distance share a product, which only that of the middle adds to the sums by itself.
-__device__ __forceinline__ void multiply_mirrored(Sums (&d)[units][flight + 1], const Matrices& m, const real* window,
-                                                  int lane) {
+// The same where rows at the same distance share a product, which only that of the middle adds to
+// the sums by itself.
+__device__ __forceinline__ void multiply_mirrored(Sums (&d)[units][flight + 1], const Matrices& m,
+                                                  const real* window, int lane) {
     constexpr int middle = flight / 2;
 #pragma unroll
     for (int unit = 0; unit < units; unit++) {
@@ -219,7 +242,9 @@ __device__ __forceinline__ void multiply_mirrored(Sums (&d)[units][flight + 1], 
             for (int i = middle; i >= 0; i--) {
                 const int band = bands[i][0][chunk];
                 const Sums& before = band > 0 ? product[i] : i == middle ? d[unit][i] : zero;
-                if (band != 0) multiply(product[i], fragment, m.b[(band < 0 ? -band : band) - 1].w, before, is_half);
+                if (band != 0)
+                    multiply(product[i], fragment, m.b[(band < 0 ? -band : band) - 1].w, before,
+                             is_half);
             }
         }
 #pragma unroll
@@ -285,12 +310,15 @@ struct Place {
 };
 
 extern "C" __global__ void __launch_bounds__(threads, TS_MIN_BLOCKS)
-    tcstencil(const real* __restrict__ src, real* __restrict__ dst, const __grid_constant__ Memory memory,
-              const __grid_constant__ Box box, const Weights* __restrict__ weights, int chunk) {
+    tcstencil(const real* __restrict__ src, real* __restrict__ dst,
+              const __grid_constant__ Memory memory, const __grid_constant__ Box box,
+              const Weights* __restrict__ weights, int chunk) {
     extern __shared__ __align__(16) real shared[];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warp_x = warp % warps_x, warp_y = warp / warps_x;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warp_x = warp % warps_x,
+              warp_y = warp / warps_x;
 
-    // The part of the box that this block passes; results become complete with the last `flight` - 1 of its rows.
+    // The part of the box that this block passes; results become complete with the last `flight` -
+    // 1 of its rows.
     const int first[3] = {box.low[0] + static_cast<int>(blockIdx.z) * (axis == 0 ? chunk : 1),
                           box.low[1] + static_cast<int>(blockIdx.y) * (axis == 1 ? chunk : step_y),
                           box.low[2] + static_cast<int>(blockIdx.x) * (axis == 2 ? chunk : tile_x)};
@@ -301,21 +329,26 @@ extern "C" __global__ void __launch_bounds__(threads, TS_MIN_BLOCKS)
     const StageCopy<rows, row_points, threads> copy(memory, box, box.high[1] + reach[1]);
     int y = first[1] - reach[1], x = first[2] - TS_LEAD;  // of the stage that is to be copied next
     const real* from = src + (first[0] - reach[0]) * memory.plane + y * memory.row + x;
-    const long long stage_stride = axis == 0 ? memory.plane : axis == 1 ? steps * memory.row : tile_x;
+    const long long stage_stride = axis == 0   ? memory.plane
+                                   : axis == 1 ? steps * memory.row
+                                               : tile_x;
     const auto start = [&](int stage) {
         if (stage < n_stages) copy.start(shared + stage % stages * (rows * row_points), from, y, x);
         copy_commit();  // also where nothing is copied, so that waiting can count groups
         from += stage_stride;
         y += axis == 1 ? steps : 0, x += axis == 2 ? tile_x : 0;
     };
-    const Matrices matrices(*weights, reinterpret_cast<unsigned*>(shared + stages * rows * row_points), lane);
+    const Matrices matrices(*weights,
+                            reinterpret_cast<unsigned*>(shared + stages * rows * row_points), lane);
 #pragma unroll 1
     for (int stage = 0; stage < stages - 1; stage++) start(stage);
 
-    const int results_x = unit_points * (axis == 0 ? warp_x : warp * units), results_y = axis == 0 ? warp_y * units : 0;
+    const int results_x = unit_points * (axis == 0 ? warp_x : warp * units),
+              results_y = axis == 0 ? warp_y * units : 0;
     const int of_lane = results_x + lane / 4 * 8 + lane % 4 * 2;
     Place place;
-    place.to = dst + first[0] * memory.plane + (first[1] + results_y) * memory.row + first[2] + of_lane;
+    place.to =
+        dst + first[0] * memory.plane + (first[1] + results_y) * memory.row + first[2] + of_lane;
     place.stride = axis == 0 ? memory.plane : axis == 1 ? memory.row : step_x;
     place.unit = axis == 0 ? memory.row : unit_points;
     place.left_x = box.high[2] - first[2] - of_lane;
@@ -330,12 +363,15 @@ extern "C" __global__ void __launch_bounds__(threads, TS_MIN_BLOCKS)
         real* const arrived = shared + stage % stages * (rows * row_points);
         copy_wait<stages - 2>();
         copy.finish(arrived, first[2] - TS_LEAD + (axis == 2 ? stage * tile_x : 0));
-        __syncthreads();  // this stage has arrived for all, and all have multiplied the one before, whose place is free
+        // this stage has arrived for all, and all have multiplied the one before, whose place is
+        // free
+        __syncthreads();
         start(stage + stages - 1);
         const int left = n_steps - stage * steps;
 #pragma unroll 1
         for (int step = 0; step < min(steps, left); step++) {
-            const real* const window = arrived + of_window + step * (axis == 2 ? step_x : row_points);
+            const real* const window =
+                arrived + of_window + step * (axis == 2 ? step_x : row_points);
             if constexpr (mirrored)
                 multiply_mirrored(d, matrices, window, lane);
             else

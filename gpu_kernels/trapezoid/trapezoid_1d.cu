@@ -1,20 +1,25 @@
-// trapezoid_1d.cu: Tensor Trapezoid Folding of a line: a 1D stencil of any weights as products with a banded matrix.
+// trapezoid_1d.cu: Tensor Trapezoid Folding of a line: a 1D stencil of any weights as products with
+// a banded matrix.
 //
-// Idea    The line is folded into segments; 16 of them are the rows of A. Eight points of a segment depend on
-//         8 + 2 * rx of it by a banded matrix whose columns are the weights, each shifted down by one. A warp walks
-//         along its 16 segments; every chunk of four points feeds all groups of eight results that it overlaps, and the
-//         results of a whole segment stay in registers, as does the band. A point costs 8 + 2 * rx multiplications, so
-//         fusing t steps of radius r costs 2 * r + 8 / t per step: the more steps, the better.
-// Layout  See common.cuh. Shared memory: the tile's points in order, 4 left free after every segment, which puts the 16
-//         lanes that are served at a time into 16 different banks.
+// Idea    The line is folded into segments; 16 of them are the rows of A. Eight points of a segment
+//         depend on 8 + 2 * rx of it by a banded matrix whose columns are the weights, each shifted
+//         down by one. A warp walks along its 16 segments; every chunk of four points feeds all
+//         groups of eight results that it overlaps, and the results of a whole segment stay in
+//         registers, as does the band. A point costs 8 + 2 * rx multiplications, so fusing t steps
+//         of radius r costs 2 * r + 8 / t per step: the more steps, the better.
+// Layout  See common.cuh. Shared memory: the tile's points in order, 4 left free after every
+//         segment, which puts the 16 lanes that are served at a time into 16 different banks.
 // Writes  every point of the box.
-// Limits  float64; sm_80 or later; one row of points; n_weights * 8 bytes of kernel arguments. A NaN or infinity
-//         spreads up to seven points further than the stencil reaches, because zeros of the band are multiplied too.
-// Order   By dx: tensor cores make a chain of fused multiply-adds, bit for bit, and zeros of the band do not change it.
-// Test    tests/gpu/test_gpu_against_reference.py; the transformation in NumPy: trapezoid_numerics.py
+// Limits  float64; sm_80 or later; one row of points; n_weights * 8 bytes of kernel arguments. A
+//         NaN or infinity spreads up to seven points further than the stencil reaches, because
+//         zeros of the band are multiplied too.
+// Order   By dx: tensor cores make a chain of fused multiply-adds, bit for bit, and zeros of the
+//         band do not change it.
+// Test    tests/gpu/test_gpu_against_reference.py; the transformation in NumPy: numerics.py
 
-#if !defined(TS_REAL) || !defined(TS_RADIUS_X) || !defined(TS_GROUPS) || !defined(TS_WARPS) || !defined(TS_BLOCKS)
-#error "trapezoid_1d.cu needs -DTS_REAL=double, -DTS_RADIUS_X, -DTS_GROUPS, -DTS_WARPS, -DTS_BLOCKS (trapezoid.py)"
+#if !defined(TS_REAL) || !defined(TS_RADIUS_X) || !defined(TS_GROUPS) || !defined(TS_WARPS) || \
+    !defined(TS_BLOCKS)
+#error "trapezoid_1d.cu needs macros that gpu_kernels/trapezoid/kernel.py lists"
 #endif
 #include "async_copy.cuh"
 #include "common.cuh"
@@ -24,7 +29,8 @@ constexpr int rx = TS_RADIUS_X;
 constexpr int groups = TS_GROUPS;  // of eight points per segment
 constexpr int threads = 32 * TS_WARPS;
 
-constexpr int margin = rx + rx % 2;  // points beside the tile that are read, even: copies of 16 bytes
+// points beside the tile that are read, even: copies of 16 bytes
+constexpr int margin = rx + rx % 2;
 constexpr int chunks = (8 + rx + margin + 3) / 4;  // that a group depends on
 constexpr int segment = 8 * groups;
 constexpr int warp_width = 16 * segment, tile_width = TS_WARPS * warp_width;
@@ -45,7 +51,9 @@ __device__ __forceinline__ void copy_line(
         double* const to = line + place(at);
         if ((x >= low && x + 1 < high) || x + 1 < low || x >= high) {
             copy_16(to, x >= low && x < high ? src + x : src, x >= low && x < high);
-        } else {  // the box's first or last: what lies beside it may be a NaN, which zeros of the band must not meet
+        } else {
+            // the box's first or last: what lies beside it may be a NaN, which zeros of the band
+            // must not meet
             to[0] = x >= low ? src[x] : 0.0;
             to[1] = x + 1 < high ? src[x + 1] : 0.0;
         }
@@ -53,8 +61,9 @@ __device__ __forceinline__ void copy_line(
     copy_commit();
 }
 
-extern "C" __global__ void __launch_bounds__(threads, TS_BLOCKS) trapezoid_1d(
-    const real* __restrict__ src, real* __restrict__ dst, const Memory memory, const Box box, const Weights weights) {
+extern "C" __global__ void __launch_bounds__(threads, TS_BLOCKS)
+    trapezoid_1d(const real* __restrict__ src, real* __restrict__ dst, const Memory memory,
+        const Box box, const Weights weights) {
     extern __shared__ __align__(16) double shared[];
     double* const line = shared;
     double* const all_weights = line + place(n_read);
@@ -94,7 +103,8 @@ extern "C" __global__ void __launch_bounds__(threads, TS_BLOCKS) trapezoid_1d(
         for (int group = 0; group < groups; ++group) {
             const int at = x + 8 * group;
             if (at + 1 < box.high[2])
-                *reinterpret_cast<double2*>(out + at) = make_double2(sums[group][2 * half], sums[group][2 * half + 1]);
+                *reinterpret_cast<double2*>(out + at) =
+                    make_double2(sums[group][2 * half], sums[group][2 * half + 1]);
             else if (at < box.high[2])
                 out[at] = sums[group][2 * half];
         }

@@ -1,16 +1,20 @@
-// cuda_on_host.h: enough of CUDA to run a kernel on the CPU, written to find mistakes rather than to be fast.
+// cuda_on_host.h: enough of CUDA to run a kernel on the CPU, written to find mistakes rather than
+// to be fast.
 //
-// Idea    Blocks of threads follow each other. The threads of a block are fibers: each runs until it must wait for
-//         others, and a warp runs until all of its lanes wait for other warps, so that whoever forgets to wait is as
-//         far ahead as can be. Ascending and descending order find what the other one hides.
-//         Copies that run beside the threads arrive as late as they may, in the wait that asks for them, and their
-//         target is poisoned from the moment they start, so it is as if they also arrived as early as they may. What a
-//         copy out of shared memory reads must be the same when it starts and when it is waited for.
-//         Shared memory is poisoned before every block (all bits set: NaN), and what follows it must stay as it is.
-// Limits  Not seen: fences that are missing between ordinary stores and bulk copies; races that neither order shows.
-//         Ordinary loads are not looked at: what must not be read should hold NaN.
+// Idea    Blocks of threads follow each other. The threads of a block are fibers: each runs until
+//         it must wait for others, and a warp runs until all of its lanes wait for other warps, so
+//         that whoever forgets to wait is as far ahead as can be. Ascending and descending order
+//         find what the other one hides. Copies that run beside the threads arrive as late as they
+//         may, in the wait that asks for them, and their target is poisoned from the moment they
+//         start, so it is as if they also arrived as early as they may. What a copy out of shared
+//         memory reads must be the same when it starts and when it is waited for. Shared memory is
+//         poisoned before every block (all bits set: NaN), and what follows it must stay as it is.
+// Limits  Not seen: fences that are missing between ordinary stores and bulk copies; races that
+//         neither order shows. Ordinary loads are not looked at: what must not be read should hold
+//         NaN.
 //
-// emulation.py replaces inline PTX by calls of what is in namespace on_host, and declarations of shared memory.
+// emulation.py replaces inline PTX by calls of what is in namespace on_host, and declarations of
+// shared memory.
 
 #pragma once
 
@@ -46,13 +50,14 @@ constexpr int warp_size = 32, most_threads = 1024;
 constexpr size_t stack_bytes = 512 << 10, guard_bytes = 1 << 12, most_shared = 256 << 10;
 constexpr unsigned char poison = 0xff, guard = 0xa5;
 
-// What a launch is told beside its arguments. Points of src and dst lie as Memory of common.cuh says; where `item` is 0
-// no copy may touch either.
+// What a launch is told beside its arguments. Points of src and dst lie as Memory of common.cuh
+// says; where `item` is 0 no copy may touch either.
 struct Launch {
     int grid[3], block[3];
     int shared_bytes, descending;
     char *src, *dst;
-    long long plane, row, item;  // elements from plane to plane and from row to row, bytes of an element
+    // elements from plane to plane and from row to row, bytes of an element
+    long long plane, row, item;
     int low[3], high[3];         // what is allocated
 };
 
@@ -122,8 +127,8 @@ char failure[200];
 
 inline void fail(const char* why) {
     if (failure[0]) return;
-    snprintf(failure, sizeof failure, "block (%u, %u, %u) thread %d: %s", blockIdx.x, blockIdx.y, blockIdx.z, current,
-             why);
+    snprintf(failure, sizeof failure, "block (%u, %u, %u) thread %d: %s", blockIdx.x, blockIdx.y,
+             blockIdx.z, current, why);
 }
 
 // Shared memory that a kernel declares with its size.
@@ -163,7 +168,8 @@ inline Warp& warp_of_thread() { return warps[current / warp_size]; }
 inline void converge(const char* instruction) {
     Warp& warp = warp_of_thread();
     if (warp.meeting.arrived == 0) warp.instruction = instruction;
-    if (strcmp(warp.instruction, instruction) != 0) fail("the lanes of a warp meet in different instructions");
+    if (strcmp(warp.instruction, instruction) != 0)
+        fail("the lanes of a warp meet in different instructions");
     if (warp.meeting.arrived + 1 == warp.meeting.expected) warp.turn ^= 1;
     meet(warp.meeting, Wait::warp);
 }
@@ -183,7 +189,8 @@ inline const T* show(const T& value, const char* instruction) {
 
 inline size_t shared_address(const void* p) {
     const long long at = static_cast<const char*>(p) - dynamic_shared;
-    if (at < 0 || at > launch.shared_bytes) fail("the address of something that is not in shared memory");
+    if (at < 0 || at > launch.shared_bytes)
+        fail("the address of something that is not in shared memory");
     return size_t(at);
 }
 
@@ -199,7 +206,8 @@ inline char* in_shared(unsigned at, unsigned bytes, unsigned alignment) {
 // Whether bytes of the array whose first owned point lies at `array` are allocated.
 inline bool is_allocated(const char* array, const char* from, unsigned bytes) {
     if (launch.item == 0) return false;
-    const long long first = launch.low[0] * launch.plane + launch.low[1] * launch.row + launch.low[2];
+    const long long first =
+        launch.low[0] * launch.plane + launch.low[1] * launch.row + launch.low[2];
     const long long at = from - (array + first * launch.item);
     const long long plane = launch.plane * launch.item, row = launch.row * launch.item;
     return at >= 0 && at / plane < launch.high[0] - launch.low[0] &&
@@ -251,14 +259,16 @@ inline void wait_all() {
     threads[current].groups.clear();
 }
 
-// mbarriers, and bulk copies that count their bytes there. An mbarrier is kept apart; its place holds a mark.
+// mbarriers, and bulk copies that count their bytes there. An mbarrier is kept apart; its place
+// holds a mark.
 
 constexpr unsigned long long mark = 0x5ca1ab1e0ddba11ull;
 
 inline Arrival* arrival_at(unsigned at) {
     for (Arrival* arrival : arrivals)
         if (arrival->at == at) {
-            if (memcmp(dynamic_shared + at, &mark, sizeof mark) != 0) fail("an mbarrier was overwritten");
+            if (memcmp(dynamic_shared + at, &mark, sizeof mark) != 0)
+                fail("an mbarrier was overwritten");
             return arrival;
         }
     fail("an mbarrier that nobody initialised");
@@ -303,7 +313,8 @@ inline void wait_arrival(unsigned at, unsigned parity) {
 
 inline void bulk_in(unsigned to, const void* from, unsigned bytes, unsigned at) {
     Arrival& arrival = *arrival_at(at);
-    if (bytes == 0 || bytes % 16 != 0) fail("the size of a bulk copy is not a multiple of 16 bytes");
+    if (bytes == 0 || bytes % 16 != 0)
+        fail("the size of a bulk copy is not a multiple of 16 bytes");
     char* const place = in_shared(to, bytes, 16);
     const bool allocated = may_read(from, bytes, 16);
     memset(place, poison, bytes);
@@ -312,7 +323,8 @@ inline void bulk_in(unsigned to, const void* from, unsigned bytes, unsigned at) 
 }
 
 inline void bulk_out(void* to, unsigned from, unsigned bytes) {
-    if (bytes == 0 || bytes % 16 != 0) fail("the size of a bulk copy is not a multiple of 16 bytes");
+    if (bytes == 0 || bytes % 16 != 0)
+        fail("the size of a bulk copy is not a multiple of 16 bytes");
     if (reinterpret_cast<size_t>(to) % 16 != 0) fail("a bulk copy is not aligned in memory");
     if (!is_allocated(launch.dst, static_cast<char*>(to), bytes))
         return fail("a bulk copy writes what is not allocated");
@@ -329,9 +341,11 @@ inline void bulk_wait_read() {
     threads[current].outward.clear();
 }
 
-// Products on tensor cores, C(m x 8) += A(m x k) B(k x 8): PTX ISA, "Matrix fragments for mma with f64".
+// Products on tensor cores, C(m x 8) += A(m x k) B(k x 8): PTX ISA, "Matrix fragments for mma with
+// f64".
 template <int m, int k>
-inline void multiply(double* const (&c)[m / 4], const double (&a)[m * k / 32], const double (&b)[k / 4]) {
+inline void multiply(double* const (&c)[m / 4], const double (&a)[m * k / 32],
+                     const double (&b)[k / 4]) {
     struct Operands {
         double a[m * k / 32], b[k / 4];
     } own;
@@ -342,7 +356,8 @@ inline void multiply(double* const (&c)[m / 4], const double (&a)[m * k / 32], c
     for (int i = 0; i < m / 4; i++) {
         const int row = lane / 4, half = i / 2, column = lane % 4 * 2 + i % 2;
         for (int n = 0; n < k; n++)
-            *c[i] = std::fma(all[row * 4 + n % 4].a[n / 4 * (m / 8) + half], all[column * 4 + n % 4].b[n / 4], *c[i]);
+            *c[i] = std::fma(all[row * 4 + n % 4].a[n / 4 * (m / 8) + half],
+                             all[column * 4 + n % 4].b[n / 4], *c[i]);
     }
 }
 
@@ -362,7 +377,8 @@ inline unsigned to_half(float value) {
     if (std::isnan(value)) return 0x7fff;
     if (size >= 65520.0f) return sign | 0x7c00;
     const int exponent = size < 0x1p-14f ? -14 : std::ilogb(size);
-    const float scaled = std::nearbyint(std::ldexp(size, 10 - exponent));  // in units of the last place
+    // in units of the last place
+    const float scaled = std::nearbyint(std::ldexp(size, 10 - exponent));
     return sign | (unsigned(exponent + 14) * 1024 + unsigned(scaled));
 }
 
@@ -370,7 +386,8 @@ inline float half_of(const unsigned* registers, int element) {
     return from_half(registers[element / 2] >> element % 2 * 16 & 0xffff);
 }
 
-// Transpose 8 x 8 numbers of 16 bits: before and after, lane 4 g + t holds columns 2 t and 2 t + 1 of row g.
+// Transpose 8 x 8 numbers of 16 bits: before and after, lane 4 g + t holds columns 2 t and 2 t + 1
+// of row g.
 inline unsigned transpose(unsigned pair) {
     const unsigned* const all = show(pair, "movmatrix");
     const int lane = current % warp_size, row = lane / 4, column = lane % 4 * 2;
@@ -378,8 +395,8 @@ inline unsigned transpose(unsigned pair) {
     return at(column, row) | at(column + 1, row) << 16;
 }
 
-// ldmatrix.x4.trans: four 8 x 8 matrices of 16 bits, whose rows the lanes name; rows 2 t, 2 t + 1 of column g go to a
-// lane.
+// ldmatrix.x4.trans: four 8 x 8 matrices of 16 bits, whose rows the lanes name; rows 2 t, 2 t + 1
+// of column g go to a lane.
 inline void load_transposed(unsigned* const (&d)[4], unsigned row) {
     const unsigned* const all = show(row, "ldmatrix");
     const int lane = current % warp_size, g = lane / 4, t = lane % 4;
@@ -415,14 +432,16 @@ inline unsigned to_tf32(float value) {
     return std::isnan(value) ? 0x7fffffff & ~0x1fffu : bits_of(value) + 0x1000 & ~0x1fffu;
 }
 
-// Dense products of shorter formats, D(16 x 8) = A(16 x k) B(k x 8) + C: PTX ISA, "Matrix fragments for mma.m16n8k16 with
-// floating point type", "for mma.m16n8k8". A lane has the numbers of rows g and g + 8 in turns, by groups of columns.
+// Dense products of shorter formats, D(16 x 8) = A(16 x k) B(k x 8) + C: PTX ISA, "Matrix fragments
+// for mma.m16n8k16 with floating point type", "for mma.m16n8k8". A lane has the numbers of rows g
+// and g + 8 in turns, by groups of columns.
 enum class Kind { f16, bf16, tf32 };
 
 template <Kind kind>
 inline float number_of(const unsigned* registers, int half, int row, int k) {
     if (kind != Kind::tf32) {
-        const unsigned both = registers[k / 8 * (row + 1) + half], bits = both >> k % 2 * 16 & 0xffff;
+        const unsigned both = registers[k / 8 * (row + 1) + half],
+                       bits = both >> k % 2 * 16 & 0xffff;
         return kind == Kind::f16 ? from_half(bits) : float_of(bits << 16);
     }
     const unsigned bits = registers[k / 4 * (row + 1) + half];
@@ -431,7 +450,8 @@ inline float number_of(const unsigned* registers, int half, int row, int k) {
 }
 
 template <Kind kind, int k, int n_a>
-inline void dense_products(float (&sums)[4], const unsigned (&a)[n_a], const unsigned (&b)[n_a / 2]) {
+inline void dense_products(float (&sums)[4], const unsigned (&a)[n_a],
+                           const unsigned (&b)[n_a / 2]) {
     struct Operands {
         unsigned a[n_a], b[n_a / 2];
     } own;
@@ -450,27 +470,30 @@ inline void dense_products(float (&sums)[4], const unsigned (&a)[n_a], const uns
 }
 
 template <Kind kind, int k>
-inline void multiply_f32(float* const (&d)[4], const unsigned (&a)[kind == Kind::tf32 ? k / 2 : k / 4],
-                         const unsigned (&b)[kind == Kind::tf32 ? k / 4 : k / 8], const float (&c)[4]) {
+inline void multiply_f32(float* const (&d)[4],
+                         const unsigned (&a)[kind == Kind::tf32 ? k / 2 : k / 4],
+                         const unsigned (&b)[kind == Kind::tf32 ? k / 4 : k / 8],
+                         const float (&c)[4]) {
     float sums[4] = {c[0], c[1], c[2], c[3]};
     dense_products<kind, k>(sums, a, b);
     for (int i = 0; i < 4; i++) *d[i] = sums[i];
 }
 
 template <Kind kind, int k>
-inline void multiply_f16(unsigned* const (&d)[2], const unsigned (&a)[k / 4], const unsigned (&b)[k / 8],
-                         const unsigned (&c)[2]) {
+inline void multiply_f16(unsigned* const (&d)[2], const unsigned (&a)[k / 4],
+                         const unsigned (&b)[k / 8], const unsigned (&c)[2]) {
     float sums[4];
     for (int i = 0; i < 4; i++) sums[i] = half_of(c, i);
     dense_products<kind, k>(sums, a, b);
     for (int h = 0; h < 2; h++) *d[h] = to_half(sums[2 * h]) | to_half(sums[2 * h + 1]) << 16;
 }
 
-// The same with a sparse A(16 x k), of which two of four are kept, of TF32 one of two: PTX ISA, "Matrix fragments for
-// sparse mma". Lanes 2 s and 2 s + 1 of a quad hold the metadata for selector s, four bits for each group of a row.
+// The same with a sparse A(16 x k), of which two of four are kept, of TF32 one of two: PTX ISA,
+// "Matrix fragments for sparse mma". Lanes 2 s and 2 s + 1 of a quad hold the metadata for selector
+// s, four bits for each group of a row.
 template <Kind kind, int k>
-inline void multiply_sparse(float* const (&d)[4], const unsigned (&a)[4], const unsigned (&b)[4], const float (&c)[4],
-                            unsigned metadata, int selector) {
+inline void multiply_sparse(float* const (&d)[4], const unsigned (&a)[4], const unsigned (&b)[4],
+                            const float (&c)[4], unsigned metadata, int selector) {
     struct Operands {
         unsigned a[4], b[4], metadata;
     } own;
@@ -488,10 +511,14 @@ inline void multiply_sparse(float* const (&d)[4], const unsigned (&a)[4], const 
         float sum = c[i];
         for (int group = 0; group < groups; group++) {
             const unsigned word = all[row * 4 + selector * 2 + group / 4].metadata;
-            const int code = word >> (half * 16 + group % 4 * 4) & 15, first = code & 3, second = code >> 2;
-            if (tf32 ? code != 0b0100 && code != 0b1110 : first >= second) fail("metadata that are not in order");
+            const int code = word >> (half * 16 + group % 4 * 4) & 15, first = code & 3,
+                      second = code >> 2;
+            if (tf32 ? code != 0b0100 && code != 0b1110 : first >= second)
+                fail("metadata that are not in order");
             for (int n = 0; n < kept; n++) {
-                const int stored = kept * group + n, at = size * group + (tf32 ? code == 0b1110 : n ? second : first);
+                const int stored = kept * group + n, at = size * group + (tf32 ? code == 0b1110
+                                                                          : n  ? second
+                                                                               : first);
                 sum += number_of<kind>(all[row * 4 + quad(stored)].a, half, 1, stored) *
                        number_of<kind>(all[column * 4 + quad(at)].b, 0, 0, at);
             }
@@ -507,7 +534,8 @@ inline void run_thread() {
         kernel(arguments);
         Thread& thread = threads[current];
         if (!thread.copies.empty()) fail("a thread ends before its copies have arrived");
-        if (!thread.outward.empty()) fail("a thread ends before its bulk copies have read shared memory");
+        if (!thread.outward.empty())
+            fail("a thread ends before its bulk copies have read shared memory");
         thread.finished = true;
         block.expected--;
         if (block.expected > 0 && block.arrived == block.expected) let_go(block);
@@ -539,7 +567,8 @@ inline bool is_ready(const Thread& thread, const Warp& warp) {
 __attribute__((noinline)) void resume(int index) {
     Thread& thread = threads[index];
     current = index;
-    threadIdx = {index % blockDim.x, index / blockDim.x % blockDim.y, index / blockDim.x / blockDim.y};
+    threadIdx = {index % blockDim.x, index / blockDim.x % blockDim.y,
+                 index / blockDim.x / blockDim.y};
     thread.wait = Wait::nothing;
     if (_setjmp(scheduler) != 0) return;
     if (thread.started) _longjmp(thread.state, 1);
@@ -549,7 +578,8 @@ __attribute__((noinline)) void resume(int index) {
 
 // Let the lanes of a warp run until none can; whether any did.
 inline bool run_warp(int warp) {
-    const int first = warp * warp_size, n = n_threads - first < warp_size ? n_threads - first : warp_size;
+    const int first = warp * warp_size,
+              n = n_threads - first < warp_size ? n_threads - first : warp_size;
     bool ran = false, again = true;
     while (again) {
         again = false;
@@ -601,8 +631,10 @@ inline const char* run(void (*what)(void**), void** values, const Launch* how) {
     arguments = values;
     launch = *how;
     n_threads = launch.block[0] * launch.block[1] * launch.block[2];
-    if (n_threads > most_threads || launch.shared_bytes > int(most_shared)) return "too large a block";
-    stacks = static_cast<char*>(malloc(n_threads * stack_bytes));  // pages that nobody touches cost nothing
+    if (n_threads > most_threads || launch.shared_bytes > int(most_shared))
+        return "too large a block";
+    // pages that nobody touches cost nothing
+    stacks = static_cast<char*>(malloc(n_threads * stack_bytes));
     dynamic_shared = static_cast<char*>(aligned_alloc(1024, most_shared + guard_bytes));
     gridDim = {unsigned(launch.grid[0]), unsigned(launch.grid[1]), unsigned(launch.grid[2])};
     blockDim = {unsigned(launch.block[0]), unsigned(launch.block[1]), unsigned(launch.block[2])};
