@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulation import COMPILER, NO_COMPILER
-from host_gpu import HostGpu
+from emulator.emulation import COMPILER, NO_COMPILER
+from emulator.host_gpu import HostGpu
 
 from tetris_sim.bench.problems import random_problem
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel

@@ -7,7 +7,15 @@ import hashlib
 import numpy as np
 import numpy.typing as npt
 import pytest
-from emulation import COMPILER, NO_COMPILER, Emulated, EmulationError, at, emulate, translate
+from emulator.emulation import (
+    COMPILER,
+    NO_COMPILER,
+    Emulated,
+    EmulationError,
+    at,
+    emulate,
+    translate,
+)
 
 from tetris_sim.gpu_kernels.common.layout import memory_argument
 

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from cases import stencil_of
-from emulation import COMPILER, NO_COMPILER, at, emulate
+from emulator.emulation import COMPILER, NO_COMPILER, at, emulate
+from emulator.launching import UNTOUCHED, Memory, advanced, agrees, allowed, scaled, three
 from test_gpu_compiles import ARCHITECTURES, disassembled
-from test_gpu_emulated_fused import UNTOUCHED, Memory, advanced, agrees, allowed, scaled, three
 
 from tetris_sim import reference
 from tetris_sim.bench.gpu_alone import Arena, explicit_alone, fused_alone

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from emulation import COMPILER, NO_COMPILER
+from emulator.emulation import COMPILER, NO_COMPILER
 from test_gpu_bench import BenchGpu, gpu  # noqa: F401  a fixture
 
 from tetris_sim.bench import gpu as bench

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from cases import CUSTOM, boundary_of, make_problem, mixed_boundaries, stencil_of
-from emulation import COMPILER, NO_COMPILER, at, emulate
+from emulator.emulation import COMPILER, NO_COMPILER, at, emulate
 
 from tetris_sim import reference
 from tetris_sim.gpu_kernels.common import blocks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from half_emulation import weighted
+from emulator.half_emulation import weighted
 
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.common.build import compile_source

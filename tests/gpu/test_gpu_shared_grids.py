@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import boundary_of, make_problem, stencil_of
-from emulation import COMPILER, NO_COMPILER
-from host_gpu import HostGpu
+from emulator.emulation import COMPILER, NO_COMPILER
+from emulator.host_gpu import HostGpu
 from test_gpu_streamed import HostCopies
 
 from tetris_sim.gpu_kernels.steppers import streamed

@@ -1,7 +1,7 @@
 """Without a GPU: the sparse kernel compiles, uses sparse tensor cores, spills nothing, and agrees
 with plain NumPy.
 
-As in test_gpu_emulated_fused.py, around what a kernel may depend on lie NaNs and what it must not
+As in emulator/launching.py, around what a kernel may depend on lie NaNs and what it must not
 write must stay.
 """
 
@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 import pytest
 from cases import CUSTOM, stencil_of
-from half_emulation import EPS, HALF, Array, compare, emulated, small, weighted
+from emulator.half_emulation import EPS, HALF, Array, compare, emulated, small, weighted
 from test_gpu_compiles import ARCHITECTURES, REGISTERS, disassembled, shared_limit
 
 from tetris_sim.catalogue import STENCIL_NAMES

@@ -10,8 +10,8 @@ import itertools
 import numpy as np
 import pytest
 from cases import make_problem, mixed_boundaries, run, stencil_of
-from half_emulation import emulated, faces, launches_of
-from host_gpu import HostGpu
+from emulator.half_emulation import emulated, faces, launches_of
+from emulator.host_gpu import HostGpu
 
 from tetris_sim import reference
 from tetris_sim.boundary import Boundary

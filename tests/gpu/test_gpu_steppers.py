@@ -20,8 +20,8 @@ from cases import (
     run_with_halo,
     stencil_of,
 )
-from emulation import COMPILER, NO_COMPILER
-from host_gpu import HostGpu
+from emulator.emulation import COMPILER, NO_COMPILER
+from emulator.host_gpu import HostGpu
 
 from tetris_sim import reference
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cases import make_problem, mixed_boundaries, stencil_of
-from half_emulation import emulated, faces, launches_of
+from emulator.half_emulation import emulated, faces, launches_of
 
 from tetris_sim.boundary import Boundary
 from tetris_sim.gpu_kernels import METHODS

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from cases import mixed_boundaries, stencil_of
-from emulation import COMPILER, NO_COMPILER
-from host_gpu import HostGpu
+from emulator.emulation import COMPILER, NO_COMPILER
+from emulator.host_gpu import HostGpu
 from variants import NAMES, VARIANTS, agrees
 
 QUICK = ("gpu.sparse, TF32", "layouts in FP64", "gpu.tcstencil, BF16")

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import boundary_of, make_problem, run, stencil_of
-from emulation import COMPILER, NO_COMPILER
-from host_gpu import HostGpu
+from emulator.emulation import COMPILER, NO_COMPILER
+from emulator.host_gpu import HostGpu
 from thread_ranks import run_ranks
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam

@@ -11,7 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from emulation import at, emulate
+
+from emulator.emulation import at, emulate
 
 Work = Callable[[], None]
 SHARED: dict[bytes, Any] = {}  # what HostGpus let others read

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from cases import mixed_boundaries, run, stencil_of
-from emulation import COMPILER, NO_COMPILER
-from host_gpu import HostGpu
-from test_gpu_emulated_fused import Memory, Triple, few_points, launch, scaled, several_tiles, three
 
+from emulator.emulation import COMPILER, NO_COMPILER
+from emulator.host_gpu import HostGpu
+from emulator.launching import Memory, Triple, few_points, launch, scaled, several_tiles, three
 from tetris_sim import reference
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters

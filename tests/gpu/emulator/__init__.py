@@ -1,0 +1,1 @@
+"""CUDA on the host: kernels, launches and whole steppers without a GPU. README.md says how."""
