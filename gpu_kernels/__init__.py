@@ -10,17 +10,17 @@ from tetris_sim.gpu_kernels.dual_tessellation.kernel import (
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.sparse.kernel import sparse_kernel, sparse_parameters, sparse_refusal
-from tetris_sim.gpu_kernels.stream.stream_1d import (
+from tetris_sim.gpu_kernels.stream.kernel_1d import (
     stream_1d_kernel,
     stream_1d_parameters,
     stream_1d_refusal,
 )
-from tetris_sim.gpu_kernels.stream.stream_2d import (
+from tetris_sim.gpu_kernels.stream.kernel_2d import (
     stream_2d_kernel,
     stream_2d_parameters,
     stream_2d_refusal,
 )
-from tetris_sim.gpu_kernels.stream.stream_3d import (
+from tetris_sim.gpu_kernels.stream.kernel_3d import (
     stream_3d_kernel,
     stream_3d_parameters,
     stream_3d_refusal,

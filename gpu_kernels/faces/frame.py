@@ -9,10 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.gpu_kernels.common import blocks
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import Box3, boxes_argument, to_device
-from tetris_sim.gpu_kernels.common.taps import term_defines
+from tetris_sim.gpu_kernels.common.terms import term_defines
+from tetris_sim.gpu_kernels.faces.boxes import (
+    SHARED_BYTES,
+    frame_of,
+    three_radii,
+    tile_of_frame,
+    tiles_of,
+)
 from tetris_sim.gpu_kernels.faces.domain import domain_argument
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
@@ -37,7 +43,7 @@ class Tiles:
 
 def frame_defines(problem: Problem, depth: int) -> dict[str, str | int]:
     """Parameters of frame.cu."""
-    radii = blocks.three_radii(problem)
+    radii = three_radii(problem)
     return {
         **term_defines(problem),
         "TS_RADII": ",".join(map(str, radii)),
@@ -53,7 +59,7 @@ class Frame:
         self._problem, self._slab, self._device, self._depth = problem, slab, device, depth
         self._itemsize = np.dtype(problem.dtype).itemsize
         self._function = device.function(
-            "frame.cu", "frame", frame_defines(problem, depth), blocks.SHARED_BYTES
+            "frame.cu", "frame", frame_defines(problem, depth), SHARED_BYTES
         )
         self._domain = to_device(device, domain_argument(problem, slab))
 
@@ -61,9 +67,9 @@ class Frame:
         """The tiles that make up what `outer` has and `inner` has not."""
         boxes: list[Box3] = []
         capacity = 0
-        for box in blocks.frame_of(outer, inner):
-            tile, level = blocks.tile_of_frame(self._problem, self._slab, box, self._depth)
-            boxes += blocks.tiles_of(box, tile)
+        for box in frame_of(outer, inner):
+            tile, level = tile_of_frame(self._problem, self._slab, box, self._depth)
+            boxes += tiles_of(box, tile)
             capacity = max(capacity, level)
         if not boxes:
             return Tiles(None, 0, 0)

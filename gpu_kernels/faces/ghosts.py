@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.gpu_kernels.common import blocks
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import Box3, boxes_argument, to_device
-from tetris_sim.gpu_kernels.common.taps import STORED
+from tetris_sim.gpu_kernels.common.terms import STORED
+from tetris_sim.gpu_kernels.faces.boxes import frame_of, owned_with_halo, tiles_of, with_ghosts
 from tetris_sim.gpu_kernels.faces.domain import domain_argument
 from tetris_sim.gpu_kernels.faces.mirrors import Sides
 from tetris_sim.problem import Problem
@@ -49,7 +49,7 @@ class Ghosts:
 
     def prepare(self, later: int) -> tuple[Any, int]:
         """(the boxes that blocks of threads write, on the GPU; how many there are)."""
-        inside = blocks.owned_with_halo(self._problem, self._slab, later)
+        inside = owned_with_halo(self._problem, self._slab, later)
         if inside not in self._tiles:
             boxes = list(ghost_tiles(self._problem, self._slab, self._sides, self._depth, later))
             self._tiles[inside] = to_device(self._device, boxes_argument(boxes)), len(boxes)
@@ -66,11 +66,11 @@ def ghosts_defines(problem: Problem, depth: int) -> dict[str, str | int]:
 
 def ghost_tiles(problem: Problem, slab: Slab, sides: Sides, depth: int, later: int) -> list[Box3]:
     """Boxes without overlap that make up the ghosts of `depth` steps beyond some sides."""
-    inside = blocks.owned_with_halo(problem, slab, later)
-    outside = blocks.with_ghosts(problem, inside, sides, depth)
+    inside = owned_with_halo(problem, slab, later)
+    outside = with_ghosts(problem, inside, sides, depth)
     found: list[Box3] = []
-    for box in blocks.frame_of(outside, inside):
+    for box in frame_of(outside, inside):
         x = min(box[2][1] - box[2][0], _THREADS)
         y = min(box[1][1] - box[1][0], max(1, _TILE_POINTS // x))
-        found += blocks.tiles_of(box, (max(1, _TILE_POINTS // (x * y)), y, x))
+        found += tiles_of(box, (max(1, _TILE_POINTS // (x * y)), y, x))
     return found

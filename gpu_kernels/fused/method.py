@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tetris_sim.gpu_kernels.common import blocks
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
+from tetris_sim.gpu_kernels.faces.boxes import has_frame
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.method import STEPS_PER_BLOCK, Parameters
 from tetris_sim.problem import Problem
@@ -91,7 +91,7 @@ class FusedMethod:
         return tuple(
             parameters
             for parameters in _proposed(family, problem.stencil, np.dtype(problem.dtype))
-            if blocks.has_frame(problem, parameters[STEPS_PER_BLOCK])
+            if has_frame(problem, parameters[STEPS_PER_BLOCK])
         )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from tetris_sim.gpu_kernels.common import blocks
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import (
     Box3,
@@ -19,7 +18,8 @@ from tetris_sim.gpu_kernels.common.layout import (
     by_value,
     memory_argument,
 )
-from tetris_sim.gpu_kernels.common.taps import term_defines, term_weights
+from tetris_sim.gpu_kernels.common.terms import term_defines, term_weights
+from tetris_sim.gpu_kernels.faces.boxes import has_frame, owned_with_halo, without_frame
 from tetris_sim.gpu_kernels.faces.frame import Frame, Tiles
 from tetris_sim.gpu_kernels.faces.ghosts import Ghosts
 from tetris_sim.gpu_kernels.faces.mirrors import free_sides, lasting_sides
@@ -117,7 +117,7 @@ class Sweep:
         """Two launches per field."""
         state = self._state
         self._ghosts.fill([now for now, _ in state.fields()], state.memory, later + self.depth)
-        box = blocks.owned_with_halo(state.problem, state.slab, later)
+        box = owned_with_halo(state.problem, state.slab, later)
         for now, then in state.fields():
             arguments = (now, then, state.memory, box_argument(box), state.weights)
             self._function(_sweep_grid(box, _block(state)), _block(state), arguments)
@@ -135,14 +135,14 @@ class Fused:
         """Whether the slab has points that no face concerns, and frame tiles fit into shared
         memory.
         """
-        box = blocks.owned_with_halo(problem, slab, 0)
+        box = owned_with_halo(problem, slab, 0)
         long_enough = all(
             n >= self.depth * r for n, r in zip(slab.shape, problem.stencil.radii, strict=True)
         )
         return (
             long_enough
-            and blocks.without_frame(problem, slab, box, self.depth) is not None
-            and blocks.has_frame(problem, self.depth)
+            and without_frame(problem, slab, box, self.depth) is not None
+            and has_frame(problem, self.depth)
         )
 
     def prepare(self, state: State) -> None:
@@ -175,11 +175,11 @@ class Fused:
     def _cut(self, later: int) -> tuple[Cut, Tiles]:
         """What the fused kernel writes when some steps will follow, and what the frame does."""
         state = self._state
-        outer = blocks.owned_with_halo(state.problem, state.slab, later)
+        outer = owned_with_halo(state.problem, state.slab, later)
         # By box, which without a halo is one for any number of steps: working it out takes
         # milliseconds.
         if outer not in self._cuts:
-            inner = blocks.without_frame(state.problem, state.slab, outer, self.depth)
+            inner = without_frame(state.problem, state.slab, outer, self.depth)
             assert inner is not None  # `fits` said so for the smallest box
             self._ghosts.prepare(later + self.depth)
             self._cuts[outer] = self._inner.cut(inner), self._frame.tiles(outer, inner)

@@ -18,7 +18,7 @@ from cases import CUSTOM, boundary_of, make_problem, stencil_of
 from tetris_sim.catalogue import STENCIL_NAMES
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.common.build import Compiled, compile_source
-from tetris_sim.gpu_kernels.common.taps import term_defines
+from tetris_sim.gpu_kernels.common.terms import term_defines
 from tetris_sim.gpu_kernels.faces.frame import frame_defines
 from tetris_sim.gpu_kernels.faces.ghosts import ghosts_defines
 from tetris_sim.gpu_kernels.fused.method import FusedMethod

@@ -15,7 +15,6 @@ from cases import CUSTOM, boundary_of, make_problem, mixed_boundaries, stencil_o
 from emulator.emulation import COMPILER, NO_COMPILER, at, emulate
 
 from tetris_sim import reference
-from tetris_sim.gpu_kernels.common import blocks
 from tetris_sim.gpu_kernels.common.layout import (
     Box3,
     PitchedField,
@@ -24,7 +23,14 @@ from tetris_sim.gpu_kernels.common.layout import (
     memory_argument,
     pitch_slab,
 )
-from tetris_sim.gpu_kernels.common.taps import term_defines, term_weights
+from tetris_sim.gpu_kernels.common.terms import term_defines, term_weights
+from tetris_sim.gpu_kernels.faces.boxes import (
+    frame_of,
+    owned_with_halo,
+    tile_of_frame,
+    tiles_of,
+    without_frame,
+)
 from tetris_sim.gpu_kernels.faces.domain import domain_argument
 from tetris_sim.gpu_kernels.faces.frame import frame_defines
 from tetris_sim.gpu_kernels.faces.ghosts import ghost_tiles, ghosts_defines
@@ -95,7 +101,7 @@ def fill_ghosts(memory: Memory, sides: Sides, depth: int) -> None:
 def advance_plainly(memory: Memory, steps: int) -> Field:
     problem, slab = memory.problem, memory.slab
     library, weights = emulate("plain.cu", term_defines(problem)), term_weights(problem)
-    outer = blocks.owned_with_halo(problem, slab, 0)
+    outer = owned_with_halo(problem, slab, 0)
     box, grid = box_argument(outer), sweep_grid(outer)
     for _ in range(steps):
         fill_ghosts(memory, free_sides(slab), 1)
@@ -130,14 +136,14 @@ def test_a_frame_has_the_bits_of_sweeps_and_nothing_else_is_written(
         )
         memory = Memory(problem, state)
         slab, layout = memory.slab, memory.layout
-        outer = blocks.owned_with_halo(problem, slab, 0)
-        inner = blocks.without_frame(problem, slab, outer, depth)
+        outer = owned_with_halo(problem, slab, 0)
+        inner = without_frame(problem, slab, outer, depth)
         assert inner is not None
         tiles: list[Box3] = []
         capacity = 0
-        for box in blocks.frame_of(outer, inner):
-            tile, level = blocks.tile_of_frame(problem, slab, box, depth)
-            tiles += blocks.tiles_of(box, tile)
+        for box in frame_of(outer, inner):
+            tile, level = tile_of_frame(problem, slab, box, depth)
+            tiles += tiles_of(box, tile)
             capacity = max(capacity, level)
         if not tiles:
             assert all(map(boundary.periodic, range(stencil.ndim)))

@@ -26,7 +26,7 @@ from tetris_sim.gpu_kernels.common.layout import (
     memory_argument,
     pitch_slab,
 )
-from tetris_sim.gpu_kernels.common.taps import term_defines, term_weights
+from tetris_sim.gpu_kernels.common.terms import term_defines, term_weights
 from tetris_sim.gpu_kernels.dual_tessellation.explicit_stencil2row import (
     SOURCE,
     THREADS,

@@ -18,7 +18,7 @@ from tetris_sim.bench.timing import Work
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import Box3, box_argument, by_value, pitch_slab
 from tetris_sim.gpu_kernels.common.layout import memory_argument as memory_of
-from tetris_sim.gpu_kernels.common.taps import term_defines, term_weights
+from tetris_sim.gpu_kernels.common.terms import term_defines, term_weights
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 

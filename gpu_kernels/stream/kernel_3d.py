@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream
-from tetris_sim.gpu_kernels.stream.stream_1d import unit_tap_weights
+from tetris_sim.gpu_kernels.stream.kernel_1d import unit_tap_weights
 from tetris_sim.stencil import Offset, Stencil
 
 _LARGEST_RADIUS = 4

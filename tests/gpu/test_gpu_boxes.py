@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from tetris_sim import reference
 from tetris_sim.boundary import Boundary, Dirichlet, Fixed, Neumann, Periodic, Robin
-from tetris_sim.gpu_kernels.common import blocks
 from tetris_sim.gpu_kernels.common.layout import (
     FAR,
     LINE,
@@ -22,6 +21,16 @@ from tetris_sim.gpu_kernels.common.layout import (
     box_argument,
     memory_argument,
     pitch_slab,
+)
+from tetris_sim.gpu_kernels.faces.boxes import (
+    SHARED_BYTES,
+    frame_of,
+    has_frame,
+    owned_with_halo,
+    three_radii,
+    tile_of_frame,
+    tiles_of,
+    without_frame,
 )
 from tetris_sim.gpu_kernels.faces.domain import domain_argument
 from tetris_sim.gpu_kernels.faces.mirrors import lasting_sides
@@ -52,7 +61,7 @@ def test_a_frame_is_what_the_inner_box_leaves_each_point_once(
     boxes: tuple[Box3, Box3], tile: tuple[int, int, int]
 ) -> None:
     outer, inner = boxes
-    tiles = [each for box in blocks.frame_of(outer, inner) for each in blocks.tiles_of(box, tile)]
+    tiles = [each for box in frame_of(outer, inner) for each in tiles_of(box, tile)]
     found = [point for box in tiles for point in points(box)]
     assert len(found) == len(set(found))
     assert set(found) == points(outer) - points(inner)
@@ -67,9 +76,9 @@ def test_the_inner_box_keeps_away_from_faces_but_not_from_neighbours(name: str, 
     problem, _ = make_problem(stencil, boundary_of("walls", stencil.ndim), shape=shape)
     reach = depth * stencil.radius
     halo = ((4 * reach, 0), *[(0, 0)] * (stencil.ndim - 1))
-    outer = blocks.owned_with_halo(problem, Slab((0,) * stencil.ndim, shape, halo), depth)
+    outer = owned_with_halo(problem, Slab((0,) * stencil.ndim, shape, halo), depth)
     assert outer[3 - stencil.ndim] == (-reach, 200)
-    inner = blocks.without_frame(problem, Slab((0,) * stencil.ndim, shape, halo), outer, depth)
+    inner = without_frame(problem, Slab((0,) * stencil.ndim, shape, halo), outer, depth)
     assert inner is not None
     assert inner[2][0] * 8 % LINE == 0
     for axis in range(3 - stencil.ndim, 3):
@@ -80,9 +89,7 @@ def test_the_inner_box_keeps_away_from_faces_but_not_from_neighbours(name: str, 
         else:
             assert reach <= low < reach + 16
     assert (
-        blocks.without_frame(
-            problem, Slab.whole(problem.grid), ((0, 1), (0, 1), (0, 2 * reach)), depth
-        )
+        without_frame(problem, Slab.whole(problem.grid), ((0, 1), (0, 1), (0, 2 * reach)), depth)
         is None
     )
 
@@ -132,15 +139,15 @@ def test_the_tiles_of_a_frame_fit_into_shared_memory_or_there_is_none(name: str,
     slab = Slab.whole(problem.grid)
     for depth in (1, 2, 4, 16, 64):
         smallest = np.prod([1 + 2 * depth * radius for radius in stencil.radii])
-        assert blocks.has_frame(problem, depth) == (2 * 8 * smallest <= blocks.SHARED_BYTES)
-        outer = blocks.owned_with_halo(problem, slab, 0)
-        inner = blocks.without_frame(problem, slab, outer, depth)
-        if inner is None or not blocks.has_frame(problem, depth):
+        assert has_frame(problem, depth) == (2 * 8 * smallest <= SHARED_BYTES)
+        outer = owned_with_halo(problem, slab, 0)
+        inner = without_frame(problem, slab, outer, depth)
+        if inner is None or not has_frame(problem, depth):
             continue
-        for box in blocks.frame_of(outer, inner):
-            edges, level = blocks.tile_of_frame(problem, slab, box, depth)
-            assert 2 * 8 * level <= blocks.SHARED_BYTES
-            for tile in list(blocks.tiles_of(box, edges))[:50]:
+        for box in frame_of(outer, inner):
+            edges, level = tile_of_frame(problem, slab, box, depth)
+            assert 2 * 8 * level <= SHARED_BYTES
+            for tile in list(tiles_of(box, edges))[:50]:
                 assert (
                     np.prod([high - low for low, high in stored(problem, slab, tile, depth)])
                     <= level
@@ -154,7 +161,7 @@ def stored(problem: Problem, slab: Slab, tile: Box3, depth: int) -> list[tuple[i
         (max(low - depth * r, first - r), min(high + depth * r, last + r))
         for (low, high), r, first, last in zip(
             tile,
-            blocks.three_radii(problem),
+            three_radii(problem),
             domain["low"].tolist(),
             domain["high"].tolist(),
             strict=True,
@@ -179,7 +186,7 @@ def test_rows_begin_on_lines_and_points_lie_where_the_kernels_look(name: str, dt
     where = tuple(n - 1 for n in shape)
     i, j, k = (0,) * (3 - stencil.ndim) + where
     assert flat[layout.field_pitch + layout.origin + i * plane + j * row + k] == state[(1, *where)]
-    for axis, radius in enumerate(blocks.three_radii(problem)):
+    for axis, radius in enumerate(three_radii(problem)):
         low, high = layout.within[axis]
         assert low <= -radius
         assert high >= layout.count[axis] + radius

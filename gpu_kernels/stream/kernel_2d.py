@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.common.taps import REAL
+from tetris_sim.gpu_kernels.common.terms import REAL
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream
 from tetris_sim.stencil import Stencil
 
