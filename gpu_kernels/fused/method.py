@@ -68,8 +68,7 @@ class FusedMethod:
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
         """Two pitched copies of the state."""
-        # Parameters that no kernel takes are an error now, not in the run.
-        return 2 * pitch_slab(problem, slab, self.kernel(problem, parameters).depth).n_bytes
+        return 2 * pitch_slab(problem, slab, self.depth(problem, parameters)).n_bytes
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
         """Compile and take two copies of the slab; `device` is a `GpuDevice`."""
@@ -80,11 +79,18 @@ class FusedMethod:
         passes: list[Pass] = [fused, Sweep()] if fused.fits(problem, slab) else [Sweep()]
         return GpuStepper(problem, slab, device, passes)
 
+    def depth(self, problem: Problem, parameters: Parameters) -> int:
+        """Steps that its kernel makes at once, which is a parameter of every family's."""
+        return self._complete(problem, parameters)[STEPS_PER_BLOCK]
+
     def kernel(self, problem: Problem, parameters: Parameters) -> FusedKernel:
         """The kernel for a problem; parameters that are left out are those of the best guess."""
         family = self.families[problem.grid.ndim]
-        complete = {**self._proposals(problem)[0], **parameters}
+        complete = self._complete(problem, parameters)
         return family.kernel(problem.stencil, np.dtype(problem.dtype), complete)
+
+    def _complete(self, problem: Problem, parameters: Parameters) -> Parameters:
+        return {**self._proposals(problem)[0], **parameters}
 
     def _proposals(self, problem: Problem) -> tuple[Parameters, ...]:
         family = self.families[problem.grid.ndim]

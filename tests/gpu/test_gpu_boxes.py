@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tetris_sim import reference
 from tetris_sim.boundary import Boundary, Dirichlet, Fixed, Neumann, Periodic, Robin
+from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.common.layout import (
     FAR,
     LINE,
@@ -34,6 +35,7 @@ from tetris_sim.gpu_kernels.faces.boxes import (
 )
 from tetris_sim.gpu_kernels.faces.domain import domain_argument
 from tetris_sim.gpu_kernels.faces.mirrors import lasting_sides
+from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import scale
@@ -190,6 +192,34 @@ def test_rows_begin_on_lines_and_points_lie_where_the_kernels_look(name: str, dt
         low, high = layout.within[axis]
         assert low <= -radius
         assert high >= layout.count[axis] + radius
+
+
+@pytest.mark.parametrize("name", ["heat-1d", "box-2d9p", "heat-3d"])
+def test_the_depth_of_a_kernel_is_known_before_it_is_built(name: str) -> None:
+    stencil = stencil_of(name)
+    problem, _ = make_problem(
+        stencil, boundary_of("walls", stencil.ndim), shape=(99,) * stencil.ndim
+    )
+    fused = [method for method in METHODS if isinstance(method, FusedMethod)]
+    for method in fused:
+        if method.refusal(problem) is None:
+            parameters = method.parameters(problem)[-1]
+            assert method.depth(problem, parameters) == method.kernel(problem, parameters).depth
+            assert method.depth(problem, {"steps_per_block": 1}) == 1
+
+
+def test_memory_is_asked_for_without_building_a_kernel() -> None:
+    def kernel(*_: Any) -> Any:
+        pytest.fail("a kernel was built")
+
+    family = Family(kernel, lambda *_: ({"steps_per_block": 3, "warps": 4},), lambda *_: None)
+    method = FusedMethod("gpu.a", {2: family})
+    # Ghosts that last are as deep as the block, so the depth counts.
+    problem, _ = make_problem(stencil_of("heat-2d"), boundary_of("rings", 2), shape=(90, 70))
+    slab = Slab.whole(problem.grid)
+    for parameters, depth in (({}, 3), ({"warps": 8}, 3), ({"steps_per_block": 7}, 7)):
+        wanted = 2 * pitch_slab(problem, slab, depth).n_bytes
+        assert method.memory(problem, slab, parameters) == wanted
 
 
 def test_faces_are_told_as_the_reference_has_them() -> None:
