@@ -43,7 +43,7 @@ class Compiled:
     @property
     def registers(self) -> dict[str, int]:
         """Registers per thread of every entry point."""
-        return {found["name"]: int(found["registers"]) for found in _USED.finditer(self.log)}
+        return {used["name"]: int(used["registers"]) for used in _USED.finditer(self.log)}
 
     @property
     def spilled(self) -> int:
@@ -70,12 +70,15 @@ def compile_source(name: str, defines: Mapping[str, str | int], architecture: st
     digest = hashlib.sha256(
         "\n".join([name, _digest(name), compiler_version(), *options]).encode()
     ).hexdigest()[:24]
+
     code = cache_directory("cuda") / f"{Path(name).stem}_{digest}.cubin"
     log = code.with_suffix(".log")
     try:
         return Compiled(code.read_bytes(), log.read_text(encoding="utf-8"))
     except OSError:
         compiled = _compile(name, options)
+
+    # The code last: where it is, all is.
     atomic_bytes(log, compiled.log.encode())
     atomic_bytes(code, compiled.cubin)
     return compiled
@@ -131,6 +134,8 @@ def _compile(name: str, options: list[str]) -> Compiled:
         [path.read_bytes() for path in headers()],
         [path.name.encode() for path in headers()],
     )
+
+    # What its own cache finds again has an empty log, which says nothing of registers.
     without_cache = ["-no-cache"] if nvrtc.getVersion() >= _HAS_CACHE else []
     try:
         nvrtc.compileProgram(program, [*options, *without_cache])

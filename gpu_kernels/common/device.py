@@ -65,6 +65,7 @@ class GpuDevice:
         except self.cupy.cuda.runtime.CUDARuntimeError as error:
             msg = f"GPU {number} cannot be used: {error}"
             raise UnsupportedError(msg) from error
+
         self.multiprocessors = int(self._device.attributes["MultiProcessorCount"])
         self.shared_bytes = int(self._device.attributes["MaxSharedMemoryPerBlockOptin"])
         self._linked: set[int] = set()
@@ -94,11 +95,13 @@ class GpuDevice:
                 f"{self.shared_bytes}"
             )
             raise UnsupportedError(msg)
+
         key = source, tuple(sorted(defines.items()))
         if key not in self._modules:
             module = self.cupy.cuda.function.Module()
             module.load(compile_source(source, defines, self.architecture).cubin)
             self._modules[key] = module
+
         function = self._modules[key].get_function(entry)
         if shared_bytes > _USUAL_SHARED_BYTES:
             self.cupy.cuda.driver.funcSetAttribute(function.ptr, _MOST_SHARED_BYTES, shared_bytes)
@@ -144,11 +147,8 @@ class GpuDevice:
         """The same into a contiguous array of this GPU, in a single call; the other one may be this
         one.
         """
-        runtime, (to, there), n_bytes = (
-            self.cupy.cuda.runtime,
-            (here.data.ptr, array.data.ptr),
-            array.nbytes,
-        )
+        runtime, n_bytes = self.cupy.cuda.runtime, array.nbytes
+        to, there = here.data.ptr, array.data.ptr
         with self._device:
             if other.number == self.number:
                 runtime.memcpyAsync(
@@ -161,9 +161,8 @@ class GpuDevice:
     def share(self, n_bytes: int) -> tuple[Any, bytes]:
         """(bytes here that other processes of this computer can read, what they open them with)."""
         with self.use() as cupy:
-            memory = cupy.cuda.memory.Memory(
-                n_bytes
-            )  # not from the pool: a handle is of a whole allocation
+            # Not from the pool: a handle is of a whole allocation.
+            memory = cupy.cuda.memory.Memory(n_bytes)
             here = cupy.ndarray((n_bytes,), np.uint8, cupy.cuda.MemoryPointer(memory, 0))
             return here, cupy.cuda.runtime.ipcGetMemHandle(memory.ptr)
 
@@ -172,9 +171,8 @@ class GpuDevice:
         with self.use() as cupy:
             if handle not in self._opened:
                 self._opened[handle] = cupy.cuda.runtime.ipcOpenMemHandle(handle)
-            memory = cupy.cuda.UnownedMemory(
-                self._opened[handle], n_bytes, self, self.number
-            )  # read as if it were here
+            # Read as if it were here.
+            memory = cupy.cuda.UnownedMemory(self._opened[handle], n_bytes, self, self.number)
             return cupy.ndarray((n_bytes,), np.uint8, cupy.cuda.MemoryPointer(memory, 0))
 
     def _staged(self, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
@@ -193,9 +191,8 @@ class GpuDevice:
         if number not in self._linked:
             self._linked.add(number)
             if runtime.deviceCanAccessPeer(self.number, number):
-                with contextlib.suppress(
-                    runtime.CUDARuntimeError
-                ):  # another stepper of this process has asked for it
+                # Another stepper of this process may have asked for it.
+                with contextlib.suppress(runtime.CUDARuntimeError):
                     runtime.deviceEnablePeerAccess(number)
 
     def release(self) -> None:

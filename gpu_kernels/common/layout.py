@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.common.device import GpuDevice
 
 LINE = 128  # bytes
-Box3 = tuple[
-    tuple[int, int], tuple[int, int], tuple[int, int]
-]  # (low, high) per axis, counted from the first owned
+# (low, high) per axis, counted from the first owned
+Box3 = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 FAR = 1 << 29  # farther than any point, and far from what an int holds
 _PAGE = 4096  # bytes; rows that many apart fall into the same sets of a cache
 
@@ -116,7 +115,7 @@ class PlaneForm:
     beside the owned points is overwritten before anybody reads it.
 
     Attributes:
-        planes: how many.
+        planes: number of planes.
         extent: points of a plane along the later axes, margins included.
         low: points of the margin in front.
         count: points owned.
@@ -159,11 +158,13 @@ def pitch_slab(problem: Problem, slab: Slab, depth: int = 1) -> PitchedField:
         )
     ]
     margin, count = on_three(around, (0, 0)), on_three(slab.shape, 1)
+
     line = LINE // dtype.itemsize
     lead = -(-max(margin[2][0], 1) // line) * line
     row = -(-(lead + count[2] + margin[2][1]) // line) * line
     if row * dtype.itemsize % _PAGE == 0:
         row += line
+
     return PitchedField(
         count=count,
         margin=(margin[0], margin[1], (lead, row - lead - count[2])),

@@ -30,11 +30,11 @@ class TensorMachine:
     """What the model knows about a GPU (table 1).
 
     Attributes:
-        frequency: of the cores [Hz].
-        n_tensor_cores: on the whole GPU.
-        cycles_per_product: that a product of MMA_SHAPE takes a tensor core.
-        global_bandwidth: of global memory [bytes/s].
-        shared_bandwidth: of the shared memory of all multiprocessors [bytes/s].
+        frequency: clock of the cores [Hz].
+        n_tensor_cores: tensor cores of the whole GPU.
+        cycles_per_product: cycles that a product of MMA_SHAPE takes a tensor core.
+        global_bandwidth: bandwidth of global memory [bytes/s].
+        shared_bandwidth: bandwidth of the shared memory of all multiprocessors [bytes/s].
     """
 
     frequency: float
@@ -101,6 +101,7 @@ def predict_rate(
     tiles = math.prod(shape[:-1]) * math.ceil(columns / (GROUPS_PER_TILE * (n + 1)))
     per_tile = 2 * math.ceil(n * kernel_rows / MMA_SHAPE[2]) * math.ceil((n + 1) / MMA_SHAPE[1])
     products = tiles * planes * per_tile
+
     grid = math.prod(shape) * REAL_BYTES
     memory = memory_time(
         machine,

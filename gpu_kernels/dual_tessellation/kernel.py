@@ -8,17 +8,16 @@ The paper is Chen et al., "ConvStencil", PPoPP 2024.
 
 Parameters:
     steps_per_block: steps composed.
-    warps: per block of threads.
-    blocks: that a multiprocessor holds at least: limits the registers per thread.
-    rows: 2D: that a block of threads writes; 3D: that each warp has.
-    planes: 3D: that a block of threads writes.
-    stages: 2D and 3D: rows or planes in shared memory; all but one are on their way.
-    unroll: 2D: rows per turn of the loop.
-    cuda_points: 3D: planes of the stencil with so many taps or fewer go through CUDA cores.
+    warps: warps per block of threads.
+    blocks: blocks that a multiprocessor holds at least: limits the registers per thread.
+    rows: rows that a block of threads writes (2D), or that a warp has (3D).
+    planes: planes that a block of threads writes (3D).
+    stages: rows or planes in shared memory (2D and 3D); all but one are on their way.
+    unroll: rows per turn of the loop (2D).
+    cuda_points: planes of the stencil with so many taps or fewer go through CUDA cores (3D).
     tensor, padding, dirty_bits: 1 unless given. 0 leaves out one of the paper's optimisations, for
-    its figure 6: CUDA
-        cores compute, shared memory has bank conflicts, matrix B is kept apart and points are asked
-        where they belong.
+        its figure 6: CUDA cores compute, shared memory has bank conflicts, matrix B is kept apart
+        and points are asked where they belong.
 
 GStencil/s on one H200, November 2026, 10,240,000, 10240 x 10240 and 1024^3 points: heat-1d 11900
 (76 steps), star-1d5p 5850 (38), heat-2d 700, box-2d9p 670 (4), star-2d9p 390, box-2d25p 331 (2),
@@ -48,6 +47,14 @@ _SWITCHES = ("tensor", "padding", "dirty_bits")
 _FARTHEST = {1: 76, 2: 4, 3: 2}
 _REGISTERS = 190  # that they may take together, of 255
 
+
+def _volume(warps: int, blocks: int, *, rows: int, stages: int, cuda_points: int) -> dict[str, int]:
+    # Three planes on their way pay more than the absence of bank conflicts: padding 0 makes room
+    # for them.
+    shape = {"warps": warps, "blocks": blocks, "rows": rows, "planes": 64, "stages": stages}
+    return {**shape, "cuda_points": cuda_points, "padding": 0}
+
+
 _SHAPES: Mapping[int, tuple[Mapping[str, int], ...]] = {
     1: ({"warps": 2, "blocks": 6}, {"warps": 1, "blocks": 12}, {"warps": 4, "blocks": 3}),
     2: (
@@ -55,50 +62,15 @@ _SHAPES: Mapping[int, tuple[Mapping[str, int], ...]] = {
         {"warps": 4, "blocks": 2, "rows": 64, "stages": 4, "unroll": 2},
         {"warps": 4, "blocks": 2, "rows": 128, "stages": 6, "unroll": 1},
     ),
-    # Three planes on their way pay more than the absence of bank conflicts: padding 0 makes room
-    # for them.
     3: (
-        {
-            "warps": 8,
-            "blocks": 1,
-            "rows": 4,
-            "planes": 64,
-            "stages": 4,
-            "cuda_points": 13,
-            "padding": 0,
-        },
-        {
-            "warps": 4,
-            "blocks": 2,
-            "rows": 4,
-            "planes": 64,
-            "stages": 4,
-            "cuda_points": 5,
-            "padding": 0,
-        },
-        {
-            "warps": 4,
-            "blocks": 2,
-            "rows": 4,
-            "planes": 64,
-            "stages": 4,
-            "cuda_points": 13,
-            "padding": 0,
-        },
-        {
-            "warps": 4,
-            "blocks": 2,
-            "rows": 2,
-            "planes": 64,
-            "stages": 3,
-            "cuda_points": 5,
-            "padding": 0,
-        },
+        _volume(8, 1, rows=4, stages=4, cuda_points=13),
+        _volume(4, 2, rows=4, stages=4, cuda_points=5),
+        _volume(4, 2, rows=4, stages=4, cuda_points=13),
+        _volume(4, 2, rows=2, stages=3, cuda_points=5),
     ),
 }
 
-# A third block of threads on a multiprocessor, for stencils that take few registers (a radius of
-# 3).
+# A third block of threads on a multiprocessor, where stencils take few registers (a radius of 3).
 _LIGHT_SHAPE = {"warps": 4, "blocks": 3, "rows": 131, "stages": 4, "unroll": 1}
 _LIGHT_REGISTERS = 112
 
@@ -174,12 +146,14 @@ def _registers(fused: Stencil) -> int:
 def _kernel_1d(fused: Stencil, parameters: Mapping[str, int]) -> FusedKernel:
     warps, dirty_bits = parameters["warps"], parameters["dirty_bits"]
     radius = fused.radius
+
     # A tile of 8 results reads an even number of chunks, of which the first begins a multiple of 4
     # points in front.
     behind = round_up(round_up(radius, _CHUNK) + _GROUP + radius, 2 * _CHUNK) - _GROUP
     row = _SEGMENT if dirty_bits else _SEGMENT + behind
     pitch = round_up(row, 16) + _CHUNK if parameters["padding"] else row
     rows = round_up(16 * _SEGMENT + behind, _SEGMENT) // _SEGMENT if dirty_bits else 16
+
     return FusedKernel(
         source="dual_tessellation_1d.cu",
         entry="dual_tessellation_1d",
@@ -194,6 +168,7 @@ def _kernel_1d(fused: Stencil, parameters: Mapping[str, int]) -> FusedKernel:
 
 def _kernel_2d(fused: Stencil, parameters: Mapping[str, int]) -> FusedKernel:
     warps, rows, stages = parameters["warps"], parameters["rows"], parameters["stages"]
+
     return FusedKernel(
         source="dual_tessellation.cu",
         entry="dual_tessellation",
@@ -216,6 +191,7 @@ def _kernel_2d(fused: Stencil, parameters: Mapping[str, int]) -> FusedKernel:
 def _kernel_3d(fused: Stencil, parameters: Mapping[str, int]) -> FusedKernel:
     warps, rows, stages = parameters["warps"], parameters["rows"], parameters["stages"]
     radius_z, radius_y, radius_x = fused.radii
+
     return FusedKernel(
         source="dual_tessellation_3d.cu",
         entry="dual_tessellation_3d",

@@ -13,9 +13,8 @@ from tetris_sim.gpu_kernels.faces.mirrors import Sides, lasting_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
-SHARED_BYTES = (
-    72 << 10
-)  # of a frame tile's two levels: three blocks fit on a multiprocessor of 228 KB
+# of a frame tile's two levels: three blocks fit on a multiprocessor of 228 KB
+SHARED_BYTES = 72 << 10
 _LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024)  # of a tile's edges
 _LOADING = 3.0  # a point that is loaded costs as much as so many that are computed
 _LANES = 8  # values of a row that memory gives at once, at least
@@ -64,6 +63,7 @@ def without_frame(problem: Problem, slab: Slab, box: Box3, depth: int) -> Box3 |
             start if halo[0] or lasts[0] else start + depth * radius,
             stop if halo[1] or lasts[1] else stop - depth * radius,
         )
+
     line = 128 // problem.dtype.itemsize
     spans[2] = (-(-spans[2][0] // line) * line, spans[2][1])
     inner = spans[0], spans[1], spans[2]
@@ -76,13 +76,13 @@ def frame_of(outer: Box3, inner: Box3) -> list[Box3]:
     >>> frame_of(((0, 1), (0, 9), (0, 8)), ((0, 1), (2, 7), (3, 8)))
     [((0, 1), (0, 2), (0, 8)), ((0, 1), (7, 9), (0, 8)), ((0, 1), (2, 7), (0, 3))]
     """
-    found = []
+    boxes = []
     for axis in range(3):
         for span in ((outer[axis][0], inner[axis][0]), (inner[axis][1], outer[axis][1])):
             if span[0] < span[1]:
                 box = [*inner[:axis], span, *outer[axis + 1 :]]
-                found.append((box[0], box[1], box[2]))
-    return found
+                boxes.append((box[0], box[1], box[2]))
+    return boxes
 
 
 def has_frame(problem: Problem, depth: int) -> bool:
@@ -115,6 +115,7 @@ def tile_of_frame(
                 cost = _cost(axes, edges, depth) / math.prod(edges)
                 if best is None or cost < best[0]:
                     best = cost, edges, level
+
     if best is None:
         msg = f"no tile of a frame for {depth} steps fits into shared memory"
         raise UnsupportedError(msg)

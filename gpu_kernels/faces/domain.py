@@ -22,13 +22,17 @@ def domain_argument(problem: Problem, slab: Slab, depth: int = 1) -> npt.NDArray
         ],
         align=True,
     )
+
+    # Until something else is said, an axis ends far away.
     domain = np.zeros(1, dtype=kind)
     domain["low"], domain["high"] = -FAR, FAR
+
     for axis, (n, radius) in enumerate(zip(slab.shape, problem.stencil.radii, strict=True)):
         three = LAST[problem.grid.ndim][axis]
         if problem.boundary.periodic(axis):
             domain["period"][0, three] = n if slab.halo[axis] == (0, 0) else 0
             continue
+
         for number, side in enumerate(SIDES):
             if slab.halo[axis][number]:
                 continue

@@ -31,8 +31,8 @@ class Tiles:
     """What one launch computes.
 
     Attributes:
-        boxes: on the GPU; None if there are none.
-        count: of them.
+        boxes: what blocks of threads write, on the GPU; None if there is nothing.
+        count: number of boxes.
         capacity: points of a level in shared memory.
     """
 
@@ -77,14 +77,7 @@ class Frame:
 
     def launch(self, now: Any, then: Any, memory: Any, weights: Any, tiles: Tiles) -> None:
         """Advance one field; the arguments are those of the kernel."""
-        arguments = (
-            now,
-            then,
-            memory,
-            weights,
-            tiles.boxes,
-            self._domain,
-            np.int32(tiles.capacity),
-        )
+        capacity = np.int32(tiles.capacity)
+        arguments = (now, then, memory, weights, tiles.boxes, self._domain, capacity)
         shared = 2 * tiles.capacity * self._itemsize
         self._function((tiles.count, 1, 1), (_THREADS, 1, 1), arguments, shared_mem=shared)

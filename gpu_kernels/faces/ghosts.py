@@ -27,13 +27,8 @@ class Ghosts:
     def __init__(
         self, problem: Problem, slab: Slab, device: GpuDevice, sides: Sides, depth: int
     ) -> None:
-        self._problem, self._slab, self._device, self._sides, self._depth = (
-            problem,
-            slab,
-            device,
-            sides,
-            depth,
-        )
+        self._problem, self._slab, self._device = problem, slab, device
+        self._sides, self._depth = sides, depth
         self._function = device.function("ghosts.cu", "ghosts", ghosts_defines(problem, depth))
         self._domain = to_device(device, domain_argument(problem, slab, depth))
         self._tiles: dict[Box3, tuple[Any, int]] = {}
@@ -68,9 +63,9 @@ def ghost_tiles(problem: Problem, slab: Slab, sides: Sides, depth: int, later: i
     """Boxes without overlap that make up the ghosts of `depth` steps beyond some sides."""
     inside = owned_with_halo(problem, slab, later)
     outside = with_ghosts(problem, inside, sides, depth)
-    found: list[Box3] = []
+    tiles: list[Box3] = []
     for box in frame_of(outside, inside):
         x = min(box[2][1] - box[2][0], _THREADS)
         y = min(box[1][1] - box[1][0], max(1, _TILE_POINTS // x))
-        found += tiles_of(box, (max(1, _TILE_POINTS // (x * y)), y, x))
-    return found
+        tiles += tiles_of(box, (max(1, _TILE_POINTS // (x * y)), y, x))
+    return tiles

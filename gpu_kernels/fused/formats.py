@@ -20,12 +20,12 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Format:
-    """Of the numbers that tensor cores multiply.
+    """A format of the numbers that tensor cores multiply.
 
     Attributes:
-        name: of the format.
-        bits: of a number without its exponent, the one in front of the point included.
-        words: registers that a lane holds of a matrix of 16 x 8.
+        name: what it is called.
+        bits: places of a number, the one in front of the point included.
+        words: registers of a lane that a matrix of 16 x 8 takes.
     """
 
     name: str
@@ -62,8 +62,8 @@ def without_bits(values: npt.NDArray[np.float32], dropped: int) -> npt.NDArray[n
     bits = values.view(np.uint32)
     odd = (bits >> np.uint32(dropped)) & np.uint32(1)
     half = np.uint32((1 << (dropped - 1)) - 1)
-    found = ((bits + half + odd) & np.uint32(0xFFFFFFFF ^ ((1 << dropped) - 1))).view(np.float32)
-    return np.where(np.isnan(values), np.float32(np.nan), found)
+    kept = ((bits + half + odd) & np.uint32(0xFFFFFFFF ^ ((1 << dropped) - 1))).view(np.float32)
+    return np.where(np.isnan(values), np.float32(np.nan), kept)
 
 
 def operand_weights(stencil: Stencil, format_: Format) -> Stencil:

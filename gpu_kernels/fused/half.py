@@ -16,9 +16,8 @@ from tetris_sim.gpu_kernels.fused.rounding import round_weights, weight_error
 from tetris_sim.stencil import Stencil
 
 LARGEST_WEIGHT = 60000.0  # after fusion, of 65504 that FP16 has
-_MOST_WEIGHT_ERROR = (
-    0.01  # of the weights of a launch; where none is too small beside another it is 1e-3 or less
-)
+# of the weights of a launch; where none is too small beside another it is 1e-3 or less
+_MOST_WEIGHT_ERROR = 0.01
 _REGISTERS, _REGISTERS_OF_SM, _THREADS_OF_SM = 255, 65536, 2048  # of a thread, of a multiprocessor
 
 
@@ -28,8 +27,8 @@ class Stage:
 
     Attributes:
         lead: points in front of the first result, a multiple of 16 bytes.
-        row_points: of a row.
-        rows: of the grid.
+        row_points: points of a row.
+        rows: rows of the grid.
         tile: results of a stage along each axis.
         stream: how blocks of threads share the axis along which stages follow each other.
     """
@@ -59,6 +58,8 @@ def half_refusal(
         return (
             f"its tensor cores multiply float16, and would round {np.dtype(dtype)} to as many bits"
         )
+
+    # What the weights forbid, they forbid for any number of steps.
     if growth(stencil) > LARGEST_WEIGHT:
         return f"its weights add up to {growth(stencil):g}, more than float16 holds"
     if not steps(stencil) and not rounds_well(stencil, 1):
@@ -67,6 +68,7 @@ def half_refusal(
             f"rounded to float16, its weights would change by {error:.1%}: some are very small "
             "beside others"
         )
+
     if not steps(stencil):
         return (
             f"{matrices} of a step are kept in registers: {stencil.n_points} points of radius "

@@ -30,9 +30,9 @@ class Stream:
     told the length of a chunk.
 
     Attributes:
-        axis: 0 for z, 1 for y, 2 for x.
+        axis: the one that is streamed: 0 for z, 1 for y, 2 for x.
         repeated: points that a block passes before its chunk counts.
-        unit: points that it passes at a time.
+        unit: points that a block passes at a time.
     """
 
     axis: int
@@ -61,12 +61,12 @@ class Stream:
         """
         count = math.ceil(n / chunk)
         long, short = (self._passed(points) for points in (chunk, n - (count - 1) * chunk))
+
         rounds, left = divmod(others * (count - 1), slots)
         if left == 0:
             return rounds * long + math.ceil(others / slots) * short
-        beside = (slots - left) * (
-            long // short
-        )  # short ones that end before the long ones of the last round
+        # short ones that end before the long ones of the last round
+        beside = (slots - left) * (long // short)
         return (rounds + 1) * long + math.ceil(max(0, others - beside) / slots) * short
 
     def _passed(self, points: int) -> int:
@@ -87,11 +87,11 @@ class FusedKernel:
         source: name of the file.
         entry: name of the `extern "C"` function.
         defines: parameters of the source.
-        depth: steps per launch.
+        depth: steps of a launch.
         tile: points that one block of threads writes along each of the three axes; along the one
             that it streams, any.
-        threads: per block.
-        shared_bytes: dynamic shared memory per block.
+        threads: threads of a block.
+        shared_bytes: dynamic shared memory of a block.
         weights: numbers that the kernel gets as `struct Weights`.
         stream: how blocks share the axis along which they stream; None if each writes one tile.
         by_pointer: whether the weights lie in GPU memory. As a parameter they are quickest where

@@ -41,9 +41,9 @@ class FusedMethod:
     are left over.
 
     Attributes:
-        name: of the method.
-        families: by number of axes.
-        device: it runs on.
+        name: what the method is called.
+        families: kernels by number of axes.
+        device: kind of device that it runs on.
     """
 
     name: str

@@ -29,6 +29,7 @@ def round_weights(stencil: Stencil) -> Stencil:
     """
     rounded = _round_alike(stencil)
     opposites = _opposites(stencil)
+
     while True:
         # One place up or down for opposite weights: what brings the sum nearest.
         lost = math.fsum(stencil.weights) - math.fsum(rounded)
@@ -37,9 +38,11 @@ def round_weights(stencil: Stencil) -> Stencil:
             for pair in opposites
             for step in _steps(rounded[pair[0]])
         ]
+
         left, pair, step = min(moved, default=(math.inf, (), 0.0))
         if left >= abs(lost):
             return Stencil(stencil.offsets, tuple(rounded))
+
         for i in pair:
             rounded[i] += step
 
@@ -62,12 +65,12 @@ def weight_error(stencil: Stencil, rounded: Stencil) -> float:
             stencil.offsets, stencil.weights, rounded.weights, strict=True
         )
     ]
-    found = []
+    errors = []
     for some in (pairs, [pair for pair in pairs if pair[2]]):
         size = math.fsum(abs(weight) for weight, _, _ in some)
         change = math.fsum(abs(new - weight) for weight, new, _ in some)
-        found.append(change / size if size > 0 else 0.0)
-    return max(found)
+        errors.append(change / size if size > 0 else 0.0)
+    return max(errors)
 
 
 def _round_alike(stencil: Stencil) -> list[float]:
@@ -93,12 +96,12 @@ def _opposites(stencil: Stencil) -> list[tuple[int, ...]]:
     zero.
     """
     index = {offset: i for i, offset in enumerate(stencil.offsets) if stencil.weights[i] != 0}
-    found = set()
+    groups = set()
     for offset, i in index.items():
         j = index.get(tuple(-c for c in offset), i)
         alike = math.isclose(stencil.weights[i], stencil.weights[j], rel_tol=1e-6)
-        found.add(tuple(sorted({i, j})) if alike else (i,))
-    return sorted(found)
+        groups.add(tuple(sorted({i, j})) if alike else (i,))
+    return sorted(groups)
 
 
 def _steps(weight: float) -> tuple[float, float]:

@@ -10,9 +10,8 @@ from tetris_sim.method import Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
-_MOST_TERMS = (
-    3000  # weights and offsets that fit into 32 KB of arguments and 64 KB of constant memory
-)
+# weights and offsets that fit into 32 KB of arguments and 64 KB of constant memory
+_MOST_TERMS = 3000
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ class Compressed:
 
     Attributes:
         values: what is kept, (rows, columns / 2).
-        positions: of these in their groups, (rows, columns / 2).
+        positions: where the kept stand in their groups, (rows, columns / 2).
         group: elements of a group, of which half are kept: 4 or 2.
     """
 
@@ -54,12 +54,14 @@ def compress(matrix: Array, group: int = 4) -> Compressed:
             "multiple of it"
         )
         raise ValueError(msg)
-    groups = matrix.reshape(len(matrix), -1, group)
+
     # The first of these choices that has all non-zeros: those that are kept without need hold
     # zeros.
+    groups = matrix.reshape(len(matrix), -1, group)
     choices = np.array(list(itertools.combinations(range(group), group // 2)))
     outside = np.ones((len(choices), group), bool)
     np.put_along_axis(outside, choices, False, axis=1)
+
     fits = ~((groups != 0)[:, :, None, :] & outside).any(axis=-1)
     positions = choices[fits.argmax(axis=-1)]
     values = np.take_along_axis(groups, positions, axis=-1)

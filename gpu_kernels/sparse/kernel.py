@@ -12,8 +12,8 @@ Parameters:
     steps_per_block: steps composed.
     merged_x: results of a patch along x: 2, 4, 8 or 16.
     warps, blocks: warps per block of threads, and blocks that a multiprocessor holds at least
-    (limits registers).
-    units: that a warp multiplies side by side.
+        (limits registers).
+    units: units that a warp multiplies side by side.
     steps: of the stream per stage of shared memory. 3D: one.
     stages: in shared memory; all but one are on their way. Two are a double buffer.
     sparse: 1 unless given; 0 multiplies the same matrices with all their zeros on dense tensor
@@ -52,16 +52,10 @@ KINDS = ("f16", "bf16", "tf32", "f64")
 MADE_OF = {"f16": "float16", "bf16": "float32", "tf32": "float32", "f64": "float64"}
 """The dtype of the state, by format."""
 
-_STORED = {
-    "float16": "unsigned short",
-    "float32": "float",
-    "float64": "double",
-}  # FP16 as bits: they only move
-_FARTHEST = {
-    1: 63,
-    2: 7,
-    3: 3,
-}  # radius after fusion: 2D and 3D keep the matrices of all units in registers
+# FP16 as bits: they only move
+_STORED = {"float16": "unsigned short", "float32": "float", "float64": "double"}
+# radius after fusion: 2D and 3D keep the matrices of all units in registers
+_FARTHEST = {1: 63, 2: 7, 3: 3}
 _REGISTERS = 200  # that matrices and results in flight may take, of 255
 _OTHERS = 32  # registers for all else; more blocks with less make the compiler spill
 
@@ -80,6 +74,7 @@ def sparse_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mapping[s
     """
     if sparse_refusal(stencil, dtype) is not None:
         return ()
+
     best, *fewer = (_shape(stencil, n) for n in _steps_to_try(stencil))
     other_warps = {**best, "warps": 12 - best["warps"]}
     if stencil.ndim == 2:
@@ -92,12 +87,13 @@ def sparse_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mapping[s
         {**best, "stages": 2},
         other_warps,
     )
-    found: list[Mapping[str, int]] = []
+
+    proposals: list[Mapping[str, int]] = []
     for shape in shapes:
         parameters = {**shape, "blocks": _blocks(stencil, shape)}
-        if parameters not in found:
-            found.append(parameters)
-    return tuple(found)
+        if parameters not in proposals:
+            proposals.append(parameters)
+    return tuple(proposals)
 
 
 def sparse_kernel(
@@ -140,14 +136,13 @@ def sparse_kernel(
 def _steps_to_try(stencil: Stencil) -> tuple[int, ...]:
     farthest, radius = _FARTHEST[stencil.ndim], max(1, stencil.radius)
     if stencil.ndim == 1:
-        reaches = [
-            (farthest + 1) // fewer - 1 for fewer in (1, 2, 4, 8)
-        ]  # half as far is half as many products
-        found = tuple(dict.fromkeys(reach // radius for reach in reaches if reach >= radius))
+        # Half as far is half as many products.
+        reaches = [(farthest + 1) // fewer - 1 for fewer in (1, 2, 4, 8)]
+        fitting = tuple(dict.fromkeys(reach // radius for reach in reaches if reach >= radius))
     else:
         steps = range(farthest // radius, 0, -1)
-        found = tuple(n for n in steps if _registers(stencil, _shape(stencil, n)) <= _REGISTERS)
-    return tuple(n for n in found if rounds_well(stencil, n))
+        fitting = tuple(n for n in steps if _registers(stencil, _shape(stencil, n)) <= _REGISTERS)
+    return tuple(n for n in fitting if rounds_well(stencil, n))
 
 
 def _shape(stencil: Stencil, steps: int) -> dict[str, int]:
@@ -161,6 +156,7 @@ def _shape(stencil: Stencil, steps: int) -> dict[str, int]:
             "steps": 1,
             "stages": 3,
         }
+
     merged = 8 if reach[-1] <= 3 else 16
     chosen = {"steps_per_block": steps, "merged_x": merged}
     if stencil.ndim == 2:
@@ -172,6 +168,7 @@ def _shape(stencil: Stencil, steps: int) -> dict[str, int]:
             "steps": 8 if merged == 16 else 4,
             "stages": 3,
         }
+
     return chosen | {"warps": 8, "units": 2 if reach[0] <= 2 else 1, "steps": 1, "stages": 4}
 
 
@@ -203,12 +200,14 @@ def _stage(plan: Plan, parameters: Mapping[str, int], ndim: int, vector: int) ->
     (r2, r1), warps, steps = plan.merged, parameters["warps"], parameters["steps"]
     results = parameters["units"] * 8 * r1 * {1: warps * steps, 2: warps, 3: 1}[ndim]
     lead = round_up(plan.lead, vector)
+
     height = {1: 1, 2: steps * r2, 3: warps * r2}[ndim]
     streams = {
         1: Stream(axis=2, repeated=0, unit=results),
         2: Stream(axis=1, repeated=(plan.flight - 1) * r2, unit=steps * r2),
         3: Stream(axis=0, repeated=plan.flight - 1, unit=1),
     }
+
     return Stage(
         lead=lead,
         row_points=lead + results + round_up(plan.width - r1 - plan.lead, vector),
@@ -225,10 +224,11 @@ def _kernel(
     stage = _stage(plan, parameters, fused.ndim, 16 // item)
     a, metadata = fragments(plan, sparse=sparse)
     table = lookup_table(plan, stage.row_points, stage.lead - plan.lead)
+
+    # Linear: each lane is a point behind the one before.
     firsts = table[:, 0]
-    linear = np.array_equal(
-        table, firsts[:, None] + np.arange(4)[:, None]
-    )  # each lane is a point behind the one before
+    linear = np.array_equal(table, firsts[:, None] + np.arange(4)[:, None])
+
     numbers = np.concatenate([a.ravel(), metadata.ravel(), table.ravel().view(np.uint32)])
     reach = on_three(fused.radii, 0)
     return FusedKernel(

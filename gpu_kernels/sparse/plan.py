@@ -44,13 +44,13 @@ class Plan:
         merged: (r2, r1), results of a patch along y and x.
         lead: points of a patch in front of its first result.
         width: points of a row of a patch.
-        rows: of the grid in a unit and behind it that the table reaches.
+        rows: rows of the grid that the table reaches, in a unit and behind it.
         flight: units of the streamed axis that a result depends on.
         vector: neighbouring points that are loaded at once.
-        kind: format of what is multiplied, of `DEPTHS`.
+        kind: format of what is multiplied, one of `DEPTHS`.
         matrices: A'', (flight, products per unit, 16, depth): rows in the order of `row_order`.
-        places: of the columns of each product in a unit, (products per unit, depth, 2): row and
-            point; columns of zeros have the first place of a patch.
+        places: where the columns of each product lie in a unit, (products per unit, depth, 2): row
+            and point; columns of zeros have the first place of a patch.
     """
 
     merged: tuple[int, int]
@@ -65,12 +65,12 @@ class Plan:
 
     @property
     def products(self) -> int:
-        """That a unit takes for each of the results that depend on it."""
+        """Products that a unit takes for each of the results that depend on it."""
         return int(self.matrices.shape[1])
 
     @property
     def n_products(self) -> int:
-        """That the 128 results of eight patches take."""
+        """Products that the 128 results of eight patches take."""
         return self.flight * self.products
 
 

@@ -7,8 +7,8 @@ cut:
     unit     r2 rows of `width` points; r1 r2 = 16 results of a patch depend on several of them
     flight   how many, along the axis that is streamed: y in 2D, z in 3D; none in 1D
     vectors  neighbouring points that a thread loads at once: the columns of a unit are matched by
-    vectors, half a row
-             apart, which leaves no column without a partner (`conflicts.vector_graph`)
+             vectors, half a row apart, which leaves no column without a partner
+             (`conflicts.vector_graph`)
 
 A row of a unit has 2 r1 points, of which a result needs 2 rx + 1: r1 = 8 does for a radius of 3, 16
 for 7, and wider rows (1D) for more. Half is kept, so 2 rx + 1 of r1 products per row are not with
@@ -66,32 +66,36 @@ def unit_plan(fused: Stencil, r1: int, kind: str = "f16") -> Plan:
     r2, width = ROWS // r1, unit_width(radius_x, r1)
     lead, vector = (width - r1) // 2, 8 if r1 == ROWS else 4
     slots = -(-(2 * radius_y + r2) // r2)
+
     crushed = np.stack(
         [[unit_matrix(plane, s, (r2, r1), width) for s in range(slots)] for plane in box]
     )
     order = _in_slots(_unit_order(crushed, width, vector), kind)
     matrices = np.stack([[permute_columns(a, order) for a in plane] for plane in crushed])
     matrices = matrices[:, :, row_order(r1, kind)]
+
     # (planes, slots, 16, products of a unit, 32): in 2D slots are in flight, in 3D planes are.
     depth = DEPTHS[kind]
     parts = matrices.reshape(*matrices.shape[:3], -1, depth).transpose(0, 1, 3, 2, 4)
     places = np.stack(np.divmod(order, width), axis=-1).reshape(-1, depth, 2)
+
     if fused.ndim == 3:
         down = np.array([r2, 0])
         places = np.concatenate([places + s * down for s in range(slots)])
         parts = parts.reshape(len(box), -1, ROWS, depth)
     else:
         parts = parts[0]
+
     return Plan(
-        (r2, r1),
-        lead,
-        width,
-        slots * r2 if fused.ndim == 3 else r2,
-        len(parts),
-        vector,
-        kind,
-        parts,
-        places,
+        merged=(r2, r1),
+        lead=lead,
+        width=width,
+        rows=slots * r2 if fused.ndim == 3 else r2,
+        flight=len(parts),
+        vector=vector,
+        kind=kind,
+        matrices=parts,
+        places=places,
     )
 
 
@@ -127,6 +131,6 @@ def _in_slots(order: Order, kind: str) -> Order:
     The two vectors of a pair are with neighbouring lanes, so for TF32 column k of one is the
     partner of column k of the other; half a row apart, no result has both.
     """
-    found = order.reshape(-1, DEPTHS[kind]).copy()
-    found[:, slot_columns(kind)] = found[:, slot_columns("f16")]
-    return found.reshape(-1)
+    columns = order.reshape(-1, DEPTHS[kind]).copy()
+    columns[:, slot_columns(kind)] = columns[:, slot_columns("f16")]
+    return columns.reshape(-1)

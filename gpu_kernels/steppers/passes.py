@@ -161,14 +161,17 @@ class Fused:
         state = self._state
         cut, tiles = self._cut(later)
         main, side = state.device.stream, state.device.side_stream
+
         if tiles.count:
             side.wait_event(main.record())
             with side:
                 for now, then in state.fields():
                     self._frame.launch(now, then, state.memory, state.weights, tiles)
+
         self._ghosts.fill([now for now, _ in state.fields()], state.memory, later + self.depth)
         for now, then in state.fields():
             self._inner.launch(now, then, state.memory, cut)
+
         if tiles.count:
             main.wait_event(side.record())
 

@@ -21,9 +21,9 @@ class GpuPlanes:
     for it as an array of the host.
 
     Attributes:
-        device: in whose memory it lies.
+        device: GPU in whose memory it lies.
         memory: the copy, contiguous: as it was in the slab if it has a form, else (n_fields, ...).
-        form: where the points are in it; None if there is nothing else.
+        form: where the points are in the copy; None if there is nothing else.
         ready: the moment from which on it may be read.
     """
 
@@ -50,16 +50,16 @@ class GpuPlanes:
         until it is so.
         """
         with self.device.use() as cupy:
-            found = cupy.ascontiguousarray(self.unpacked(self.memory))
+            points = cupy.ascontiguousarray(self.unpacked(self.memory))
         self.device.stream.synchronize()
-        return found
+        return points
 
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
     ) -> npt.NDArray[Any]:
         """In host memory; waits for the copy."""
-        found: npt.NDArray[Any] = self.unpacked(self.device.fetch(self.memory))
-        return found if dtype is None else found.astype(dtype, copy=False)
+        points: npt.NDArray[Any] = self.unpacked(self.device.fetch(self.memory))
+        return points if dtype is None else points.astype(dtype, copy=False)
 
 
 class PostedPlanes:
@@ -67,9 +67,9 @@ class PostedPlanes:
     them.
 
     Attributes:
-        handle: of the outbox.
+        handle: what opens the outbox.
         shape: (n_fields, ...).
-        dtype: of the elements.
+        dtype: type of the elements.
     """
 
     def __init__(self, handle: bytes, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:

@@ -17,9 +17,8 @@ from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.slab import Ranges, Slab, batches, slices
 
 _BATCH_POINTS = 1 << 24  # points that travel or are looked at together
-_GRAPH_POINTS = (
-    1 << 25
-)  # smaller slabs take hardly longer for a launch than Python does: their launches are recorded
+# smaller slabs take hardly longer for a launch than Python does: their launches are recorded
+_GRAPH_POINTS = 1 << 25
 _COPIES = 2  # of an edge: the neighbour may still read the one before
 _GRAPH_PASSES = 32  # in one record; an even number, so that the arrays are back in their places
 
@@ -44,6 +43,7 @@ class GpuStepper:
         self._arriving: list[Any] = []  # planes whose copies may be under way
         self._leaving: dict[tuple[int, Side], list[Any]] = {}  # copies of edges that take turns
         self._layout = pitch_slab(problem, slab, max(way.depth for way in passes))
+
         with device.use() as cupy:
             arrays = [
                 cupy.zeros(self._layout.n_bytes // self._layout.dtype.itemsize, self._layout.dtype)
@@ -52,6 +52,7 @@ class GpuStepper:
             self._state = State(problem, slab, self._layout, device, arrays)
             for way in passes:
                 way.prepare(self._state)
+
             # None for large slabs, where a launch takes the GPU longer than Python, nor with a
             # halo, which shrinks from pass to pass.
             self._graphs: dict[tuple[int, int], Any] = {}

@@ -114,9 +114,9 @@ class Cargo:
     """A piece on the GPU.
 
     Attributes:
-        slab: its planes and halo.
-        array: that holds it.
-        ready: when it has arrived, and later when it was advanced.
+        slab: planes of the piece, and its halo.
+        array: memory of the GPU that holds it.
+        ready: the event when it has arrived, and later when it was advanced.
     """
 
     slab: Slab
@@ -165,9 +165,8 @@ class GpuConveyor:
         elements = layout.n_bytes // layout.dtype.itemsize
         with device.use() as cupy:
             arrays = [cupy.zeros(elements, layout.dtype) for _ in range(ARRAYS)]
-        self._free: deque[tuple[Any, Any]] = deque(
-            (array, None) for array in arrays
-        )  # (array, from when on)
+        # (array, from when on)
+        self._free: deque[tuple[Any, Any]] = deque((array, None) for array in arrays)
 
     def layout(self, slab: Slab) -> PitchedField:
         """The layout of the GPU's methods."""
@@ -198,13 +197,15 @@ class GpuConveyor:
             ways = self._ways_of(cargo.slab)
             elements = ways.state.layout.n_bytes // ways.state.layout.dtype.itemsize
             pair = cargo.array, other
-            ways.arrays[:] = [each[:elements] for each in pair]
+            ways.arrays[:] = [array[:elements] for array in pair]
             ways.state.turn = 0
+
             later = steps
             for way in ways.passes:
                 while later >= way.depth:
                     later -= way.depth
                     ways.state.advance(way, later)
+
             cargo.array, cargo.ready = pair[ways.state.turn], self._device.stream.record()
             self._free.append((pair[1 - ways.state.turn], cargo.ready))
 
@@ -272,6 +273,7 @@ def measure_copies(device: GpuDevice) -> tuple[float, float]:
     with device.use() as cupy:
         there = [cupy.zeros(elements, dtype) for _ in "ab"]
         device.stream.synchronize()
+
         seconds = []
         for _ in range(_TRIALS):
             events = [(stream.record(), stream) for stream in (copies.bringing, copies.taking)]
@@ -281,7 +283,8 @@ def measure_copies(device: GpuDevice) -> tuple[float, float]:
             for _, end in ends:
                 end.synchronize()
             seconds.append([cupy.cuda.get_elapsed_time(begin, end) / 1e3 for begin, end in ends])
-    bring, take = (min(each) / _TRIAL_BYTES for each in zip(*seconds, strict=True))
+
+    bring, take = (min(trials) / _TRIAL_BYTES for trials in zip(*seconds, strict=True))
     return bring, take
 
 

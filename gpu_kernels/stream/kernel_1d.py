@@ -19,11 +19,8 @@ from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.stencil import Stencil
 
 _LARGEST_RADIUS = 8
-_WORD, _SECTOR, _LINE = (
-    16,
-    32,
-    128,
-)  # bytes: the widest access, the smallest piece of memory that moves, a cache line
+# bytes: the widest access, the smallest piece of memory that moves, a cache line
+_WORD, _SECTOR, _LINE = 16, 32, 128
 
 # How far values may be scaled within a launch: the rest of the type's range is for the data.
 _LARGEST_SCALE = {np.dtype(np.float64): 1e100, np.dtype(np.float32): 1e20}
@@ -69,20 +66,16 @@ def stream_1d_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mappin
     for doubles, warps, blocks, reach in _SHAPES:
         columns = doubles * 8 // real.itemsize
         refresh = _largest_refresh(columns, radius, _WORD // real.itemsize)
+
         # The points of a lane, its neighbours on both sides, and a dozen for all else (found by
         # compiling).
         registers = (columns + 2 * radius) * real.itemsize // 4 + 12
-        if refresh and registers <= min(255, _REGISTERS // (32 * warps * blocks) // 8 * 8):
-            steps = (
-                max(1, min(reach // radius, _scalable_steps(stencil, real)) // refresh) * refresh
-            )
-            proposal = {
-                "steps_per_block": steps,
-                "columns": columns,
-                "warps": warps,
-                "blocks": blocks,
-            }
-            proposals.append(proposal | {"refresh": refresh})
+        if not refresh or registers > min(255, _REGISTERS // (32 * warps * blocks) // 8 * 8):
+            continue
+
+        steps = max(1, min(reach // radius, _scalable_steps(stencil, real)) // refresh) * refresh
+        shape = {"columns": columns, "warps": warps, "blocks": blocks, "refresh": refresh}
+        proposals.append({"steps_per_block": steps, **shape})
     return tuple(proposals)
 
 
@@ -92,17 +85,20 @@ def stream_1d_kernel(
     """The kernel with some of the parameters of `stream_1d_parameters`."""
     real = np.dtype(dtype)
     radius = max(1, stencil.radius)
-    steps, columns, warps = (
-        parameters["steps_per_block"],
-        parameters["columns"],
-        parameters["warps"],
-    )
+    steps = parameters["steps_per_block"]
+    columns, warps = parameters["columns"], parameters["warps"]
+
     taps = list(zip(stencil.offsets, stencil.weights, strict=True))
     # The first tap costs nothing: the largest weight scales least. The others ascend, as lanes are
     # updated in place: the other way around the compiler needs 20 registers more.
     taps.insert(0, taps.pop(max(range(len(taps)), key=lambda k: abs(taps[k][1]))))
     scaled, weights = unit_tap_weights([weight for _, weight in taps], steps, real)
+
+    # What a warp vouches for ends `spoilt` points before its ends, and a tile that far beyond what
+    # its block writes, or as far as all steps reach.
+    word = _WORD // real.itemsize
     spoilt = parameters["refresh"] * radius
+    tile = warps * (32 * columns - 2 * spoilt) + 2 * spoilt
     return FusedKernel(
         source="stream_1d.cu",
         entry="stream_1d",
@@ -120,17 +116,9 @@ def stream_1d_kernel(
             "TS_BLOCKS": parameters["blocks"],
         },
         depth=steps,
-        tile=(
-            1,
-            1,
-            _written(
-                real, warps * (32 * columns - 2 * spoilt) + 2 * spoilt, max(steps * radius, spoilt)
-            ),
-        ),
+        tile=(1, 1, _written(real, tile, max(steps * radius, spoilt))),
         threads=32 * warps,
-        shared_bytes=warps
-        * (32 * _lane_pitch(columns, _WORD // real.itemsize) + 4 * spoilt)
-        * real.itemsize,
+        shared_bytes=warps * (32 * _lane_pitch(columns, word) + 4 * spoilt) * real.itemsize,
         weights=weights,
     )
 
@@ -162,17 +150,18 @@ def unit_tap_weights(
     first = weights[0]
     if first == 0 or abs(math.log(abs(first))) * steps > math.log(_LARGEST_SCALE[real]):
         return False, np.array([*weights, 1.0], dtype=real)
+
     quotients = np.array([weight / first for weight in weights], dtype=real)
     counts = counts or [1] * len(weights)
     total = sum(count * Fraction(weight) for count, weight in zip(counts, weights, strict=True))
     carried = sum(
         count * Fraction(float(quotient)) for count, quotient in zip(counts, quotients, strict=True)
     )
+
     # Where weights cancel there is no mean to keep, and the quotient of two small sums would mean
     # nothing.
-    per_step = (
-        total / carried if abs(float(total)) > abs(first) / 2 and carried != 0 else Fraction(first)
-    )
+    has_mean = abs(float(total)) > abs(first) / 2 and carried != 0
+    per_step = total / carried if has_mean else Fraction(first)
     return True, np.append(quotients, real.type(float(per_step**steps)))
 
 
@@ -180,13 +169,11 @@ def _scalable_steps(stencil: Stencil, real: np.dtype[Any]) -> int:
     """How many steps the first tap can cost nothing; without a bound if that is not worth a shorter
     launch.
     """
-    largest = max(map(abs, stencil.weights))
-    steps = (
-        1 << 30
-        if largest in (0, 1)
-        else int(math.log(_LARGEST_SCALE[real]) / abs(math.log(largest)))
-    )
-    return steps if steps >= 32 else 1 << 30
+    largest, unbounded = max(map(abs, stencil.weights)), 1 << 30
+    if largest in (0, 1):
+        return unbounded
+    steps = int(math.log(_LARGEST_SCALE[real]) / abs(math.log(largest)))
+    return steps if steps >= 32 else unbounded
 
 
 def _largest_refresh(columns: int, radius: int, word: int) -> int:

@@ -24,10 +24,8 @@ from tetris_sim.stencil import Stencil
 # bytes of memory that are moved together: the columns that a block writes begin and end with one
 _SECTOR = 32
 _MOST_SHARED = 227 * 1024  # bytes that a block can have on sm_90
-_SAFE_POWER = {
-    "float64": 1e100,
-    "float32": 1e20,
-}  # of the weight that levels are divided by, and its inverse
+# of the weight that levels are divided by, and its inverse
+_SAFE_POWER = {"float64": 1e100, "float32": 1e20}
 
 
 class Scheme(IntEnum):
@@ -46,7 +44,7 @@ class Arrangement:
         scheme: how the sum is made.
         unit: whether levels are carried divided by the weight of the chain's first term, which then
             is 1.
-        weights: of the scheme; the last one is the factor of what is stored.
+        weights: factors of the scheme; the last one is that of what is stored.
     """
 
     scheme: Scheme
@@ -60,10 +58,10 @@ class Tile:
 
     Attributes:
         steps_per_block: levels that a tile is advanced.
-        rows: of a warp's patch, held in registers.
-        columns: of a lane's patch.
-        warps: above each other.
-        blocks: that share a multiprocessor; bounds the registers of a thread.
+        rows: rows of a warp's patch, held in registers.
+        columns: columns of a lane's patch.
+        warps: warps of a block, above each other.
+        blocks: blocks that share a multiprocessor; bounds the registers of a thread.
         edges: copies of the rows that warps hand on: 2 need one barrier a level, 1 needs two and
             less memory.
         interleaved: 1 if rows are stored and fetched among the arithmetic of the first level, which
@@ -178,11 +176,11 @@ def stream_2d_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mappin
     """Tiles worth trying, the best guess first (the keys are those of `Tile`)."""
     item = np.dtype(dtype).itemsize
     tiles_of = _FEW_POINTS if stencil.n_points <= _FEW * stencil.radius else _MANY_POINTS
-    found = [
+    tiles = [
         Tile(steps, rows, columns * 8 // item, *others)
         for steps, rows, columns, *others in tiles_of.get(max(1, stencil.radius), ())
     ]
-    return tuple(asdict(tile) for tile in found if tile.fits(stencil.radii, item))
+    return tuple(asdict(tile) for tile in tiles if tile.fits(stencil.radii, item))
 
 
 def stream_2d_kernel(
@@ -201,6 +199,7 @@ def stream_2d_kernel(
             "columns, or fewer steps"
         )
         raise ValueError(msg)
+
     arrangement = arrange(stencil, tile.steps_per_block, kind.name)
     reach_y, reach_x = stencil.radii
     return FusedKernel(
@@ -255,15 +254,19 @@ def arrange(stencil: Stencil, steps: int, dtype: str) -> Arrangement:
     """
     terms = stencil.terms
     reach_y, reach_x = stencil.radii
+
+    # Neighbours are added as they are: one multiplication for all four.
     if _is_diamond(stencil) and _is_safe(terms[0, 1], steps, dtype):
         neighbour = terms[0, 1]
         return Arrangement(
             Scheme.DIAMOND, unit=True, weights=(terms[0, 0] / neighbour, neighbour**steps)
         )
+
     if _is_mirrored(stencil):
         first = terms[reach_y, reach_x]
         chain = [terms[dy, dx] for dy in range(reach_y + 1) for dx in range(reach_x + 1)]
         return _divided(Scheme.MIRRORED, chain, first, steps, dtype)
+
     first = terms[min(terms, key=lambda offset: (-offset[0], offset[1]))]
     window = [
         (dy, dx) for dy in range(-reach_y, reach_y + 1) for dx in range(-reach_x, reach_x + 1)

@@ -55,6 +55,8 @@ Parameters = Mapping[str, int]
 
 
 class _Tap(NamedTuple):
+    """A term of the sum, or several that share a weight."""
+
     offset: Offset
     weight: float
     n_points: int  # that share the weight
@@ -101,6 +103,7 @@ def stream_3d_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Paramet
     scaled, weights = unit_tap_weights(
         [t.weight for t in taps], steps, real, [t.n_points for t in taps]
     )
+
     defines: dict[str, str | int] = {
         "TS_REAL": "double" if real == np.float64 else "float",
         "TS_TAPS": "{" + ",".join("{{{},{},{}}}".format(*tap.offset) for tap in taps) + "}",
@@ -114,6 +117,7 @@ def stream_3d_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Paramet
         f"TS_RADIUS_{axis}": radius for axis, radius in zip("ZYX", stencil.radii, strict=True)
     }
     defines |= {f"TS_{name.upper()}": parameters[name] for name in _SHAPE_NAMES}
+
     return FusedKernel(
         source="stream_3d.cu",
         entry="stream_3d",
@@ -158,6 +162,7 @@ def _fits(stencil: Stencil, real: np.dtype[Any], parameters: Parameters) -> bool
         steps > 1 and (radius_y > rows or share < _SMALLEST_YIELD)
     ):
         return False
+
     # Unfinished sums of every level, and of all but the first the plane that waits for the next
     # turn.
     kept = rows * columns * (steps * max(1, 2 * radius_z) + steps - 1) * real.itemsize // 4
@@ -191,11 +196,8 @@ def _shared_bytes(stencil: Stencil, real: np.dtype[Any], parameters: Parameters)
     """A ring of planes of the state, and twice what warps read of each other of every level in
     between.
     """
+    steps, warps = parameters["steps_per_block"], parameters["warps"]
     row = 32 * parameters["columns"] * real.itemsize
-    state = (parameters["ahead"] + 1) * parameters["warps"] * parameters["rows"]
-    ends = (
-        max(1, 2 * (parameters["steps_per_block"] - 1))
-        * parameters["warps"]
-        * max(1, 2 * stencil.radii[1])
-    )
+    state = (parameters["ahead"] + 1) * warps * parameters["rows"]
+    ends = max(1, 2 * (steps - 1)) * warps * max(1, 2 * stencil.radii[1])
     return (state + ends) * row

@@ -8,17 +8,16 @@ cores make while the points are copied: steps that stay within it cost little mo
 Parameters:
     steps_per_block: steps composed.
     warps, warps_x: warps per block of threads, and how many of them lie side by side along x (3D;
-    else all).
+        else all).
     units: tiles of 128 results that a warp makes at a time, side by side along x, in 3D along y.
     blocks: blocks of threads that a multiprocessor holds at least (limits registers).
-    steps: of the stream per stage of shared memory. 3D: one.
-    stages: in shared memory; all but one are on their way.
+    steps: steps of the stream per stage of shared memory; one in 3D.
+    stages: stages in shared memory; all but one are on their way.
     sums: 32 unless given, or 16: sums in FP16.
     mirrored: 0 unless given; 1 (2D): rows at the same distance share a product, r + 1 of them: the
-    authors' way.
+        authors' way.
     format: 0 unless given (FP16), 1 (BF16), 2 (TF32): what is multiplied, of float32 in memory (of
-    which FP16 may be
-        made, too).
+        which FP16 may be made, too).
 """
 
 from __future__ import annotations
@@ -74,6 +73,7 @@ def tcstencil_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mappin
         return ()
     steps = _steps_to_try(stencil)
     first = [_shape(stencil, n) for n in steps]
+
     others = [{**first[0], "stages": 4}, {**first[0], "stages": 5 - first[0]["stages"]}]
     if stencil.ndim == 3:
         others += [{**first[0], "warps": 8}]
@@ -84,6 +84,7 @@ def tcstencil_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mappin
             if stencil.ndim == 1 or shape["steps_per_block"] * stencil.radius <= _WIDE
         )
         others += [{**shape, "units": 2} for shape in itertools.islice(shallow, 1)]
+
     windows = ({**shape, "blocks": _blocks(stencil, shape)} for shape in (*first, *others))
     return (*windows, *star_parameters(stencil))
 
@@ -110,16 +111,19 @@ def tcstencil_kernel(
     if item != 4 and (item != 2 or format_ is not FLOAT16):
         msg = f"{format_.name} is not made of {np.dtype(dtype)}"
         raise ValueError(msg)
+
     fused = without_zeros(operand_weights(stencil.power(parameters["steps_per_block"]), format_))
     mirrored = bool(parameters.get("mirrored", 0))
     if mirrored and fused.ndim != 2:
         msg = f"rows at the same distance share a product in 2D, not in {fused.ndim}D"
         raise ValueError(msg)
+
     bands = window_bands(mirror_rows(fused) if mirrored else fused)
     table, matrices = bands.numbered(mirrored=mirrored)
     if len(matrices) == 0:
         matrices = np.zeros((1, CHUNK, RESULTS))  # which no product takes
     numbers = matrix_registers(matrices, format_, run=item)
+
     stage = _stage(bands, parameters, 16 // item)
     reach = on_three(fused.radii, 0)
     return FusedKernel(
@@ -168,18 +172,20 @@ def _steps_to_try(stencil: Stencil) -> tuple[int, ...]:
         most = max(1, wanted[0])
         deeper = range(2 * most, max(most, 2 * most - 3), -1) if stencil.ndim == 2 else ()
         wanted = [*range(most, 0, -1), *deeper, *wanted]
-    found = [
+
+    possible = [
         n
         for n in dict.fromkeys(wanted)
         if 0 < n * radius <= _FARTHEST[stencil.ndim] and rounds_well(stencil, n)
     ]
-    fitting = [n for n in found if _registers(stencil, _shape(stencil, n)) <= _REGISTERS]
+    fitting = [n for n in possible if _registers(stencil, _shape(stencil, n)) <= _REGISTERS]
     return tuple(sorted(fitting, key=lambda n: -n * windows_rate(_matrices(stencil, n)[0])))
 
 
 def _shape(stencil: Stencil, steps: int) -> dict[str, int]:
     if stencil.ndim == 1:
         return {"steps_per_block": steps, "warps": 4, "units": 1, "steps": 4, "stages": 3}
+
     if stencil.ndim == 2:
         # The fastest of 54 tiles for one step and for four on an H200, 10240 x 10240.
         reach = steps * stencil.radius
@@ -191,6 +197,7 @@ def _shape(stencil: Stencil, steps: int) -> dict[str, int]:
             "steps": 4 if reach <= 2 else 8,
             "stages": 2,
         }
+
     reach = steps * stencil.radii[0]
     units = 4 if reach <= 1 else 2 if reach <= 4 else 1
     return {
@@ -235,9 +242,9 @@ def _blocks(stencil: Stencil, shape: Mapping[str, int]) -> int:
 def _stage(bands: Bands, parameters: Mapping[str, int], vector: int) -> Stage:
     warps, units, steps = parameters["warps"], parameters["units"], parameters["steps"]
     lead = round_up(bands.lead, vector)
-    behind = round_up(
-        bands.lead + bands.has_half * RESULTS, vector
-    )  # a half may be loaded as a whole
+    # a half may be loaded as a whole
+    behind = round_up(bands.lead + bands.has_half * RESULTS, vector)
+
     if bands.ndim == 3:
         warps_x = _warps_x(parameters)
         height, width = warps // warps_x * units, _TILE * warps_x
@@ -245,6 +252,7 @@ def _stage(bands: Bands, parameters: Mapping[str, int], vector: int) -> Stage:
         return Stage(
             lead, lead + width + behind, height + bands.across - 1, (1, height, width), stream
         )
+
     width = _TILE * warps * units
     if bands.ndim == 2:
         stream = Stream(axis=1, repeated=bands.flight - 1, unit=steps)

@@ -58,9 +58,8 @@ def star_registers(along_y: Array, along_x: Array) -> Words:
 
     Lane 4 g + t holds of A rows g and g + 8, columns 2 t and 2 t + 1 of each eight.
     """
-    bits = (
-        along_y.astype(np.float16).view(np.uint16).astype(np.uint32).reshape(2, 8, 3, 4, 2)
-    )  # half, g, eight, t
+    bits = along_y.astype(np.float16).view(np.uint16).astype(np.uint32)
+    bits = bits.reshape(2, 8, 3, 4, 2)  # half, g, eight, t
     p = (bits[..., 0] | bits[..., 1] << np.uint32(16)).transpose(2, 0, 1, 3).reshape(6, 32)
     q = matrix_registers(along_x[None], FLOAT16, run=2)[0].T
     return np.ascontiguousarray(np.concatenate([p, q]))
@@ -82,13 +81,14 @@ def star_kernel(
     if not suits(stencil) or parameters["steps_per_block"] != 1 or np.dtype(dtype) != np.float16:
         msg = f"two products make one step of a 2D star of radius up to {FARTHEST}, in float16"
         raise ValueError(msg)
+
     warps, units, stages = parameters["warps"], parameters["units"], parameters["stages"]
     width = TILE * warps * units
-    row_points = (
-        width + 3 * _LEAD
-    )  # 2 for windows; with another one, rows are an odd multiple of 16 bytes
+    # 2 for windows; with another one, rows are an odd multiple of 16 bytes
+    row_points = width + 3 * _LEAD
     numbers = star_registers(*star_bands(operand_weights(stencil, FLOAT16)))
     reach = (0, *stencil.radii)
+
     return FusedKernel(
         source="tcstencil_star.cu",
         entry="tcstencil_star",

@@ -7,9 +7,10 @@ weights, added with a shift along y. A kernel that streams along y makes that sh
 + 1 rows of results in flight: a row that arrives is multiplied for all of them.
 
     window   8 results along x and the points around them that they depend on, in chunks of 16; the
-    last one may be half tile     16 windows side by side: 16 x 16 numbers for each chunk, of 128
-    results and what is beside them band     16 x 8 of a chunk: column n holds a row of weights,
-    shifted down by n
+             last one may be half
+    tile     16 windows side by side: 16 x 16 numbers for each chunk, of 128 results and what is
+             beside them
+    band     16 x 8 of a chunk: column n holds a row of weights, shifted down by n
 
 In 3D rows of the planes above and below have bands, too: results are in flight along z, and depend
 on 2 ry + 1 rows of a plane. In 1D there is one row, and windows are as long as needed.
@@ -129,6 +130,7 @@ class Bands:
         n_streamed, n_across = rows.shape[0] - self.flight + 1, rows.shape[1] - self.across + 1
         columns = rows.shape[2] - 2 * self.lead
         result = np.zeros((n_streamed, n_across, columns))
+
         for i, j in np.ndindex(self.flight, self.across):
             met = rows[i : i + n_streamed, j : j + n_across]
             for k, first in np.ndindex(self.chunks, math.ceil(columns / RESULTS)):
@@ -140,6 +142,7 @@ class Bands:
                 result[..., RESULTS * first : RESULTS * (first + 1)] += made[
                     ..., : columns - RESULTS * first
                 ]
+
         if self.ndim == 2:
             result = result.transpose(1, 0, 2)
         return result.reshape([result.shape[axis] for axis in LAST[self.ndim]])

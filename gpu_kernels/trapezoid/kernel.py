@@ -3,7 +3,7 @@ trapezoid_1d.cu for a stencil.
 
 Several steps are one launch of the composed stencil (`Stencil.power`): a band of radius r costs 8 +
 2 * r multiplications per point and offset across it, so that fused steps share the 8.
-`trapezoid_numerics.py` says what is computed.
+`numerics.py` says what is computed.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def trapezoid_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mappin
     """
     if trapezoid_refusal(stencil, dtype) is not None:
         return ()
+
     propose = {1: _line_proposals, 2: _plane_proposals, 3: _volume_proposals}[stencil.ndim]
     radius = max(1, stencil.radius)
     proposals: list[Mapping[str, int]] = []
@@ -57,6 +58,7 @@ def trapezoid_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mappin
             continue
         if trapezoid_refusal(stencil.power(steps), dtype) is None:
             proposals.append(parameters)
+
     return tuple(
         p for p in proposals if trapezoid_kernel(stencil, dtype, p).shared_bytes <= _MOST_SHARED
     )
@@ -93,11 +95,8 @@ def _volume_proposals(mirrored: bool) -> _Proposals:
     one_step = 1, 3, _tile(3, stages=2, blocks=2, product_rows=8) | high
     yield from (two_steps, one_step) if mirrored else (one_step, two_steps)
     yield 1, 3, _tile(3, stages=2, blocks=2, product_rows=4) | high
-    yield (
-        1,
-        1024,
-        _tile(1, stages=2, blocks=2, product_rows=4) | high | {"warps_x": 2, "warps_z": 2},
-    )
+    wide = {"warps_x": 2, "warps_z": 2}
+    yield 1, 1024, _tile(1, stages=2, blocks=2, product_rows=4) | high | wide
 
 
 def _tile(columns: int, *, stages: int, blocks: int, product_rows: int) -> dict[str, int]:
@@ -137,6 +136,7 @@ def _line_kernel(folding: Folding, parameters: Mapping[str, int]) -> FusedKernel
     chunks = -(-(GROUP + 2 * rx + rx % 2) // CHUNK)
     segment, width = GROUP * groups, 16 * GROUP * groups * warps
     n_read = width - GROUP + CHUNK * chunks
+
     return FusedKernel(
         source="trapezoid_1d.cu",
         entry="trapezoid_1d",
@@ -161,10 +161,13 @@ def _tile_kernel(folding: Folding, parameters: Mapping[str, int]) -> FusedKernel
     columns, planes, stages = parameters["columns"], parameters["planes"], parameters["stages"]
     warps_x, warps_z = parameters["warps_x"], parameters["warps_z"]
     width, margin = 16 * columns * warps_x, rx + rx % 2
+
+    # Of shared memory: rows on their way, results of the warps, and the bands between zeros.
     pitch = (width + 2 * margin + 3) // 8 * 8 + 4
     ring = stages * (warps_z * planes + 2 * rz) * 8 * pitch
     staged = warps_x * warps_z * planes * 8 * (16 * columns + 2)
     padded = folding.reaches.size * (CHUNK * folding.chunks + GROUP)
+
     return FusedKernel(
         source="trapezoid.cu",
         entry="trapezoid",

@@ -29,8 +29,8 @@ class Folding:
     """A stencil as banded matrices along one axis: y, in 1D x.
 
     Attributes:
-        weights: [dz][tap][dy], where tap is dx counted from the lowest, or from 0 if the stencil is
-            mirrored. In 1D [0][0][dx].
+        weights: their matrix [dz][tap][dy], where tap is dx counted from the lowest, or from 0 if
+            the stencil is mirrored. In 1D [0][0][dx].
         mirrored: whether offsets dx and -dx have the same weights, so that their points are added
             before they are multiplied.
     """
@@ -99,9 +99,9 @@ class Folding:
         nz, ny, nx = (n - 2 * radius for n, radius in zip(u.shape, self.radii, strict=True))
         groups = math.ceil(ny / GROUP)
         rows = np.zeros((u.shape[0], GROUP * (groups - 1) + CHUNK * self.chunks, u.shape[2]))
-        rows[:, : u.shape[1]] = u[
-            :, : rows.shape[1]
-        ]  # below them zeros, which the band's zeros meet
+        # Below them zeros, which the band's zeros meet.
+        rows[:, : u.shape[1]] = u[:, : rows.shape[1]]
+
         result = np.zeros((nz, GROUP * groups, nx))
         for group, chunk in np.ndindex(groups, self.chunks):
             first = GROUP * group + CHUNK * chunk
