@@ -19,7 +19,7 @@ from tetris_sim import reference
 from tetris_sim.boundary import SIDES
 from tetris_sim.config import Config
 from tetris_sim.errors import TetrisError
-from tetris_sim.gpu_kernels.faces.mirrors import lasting_sides
+from tetris_sim.mirrors import lasting_sides
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.tuning.measure import steps_per_block

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.axes import LAST, on_three
-from tetris_sim.gpu_kernels.faces.mirrors import lasting_sides
+from tetris_sim.mirrors import lasting_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Ranges, Slab
 

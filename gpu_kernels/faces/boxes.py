@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tetris_sim.axes import LAST, on_three
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.common.layout import FAR, Box3
-from tetris_sim.gpu_kernels.faces.mirrors import Sides, lasting_sides
+from tetris_sim.mirrors import Sides, lasting_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 

@@ -13,7 +13,7 @@ from tetris_sim.gpu_kernels.common.layout import Box3, boxes_argument, to_device
 from tetris_sim.gpu_kernels.common.terms import STORED
 from tetris_sim.gpu_kernels.faces.boxes import frame_of, owned_with_halo, tiles_of, with_ghosts
 from tetris_sim.gpu_kernels.faces.domain import domain_argument
-from tetris_sim.gpu_kernels.faces.mirrors import Sides
+from tetris_sim.mirrors import Sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 

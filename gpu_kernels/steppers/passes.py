@@ -22,8 +22,8 @@ from tetris_sim.gpu_kernels.common.terms import term_defines, term_weights
 from tetris_sim.gpu_kernels.faces.boxes import has_frame, owned_with_halo, without_frame
 from tetris_sim.gpu_kernels.faces.frame import Frame, Tiles
 from tetris_sim.gpu_kernels.faces.ghosts import Ghosts
-from tetris_sim.gpu_kernels.faces.mirrors import free_sides, lasting_sides
 from tetris_sim.gpu_kernels.fused.kernel import CompiledKernel, Cut, FusedKernel
+from tetris_sim.mirrors import free_sides, lasting_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 

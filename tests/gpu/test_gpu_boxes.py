@@ -34,8 +34,8 @@ from tetris_sim.gpu_kernels.faces.boxes import (
     without_frame,
 )
 from tetris_sim.gpu_kernels.faces.domain import domain_argument
-from tetris_sim.gpu_kernels.faces.mirrors import lasting_sides
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
+from tetris_sim.mirrors import lasting_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import scale

@@ -34,7 +34,7 @@ from tetris_sim.gpu_kernels.faces.boxes import (
 from tetris_sim.gpu_kernels.faces.domain import domain_argument
 from tetris_sim.gpu_kernels.faces.frame import frame_defines
 from tetris_sim.gpu_kernels.faces.ghosts import ghost_tiles, ghosts_defines
-from tetris_sim.gpu_kernels.faces.mirrors import Sides, free_sides, lasting_sides
+from tetris_sim.mirrors import Sides, free_sides, lasting_sides
 from tetris_sim.problem import Field, Problem
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil

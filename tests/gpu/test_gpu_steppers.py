@@ -28,10 +28,10 @@ from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.faces import frame, ghosts
-from tetris_sim.gpu_kernels.faces.mirrors import lasting_sides
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.steppers import stepper
 from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
+from tetris_sim.mirrors import lasting_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
