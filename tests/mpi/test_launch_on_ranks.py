@@ -313,8 +313,8 @@ def test_a_nan_on_any_rank_ends_all_and_is_kept_for_a_look(
 
     def spoil(self: Simulation, steps: int) -> None:
         original(self, steps)
-        if self.step >= 24 and self._ranks.rank == rank_of_nan:
-            stepper: Stepper = self._workers[0].stepper
+        if self.step >= 24 and self.ranks.rank == rank_of_nan:
+            stepper: Stepper = self.workers[0].stepper
             stepper._current[...] = np.nan  # type: ignore[attr-defined]
 
     monkeypatch.setattr(Simulation, "advance", spoil)
@@ -332,8 +332,8 @@ def test_a_signal_to_any_rank_stops_all_with_one_checkpoint(
 
     def send(self: Simulation, steps: int) -> None:
         original(self, steps)
-        if self.step >= 24 and self._ranks.rank == rank and self.problem.steps == 60:
-            self._stopping._reason = StopReason(ExitCode.REQUEUE, "SIGTERM arrived")
+        if self.step >= 24 and self.ranks.rank == rank and self.problem.steps == 60:
+            self._attached.stopping._reason = StopReason(ExitCode.REQUEUE, "SIGTERM arrived")
 
     with monkeypatch.context() as patched:
         patched.setattr(Simulation, "advance", send)
@@ -366,7 +366,7 @@ def test_a_rank_that_fails_in_the_middle_ends_all(
 
     def fail(self: Simulation, steps: int) -> None:
         original(self, steps)
-        if self.step >= 24 and self._ranks.rank == 1:
+        if self.step >= 24 and self.ranks.rank == 1:
             msg = "a device has failed"
             raise RuntimeError(msg)
 
@@ -398,7 +398,7 @@ def test_a_device_that_fails_ends_all_with_the_code_that_says_whether_they_can_g
 
     def fail(self: Simulation, steps: int) -> None:
         original(self, steps)
-        if self.step >= steps_until and self._ranks.rank == 1:
+        if self.step >= steps_until and self.ranks.rank == 1:
             raise WorkerError("cpu:0", "it has burnt down")
 
     monkeypatch.setattr(Simulation, "advance", fail)

@@ -152,9 +152,8 @@ def test_moved_planes_keep_every_bit(name: str, teams: dict[int, ThreadTeam]) ->
                 better = with_division(
                     problem, simulation.plan, simulation.plan.profile.capacities, division
                 )
-                simulation._workers = move(problem, simulation._workers, better)
-                simulation._take_up(better, "moved")
-                assert [worker.stepper.slab.shape[0] for worker in simulation._workers] == [
+                simulation.take_up(better, move(problem, simulation.workers, better), "moved")
+                assert [worker.stepper.slab.shape[0] for worker in simulation.workers] == [
                     n for n in planes if n
                 ]
             simulation.advance(2)
@@ -172,7 +171,7 @@ def test_a_run_moves_planes_away_from_a_device_that_becomes_slow(
     even = FAST.model_copy(update={"speed": 100 * 50 * 4 / 2e-3})  # a block of 4 steps takes 2 ms
     plan = dataclasses.replace(plan_of(problem, (100, 100), 4, even, even), shares_asked=asked)
     with open_simulation(problem, plan) as simulation:
-        workers = [worker for worker in simulation._workers if isinstance(worker, LocalWorker)]
+        workers = [worker for worker in simulation.workers if isinstance(worker, LocalWorker)]
         workers[1].device.speed /= 5
         begin = time.perf_counter()
         simulation.run()

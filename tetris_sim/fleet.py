@@ -1,0 +1,149 @@
+"""Fleet: the state of a problem at one step, on the workers that advance it together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tetris_sim.clock import PhaseClock
+from tetris_sim.outputs.output import Snapshot
+from tetris_sim.problem import Field, Problem
+from tetris_sim.scheduler.comm.communicator import Communicator
+from tetris_sim.scheduler.facts.shares import Plan
+from tetris_sim.scheduler.run.exchange import Exchange
+from tetris_sim.scheduler.run.rank_exchange import make_exchange
+from tetris_sim.scheduler.run.rebalance import Rebalancer, move
+from tetris_sim.scheduler.run.worker import Worker
+from tetris_sim.snapshot import StateSnapshot
+
+# times the time of loading the initial state: to read a slab, to open and to load another one
+_MOVING = 3.0
+
+
+class Fleet:
+    """All workers of a run, the exchange between them, and the step that they have come to.
+
+    Every rank has one, with the workers of its own. Every method is called by all ranks alike.
+
+    Args:
+        problem: what is advanced.
+        plan: by whom and how.
+        workers: those of this rank, in the order of its shares, with the state of `step`.
+        step: where they begin.
+        clock: adds up the time of each phase.
+        ranks: who takes part.
+
+    Attributes:
+        plan: by whom and how now; another one when planes have moved.
+        workers: those of this rank now, in the order of its shares.
+        step: number of steps that the state has behind it.
+        exchange: the way of halos, and of the state to rank 0.
+        busy_s: time that each worker computed, where they measure that [s].
+    """
+
+    plan: Plan
+    workers: Sequence[Worker]
+    exchange: Exchange
+
+    def __init__(
+        self,
+        problem: Problem,
+        plan: Plan,
+        workers: Sequence[Worker],
+        *,
+        step: int,
+        clock: PhaseClock,
+        ranks: Communicator,
+    ) -> None:
+        self.problem, self.step, self.clock, self.ranks = problem, step, clock, ranks
+        self.busy_s: dict[str, float] = {}
+        self._take(plan, workers)
+
+    def advance(self, steps: int) -> None:
+        """One time block, at most `plan.time_block` steps: all workers alone, then one exchange of
+        halos.
+        """
+        with self.clock.phase("compute"):
+            for worker in self.workers:
+                worker.stepper.advance(steps)
+            for worker in self.workers:
+                worker.stepper.wait()
+                self.busy_s[worker.name] = worker.busy_s
+        with self.clock.phase("exchange"):
+            self.exchange.swap(self.workers)
+        self.step += steps
+
+    def lead(self, phase: str, work: Callable[[], None]) -> None:
+        """Let rank 0 do some work with the state, while the others hand it what it asks for."""
+        with self.clock.phase(phase):
+            self.exchange.lead(self.workers, work)
+
+    def snapshot(self) -> Snapshot:
+        """The state as it is now, for rank 0; must be read before the next `advance`, where all
+        ranks take part.
+        """
+        return StateSnapshot(
+            self.problem,
+            self.step,
+            lambda box: self.exchange.gather(self.workers, box),
+            lambda work: self.exchange.each_slab(self.workers, work),
+        )
+
+    def field(self) -> Field:
+        """The whole state as it is now, (n_fields, n0, ...), on rank 0; no field on the others, (0,
+        n0, ...).
+        """
+        states = [np.empty((0, *self.problem.grid.shape), dtype=self.problem.dtype)]
+        self.exchange.lead(self.workers, lambda: states.append(self.snapshot().field()))
+        return states[-1]
+
+    def rebalance(self) -> None:
+        """Move planes if the workers have turned out to be faster or slower than was planned
+        for.
+        """
+        plan = self._rebalancer.better_plan(
+            self.problem,
+            self.plan,
+            self.workers,
+            steps_left=self.problem.steps - self.step,
+            move_seconds=_MOVING * self.clock.seconds["initial"],
+        )
+        if plan is None:
+            return
+        with self.clock.phase("exchange"):
+            workers = move(self.problem, self.workers, plan)
+            why = f"Planes moved at step {self.step}, since the workers' speeds have changed"
+            self.take_up(plan, workers, why)
+
+    def take_up(self, plan: Plan, workers: Sequence[Worker], why: str) -> None:
+        """Go on with another plan.
+
+        Args:
+            plan: by whom and how from now on.
+            workers: those of its shares, every point in its place; halos are not there yet.
+            why: what has led to it, without a full stop.
+        """
+        n_points = self.problem.grid.n_points
+        sizes = ", ".join(
+            f"{share.worker} {share.slab.n_points / n_points:.1%}" for share in plan.shares
+        )
+        self._take(dataclasses.replace(plan, reasons=(*plan.reasons, f"{why}: {sizes}.")), workers)
+
+    def dissolve(self, exchange: Exchange) -> None:
+        """Close all workers; from now on the state is what an exchange without workers gathers."""
+        self.close()
+        self.workers, self.exchange = [], exchange
+
+    def close(self) -> None:
+        """Close the workers that the run has come to."""
+        for worker in self.workers:
+            worker.close()
+
+    def _take(self, plan: Plan, workers: Sequence[Worker]) -> None:
+        self.plan, self.workers, self._rebalancer = plan, workers, Rebalancer(plan)
+        self.exchange = make_exchange(
+            self.problem, plan.shares, self.ranks, gpu_messages=plan.gpu_messages
+        )
+        self.exchange.swap(workers)  # the first block needs halos too

@@ -1,0 +1,98 @@
+"""Writing: at which steps outputs and checkpoints want the state of a run, and how they get it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from tetris_sim.fleet import Fleet
+from tetris_sim.outputs.output import Output
+from tetris_sim.scheduler.comm.communicator import Communicator
+from tetris_sim.snapshot import Saving
+
+
+class Writing:
+    """The outputs and the checkpoints of a run. Rank 0 has them; the others hand it the state.
+
+    What takes a fleet is called by all ranks alike.
+
+    Args:
+        outputs: what is written down.
+        saving: checkpoints, if there are to be any.
+        ranks: who takes part.
+
+    Attributes:
+        writes: whether there are outputs.
+        saves: whether there are checkpoints.
+        has_saved: whether one was made.
+    """
+
+    def __init__(
+        self, outputs: Sequence[Output], saving: Saving | None, ranks: Communicator
+    ) -> None:
+        self._outputs, self._saving, self._ranks = outputs, saving, ranks
+        # Only rank 0 knows these, and all must take the same branches.
+        self.writes, self.saves = ranks.tell((bool(outputs), saving is not None))
+        self.has_saved = False
+
+    def next_step(self, step: int, *, last: int) -> int:
+        """The next step at which rank 0 wants the state, the last one if nobody asks before; 0 on
+        other ranks, which rank 0's outnumbers.
+        """
+        if self._ranks.rank != 0:
+            return 0
+        wanted = [output.next_step(step) for output in self._outputs]
+        if self._saving is not None:
+            wanted.append(self._saving.next_step(step))
+        return min([last, *(due for due in wanted if due is not None)])
+
+    def due_by_clock(self) -> bool:
+        """Whether the wall clock asks for a checkpoint now."""
+        return self._saving is not None and self._saving.due_by_clock()
+
+    def due_to_save(self, step: int) -> bool:
+        """Whether a checkpoint is wanted at this step."""
+        due = self._saving is not None and self._saving.next_step(step - 1) == step
+        return self.saves and self._ranks.tell(due)
+
+    def start(self, fleet: Fleet) -> None:
+        """Let every output forget what comes after this step."""
+        fleet.lead("output", partial(self._start, fleet.step))
+
+    def write(self, fleet: Fleet) -> None:
+        """Hand the state to every output that wants it at this step."""
+        fleet.lead("output", partial(self._write, fleet))
+
+    def save(self, fleet: Fleet) -> None:
+        """Make a checkpoint."""
+        fleet.lead("checkpoint", partial(self._save, fleet))
+        self.has_saved = True
+
+    def finish(self, fleet: Fleet) -> None:
+        """Save the last state, and wait until everything is on the disk."""
+        fleet.lead("checkpoint", partial(self._finish, fleet))
+
+    def _start(self, step: int) -> None:
+        for output in self._outputs:
+            output.start(step)
+
+    def _write(self, fleet: Fleet) -> None:
+        snapshot = fleet.snapshot()
+        for output in self._outputs:
+            if fleet.step == 0 or output.next_step(fleet.step - 1) == fleet.step:
+                output.write(snapshot)
+
+    def _save(self, fleet: Fleet) -> None:
+        assert self._saving is not None
+        self._flush()
+        self._saving.save(fleet.snapshot())
+
+    def _finish(self, fleet: Fleet) -> None:
+        assert self._saving is not None
+        self._flush()
+        self._saving.finish(fleet.snapshot(), early=fleet.step < fleet.problem.steps)
+
+    def _flush(self) -> None:
+        # A checkpoint must not know more than the outputs that it will be resumed beside.
+        for output in self._outputs:
+            output.flush()
