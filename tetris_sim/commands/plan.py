@@ -13,9 +13,7 @@ from tetris_sim.errors import ExitCode
 
 if TYPE_CHECKING:
     from tetris_sim.config import Config
-    from tetris_sim.problem import Problem
-    from tetris_sim.scheduler.facts.shares import Plan
-    from tetris_sim.scheduler.machine.machine import Machine
+    from tetris_sim.preparing import Prepared
 
 HELP = "say what a run would do and cost, without running"
 
@@ -29,38 +27,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Build the problem, plan it, print; refuse what `run` would refuse."""
     from tetris_sim import results
-    from tetris_sim.half_precision import half_precision_notes
-    from tetris_sim.resuming import build_problem
+    from tetris_sim.preparing import prepare
     from tetris_sim.scheduler.comm.agreement import everywhere, on_root
     from tetris_sim.scheduler.comm.communicator import open_communicator
-    from tetris_sim.scheduler.machine.machine import find_machine
-    from tetris_sim.scheduler.plan.ranks import plan_together
 
     with open_communicator() as ranks:
         config = everywhere(ranks, lambda: load(args))
-        problem = everywhere(ranks, lambda: build_problem(config))
-        machine = everywhere(ranks, find_machine)
-        plan = plan_together(problem, machine, config.compute, ranks, use_cache=not args.no_cache)
-        costs = on_root(ranks, lambda: half_precision_notes(config, problem, plan))
-        plan = dataclasses.replace(plan, notes=(*plan.notes, *costs))
+        prepared = prepare(config, ranks, use_cache=not args.no_cache)
         directory = results.directory_of(config)
+        needed = results.predicted_bytes(config, prepared.problem)
         on_root(ranks, lambda: results.refuse_unusable(directory))
-        on_root(
-            ranks,
-            lambda: results.refuse_full_disk(directory, results.predicted_bytes(config, problem)),
-        )
+        on_root(ranks, lambda: results.refuse_full_disk(directory, needed))
+
     if ranks.rank == 0:
-        facts = collect(config, problem, plan, machine)
+        facts = collect(config, prepared)
         print(json.dumps(facts, indent=1, allow_nan=False) if args.json else as_text(facts))
     return ExitCode.OK
 
 
-def collect(config: Config, problem: Problem, plan: Plan, machine: Machine) -> dict[str, Any]:
+def collect(config: Config, prepared: Prepared) -> dict[str, Any]:
     """Everything `plan` says, as plain data in SI units."""
     from tetris_sim.results import count_fields, directory_of, free_bytes, predicted_bytes
     from tetris_sim.scheduler.plan.ranks import names_of
 
-    directory = directory_of(config)
+    problem, plan, directory = prepared.problem, prepared.plan, directory_of(config)
     return {
         "title": config.title or config.model.type,
         "grid": {
@@ -99,7 +89,7 @@ def collect(config: Config, problem: Problem, plan: Plan, machine: Machine) -> d
         "redundant": plan.redundant,
         "memory_bytes": sum(s.memory for s in plan.shares if s.rank == 0)
         + (problem.state_bytes if plan.copy_for_checkpoints else 0),
-        "memory_available_bytes": machine.memory,
+        "memory_available_bytes": prepared.machine.memory,
         "seconds": plan.seconds_per_step * problem.steps,
         "files": {
             "directory": str(directory),

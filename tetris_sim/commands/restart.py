@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tetris_sim.commands.arguments import add_cache_argument
-from tetris_sim.commands.run import tell
+from tetris_sim.commands.run import tell, wants_bar
 
 if TYPE_CHECKING:
     from tetris_sim.config import Config
@@ -40,23 +40,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Find the checkpoint, load the configuration, continue."""
     from tetris_sim.clock import PhaseClock
-    from tetris_sim.launch import launch, wants_bar
+    from tetris_sim.launch import launch
     from tetris_sim.resuming import newest_checkpoint
     from tetris_sim.scheduler.comm.agreement import everywhere, on_root
     from tetris_sim.scheduler.comm.communicator import open_communicator
 
-    clock = PhaseClock()
+    clock, given = PhaseClock(), args.checkpoint
     with open_communicator() as ranks:
-        found = args.checkpoint
-        path = on_root(ranks, lambda: newest_checkpoint(found) if found.is_dir() else found)
+        path = on_root(ranks, lambda: newest_checkpoint(given) if given.is_dir() else given)
         config = everywhere(ranks, lambda: _load(args, path))
-        bar = wants_bar(quiet=args.quiet, no_progress=args.no_progress) and ranks.size == 1
         report = launch(
-            config, resume=path, bar=bar, clock=clock, use_cache=not args.no_cache, ranks=ranks
+            config,
+            resume=path,
+            bar=wants_bar(args, ranks),
+            clock=clock,
+            use_cache=not args.no_cache,
+            ranks=ranks,
         )
-    return (
-        tell(report, as_json=args.json, quiet=args.quiet) if ranks.rank == 0 else report.exit_code
-    )
+    return tell(args, report, ranks)
 
 
 def _load(args: argparse.Namespace, path: Path) -> Config:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tetris_sim.commands.arguments import add_cache_argument, add_config_arguments, load
-from tetris_sim.report import Report
+
+if TYPE_CHECKING:
+    from tetris_sim.report import Report
+    from tetris_sim.scheduler.comm.communicator import Communicator
 
 HELP = "run a simulation"
 
@@ -14,7 +20,10 @@ HELP = "run a simulation"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `run`."""
     add_config_arguments(parser)
-    add_result_arguments(parser)
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace the results of an earlier run"
+    )
+    add_cache_argument(parser)
     parser.add_argument(
         "--resume",
         default="never",
@@ -24,18 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_result_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `run` and `restart` have in common."""
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace the results of an earlier run"
-    )
-    add_cache_argument(parser)
-
-
 def run(args: argparse.Namespace) -> int:
     """Load, run, report."""
     from tetris_sim.clock import PhaseClock
-    from tetris_sim.launch import launch, wants_bar
+    from tetris_sim.launch import launch
     from tetris_sim.scheduler.comm.agreement import everywhere
     from tetris_sim.scheduler.comm.communicator import open_communicator
 
@@ -43,29 +44,29 @@ def run(args: argparse.Namespace) -> int:
     resume = args.resume if args.resume in ("auto", "never") else Path(args.resume)
     with open_communicator() as ranks:
         config = everywhere(ranks, lambda: load(args))
-        # Launchers of MPI pass on whole lines, which breaks a bar into many.
-        bar = wants_bar(quiet=args.quiet, no_progress=args.no_progress) and ranks.size == 1
         report = launch(
             config,
             resume=resume,
             overwrite=args.overwrite,
-            bar=bar,
+            bar=wants_bar(args, ranks),
             clock=clock,
             use_cache=not args.no_cache,
             ranks=ranks,
         )
-    return (
-        tell(report, as_json=args.json, quiet=args.quiet) if ranks.rank == 0 else report.exit_code
-    )
+    return tell(args, report, ranks)
 
 
-def tell(report: Report, *, as_json: bool, quiet: bool) -> int:
-    """Print the report unless nothing is to be said; its exit code."""
-    if as_json:
-        import json
+def wants_bar(args: argparse.Namespace, ranks: Communicator) -> bool:
+    """Whether to draw a progress bar: on a terminal, unless told not to."""
+    # Launchers of MPI pass on whole lines, which breaks a bar into many.
+    return sys.stderr.isatty() and not args.quiet and not args.no_progress and ranks.size == 1
 
+
+def tell(args: argparse.Namespace, report: Report, ranks: Communicator) -> int:
+    """Print the report, once for all ranks, unless nothing is to be said; its exit code."""
+    if ranks.rank == 0 and args.json:
         print(json.dumps(report.as_json(), indent=1))
-    elif not quiet:
+    elif ranks.rank == 0 and not args.quiet:
         print(report.as_text())
         print(f"  results in {report.outputs}")
     return report.exit_code
