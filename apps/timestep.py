@@ -35,6 +35,15 @@ def count_steps(t_end: float, dt: float) -> int:
     return max(1, math.ceil(wanted * (1 - _ROUNDING)))
 
 
+def is_unstable(step: float, limit: float) -> bool:
+    """Whether a step is larger than the largest stable one, by more than roundings.
+
+    >>> is_unstable(0.1 + 0.2, 0.3), is_unstable(0.25, 0.24)
+    (False, True)
+    """
+    return step > limit * (1 + _ROUNDING)
+
+
 def choose_time_step(
     time: TimeSection, *, dt_limit: float, cfl_unit: float, dt: float | None = None
 ) -> tuple[float, int]:
@@ -66,7 +75,7 @@ def choose_time_step(
             "time section"
         )
         raise ConfigError(msg)
-    if wanted > dt_limit * (1 + _ROUNDING):
+    if is_unstable(wanted, dt_limit):
         msg = (
             f"{name} = {wanted:.6g} s is unstable on this grid: the largest stable step is "
             f"{dt_limit:.6g} s (cfl {dt_limit / cfl_unit:.6g}); take at most that, or time.dt: auto"

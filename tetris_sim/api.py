@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from tetris_sim.apps.domain import check_numbers
 from tetris_sim.apps.thermal import heat_operator
+from tetris_sim.apps.timestep import is_unstable
 from tetris_sim.boundary import Boundary, Face, Neumann
 from tetris_sim.catalogue import laplacian_names
 from tetris_sim.errors import ConfigError, NumericsError, UnstableStepError
@@ -31,7 +32,6 @@ from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil, euler_step, largest_stable_dt
 
 _USUAL = 0.92  # of the stability limit: 0.23 for heat-2d, the CFL number of the paper
-_ROUNDING = 1e-12
 
 
 def thermal_diffusion(
@@ -157,16 +157,42 @@ def _make_step(
     timing = {"cfl": cfl, "diffusivity": diffusivity, "dt": dt}
     given = [name for name, value in timing.items() if value is not None]
     if isinstance(stencil, Stencil):
-        if given:
-            msg = (
-                f"{' and '.join(given)} mean nothing for a Stencil, which is one whole step; name "
-                "a Laplacian instead"
-            )
-            raise ConfigError(msg)
-        if stencil.ndim != grid.ndim:
-            msg = f"the stencil has {stencil.ndim} axes, but field has {grid.ndim}"
-            raise ConfigError(msg)
+        _refuse_as_step(stencil, grid, given)
         return stencil, 1.0
+    _refuse_as_laplacian(stencil, grid, given)
+
+    # In units of a CFL number of 1, as the operator is.
+    operator, smallest = heat_operator(stencil, grid.spacing), min(grid.spacing)
+    speed = 1.0 if diffusivity is None else _positive("diffusivity", diffusivity)
+    limit, unit = largest_stable_dt(operator), smallest * smallest / speed
+    number = _USUAL * limit if cfl is None else _positive("cfl", cfl)
+    if dt is not None:
+        number = _positive("dt", dt) / unit if unit > 0 else math.inf
+
+    if is_unstable(number, limit):
+        msg = (
+            f"a CFL number of {number:.6g} is unstable: the largest stable one of this stencil and "
+            f"spacing is {limit:.6g} (dt = {limit * unit:.6g} s)"
+        )
+        raise UnstableStepError(msg)
+    return euler_step(operator, number), number * unit
+
+
+def _refuse_as_step(stencil: Stencil, grid: Grid, given: Sequence[str]) -> None:
+    """Raise for a stencil that is no whole step of this grid; `given` says how long it is to be."""
+    if given:
+        msg = (
+            f"{' and '.join(given)} mean nothing for a Stencil, which is one whole step; name "
+            "a Laplacian instead"
+        )
+        raise ConfigError(msg)
+    if stencil.ndim != grid.ndim:
+        msg = f"the stencil has {stencil.ndim} axes, but field has {grid.ndim}"
+        raise ConfigError(msg)
+
+
+def _refuse_as_laplacian(name: str | None, grid: Grid, given: Sequence[str]) -> None:
+    """Raise for a name that is no Laplacian of this grid, or a step without one certain length."""
     if given not in ([], ["cfl"], ["diffusivity", "dt"]):
         msg = (
             f"{' and '.join(given)} are given; give cfl alone, or diffusivity and dt, or none of "
@@ -174,30 +200,13 @@ def _make_step(
         )
         raise ConfigError(msg)
     names = laplacian_names(grid.ndim)
-    if stencil is not None and stencil not in names:
+    if name is not None and name not in names:
         msg = (
-            f"stencil {stencil!r} is no Laplacian for {grid.ndim} axes; those are "
+            f"stencil {name!r} is no Laplacian for {grid.ndim} axes; those are "
             f"{', '.join(names)}. Another stencil is given as a Stencil, for example "
             "named_stencil(name).stencil"
         )
         raise ConfigError(msg)
-    operator = heat_operator(stencil, grid.spacing)
-    limit, smallest = largest_stable_dt(operator), min(grid.spacing)
-    unit = (
-        smallest
-        * smallest
-        / (1.0 if diffusivity is None else _positive("diffusivity", diffusivity))
-    )
-    number = _USUAL * limit if cfl is None else _positive("cfl", cfl)
-    if dt is not None:
-        number = _positive("dt", dt) / unit if unit > 0 else math.inf
-    if number > limit * (1 + _ROUNDING):
-        msg = (
-            f"a CFL number of {number:.6g} is unstable: the largest stable one of this stencil and "
-            f"spacing is {limit:.6g} (dt = {limit * unit:.6g} s)"
-        )
-        raise UnstableStepError(msg)
-    return euler_step(operator, number), number * unit
 
 
 def _make_boundary(boundary: Boundary | Face | None, ndim: int) -> Boundary:

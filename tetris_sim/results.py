@@ -45,16 +45,12 @@ _OURS = (
 )
 _FOLDERS = (f"{CHECKPOINTS}/parts_*", CHECKPOINTS, "fields", "probes")
 _LOCK = ".lock"
-
-
-def default_directory(config_path: Path | None) -> Path:
-    """results/<name of the configuration file>, in the working directory."""
-    return Path("results") / (config_path.stem if config_path is not None else "run")
+_DEFAULT = "results/run"  # of a configuration that comes from no file and does not say where
 
 
 def directory_of(config: Config) -> Path:
     """Where the results of a configuration go."""
-    return Path(config.output.directory) if config.output.directory else default_directory(None)
+    return Path(config.output.directory or _DEFAULT)
 
 
 def _files(directory: Path) -> list[Path]:
