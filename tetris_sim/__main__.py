@@ -62,12 +62,16 @@ def _run_verb(words: Sequence[str], verb: str | None) -> int:
         if launched_rank() == 0:  # every rank has the same words
             print_error(error, as_json="--json" in words)
         raise SystemExit(int(error.exit_code)) from None
+
     _set_up_logging(args)
     if args.verb is None:
         parser.print_help()
         return ExitCode.CONFIG
+
     try:
         return int(args.run(args))
+
+    # What is wrong with the user's request or machine is said in a sentence.
     except TetrisError as error:
         if args.debug:
             raise
@@ -83,6 +87,8 @@ def _run_verb(words: Sequence[str], verb: str | None) -> int:
         )
         print_error(UnsupportedError(msg), as_json=args.json)
         return ExitCode.RESOURCES
+
+    # Somebody has had enough.
     except KeyboardInterrupt:
         print("aborted", file=sys.stderr)
         return ExitCode.INTERRUPTED
@@ -90,6 +96,8 @@ def _run_verb(words: Sequence[str], verb: str | None) -> int:
         # The reader of our output, `head` for example, has gone: not an error.
         sys.stderr.close()
         return ExitCode.OK
+
+    # Anything else is our fault.
     except Exception:
         logging.getLogger("tetris_sim").exception(
             (
@@ -137,6 +145,7 @@ def _parser(wanted: str | None) -> argparse.ArgumentParser:
         verb=None, verbose=0, quiet=False, json=False, no_progress=False, debug=False
     )
     parser.add_argument("-V", "--version", action="version", version=f"tetris-sim {__version__}")
+
     verbs = parser.add_subparsers(metavar="VERB", dest="verb", parser_class=_Parser)
     for verb, text in VERBS.items():
         child = verbs.add_parser(

@@ -111,6 +111,7 @@ def _checked_field(field: npt.ArrayLike, dtype: npt.DTypeLike | None) -> Field:
             "numbers are wanted"
         )
         raise ConfigError(msg)
+
     wanted = given.dtype if given.dtype == np.float32 else np.dtype(np.float64)
     if dtype is not None:
         try:
@@ -120,6 +121,7 @@ def _checked_field(field: npt.ArrayLike, dtype: npt.DTypeLike | None) -> Field:
     if wanted.name not in PRECISIONS:
         msg = f"dtype is {dtype}; {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]} is wanted"
         raise ConfigError(msg)
+
     with np.errstate(over="ignore"):
         state = given.astype(wanted, copy=False)
     if not np.isfinite(state).all():
@@ -216,18 +218,16 @@ def _make_boundary(boundary: Boundary | Face | None, ndim: int) -> Boundary:
             "Periodic is wanted"
         )
         raise ConfigError(msg)
-    made = (
-        boundary
-        if isinstance(boundary, Boundary)
-        else Boundary.everywhere(boundary or Neumann(), ndim)
-    )
-    if made.ndim != ndim:
+
+    if not isinstance(boundary, Boundary):
+        return Boundary.everywhere(boundary or Neumann(), ndim)
+    if boundary.ndim != ndim:
         msg = (
-            f"boundary has {made.ndim} axes, but field has {ndim}; give a pair of faces per axis "
-            "of the array"
+            f"boundary has {boundary.ndim} axes, but field has {ndim}; give a pair of faces per "
+            "axis of the array"
         )
         raise ConfigError(msg)
-    return made
+    return boundary
 
 
 def _make_problem(

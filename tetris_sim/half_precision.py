@@ -82,12 +82,8 @@ def half_precision_notes(config: Config, problem: Problem, plan: Plan) -> tuple[
     try:
         first = first_step(_in_float64(config, problem))
     except TetrisError as error:  # a file of initial values that a continued run no longer needs
-        return (
-            (
-                f"float16: every value is rounded {rounded}, by up to 2^-11 of itself. How much is "
-                f"unknown: {error}"
-            ),
-        )
+        what = f"every value is rounded {rounded}, by up to 2^-11 of itself"
+        return (f"float16: {what}. How much is unknown: {error}",)
     return tuple(_sentences(problem, first, together, rounded))
 
 
@@ -110,16 +106,16 @@ def _pulled_to(problem: Problem) -> float:
     """The largest magnitude that is its own ghost at some face, u = a + b u: a given value, an
     ambient temperature.
     """
-    found = [0.0]
+    limits = [0.0]
     for axis, side in itertools.product(range(problem.grid.ndim), SIDES):
         if not problem.boundary.periodic(axis):
             spacing = problem.grid.spacing[axis]
-            found += [
+            limits += [
                 abs(a / (1 - b))
                 for a, b in problem.boundary.reflections(axis, side, spacing=spacing, width=1)
                 if b != 1
             ]
-    return max(found)
+    return max(limits)
 
 
 def _slabs(problem: Problem) -> Iterator[tuple[Field, Field, int]]:
@@ -130,6 +126,7 @@ def _slabs(problem: Problem) -> Iterator[tuple[Field, Field, int]]:
     n, plane = grid.shape[0], math.prod(grid.shape[1:])
     thickness = min(n, max(1, _SLAB_POINTS // plane))
     count = min(_MOST_SLABS, -(-n // thickness))
+
     for k in range(count):
         start = (n - thickness) * k // max(1, count - 1)
         low, high = max(0, start - radius), min(n, start + thickness + radius)
@@ -137,6 +134,7 @@ def _slabs(problem: Problem) -> Iterator[tuple[Field, Field, int]]:
         slab = Slab((low, *(0,) * len(rest)), (high, *rest), ((0, 0),) * grid.ndim)
         before = problem.initial(slab)
         after = reference.step(before, problem.stencil, problem.boundary, grid.spacing)
+
         # What lies beside a cut was given ghosts that it does not have; so were the ends of a
         # periodic axis.
         cut_low, cut_high = low > 0, high < n
@@ -153,53 +151,51 @@ def _in_float64(config: Config, problem: Problem) -> Problem:
 
 def _sentences(problem: Problem, first: FirstStep, together: int, rounded: str) -> Iterator[str]:
     unit = "" if problem.variables[0].unit == "1" else f" {problem.variables[0].unit}"
-    spacing, near = first.spacing, f"{first.largest:.4g}{unit}"
+    near = f"{first.largest:.4g}{unit}"
     part = ", as far as was looked" if first.partly else ""
+
     largest = max(first.largest, first.ghosts)
     if largest >= _TOO_LARGE:
-        what = (
-            "the field reaches"
-            if first.largest >= _TOO_LARGE
-            else "ghosts beside the faces may reach"
-        )
+        field_itself = first.largest >= _TOO_LARGE
+        what = "the field reaches" if field_itself else "ghosts beside the faces may reach"
         yield (
             f"float16: {what} {largest:.4g}{unit}{part}, and float16 holds 65504 at most. "
             "Use float32."
         )
         return
+
     yield (
-        f"float16: numbers near {near}, the largest magnitude{part}, are {spacing:.3g}{unit} "
+        f"float16: numbers near {near}, the largest magnitude{part}, are {first.spacing:.3g}{unit} "
         f"apart, and every value is rounded {rounded}."
     )
-    launches = problem.steps // together + problem.steps % together
-    if not all(
-        side for sides in lasting_sides(problem, Slab.whole(problem.grid)) for side in sides
-    ):
-        launches = problem.steps  # points near such a face are rounded at every step
-    bound = reference.rounding_error(problem, launches, first.ghosts)
-    if (
-        sum(map(abs, problem.stencil.weights)) > 1 + _GROWS
-        and problem.stencil.spectral_radius > 1 + _GROWS
-    ):
+    yield _difference(problem, first, together, unit)
+
+    if 2 * together * first.change < first.spacing:
+        many = f" in {together} steps" if together > 1 else ""
         yield (
+            f"float16: the field freezes near {near}. No point changes by more than "
+            f"{together * first.change:.2g}{unit}{many} at first{part}, and a change of less than "
+            "half the distance of two numbers is rounded away every time. Use float32."
+        )
+
+
+def _difference(problem: Problem, first: FirstStep, together: int, unit: str) -> str:
+    """How far from float64 the result may be."""
+    stencil = problem.stencil
+    if sum(map(abs, stencil.weights)) > 1 + _GROWS and stencil.spectral_radius > 1 + _GROWS:
+        return (
             "float16: waves grow with every step, and so do rounding errors, so nothing bounds "
             "the difference from float64; compare with a run in float32."
         )
-    elif bound < first.largest:
-        yield f"float16: the result may differ from that of float64 by up to {bound:.2g}{unit}."
-    else:
-        yield (
-            f"float16: rounding errors of {launches} launches may add up to more than the field "
-            "itself, so nothing bounds the difference from float64; compare with a run in float32."
-        )
-    if 2 * together * first.change < spacing:
-        changes = (
-            f"{together * first.change:.2g}{unit} in {together} steps"
-            if together > 1
-            else f"{first.change:.2g}{unit}"
-        )
-        yield (
-            f"float16: the field freezes near {near}. No point changes by more than {changes} at "
-            f"first{part}, and a change of less than half the distance of two numbers is rounded "
-            "away every time. Use float32."
-        )
+
+    launches = problem.steps // together + problem.steps % together
+    lasting = lasting_sides(problem, Slab.whole(problem.grid))
+    if not all(itertools.chain(*lasting)):
+        launches = problem.steps  # points near such a face are rounded at every step
+    bound = reference.rounding_error(problem, launches, first.ghosts)
+    if bound < first.largest:
+        return f"float16: the result may differ from that of float64 by up to {bound:.2g}{unit}."
+    return (
+        f"float16: rounding errors of {launches} launches may add up to more than the field "
+        "itself, so nothing bounds the difference from float64; compare with a run in float32."
+    )

@@ -262,6 +262,7 @@ def _report(
         ranks=launched.ranks,
         busy_s=simulation.busy_s,
     )
+
     made_steps = simulation.step > first_step
     on_root(launched.ranks, lambda: _write_report(report, directory, made_steps=made_steps))
     return report

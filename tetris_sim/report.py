@@ -34,9 +34,9 @@ class Report:
     """What a run did and how long each part took.
 
     Attributes:
-        exit_code: 0, or why it ended early.
-        ended: that as a sentence.
-        first_step: the step this run began at.
+        exit_code: 0, or the code of what ended it early.
+        ended: the same as a sentence.
+        first_step: the step it began at.
         step: the step it ended at.
         steps: the last step of the problem.
         time_s: simulated time at the end [s].
@@ -46,13 +46,13 @@ class Report:
         phases_s: wall time per phase [s].
         points_per_second: point updates per second of computing, exchanges included.
         points_per_second_overall: the same over the whole wall time.
-        effective_bytes_per_second: as if every step read and wrote every point once.
-        methods: worker to method.
+        effective_bytes_per_second: bytes moved if every step read and wrote every point once.
+        methods: the method of each worker, by its name.
         plan: the reasons behind the plan.
         machine: host, cpu, threads, and the device that computed.
         versions: of the packages that matter.
         outputs: folder of the results.
-        notes: what a reader of the results must know of how they were computed.
+        notes: facts that a reader of the results must know of how they were computed.
         ranks: of each rank its host, cpu, cores, seconds of computing and exchanging, messages and
             bytes sent; empty for one alone.
         workers: of each worker of several kinds its share, speed, and predicted and measured idle
@@ -106,10 +106,12 @@ class Report:
             *self._lines_of_ranks(),
             f"  wall time {format_duration(self.wall_s)}:",
         ]
+
         rest = self.wall_s - sum(self.phases_s.values())
         for name, seconds in [*self.phases_s.items(), ("rest", rest)]:
             if seconds > 0:
                 lines.append(f"    {name:<10} {seconds:9.3f} s  {seconds / self.wall_s:6.1%}")
+
         written = self.phases_s["output"] + self.phases_s["checkpoint"]
         if written > self.phases_s["compute"] and written > _WORTH_SAYING and done:
             lines.append(
@@ -168,6 +170,7 @@ def make_report(
     wall = clock.elapsed
     rate = updates / computing if computing > 0 else 0.0
     rows = (ranks or Alone()).collect(_describe_rank(machine, clock, traffic or Traffic()))
+
     return Report(
         exit_code=int(exit_code),
         ended=ended,
@@ -224,10 +227,10 @@ def _listed(methods: Mapping[str, str]) -> str:
 
 def package_versions() -> dict[str, str]:
     """Versions of Python, of this package and of those that decide about numbers and files."""
-    found = {"tetris_sim": __version__, "python": platform.python_version()}
+    versions = {"tetris_sim": __version__, "python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            versions[package] = "not installed"
+    return versions

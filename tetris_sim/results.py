@@ -99,6 +99,7 @@ def locked(directory: Path) -> Iterator[None]:
         descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise _cannot_be_written_to(directory, error.strerror) from error
+
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

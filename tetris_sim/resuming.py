@@ -33,10 +33,10 @@ class Start:
     """Where a run begins; plain data, which rank 0 tells the others.
 
     Attributes:
-        path: the checkpoint that it continues from, every byte of it checked; None from the initial
+        path: the checkpoint that it continues from, every byte of it checked; None for the initial
             field.
-        state: what that remembers besides the field.
-        sentences: what to tell the user about it.
+        state: the rest of that checkpoint, besides the field.
+        sentences: the news for the user about it.
     """
 
     path: Path | None = None
@@ -58,19 +58,19 @@ def newest_checkpoint(directory: Path) -> Path:
     within = (
         directory.name == results.CHECKPOINTS and not (directory / results.CHECKPOINTS).is_dir()
     )
-    found, sentences = find_checkpoint(
-        directory if within else directory / results.CHECKPOINTS, tidy=False
-    )
+    folder = directory if within else directory / results.CHECKPOINTS
+    newest, sentences = find_checkpoint(folder, tidy=False)
     for sentence in sentences:
         log.info("%s", sentence)
-    if found is None:
+
+    if newest is None:
         msg = (
             f"{directory} holds no good checkpoint; give a results directory of a run, or a "
             "checkpoint file"
         )
         raise CheckpointError(msg)
-    found.close()
-    return found.path
+    newest.close()
+    return newest.path
 
 
 def find_start(config: Config, directory: Path, resume: Resume, *, overwrite: bool) -> Start:
@@ -78,6 +78,7 @@ def find_start(config: Config, directory: Path, resume: Resume, *, overwrite: bo
     if overwrite and resume != "never":
         msg = "--overwrite replaces results and --resume continues them: give one of the two"
         raise ConfigError(msg)
+
     if isinstance(resume, Path):
         if not is_within(resume, directory):
             results.refuse_to_overwrite(directory)
@@ -85,24 +86,29 @@ def find_start(config: Config, directory: Path, resume: Resume, *, overwrite: bo
             state = checkpoint.state
         return Start(resume, state, (f"Continuing from {resume} at step {state.step}.",))
     if resume == "auto":
-        found, sentences = find_checkpoint(directory / results.CHECKPOINTS)
-        if found is None and sentences:
-            msg = (
-                f"{' '.join(sentences)} No checkpoint in {directory} can be used. Mend them, or "
-                "use --overwrite to start anew."
-            )
-            raise CheckpointError(msg)
-        if found is None:
-            _refuse_another_run(config, directory)
-            return Start(
-                sentences=(*sentences, "No checkpoint to continue from: starting at step 0.")
-            )
-        with found:
-            said = f"Continuing from {found.path} at step {found.state.step}."
-            return Start(found.path, found.state, (*sentences, said))
+        return _find_newest_start(config, directory)
+
     if not overwrite:
         results.refuse_to_overwrite(directory)
     return Start()
+
+
+def _find_newest_start(config: Config, directory: Path) -> Start:
+    """At the newest good checkpoint; at step 0 where a run has not saved any yet."""
+    newest, sentences = find_checkpoint(directory / results.CHECKPOINTS)
+    if newest is not None:
+        with newest:
+            said = f"Continuing from {newest.path} at step {newest.state.step}."
+            return Start(newest.path, newest.state, (*sentences, said))
+
+    if sentences:
+        msg = (
+            f"{' '.join(sentences)} No checkpoint in {directory} can be used. Mend them, or "
+            "use --overwrite to start anew."
+        )
+        raise CheckpointError(msg)
+    _refuse_another_run(config, directory)
+    return Start(sentences=("No checkpoint to continue from: starting at step 0.",))
 
 
 def build_problem(

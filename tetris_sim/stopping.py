@@ -126,14 +126,17 @@ class Stopping:
     def _note(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGUSR1:
             self._save = True
+
         elif number == signal.SIGTERM:
             self._reason = self._reason or StopReason(ExitCode.REQUEUE, "SIGTERM arrived")
             self._end_now()
+
         elif self._reason is not None and self._reason.exit_code == ExitCode.INTERRUPTED:
             # Not by an exception: closing the threads would wait for the end of the block. Every
             # file is renamed into place when it is whole, so nothing is lost that was there before.
             os.write(2, b"\naborted\n")
             os._exit(ExitCode.INTERRUPTED)
+
         else:
             self._reason = StopReason(ExitCode.INTERRUPTED, "Ctrl-C was pressed")
             self._end_now()

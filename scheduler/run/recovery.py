@@ -42,8 +42,8 @@ class Recovery:
 
     Attributes:
         stops: whether the run is to end when a device fails.
-        latest: the newest good checkpoint, asked for when a device has failed; None if there is
-            none.
+        latest: a call for the newest good checkpoint, made when a device has failed; its result is
+            None if there is none.
     """
 
     def __init__(self, machine: Machine, compute: ComputeSection, *, every: float = _EVERY) -> None:
@@ -93,11 +93,11 @@ class Recovery:
         Raises:
             UnsupportedError: nobody can.
         """
-        found = _divided_anew(
-            problem, plan, [k for k, share in enumerate(plan.shares) if share.worker not in failed]
-        )
-        if found is not None:
-            return found
+        left = [k for k, share in enumerate(plan.shares) if share.worker not in failed]
+        rest = _divided_anew(problem, plan, left)
+        if rest is not None:
+            return rest
+
         changes: dict[str, object] = {"devices": "cpu", "shares": "auto"}
         if not self._compute.method.startswith("cpu."):
             changes |= {"method": "auto", "parameters": {}}

@@ -18,6 +18,7 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
 def add_override_arguments(parser: argparse.ArgumentParser) -> None:
     """What may be changed of a configuration without changing its file."""
     group = parser.add_argument_group("changes to the configuration")
+
     group.add_argument(
         "--set",
         action="append",

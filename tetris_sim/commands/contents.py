@@ -37,6 +37,7 @@ def describe_fields(path: Path) -> Facts:
     with open_fields(path) as series:
         files = {path, *(series.place(record, 0)[0] for record in range(len(series.steps)))}
         meta = series.meta
+
         return {
             "kind": "fields",
             "path": str(path),
@@ -66,6 +67,7 @@ def describe_checkpoint(path: Path) -> Facts:
     with open_checkpoint(path) as checkpoint:
         state = checkpoint.state
         config = read_config_text(state.config)
+
         return {
             "kind": "checkpoint" if checkpoint.good else "crash dump",
             "path": str(path),
@@ -95,7 +97,7 @@ def describe_checkpoint(path: Path) -> Facts:
 def describe_table(path: Path) -> Facts:
     """A probe's table or that of the statistics."""
     columns, rows = read_table(path)
-    found: Facts = {
+    facts: Facts = {
         "kind": "table",
         "path": str(path),
         "bytes": path.stat().st_size,
@@ -103,33 +105,37 @@ def describe_table(path: Path) -> Facts:
         "rows": len(rows),
     }
     if rows:
-        found["first"], found["last"] = (
+        facts["first"], facts["last"] = (
             dict(zip(columns, row, strict=True)) for row in (rows[0], rows[-1])
         )
-    return found
+    return facts
 
 
 def describe_results(directory: Path) -> Facts:
     """A results directory: what each output has written, and which checkpoints are good."""
-    found: Facts = {"kind": "results", "path": str(directory)}
+    facts: Facts = {"kind": "results", "path": str(directory)}
     if (directory / INDEX).exists():
-        found["fields"] = describe_fields(directory / INDEX)
+        facts["fields"] = describe_fields(directory / INDEX)
     tables = [*sorted((directory / probes.FOLDER).glob("*.csv")), directory / statistics.FILE]
-    found["tables"] = [describe_table(path) for path in tables if path.exists()]
+    facts["tables"] = [describe_table(path) for path in tables if path.exists()]
     names = (pictures.INITIAL, pictures.FINAL, pictures.DIFFERENCE, pictures.OVERVIEW)
-    found["pictures"] = [str(directory / name) for name in names if (directory / name).exists()]
+    facts["pictures"] = [str(directory / name) for name in names if (directory / name).exists()]
+
     places = (directory, directory / results.CHECKPOINTS)
     saved = [path for place in places for path in good_checkpoints(place)]
-    found["checkpoints"] = [{"path": str(path), "bytes": path.stat().st_size} for path in saved]
+    facts["checkpoints"] = [{"path": str(path), "bytes": path.stat().st_size} for path in saved]
     if saved:
-        found["newest_checkpoint"] = _newest(directory)
+        facts["newest_checkpoint"] = _newest(directory)
+
     report = directory / results.REPORT_JSON
     if report.exists():
-        found["report"] = _read_report(report)
+        facts["report"] = _read_report(report)
     config = directory / results.CONFIG
     if config.exists():
-        found["config"] = config.read_text(encoding="utf-8")
-    if not any(found[key] for key in found if key not in ("kind", "path")):
+        facts["config"] = config.read_text(encoding="utf-8")
+
+    if not any(facts[key] for key in facts if key not in ("kind", "path")):
+        # Perhaps it is the folder with the files of fields.
         if directory.name == FOLDER and (directory.parent / INDEX).exists():
             return describe_fields(directory.parent / INDEX)
         msg = (
@@ -137,7 +143,7 @@ def describe_results(directory: Path) -> Facts:
             "one of its files"
         )
         raise CheckpointError(msg)
-    return found
+    return facts
 
 
 def _newest(directory: Path) -> Facts:

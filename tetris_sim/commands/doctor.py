@@ -34,11 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings."""
-    found = findings()
+    facts = findings()
     if args.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(facts, indent=2))
         return ExitCode.OK
-    for title, entries in found.items():
+    for title, entries in facts.items():
         print(f"{title}:")
         for name, value in entries.items():
             print(f"  {name:<14} {value}")
@@ -48,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
 def findings() -> dict[str, dict[str, Any]]:
     """Everything a bug report should hold, by heading."""
     machine = find_machine()
+    ours = {name: text for name, text in sorted(os.environ.items()) if name.startswith(_VARIABLES)}
+
     return {
         "machine": {
             "host": machine.host,
@@ -62,10 +64,7 @@ def findings() -> dict[str, dict[str, Any]]:
         "hdf5": _hdf5(),
         "kernels": _kernels(),
         "gpu": _gpus(machine),
-        "environment": {
-            name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)
-        }
-        or {"": "none of our variables is set"},
+        "environment": ours or {"": "none of our variables is set"},
     }
 
 

@@ -38,11 +38,11 @@ class Choice:
     """What is to be exported.
 
     Attributes:
-        series: where the values are, with the variables that are wanted.
-        records: which of them, ascending.
+        series: the values, with the variables that are wanted.
+        records: the numbers of the records, ascending.
         single: whether one record was asked for by its step or time.
-        slices: where pictures cut a 3D field.
-        frames_per_second: of a film.
+        slices: the cuts of pictures through a 3D field.
+        frames_per_second: the speed of a film.
     """
 
     series: Series
@@ -64,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TARGET",
         help=f"the file to write; its suffix is one of {', '.join(WRITERS)}",
     )
+
     parser.add_argument(
         "--every", type=int, metavar="K", help="only every K-th record (default: all of them)"
     )
@@ -81,24 +82,24 @@ def run(args: argparse.Namespace) -> int:
     sources.refuse_other_suffix(output, tuple(WRITERS))
     sources.refuse_existing(output, overwrite=args.overwrite)
     _refuse_idle_flags(args)
+
     tables = find_probes(args.source) if output.suffix == ".csv" else {}
     if tables:
         _write_probes(args, tables)
         return _tell(args, f"{len(tables)} probes", probes=list(tables))
-    with sources.open_series(args.source) as found:
-        series = found if args.variable is None else sources.only_variable(found, args.variable)
+
+    with sources.open_series(args.source) as series:
+        if args.variable is not None:
+            series = sources.only_variable(series, args.variable)
         one = sources.choose_records(series, args)
         records = tuple(range(0, len(series.steps), args.every or 1)) if one is None else one
         if output.suffix == ".png":
             records = records[-1:]
-        WRITERS[output.suffix](
-            Choice(series, records, one is not None, args.slice, args.fps or _FPS), output
-        )
-        text = (
-            sources.describe_record(series, records[0])
-            if len(records) == 1
-            else f"{len(records)} records"
-        )
+
+        choice = Choice(series, records, one is not None, args.slice, args.fps or _FPS)
+        WRITERS[output.suffix](choice, output)
+        single = len(records) == 1
+        text = sources.describe_record(series, records[0]) if single else f"{len(records)} records"
         return _tell(args, text, steps=[series.steps[record] for record in records])
 
 
@@ -123,6 +124,7 @@ def _refuse_idle_flags(args: argparse.Namespace) -> None:
     """Raise for a flag that would have no effect, or has no meaning."""
     suffix = args.output.suffix
     chosen = args.last or args.step is not None or args.time is not None
+
     if args.slice and suffix not in PICTURES:
         msg = f"--slice is for pictures ({listed(PICTURES)}); {suffix} holds the whole field"
     elif args.fps is not None and suffix not in FILMS:
@@ -135,6 +137,7 @@ def _refuse_idle_flags(args: argparse.Namespace) -> None:
         msg = f"--fps {args.fps:g}: a number greater than 0 and at most {_MOST_FPS} is wanted"
     else:
         return
+
     raise ConfigError(msg)
 
 
@@ -154,11 +157,11 @@ def _write_probes(args: argparse.Namespace, tables: dict[str, Path]) -> None:
     write_probes(tables, args.output)
 
 
-def _tell(args: argparse.Namespace, text: str, **found: list[str] | list[int]) -> int:
+def _tell(args: argparse.Namespace, text: str, **names: list[str] | list[int]) -> int:
     """Print what was written."""
     n_bytes = args.output.stat().st_size
     if args.json:
-        print(json.dumps({"file": str(args.output), "bytes": n_bytes, **found}))
+        print(json.dumps({"file": str(args.output), "bytes": n_bytes, **names}))
     else:
         print(f"{args.output}: {text}, {gib(n_bytes)}")
     return ExitCode.OK

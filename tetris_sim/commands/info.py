@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="fields.h5, one of its files, a checkpoint, a table (.csv), "
         "or the results directory of a run",
     )
+
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument(
         "--config", action="store_true", help="print the configuration that the file holds, as YAML"
@@ -47,9 +48,10 @@ def run(args: argparse.Namespace) -> int:
         msg = "info wants either a file or directory, or --stencils"
         raise ConfigError(msg)
     if args.stencils:
-        found = list_stencils()
-        print(json.dumps(found, indent=1) if args.json else "\n".join(_stencil_lines(found)))
+        rows = list_stencils()
+        print(json.dumps(rows, indent=1) if args.json else "\n".join(_stencil_lines(rows)))
         return ExitCode.OK
+
     facts = describe(args.path)
     if args.config:
         text = _stored_config(facts)
@@ -192,6 +194,7 @@ def _stencil_lines(rows: list[Facts]) -> Iterator[str]:
         f"{len(rows)} stencils of {len(domains)} domains; "
         "* a Laplacian of model.type heat, - grows if repeated"
     )
+
     for domain in domains:
         mine = [row for row in rows if row["domain"] == domain]
         yield ""

@@ -43,11 +43,13 @@ def run(args: argparse.Namespace) -> int:
     if args.list:
         print_list(as_json=args.json)
         return ExitCode.OK
+
     name = template_name(args.template)
     text = template_text(name)
     if args.output == "-":
         sys.stdout.write(text)
         return ExitCode.OK
+
     write(Path(args.output), text, overwrite=args.overwrite)
     if args.json:
         print(json.dumps({"template": name, "file": args.output}))

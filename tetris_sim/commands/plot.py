@@ -38,6 +38,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output is not None:
         sources.refuse_other_suffix(args.output, (".png",))
         sources.refuse_existing(args.output, overwrite=args.overwrite)
+
     with sources.open_series(args.source) as series:
         (record,) = sources.choose_records(series, args) or (len(series.steps) - 1,)
         variable = sources.choose_variable(series, args.variable)
@@ -45,13 +46,15 @@ def run(args: argparse.Namespace) -> int:
         output = args.output or Path(f"{name}_{series.steps[record]:012d}.png")
         sources.refuse_existing(output, overwrite=args.overwrite)
         draw_record(series, record, variable, slices=args.slice, output=output)
+
         if args.json:
-            found = {
+            facts = {
                 "picture": str(output),
                 "step": series.steps[record],
                 "time_s": series.times[record],
+                "variable": name,
             }
-            print(json.dumps({**found, "variable": name}))
+            print(json.dumps(facts))
         else:
             print(f"{output}: {name}, {sources.describe_record(series, record)}")
     return ExitCode.OK

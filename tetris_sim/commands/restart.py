@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="a changed configuration (default: that of the checkpoint)",
     )
+
     parser.add_argument(
         "--set",
         action="append",
@@ -68,21 +69,18 @@ def _load(args: argparse.Namespace, path: Path) -> Config:
 
     with open_checkpoint(path, verify=False) as checkpoint:  # launch looks at every byte
         text = checkpoint.state.config
+
     if args.config is not None:
         config = load_config(args.config, overrides=args.set)
     else:
         config = read_config(text, name=str(path), base=Path.cwd(), overrides=args.set)
-    directory = path.resolve().parent.parent
-    if (
-        args.config is None
-        and path.resolve().parent.name == CHECKPOINTS
-        and not _sets_directory(args.set)
-    ):
-        # The run goes on where it is found now, not where it was begun.
-        config = config.model_copy(
-            update={"output": config.output.model_copy(update={"directory": str(directory)})}
-        )
-    return config
+
+    folder = path.resolve().parent
+    if args.config is not None or folder.name != CHECKPOINTS or _sets_directory(args.set):
+        return config
+    # The run goes on where it is found now, not where it was begun.
+    output = config.output.model_copy(update={"directory": str(folder.parent)})
+    return config.model_copy(update={"output": output})
 
 
 def _sets_directory(overrides: list[str]) -> bool:

@@ -42,6 +42,7 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE|DIRECTORY",
         help="fields.h5, one of its files, a checkpoint, or the results directory of a run",
     )
+
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--step", type=int, metavar="N", help="the record of this step")
     chosen.add_argument(
@@ -115,11 +116,11 @@ def find_newest_checkpoint(directory: Path) -> Checkpoint:
     from tetris_sim.checkpoint import find_checkpoint
 
     for place in (directory, directory / results.CHECKPOINTS):
-        found, sentences = find_checkpoint(place, tidy=False)
+        newest, sentences = find_checkpoint(place, tidy=False)
         for sentence in sentences:
             log.warning("%s", sentence)
-        if found is not None:
-            return found
+        if newest is not None:
+            return newest
     msg = (
         f"{directory} holds neither {INDEX} nor a good checkpoint; give the results directory of a "
         "run, or a file"
@@ -135,6 +136,7 @@ def choose_records(series: Series, args: argparse.Namespace) -> tuple[int, ...] 
     """
     if args.last:
         return (len(series.steps) - 1,)
+
     if args.time is not None:
         try:
             time = _TIME.read(args.time)
@@ -142,6 +144,7 @@ def choose_records(series: Series, args: argparse.Namespace) -> tuple[int, ...] 
             msg = f"--time: {error}"
             raise ConfigError(msg) from error
         return (min(range(len(series.times)), key=lambda i: abs(series.times[i] - time)),)
+
     if args.step is None:
         return None
     if args.step not in series.steps:
@@ -194,6 +197,7 @@ def choose_cuts(series: Series, slices: list[str]) -> tuple[Cut, ...]:
     """
     if not slices:
         return default_cuts(series.grid)
+
     places: list[tuple[str, float]] = []
     for text in slices:
         name, equals, position = text.partition("=")
@@ -209,15 +213,15 @@ def choose_cuts(series: Series, slices: list[str]) -> tuple[Cut, ...]:
         except ValueError as error:
             msg = f"--slice {text}: {error}"
             raise ConfigError(msg) from error
+
     return cuts_at(series.grid, places)
 
 
 def caption(series: Series, variable: int) -> Caption:
     """What pictures of one variable say."""
-    found = series.variables[variable]
-    return Caption(
-        found.long_name, found.unit, str(series.meta.get("title", "")) or found.long_name
-    )
+    shown = series.variables[variable]
+    title = str(series.meta.get("title", "")) or shown.long_name
+    return Caption(shown.long_name, shown.unit, title)
 
 
 def refuse_other_suffix(path: Path, allowed: Collection[str]) -> None:
@@ -227,8 +231,8 @@ def refuse_other_suffix(path: Path, allowed: Collection[str]) -> None:
         ConfigError: with those that are allowed.
     """
     if path.suffix not in allowed:
-        found = f"the suffix {path.suffix}" if path.suffix else "no suffix"
-        msg = f"{path} has {found}, which says what to write; allowed: {listed(allowed)}"
+        suffix = f"the suffix {path.suffix}" if path.suffix else "no suffix"
+        msg = f"{path} has {suffix}, which says what to write; allowed: {listed(allowed)}"
         raise ConfigError(msg + suggestion(path.suffix, allowed))
 
 
@@ -260,10 +264,10 @@ def read_config_text(text: str) -> dict[str, Any]:
     from ruamel.yaml import YAML, YAMLError
 
     try:
-        found = YAML(typ="safe", pure=True).load(text)
+        config = YAML(typ="safe", pure=True).load(text)
     except (YAMLError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return config if isinstance(config, dict) else {}
 
 
 def _checkpoint_series(checkpoint: Checkpoint) -> Series:

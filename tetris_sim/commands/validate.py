@@ -76,6 +76,7 @@ def summary(config: Config, problem: Problem) -> str:
         if math.isinf(problem.dt_limit)
         else f" ({problem.dt / problem.dt_limit:.1%} of the largest stable step)"
     )
+
     return (
         f"{name}model {config.model.type} on {points} points over {lengths} m in {problem.dtype}, "
         f"with a stencil of {problem.stencil.n_points} points. {problem.steps} steps of "
@@ -95,10 +96,11 @@ def _results(config: Config) -> str:
         parts.append(f"statistics every {output.statistics.every}")
     if output.pictures:
         parts.append("pictures")
+
     if checkpoint.every is not None:
         parts.append(f"checkpoints every {checkpoint.every}")
     if checkpoint.at_end:
         parts.append("a checkpoint at the end")
-    return ", ".join(parts or ["nothing"]) + (
-        f", in {output.directory}" if output.directory else ""
-    )
+
+    place = f", in {output.directory}" if output.directory else ""
+    return ", ".join(parts or ["nothing"]) + place

@@ -36,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
     """
     if verify_precision.is_asked_for(args):
         return verify_precision.run(args)
+
     cases = tuple(case for case in all_cases() if args.case is None or args.case in case.name)
     if not cases:
         names = ", ".join(
@@ -43,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
         )
         msg = f"--case {args.case}: no case has this in its name; names begin with {names}"
         raise ConfigError(msg)
+
     begin = time.perf_counter()
     if not args.json:
         print(_COLUMNS)
@@ -51,22 +53,19 @@ def run(args: argparse.Namespace) -> int:
         results.append(result)
         if not args.json and (result.verdict != "pass" or not args.quiet):
             print(_row(result), flush=True)
+
     failed = sum(result.verdict == "FAIL" for result in results)
     computed = sum(result.verdict != "refused" for result in results)
     seconds = time.perf_counter() - begin
     passed = failed == 0 and computed > 0
     if args.json:
-        rows = [result.as_json() for result in results]
-        print(
-            json.dumps(
-                {
-                    "version": __version__,
-                    "passed": passed,
-                    "seconds": round(seconds, 3),
-                    "results": rows,
-                }
-            )
-        )
+        facts = {
+            "version": __version__,
+            "passed": passed,
+            "seconds": round(seconds, 3),
+            "results": [result.as_json() for result in results],
+        }
+        print(json.dumps(facts))
     else:
         refused = f", {len(results) - computed} refused" if computed < len(results) else ""
         print(f"{computed - failed} of {computed} passed{refused}, {seconds:.1f} s")
@@ -75,9 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _row(result: Result) -> str:
     outcome = result.outcome
-    order = ""
-    if outcome is not None and outcome.order is not None:
-        order = f"{outcome.order:.2f}"
+    order = "" if outcome is None or outcome.order is None else f"{outcome.order:.2f}"
     error, bound = ("", "") if outcome is None else (f"{outcome.error:.2e}", f"{outcome.bound:.2e}")
     row = (
         f"{result.case:<42} {result.ndim:>3}  {result.method:<16} {result.dtype:<8} {error:>9} "

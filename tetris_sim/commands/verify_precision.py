@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="instead: how far float32, TF32, bfloat16 and float16 are from float64 "
         "on a copper plate",
     )
+
     group.add_argument(
         "--points",
         type=int,
@@ -101,6 +102,7 @@ def run(args: argparse.Namespace) -> int:
             "wanted"
         )
         raise ConfigError(msg)
+
     solver = _solver(args.method or _METHOD, points)
     begin = time.perf_counter()
     case, formats = compare(
@@ -108,17 +110,19 @@ def run(args: argparse.Namespace) -> int:
     )
     if not args.json:
         print("\n".join(_case_lines(case)), flush=True)
+
+    # A row is printed as soon as it is computed.
     rows: list[Deviation] = []
     for row in formats:
         rows.append(row)
         if not args.json:
             print(_row(row.name, row.computed_by, [*row.absolute, *row.relative]), flush=True)
+
     seconds = time.perf_counter() - begin
-    print(
-        json.dumps(_document(case, rows, seconds))
-        if args.json
-        else "\n".join(_end_lines(case, rows, seconds))
-    )
+    if args.json:
+        print(json.dumps(_document(case, rows, seconds)))
+    else:
+        print("\n".join(_end_lines(case, rows, seconds)))
     return ExitCode.OK
 
 
@@ -134,13 +138,13 @@ def _solver(name: str, points: int) -> Solver:
 
 def _half_solvers(points: int) -> list[Solver]:
     """The methods of this machine that store float16; of those with the same bits one."""
-    machine, stepwise, found = find_machine(), 0, []
+    machine, stepwise, solvers = find_machine(), 0, []
     for method in choose_methods(None):
         if method.refusal(plate(points, 1, "float16")) is None:
             stepwise += method.name in STEPWISE
             if method.name not in STEPWISE or stepwise == 1:
-                found.append(Solver(method, machine))
-    return found
+                solvers.append(Solver(method, machine))
+    return solvers
 
 
 def _case_lines(case: PrecisionCase) -> list[str]:
