@@ -1,13 +1,12 @@
 """tetris_sim: stencil simulations, thermal diffusion first, on everything a machine has.
 
-The walk of a run, one call per arrow:
+The walk of a run, one call per line:
 
-    config = load_config(path)                          YAML text to checked numbers in SI units
-    problem = config.model.build(config)                physics to grid, stencil, boundary, initial
-    field, dt, steps plan = make_plan(problem, find_machine())           which slab to which worker,
-    which method, and why with open_simulation(problem, plan) as simulation:  workers get memory and
-    the initial field
-        simulation.run()                                advance, exchange, write
+    config = load_config(path)                 # YAML text to checked numbers in SI units
+    problem = config.build()                   # physics to grid, stencil, boundary, initial field
+    plan = make_plan(problem, find_machine())  # which slab to which worker, which method, and why
+    with open_simulation(problem, plan) as simulation:  # workers get memory and the initial field
+        simulation.run()                       # advance, exchange, write
 
 Importing this package costs NumPy only; the names below are loaded when they are first used.
 """
