@@ -159,9 +159,7 @@ def _parser(wanted: str | None) -> argparse.ArgumentParser:
 
 
 def _common() -> _Parser:
-    """The flags that may stand before and after the verb; unset, they do not hide what the other
-    place says.
-    """
+    """The flags that may stand before or after the verb; unset, they do not hide the other."""
     common = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
     group = common.add_argument_group("everywhere")
     group.add_argument("-v", "--verbose", action="count", help="say more (-vv: debugging)")

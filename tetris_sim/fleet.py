@@ -62,9 +62,7 @@ class Fleet:
         self._take(plan, workers)
 
     def advance(self, steps: int) -> None:
-        """One time block, at most `plan.time_block` steps: all workers alone, then one exchange of
-        halos.
-        """
+        """Make up to `plan.time_block` steps, each worker alone, then exchange halos."""
         with self.clock.phase("compute"):
             for worker in self.workers:
                 worker.stepper.advance(steps)
@@ -81,9 +79,7 @@ class Fleet:
             self.exchange.lead(self.workers, work)
 
     def snapshot(self) -> Snapshot:
-        """The state as it is now, for rank 0; must be read before the next `advance`, where all
-        ranks take part.
-        """
+        """The state as it is now, for rank 0, which must read it where all ranks take part."""
         return StateSnapshot(
             self.problem,
             self.step,
@@ -92,17 +88,13 @@ class Fleet:
         )
 
     def field(self) -> Field:
-        """The whole state as it is now, (n_fields, n0, ...), on rank 0; no field on the others, (0,
-        n0, ...).
-        """
+        """The state as it is now, (n_fields, n0, ...), on rank 0; (0, n0, ...) on others."""
         states = [np.empty((0, *self.problem.grid.shape), dtype=self.problem.dtype)]
         self.exchange.lead(self.workers, lambda: states.append(self.snapshot().field()))
         return states[-1]
 
     def rebalance(self) -> None:
-        """Move planes if the workers have turned out to be faster or slower than was planned
-        for.
-        """
+        """Move planes if the workers have turned out to be faster or slower than planned."""
         plan = self._rebalancer.better_plan(
             self.problem,
             self.plan,

@@ -49,9 +49,7 @@ class FirstStep:
 
     @property
     def spacing(self) -> float:
-        """Distance of neighbouring float16 at the largest magnitude; infinite beyond the largest of
-        them.
-        """
+        """Distance of float16 at the largest magnitude; infinite beyond the largest of them."""
         return half_spacing(self.largest)
 
 
@@ -103,9 +101,7 @@ def first_step(problem: Problem) -> FirstStep:
 
 
 def _pulled_to(problem: Problem) -> float:
-    """The largest magnitude that is its own ghost at some face, u = a + b u: a given value, an
-    ambient temperature.
-    """
+    """The largest magnitude that a face pulls to: its own ghost, u = a + b u."""
     limits = [0.0]
     for axis, side in itertools.product(range(problem.grid.ndim), SIDES):
         if not problem.boundary.periodic(axis):
@@ -119,9 +115,7 @@ def _pulled_to(problem: Problem) -> float:
 
 
 def _slabs(problem: Problem) -> Iterator[tuple[Field, Field, int]]:
-    """(the state, one step later, how many planes these are) of up to `_MOST_SLABS` slabs across
-    axis 0.
-    """
+    """(state, one step later, number of planes) of up to `_MOST_SLABS` slabs across axis 0."""
     grid, radius = problem.grid, problem.stencil.radii[0]
     n, plane = grid.shape[0], math.prod(grid.shape[1:])
     thickness = min(n, max(1, _SLAB_POINTS // plane))

@@ -1,5 +1,4 @@
-"""Launch: a run from its configuration to its report, in its results directory, from the start or
-from a checkpoint.
+"""Launch: a run from its configuration to its report, from the start or from a checkpoint.
 
 Every rank walks this way. What is found out or written in one place is found out and written by
 rank 0, and the others are told; where one fails, all end alike.
@@ -112,9 +111,7 @@ def launch(
 def _begin(
     config: Config, resume: Resume, clock: PhaseClock, ranks: Communicator, *, overwrite: bool
 ) -> Iterator[Launched]:
-    """Find out where to begin; inside the block signals are heard, and no second run writes to the
-    directory.
-    """
+    """Find out where to begin, and inside the block hear signals and keep other runs away."""
     deadline = find_deadline(config.run.max_walltime, elapsed=clock.elapsed)
     stopping = Stopping(deadline, speaks=ranks.rank == 0)
     directory = results.directory_of(config)
@@ -157,18 +154,14 @@ def _refuse_full_disk(launched: Launched, problem: Problem) -> None:
 
 
 def _interruptible(launched: Launched) -> contextlib.AbstractContextManager[None]:
-    """Let signals end the program at once. One rank of several would leave the others waiting for
-    it.
-    """
+    """Let signals end the program at once; one rank of several would leave others waiting."""
     if launched.ranks.size > 1:
         return contextlib.nullcontext()
     return launched.stopping.at_once(NOTHING_DONE)
 
 
 def _saving_seconds(problem: Problem, plan: Plan) -> float:
-    """Time to leave for the last checkpoint and one that is being written: at 100 MB/s, as slow as
-    a busy disk.
-    """
+    """Time for the last checkpoint and one under way at 100 MB/s, as slow as a busy disk [s]."""
     return 2.0 + (2 if plan.copy_for_checkpoints else 1) * problem.state_bytes / 100e6
 
 

@@ -1,6 +1,4 @@
-"""What a run would do: its problem, the machine and a plan that all ranks agree on. `plan` says it,
-`run` goes on from it.
-"""
+"""What a run would do: its problem, the machine, the plan. `plan` says it, `run` goes on."""
 
 from __future__ import annotations
 
@@ -79,9 +77,7 @@ def prepare(
 
 
 def spare_time(compute: ComputeSection, seconds_left: float) -> ComputeSection:
-    """The section with no more time for tuning than a small part of what a run with a time limit
-    has.
-    """
+    """The section, tuning for no more than a small part of the time that a run has left."""
     spare = max(_TUNING_SHARE * seconds_left, _LEAST_TUNING)
     if spare > (_PATIENT_TUNING if compute.tuning_budget == "auto" else compute.tuning_budget):
         return compute

@@ -1,6 +1,4 @@
-"""The performance report: how fast, where the time went, and what bounds it, as text and as
-JSON.
-"""
+"""The performance report: how fast, and where the time went, as text and as JSON."""
 
 from __future__ import annotations
 

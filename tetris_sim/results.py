@@ -117,8 +117,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def refuse_unusable(directory: Path) -> None:
-    """Raise if `locked` would not be able to make the directory or a file in it, without making
-    anything.
+    """Raise if `locked` could not make the directory or a file in it; nothing is made.
 
     Raises:
         ConfigError: as `locked` would.
@@ -160,9 +159,7 @@ def refuse_full_disk(directory: Path, needed: int) -> None:
 
 
 def predicted_bytes(config: Config, problem: Problem) -> int:
-    """Most bytes that the run will have on the disk at one time: fields and checkpoints, the rest
-    is small.
-    """
+    """Most bytes on the disk at one time: of fields and checkpoints, the rest is small."""
     checkpoints = (config.checkpoint.keep + 1) * problem.state_bytes
     return checkpoints + count_fields(config, problem) * problem.field_bytes
 

@@ -1,6 +1,4 @@
-"""Where does a run begin, and from which state? At step 0, or at a checkpoint that belongs to the
-same problem.
-"""
+"""Where does a run begin? At step 0, or at a checkpoint that belongs to the same problem."""
 
 from __future__ import annotations
 
@@ -154,9 +152,7 @@ def is_within(path: Path, directory: Path) -> bool:
 
 
 def _refuse_another_run(config: Config, directory: Path) -> None:
-    """Raise if the results in `directory`, which has no checkpoint, are those of another
-    problem.
-    """
+    """Raise if `directory`, which has no checkpoint, has results of another problem."""
     path = directory / results.CONFIG
     if not path.exists():
         return

@@ -1,6 +1,4 @@
-"""Simulation: the run loop. Advance, exchange, write, save; nothing else happens between two time
-blocks.
-"""
+"""Simulation: the run loop. Advance, exchange, write, save; nothing else between two blocks."""
 
 from __future__ import annotations
 
@@ -210,8 +208,7 @@ class Simulation(Fleet):
 def open_simulation(
     problem: Problem, plan: Plan, *, step: int = 0, **attachments: Unpack[Attachments]
 ) -> Iterator[Simulation]:
-    """Give the workers their memory and the initial state; everything is closed at the end of the
-    block.
+    """Give the workers memory and the initial state; all is closed at the end of the block.
 
     Args:
         problem: what to advance; `problem.initial` is the state at `step`.

@@ -1,6 +1,4 @@
-"""StateSnapshot: the state between two time blocks, as outputs and checkpoints see it; and what
-saves it.
-"""
+"""StateSnapshot: the state between two time blocks, as outputs see it; and what saves it."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ class Saving(Protocol):
     """What the run loop needs of checkpoints (see checkpoint/saving.py)."""
 
     def next_step(self, step: int) -> int | None:
-        """Smallest step greater than `step` at which a checkpoint is wanted; None if never
-        again.
-        """
+        """Smallest step greater than `step` at which a checkpoint is wanted, if there is one."""
 
     def due_by_clock(self) -> bool:
         """Whether the wall clock asks for a checkpoint now."""
@@ -31,9 +27,7 @@ class Saving(Protocol):
         """Save the state; may return before it is on the disk."""
 
     def finish(self, snapshot: Snapshot, *, early: bool) -> None:
-        """Save the last state, unless that was just done or is not wanted, and wait until it is on
-        the disk.
-        """
+        """Save the last state, unless it is there or not wanted, and wait for the disk."""
 
     def dump(self, snapshot: Snapshot) -> str:
         """Keep a state that is not finite where no restart finds it, and say where, and which

@@ -1,5 +1,4 @@
-"""Why a run should stop or save before its last step: signals, the wall-time limit, the end of a
-Slurm job.
+"""Why a run should stop or save before its end: signals, a wall-time limit, the end of a Slurm job.
 
 SIGTERM, SIGUSR1 and the first Ctrl-C are noted and seen at the end of the time block: USR1 saves a
 checkpoint and goes on, TERM saves and stops with exit code 75, Ctrl-C saves and stops with exit
@@ -61,9 +60,7 @@ class Stopping:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Handle signals inside the block. In another thread than the main one signals are left as
-        they are.
-        """
+        """Handle signals inside the block; outside of the main thread leave them as they are."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -163,9 +160,7 @@ class Stopping:
 
 @contextlib.contextmanager
 def _hushed() -> Iterator[None]:
-    """Inside the block nothing is said of a `StopRequested` that was swallowed where no exception
-    can pass.
-    """
+    """Inside the block nothing is said of a `StopRequested` that a callback swallowed."""
     before = sys.unraisablehook
 
     def say_others(unraisable: sys.UnraisableHookArgs) -> None:
@@ -181,9 +176,7 @@ def _hushed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def ending_quietly() -> Iterator[None]:
-    """Where no run listens yet, SIGTERM and Ctrl-C raise `StopRequested` and SIGUSR1 does
-    nothing.
-    """
+    """Before a run listens SIGTERM and Ctrl-C raise `StopRequested`, SIGUSR1 does nothing."""
     early = Stopping(speaks=False)
     with early.listening(), early.at_once():
         yield
@@ -199,8 +192,7 @@ def stop_request(reason: StopReason, so_far: str) -> StopRequested:
 def find_deadline(
     max_walltime: float | None, *, elapsed: float = 0.0, environ: Mapping[str, str] | None = None
 ) -> float | None:
-    """The earlier of the wall-time limit and the end of the Slurm job, as time.time(); None without
-    a limit.
+    """The earlier of wall-time limit and end of the Slurm job, as time.time(), if there are any.
 
     Args:
         max_walltime: of this run [s].

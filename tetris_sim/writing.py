@@ -36,11 +36,9 @@ class Writing:
         self.has_saved = False
 
     def next_step(self, step: int, *, last: int) -> int:
-        """The next step at which rank 0 wants the state, the last one if nobody asks before; 0 on
-        other ranks, which rank 0's outnumbers.
-        """
+        """The next step at which somebody wants the state, the last one at the latest."""
         if self._ranks.rank != 0:
-            return 0
+            return 0  # less than what rank 0 says
         wanted = [output.next_step(step) for output in self._outputs]
         if self._saving is not None:
             wanted.append(self._saving.next_step(step))

@@ -54,9 +54,7 @@ class Recovery:
         self._last, self._pause = time.perf_counter(), 0.0
 
     def due(self, plan: Plan) -> bool:
-        """Whether a state should be kept now: where a device may fail and there is memory for
-        it.
-        """
+        """Whether to keep a state now: where a device may fail and there is memory for it."""
         if not plan.copy_for_recovery or plan.profile is None:
             return False
         guessed = plan.profile.work.n_planes * plan.profile.work.plane_bytes / _GATHERED
@@ -120,9 +118,7 @@ def _divided_anew(problem: Problem, plan: Plan, left: Sequence[int]) -> Plan | N
 
 
 class KeptState:
-    """An exchange without workers, for a run that ends after a failure: its last state is the one
-    that was kept.
-    """
+    """An exchange without workers: after a failure the last state is the one that was kept."""
 
     def __init__(self, problem: Problem, state: InitialField) -> None:
         self._problem, self._state = problem, state

@@ -1,3 +1,1 @@
-"""The verbs of the command line, one file each: HELP, add_arguments(parser), run(args) -> exit
-code.
-"""
+"""The verbs, one file each: HELP, add_arguments(parser), run(args) -> exit code."""

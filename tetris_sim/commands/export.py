@@ -1,6 +1,4 @@
-"""`export FILE|DIRECTORY -o TARGET`: convert outputs for other programs; the suffix of the target
-says how.
-"""
+"""`export FILE|DIRECTORY -o TARGET`: convert outputs for other programs, as the suffix says."""
 
 from __future__ import annotations
 
@@ -104,9 +102,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def find_probes(source: Path) -> dict[str, Path]:
-    """Tables by probe, if `source` is their folder, or a results directory whose fields, if any,
-    are no lines.
-    """
+    """Tables by probe of their folder, or of results whose fields, if any, are no lines."""
     if not source.is_dir():
         return {}
     folder = source

@@ -1,6 +1,4 @@
-"""`info FILE|DIRECTORY`: what is in an output, a checkpoint or a results directory; with
---stencils, the catalogue.
-"""
+"""`info FILE|DIRECTORY`: what is in an output, a checkpoint or results; or --stencils."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Where are the fields that a path stands for, and which of them are meant? Shared by `plot` and
-`export`.
-"""
+"""Which fields does a path stand for, and which of them are meant? For `plot` and `export`."""
 
 from __future__ import annotations
 
@@ -68,8 +66,7 @@ def add_slice_argument(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def open_series(path: Path) -> Iterator[Series]:
-    """The fields behind a path: a file of fields, a checkpoint, or the newest of either in a
-    directory.
+    """The fields behind a path: of a file, a checkpoint, or the newest of a directory.
 
     Raises:
         CheckpointError: there are none, or the file is damaged.
@@ -94,9 +91,7 @@ def open_series(path: Path) -> Iterator[Series]:
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether a file is a checkpoint or a crash dump, by its name or by its seal; HDF5 is not
-    asked.
-    """
+    """Whether a file is a checkpoint or a crash dump, by its name or seal, without HDF5."""
     from tetris_sim.checkpoint.seal import read_seal
 
     if path.name.startswith(("checkpoint_", "crash_")):

@@ -42,9 +42,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def problems_as_json(error: TetrisError) -> list[dict[str, Any]]:
-    """What is wrong, as plain values: the mistakes of a configuration one by one, any other error
-    as a whole.
-    """
+    """What is wrong, as plain values: mistakes of a configuration one by one, or one error."""
     mistakes = getattr(error, "problems", None)
     if mistakes is None:
         return [{"key": "", "message": str(error), "source": "", "line": None, "column": None}]

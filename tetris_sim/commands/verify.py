@@ -1,6 +1,4 @@
-"""verify: check this machine's answers against analytic solutions, and print a table; or report on
-precision.
-"""
+"""`verify`: check this machine's answers against analytic solutions, or report on precision."""
 
 from __future__ import annotations
 

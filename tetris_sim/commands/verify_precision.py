@@ -1,6 +1,4 @@
-"""verify --precision: print how far less precise formats are from float64 on the paper's copper
-plate.
-"""
+"""`verify --precision`: how far other formats are from float64 on the paper's copper plate."""
 
 from __future__ import annotations
 
