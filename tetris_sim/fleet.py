@@ -36,7 +36,7 @@ class Fleet:
         ranks: who takes part.
 
     Attributes:
-        plan: by whom and how now; another one when planes have moved.
+        plan: the decisions of now; others when planes have moved.
         workers: those of this rank now, in the order of its shares.
         step: number of steps that the state has behind it.
         exchange: the way of halos, and of the state to rank 0.

@@ -45,13 +45,13 @@ class Launched:
     """What stays the same for the whole of a run.
 
     Attributes:
-        config: what to do.
-        directory: where results go.
-        start: where it begins.
-        checkpoint: open, with the state to begin with; None at the initial field.
-        stopping: reasons to stop early.
-        clock: adds up the time of each phase.
-        ranks: who takes part.
+        config: the wishes of the user.
+        directory: the folder of the results.
+        start: the place where it begins.
+        checkpoint: the open file with the state to begin with; None for the initial field.
+        stopping: the reasons to stop early.
+        clock: the sum of time of each phase.
+        ranks: all who take part.
     """
 
     config: Config

@@ -32,10 +32,10 @@ class Prepared:
     """What a run is going to do.
 
     Attributes:
-        problem: the same bits on every rank.
-        machine: of this rank.
-        compute: what was asked for, with no more time for tuning than there is.
-        plan: the same on every rank.
+        problem: the mathematics, the same bits on every rank.
+        machine: the computer of this rank.
+        compute: the section of the configuration, with no more time for tuning than there is.
+        plan: the decisions, the same on every rank, and what float16 costs among its notes.
     """
 
     problem: Problem

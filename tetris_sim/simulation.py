@@ -31,13 +31,13 @@ class Attached:
     """What a run takes along, besides its problem and its plan.
 
     Attributes:
-        outputs: what is written down; rank 0's.
-        saving: checkpoints, if there are to be any; rank 0's.
-        progress: where to show how far it is, if anywhere; rank 0's.
-        stopping: reasons to stop early.
-        clock: adds up the time of each phase.
-        ranks: who takes part; each with the same plan. One alone if not given.
-        recovery: what to go on from if a device fails; without it the run ends then.
+        outputs: all that is written down; rank 0's.
+        saving: the checkpoints, if there are to be any; rank 0's.
+        progress: the display of how far it is, if there is one; rank 0's.
+        stopping: the reasons to stop early.
+        clock: the sum of time of each phase.
+        ranks: all who take part, each with the same plan; one alone if not given.
+        recovery: the state to go on from if a device fails; without it the run ends then.
     """
 
     outputs: Sequence[Output] = ()
@@ -69,7 +69,7 @@ class Agreed:
         due: the next step at which somebody wants the state.
         check: whether it is time to look for NaN.
         save: whether a checkpoint is wanted now.
-        reason: why to stop; None to go on.
+        reason: the reason to stop; None to go on.
     """
 
     due: int
@@ -214,7 +214,7 @@ def open_simulation(
         problem: what to advance; `problem.initial` is the state at `step`.
         plan: by whom and how.
         step: the step to begin at, 0 unless a run is resumed.
-        attachments: what the run takes along; see `Attached`.
+        attachments: what the run takes along, as keywords (`ranks=ranks`); see `Attached`.
     """
     attached = Attached(**attachments)
     clock, ranks = attached.clock, attached.ranks
