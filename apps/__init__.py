@@ -8,7 +8,7 @@ from pydantic import Field
 
 from tetris_sim.apps.stencil import StencilModel
 from tetris_sim.apps.thermal import HeatModel
-from tetris_sim.schema import Section
+from tetris_sim.section import Section
 
 MODELS: dict[str, type[Section]] = {"heat": HeatModel, "stencil": StencilModel}
 """The section of each model by the name that `model.type` gives it."""

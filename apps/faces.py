@@ -7,9 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tetris_sim.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
-from tetris_sim.errors import ConfigError
-from tetris_sim.grid import AXIS_NAMES
-from tetris_sim.schema import (
+from tetris_sim.conditions import (
     DirichletFace,
     FaceSection,
     FixedFace,
@@ -17,6 +15,8 @@ from tetris_sim.schema import (
     PeriodicFace,
     RobinFace,
 )
+from tetris_sim.errors import ConfigError
+from tetris_sim.grid import AXIS_NAMES
 
 
 def find_face(boundaries: Mapping[str, FaceSection], name: str) -> str | None:

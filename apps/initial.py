@@ -16,11 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.initial_file import open_file
-from tetris_sim.errors import ConfigError, NumericsError
-from tetris_sim.expressions import ExpressionError, compile_expression, usable_name
-from tetris_sim.grid import AXIS_NAMES, Grid
-from tetris_sim.problem import Field, InitialField
-from tetris_sim.schema import (
+from tetris_sim.conditions import (
     ConstantInitial,
     ExpressionInitial,
     FileInitial,
@@ -28,6 +24,10 @@ from tetris_sim.schema import (
     InitialSection,
     RandomInitial,
 )
+from tetris_sim.errors import ConfigError, NumericsError
+from tetris_sim.expressions import ExpressionError, compile_expression, usable_name
+from tetris_sim.grid import AXIS_NAMES, Grid
+from tetris_sim.problem import Field, InitialField
 from tetris_sim.slab import Slab
 
 Box = tuple[tuple[int, int], ...]  # per axis (start, stop), global indices, array order

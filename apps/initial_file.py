@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.conditions import FileInitial
 from tetris_sim.errors import ConfigError
 from tetris_sim.grid import Grid
-from tetris_sim.schema import FileInitial
 
 if TYPE_CHECKING:
     import h5py

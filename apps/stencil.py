@@ -16,7 +16,8 @@ from tetris_sim.apps.timestep import MAX_STEPS, count_steps
 from tetris_sim.catalogue import catalogue, named_stencil
 from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.problem import Problem, Total, Variable
-from tetris_sim.schema import Request, Section
+from tetris_sim.schema import Request
+from tetris_sim.section import Section
 from tetris_sim.stencil import Offset, Stencil
 from tetris_sim.wording import suggestion
 

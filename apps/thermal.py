@@ -20,7 +20,8 @@ from tetris_sim.catalogue import laplacian, laplacian_names
 from tetris_sim.errors import ConfigError
 from tetris_sim.problem import Problem, Total, Variable
 from tetris_sim.quantities import Conductivity, Density, Diffusivity, SpecificHeat
-from tetris_sim.schema import Request, Section
+from tetris_sim.schema import Request
+from tetris_sim.section import Section
 from tetris_sim.stencil import Stencil, euler_step, largest_stable_dt
 from tetris_sim.wording import suggestion
 

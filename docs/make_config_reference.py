@@ -15,7 +15,8 @@ from pydantic_core import PydanticUndefined
 
 from tetris_sim.apps import MODELS
 from tetris_sim.quantities import IntervalText, Quantity
-from tetris_sim.schema import Request, Section
+from tetris_sim.schema import Request
+from tetris_sim.section import Section
 
 PAGE = Path(__file__).parent / "guide" / "configuration.md"
 

@@ -123,7 +123,6 @@ class Quantity:
 
 Length = Annotated[float, Quantity("a length", "m", ("15 mm",))]
 PositiveLength = Annotated[float, Quantity("a length", "m", ("15 mm",), "positive")]
-Duration = Annotated[float, Quantity("a time", "s", ("1 ms",))]
 PositiveDuration = Annotated[float, Quantity("a time", "s", ("1 ms",), "positive")]
 WallTime = Annotated[float, Quantity("a time", "s", ("2 h", "30 min"), "positive")]
 TuningTime = Annotated[float, Quantity("a time", "s", ("5 s", "1 min"), "nonnegative")]

@@ -1,42 +1,31 @@
-"""The sections of a configuration that every model shares, as pydantic models: names, types, units,
-allowed values.
+"""The sections of a configuration that every model shares: names, types, units, allowed values.
 
 Numbers are SI (temperatures in degC) once a section exists; text with units was converted while it
 was read. Lists along axes are in the order x, y, z here, as a person writes them; `Request` turns
-them into array order. What one section needs to know of another is checked in `config/checks.py`.
+them into array order. The initial state and the faces are in `conditions.py`; what one section needs
+to know of another is checked in `config/checks.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from tetris_sim.conditions import FaceName, FaceSection, InitialSection
 from tetris_sim.quantities import (
     AnyInterval,
     Bandwidth,
-    Conductivity,
-    HeatFlux,
-    HeatTransferCoefficient,
     Interval,
     Length,
     Memory,
     PositiveDuration,
     PositiveLength,
-    Temperature,
-    TemperatureDifference,
     TuningTime,
     WallTime,
 )
+from tetris_sim.section import Section
 
-FaceName = Annotated[
-    str,
-    Field(
-        pattern=r"^(\*|[xyz][-+]?)$",
-        description="a face (x-, x+, y-, ..., x for both faces of an axis, * for the rest)",
-    ),
-]
 DeviceName = Annotated[
     str,
     Field(
@@ -52,55 +41,9 @@ ProbeName = Annotated[
     ),
 ]
 
-
 Count = Annotated[int, Field(gt=0, le=2**31 - 1)]
 
 _TUNING_SECONDS = 5.0
-
-
-class Section(BaseModel):
-    """Base of every section: unknown keys are errors, values do not change, NaN and infinity are
-    not numbers.
-    """
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        allow_inf_nan=False,
-        validate_default=True,
-        use_attribute_docstrings=True,
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _true_is_not_one(cls, values: object) -> object:
-        if not isinstance(values, Mapping):
-            return values
-        return {
-            key: value if _takes_truth(cls, key) else _without_truth(value)
-            for key, value in values.items()
-        }
-
-
-def _takes_truth(section: type[Section], key: object) -> bool:
-    field = section.model_fields.get(str(key))
-    return field is not None and field.annotation is bool
-
-
-def _without_truth(value: object) -> object:
-    """The value with true and false as text, which pydantic takes for a bool, but not for the
-    number 1 or 0.
-    """
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return [_without_truth(part) for part in value]
-    if isinstance(value, Mapping):
-        return {
-            key: _without_truth(part) if isinstance(part, bool) else part
-            for key, part in value.items()
-        }
-    return value
 
 
 class GridSection(Section):
@@ -128,109 +71,6 @@ class GridSection(Section):
                 )
                 raise ValueError(msg)
         return self
-
-
-class GaussianInitial(Section):
-    """background + amplitude * exp(-|r - center|^2 / (2 sigma^2))."""
-
-    type: Literal["gaussian"]
-    amplitude: TemperatureDifference
-    """Height above the background; a difference, in kelvin or degC alike."""
-    sigma: PositiveLength
-    """Standard deviation [m]."""
-    center: tuple[Length, ...] | None = None
-    """Position of the maximum along x, y, z [m]; the middle of the box if not given."""
-    background: Temperature = 0.0
-
-
-class ExpressionInitial(Section):
-    """A formula in x, y, z [m], Lx, Ly, Lz [m], pi, and constants of your own."""
-
-    type: Literal["expression"]
-    expression: str
-    constants: dict[str, float] = {}
-
-
-class ConstantInitial(Section):
-    """The same value everywhere."""
-
-    type: Literal["constant"]
-    value: Temperature
-
-
-class FileInitial(Section):
-    """A .npy array, a dataset of an HDF5 file, or a greyscale picture, of the grid's shape (z, y,
-    x).
-    """
-
-    type: Literal["file"]
-    path: str
-    """Relative paths start at the configuration file."""
-    dataset: str | None = None
-    """For HDF5: which dataset; needed if the file has more than one."""
-    black: Temperature = 0.0
-    """For pictures: the value that black stands for."""
-    white: Temperature = 1.0
-    """For pictures: the value that white stands for."""
-
-
-class RandomInitial(Section):
-    """Uniform random numbers, the same for a seed on any machine and any partition: for tests and
-    benchmarks.
-    """
-
-    type: Literal["random"]
-    low: Temperature = 0.0
-    high: Temperature = 1.0
-    seed: Annotated[int, Field(ge=0, le=2**128 - 1)] = 0
-
-
-InitialSection = Annotated[
-    GaussianInitial | ExpressionInitial | ConstantInitial | FileInitial | RandomInitial,
-    Field(discriminator="type"),
-]
-
-
-class DirichletFace(Section):
-    """The value on the face."""
-
-    type: Literal["dirichlet"]
-    value: Temperature
-
-
-class FixedFace(Section):
-    """A ghost ring held at a value."""
-
-    type: Literal["fixed"]
-    value: Temperature
-
-
-class NeumannFace(Section):
-    """The flux into the body [W/m^2]; 0 is insulated."""
-
-    type: Literal["neumann"]
-    flux: HeatFlux = 0.0
-
-
-class RobinFace(Section):
-    """Convection: k dT/dn = h (ambient - T), n outward."""
-
-    type: Literal["robin"]
-    h: HeatTransferCoefficient
-    ambient: Temperature
-    conductivity: Conductivity | None = None
-    """Of the body; taken from the material if not given."""
-
-
-class PeriodicFace(Section):
-    """Joined to the opposite face."""
-
-    type: Literal["periodic"]
-
-
-FaceSection = Annotated[
-    DirichletFace | FixedFace | NeumannFace | RobinFace | PeriodicFace, Field(discriminator="type")
-]
 
 
 class TimeSection(Section):
@@ -290,7 +130,7 @@ class ComputeSection(Section):
     """
     method: str = "auto"
     """A method's name, or auto: the fastest that does not refuse."""
-    parameters: dict[str, Annotated[int, Field(ge=0, le=2**31 - 1)]] = {}
+    parameters: dict[str, Annotated[int, Field(ge=0, le=2**31 - 1)]] = Field(default={})
     """Tile sizes and the like of the method that is named, for example {steps_per_block: 16};
     `plan` shows those that were found to be best, and those that are left out are the method's best
     guess.

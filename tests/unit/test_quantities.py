@@ -23,7 +23,6 @@ ANNOTATED: dict[str, Any] = {
     for name in (
         "Length",
         "PositiveLength",
-        "Duration",
         "PositiveDuration",
         "WallTime",
         "Temperature",

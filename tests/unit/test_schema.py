@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tetris_sim.conditions import GaussianInitial
 from tetris_sim.config import Config
 from tetris_sim.config.words import (
     Kind,
@@ -24,13 +25,12 @@ from tetris_sim.quantities import Every
 from tetris_sim.schema import (
     CheckpointSection,
     ComputeSection,
-    GaussianInitial,
     GridSection,
     OutputSection,
     Request,
-    Section,
     TimeSection,
 )
+from tetris_sim.section import Section
 
 
 def request(**sections: Any) -> Request:

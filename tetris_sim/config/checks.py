@@ -10,22 +10,24 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tetris_sim.apps.faces import find_face
+from tetris_sim.conditions import (
+    ConstantInitial,
+    ExpressionInitial,
+    FaceSection,
+    GaussianInitial,
+    InitialSection,
+    NeumannFace,
+    PeriodicFace,
+    RandomInitial,
+)
 from tetris_sim.config.errors import Finding, KeyPath
 from tetris_sim.expressions import ExpressionError, compile_expression, usable_name
 from tetris_sim.grid import AXIS_NAMES
 from tetris_sim.schema import (
     CheckpointSection,
     ComputeSection,
-    ConstantInitial,
-    ExpressionInitial,
-    FaceSection,
-    GaussianInitial,
     GridSection,
-    InitialSection,
-    NeumannFace,
     OutputSection,
-    PeriodicFace,
-    RandomInitial,
     Request,
     TimeSection,
 )

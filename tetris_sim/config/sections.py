@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tetris_sim.config.errors import Finding, KeyPath
 from tetris_sim.config.words import Kind, Spot, find_spot, homes, keys_of, tags_of, wanted, words
-from tetris_sim.schema import Section
+from tetris_sim.section import Section
 from tetris_sim.wording import describe, listed, suggestion
 
 _TELLING = (

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from tetris_sim.config.errors import KeyPath
 from tetris_sim.quantities import IntervalText, Quantity
-from tetris_sim.schema import Section
+from tetris_sim.section import Section
 from tetris_sim.wording import listed
 
 _LARGE = 1e6  # upper limits above it are told only to those who exceed them

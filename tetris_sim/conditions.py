@@ -1,0 +1,132 @@
+"""The sections of a configuration that say what the state is at time 0 and at the faces.
+
+As for all sections (`schema.py`), numbers are SI, and lists along axes are in the order x, y, z.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tetris_sim.quantities import (
+    Conductivity,
+    HeatFlux,
+    HeatTransferCoefficient,
+    Length,
+    PositiveLength,
+    Temperature,
+    TemperatureDifference,
+)
+from tetris_sim.section import Section
+
+FaceName = Annotated[
+    str,
+    Field(
+        pattern=r"^(\*|[xyz][-+]?)$",
+        description="a face (x-, x+, y-, ..., x for both faces of an axis, * for the rest)",
+    ),
+]
+
+
+class GaussianInitial(Section):
+    """background + amplitude * exp(-|r - center|^2 / (2 sigma^2))."""
+
+    type: Literal["gaussian"]
+    amplitude: TemperatureDifference
+    """Height above the background; a difference, in kelvin or degC alike."""
+    sigma: PositiveLength
+    """Standard deviation [m]."""
+    center: tuple[Length, ...] | None = None
+    """Position of the maximum along x, y, z [m]; the middle of the box if not given."""
+    background: Temperature = 0.0
+
+
+class ExpressionInitial(Section):
+    """A formula in x, y, z [m], Lx, Ly, Lz [m], pi, and constants of your own."""
+
+    type: Literal["expression"]
+    expression: str
+    constants: dict[str, float] = Field(default={})
+
+
+class ConstantInitial(Section):
+    """The same value everywhere."""
+
+    type: Literal["constant"]
+    value: Temperature
+
+
+class FileInitial(Section):
+    """A .npy array, a dataset of an HDF5 file, or a greyscale picture, of the grid's shape (z, y,
+    x).
+    """
+
+    type: Literal["file"]
+    path: str
+    """Relative paths start at the configuration file."""
+    dataset: str | None = None
+    """For HDF5: which dataset; needed if the file has more than one."""
+    black: Temperature = 0.0
+    """For pictures: the value that black stands for."""
+    white: Temperature = 1.0
+    """For pictures: the value that white stands for."""
+
+
+class RandomInitial(Section):
+    """Uniform random numbers, the same for a seed on any machine and any partition: for tests and
+    benchmarks.
+    """
+
+    type: Literal["random"]
+    low: Temperature = 0.0
+    high: Temperature = 1.0
+    seed: Annotated[int, Field(ge=0, le=2**128 - 1)] = 0
+
+
+InitialSection = Annotated[
+    GaussianInitial | ExpressionInitial | ConstantInitial | FileInitial | RandomInitial,
+    Field(discriminator="type"),
+]
+
+
+class DirichletFace(Section):
+    """The value on the face."""
+
+    type: Literal["dirichlet"]
+    value: Temperature
+
+
+class FixedFace(Section):
+    """A ghost ring held at a value."""
+
+    type: Literal["fixed"]
+    value: Temperature
+
+
+class NeumannFace(Section):
+    """The flux into the body [W/m^2]; 0 is insulated."""
+
+    type: Literal["neumann"]
+    flux: HeatFlux = 0.0
+
+
+class RobinFace(Section):
+    """Convection: k dT/dn = h (ambient - T), n outward."""
+
+    type: Literal["robin"]
+    h: HeatTransferCoefficient
+    ambient: Temperature
+    conductivity: Conductivity | None = None
+    """Of the body; taken from the material if not given."""
+
+
+class PeriodicFace(Section):
+    """Joined to the opposite face."""
+
+    type: Literal["periodic"]
+
+
+FaceSection = Annotated[
+    DirichletFace | FixedFace | NeumannFace | RobinFace | PeriodicFace, Field(discriminator="type")
+]
