@@ -12,7 +12,7 @@ import numpy as np
 
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.schedule import StepSchedule
-from tetris_sim.outputs.table import Table
+from tetris_sim.outputs.table import Table, TableOutput
 from tetris_sim.problem import Problem
 
 FOLDER = "probes"
@@ -61,7 +61,7 @@ def neighbours(
     return Neighbours(pair, (1 - weight, weight))
 
 
-class ProbeOutput:
+class ProbeOutput(TableOutput):
     """Writes `probes/<name>.csv`: a row per time with every variable, linear between the points
     around the place.
 
@@ -94,31 +94,11 @@ class ProbeOutput:
             for axis in range(grid.ndim)
         ]
         self._n_fields = problem.n_fields
-        self._schedule = schedule
         columns = [f"{variable.name} [{variable.unit}]" for variable in problem.variables]
-        self._table = Table(directory / FOLDER / f"{name}.csv", columns)
+        table = Table(directory / FOLDER / f"{name}.csv", columns)
+        super().__init__(table, schedule, self._at_the_place)
 
-    def next_step(self, step: int) -> int | None:
-        """The schedule's next step."""
-        return self._schedule.next_step(step)
-
-    def start(self, step: int) -> None:
-        """Open the table and forget rows later than `step`."""
-        self._table.start(step)
-
-    def write(self, snapshot: Snapshot) -> None:
-        """Add a row."""
-        self._table.append(snapshot.step, snapshot.time, self._values(snapshot))
-
-    def flush(self) -> None:
-        """Make the rows survive a crash."""
-        self._table.sync()
-
-    def close(self) -> None:
-        """Close the table."""
-        self._table.close()
-
-    def _values(self, snapshot: Snapshot) -> list[float]:
+    def _at_the_place(self, snapshot: Snapshot) -> list[float]:
         """Every variable at the probe; only the points around it are read."""
         values = np.zeros(self._n_fields)
         # Points next to each other are read at once; around the seam of a periodic axis they are

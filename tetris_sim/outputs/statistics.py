@@ -12,7 +12,7 @@ import numpy as np
 from tetris_sim.outputs.blocks import blocks
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.schedule import StepSchedule
-from tetris_sim.outputs.table import Table
+from tetris_sim.outputs.table import Table, TableOutput
 from tetris_sim.problem import Field, Problem
 
 FILE = "statistics.csv"
@@ -56,7 +56,7 @@ def tally(snapshot: Snapshot) -> list[Tally]:
     return tallies
 
 
-class StatisticsOutput:
+class StatisticsOutput(TableOutput):
     """Writes `statistics.csv`.
 
     Args:
@@ -66,7 +66,6 @@ class StatisticsOutput:
     """
 
     def __init__(self, problem: Problem, directory: Path, schedule: StepSchedule) -> None:
-        self._schedule = schedule
         columns: list[str] = []
         for variable in problem.variables:
             columns += [
@@ -74,33 +73,13 @@ class StatisticsOutput:
             ]
             prefix = f"{variable.name} " if problem.n_fields > 1 else ""
             columns.append(f"{prefix}{variable.total.name} [{variable.total.unit}]")
-        self._table = Table(directory / FILE, columns)
+        super().__init__(Table(directory / FILE, columns), schedule, _summary)
 
-    def next_step(self, step: int) -> int | None:
-        """The schedule's next step."""
-        return self._schedule.next_step(step)
 
-    def start(self, step: int) -> None:
-        """Open the table and forget rows later than `step`."""
-        self._table.start(step)
-
-    def write(self, snapshot: Snapshot) -> None:
-        """Add a row."""
-        self._table.append(snapshot.step, snapshot.time, self._values(snapshot))
-
-    def flush(self) -> None:
-        """Make the rows survive a crash."""
-        self._table.sync()
-
-    def close(self) -> None:
-        """Close the table."""
-        self._table.close()
-
-    @staticmethod
-    def _values(snapshot: Snapshot) -> Sequence[float]:
-        problem = snapshot.problem
-        values: list[float] = []
-        for variable, one in zip(problem.variables, tally(snapshot), strict=True):
-            factor = variable.total.density * problem.grid.cell_volume
-            values += [one.low, one.high, one.sum / problem.grid.n_points, factor * one.sum]
-        return values
+def _summary(snapshot: Snapshot) -> Sequence[float]:
+    problem = snapshot.problem
+    values: list[float] = []
+    for variable, one in zip(problem.variables, tally(snapshot), strict=True):
+        factor = variable.total.density * problem.grid.cell_volume
+        values += [one.low, one.high, one.sum / problem.grid.n_points, factor * one.sum]
+    return values

@@ -8,11 +8,13 @@ import csv
 import io
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tetris_sim.errors import CheckpointError
 from tetris_sim.files import disk_errors, make_directory, sync_directory
+from tetris_sim.outputs.output import Snapshot
+from tetris_sim.outputs.schedule import StepSchedule
 
 LEADING = ("step", "time [s]")
 
@@ -108,6 +110,46 @@ class Table:
             msg = f"{self._path} is not open: start() comes first"
             raise RuntimeError(msg)
         return self._file
+
+
+class TableOutput:
+    """An output that is a table: a row per snapshot that the schedule asks for.
+
+    Args:
+        table: where rows go.
+        schedule: when.
+        values: what a row says of a snapshot, besides step and time.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        schedule: StepSchedule,
+        values: Callable[[Snapshot], Sequence[float]],
+    ) -> None:
+        self._table = table
+        self._schedule = schedule
+        self._values = values
+
+    def next_step(self, step: int) -> int | None:
+        """The schedule's next step."""
+        return self._schedule.next_step(step)
+
+    def start(self, step: int) -> None:
+        """Open the table and forget rows later than `step`."""
+        self._table.start(step)
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Add a row."""
+        self._table.append(snapshot.step, snapshot.time, self._values(snapshot))
+
+    def flush(self) -> None:
+        """Make the rows survive a crash."""
+        self._table.sync()
+
+    def close(self) -> None:
+        """Close the table."""
+        self._table.close()
 
 
 def read_table(path: Path) -> tuple[list[str], list[list[float]]]:
