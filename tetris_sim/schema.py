@@ -2,8 +2,8 @@
 
 Numbers are SI (temperatures in degC) once a section exists; text with units was converted while it
 was read. Lists along axes are in the order x, y, z here, as a person writes them; `Request` turns
-them into array order. The initial state and the faces are in `conditions.py`; what one section needs
-to know of another is checked in `config/checks.py`.
+them into array order. The initial state and the faces are in `conditions.py`; what one section
+needs to know of another is checked in `config/checks.py`.
 """
 
 from __future__ import annotations

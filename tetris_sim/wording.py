@@ -36,6 +36,11 @@ def describe(value: object) -> str:
     )
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says; its kind if it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 

@@ -63,7 +63,7 @@ def write_checkpoint(
         UnsupportedError: the disk is full or does not let us write; earlier checkpoints are as they
             were.
     """
-    path = _checkpoint_path(directory, state.step)
+    path = directory / f"checkpoint_{state.step:012d}.h5"
     _write(path, state, problem, read, good=True, each_slab=each_slab)
     forget_later(directory, state.step)
     for older in good_checkpoints(directory)[max(keep, 1) :]:
@@ -222,10 +222,6 @@ def _last_good(directory: Path) -> str:
 
 def _not_good(path: Path) -> str:
     return f"{path} holds the state of a run that failed, with NaN or infinity in it"
-
-
-def _checkpoint_path(directory: Path, step: int) -> Path:
-    return directory / f"checkpoint_{step:012d}.h5"
 
 
 def _newest_first(directory: Path) -> list[Path]:

@@ -28,10 +28,12 @@ from tetris_sim.errors import CheckpointError
 from tetris_sim.files import atomic_file, new_hdf5
 from tetris_sim.grid import AXIS_NAMES, Grid
 from tetris_sim.method import Box
-from tetris_sim.outputs.blocks import blocks
+from tetris_sim.outputs.blocks import blocks, slices
+from tetris_sim.outputs.scales import add_positions
 from tetris_sim.problem import PRECISIONS, Field, Problem, Total, Variable
 from tetris_sim.slab import Slab
 from tetris_sim.version import __version__
+from tetris_sim.wording import first_line
 
 FORMAT = "tetris_sim checkpoint"
 _BLOCK = 1 << 26  # bytes of the state in memory at one time while it is written
@@ -92,10 +94,9 @@ class Checkpoint:
         values = np.empty(
             (len(self._datasets), *(high - low for low, high in box)), dtype=self.dtype
         )
-        place = tuple(slice(low, high) for low, high in box)
         with _reading(self.path):
             for field, dataset in zip(values, self._datasets, strict=True):
-                dataset.read_direct(field, place)
+                dataset.read_direct(field, slices(box))
         return values
 
     def initial(self, slab: Slab) -> Field:
@@ -187,13 +188,10 @@ def _write_fields(
     fields: Any, problem: Problem, read: Callable[[Box], Field], parts: Sequence[Part]
 ) -> None:
     grid, dtype = problem.grid, np.dtype(problem.dtype)
-    for axis, name in enumerate(grid.axis_names):
-        scale = fields.create_dataset(name, data=grid.coordinates(axis))
-        scale.make_scale(name)
-        scale.attrs.update(
-            {"units": "m", "long_name": f"position along {name}", "axis": name.upper()}
-        )
-        scale.attrs["spacing"] = np.float64(grid.spacing[axis])
+    scales = add_positions(fields, grid)
+    for scale, spacing in zip(scales, grid.spacing, strict=True):
+        scale.attrs["spacing"] = np.float64(spacing)
+
     datasets = []
     for variable in problem.variables:
         if parts:
@@ -208,8 +206,8 @@ def _write_fields(
         dataset.attrs.update(
             {"total_name": total.name, "total_unit": total.unit, "total_density": total.density}
         )
-        for axis, name in enumerate(grid.axis_names):
-            dataset.dims[axis].attach_scale(fields[name])
+        for axis, scale in enumerate(scales):
+            dataset.dims[axis].attach_scale(scale)
         datasets.append(dataset)
     if parts:
         return
@@ -219,7 +217,7 @@ def _write_fields(
             msg = f"a checkpoint of a {dtype} problem was given values of {values.dtype}"
             raise TypeError(msg)
         for dataset, field in zip(datasets, values, strict=True):
-            dataset[tuple(slice(low, high) for low, high in box)] = field
+            dataset[slices(box)] = field
 
 
 def _read_grid(fields: Any) -> Grid:
@@ -244,9 +242,8 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except _READING as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         msg = (
-            f"{path} cannot be read ({reason}): it is damaged. Continue from another checkpoint of "
-            "the run."
+            f"{path} cannot be read ({first_line(error)}): it is damaged. Continue from another "
+            "checkpoint of the run."
         )
         raise CheckpointError(msg) from error

@@ -24,7 +24,7 @@ from tetris_sim.checkpoint.seal import append_seal, check_content, read_seal
 from tetris_sim.errors import CheckpointError
 from tetris_sim.files import atomic_file, make_directory, new_hdf5
 from tetris_sim.method import Box
-from tetris_sim.outputs.blocks import blocks
+from tetris_sim.outputs.blocks import blocks, slices
 from tetris_sim.problem import Field, Problem, Variable
 
 T = TypeVar("T")
@@ -118,7 +118,7 @@ def virtual_dataset(
     for part in parts:
         shape = tuple(high - low for low, high in part.box)
         source = h5py.VirtualSource(part.name, f"fields/{variable.name}", shape=shape)
-        layout[tuple(slice(low, high) for low, high in part.box)] = source
+        layout[slices(part.box)] = source
     return fields.create_virtual_dataset(variable.name, layout, fillvalue=np.nan)
 
 
@@ -175,6 +175,6 @@ def _write_part(
                     tuple((low + a, low + b) for (low, _), (a, b) in zip(box, part, strict=True))
                 )
                 for dataset, field in zip(datasets, values, strict=True):
-                    dataset[tuple(slice(a, b) for a, b in part)] = field
+                    dataset[slices(part)] = field
         append_seal(unfinished, step=step, good=True)
     return Part(f"{folder.name}/{path.name}", box, read_seal(path).table)

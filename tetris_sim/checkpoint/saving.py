@@ -17,10 +17,10 @@ from tetris_sim.checkpoint.directory import (
 from tetris_sim.checkpoint.state import RunState
 from tetris_sim.checkpoint.writer import CheckpointWriter
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.method import Box
+from tetris_sim.outputs.blocks import slices
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.schedule import StepSchedule
-from tetris_sim.problem import Field, InitialField, Problem
+from tetris_sim.problem import InitialField, Problem
 from tetris_sim.schema import CheckpointSection
 
 log = logging.getLogger("tetris_sim")
@@ -121,7 +121,7 @@ class Checkpoints:
                     self._directory,
                     state,
                     snapshot.problem,
-                    lambda box: _part(copy, box),
+                    lambda box: copy[(slice(None), *slices(box))],
                     keep=self._keep,
                 )
             self._saved_step = snapshot.step
@@ -197,7 +197,3 @@ class Checkpoints:
             each_slab=each_slab,
         )
         self._saved_step = snapshot.step
-
-
-def _part(copy: Field, box: Box) -> Field:
-    return copy[(slice(None), *(slice(low, high) for low, high in box))]

@@ -49,6 +49,11 @@ def blocks(
     yield from itertools.product(*ranges)
 
 
+def slices(box: Box) -> tuple[slice, ...]:
+    """The points of a box as an index of an array, one slice per axis."""
+    return tuple(slice(low, high) for low, high in box)
+
+
 def chunk_shape(shape: Sequence[int], itemsize: int, target: int = 1 << 20) -> tuple[int, ...]:
     """Chunk of a compressed dataset: whole rows, then whole planes, about `target` bytes.
 

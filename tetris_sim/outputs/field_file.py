@@ -21,9 +21,10 @@ from typing import Any, Literal
 import numpy as np
 
 from tetris_sim.files import atomic_hdf5
-from tetris_sim.outputs.blocks import blocks, chunk_shape
+from tetris_sim.outputs.blocks import blocks, chunk_shape, slices
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.provenance import CREATOR, Provenance, write_meta
+from tetris_sim.outputs.scales import add_positions, add_steps, add_times
 from tetris_sim.problem import Problem, Variable
 
 FORMAT = "tetris_sim fields"
@@ -104,21 +105,11 @@ def _write_frame(file: Any, problem: Problem, steps: Sequence[int], provenance: 
     meta.attrs["dt_limit"] = problem.dt_limit
     meta.attrs["steps"] = problem.steps
     meta.attrs["variables"] = json.dumps([variable.name for variable in problem.variables])
-    time = file.create_dataset(
-        "time", data=np.array([problem.time(step) for step in steps], dtype=np.float64)
-    )
-    time.make_scale("time")
-    time.attrs.update({"units": "s", "long_name": "simulated time", "axis": "T"})
-    step_numbers = file.create_dataset("step", data=np.array(steps, dtype=np.int64))
-    step_numbers.attrs.update({"units": "1", "long_name": "number of time steps"})
-    step_numbers.dims[0].attach_scale(time)
-    for axis, name in enumerate(problem.grid.axis_names):
-        scale = file.create_dataset(name, data=problem.grid.coordinates(axis))
-        scale.make_scale(name)
-        scale.attrs.update(
-            {"units": "m", "long_name": f"position along {name}", "axis": name.upper()}
-        )
-        scale.attrs["spacing"] = problem.grid.spacing[axis]
+
+    time = add_times(file, [problem.time(step) for step in steps])
+    add_steps(file, steps, time)
+    for scale, spacing in zip(add_positions(file, problem.grid), problem.grid.spacing, strict=True):
+        scale.attrs["spacing"] = spacing
 
 
 def _write_values(file: Any, snapshot: Snapshot, compression: Compression) -> None:
@@ -144,9 +135,8 @@ def _write_values(file: Any, snapshot: Snapshot, compression: Compression) -> No
         _describe(file, dataset, variable, problem)
     for box in blocks(shape, itemsize * problem.n_fields, multiple=chunk):
         values = snapshot.box(box)
-        place = (0, *(slice(low, high) for low, high in box))
         for dataset, field in zip(datasets, values, strict=True):
-            dataset[place] = field
+            dataset[(0, *slices(box))] = field
 
 
 def _describe(file: Any, dataset: Any, variable: Variable, problem: Problem) -> None:

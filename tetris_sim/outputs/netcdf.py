@@ -11,11 +11,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from tetris_sim.files import atomic_hdf5
-from tetris_sim.outputs.blocks import blocks, chunk_shape
+from tetris_sim.outputs.blocks import blocks, chunk_shape, slices
 from tetris_sim.outputs.provenance import CREATOR
+from tetris_sim.outputs.scales import add_positions, add_steps, add_times
 from tetris_sim.outputs.series import Series
 from tetris_sim.problem import arithmetic_of
 
@@ -36,22 +35,12 @@ def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
         file.attrs["source"] = series.path.name
         file.attrs["title"] = str(series.meta.get("title", ""))
         file.attrs["history"] = json.dumps({"versions": series.meta.get("versions", {})})
-        time = file.create_dataset(
-            "time", data=np.array([series.times[record] for record in records])
-        )
-        time.make_scale("time")
-        time.attrs.update({"units": "s", "long_name": "simulated time", "axis": "T"})
-        for axis, name in enumerate(grid.axis_names):
-            scale = file.create_dataset(name, data=grid.coordinates(axis))
-            scale.make_scale(name)
-            scale.attrs.update(
-                {"units": "m", "long_name": f"position along {name}", "axis": name.upper()}
-            )
-        step = file.create_dataset(
-            "step", data=np.array([series.steps[record] for record in records])
-        )
-        step.attrs.update({"units": "1", "long_name": "number of time steps"})
-        step.dims[0].attach_scale(time)
+
+        # Readers take the order of dimensions from the order in which these were made.
+        time = add_times(file, [series.times[record] for record in records])
+        add_positions(file, grid)
+        add_steps(file, [series.steps[record] for record in records], time)
+
         for k, variable in enumerate(series.variables):
             dataset = file.create_dataset(
                 variable.name,
@@ -69,6 +58,4 @@ def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
                 dataset.dims[axis].attach_scale(file[name])
             for i, record in enumerate(records):
                 for box in blocks(grid.shape, itemsize, multiple=chunk):
-                    dataset[(i, *(slice(low, high) for low, high in box))] = series.read(
-                        record, k, box
-                    )
+                    dataset[(i, *slices(box))] = series.read(record, k, box)

@@ -15,7 +15,9 @@ import numpy.typing as npt
 from tetris_sim.errors import CheckpointError
 from tetris_sim.grid import AXIS_NAMES, Grid
 from tetris_sim.method import Box
+from tetris_sim.outputs.blocks import slices
 from tetris_sim.outputs.field_file import FORMAT_VERSION, INDEX, is_field_file, record_name
+from tetris_sim.wording import first_line
 
 Values = npt.NDArray[np.floating[Any]]
 Place = tuple[Path, str, tuple[int, ...]]  # file, dataset, shape of the dataset
@@ -82,7 +84,7 @@ def open_hdf5(path: Path) -> Iterator[Any]:
         file = h5py.File(path, "r", locking="best-effort")
     except OSError as error:
         msg = (
-            f"{path} cannot be opened as HDF5 ({_first_line(error)}): it is damaged or another "
+            f"{path} cannot be opened as HDF5 ({first_line(error)}): it is damaged or another "
             "kind of file"
         )
         raise CheckpointError(msg) from error
@@ -111,7 +113,7 @@ def open_fields(path: Path) -> Iterator[Series]:
         try:
             series = _read_frame(path, file)
         except (KeyError, ValueError, OSError) as error:
-            msg = f"{path} is damaged: {_first_line(error)}"
+            msg = f"{path} is damaged: {first_line(error)}"
             raise CheckpointError(msg) from error
         yield series
 
@@ -160,11 +162,9 @@ def _read_frame(path: Path, file: Any) -> Series:
             )
             raise CheckpointError(msg)
         try:
-            return np.asarray(
-                datasets[variable][(record, *(slice(low, high) for low, high in box))]
-            )
+            return np.asarray(datasets[variable][(record, *slices(box))])
         except OSError as error:
-            msg = f"{source} is damaged: {_first_line(error)}"
+            msg = f"{source} is damaged: {first_line(error)}"
             raise CheckpointError(msg) from error
 
     return Series(
@@ -184,7 +184,3 @@ def _read_frame(path: Path, file: Any) -> Series:
         meta=meta,
         timeless=not np.isfinite(meta["dt_limit"]),
     )
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -15,7 +15,7 @@ import numpy as np
 
 from tetris_sim.axes import on_three
 from tetris_sim.files import atomic_hdf5
-from tetris_sim.outputs.blocks import blocks, chunk_shape
+from tetris_sim.outputs.blocks import blocks, chunk_shape, slices
 from tetris_sim.outputs.series import Series
 from tetris_sim.problem import arithmetic_of
 
@@ -67,5 +67,4 @@ def _write_values(group: Any, series: Series, records: Sequence[int], variable: 
     )
     for i, record in enumerate(records):
         for box in blocks(shape, itemsize, multiple=chunk_shape(shape, itemsize)):
-            place = tuple(slice(low, high) for low, high in box)
-            dataset[(i, *place)] = series.read(record, variable, box)
+            dataset[(i, *slices(box))] = series.read(record, variable, box)
