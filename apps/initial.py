@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.apps.initial_file import open_file
+from tetris_sim.apps.initial_file import Box, open_file
 from tetris_sim.conditions import (
     ConstantInitial,
     ExpressionInitial,
@@ -30,7 +30,6 @@ from tetris_sim.grid import AXIS_NAMES, Grid
 from tetris_sim.problem import Field, InitialField
 from tetris_sim.slab import Slab
 
-Box = tuple[tuple[int, int], ...]  # per axis (start, stop), global indices, array order
 Values = npt.NDArray[np.float64]
 Source = Callable[
     [Box], npt.ArrayLike
@@ -115,12 +114,11 @@ def _gaussian(section: GaussianInitial, grid: Grid) -> Source:
 def _expression(section: ExpressionInitial, grid: Grid) -> Source:
     lengths = {f"L{name}": length for name, length in zip(grid.axis_names, grid.size, strict=True)}
     for name in section.constants:
-        problem = usable_name(name)
-        if name in (*AXIS_NAMES, *(f"L{axis}" for axis in AXIS_NAMES)):
-            problem = f"{name!r} already means a position or a length; choose another name"
-        if problem is not None:
-            msg = f"initial.constants: {problem}"
+        why_not = unusable_constant(name)
+        if why_not is not None:
+            msg = f"initial.constants: {why_not}"
             raise ConfigError(msg)
+
     try:
         expression = compile_expression(
             section.expression, [*grid.axis_names, *lengths, *section.constants]
@@ -134,6 +132,13 @@ def _expression(section: ExpressionInitial, grid: Grid) -> Source:
         return expression(**coordinates, **lengths, **section.constants)
 
     return values
+
+
+def unusable_constant(name: str) -> str | None:
+    """Why `name` cannot be a constant of an initial expression; None if it can."""
+    if name in (*AXIS_NAMES, *(f"L{axis}" for axis in AXIS_NAMES)):
+        return f"{name!r} already means a position or a length; choose another name"
+    return usable_name(name)
 
 
 def _random(section: RandomInitial, grid: Grid) -> Source:

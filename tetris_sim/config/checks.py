@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tetris_sim.apps.faces import find_face
+from tetris_sim.apps.initial import unusable_constant
 from tetris_sim.conditions import (
     ConstantInitial,
     ExpressionInitial,
@@ -21,7 +22,7 @@ from tetris_sim.conditions import (
     RandomInitial,
 )
 from tetris_sim.config.errors import Finding, KeyPath
-from tetris_sim.expressions import ExpressionError, compile_expression, usable_name
+from tetris_sim.expressions import ExpressionError, compile_expression
 from tetris_sim.grid import AXIS_NAMES
 from tetris_sim.schema import (
     CheckpointSection,
@@ -157,13 +158,11 @@ def _expression(grid: GridSection, initial: InitialSection) -> Iterator[Finding]
         return
     positions = AXIS_NAMES[: len(grid.shape)]
     lengths = tuple(f"L{axis}" for axis in positions)
-    taken = (*AXIS_NAMES, *(f"L{axis}" for axis in AXIS_NAMES))
     for name in initial.constants:
-        trouble = usable_name(name)
-        if name in taken:
-            trouble = f"{name!r} already means a position or a length; choose another name"
-        if trouble is not None:
-            yield Finding(("initial", "constants", name), trouble, at_key=True)
+        why_not = unusable_constant(name)
+        if why_not is not None:
+            yield Finding(("initial", "constants", name), why_not, at_key=True)
+
     try:
         compile_expression(initial.expression, [*positions, *lengths, *initial.constants])
     except ExpressionError as error:

@@ -12,18 +12,20 @@ from tetris_sim.stencils.entry import (
     laplacian,
     named,
 )
-from tetris_sim.stencils.exact import Weights, central, compact, compact_27, compose, mask, star
+from tetris_sim.stencils.exact import (
+    Weights,
+    central,
+    compact,
+    compact_27,
+    compose,
+    diagonal,
+    star,
+)
+from tetris_sim.stencils.sources import COLLATZ, FORNBERG, OREILLY_BECK
 
 DOMAIN = "Laplacian and biharmonic operators"
 
-_FORNBERG = "B. Fornberg, Math. Comp. 51 (1988) 699, table 1"
 _ABRAMOWITZ = "M. Abramowitz, I. A. Stegun, Handbook of Mathematical Functions (1964), 25.3"
-_COLLATZ = (
-    "L. Collatz, The Numerical Treatment of Differential Equations (1960), appendix, table VI"
-)
-_BECK = (
-    "R. C. O'Reilly, J. M. Beck, A family of large-stencil discrete Laplacian approximations (2006)"
-)
 
 
 def entries() -> tuple[NamedStencil, ...]:
@@ -43,7 +45,7 @@ def _stars() -> tuple[NamedStencil, ...]:
             f"laplacian-{ndim}d-order{order}",
             star(ndim, order),
             laplacian(ndim, order + 1),
-            (f"sum of central second derivatives of order {order}", _FORNBERG),
+            (f"sum of central second derivatives of order {order}", FORNBERG),
         )
         for ndim in (1, 2, 3)
         for order in (2, 4, 6, 8)
@@ -51,17 +53,16 @@ def _stars() -> tuple[NamedStencil, ...]:
 
 
 def _boxes() -> tuple[NamedStencil, ...]:
-    diagonal = mask([[1, 0, 1], [0, -4, 0], [1, 0, 1]], 2)
     return (
         _operator(
             "laplacian-2d9p",
             compact(2),
             laplacian(2, 3),
-            ("9 points, isotropic leading error", _COLLATZ),
+            ("9 points, isotropic leading error", COLLATZ),
         ),
         _operator(
             "laplacian-2d-diagonal",
-            diagonal,
+            diagonal(),
             laplacian(2, 3),
             ("four diagonal neighbours", _ABRAMOWITZ),
         ),
@@ -69,13 +70,13 @@ def _boxes() -> tuple[NamedStencil, ...]:
             "laplacian-3d19p",
             compact(3),
             laplacian(3, 3),
-            ("19 points, isotropic leading error", _COLLATZ),
+            ("19 points, isotropic leading error", COLLATZ),
         ),
         _operator(
             "laplacian-3d27p",
             compact_27(),
             laplacian(3, 3),
-            ("27 points, isotropic leading error", _BECK),
+            ("27 points, isotropic leading error", OREILLY_BECK),
         ),
     )
 
@@ -92,13 +93,13 @@ def _biharmonic() -> tuple[NamedStencil, ...]:
             "biharmonic-2d25p",
             compose(compact(2), compact(2)),
             biharmonic(2, 5),
-            ("9-point Laplacian twice", _COLLATZ),
+            ("9-point Laplacian twice", COLLATZ),
         ),
         _operator(
             "biharmonic-2d-order4",
             compose(star(2, 4), star(2, 4)),
             biharmonic(2, 7),
-            ("fourth-order Laplacian twice", _FORNBERG),
+            ("fourth-order Laplacian twice", FORNBERG),
         ),
         _operator(
             "biharmonic-3d25p",
@@ -125,9 +126,7 @@ def _odd_and_high() -> tuple[NamedStencil, ...]:
         expansion = derivatives({(3,): 1}, order + 2)
         name = f"third-derivative-1d-order{order}"
         found.append(
-            named(
-                name, central(3, order), expansion, (what, _FORNBERG), symmetry="odd", factor=None
-            )
+            named(name, central(3, order), expansion, (what, FORNBERG), symmetry="odd", factor=None)
         )
     for order in (2, 4):
         what = f"central fourth derivative of order {order}: bending of a beam"
@@ -137,7 +136,7 @@ def _odd_and_high() -> tuple[NamedStencil, ...]:
                 f"fourth-derivative-1d-order{order}",
                 central(4, order),
                 expansion,
-                (what, _FORNBERG),
+                (what, FORNBERG),
             )
         )
     sixth = derivatives({(6,): Fraction(1)}, 7)
@@ -146,7 +145,7 @@ def _odd_and_high() -> tuple[NamedStencil, ...]:
             "sixth-derivative-1d",
             central(6, 2),
             sixth,
-            ("central sixth derivative of order 2", _FORNBERG),
+            ("central sixth derivative of order 2", FORNBERG),
         )
     )
     return tuple(found)

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Literal
 
 from tetris_sim.stencil import Offset, Stencil, scale
-from tetris_sim.stencils.exact import Number, Weights
+from tetris_sim.stencils.exact import Number, Weights, magnitude
 
 # full: the same after any reflection and exchange of axes; axes: after any reflection; even, odd:
 # opposite offsets have the same, or opposite, weights. The strongest that holds is stated.
@@ -112,8 +112,7 @@ def named(
             amplifies a wave.
     """
     ordered = dict(sorted(exact.items()))
-    bound = sum(map(abs, ordered.values()), Fraction(0))
-    chosen = 1 / bound if factor is None else Fraction(factor)
+    chosen = 1 / magnitude(ordered) if factor is None else Fraction(factor)
     return NamedStencil(name, "", ordered, *texts, expansion, symmetry, chosen)
 
 

@@ -89,6 +89,11 @@ def scaled(factor: Number, weights: Weights) -> Weights:
     return {offset: factor * weight for offset, weight in weights.items()}
 
 
+def magnitude(weights: Weights) -> Fraction:
+    """The sum of the magnitudes: no wave grows by more."""
+    return sum(map(abs, weights.values()), Fraction(0))
+
+
 def add(*parts: Weights) -> Weights:
     """The sum of stencils; weights that cancel are left out."""
     total: dict[Offset, Fraction] = {}
@@ -148,6 +153,11 @@ def compact(ndim: int, factor: Number = Fraction(1, 6)) -> Weights:
     parts = [along(central(2, 2), axis, ndim) for axis in range(ndim)]
     pairs = (compose(first, second) for first, second in itertools.combinations(parts, 2))
     return add(*parts, *(scaled(factor, pair) for pair in pairs))
+
+
+def diagonal() -> Weights:
+    """The Laplacian in 2D out of the four diagonal neighbours."""
+    return mask([[1, 0, 1], [0, -4, 0], [1, 0, 1]], 2)
 
 
 def compact_27() -> Weights:

@@ -14,20 +14,18 @@ from tetris_sim.stencils.exact import (
     central,
     compact,
     compact_27,
+    diagonal,
     identity,
-    mask,
+    magnitude,
     outer,
     polynomial,
     scaled,
     star,
 )
+from tetris_sim.stencils.sources import COLLATZ, FORNBERG, OREILLY_BECK
 
 DOMAIN = "heat and diffusion"
 
-_FORNBERG = "B. Fornberg, Math. Comp. 51 (1988) 699, table 1"
-_COLLATZ = (
-    "L. Collatz, The Numerical Treatment of Differential Equations (1960), appendix, table VI"
-)
 _STS = (
     "P. J. van der Houwen, B. P. Sommeijer, Z. Angew. Math. Mech. 60 (1980) 479: Chebyshev stages"
 )
@@ -70,35 +68,34 @@ def _stars() -> tuple[NamedStencil, ...]:
         operator = star(ndim, order)
         # Signs alternate from the centre outwards, so the checkerboard wave decays by the sum of
         # the magnitudes.
-        fastest = sum(map(abs, operator.values()), Fraction(0))
+        fastest = magnitude(operator)
         found.append(
-            _half_euler(name, operator, order + 1, (_EULER.format(which), _FORNBERG), fastest)
+            _half_euler(name, operator, order + 1, (_EULER.format(which), FORNBERG), fastest)
         )
     return tuple(found)
 
 
 def _boxes() -> tuple[NamedStencil, ...]:
-    beck = (
-        "R. C. O'Reilly, J. M. Beck, A family of large-stencil discrete Laplacian approximations "
-        "(2006)"
-    )
-    diagonal = mask([[1, 0, 1], [0, -4, 0], [1, 0, 1]], 2)
     return (
         _half_euler(
             "heat-2d9p",
             compact(2),
             3,
-            (_EULER.format("9-point Mehrstellen"), _COLLATZ),
+            (_EULER.format("9-point Mehrstellen"), COLLATZ),
             Fraction(16, 3),
         ),
         _half_euler(
-            "heat-3d27p", compact_27(), 3, (_EULER.format("27-point"), beck), Fraction(92, 15)
+            "heat-3d27p",
+            compact_27(),
+            3,
+            (_EULER.format("27-point"), OREILLY_BECK),
+            Fraction(92, 15),
         ),
         _half_euler(
             "heat-2d-diagonal",
-            diagonal,
+            diagonal(),
             3,
-            (_EULER.format("diagonal 5-point"), _COLLATZ),
+            (_EULER.format("diagonal 5-point"), COLLATZ),
             Fraction(4),
         ),
     )

@@ -20,13 +20,11 @@ from tetris_sim.stencils.exact import (
     scaled,
     star,
 )
+from tetris_sim.stencils.sources import COLLATZ
 
 DOMAIN = "Poisson smoothers"
 
 _TROTTENBERG = "U. Trottenberg, C. Oosterlee, A. Schüller, Multigrid (2001)"
-_COLLATZ = (
-    "L. Collatz, The Numerical Treatment of Differential Equations (1960), appendix, table VI"
-)
 _ADAMS = "M. Adams, M. Brezina, J. Hu, R. Tuminaro, J. Comput. Phys. 188 (2003) 593"
 
 
@@ -59,21 +57,19 @@ def _jacobi() -> tuple[NamedStencil, ...]:
 
 def _mehrstellen() -> tuple[NamedStencil, ...]:
     return (
+        _sweep("mehrstellen-jacobi-2d", compact(2), 1, 3, ("Jacobi, 9-point Mehrstellen", COLLATZ)),
         _sweep(
-            "mehrstellen-jacobi-2d", compact(2), 1, 3, ("Jacobi, 9-point Mehrstellen", _COLLATZ)
+            "mehrstellen-jacobi-3d18p", compact(3), 1, 3, ("Jacobi, 19-point Mehrstellen", COLLATZ)
         ),
         _sweep(
-            "mehrstellen-jacobi-3d18p", compact(3), 1, 3, ("Jacobi, 19-point Mehrstellen", _COLLATZ)
-        ),
-        _sweep(
-            "mehrstellen-jacobi-3d26p", compact_27(), 1, 3, ("Jacobi, 27-point Laplacian", _COLLATZ)
+            "mehrstellen-jacobi-3d26p", compact_27(), 1, 3, ("Jacobi, 27-point Laplacian", COLLATZ)
         ),
         _sweep(
             "damped-mehrstellen-2d",
             compact(2),
             Fraction(8, 9),
             3,
-            ("Jacobi, damping 8/9, 9-point Mehrstellen", _COLLATZ),
+            ("Jacobi, damping 8/9, 9-point Mehrstellen", COLLATZ),
         ),
     )
 

@@ -21,11 +21,13 @@ from tetris_sim.stencils.exact import (
     fornberg,
     identity,
     line,
+    magnitude,
     outer,
     row,
     scaled,
     star,
 )
+from tetris_sim.stencils.sources import COLLATZ, OREILLY_BECK
 
 DOMAIN = "acoustic and elastic waves"
 
@@ -66,19 +68,12 @@ def _leapfrog() -> tuple[NamedStencil, ...]:
         for order, what in ((2, "usual"), (4, "fourth-order")):
             operator = star(ndim, order)
             name = f"acoustic-{ndim}d" + ("" if order == 2 else f"-order{order}")
-            fastest = sum(map(abs, operator.values()), Fraction(0))
+            fastest = magnitude(operator)
             found.append(leapfrog(name, operator, order + 1, (what, _ALFORD), fastest))
-    collatz = (
-        "L. Collatz, The Numerical Treatment of Differential Equations (1960), appendix, table VI"
-    )
-    beck = (
-        "R. C. O'Reilly, J. M. Beck, A family of large-stencil discrete Laplacian approximations "
-        "(2006)"
-    )
     return (
         *found,
-        leapfrog("acoustic-2d9p", compact(2), 3, ("9-point", collatz), Fraction(16, 3)),
-        leapfrog("acoustic-3d27p", compact_27(), 3, ("27-point", beck), Fraction(92, 15)),
+        leapfrog("acoustic-2d9p", compact(2), 3, ("9-point", COLLATZ), Fraction(16, 3)),
+        leapfrog("acoustic-3d27p", compact_27(), 3, ("27-point", OREILLY_BECK), Fraction(92, 15)),
     )
 
 

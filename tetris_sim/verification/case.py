@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -70,6 +71,14 @@ class Case:
     ndim: int
     check: Callable[[Advance, np.dtype[Any]], Outcome]
     precisions: tuple[str, ...] = ("float64", "float32")
+
+
+def finite_or_null(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with None for numbers that JSON cannot hold."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in values.items()
+    }
 
 
 def make_problem(

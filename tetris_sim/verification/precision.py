@@ -27,6 +27,7 @@ from tetris_sim.gpu_kernels.fused.rounding import round_weights
 from tetris_sim.method import STEPS_PER_BLOCK
 from tetris_sim.problem import Field, Problem
 from tetris_sim.slab import Slab
+from tetris_sim.verification.case import finite_or_null, from_array
 from tetris_sim.verification.precision_formats import (
     EMULATED,
     FLOAT16,
@@ -183,9 +184,7 @@ def _stored_in_half(solver: Solver, exact: Field, case: PrecisionCase) -> Deviat
     problem = plate(case.points, case.steps, FLOAT16.name)
     found = solver(problem)
     together = max(1, solver.method.parameters(problem)[0].get(STEPS_PER_BLOCK, 1))
-    after = solver(
-        dataclasses.replace(problem, steps=together, initial=lambda slab: _part(found, slab))
-    )
+    after = solver(dataclasses.replace(problem, steps=together, initial=from_array(found)))
     if together == 1:
         excess = sum_less_one(problem.stencil, problem.arithmetic)
     else:
@@ -236,10 +235,7 @@ def as_json(part: PrecisionCase | Deviation) -> dict[str, Any]:
     values = dataclasses.asdict(part)
     if isinstance(part, Deviation):
         values["frozen"] = part.frozen
-    return {
-        key: None if isinstance(v, float) and not math.isfinite(v) else v
-        for key, v in values.items()
-    }
+    return finite_or_null(values)
 
 
 def _case(problem: Problem, start: Field, exact: Field) -> PrecisionCase:
@@ -283,13 +279,6 @@ def deviation(
         spacing=precision.spacing(case.hottest),
         unchanged=float(np.mean(still)),
     )
-
-
-def _part(field: Field, slab: Slab) -> Field:
-    """The points of a slab, of a whole field."""
-    return field[
-        (slice(None), *(slice(low, high) for low, high in zip(slab.start, slab.stop, strict=True)))
-    ]
 
 
 def _growth(weights_less_one: float, steps: int) -> float:

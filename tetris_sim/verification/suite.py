@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,7 +15,7 @@ from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.method import Method
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.scheduler.machine.place import every_method
-from tetris_sim.verification.case import Case, Outcome
+from tetris_sim.verification.case import Case, Outcome, finite_or_null
 from tetris_sim.verification.invariants import invariant_cases
 from tetris_sim.verification.modes import mode_cases
 from tetris_sim.verification.solutions import solution_cases
@@ -50,11 +49,7 @@ class Result:
     def as_json(self) -> dict[str, Any]:
         """Plain values for --json; numbers that JSON cannot hold become null."""
         numbers = dataclasses.asdict(self.outcome) if self.outcome is not None else {}
-        finite = {
-            key: value if value is None or math.isfinite(value) else None
-            for key, value in numbers.items()
-        }
-        return {**dataclasses.asdict(self), "outcome": finite or None}
+        return {**dataclasses.asdict(self), "outcome": finite_or_null(numbers) or None}
 
 
 @functools.cache
