@@ -62,10 +62,12 @@ def box_laplacian(spacing: tuple[float, ...]) -> Stencil:
     """
     ndim = len(spacing)
     along_axes = [second_derivative(ndim, axis, h) for axis, h in enumerate(spacing)]
+
     terms = list(along_axes)
     for i, j in itertools.combinations(range(ndim), 2):
         factor = (spacing[i] ** 2 + spacing[j] ** 2) / 12
         terms.append(scale(compose(along_axes[i], along_axes[j]), factor))
+
     if ndim == 3:
         squares = [h**2 for h in spacing]
         factor = sum(p * q for p, q in itertools.combinations(squares, 2)) / 90
@@ -131,15 +133,13 @@ _DOMAINS = (
 
 @functools.cache
 def catalogue() -> Mapping[str, NamedStencil]:
-    """Every stencil by its name, domain after domain. Computing their weights takes some 0.2 s,
-    once.
-    """
-    found = [
+    """Every stencil by its name, domain after domain; computing the weights takes 0.2 s, once."""
+    stencils = [
         dataclasses.replace(entry, domain=module.DOMAIN)
         for module in _DOMAINS
         for entry in module.entries()
     ]
-    return MappingProxyType({entry.name: entry for entry in found})
+    return MappingProxyType({entry.name: entry for entry in stencils})
 
 
 def named_stencil(name: str) -> NamedStencil:

@@ -1,6 +1,4 @@
-"""Advection, upwind and central: first derivatives, and time steps that move a field by a fraction
-of a point.
-"""
+"""Advection: first derivatives, and time steps that move a field by a fraction of a point."""
 
 from __future__ import annotations
 
@@ -31,9 +29,8 @@ _LEVEQUE = (
 _STANIFORTH = (
     "A. Staniforth, J. Côté, Mon. Weather Rev. 119 (1991) 2206: semi-Lagrangian interpolation"
 )
-_NU = Fraction(
-    2, 5
-)  # Courant number along x; along y and z it is smaller, so that no two axes can be exchanged
+# Courant number along x; along y and z it is smaller, so that no two axes can be exchanged.
+_NU = Fraction(2, 5)
 _VELOCITIES: dict[int, tuple[Fraction, ...]] = {
     1: (_NU,),
     2: (Fraction(3, 10), _NU),
@@ -47,7 +44,7 @@ def entries() -> tuple[NamedStencil, ...]:
 
 
 def _gradients() -> tuple[NamedStencil, ...]:
-    found = [
+    stencils = [
         named(
             f"gradient-1d-order{order}",
             central(1, order),
@@ -58,9 +55,10 @@ def _gradients() -> tuple[NamedStencil, ...]:
         )
         for order in (2, 4, 6, 8)
     ]
+
     for order in (1, 3, 5):
         nodes = range(-(order + 1) // 2, (order + 1) // 2)
-        found.append(
+        stencils.append(
             named(
                 f"upwind-gradient-1d-order{order}",
                 fornberg(1, nodes),
@@ -73,13 +71,12 @@ def _gradients() -> tuple[NamedStencil, ...]:
                 factor=None,
             )
         )
-    return tuple(found)
+
+    return tuple(stencils)
 
 
 def _interpolating() -> tuple[NamedStencil, ...]:
-    """The polynomial through some points, read where the flow comes from: exact to the degree of
-    the polynomial.
-    """
+    """The polynomial through some points, read where the flow comes from: exact to its degree."""
     listed = (
         ("upwind-1d", 1, (-1, 0), "donor cell", _LEVEQUE),
         ("lax-wendroff-1d", 1, (-1, 0, 1), "Lax-Wendroff", _LEVEQUE),
@@ -112,19 +109,22 @@ def _interpolating() -> tuple[NamedStencil, ...]:
         ),
         ("semi-lagrangian-3d64p", 3, (-2, -1, 0, 1), "semi-Lagrangian, cubic", _STANIFORTH),
     )
-    found = []
+
+    stencils = []
     for name, ndim, nodes, what, source in listed:
         velocity = _VELOCITIES[ndim]
         weights = outer(*(fornberg(0, tuple(nodes), at=-v) for v in velocity))
         texts = (f"{what}; {_courant(velocity)}", source)
-        found.append(
+        stencils.append(
             named(name, weights, transport(velocity, len(nodes) - 1), texts, symmetry="none")
         )
-    return tuple(found)
+
+    return tuple(stencils)
 
 
 def _steps_1d() -> tuple[NamedStencil, ...]:
     (nu,) = _VELOCITIES[1]
+
     lax = row((1 + nu) / 2, 0, (1 - nu) / 2)
     wendroff, beam = fornberg(0, (-1, 0, 1), at=-nu), fornberg(0, (-2, -1, 0), at=-nu)
     kutta = "W. Kutta, Z. Math. Phys. 46 (1901) 435, on central differences"
@@ -165,17 +165,18 @@ def _steps_1d() -> tuple[NamedStencil, ...]:
 
 
 def _donor_cells() -> tuple[NamedStencil, ...]:
-    found = []
+    stencils = []
     for ndim in (2, 3):
         velocity = _VELOCITIES[ndim]
         upwind = fornberg(1, (-1, 0))
         parts = [scaled(-v, along(upwind, axis, ndim)) for axis, v in enumerate(velocity)]
         texts = (f"donor cell, all axes at once; {_courant(velocity)}", _LEVEQUE)
         weights = add(identity(ndim), *parts)
-        found.append(
+        stencils.append(
             named(f"upwind-{ndim}d", weights, transport(velocity, 1), texts, symmetry="none")
         )
-    return tuple(found)
+
+    return tuple(stencils)
 
 
 def _courant(velocity: tuple[Number, ...]) -> str:

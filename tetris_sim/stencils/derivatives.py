@@ -53,6 +53,7 @@ def _stars() -> tuple[NamedStencil, ...]:
 
 
 def _boxes() -> tuple[NamedStencil, ...]:
+
     return (
         _operator(
             "laplacian-2d9p",
@@ -117,7 +118,7 @@ def _biharmonic() -> tuple[NamedStencil, ...]:
 
 
 def _odd_and_high() -> tuple[NamedStencil, ...]:
-    found = []
+    stencils = []
     for order in (2, 4):
         what = (
             f"central third derivative of order {order}: dispersion in the Korteweg-de Vries "
@@ -125,13 +126,13 @@ def _odd_and_high() -> tuple[NamedStencil, ...]:
         )
         expansion = derivatives({(3,): 1}, order + 2)
         name = f"third-derivative-1d-order{order}"
-        found.append(
+        stencils.append(
             named(name, central(3, order), expansion, (what, FORNBERG), symmetry="odd", factor=None)
         )
     for order in (2, 4):
         what = f"central fourth derivative of order {order}: bending of a beam"
         expansion = derivatives({(4,): 1}, order + 3)
-        found.append(
+        stencils.append(
             _operator(
                 f"fourth-derivative-1d-order{order}",
                 central(4, order),
@@ -139,8 +140,9 @@ def _odd_and_high() -> tuple[NamedStencil, ...]:
                 (what, FORNBERG),
             )
         )
+
     sixth = derivatives({(6,): Fraction(1)}, 7)
-    found.append(
+    stencils.append(
         _operator(
             "sixth-derivative-1d",
             central(6, 2),
@@ -148,4 +150,5 @@ def _odd_and_high() -> tuple[NamedStencil, ...]:
             ("central sixth derivative of order 2", FORNBERG),
         )
     )
-    return tuple(found)
+
+    return tuple(stencils)

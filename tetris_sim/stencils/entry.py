@@ -1,6 +1,4 @@
-"""One stencil of the catalogue: exact weights, source, what it does to polynomials, and how it can
-be repeated.
-"""
+"""One stencil of the catalogue: weights, source, what it does to polynomials, how it repeats."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ Powers = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Expansion:
-    """What a stencil makes of polynomials, on unit spacing: its consistency, whatever its weights
-    are.
+    """What a stencil makes of polynomials, on unit spacing: its consistency.
 
     Applied to a polynomial u of a total degree up to `degree` it gives, at the point `about`,
     exactly the sum of coefficient * (derivative of u of these powers). For some polynomial of the
@@ -130,9 +127,7 @@ def laplacian(ndim: int, degree: int, *, factor: Number = 1, value: Number = 0) 
 def biharmonic(
     ndim: int, degree: int, *, factor: Number = 1, second: Number = 0, value: Number = 0
 ) -> Expansion:
-    """The expansion value * u + second * Laplacian of u + factor * Laplacian of the Laplacian
-    of u.
-    """
+    """The expansion value * u + second * L u + factor * L L u, L being the Laplacian."""
     lower = laplacian(ndim, degree, factor=second, value=value).coefficients
     pure = {unit(axis, ndim, 4): Fraction(factor) for axis in range(ndim)}
     mixed = {
@@ -151,14 +146,14 @@ def derivatives(
 
 
 def transport(velocity: tuple[Number, ...], degree: int, diffusion: Number = 0) -> Expansion:
-    """The field moved by `velocity` and spread by a Gaussian of variance `diffusion` along every
-    axis.
+    """The field moved by `velocity` and spread by a Gaussian of variance `diffusion` per axis.
 
     The exponential series of exp(-velocity . grad + diffusion / 2 * Laplacian), whose factors
     belong to one axis each.
     """
     ndim = len(velocity)
     series = [_series(Fraction(v), Fraction(diffusion) / 2, degree + 1) for v in velocity]
+
     coefficients = {
         powers: math.prod(
             (part[p] for part, p in zip(series, powers, strict=True)), start=Fraction(1)
@@ -166,6 +161,7 @@ def transport(velocity: tuple[Number, ...], degree: int, diffusion: Number = 0) 
         for powers in itertools.product(range(degree + 2), repeat=ndim)
         if sum(powers) <= degree + 1
     }
+
     moved = any(velocity)
     shift = (
         ", ".join(f"{axis} - {v}" for axis, v in zip("xyz", velocity[::-1], strict=False))
@@ -177,7 +173,8 @@ def transport(velocity: tuple[Number, ...], degree: int, diffusion: Number = 0) 
 
 
 def _series(velocity: Fraction, half_variance: Fraction, last: int) -> list[Fraction]:
-    found = [Fraction(0)] * (last + 1)
+    series = [Fraction(0)] * (last + 1)
+
     for first in range(last + 1):
         for second in range((last - first) // 2 + 1):
             term = (
@@ -186,8 +183,8 @@ def _series(velocity: Fraction, half_variance: Fraction, last: int) -> list[Frac
                 * half_variance**second
                 / math.factorial(second)
             )
-            found[first + 2 * second] += term
-    return found
+            series[first + 2 * second] += term
+    return series
 
 
 def _formula(terms: list[tuple[Powers, Fraction]]) -> str:
@@ -196,6 +193,7 @@ def _formula(terms: list[tuple[Powers, Fraction]]) -> str:
     for powers, coefficient in terms:
         index = "".join(axis * power for axis, power in zip("xyz", powers[::-1], strict=False))
         groups.setdefault(coefficient, []).append(f"u_{index}" if index else "u")
+
     parts = []
     for coefficient, names in groups.items():
         joined = " + ".join(sorted(names))
@@ -204,6 +202,7 @@ def _formula(terms: list[tuple[Powers, Fraction]]) -> str:
             f"({joined})" if len(names) > 1 and (magnitude or coefficient < 0) else joined
         )
         parts.append(("- " if coefficient < 0 else "+ ") + whole)
+
     text = " ".join(parts).removeprefix("+ ")
     return text or "0"
 
@@ -220,6 +219,7 @@ def symmetry_of(exact: Weights) -> Symmetry:
 
     ndim = len(next(iter(exact)))
     opposite = {offset: tuple(-c for c in offset) for offset in exact}
+
     mirrors = [
         {offset: tuple(-c if k == axis else c for k, c in enumerate(offset)) for offset in exact}
         for axis in range(ndim)
@@ -228,6 +228,8 @@ def symmetry_of(exact: Weights) -> Symmetry:
         {offset: tuple(offset[k] for k in order) for offset in exact}
         for order in itertools.permutations(range(ndim))
     ]
+
+    # The strongest first.
     if all(map(same, mirrors)):
         return "full" if all(map(same, orders)) else "axes"
     if same(opposite):

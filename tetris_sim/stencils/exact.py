@@ -1,6 +1,4 @@
-"""Stencils in exact fractions on unit spacing: difference formulas from their nodes, sums and
-products.
-"""
+"""Stencils in exact fractions on unit spacing: formulas from their nodes, sums and products."""
 
 from __future__ import annotations
 
@@ -35,10 +33,13 @@ def fornberg(derivative: int, nodes: Sequence[int], at: Number = 0) -> Weights:
     rows = [[Fraction(0)] * len(nodes) for _ in range(derivative + 1)]
     rows[0][0] = Fraction(1)
     before = Fraction(1)  # product of the distances of the newest node to the older ones
+
+    # Each new node changes the weights of all older ones, in every derivative.
     for new in range(1, len(nodes)):
         distances = math.prod(
             (Fraction(nodes[new] - nodes[old]) for old in range(new)), start=Fraction(1)
         )
+
         for m in range(derivative, -1, -1):
             lower = rows[m - 1][new - 1] if m else Fraction(0)
             rows[m][new] = (
@@ -50,6 +51,7 @@ def fornberg(derivative: int, nodes: Sequence[int], at: Number = 0) -> Weights:
                     nodes[new] - nodes[old]
                 )
         before = distances
+
     return line(nodes, rows[derivative])
 
 
@@ -67,9 +69,7 @@ def row(*weights: Number) -> Weights:
 
 
 def mask(rows: Sequence[Sequence[Number]], divisor: Number = 1) -> Weights:
-    """A stencil of two axes as image processing writes it: a table of weights around the point
-    itself.
-    """
+    """A stencil of two axes as image processing writes it: a table around the point itself."""
     middle, centre = len(rows) // 2, len(rows[0]) // 2
     return {
         (i - middle, j - centre): Fraction(weight) / divisor

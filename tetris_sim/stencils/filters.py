@@ -49,11 +49,13 @@ def _gaussians() -> tuple[NamedStencil, ...]:
         ("box-3d27p", 3, 2),
         ("box-3d125p", 3, 4),
     )
-    found = []
+
+    stencils = []
     for name, ndim, n in listed:
         weights = outer(*[binomial(n)] * ndim)
         expansion = laplacian(ndim, 3, factor=Fraction(n, 8), value=1)
-        found.append(named(name, weights, expansion, (_BINOMIAL.format(n), _JAEHNE)))
+        stencils.append(named(name, weights, expansion, (_BINOMIAL.format(n), _JAEHNE)))
+
     rounded = mask(
         [
             [1, 4, 7, 4, 1],
@@ -65,12 +67,13 @@ def _gaussians() -> tuple[NamedStencil, ...]:
         273,
     )
     expansion = laplacian(2, 3, factor=Fraction(134, 273), value=1)
+
     source = (
         "R. Fisher, S. Perkins, A. Walker, E. Wolfart, Hypermedia Image Processing Reference "
         "(2003), Gaussian"
     )
     return (
-        *found,
+        *stencils,
         named(
             "gaussian-2d25p",
             rounded,
@@ -81,19 +84,21 @@ def _gaussians() -> tuple[NamedStencil, ...]:
 
 
 def _means() -> tuple[NamedStencil, ...]:
-    found = []
+    stencils = []
     for ndim, radius in ((2, 1), (2, 2), (2, 3), (3, 1)):
         points = 2 * radius + 1
         weights = outer(*[row(*[Fraction(1, points)] * points)] * ndim)
         expansion = laplacian(ndim, 3, factor=Fraction(radius * (radius + 1), 6), value=1)
         texts = (f"mean of {points**ndim} points", f"{_GONZALEZ}, section 3.5")
-        found.append(named(f"mean-{ndim}d{points**ndim}p", weights, expansion, texts))
+        stencils.append(named(f"mean-{ndim}d{points**ndim}p", weights, expansion, texts))
+
     inside = [[int(x * x + y * y <= 9) for x in range(-3, 4)] for y in range(-3, 4)]
     disk = laplacian(2, 3, factor=Fraction(34, 29), value=1)
     blur = [[int(x == y) for x in range(5)] for y in range(5)]
     motion = derivatives({(0, 0): 1, (0, 2): 1, (2, 0): 1, (1, 1): 2}, 3)
+
     return (
-        *found,
+        *stencils,
         named(
             "disk-2d29p",
             mask(inside, 29),
@@ -117,6 +122,7 @@ def _lines() -> tuple[NamedStencil, ...]:
     fit5, fit7 = row(*(Fraction(w, 35) for w in (-3, 12, 17, 12, -3))), (-2, 3, 6, 7, 6, 3, -2)
     slope = row(*(Fraction(w, 10) for w in (-2, -1, 0, 1, 2)))
     value = derivatives({(0,): 1}, 3)
+
     return (
         named(
             "savitzky-golay-1d5p",
@@ -168,7 +174,8 @@ def _edges() -> tuple[NamedStencil, ...]:
             "H. Scharr, dissertation, Heidelberg (2000)",
         ),
     }
-    found = [
+
+    stencils = [
         named(
             name,
             outer(across, central(1, 2)),
@@ -178,8 +185,9 @@ def _edges() -> tuple[NamedStencil, ...]:
         )
         for name, (across, who, source) in smoothing.items()
     ]
+
     return (
-        *found,
+        *stencils,
         named(
             "sobel-2d20p",
             outer(binomial(4), wide),
@@ -203,6 +211,7 @@ def _edges() -> tuple[NamedStencil, ...]:
 def _compass() -> tuple[NamedStencil, ...]:
     half = (Fraction(1, 2), Fraction(1, 2))
     fifteen = Fraction(1, 15)
+
     return (
         named(
             "roberts-2d",
@@ -244,6 +253,7 @@ def _second_derivatives() -> tuple[NamedStencil, ...]:
         [0, 0, -1, 0, 0],
     ]
     dog = add(outer(binomial(2), binomial(2)), scaled(-1, outer(binomial(4), binomial(4))))
+
     return (
         named(
             "laplacian-of-gaussian-2d13p",
@@ -284,6 +294,7 @@ def _second_derivatives() -> tuple[NamedStencil, ...]:
 def _sharpening() -> tuple[NamedStencil, ...]:
     section = f"{_GONZALEZ}, section 3.6"
     nine = mask([[-1, -1, -1], [-1, 9, -1], [-1, -1, -1]])
+
     return (
         named(
             "sharpen-2d5p",

@@ -44,6 +44,7 @@ def _linear() -> tuple[NamedStencil, ...]:
     triangles = mask([[1, 1, 0], [1, 6, 1], [0, 1, 1]], 12)
     # The consistent masses of bilinear and trilinear elements are D2Q9 and D3Q27 of the lattice
     # Boltzmann method.
+
     return (
         named(
             "triangle-mass-2d7p",
@@ -70,11 +71,11 @@ def _linear() -> tuple[NamedStencil, ...]:
 
 
 def stiffness(ndim: int, degree: int) -> Weights:
-    """Stiffness matrix of tensor-product splines: a sum over the axes, that of one axis times
-    masses of the others.
+    """Stiffness matrix of tensor-product splines.
 
-    On one axis the mass of splines of degree p is the spline of degree 2 p + 1 at the integers, and
-    the stiffness is minus the second difference of the spline of degree 2 p - 1.
+    A sum over the axes of the stiffness along one times the masses along the others. On one axis
+    the mass of splines of degree p is the spline of degree 2 p + 1 at the integers, and the
+    stiffness is minus the second difference of the spline of degree 2 p - 1.
     """
     mass = b_spline(2 * degree + 1)
     bending = scaled(-1, compose(central(2, 2), b_spline(2 * degree - 1)))
@@ -91,25 +92,29 @@ def _stiffness() -> tuple[NamedStencil, ...]:
         ("quadratic-spline-stiffness-2d25p", 2, 2, "quadratic splines"),
         ("cubic-spline-stiffness-1d7p", 1, 3, "cubic splines"),
     )
-    found = []
+
+    stencils = []
     for name, ndim, degree, what in listed:
         texts = (f"stiffness matrix of {what}", _STRANG if degree == 1 else _HUGHES)
-        found.append(
+        stencils.append(
             named(name, stiffness(ndim, degree), laplacian(ndim, 3, factor=-1), texts, factor=None)
         )
+
     for ndim in (2, 3):
         matrix = stiffness(ndim, 1)
         factor = 1 / matrix[(0,) * ndim]
         weights = add(identity(ndim), scaled(-factor, matrix))
         texts = (f"Jacobi for {'bi' if ndim == 2 else 'tri'}linear elements", _STRANG)
         name = f"element-jacobi-{ndim}d{len(weights)}p"
-        found.append(named(name, weights, laplacian(ndim, 3, factor=factor, value=1), texts))
-    return tuple(found)
+        stencils.append(named(name, weights, laplacian(ndim, 3, factor=factor, value=1), texts))
+
+    return tuple(stencils)
 
 
 def _splines() -> tuple[NamedStencil, ...]:
     quintic, septic = b_spline(5), b_spline(7)
-    found = []
+
+    stencils = []
     for name, weights, ndim, variance, what in (
         ("quadratic-spline-mass-1d5p", quintic, 1, Fraction(1, 2), "quadratic"),
         ("cubic-spline-mass-1d7p", septic, 1, Fraction(2, 3), "cubic"),
@@ -124,20 +129,21 @@ def _splines() -> tuple[NamedStencil, ...]:
         ),
     ):
         expansion = laplacian(ndim, 3, factor=variance / 2, value=1)
-        found.append(
+        stencils.append(
             named(name, weights, expansion, (f"mass matrix of {what} splines", _SCHOENBERG))
         )
-    return tuple(found)
+
+    return tuple(stencils)
 
 
 def _compact() -> tuple[NamedStencil, ...]:
-    """Explicit sides: A f' = B f is exact to some degree if B is A applied to the derivative, as
-    stated of B here.
-    """
+    """Explicit sides B of A f' = B f, stated as what A makes of the derivative."""
     twelfth = Fraction(1, 12)
     first = row(Fraction(-1, 36), Fraction(-7, 9), 0, Fraction(7, 9), Fraction(1, 36))
+
     near, far = Fraction(12, 11), Fraction(3, 44)
     second = row(far, near, -2 * (near + far), near, far)
+
     return (
         named(
             "numerov-1d",

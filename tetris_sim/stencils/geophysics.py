@@ -1,6 +1,4 @@
-"""Geophysics: seismic waves of high order, anisotropic and frequency-domain operators, diffusion in
-weather models.
-"""
+"""Geophysics: seismic waves, anisotropic and frequency-domain operators, weather models."""
 
 from __future__ import annotations
 
@@ -39,30 +37,33 @@ def entries() -> tuple[NamedStencil, ...]:
 
 
 def _seismic() -> tuple[NamedStencil, ...]:
-    found = []
+    stencils = []
     for ndim, order in ((2, 8), (2, 12), (3, 6), (3, 8), (3, 12), (3, 16)):
         operator = star(ndim, order)
         fastest = magnitude(operator)
         points = ndim * order + 1
         name = f"seismic-{ndim}d{points}p"
-        found.append(
+        stencils.append(
             leapfrog(
                 name, operator, order + 1, (f"{points}-point, order {order},", _ETGEN), fastest
             )
         )
-    return tuple(found)
+
+    return tuple(stencils)
 
 
 def _anisotropic() -> tuple[NamedStencil, ...]:
-    """Second derivatives of a pseudo-acoustic medium with Thomsen's epsilon = 1/5, faster along its
-    layers.
-    """
+    """A pseudo-acoustic medium with Thomsen's epsilon = 1/5, faster along its layers."""
     fast = 1 + 2 * Fraction(1, 5)
     cosine, sine = Fraction(4, 5), Fraction(3, 5)
+
+    # Layers that lie flat, along x and y.
     level = add(
         along(central(2, 8), 0, 3),
         *(scaled(fast, along(central(2, 8), axis, 3)) for axis in (1, 2)),
     )
+
+    # The same in the plane of x and z, tilted.
     along_x, along_z = fast * cosine**2 + sine**2, fast * sine**2 + cosine**2
     mixed = 2 * (fast - 1) * sine * cosine
     tilted = add(
@@ -70,6 +71,7 @@ def _anisotropic() -> tuple[NamedStencil, ...]:
         scaled(along_z, along(central(2, 4), 0, 2)),
         scaled(mixed, outer(central(1, 4), central(1, 4))),
     )
+
     return (
         named(
             "vertical-isotropy-3d25p",
@@ -94,6 +96,7 @@ def _helmholtz() -> NamedStencil:
     part, middle, side = Fraction("0.5461"), Fraction("0.6248"), Fraction("0.09381")
     corner, wave = (1 - middle - 4 * side) / 4, Fraction(1, 4)
     mass = mask([[corner, side, corner], [side, middle, side], [corner, side, corner]])
+
     second = 1 + wave * (side + 2 * corner)
     return named(
         "helmholtz-2d9p",
@@ -105,11 +108,11 @@ def _helmholtz() -> NamedStencil:
 
 
 def _weather() -> tuple[NamedStencil, ...]:
-    found = []
+    stencils = []
     for ndim, strength in ((2, Fraction(1, 64)), (3, Fraction(1, 144))):
         weights = polynomial(star(ndim), (1, 0, -strength))
         texts = (f"fourth-order diffusion of a weather model, u - {strength} L^2 u", _COSMO)
-        found.append(
+        stencils.append(
             named(
                 f"fourth-order-diffusion-{ndim}d",
                 weights,
@@ -117,16 +120,16 @@ def _weather() -> tuple[NamedStencil, ...]:
                 texts,
             )
         )
-    return tuple(found)
+
+    return tuple(stencils)
 
 
 def _shapiro() -> tuple[NamedStencil, ...]:
-    """Shapiro: u - (-1)^n D^n u / 4^n, D the 3-point second derivative: the shortest wave goes,
-    long ones stay.
-    """
+    """U - (-1)^n D^n u / 4^n, D the second difference: the shortest wave goes, long ones stay."""
     square = polynomial(central(2, 2), (1, 0, Fraction(-1, 16)))
     fourth = compose(*[central(2, 2)] * 4)
     sixteenth = Fraction(-1, 16)
+
     return (
         named(
             "shapiro-1d5p",

@@ -1,6 +1,4 @@
-"""Time steps of the heat equation: forward Euler on Laplacians of every order, and stages of
-super-time-stepping.
-"""
+"""Time steps of the heat equation: forward Euler on many Laplacians, and super-time-stepping."""
 
 from __future__ import annotations
 
@@ -40,9 +38,7 @@ def entries() -> tuple[NamedStencil, ...]:
 def _half_euler(
     name: str, operator: Weights, degree: int, texts: tuple[str, str], fastest: Fraction
 ) -> NamedStencil:
-    """Forward Euler at half of its limit: the wave that decays fastest, at `fastest`, is gone after
-    one step.
-    """
+    """Forward Euler at half of its limit: the wave that decays by `fastest` is gone at once."""
     ndim, mu = len(next(iter(operator))), 1 / fastest
     weights = add(identity(ndim), scaled(mu, operator))
     return named(name, weights, laplacian(ndim, degree, factor=mu, value=1), texts)
@@ -63,16 +59,18 @@ def _stars() -> tuple[NamedStencil, ...]:
         ("star-3d19p", 3, 6, "sixth-order"),
         ("star-3d25p", 3, 8, "eighth-order"),
     )
-    found = []
+
+    stencils = []
     for name, ndim, order, which in listed:
         operator = star(ndim, order)
         # Signs alternate from the centre outwards, so the checkerboard wave decays by the sum of
         # the magnitudes.
         fastest = magnitude(operator)
-        found.append(
+        stencils.append(
             _half_euler(name, operator, order + 1, (_EULER.format(which), FORNBERG), fastest)
         )
-    return tuple(found)
+
+    return tuple(stencils)
 
 
 def _boxes() -> tuple[NamedStencil, ...]:
@@ -105,8 +103,10 @@ def _tensors() -> tuple[NamedStencil, ...]:
     """Conductivity that depends on direction."""
     d1, d2 = central(1, 2), central(2, 2)
     third, sixth = Fraction(1, 3), Fraction(1, 6)
+
     weak = add(along(d2, 1, 2), scaled(Fraction(1, 4), along(d2, 0, 2)))
     turned = add(along(d2, 0, 2), along(d2, 1, 2), outer(d1, d1))
+
     return (
         named(
             "heat-2d-anisotropic",
@@ -132,11 +132,10 @@ def _tensors() -> tuple[NamedStencil, ...]:
 
 
 def _long_steps() -> tuple[NamedStencil, ...]:
-    """Chebyshev polynomials T_s(1 + dt L / s^2): s sweeps in one stencil, s^2 times the step of
-    one.
-    """
+    """Chebyshev polynomials T_s(1 + dt L / s^2): s sweeps at once, s^2 times the step of one."""
     second, third = Fraction(9, 10), Fraction(18, 5)
     # T_2(1 + x/4) = 1 + x + x^2/8 and T_3(1 + x/9) = 1 + x + 4 x^2/27 + 4 x^3/729.
+
     return (
         named(
             "heat-1d-chebyshev3",

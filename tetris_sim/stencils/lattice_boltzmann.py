@@ -101,6 +101,7 @@ def entries() -> tuple[NamedStencil, ...]:
 def velocity_set(name: str) -> tuple[Weights, Fraction]:
     """(weights by velocity, c_s^2) of a set such as "d2q9"."""
     classes, sound, _, _ = _SETS[name]
+
     weights: dict[Offset, Fraction] = {}
     for one, weight in classes.items():
         for order in itertools.permutations(one):
@@ -110,13 +111,13 @@ def velocity_set(name: str) -> tuple[Weights, Fraction]:
 
 
 def _at_rest() -> tuple[NamedStencil, ...]:
-    found = []
+    stencils = []
     for name, (classes, sound, degree, source) in _SETS.items():
         ndim = len(next(iter(classes)))
         expansion = transport((0,) * ndim, degree, diffusion=sound)
         texts = (f"streaming of {name.upper()} at rest, c_s^2 = {sound}", source)
-        found.append(named(f"{name}-{ndim}d", velocity_set(name)[0], expansion, texts))
-    return tuple(found)
+        stencils.append(named(f"{name}-{ndim}d", velocity_set(name)[0], expansion, texts))
+    return tuple(stencils)
 
 
 def _product() -> NamedStencil:
@@ -126,7 +127,7 @@ def _product() -> NamedStencil:
 
 
 def _moving() -> tuple[NamedStencil, ...]:
-    found = []
+    stencils = []
     for name, velocity in (
         ("d1q3", (Fraction(1, 5),)),
         ("d2q9", (Fraction(1, 20), Fraction(1, 10))),
@@ -134,18 +135,22 @@ def _moving() -> tuple[NamedStencil, ...]:
     ):
         weights, sound = velocity_set(name)
         speed = sum(v * v for v in velocity)
+
         moved: dict[Offset, Fraction] = {}
         for direction, weight in weights.items():
+            # The equilibrium to second order in the velocity.
             along = (
                 sum((c * v for c, v in zip(direction, velocity, strict=True)), Fraction(0)) / sound
             )
             moved[tuple(-c for c in direction)] = weight * (
                 1 + along + along**2 / 2 - speed / sound / 2
             )
+
         told = ", ".join(map(str, velocity[::-1]))
         texts = (f"streaming of {name.upper()} with a flow of {told}, c_s^2 = {sound}", _KRUEGER)
         expansion = transport(velocity, 2, diffusion=sound)
-        found.append(
+        stencils.append(
             named(f"{name}-flow-{len(velocity)}d", moved, expansion, texts, symmetry="none")
         )
-    return tuple(found)
+
+    return tuple(stencils)

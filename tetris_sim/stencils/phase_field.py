@@ -82,9 +82,7 @@ def _step(
     polynomial_of: tuple[Number, ...],
     texts: tuple[str, str],
 ) -> NamedStencil:
-    """1 + dt (c0 + c1 L + c2 L^2 ...). Powers of L from the second on leave polynomials of degree 3
-    alone.
-    """
+    """1 + dt (c0 + c1 L + c2 L^2 ...); from L^2 on, powers leave polynomials of degree 3 alone."""
     ndim = len(next(iter(operator)))
     coefficients = [dt * c for c in polynomial_of]
     coefficients[0] += 1
@@ -94,15 +92,15 @@ def _step(
 
 
 def _allen_cahn() -> tuple[NamedStencil, ...]:
-    found = []
+    stencils = []
     for name, operator, which in (
         ("allen-cahn-2d", star(2), "5-point"),
         ("allen-cahn-2d9p", compact(2), "isotropic 9-point"),
         ("allen-cahn-3d", star(3), "7-point"),
         ("allen-cahn-3d19p", compact(3), "isotropic 19-point"),
     ):
-        found.append(_step(name, operator, Fraction(1, 10), (-2, 1), (f"{which} L - 2", _ALLEN)))
-    return tuple(found)
+        stencils.append(_step(name, operator, Fraction(1, 10), (-2, 1), (f"{which} L - 2", _ALLEN)))
+    return tuple(stencils)
 
 
 def _surface_diffusion() -> NamedStencil:

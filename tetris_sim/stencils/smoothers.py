@@ -45,14 +45,14 @@ def _sweep(
 
 def _jacobi() -> tuple[NamedStencil, ...]:
     best = {1: Fraction(2, 3), 2: Fraction(4, 5), 3: Fraction(6, 7)}
-    found = []
+    stencils = []
     for ndim, damping in best.items():
         source = f"{_TROTTENBERG}, section 2.1"
         what = f"Jacobi, damping {damping}: the best smoothing factor"
-        found.append(_sweep(f"jacobi-{ndim}d", star(ndim), 1, 3, ("Jacobi", source)))
-        found.append(_sweep(f"damped-jacobi-{ndim}d", star(ndim), damping, 3, (what, source)))
+        stencils.append(_sweep(f"jacobi-{ndim}d", star(ndim), 1, 3, ("Jacobi", source)))
+        stencils.append(_sweep(f"damped-jacobi-{ndim}d", star(ndim), damping, 3, (what, source)))
     high = ("Jacobi, damping 4/5, fourth-order Laplacian; undamped it diverges", _TROTTENBERG)
-    return (*found, _sweep("damped-jacobi-2d9p", star(2, 4), Fraction(4, 5), 5, high))
+    return (*stencils, _sweep("damped-jacobi-2d9p", star(2, 4), Fraction(4, 5), 5, high))
 
 
 def _mehrstellen() -> tuple[NamedStencil, ...]:
@@ -91,6 +91,7 @@ def _screened() -> NamedStencil:
     fifth = Fraction(1, 5)
     weights = scaled(fifth, add(star(2), scaled(4, identity(2))))
     about = "Jacobi for Laplacian u - u"
+
     return named(
         "screened-jacobi-2d",
         weights,
@@ -100,17 +101,16 @@ def _screened() -> NamedStencil:
 
 
 def _chebyshev() -> tuple[NamedStencil, ...]:
-    """T_2((m - s) / d) / T_2(m / d) for eigenvalues s of -L between m - d and m + d, the upper
-    three quarters.
-    """
-    found = []
+    """T_2((m - s) / d) / T_2(m / d) for eigenvalues s of -L in m - d ... m + d, the upper 3/4."""
+    stencils = []
     for ndim in (2, 3):
         middle, reach = Fraction(5 * ndim, 2), Fraction(3 * ndim, 2)
         top = 2 * (middle / reach) ** 2 - 1
         coefficients = (1, 4 * middle / reach**2 / top, 2 / reach**2 / top)
+
         expansion = laplacian(ndim, 3, factor=coefficients[1], value=1)
         what = f"two Chebyshev sweeps at once, for eigenvalues from {ndim} to {4 * ndim}"
-        found.append(
+        stencils.append(
             named(
                 f"chebyshev-{ndim}d",
                 polynomial(star(ndim), coefficients),
@@ -118,18 +118,21 @@ def _chebyshev() -> tuple[NamedStencil, ...]:
                 (what, _ADAMS),
             )
         )
-    return tuple(found)
+
+    return tuple(stencils)
 
 
 def _restrictions() -> tuple[NamedStencil, ...]:
     """The transpose of cubic interpolation between grids, read at every point."""
     cubic = row(*(Fraction(w, 32) for w in (-1, 0, 9, 16, 9, 0, -1)))
     source = f"{_TROTTENBERG}, section 2.3"
-    found = []
+
+    stencils = []
     for ndim in (1, 2):
         value = derivatives({(0,) * ndim: 1}, 3)
         what = "restriction to a coarser grid: transpose of cubic interpolation"
-        found.append(
+        stencils.append(
             named(f"cubic-restriction-{ndim}d", outer(*[cubic] * ndim), value, (what, source))
         )
-    return tuple(found)
+
+    return tuple(stencils)

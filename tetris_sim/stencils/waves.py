@@ -1,5 +1,4 @@
-"""Acoustic and elastic waves: the part of a leapfrog step that reads neighbours, and first
-derivatives of elasticity.
+"""Acoustic and elastic waves: what a leapfrog step reads of neighbours, and first derivatives.
 
 Leapfrog is u_next = S u - u_before with S = 2 + C^2 L. It is stable exactly if |symbol of S| <= 2
 for all waves, so each S here has the factor 1/2.
@@ -63,15 +62,16 @@ def leapfrog(
 
 
 def _leapfrog() -> tuple[NamedStencil, ...]:
-    found = []
+    stencils = []
     for ndim in (1, 2, 3):
         for order, what in ((2, "usual"), (4, "fourth-order")):
             operator = star(ndim, order)
             name = f"acoustic-{ndim}d" + ("" if order == 2 else f"-order{order}")
             fastest = magnitude(operator)
-            found.append(leapfrog(name, operator, order + 1, (what, _ALFORD), fastest))
+            stencils.append(leapfrog(name, operator, order + 1, (what, _ALFORD), fastest))
+
     return (
-        *found,
+        *stencils,
         leapfrog("acoustic-2d9p", compact(2), 3, ("9-point", COLLATZ), Fraction(16, 3)),
         leapfrog("acoustic-3d27p", compact_27(), 3, ("27-point", OREILLY_BECK), Fraction(92, 15)),
     )
@@ -91,10 +91,10 @@ def _modified_equation() -> NamedStencil:
 
 def _staggered() -> tuple[NamedStencil, ...]:
     half = Fraction(1, 2)
-    found = []
+    stencils = []
     for order in (2, 4, 6, 8):
         nodes = range(1 - order // 2, order // 2 + 1)
-        found.append(
+        stencils.append(
             named(
                 f"staggered-1d-order{order}",
                 fornberg(1, nodes, at=half),
@@ -110,6 +110,7 @@ def _staggered() -> tuple[NamedStencil, ...]:
                 factor=None,
             )
         )
+
     difference, mean = fornberg(1, (0, 1), at=half), fornberg(0, (0, 1), at=half)
     rotated = (
         named(
@@ -122,7 +123,8 @@ def _staggered() -> tuple[NamedStencil, ...]:
         )
         for ndim in (2, 3)
     )
-    return (*found, *rotated)
+
+    return (*stencils, *rotated)
 
 
 def _elastic() -> tuple[NamedStencil, ...]:
@@ -137,6 +139,7 @@ def _elastic() -> tuple[NamedStencil, ...]:
             tuple(2 if k == axis else 0 for k in range(ndim)): 3 if axis == ndim - 1 else 1
             for axis in range(ndim)
         }
+
         what = (
             f"(lambda + 2 mu) u_xx + mu u_yy{' + mu u_zz' if ndim == 3 else ''}, lambda = mu = 1, "
             f"order {order}"
@@ -166,6 +169,7 @@ def _low_dispersion() -> NamedStencil:
     # 2 (a1 + 2 a2 + 3 a3) = 1 and a1 + 8 a2 + 27 a3 = 0.
     first = Fraction("0.770882380518")
     second, third = (9 - 16 * first) / 20, (3 * first - 2) / 15
+
     return named(
         "dispersion-relation-1d",
         add(
