@@ -1,6 +1,4 @@
-"""What was asked: a YAML text or Python data becomes one checked `Config`, or one error that lists
-every mistake.
-"""
+"""What was asked: a text or Python data becomes a checked `Config`, or a list of all mistakes."""
 
 from __future__ import annotations
 

@@ -36,10 +36,8 @@ from tetris_sim.wording import describe, listed
 
 Boundaries = Mapping[str, FaceSection]
 
-_SMALLEST, _LARGEST = (
-    1e-30,
-    1e30,
-)  # m; beyond these, squares and volumes come close to the limits of a double
+# Lengths [m] beyond which squares and volumes come close to the limits of a double.
+_SMALLEST, _LARGEST = 1e-30, 1e30
 _LARGEST_NUMBER = {"float32": 3.4e38, "float16": 65504.0}  # float64 holds whatever can be written
 _MOST_FILES = 1_000_000
 
@@ -62,6 +60,7 @@ def check_together(sections: Mapping[str, Any]) -> Iterator[Finding]:
         (_amount_of_output, ("time", "output")),
         (_checkpoints, ("time", "checkpoint")),
     )
+
     for check, names in checks:
         if all(name in sections for name in names):
             yield from check(*(sections[name] for name in names))
@@ -100,6 +99,7 @@ def _faces(grid: GridSection, boundaries: Boundaries) -> Iterator[Finding]:
                 f"the grid has {_axes(grid)}, so there is no face {key}",
                 at_key=True,
             )
+
     missing = [
         axis + sign for axis in axes for sign in "-+" if find_face(boundaries, axis + sign) is None
     ]
@@ -111,6 +111,7 @@ def _faces(grid: GridSection, boundaries: Boundaries) -> Iterator[Finding]:
                 "for the rest"
             ),
         )
+
     for axis in axes:
         low, high = (find_face(boundaries, axis + sign) for sign in "-+")
         if low is None or high is None:
@@ -132,6 +133,7 @@ def _position(path: KeyPath, position: tuple[float, ...], grid: GridSection) -> 
         )
         yield Finding(path, message)
         return
+
     for axis, (coordinate, length) in enumerate(zip(position, _box(grid), strict=True)):
         if not 0 <= coordinate <= length:
             yield Finding(
@@ -175,23 +177,21 @@ def _numbers_in_precision(
     largest = _LARGEST_NUMBER.get(compute.precision)
     if largest is None:
         return
+
     names: tuple[str, ...] = ()
     if isinstance(initial, ConstantInitial | GaussianInitial | RandomInitial):
         names = ("value", "amplitude", "background", "low", "high")
     numbers: list[tuple[KeyPath, float]] = [
         (("initial", name), getattr(initial, name, 0.0)) for name in names
     ]
+
     for key, face in boundaries.items():
-        name = (
-            "ambient"
-            if hasattr(face, "ambient")
-            else "flux"
-            if isinstance(face, NeumannFace)
-            else "value"
-        )
+        other = "flux" if isinstance(face, NeumannFace) else "value"
+        name = "ambient" if hasattr(face, "ambient") else other
         if name == "flux" and compute.precision == "float16":
             continue  # a flux is not stored; what it makes of the points beside the face is
         numbers.append((("boundaries", key, name), getattr(face, name, 0.0)))
+
     for path, number in numbers:
         if abs(number) > largest:
             yield Finding(
@@ -260,6 +260,7 @@ def _amount_of_output(time: TimeSection, output: OutputSection) -> Iterator[Find
     steps = _steps(time)
     if output.fields is None or steps is None:
         return
+
     every = output.fields.every
     if every.unit == "steps":
         files = steps / every.value
@@ -267,6 +268,7 @@ def _amount_of_output(time: TimeSection, output: OutputSection) -> Iterator[Find
         files = min(steps, time.t_end / every.value)
     else:
         return  # the time step is not known yet; `plan` and `run` hold the bytes against the disk
+
     if files > _MOST_FILES:
         yield Finding(
             ("output", "fields", "every"),
@@ -281,6 +283,7 @@ def _checkpoints(time: TimeSection, checkpoint: CheckpointSection) -> Iterator[F
     every, steps = checkpoint.every, _steps(time)
     if every is None or checkpoint.at_end:
         return
+
     never = (every.unit == "steps" and steps is not None and every.value > steps) or (
         every.unit == "s" and time.t_end is not None and every.value > time.t_end
     )
@@ -293,18 +296,18 @@ def _checkpoints(time: TimeSection, checkpoint: CheckpointSection) -> Iterator[F
 
 
 def _model(sections: Mapping[str, Any]) -> Iterator[Finding]:
-    """What the model says, with harmless sections in the place of those that are wrong by
-    themselves.
-    """
+    """What the model says, with harmless sections in the place of wrong ones."""
     harmless = {
         "initial": ConstantInitial(type="constant", value=0.0),
         "boundaries": {"*": NeumannFace(type="neumann")},
         "time": TimeSection(steps=1),
     }
+
     names = [field.alias or name for name, field in Request.model_fields.items()]
     request = Request.model_validate(
         harmless | {name: sections[name] for name in names if name in sections}
     )
+
     if hasattr(sections["model"], "problems"):
         for path, message in sections["model"].problems(request):
             if path[0] == "model" or path[0] in sections:

@@ -10,9 +10,8 @@ from tetris_sim.errors import ConfigError
 
 KeyPath = tuple[str | int, ...]  # ("output", "probes", 0, "at")
 
-_MOST_SHOWN = (
-    100  # nobody reads more, and a file that is no configuration at all may hold thousands
-)
+# Nobody reads more, and a file that is no configuration at all may hold thousands.
+_MOST_SHOWN = 100
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,4 @@
-"""Config: what the user asked for, checked, in SI units; and the ways to it from a file, a text and
-Python data.
+"""Config: what the user asked for, checked, in SI units, out of a file, a text or Python data.
 
 A configuration is right as a whole or not at all: everything that is wrong with it is collected and
 told in one `ConfigMistakesError`, each mistake with the place where it was written. The file counts
@@ -64,16 +63,12 @@ class Config(Request):
         return self.model.build(self, dt=dt)
 
     def resolved_text(self) -> str:
-        """The configuration as YAML, in SI numbers and with defaults filled in; loading it gives
-        the equal one.
-        """
+        """The configuration as YAML, SI numbers, defaults filled in; loading it gives an equal."""
         values = self.resolved()
         return write_yaml({key: values[key] for key in _ORDER})
 
     def physics(self) -> dict[str, Any]:
-        """What must not change when a run is continued: {"grid.shape": [512, 512], ...}, plain
-        values.
-        """
+        """What must not change when a run is continued: {"grid.shape": [512, 512], ...}."""
         values = self.resolved()
         chosen = {key: values[key] for key in _PHYSICS} | {
             "compute": {"precision": self.compute.precision}
@@ -81,10 +76,9 @@ class Config(Request):
         return dict(_flat(chosen))
 
     def difference(self, other: Config) -> list[str]:
-        """A sentence for each key of `physics` that differs from that of `other`, the earlier
-        configuration.
-        """
+        """A sentence for each key of `physics` that differs from `other`, the earlier one."""
         new, old = self.physics(), other.physics()
+
         sentences = []
         for key in dict.fromkeys((*old, *new)):
             if key not in new:
@@ -93,6 +87,7 @@ class Config(Request):
                 sentences.append(f"{key} is {new[key]}, and was not given before")
             elif new[key] != old[key]:
                 sentences.append(f"{key} is {new[key]}, and was {old[key]}")
+
         return sentences
 
 
@@ -146,11 +141,13 @@ def _read_text(path: Path) -> str:
         said = reason.get(type(error).__name__, getattr(error, "strerror", None) or str(error))
         message = f"{said}; a configuration file is wanted, and `init` writes one"
         raise ConfigMistakesError([Mistake((), message, Place(str(path)))]) from error
+
     if len(content) > 4 * MOST_CHARACTERS:  # no character has more bytes
         message = (
             f"the file is larger than {4 * MOST_CHARACTERS} bytes; a configuration is much smaller"
         )
         raise ConfigMistakesError([Mistake((), message, Place(str(path)))])
+
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -201,11 +198,13 @@ def _read(
             )
         )
         raise ConfigMistakesError(mistakes)
+
     if not isinstance(root.value, dict):
         message = "a section of keys and values is wanted at the top level"
         raise ConfigMistakesError(
             [*mistakes, Mistake((), message, Place(name, root.line, root.column))]
         )
+
     lines = text.splitlines()
     return _check(
         root.plain(),
@@ -273,13 +272,16 @@ def _check(
     asked, refused = apply_overrides(values, _read_all(overrides, mistakes))
     mistakes += refused
     used = [*apply_defaults(values, [*defaults, *read_environment(environ)]), *asked]
+
     findings = expand_paths(values, environ=environ, base=base)
     sections, wrong = check_sections(Config, values)
     findings += wrong
     findings += check_together(sections)
     mistakes += [
-        Mistake(each.path, each.message, _origin(each, used) or locate(each)) for each in findings
+        Mistake(finding.path, finding.message, _origin(finding, used) or locate(finding))
+        for finding in findings
     ]
+
     if mistakes:
         raise ConfigMistakesError(mistakes)
     return Config.model_validate(sections)

@@ -1,6 +1,4 @@
-"""What is said about a configuration outside of its file: --set, flags, and environment
-variables.
-"""
+"""What is said about a configuration outside of its file: --set, flags, environment variables."""
 
 from __future__ import annotations
 
@@ -48,12 +46,13 @@ def read_override(text: str) -> Override:
         raise ConfigMistakesError(
             [Mistake((), "key=value is wanted, for example time.t_end=2", Place(place))]
         )
+
     try:
         root, mistakes = read_yaml(value, place)
     except ConfigMistakesError as error:
         root, mistakes = None, [*error.problems]
     if mistakes:  # lines and columns inside of one flag help nobody
-        raise ConfigMistakesError(Mistake(parts, each.message, Place(place)) for each in mistakes)
+        raise ConfigMistakesError(Mistake(parts, m.message, Place(place)) for m in mistakes)
     return Override(place, parts, None if root is None else root.plain())
 
 
@@ -114,10 +113,12 @@ def _set(values: Any, path: KeyPath, value: Any) -> KeyPath:
             raise ValueError(msg)
         elif not last and values.get(part) is None:
             values[part] = {}
+
         if last:
             values[key] = value
         values = values[key]
         done.append(key)
+
     return tuple(done)
 
 

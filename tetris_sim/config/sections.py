@@ -1,6 +1,4 @@
-"""Is each section of a configuration right by itself, and if not, how is that said in plain
-words?
-"""
+"""Is each section of a configuration right by itself, and if not, how is that said plainly?"""
 
 from __future__ import annotations
 
@@ -16,10 +14,8 @@ from tetris_sim.config.words import Kind, Spot, find_spot, homes, keys_of, tags_
 from tetris_sim.section import Section
 from tetris_sim.wording import describe, listed, suggestion
 
-_TELLING = (
-    "value_error",
-    "less_than_equal",
-)  # these say more than that a value is not one of the allowed words
+# These say more than that a value is not one of the allowed words.
+_TELLING = ("value_error", "less_than_equal")
 _MOST_HOMES = 3  # places that a message lists for a key that stands in the wrong one
 
 
@@ -41,6 +37,7 @@ def check_sections(
         for key in values
         if key not in keys_of(whole)
     ]
+
     for key, field in ((field.alias or name, field) for name, field in whole.model_fields.items()):
         # A section whose every line is commented out is empty text, which means the defaults, if
         # there are any.
@@ -53,6 +50,7 @@ def check_sections(
                 right[key] = _adapter(whole, key).validate_python(values[key])
             except ValidationError as error:
                 findings += _explain(error, keys_of(whole)[key], values, key, whole)
+
     return right, findings
 
 
@@ -69,11 +67,10 @@ def _adapter(whole: type[Section], key: str) -> TypeAdapter[Any]:
 def _explain(
     error: ValidationError, kind: Kind, values: Mapping[str, Any], key: str, whole: type[Section]
 ) -> Iterator[Finding]:
-    """Say what pydantic found; several complaints about one value that may have several types
-    become one.
-    """
-    found = error.errors(include_url=False, include_input=False)
-    spots = [(find_spot(kind, each["loc"], (key,)), each) for each in found]
+    """What pydantic complains of; complaints about one value of several types become one."""
+    complaints = error.errors(include_url=False, include_input=False)
+    spots = [(find_spot(kind, complaint["loc"], (key,)), complaint) for complaint in complaints]
+
     # Where one of the possible types fits and only a part of it is wrong, that part alone is worth
     # telling.
     inner = {
@@ -81,14 +78,15 @@ def _explain(
         for spot, _ in spots
         if spot.choice is not None and len(spot.path) > spot.choice
     }
+
     told: set[KeyPath] = set()
-    for spot, each in sorted(spots, key=lambda pair: pair[1]["type"] not in _TELLING):
+    for spot, complaint in sorted(spots, key=lambda pair: pair[1]["type"] not in _TELLING):
         at_choice = spot.choice == len(spot.path)
         if at_choice and (spot.path in inner or spot.path in told):
             continue
         if at_choice:
             told.add(spot.path)
-        yield _finding(spot, each, values, whole)
+        yield _finding(spot, complaint, values, whole)
 
 
 def _finding(
@@ -104,6 +102,7 @@ def _finding(
         return Finding(spot.path, str(error["msg"]))
     if error["type"] == "missing":
         return Finding(spot.path, f"missing; {wanted(kind)} is wanted")
+
     value = _value_at(values, spot.path)
     if error["type"] in ("union_tag_invalid", "union_tag_not_found") and kind.tag is not None:
         tag, allowed = value.get(kind.tag), list(tags_of(kind))
@@ -111,6 +110,7 @@ def _finding(
         return Finding(
             (*spot.path, kind.tag), f"{seen}; {listed(allowed)} is wanted{suggestion(tag, allowed)}"
         )
+
     if error["type"] == "less_than_equal":
         return Finding(
             spot.path, f"{describe(value)} was found; at most {error['ctx']['le']:.6g} is allowed"

@@ -1,6 +1,4 @@
-"""From Python data to plain values, from variables in paths to paths, and from plain values to YAML
-text.
-"""
+"""From Python data to plain values, from variables to paths, and from plain values to YAML."""
 
 from __future__ import annotations
 
@@ -19,9 +17,8 @@ from tetris_sim.config.yaml import DEEPEST, LONGEST_WHOLE, MOST_NODES, scalar
 from tetris_sim.wording import describe
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
-_PLAIN_TEXT = re.compile(
-    r"[A-Za-z][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+-]+)*"
-)  # needs no quotes in YAML
+# Needs no quotes in YAML.
+_PLAIN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+-]+)*")
 
 PATHS: tuple[KeyPath, ...] = (("initial", "path"), ("output", "directory"))
 
@@ -47,6 +44,7 @@ def plain_values(data: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, 
                 "contain itself?"
             )
             raise ConfigMistakesError([*mistakes, Mistake(path[:3], message)])
+
         if hasattr(value, "model_dump"):
             value = value.model_dump(mode="json", by_alias=True)
         if isinstance(value, Mapping):
@@ -60,10 +58,12 @@ def plain_values(data: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, 
                 for key, part in value.items()
                 if isinstance(key, str)
             }
+
         if isinstance(value, np.ndarray | np.generic) and value.size <= MOST_NODES:
             value = value.tolist()
         if isinstance(value, list | tuple):
             return [plain(part, (*path, i)) for i, part in enumerate(value)]
+
         if isinstance(value, str):
             return _whole_text(value, path, mistakes)
         if isinstance(value, int) and abs(value) >= 10**LONGEST_WHOLE:
@@ -90,8 +90,7 @@ def _whole_text(text: str, path: KeyPath, mistakes: list[Mistake]) -> str:
 def expand_paths(
     values: Mapping[str, Any], *, environ: Mapping[str, str], base: Path
 ) -> list[Finding]:
-    """Replace ${VAR} in the values that are paths, and let the relative path of an input file start
-    at `base`.
+    """Replace ${VAR} in paths, and let the relative path of an input file start at `base`.
 
     Args:
         values: plain values by key; changed.
@@ -107,6 +106,7 @@ def expand_paths(
         text = section.get(path[1]) if isinstance(section, dict) else None
         if not isinstance(text, str) or not isinstance(section, dict):
             continue
+
         expanded, trouble = _expand(text, environ)
         if trouble is not None:
             findings.append(Finding(path, trouble))
@@ -123,6 +123,7 @@ def _expand(text: str, environ: Mapping[str, str]) -> tuple[str, str | None]:
             text,
             f"the environment variable {unset[0]} is not set; set it, or write the path out",
         )
+
     expanded = _VARIABLE.sub(lambda match: environ[match[1]], text)
     if "\0" in expanded or not expanded:
         return text, "a path is wanted; it is not empty and holds no null character"
@@ -151,9 +152,7 @@ def write_yaml(values: Mapping[str, Any]) -> str:
 
 
 def _quoted(value: Any) -> Any:
-    """The same value with every text marked for quotes that could be taken for something else
-    without.
-    """
+    """The value with quotes for every text that would be something else without."""
     from ruamel.yaml.comments import CommentedSeq
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 

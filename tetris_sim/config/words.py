@@ -83,6 +83,7 @@ def open_annotation(annotation: Any) -> Kind:
                 description = item.description or description
             else:
                 metadata.append(item)
+
     kind = Kind(annotation, tuple(metadata), tag, description)
     if len(kind.members) == 1 and tag is None:
         inner = open_annotation(kind.members[0])
@@ -115,8 +116,7 @@ def tags_of(kind: Kind) -> dict[str, type[Section]]:
 
 
 def find_spot(kind: Kind, location: Sequence[str | int], path: KeyPath = ()) -> Spot:
-    """Follow a pydantic error location, leaving out what is no key: names of union members,
-    "[key]".
+    """Follow a pydantic error location, leaving out what is no key.
 
     Args:
         kind: what is allowed at `path`.
@@ -139,9 +139,12 @@ def _step(spot: Spot, kind: Kind, part: str | int, rest: Sequence[str | int]) ->
         )
     if kind.tag is not None:
         return replace(spot, kind=Kind(tags_of(kind).get(str(part))))
+
     if kind.members:
         choice = len(spot.path) if spot.choice is None else spot.choice
         return replace(spot, kind=_container(kind, rest) or kind, choice=choice)
+
+    # Parts of a list or a section, any of which has the same type.
     arguments, origin = typing.get_args(kind.base), typing.get_origin(kind.base)
     if origin is tuple:
         return replace(spot, path=path, kind=open_annotation(arguments[0]), owner=None)
@@ -179,6 +182,7 @@ def wanted(kind: Kind) -> str:
             return item.wanted
     if kind.description is not None:
         return kind.description
+
     if kind.tag is not None:
         return f"a section with a {kind.tag} ({listed(list(tags_of(kind)))})"
     if kind.members:
@@ -186,6 +190,7 @@ def wanted(kind: Kind) -> str:
         return listed(
             [option for member in members for option in words(member) or [wanted(member)]]
         )
+
     arguments, origin = typing.get_args(kind.base), typing.get_origin(kind.base)
     if origin is Literal:
         return listed([str(value) for value in arguments])
@@ -193,6 +198,7 @@ def wanted(kind: Kind) -> str:
         return f"a list of {_count(kind)}, each {wanted(open_annotation(arguments[0]))}"
     if origin is dict or kind.section is not None:
         return "a section of keys and values"
+
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
     return names.get(kind.base, "something else") + _bounds(kind)
 

@@ -82,6 +82,7 @@ class Node:
             at_key: whether the key is meant rather than its value.
         """
         node, line, column = self, self.line, self.column
+
         for i, part in enumerate(path):
             if isinstance(node.value, dict) and part in node.value:
                 node, section = node.value[part], node
@@ -98,6 +99,7 @@ class Node:
                 line, column = node.line, node.column
             else:
                 break
+
         return Place(source, line, column)
 
 
@@ -115,16 +117,17 @@ def scalar(text: str) -> bool | int | float | str | None:
         return int(text) if len(text) <= LONGEST_WHOLE else float(text)
     if _BASED.fullmatch(text):
         return int(text, 0) if len(text) <= LONGEST_WHOLE else float("inf")
+
     if _FLOAT.fullmatch(text):
         return float(text)
     if _INFINITE.fullmatch(text):
         return float(text.replace(".", ""))
+
     return float("nan") if text in (".nan", ".NaN", ".NAN") else text
 
 
 def read_yaml(text: str, source: str) -> tuple[Node | None, list[Mistake]]:
-    """The tree of a text (None if it is empty), and what is wrong in it without making it
-    unreadable.
+    """The tree of a text, None if it is empty, and mistakes that leave it readable.
 
     Args:
         text: the YAML text.
@@ -173,6 +176,7 @@ def _events(text: str, source: str) -> Iterator[Any]:
     ) as error:
         # The parser's own slips on odd texts, such as an escape beyond the last Unicode character.
         message = f"this is not YAML ({' '.join(str(error).split())})"
+
     if message:
         raise ConfigMistakesError([Mistake((), message, place)]) from None
 
@@ -213,6 +217,7 @@ class _Tree:
                 line,
                 column,
             )
+
         if kind == "ScalarEvent":
             text = self.whole_characters(event.value, line, column)
             self.finish(
@@ -246,9 +251,7 @@ class _Tree:
             )
 
     def whole_characters(self, text: str, line: int, column: int) -> str:
-        """The text with each pair of escaped surrogates joined, as in JSON; a lone one is no
-        character.
-        """
+        """The text with pairs of escaped surrogates joined, as in JSON; a lone one is a mistake."""
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
@@ -259,9 +262,11 @@ class _Tree:
         """Put a complete node where it belongs."""
         if anchor is not None:
             self.anchors[anchor] = node
+
         if not self.open:
             self.root = node
             return
+
         parent = self.open[-1]
         parent.size += node.size
         if parent.size > MOST_NODES:
@@ -270,6 +275,7 @@ class _Tree:
                 node.line,
                 node.column,
             )
+
         if isinstance(parent.value, list):
             parent.value.append(node)
         elif parent.key is None:
