@@ -1,6 +1,4 @@
-"""Checkpoints: the whole state of a run in one file that proves itself, and always a good one among
-them.
-"""
+"""Checkpoints: the whole state of a run in a file that proves itself, always a good one kept."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The checkpoints of a run: saved so that there is always a good one, found again after whatever
-happened.
+"""The checkpoints of a run: saved so that there is always a good one, whatever happens.
 
 A checkpoint is `checkpoint_<step>.h5`. The newest good ones are kept, and one is removed only when
 a newer one is safe on the disk. A state that holds NaN or infinity goes to `crash_<step>.h5`, where
@@ -74,9 +73,7 @@ def write_checkpoint(
 def write_crash_dump(
     directory: Path, state: RunState, problem: Problem, read: Callable[[Box], Field]
 ) -> Path:
-    """Save a state that holds NaN or infinity, to be looked at and not to be continued; as
-    `write_checkpoint`.
-    """
+    """Save a state with NaN or infinity, to be looked at and not continued."""
     path = directory / f"crash_{state.step:012d}.h5"
     _write(path, state, problem, read, good=False)
     return path
@@ -98,6 +95,7 @@ def find_checkpoint(
     if tidy:
         remove_parts(directory)
         remove_orphans(directory)
+
     sentences = []
     for path in _newest_first(directory):
         try:
@@ -106,10 +104,12 @@ def find_checkpoint(
             if path.exists():  # else a run that goes on has just removed it
                 sentences.append(f"Skipped: {error}")
             continue
+
         if checkpoint.good:
             return checkpoint, tuple(sentences)
         checkpoint.close()
         sentences.append(f"Skipped: {_not_good(path)}.")
+
     return None, tuple(sentences)
 
 
@@ -147,13 +147,17 @@ def refuse_changed_problem(checkpoint: Checkpoint, config: Config, problem: Prob
         )
         earlier = good_checkpoints(checkpoint.path.parent)
         raise CheckpointError(msg + (f", such as {earlier[0]}." if earlier else "."))
+
     differences = _differences(checkpoint, config)
+
+    # Keys may be the same and mean something else to another version.
     if problem_digest(problem) != checkpoint.state.problem_digest and not differences:
         written = checkpoint.state.versions.get("tetris_sim", "another version")
         differences = [
             "the same configuration gives another grid, stencil, time step or boundary than in "
             f"tetris_sim {written}, which wrote it"
         ]
+
     if differences:
         msg = (
             f"{checkpoint.path} cannot be continued with this configuration, which describes "
@@ -173,6 +177,7 @@ def _differences(checkpoint: Checkpoint, config: Config) -> list[str]:
         )
     except ConfigError:
         return []  # of an earlier version; the digest decides
+
     differences = config.difference(old)
     for key in _STEPS:
         now, before = getattr(config.time, key), getattr(old.time, key)
@@ -180,6 +185,7 @@ def _differences(checkpoint: Checkpoint, config: Config) -> list[str]:
             differences.append(
                 f"time.{key} is {now or 'not given'}, and was {before or 'not given'}"
             )
+
     return differences
 
 
@@ -202,6 +208,7 @@ def _write(
             f"{_last_good(path.parent)}"
         )
         raise UnsupportedError(msg)
+
     parts: list[Part] = []
     try:
         if each_slab is not None:
@@ -232,8 +239,8 @@ def _newest_first(directory: Path) -> list[Path]:
 
 
 def _step(path: Path) -> int:
-    found = _NAME.fullmatch(path.name)
-    return int(found[1]) if found else -1
+    match = _NAME.fullmatch(path.name)
+    return int(match[1]) if match else -1
 
 
 def _looks_good(path: Path) -> bool:

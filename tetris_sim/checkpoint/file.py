@@ -1,8 +1,9 @@
 """One checkpoint file: the whole field bit for bit and the run state, sealed, read back box by box.
 
-    /fields/<variable>      (n0[, n1[, n2]])  the interior points in global order, whatever devices
-    computed them /fields/z y x           their positions, attached as dimension scales /meta
-    the run state seal                    behind the end of HDF5, see seal.py
+    /fields/<variable>  (n0[, n1[, n2]])  the interior points in global order, whoever computed them
+    /fields/z y x       their positions, attached as dimension scales
+    /meta               the run state
+    seal                behind the end of HDF5, see seal.py
 
 The datasets of fields are virtual where the values lie in files of their own, see parts.py.
 
@@ -66,12 +67,14 @@ class Checkpoint:
         self.path = path
         self.good = good
         self._file = file
+
         meta, fields = file["meta"], file["fields"]
         self.state: RunState = read_state(meta)
         self.grid = _read_grid(fields)
         self._datasets = [fields[name] for name in json.loads(meta.attrs["variables"])]
         self.variables = tuple(_read_variable(dataset) for dataset in self._datasets)
         self.dtype = np.dtype(self._datasets[0].dtype)
+
         for dataset in self._datasets:
             if (
                 dataset.shape != self.grid.shape
@@ -136,6 +139,7 @@ def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
     seal = read_seal(path)
     if verify:
         check_content(path, seal)
+
     with _reading(path):
         file = h5py.File(path, "r", locking="best-effort")
         try:
@@ -211,6 +215,7 @@ def _write_fields(
         datasets.append(dataset)
     if parts:
         return
+
     for box in blocks(grid.shape, dtype.itemsize * problem.n_fields, limit=_BLOCK):
         values = read(box)
         if values.dtype != dtype:

@@ -1,8 +1,7 @@
-"""Parts: the values of a checkpoint in one file per slab, written by the ranks that own them, all
-at the same time.
+"""Parts: the values of a checkpoint in a file per slab, written by their ranks at the same time.
 
-    checkpoint_<step>.h5                    the run state, and virtual datasets that show all parts
-    as one field parts_<step>/part_<slab>.h5             /fields/<variable>, the points of one slab
+    checkpoint_<step>.h5           the run state, and virtual datasets that show all parts as one
+    parts_<step>/part_<slab>.h5    /fields/<variable>, the points of one slab
 
 Each file is sealed, and the first one knows the seals of the others, so that none can be missing,
 damaged or exchanged.
@@ -83,9 +82,7 @@ def write_parts(path: Path, problem: Problem, each_slab: EachSlab, *, step: int)
 
 
 def remove_parts_of(path: Path, *, but: Sequence[Part] = ()) -> None:
-    """Remove the parts of a checkpoint that is not there any more, or those that it does not
-    consist of.
-    """
+    """Remove the parts that a checkpoint does not consist of: all, if it is not there any more."""
     folder = parts_folder(path)
     if not but:
         shutil.rmtree(folder, ignore_errors=True)
@@ -160,6 +157,7 @@ def _write_part(
 ) -> Part:
     path = folder / f"part_{number:06d}.h5"
     shape = tuple(high - low for low, high in box)
+
     with atomic_file(path) as unfinished:
         with new_hdf5(unfinished) as file:
             file.attrs["format"] = _FORMAT
@@ -170,6 +168,7 @@ def _write_part(
             ]
             for dataset in datasets:
                 dataset.attrs["start"] = [low for low, _ in box]
+
             for part in blocks(shape, np.dtype(dtype).itemsize * len(names)):
                 values = read(
                     tuple((low + a, low + b) for (low, _), (a, b) in zip(box, part, strict=True))
@@ -177,4 +176,5 @@ def _write_part(
                 for dataset, field in zip(datasets, values, strict=True):
                     dataset[slices(part)] = field
         append_seal(unfinished, step=step, good=True)
+
     return Part(f"{folder.name}/{path.name}", box, read_seal(path).table)

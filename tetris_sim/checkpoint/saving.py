@@ -112,6 +112,7 @@ class Checkpoints:
         """
         self._last_clock = time.perf_counter()
         self._wait()  # before the copy is made, so that there is never a second one
+
         try:
             if self._writer is None:
                 self._write(snapshot)
@@ -129,8 +130,7 @@ class Checkpoints:
             log.warning("%s The run goes on without this checkpoint.", error)
 
     def finish(self, snapshot: Snapshot, *, early: bool) -> None:
-        """Save the last state unless that was just done or is not wanted, and wait until everything
-        is on the disk.
+        """Save the last state unless that is done or not wanted; return when all is on the disk.
 
         Args:
             snapshot: the last state.
@@ -146,14 +146,14 @@ class Checkpoints:
             self._write(snapshot)
 
     def dump(self, snapshot: Snapshot) -> str:
-        """Write a state that is not finite to a crash file, which no restart takes for a
-        checkpoint.
-        """
+        """Write a state that is not finite to a file that no restart takes for a checkpoint."""
         if self._writer is not None:  # what it is writing is the last good one
             with contextlib.suppress(UnsupportedError):
                 self._writer.wait()
+
         good = good_checkpoints(self._directory)
         last = f"The last good checkpoint is {good[0]}." if good else "There is no checkpoint."
+
         try:
             path = write_crash_dump(
                 self._directory, self._make_state(snapshot.step), snapshot.problem, snapshot.box
@@ -163,12 +163,10 @@ class Checkpoints:
         return f"{last} The bad state is in {path}, for `info` and `plot`."
 
     def newest(self) -> tuple[int, InitialField] | None:
-        """The newest good checkpoint when all are on the disk, to go on from: (step, state); None
-        if there is none.
-        """
+        """When all are on the disk: (step, state) of the newest good one, None if there is none."""
         self._wait()
-        found, _ = find_checkpoint(self._directory, tidy=False)
-        return None if found is None else (found.state.step, found.initial)
+        checkpoint, _ = find_checkpoint(self._directory, tidy=False)
+        return None if checkpoint is None else (checkpoint.state.step, checkpoint.initial)
 
     def abandon(self) -> None:
         """Give up what is being written; for a run that is aborted."""

@@ -23,9 +23,8 @@ from pathlib import Path
 
 from tetris_sim.errors import CheckpointError
 
-FORMAT_VERSION = (
-    2  # the highest that is read; 2 is a checkpoint whose values lie in files beside it
-)
+# The highest that is read; 2 is a checkpoint whose values lie in files beside it.
+FORMAT_VERSION = 2
 _KIND = "tetris_sim checkpoint"
 _FOOTER = 512
 _PIECE = 1 << 26
@@ -68,8 +67,7 @@ class Seal:
 
 
 def append_seal(path: Path, *, step: int, good: bool, format_version: int = 1) -> None:
-    """Seal a finished file. It is digested as it is now, so that what is sealed is what can be read
-    back.
+    """Seal a finished file: it is read for that, so that what is sealed can be read back.
 
     Raises:
         OSError: the file cannot be read or written.
@@ -91,8 +89,7 @@ def append_seal(path: Path, *, step: int, good: bool, format_version: int = 1) -
 
 
 def read_seal(path: Path) -> Seal:
-    """Read what the footer says and check it and the length of the file, which takes no time for a
-    file of any size.
+    """Read and check the footer and the length of a file, which takes no time whatever its size.
 
     Raises:
         CheckpointError: the file is missing, cut off, damaged, of another kind or of a later
@@ -105,6 +102,7 @@ def read_seal(path: Path) -> Seal:
             footer = file.read(_FOOTER)
     except OSError as error:
         raise CheckpointError(_unreadable(path, error)) from error
+
     seal = _parse(path, footer, size)
     if size != seal.file_bytes:
         msg = (
@@ -112,6 +110,7 @@ def read_seal(path: Path) -> Seal:
             f"{_REMEDY}."
         )
         raise CheckpointError(msg)
+
     return seal
 
 
@@ -125,17 +124,19 @@ def check_content(path: Path, seal: Seal) -> None:
     try:
         with path.open("rb") as file:
             table = os.pread(file.fileno(), seal.n_pieces * _DIGEST, seal.content_bytes)
-            found = _digest_pieces(
+            digests = _digest_pieces(
                 file.fileno(), seal.content_bytes, seal.piece_bytes, threads=threads
             )
     except OSError as error:
         raise CheckpointError(_unreadable(path, error)) from error
+
     if hashlib.sha256(table).hexdigest() != seal.table:
         msg = (
             f"{path} is damaged: the digests at its end are not those that were written. {_REMEDY}."
         )
         raise CheckpointError(msg)
-    for number, digest in enumerate(found):
+
+    for number, digest in enumerate(digests):
         if digest != table[number * _DIGEST : (number + 1) * _DIGEST]:
             start, stop = _piece(number, seal.content_bytes, seal.piece_bytes)
             msg = (
@@ -161,10 +162,12 @@ def _parse(path: Path, footer: bytes, size: int) -> Seal:
             f"{_REMEDY}."
         )
         raise CheckpointError(msg)
+
     line = footer[: _FOOTER - 2 * _DIGEST - 1]
     if _with_digest(line) != footer:
         msg = f"{path} is damaged: something among its last {_FOOTER} bytes has changed. {_REMEDY}."
         raise CheckpointError(msg)
+
     try:
         said = json.loads(line)
         version = int(said["format_version"])
@@ -179,6 +182,7 @@ def _parse(path: Path, footer: bytes, size: int) -> Seal:
             return seal
     except (KeyError, TypeError, ValueError):
         pass
+
     msg = (
         f"{path} was not written by tetris_sim: its last {_FOOTER} bytes make no sense. {_REMEDY}."
     )

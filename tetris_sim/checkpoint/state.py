@@ -55,10 +55,9 @@ class RunState:
 
 
 def problem_digest(problem: Problem) -> str:
-    """SHA-256, in hexadecimal, of everything that decides the bits of the next step, and of what
-    the fields are called.
+    """SHA-256, in hexadecimal, of everything that decides the bits of the next step.
 
-    The initial field is not among it, and neither is the number of steps.
+    The names of the fields are among it; the initial field and the number of steps are not.
     """
     grid, boundary = problem.grid, problem.boundary
     faces = [
@@ -72,6 +71,7 @@ def problem_digest(problem: Problem) -> str:
             zip(grid.spacing, problem.stencil.radii, strict=True)
         )
     ]
+
     everything = {
         "shape": grid.shape,
         "spacing": _hex(grid.spacing),
@@ -87,8 +87,7 @@ def problem_digest(problem: Problem) -> str:
 
 
 def write_state(group: Any, state: RunState) -> None:
-    """Write the state into an HDF5 group: numbers and short texts as attributes, the rest as
-    datasets.
+    """Write the state into an HDF5 group: short things as attributes, the rest as datasets.
 
     An attribute ends at 64 KiB, which a configuration or the list of a thousand workers may exceed.
     """
@@ -102,6 +101,7 @@ def write_state(group: Any, state: RunState) -> None:
     for name in ("run_id", "problem_digest", "created"):
         group.attrs[name] = getattr(state, name)
     group.attrs["versions"] = json.dumps(dict(state.versions))
+
     group.create_dataset("config", data=state.config)
     history = group.create_dataset(
         "config_history", shape=(len(state.config_history),), dtype=h5py.string_dtype()
@@ -113,9 +113,7 @@ def write_state(group: Any, state: RunState) -> None:
 
 
 def read_state(group: Any) -> RunState:
-    """The state that `write_state` wrote; raises what h5py and json raise if something is
-    missing.
-    """
+    """The state that `write_state` wrote; raises what h5py and json raise if it is not there."""
     attributes = group.attrs
     return RunState(
         step=int(attributes["step"]),

@@ -18,8 +18,7 @@ class _AbandonedError(Exception):
 
 
 class CheckpointWriter:
-    """Writes checkpoints in a thread of its own, one at a time, in the order in which they were
-    handed in.
+    """Writes checkpoints in a thread of its own, one after the other.
 
     An error of the thread is raised, once, by the next call. Call `wait` before making a copy of
     the state: then no more than one copy exists at a time, and an earlier error does not stand in
@@ -93,9 +92,7 @@ class CheckpointWriter:
         self.wait()
 
     def abandon(self) -> None:
-        """Give up what is being written, without an error: after a second Ctrl-C. Earlier
-        checkpoints stay.
-        """
+        """Give up what is being written, after a second Ctrl-C; earlier checkpoints stay."""
         self._abandoned.set()
         thread, self._thread = self._thread, None
         if thread is not None:
