@@ -88,9 +88,8 @@ def write_gif(film: Film, path: Path, *, frames_per_second: float) -> None:
             format="GIF",
             save_all=True,
             append_images=frames,
-            duration=max(
-                20, round(1000 / frames_per_second)
-            ),  # below 20 ms browsers slow down to 100 ms
+            # Below 20 ms browsers slow down to 100 ms.
+            duration=max(20, round(1000 / frames_per_second)),
             loop=0,
             optimize=False,
         )
@@ -109,21 +108,13 @@ def write_mp4(film: Film, path: Path, *, frames_per_second: float) -> None:
             "which needs nothing"
         )
         raise UnsupportedError(msg)
+
     frames = (_even(pixels) for pixels in _frames(film, film.first()))
     first = next(frames)
     size = f"{first.shape[1]}x{first.shape[0]}"
-    source = [
-        "-f",
-        "rawvideo",
-        "-pix_fmt",
-        "rgb24",
-        "-s",
-        size,
-        "-r",
-        f"{frames_per_second:g}",
-        "-i",
-        "-",
-    ]
+    rate = f"{frames_per_second:g}"
+    source = f"-f rawvideo -pix_fmt rgb24 -s {size} -r {rate} -i -".split()
+
     with atomic_file(path) as part:
         target = ["-an", "-pix_fmt", "yuv420p", "-f", "mp4", str(part)]
         with subprocess.Popen(
@@ -132,6 +123,7 @@ def write_mp4(film: Film, path: Path, *, frames_per_second: float) -> None:
             stderr=subprocess.PIPE,
         ) as encoder:
             said = _feed(encoder, itertools.chain([first], frames))
+
         if encoder.returncode != 0:
             msg = (
                 f"{path} cannot be written: ffmpeg says {said.strip() or encoder.returncode}; "
@@ -153,15 +145,13 @@ def _palette() -> Pixels:
 
 
 def _nearest(pixels: Pixels, palette: Pixels) -> Pixels:
-    """Index of the colour of the palette nearest to each pixel; Pillow's own search rounds colours,
-    white included.
-    """
+    """Index of the colour of the palette nearest to each pixel; Pillow's search rounds colours."""
     packed = pixels.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], dtype=np.uint32)
-    colours, place = np.unique(packed, return_inverse=True)
-    found = np.stack([colours >> 16, colours >> 8 & 255, colours & 255], axis=1).astype(np.int32)
-    nearest = np.empty(len(found), dtype=np.uint8)
-    for start in range(0, len(found), 1024):
-        differences = found[start : start + 1024, None, :] - palette[None].astype(np.int32)
+    numbers, place = np.unique(packed, return_inverse=True)
+    colours = np.stack([numbers >> 16, numbers >> 8 & 255, numbers & 255], axis=1).astype(np.int32)
+    nearest = np.empty(len(colours), dtype=np.uint8)
+    for start in range(0, len(colours), 1024):
+        differences = colours[start : start + 1024, None, :] - palette[None].astype(np.int32)
         nearest[start : start + 1024] = (differences**2).sum(axis=2).argmin(axis=1)
     return nearest[place].reshape(pixels.shape[:2])
 

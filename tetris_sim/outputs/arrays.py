@@ -25,6 +25,7 @@ def write_npy(series: Series, records: Sequence[int], path: Path, *, single: boo
         single: whether the array is (z, y, x) of one record, instead of (time, z, y, x).
     """
     shape = series.grid.shape if single else (len(records), *series.grid.shape)
+
     with atomic_file(path) as part, part.open("wb") as file:
         header = {
             "descr": np.lib.format.dtype_to_descr(series.dtype),
@@ -55,6 +56,7 @@ def write_csv(series: Series, records: Sequence[int], path: Path) -> None:
             "use .npy, .nc or .vtkhdf for fields, or export the folder of the probes"
         )
         raise ConfigError(msg)
+
     positions = series.grid.coordinates(0)
     with atomic_file(path) as part, part.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -73,6 +75,7 @@ def write_csv(series: Series, records: Sequence[int], path: Path) -> None:
                     series.read(record, k, box).astype(np.float64)
                     for k in range(len(series.variables))
                 ]
+
                 for place, *values in zip(positions[slice(*box[0])], *columns, strict=True):
                     numbers = (series.times[record], place, *values)
                     writer.writerow(
@@ -104,5 +107,6 @@ def write_probes(tables: Mapping[str, Path], path: Path) -> None:
                     f"{', '.join(header)}"
                 )
                 raise ConfigError(msg)
+
             for step, *values in rows:
                 writer.writerow((name, int(step), *(repr(value) for value in values)))

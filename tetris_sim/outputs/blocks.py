@@ -1,6 +1,4 @@
-"""In which pieces is a grid walked through, so that no output ever needs the whole field in
-memory?
-"""
+"""In which blocks is a grid walked through, so that no output needs the whole field in memory?"""
 
 from __future__ import annotations
 
@@ -20,8 +18,7 @@ def blocks(
     multiple: Sequence[int] | None = None,
     limit: int = BLOCK_BYTES,
 ) -> Iterator[Box]:
-    """Boxes that cover a grid exactly once, in storage order: runs of planes, or parts of one plane
-    if it is large.
+    """Boxes that cover a grid exactly once, in storage order: runs of planes, or parts of one.
 
     A function of the grid alone, so that what is added up block by block is the same for any
     partition.

@@ -53,8 +53,7 @@ def draw_change(
 def draw_overview(
     before: Sequence[Plane], after: Sequence[Plane], caption: Caption, *, moments: tuple[str, str]
 ) -> Drawing:
-    """Before, after and difference side by side, a row per plane; before and after share their
-    scale.
+    """Before, after and difference side by side, a row per plane; the first two share a scale.
 
     Args:
         before: the first state.
@@ -64,12 +63,14 @@ def draw_overview(
     """
     planes = difference(before, after)
     scale = field_limits([*before, *after])
+
     if before[0].values.ndim == 1:
         graph = Panel(
             after[0], caption.quantity, scale, name=moments[1], before=(before[0], moments[0])
         )
         below = Panel(planes[0], caption.change, field_limits(planes), CHANGE_COLOURS)
         return draw([[graph], [below]], heading=caption.heading)
+
     change_scale = change_limits(planes)
     rows = []
     for first, last, differing, place in zip(before, after, planes, _places(planes), strict=True):
@@ -81,6 +82,7 @@ def draw_overview(
                 Panel(differing, caption.change, change_scale, CHANGE_COLOURS, titles[2]),
             ]
         )
+
     return draw(rows, heading=caption.heading)
 
 

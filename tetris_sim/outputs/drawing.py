@@ -1,6 +1,4 @@
-"""What does a field look like? Builds figures from sampled planes, without touching matplotlib's
-global state.
-"""
+"""What does a field look like? Builds figures without touching matplotlib's global state."""
 
 from __future__ import annotations
 
@@ -162,6 +160,7 @@ def draw(rows: Sequence[Sequence[Panel]], *, heading: str, moment: str = "") -> 
             (_draw_graph if graphs else _draw_map)(figure, place, panel, unit)
             for place, panel in zip(axes, panels, strict=True)
         )
+
         height = figure.get_figheight()
         left = 0.2 / figure.get_figwidth()
         text, size = _fitted(heading, figure.get_figwidth() - 0.4)
@@ -186,9 +185,7 @@ def _size(panel: Panel, side: float, longest: float) -> tuple[float, float]:
 
 
 def _lay_out(rows: Sequence[Sequence[Panel]], heading: float) -> tuple[Figure, tuple[Axes, ...]]:
-    """Place the panels by hand: in inches, so that nothing overlaps whatever the shape of the
-    box.
-    """
+    """Place the panels by hand, in inches: nothing overlaps whatever the shape of the box."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -199,7 +196,9 @@ def _lay_out(rows: Sequence[Sequence[Panel]], heading: float) -> tuple[Figure, t
         [_BAR if panel.bar and panel.plane.values.ndim == 2 else _NO_BAR for panel in row]
         for row in rows
     ]
+
     titles = [_TITLE if any(panel.title for panel in row) else _NO_TITLE for row in rows]
+
     columns = [
         _LEFT + max(w for w, _ in size) + max(right)
         for size, right in zip(zip(*sizes, strict=True), zip(*rights, strict=True), strict=True)
@@ -207,8 +206,10 @@ def _lay_out(rows: Sequence[Sequence[Panel]], heading: float) -> tuple[Figure, t
     heights = [max(h for _, h in size) for size in sizes]
     width = max(sum(columns) + _EDGE, _NARROWEST)
     height = heading + sum(heights) + sum(titles) + len(rows) * _BOTTOM + _EDGE
+
     figure = Figure(figsize=(width, height), facecolor="white")
     FigureCanvasAgg(figure)
+
     axes, top = [], height - heading
     for size, title, row_height in zip(sizes, titles, heights, strict=True):
         left, top = _LEFT, top - title
@@ -225,6 +226,7 @@ def _draw_map(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> Any
         ((positions[0] - width / 2) / unit.metres, (positions[-1] + width / 2) / unit.metres)
         for positions, width in zip(plane.positions, plane.widths, strict=True)
     ]
+
     image = axes.imshow(
         plane.values,
         origin="lower",
@@ -234,15 +236,18 @@ def _draw_map(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> Any
         vmax=panel.limits[1],
         aspect="auto",  # the panel itself has the box's shape
     )
+
     (y_low, y_high), (x_low, x_high) = plane.bounds
     axes.set_xlim(x_low / unit.metres, x_high / unit.metres)
     axes.set_ylim(y_low / unit.metres, y_high / unit.metres)
     axes.set_xlabel(f"{plane.axes[1]} [{unit.name}]")
     axes.set_ylabel(f"{plane.axes[0]} [{unit.name}]")
     axes.set_title(panel.title)
+
     box, (w, h) = axes.get_position(), figure.get_size_inches()
     axes.xaxis.set_major_locator(_locator(box.width * w))
     axes.yaxis.set_major_locator(_locator(box.height * h))
+
     if panel.bar:
         place = figure.add_axes((box.x1 + 0.10 / w, box.y0, 0.14 / w, box.height))
         bar = figure.colorbar(image, cax=place)
@@ -260,6 +265,7 @@ def _draw_graph(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> A
         axes.plot(
             positions, panel.before[0].values, color="0.6", linewidth=1.4, label=panel.before[1]
         )
+
     colour = CHANGE_LINE_COLOUR if panel.colours == CHANGE_COLOURS else LINE_COLOUR
     marker = "o" if len(positions) == 1 else ""
     (line,) = axes.plot(
@@ -267,11 +273,14 @@ def _draw_graph(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> A
     )
     if panel.before is not None:
         axes.legend(frameon=False)
+
     if panel.limits[0] < 0 < panel.limits[1]:
         axes.axhline(0.0, color="0.75", linewidth=0.8, zorder=0)
+
     margin = 0.05 * (panel.limits[1] - panel.limits[0])
     axes.set_ylim(panel.limits[0] - margin, panel.limits[1] + margin)
     axes.set_xlim(plane.bounds[0][0] / unit.metres, plane.bounds[0][1] / unit.metres)
+
     axes.set_xlabel(f"{plane.axes[0]} [{unit.name}]")
     axes.set_ylabel(panel.label)
     axes.set_title(panel.title)

@@ -5,9 +5,8 @@ of them as virtual datasets. Variables and their dimension scales lie side by si
 group, because that is where readers of netCDF files look for coordinates:
 
     /time (time) /step (time) /z (z) /y (y) /x (x)      coordinates
-    /<variable>  (time, z, y, x)                        values at the points, which are cell
-    centres; float16 as float32 /meta                                               where the
-    numbers come from
+    /<variable>  (time, z, y, x)    values at the points, cell centres; float16 as float32
+    /meta                           where the numbers come from
 """
 
 from __future__ import annotations
@@ -70,15 +69,14 @@ def write_record(
 def write_index(
     directory: Path, problem: Problem, steps: Sequence[int], provenance: Provenance
 ) -> Path:
-    """Write `fields.h5`: the files of all steps seen as one, by names relative to it, so that both
-    can be moved.
-    """
+    """Write `fields.h5`: the files of all steps seen as one, by relative names."""
     import h5py
 
     path = directory / INDEX
     shape = problem.grid.shape
     with atomic_hdf5(path) as file:
         _write_frame(file, problem, steps, provenance)
+
         for variable in problem.variables:
             layout = h5py.VirtualLayout(shape=(len(steps), *shape), dtype=problem.arithmetic)
             for i, step in enumerate(steps):
@@ -100,6 +98,7 @@ def _write_frame(file: Any, problem: Problem, steps: Sequence[int], provenance: 
     file.attrs["format"] = FORMAT
     file.attrs["format_version"] = FORMAT_VERSION
     file.attrs["creator"] = CREATOR
+
     meta = write_meta(file, provenance)
     meta.attrs["dt"] = problem.dt
     meta.attrs["dt_limit"] = problem.dt_limit
@@ -115,6 +114,7 @@ def _write_frame(file: Any, problem: Problem, steps: Sequence[int], provenance: 
 def _write_values(file: Any, snapshot: Snapshot, compression: Compression) -> None:
     problem = snapshot.problem
     shape, itemsize = problem.grid.shape, problem.arithmetic.itemsize
+
     options: dict[str, Any] = {}
     chunk = None
     if compression == "gzip":
@@ -127,12 +127,14 @@ def _write_values(file: Any, snapshot: Snapshot, compression: Compression) -> No
             "compression_opts": 1,
             "shuffle": True,
         }
+
     datasets = [
         file.create_dataset(variable.name, shape=(1, *shape), dtype=problem.arithmetic, **options)
         for variable in problem.variables
     ]
     for dataset, variable in zip(datasets, problem.variables, strict=True):
         _describe(file, dataset, variable, problem)
+
     for box in blocks(shape, itemsize * problem.n_fields, multiple=chunk):
         values = snapshot.box(box)
         for dataset, field in zip(datasets, values, strict=True):

@@ -1,6 +1,4 @@
-"""The whole field over time: one HDF5 file per output time, an index over them, and an XDMF file
-for ParaView.
-"""
+"""The whole field over time: an HDF5 file per output time, an index, and XDMF for ParaView."""
 
 from __future__ import annotations
 
@@ -25,8 +23,7 @@ from tetris_sim.outputs.xdmf import Frame, Source, xdmf_text
 from tetris_sim.problem import Problem
 
 XDMF = "fields.xdmf"
-# up to so many records the index is written with each of them, then ever less often: linear cost in
-# all
+# Up to so many records the index is written with each, then ever less often: linear cost in all.
 _OFTEN = 100
 
 
@@ -73,13 +70,15 @@ class FieldsOutput:
         make_directory(folder)
         remove_parts(folder)
         remove_parts(self._directory, "fields.")
-        found = recorded_steps(self._directory)
+
+        recorded = recorded_steps(self._directory)
         # A run that starts at step 0 writes it again, so nothing of an earlier run can stay.
-        self._steps = [recorded for recorded in found if 0 < step >= recorded]
+        self._steps = [earlier for earlier in recorded if 0 < step >= earlier]
         with disk_errors(folder):
-            for late in found[len(self._steps) :]:
+            for late in recorded[len(self._steps) :]:
                 (self._directory / record_name(late)).unlink()
             sync_directory(folder)
+
         if self._steps:
             self._refuse_other_grid(self._directory / record_name(self._steps[-1]))
             self._write_index()
@@ -125,10 +124,11 @@ class FieldsOutput:
         problem = self._problem
         names = [variable.name for variable in problem.variables]
         with open_fields(path) as series:
-            found = (series.grid, series.dtype, [variable.name for variable in series.variables])
-        if found != (problem.grid, problem.arithmetic, names):
+            grid, dtype = series.grid, series.dtype
+            there = [variable.name for variable in series.variables]
+        if (grid, dtype, there) != (problem.grid, problem.arithmetic, names):
             msg = (
-                f"{path} holds {', '.join(found[2])} on {found[0].shape} points as {found[1]}, but "
+                f"{path} holds {', '.join(there)} on {grid.shape} points as {dtype}, but "
                 f"this run has {', '.join(names)} on {problem.grid.shape} points as "
                 f"{problem.arithmetic}, on the same box; choose another output.directory, or start "
                 "anew with --overwrite"

@@ -37,10 +37,8 @@ _LENGTHS = (
     LengthUnit("m", 1.0),
     LengthUnit("km", 1e3),
 )
-_LARGEST = {
-    "cm": 100.0,
-    "m": 1e4,
-}  # in the unit; the others end at 1000, or where centimetres begin
+# In the unit; the others end at 1000, or where centimetres begin.
+_LARGEST = {"cm": 100.0, "m": 1e4}
 
 
 def length_unit(lengths: Iterable[float]) -> LengthUnit:

@@ -55,11 +55,13 @@ def make_outputs(
                 compression=section.fields.compression,
             )
         )
+
     for name, probe in name_probes(section.probes).items():
         position = probe_position(problem.grid, name, probe)
         outputs.append(
             ProbeOutput(problem, directory, name, position=position, schedule=schedule(probe.every))
         )
+
     if section.statistics is not None:
         outputs.append(StatisticsOutput(problem, directory, schedule(section.statistics.every)))
     if section.pictures:
@@ -68,9 +70,7 @@ def make_outputs(
 
 
 def name_probes(probes: tuple[ProbeSection, ...]) -> dict[str, ProbeSection]:
-    """Probes by name; those without one are called probe_1, probe_2, ... in their order, past names
-    that are taken.
-    """
+    """Probes by name; those without one are called probe_1, probe_2, ..., past names in use."""
     taken = {probe.name for probe in probes}
     named: dict[str, ProbeSection] = {}
     number = 0
@@ -96,6 +96,7 @@ def probe_position(grid: Grid, name: str, probe: ProbeSection) -> tuple[float, .
             "axes; list x, y, z"
         )
         raise ConfigError(msg)
+
     position = probe.at[::-1]
     for axis, place in enumerate(position):
         low = grid.origin[axis] - grid.spacing[axis] / 2
@@ -107,4 +108,5 @@ def probe_position(grid: Grid, name: str, probe: ProbeSection) -> tuple[float, .
                 f"box, which is from {low:g} m to {high:g} m"
             )
             raise ConfigError(msg)
+
     return position

@@ -56,6 +56,7 @@ def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
             )
             for axis, name in enumerate(("time", *grid.axis_names)):
                 dataset.dims[axis].attach_scale(file[name])
+
             for i, record in enumerate(records):
                 for box in blocks(grid.shape, itemsize, multiple=chunk):
                     dataset[(i, *slices(box))] = series.read(record, k, box)

@@ -1,6 +1,4 @@
-"""Output and Snapshot: the two Protocols between the run loop and everything that is written
-down.
-"""
+"""Output and Snapshot: the Protocols between the run loop and everything that is written down."""
 
 from __future__ import annotations
 
@@ -30,8 +28,7 @@ class Snapshot(Protocol):
         """The part of the state inside `box`, (n_fields, ...), without fetching the rest."""
 
     def each_slab(self, work: Callable[[int, Box, Callable[[Box], Field]], T]) -> list[T]:
-        """Call `work(number, box, read)` for each slab, by the rank that owns it: the results, in
-        the order of slabs.
+        """Call `work(number, box, read)` for each slab where it lies; the results, slab by slab.
 
         `work` is a function of a module, or a `functools.partial` of one, so that it can be sent.
         """
@@ -47,9 +44,7 @@ class Output(Protocol):
         """
 
     def start(self, step: int) -> None:
-        """Called once before the loop: forget records later than `step` (a restart may go back in
-        time).
-        """
+        """Called once before the loop: forget records later than `step` (of an earlier run)."""
 
     def write(self, snapshot: Snapshot) -> None:
         """Record the snapshot. A record that already exists for the step is replaced."""

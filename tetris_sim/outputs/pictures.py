@@ -59,8 +59,7 @@ class Subject:
 
 
 class PicturesOutput:
-    """Writes initial.png at the first step, and final.png, difference.png and overview.png at the
-    last.
+    """Writes initial.png at the first step; final.png, difference.png, overview.png at the last.
 
     With several variables, the pictures of the second one and later ones have its name in theirs.
 
@@ -96,10 +95,12 @@ class PicturesOutput:
         state = self._sample(
             [_reader(snapshot.box, k) for k in range(self._problem.n_fields)], snapshot.step
         )
+
         if snapshot.step == 0:
             self._before = state
             for subject in self._subjects():
                 self._draw_state(subject, state, INITIAL)
+
         if snapshot.step == self._problem.steps:
             before = self._before or self._first_state()
             for subject in self._subjects():
@@ -145,15 +146,14 @@ class PicturesOutput:
         return Sampled(tuple(sample(read, problem.grid, cuts) for read in readers), label)
 
     def _first_state(self) -> Sampled | None:
-        """The state at time 0 for a run that was resumed; None, with a warning, if it cannot be
-        had.
-        """
+        """The state at time 0 of a run that was resumed; None, with a warning, if it is lost."""
         n_fields = self._problem.n_fields
         try:
             if self._initial is not None:
                 return self._sample(
                     [_reader(_box_reader(self._initial), k) for k in range(n_fields)], 0
                 )
+
             with open_fields(self._directory / record_name(0)) as series:
                 return self._sample(
                     [functools.partial(series.read, 0, k) for k in range(n_fields)], 0

@@ -62,8 +62,7 @@ def neighbours(
 
 
 class ProbeOutput(TableOutput):
-    """Writes `probes/<name>.csv`: a row per time with every variable, linear between the points
-    around the place.
+    """Writes `probes/<name>.csv`: every variable over time, linear between the points around.
 
     Args:
         problem: what is simulated.
@@ -94,6 +93,7 @@ class ProbeOutput(TableOutput):
             for axis in range(grid.ndim)
         ]
         self._n_fields = problem.n_fields
+
         columns = [f"{variable.name} [{variable.unit}]" for variable in problem.variables]
         table = Table(directory / FOLDER / f"{name}.csv", columns)
         super().__init__(table, schedule, self._at_the_place)
@@ -104,6 +104,7 @@ class ProbeOutput(TableOutput):
         # Points next to each other are read at once; around the seam of a periodic axis they are
         # not.
         parts = [_parts(axis) for axis in self._axes]
+
         for corner in itertools.product(*parts):
             box = tuple((part.indices[0], part.indices[-1] + 1) for part in corner)
             state = snapshot.box(box).astype(np.float64)

@@ -1,6 +1,4 @@
-"""What a file says about the run that wrote it, so that its numbers can be found again years
-later.
-"""
+"""What a file says about the run that wrote it: its numbers can be had again years later."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Which numbers does a picture need? At most some 1500 points per axis of a line, a plane, or three
-middle planes.
-"""
+"""Which numbers does a picture need? Some 1500 points per axis of a line or of planes."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ Reader = Callable[[Box], Values]  # a box -> one variable's values in it, of the
 
 @dataclass(frozen=True)
 class Plane:
-    """A field along one axis (a line) or on two (a plane), thinned out evenly where the grid is
-    fine.
+    """A field along one axis (a line) or on two (a plane), thinned out where the grid is fine.
 
     Attributes:
         axes: names of its axes in array order: ("x",), or (rows, columns) such as ("y", "x").
@@ -72,6 +69,7 @@ def cuts_at(grid: Grid, places: Iterable[tuple[str, float]]) -> tuple[Cut, ...]:
     if grid.ndim < 3:
         msg = f"a slice is for 3D fields; this one has {grid.ndim} axes and is drawn whole"
         raise ConfigError(msg)
+
     cuts = []
     for name, position in places:
         axis = grid.axis_names.index(name)
@@ -84,6 +82,7 @@ def cuts_at(grid: Grid, places: Iterable[tuple[str, float]]) -> tuple[Cut, ...]:
             )
             raise ConfigError(msg)
         cuts.append(Cut(axis, min(math.floor((position - low) / spacing), grid.shape[axis] - 1)))
+
     return tuple(cuts)
 
 
@@ -110,6 +109,7 @@ def _sample_cut(read: Reader, grid: Grid, cut: Cut, most: int) -> Plane:
     values = _read_points(
         read, [1 if axis == cut.axis else n for axis, n in enumerate(grid.shape)], indices, cut
     )
+
     positions = tuple(
         np.asarray(grid.origin[axis] + indices[axis] * grid.spacing[axis], float) for axis in kept
     )
@@ -120,6 +120,7 @@ def _sample_cut(read: Reader, grid: Grid, cut: Cut, most: int) -> Plane:
             grid.axis_names[cut.axis],
             float(grid.coordinates(cut.axis, cut.index, cut.index + 1)[0]),
         )
+
     return Plane(
         axes=tuple(grid.axis_names[axis] for axis in kept),
         positions=positions,
@@ -133,9 +134,7 @@ def _sample_cut(read: Reader, grid: Grid, cut: Cut, most: int) -> Plane:
 def _read_points(
     read: Reader, shape: Sequence[int], indices: Sequence[npt.NDArray[np.int64]], cut: Cut
 ) -> Values:
-    """The points at the product of `indices`; `shape` is that of the grid, 1 along the axis that is
-    cut.
-    """
+    """The points at the product of `indices`; `shape` is the grid's, 1 along the axis cut."""
     values: Values = np.empty([len(index) for index in indices])
     for block in blocks(shape, values.itemsize):
         place, box = [], []
@@ -145,6 +144,7 @@ def _read_points(
             place.append(slice(int(first), int(last)))
             wanted = indices[axis][first:last]
             box.append((int(wanted[0]), int(wanted[-1]) + 1) if len(wanted) else (0, 0))
+
         if any(low == high for low, high in box):
             continue
         steps = [
@@ -152,6 +152,7 @@ def _read_points(
             for index, part in zip(indices, place, strict=True)
         ]
         values[tuple(place)] = read(tuple(box))[tuple(steps)]
+
     return values
 
 

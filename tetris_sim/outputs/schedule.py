@@ -10,8 +10,7 @@ from tetris_sim.quantities import Every
 
 @dataclass(frozen=True)
 class StepSchedule:
-    """Due every `period` steps, or at the first step at or after each multiple of `period_s` of
-    simulated time.
+    """Due every so many steps, or at the first step at or after each multiple of a time.
 
     The last step is always due. Nothing is remembered between calls, so a restart finds the same
     steps.

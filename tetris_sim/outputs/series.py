@@ -80,6 +80,7 @@ def open_hdf5(path: Path) -> Iterator[Any]:
     if not path.is_file():
         msg = f"{path} is not there; give an HDF5 file that a run has written"
         raise CheckpointError(msg)
+
     try:
         file = h5py.File(path, "r", locking="best-effort")
     except OSError as error:
@@ -103,13 +104,14 @@ def open_fields(path: Path) -> Iterator[Series]:
         if not is_field_file(file):
             msg = f"{path} is an HDF5 file, but not one of fields written by tetris_sim"
             raise CheckpointError(msg)
-        found = int(file.attrs.get("format_version", 0))
-        if found > FORMAT_VERSION:
+        version = int(file.attrs.get("format_version", 0))
+        if version > FORMAT_VERSION:
             msg = (
-                f"{path} has format version {found}, this program reads up to {FORMAT_VERSION}; "
+                f"{path} has format version {version}, this program reads up to {FORMAT_VERSION}; "
                 "use a newer one"
             )
             raise CheckpointError(msg)
+
         try:
             series = _read_frame(path, file)
         except (KeyError, ValueError, OSError) as error:
@@ -121,16 +123,16 @@ def open_fields(path: Path) -> Iterator[Series]:
 def read_meta(file: Any) -> dict[str, Any]:
     """What the group /meta says, as plain data."""
     meta = file["meta"]
-    found: dict[str, Any] = {
+    said: dict[str, Any] = {
         name: value.item() if isinstance(value, np.generic) else value
         for name, value in meta.attrs.items()
     }
-    found["versions"] = json.loads(found["versions"])
-    found["variables"] = json.loads(found["variables"])
-    found["config"] = meta["config"].asstr()[()]
-    found["creator"] = str(file.attrs["creator"])
-    found["format_version"] = int(file.attrs["format_version"])
-    return found
+    said["versions"] = json.loads(said["versions"])
+    said["variables"] = json.loads(said["variables"])
+    said["config"] = meta["config"].asstr()[()]
+    said["creator"] = str(file.attrs["creator"])
+    said["format_version"] = int(file.attrs["format_version"])
+    return said
 
 
 def _read_frame(path: Path, file: Any) -> Series:

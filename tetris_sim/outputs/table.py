@@ -1,6 +1,4 @@
-"""A CSV file that grows by a row per record, and that a killed or restarted run finds its way in
-again.
-"""
+"""A CSV file that grows by a row per record, and that a restarted run finds its way in again."""
 
 from __future__ import annotations
 
@@ -35,8 +33,7 @@ class Table:
         self._last_step = -1
 
     def start(self, step: int) -> None:
-        """Open the file and drop rows later than `step`, a torn last line included; at step 0 every
-        row.
+        """Open the file, drop rows later than `step` and a torn last line; at step 0 every row.
 
         Raises:
             CheckpointError: the file has other columns.
@@ -92,12 +89,13 @@ class Table:
                     "anew with --overwrite"
                 )
                 raise CheckpointError(msg)
+
             end, self._last_step = len(self._header), -1
             for line in reader:
-                found = _step_of(line, self._n_columns)
-                if found is None or not self._last_step < found <= step:
+                recorded = _step_of(line, self._n_columns)
+                if recorded is None or not self._last_step < recorded <= step:
                     break
-                end, self._last_step = end + len(line), found
+                end, self._last_step = end + len(line), recorded
         self._cut(end)
 
     def _cut(self, end: int) -> None:
@@ -171,6 +169,7 @@ def read_table(path: Path) -> tuple[list[str], list[list[float]]]:
     except (OSError, UnicodeDecodeError) as error:
         msg = f"{path} cannot be read: {error}"
         raise CheckpointError(msg) from error
+
     return header, [[float(word) for word in line.split(b",")] for line in lines]
 
 

@@ -1,5 +1,4 @@
-"""A series as one VTKHDF file (ImageData, format 2): what ParaView 5.12 and newer read without any
-plug-in.
+"""A series as one VTKHDF file (ImageData, format 2), which ParaView 5.12 and newer read.
 
 Points are cell centres, so values are cell data, and the box has its true size. The axes that a 1D
 or 2D field lacks have no thickness here, unlike in XDMF.
@@ -34,9 +33,9 @@ def write_vtkhdf(series: Series, records: Sequence[int], path: Path) -> None:
     with atomic_hdf5(path) as file:
         root = file.create_group("VTKHDF")
         root.attrs["Version"] = np.array(VERSION, dtype=np.int64)
-        root.attrs["Type"] = np.bytes_(
-            "ImageData"
-        )  # a string of fixed length, or VTK does not find it
+        # A string of fixed length, or VTK does not find it.
+        root.attrs["Type"] = np.bytes_("ImageData")
+
         cells = on_three(grid.shape, 0)[::-1]
         root.attrs["WholeExtent"] = np.array(
             [bound for n in cells for bound in (0, n)], dtype=np.int64
@@ -45,6 +44,7 @@ def write_vtkhdf(series: Series, records: Sequence[int], path: Path) -> None:
         root.attrs["Origin"] = np.array(on_three(corner, 0.0)[::-1])
         root.attrs["Spacing"] = np.array(on_three(grid.spacing, min(grid.spacing))[::-1])
         root.attrs["Direction"] = np.eye(3).ravel()
+
         steps = root.create_group("Steps")
         steps.attrs["NSteps"] = len(records)
         steps["Values"] = np.array([series.times[record] for record in records])

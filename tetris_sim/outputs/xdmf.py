@@ -1,5 +1,4 @@
-"""How does ParaView find its way into our HDF5 files? By a page of XML that says which dataset
-holds what.
+"""How does ParaView find its way into our HDF5 files? By XML that says which dataset holds what.
 
 Points are cell centres, so values are cell data on n + 1 nodes and the box has its true size. The
 mesh is a 3DCoRectMesh for any number of axes, one cell thick along the missing ones: readers turn a
@@ -54,6 +53,7 @@ def xdmf_text(grid: Grid, dtype: np.dtype[Any], frames: Sequence[Frame]) -> str:
     collection = ElementTree.SubElement(
         domain, "Grid", Name="fields", GridType="Collection", CollectionType="Temporal"
     )
+
     for frame in frames:
         element = ElementTree.SubElement(collection, "Grid", Name="field", GridType="Uniform")
         ElementTree.SubElement(element, "Time", Value=repr(frame.time))
@@ -63,6 +63,7 @@ def xdmf_text(grid: Grid, dtype: np.dtype[Any], frames: Sequence[Frame]) -> str:
                 element, "Attribute", Name=name, AttributeType="Scalar", Center="Cell"
             )
             _add_source(attribute, source, grid, dtype)
+
     ElementTree.indent(root)
     return (
         '<?xml version="1.0" encoding="utf-8"?>\n'
@@ -75,9 +76,11 @@ def _add_mesh(element: ElementTree.Element, grid: Grid) -> None:
     nodes = on_three([n + 1 for n in grid.shape], 2)
     spacing = on_three(grid.spacing, min(grid.spacing))
     corner = on_three([p - h / 2 for p, h in zip(grid.origin, grid.spacing, strict=True)], 0.0)
+
     ElementTree.SubElement(
         element, "Topology", TopologyType="3DCoRectMesh", Dimensions=_words(nodes)
     )
+
     geometry = ElementTree.SubElement(element, "Geometry", GeometryType="ORIGIN_DXDYDZ")
     for values in (corner, spacing):
         item = ElementTree.SubElement(
@@ -94,6 +97,7 @@ def _add_source(
     leading = len(source.shape) - grid.ndim
     start = (0,) * len(source.shape)
     count = (1,) * leading + grid.shape
+
     slab = ElementTree.SubElement(
         attribute,
         "DataItem",
@@ -106,6 +110,7 @@ def _add_source(
         slab, "DataItem", Dimensions=f"3 {len(source.shape)}", NumberType="Int", Format="XML"
     )
     selection.text = "  ".join(_words(numbers) for numbers in (start, (1,) * len(start), count))
+
     item = ElementTree.SubElement(
         slab,
         "DataItem",
