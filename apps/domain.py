@@ -1,6 +1,4 @@
-"""Where is it computed, and from what state? The part of building a `Problem` that every model
-shares.
-"""
+"""Where is it computed, and from what state? What every model needs to build a `Problem`."""
 
 from __future__ import annotations
 
@@ -51,6 +49,7 @@ def make_grid(section: GridSection) -> Grid:
     except (ValueError, OverflowError) as error:
         msg = f"grid: {error}; choose lengths that a computer can represent"
         raise ConfigError(msg) from error
+
     if not all(0 < length < math.inf for length in lengths):
         msg = (
             f"grid: a box of {grid.size[::-1]} m in cells of {grid.cell_volume} m^{grid.ndim} "
@@ -61,14 +60,14 @@ def make_grid(section: GridSection) -> Grid:
 
 
 def check_numbers(stencil: Stencil, boundary: Boundary, grid: Grid, dtype: np.dtype[Any]) -> None:
-    """Make sure that the weights and the ghost coefficients are numbers of what a state of `dtype`
-    is computed in.
+    """Make sure that weights and ghost coefficients fit what a state of `dtype` is computed in.
 
     Raises:
         ConfigError: one of them overflows.
     """
     dtype = arithmetic_of(dtype)
     largest = float(np.finfo(dtype).max)
+
     for axis, side in itertools.product(range(grid.ndim), SIDES):
         if boundary.periodic(axis):
             continue
@@ -88,6 +87,7 @@ def check_numbers(stencil: Stencil, boundary: Boundary, grid: Grid, dtype: np.dt
                 f"overflow in {dtype}"
             )
             raise ConfigError(msg)
+
     if any(abs(weight) > largest for weight in stencil.weights):
         msg = (
             f"the weights of the stencil, up to {max(map(abs, stencil.weights)):.3g}, overflow in "
@@ -126,6 +126,7 @@ def assemble(
     """
     dtype = np.dtype(request.compute.precision)
     check_numbers(stencil, boundary, grid, dtype)
+
     try:
         return Problem(
             grid=grid,

@@ -1,6 +1,4 @@
-"""Which condition holds on which face? Turns the `boundaries` section into a `Boundary` in array
-order.
-"""
+"""Which condition holds on which face? Turns the `boundaries` section into a `Boundary`."""
 
 from __future__ import annotations
 
@@ -20,8 +18,7 @@ from tetris_sim.grid import AXIS_NAMES
 
 
 def find_face(boundaries: Mapping[str, FaceSection], name: str) -> str | None:
-    """The key that decides about a face: its own name before the axis before `*`; None if no key
-    does.
+    """The key that decides about a face: its name before its axis before `*`; None if none does.
 
     Args:
         boundaries: the section, by key.
@@ -64,9 +61,7 @@ def make_boundary(
             opposite is not.
     """
     faces: list[tuple[Face, Face]] = []
-    for axis in reversed(
-        AXIS_NAMES[:ndim]
-    ):  # the configuration lists x, y, z; arrays are (z, y, x)
+    for axis in reversed(AXIS_NAMES[:ndim]):  # the configuration lists x, y, z; arrays (z, y, x)
         low, high = (_face(boundaries, axis + sign, conductivity) for sign in "-+")
         if isinstance(low, Periodic) != isinstance(high, Periodic):
             msg = (
@@ -86,6 +81,7 @@ def _face(boundaries: Mapping[str, FaceSection], name: str, conductivity: float 
             "`*` for the rest"
         )
         raise ConfigError(msg)
+
     section = boundaries[key]
     match section:
         case DirichletFace():

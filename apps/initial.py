@@ -31,13 +31,11 @@ from tetris_sim.problem import Field, InitialField
 from tetris_sim.slab import Slab
 
 Values = npt.NDArray[np.float64]
-Source = Callable[
-    [Box], npt.ArrayLike
-]  # values of the points in a box, anything that broadcasts to its shape
+# Values of the points in a box, anything that broadcasts to its shape.
+Source = Callable[[Box], npt.ArrayLike]
 
-BLOCK_POINTS = (
-    1 << 18
-)  # 2 MiB of float64: large enough that calls cost nothing, small enough for a cache
+# 2 MiB of float64: large enough that calls cost nothing, small enough for a cache.
+BLOCK_POINTS = 1 << 18
 
 
 def make_initial(section: InitialSection, grid: Grid, dtype: np.dtype[Any]) -> InitialField:
@@ -70,6 +68,7 @@ def make_initial(section: InitialSection, grid: Grid, dtype: np.dtype[Any]) -> I
             if not np.isfinite(rounded).all():
                 raise NumericsError(_complaint(section, grid, rounded, shared))
             state[0][_slices(shared, owned)] = rounded
+
         return state
 
     return initial

@@ -1,6 +1,4 @@
-"""What does a file say about the state at time 0? Reads .npy arrays, HDF5 datasets and greyscale
-pictures by boxes.
-"""
+"""What does a file say about the state at time 0? Arrays, HDF5 datasets, greyscale pictures."""
 
 from __future__ import annotations
 
@@ -26,8 +24,7 @@ HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")
 
 
 def open_file(section: FileInitial, grid: Grid) -> Reader:
-    """A function that reads the values of any box of the grid; shape and kind of numbers are
-    checked at once.
+    """A function that reads any box of the grid; shape and kind of numbers are checked at once.
 
     Raises:
         ConfigError: the file is missing, cannot be read, or does not hold one real number per grid
@@ -42,6 +39,7 @@ def open_file(section: FileInitial, grid: Grid) -> Reader:
         )
         msg += "; relative paths start at the configuration file"
         raise ConfigError(msg)
+
     suffix = path.suffix.lower()
     if section.dataset is not None and suffix not in HDF5_SUFFIXES:
         msg = (
@@ -49,6 +47,7 @@ def open_file(section: FileInitial, grid: Grid) -> Reader:
             f"({', '.join(HDF5_SUFFIXES)}), and {path} is not"
         )
         raise ConfigError(msg)
+
     if suffix == ".npy":
         return _open_npy(path, grid)
     if suffix in HDF5_SUFFIXES:
@@ -77,17 +76,15 @@ def _open_hdf5(path: Path, name: str | None, grid: Grid) -> Reader:
     except OSError as error:
         msg = f"initial.path: {path} cannot be read as HDF5 ({error})"
         raise ConfigError(msg) from error
-    leading = (
-        len(shape) - grid.ndim
-    )  # a file written per output time has a time axis of length 1 in front
+
+    # A file written per output time has a time axis of length 1 in front.
+    leading = len(shape) - grid.ndim
     if leading > 0 and set(shape[:leading]) == {1}:
         shape = shape[leading:]
     _check(path, shape, dtype, grid)
 
     def read(box: Box) -> npt.NDArray[Any]:
-        with h5py.File(
-            path, "r"
-        ) as file:  # not kept open: workers and ranks read at their own times
+        with h5py.File(path, "r") as file:  # not kept open: workers and ranks read when they like
             return np.asarray(file[name][(0,) * max(leading, 0) + _slices(box)])
 
     return read
@@ -96,10 +93,11 @@ def _open_hdf5(path: Path, name: str | None, grid: Grid) -> Reader:
 def _find_dataset(file: h5py.File, path: Path, name: str | None) -> Any:
     import h5py
 
-    found: list[str] = []
-    file.visititems(lambda key, item: found.append(key) if isinstance(item, h5py.Dataset) else None)
-    if name is None and len(found) == 1:
-        name = found[0]
+    keys: list[str] = []
+    file.visititems(lambda key, item: keys.append(key) if isinstance(item, h5py.Dataset) else None)
+    if name is None and len(keys) == 1:
+        name = keys[0]
+
     if name is None or not isinstance(file.get(name), h5py.Dataset):
         asked = (
             "initial.dataset is not given"
@@ -108,7 +106,7 @@ def _find_dataset(file: h5py.File, path: Path, name: str | None) -> Any:
         )
         msg = (
             f"{asked}; {path} holds "
-            f"{', '.join(found[:12]) or 'no dataset'}{', ...' if len(found) > 12 else ''}"
+            f"{', '.join(keys[:12]) or 'no dataset'}{', ...' if len(keys) > 12 else ''}"
         )
         raise ConfigError(msg)
     return file[name]
@@ -161,6 +159,7 @@ def _read_grey(path: Path) -> npt.NDArray[np.float64]:
             "greyscale picture"
         )
         raise ConfigError(msg) from error
+
     if (colours != colours[..., :1]).any():
         msg = (
             f"initial.path: {path} is in colour, and which colour means which value is not known; "

@@ -1,5 +1,4 @@
-"""Which thermal properties do common materials have? A small table at 300 K, each row with its
-source.
+"""Which thermal properties do common materials have? A table at 300 K, each row with its source.
 
 The numbers are those of one widely used textbook, so that conductivity, density and specific heat
 of a material belong together. A real piece differs by alloy, temperature and moisture: give your
@@ -36,9 +35,7 @@ class Material:
 
     @property
     def diffusivity(self) -> float:
-        """The rate at which temperature spreads: conductivity / (density * specific_heat)
-        [m^2/s].
-        """
+        """How fast temperature spreads: conductivity / (density * specific_heat) [m^2/s]."""
         return self.conductivity / (self.density * self.specific_heat)
 
 

@@ -1,6 +1,4 @@
-"""A bare stencil applied n times: what the papers time, and image filters and cellular averages
-besides.
-"""
+"""A bare stencil applied n times: what the papers time, and image filters besides."""
 
 from __future__ import annotations
 
@@ -57,6 +55,7 @@ class StencilModel(Section):
         ):
             msg = "give either the name of a stencil, or offsets and weights"
             raise ValueError(msg)
+
         if self.stencil is not None and self.stencil not in catalogue():
             meant = suggestion(self.stencil, catalogue())
             msg = (
@@ -64,6 +63,7 @@ class StencilModel(Section):
                 "--stencils` lists it"
             )
             raise ValueError(msg)
+
         self.operator()
         return self
 
@@ -79,8 +79,10 @@ class StencilModel(Section):
                 msg = "offsets are given without weights; give one weight per offset"
                 raise ValueError(msg)
             return named
+
         if isinstance(self.weights, Mapping):
             return self._from_mapping(self.weights, named)
+
         if named is not None:
             offsets = named.offsets
         else:
@@ -101,6 +103,7 @@ class StencilModel(Section):
                 msg = f"the offset {text!r} is given twice"
                 raise ValueError(msg)
             given[offset] = weight
+
         wanted = None if named is None else set(named.offsets)
         if named is None and self.offsets is not None:
             wanted = {offset[::-1] for offset in self.offsets}
@@ -112,21 +115,21 @@ class StencilModel(Section):
                 "weight per offset"
             )
             raise ValueError(msg)
+
         if not given:
             msg = "weights are empty; give one weight per offset"
             raise ValueError(msg)
         return Stencil.from_terms(given)
 
     def problems(self, request: Request) -> Iterable[tuple[KeyPath, str]]:
-        """What does not fit between this section and the others, with the key path of each
-        mistake.
-        """
+        """What does not fit between this section and the others, with its key path."""
         stencil, time = self.operator(), request.time
         if stencil.ndim != request.ndim:
             yield (
                 ("model", "offsets" if self.stencil is None else "stencil"),
                 f"the stencil has {stencil.ndim} axes, but the grid has {request.ndim}",
             )
+
         for key, value in (("dt", time.dt), ("cfl", time.cfl)):
             if value is not None:
                 yield (
@@ -155,6 +158,7 @@ class StencilModel(Section):
                 "are allowed"
             )
             raise ConfigError(msg)
+
         problem = assemble(
             request,
             grid=grid,
@@ -167,6 +171,7 @@ class StencilModel(Section):
             dt_limit=math.inf,
             continued=dt is not None,
         )
+
         if not self.allow_growth:
             _refuse_growth(stencil, self._remedy())
         return problem
@@ -191,6 +196,7 @@ def _refuse_growth(stencil: Stencil, remedy: str) -> None:
     bound = sum(abs(weight) for weight in stencil.weights)
     if bound <= 1 + _ROUNDING:
         return
+
     waves = max(100, 8 * stencil.radius) ** stencil.ndim
     if waves * stencil.n_points > _MOST_WORK:
         msg = (
@@ -199,9 +205,11 @@ def _refuse_growth(stencil: Stencil, remedy: str) -> None:
             "whether some wave grows; set model.allow_growth: true"
         )
         raise UnstableStepError(msg)
+
     growth = stencil.spectral_radius if bound < _LARGEST else bound
     if growth <= 1 + _ROUNDING:
         return
+
     periodic = (
         ""
         if stencil.symmetric

@@ -1,6 +1,4 @@
-"""Heat conduction: du/dt = diffusivity * laplacian(u), by forward Euler on a stencil of the
-catalogue.
-"""
+"""Heat conduction: du/dt = diffusivity * laplacian(u), by forward Euler."""
 
 from __future__ import annotations
 
@@ -86,12 +84,14 @@ class HeatModel(Section):
                     f"is {k / rho / c:.6g} m^2/s; leave one of the four out, or correct it"
                 )
                 raise ValueError(msg)
+
         body = self.body()
         if not all(
             0 < number < math.inf for number in dataclasses.astuple(body) if number is not None
         ):
             msg = f"the numbers lead to {body}, beyond what can be computed; correct them"
             raise ValueError(msg)
+
         return self
 
     def body(self) -> Body:
@@ -106,11 +106,13 @@ class HeatModel(Section):
         """
         table = None if self.material is None else MATERIALS[self.material]
         density, specific_heat, conductivity = self.density, self.specific_heat, self.conductivity
+
         if table is not None:
             density = table.density if density is None else density
             specific_heat = table.specific_heat if specific_heat is None else specific_heat
             conductivity = table.conductivity if conductivity is None else conductivity
         capacity = None if density is None or specific_heat is None else density * specific_heat
+
         if self.diffusivity is None:
             if density is None or specific_heat is None or conductivity is None:
                 msg = (
@@ -119,6 +121,7 @@ class HeatModel(Section):
                 )
                 raise ValueError(msg)
             return Body(conductivity / density / specific_heat, conductivity, capacity)
+
         if self.conductivity is not None:
             return Body(self.diffusivity, self.conductivity, self.conductivity / self.diffusivity)
         return Body(
@@ -126,9 +129,7 @@ class HeatModel(Section):
         )
 
     def problems(self, request: Request) -> Iterable[tuple[KeyPath, str]]:
-        """What does not fit between this section and the others, with the key path of each
-        mistake.
-        """
+        """What does not fit between this section and the others, with its key path."""
         allowed = laplacian_names(request.ndim)
         if self.stencil is not None and self.stencil not in allowed:
             yield (
@@ -138,6 +139,7 @@ class HeatModel(Section):
                     f"are {', '.join(allowed)}"
                 ),
             )
+
         if self.body().conductivity is None:
             for key, kind in conductivity_gaps(request.boundaries, request.ndim):
                 yield (
@@ -162,11 +164,13 @@ class HeatModel(Section):
         """
         refuse(self.problems(request))
         grid = make_grid(request.grid)
+
         smallest, diffusivity = min(grid.spacing), self.body().diffusivity
         operator = heat_operator(self.stencil, grid.spacing)
         cfl_unit = smallest * smallest / diffusivity
         dt_limit = largest_stable_dt(operator) * cfl_unit
         chosen = choose_time_step(request.time, dt_limit=dt_limit, cfl_unit=cfl_unit, dt=dt)
+
         return assemble(
             request,
             grid=grid,

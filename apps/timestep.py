@@ -1,6 +1,4 @@
-"""How long is a step, and how many are there? Turns the `time` section into dt and a number of
-steps.
-"""
+"""How long is a step, and how many are there? What the `time` section means."""
 
 from __future__ import annotations
 
@@ -66,6 +64,7 @@ def choose_time_step(
             "positive and finite"
         )
         raise ConfigError(msg)
+
     wanted, name = (
         (dt, "the time step of the run") if dt is not None else _wanted(time, dt_limit, cfl_unit)
     )
@@ -81,6 +80,7 @@ def choose_time_step(
             f"{dt_limit:.6g} s (cfl {dt_limit / cfl_unit:.6g}); take at most that, or time.dt: auto"
         )
         raise UnstableStepError(msg)
+
     if time.t_end is None:
         return wanted, _checked_count(time.steps or 0)
     steps = count_steps(time.t_end, wanted)
