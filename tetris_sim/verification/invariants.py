@@ -1,6 +1,4 @@
-"""What holds for every correct method: translation, a split that changes nothing, closed systems,
-maxima.
-"""
+"""What holds for every correct method: translation, splits, conservation, the maximum principle."""
 
 from __future__ import annotations
 
@@ -46,19 +44,23 @@ def invariant_cases() -> Iterator[Case]:
     for name in _STENCILS:
         stencil = named_stencil(name).stencil
         yield Case(f"translation {name}", stencil.ndim, partial(_check_translation, stencil))
+
     for ndim, offset in _CARRIER.items():
         yield Case(
             "pure shift", ndim, partial(_check_shift, Stencil((offset,), (1.0,))), ("float64",)
         )
+
     for name in _STENCILS:
         stencil = named_stencil(name).stencil
         yield Case(f"two workers {name}", stencil.ndim, partial(_check_split, stencil))
+
     for name in _STENCILS:
         stencil = named_stencil(name).stencil
         for kind, face in (("insulated", Neumann()), ("periodic", Periodic())):
             yield Case(
                 f"conservation {name}, {kind}", stencil.ndim, partial(_check_total, stencil, face)
             )
+
     for name in _POSITIVE:
         stencil = named_stencil(name).stencil
         yield Case(f"maximum principle {name}", stencil.ndim, partial(_check_range, stencil))
@@ -74,14 +76,11 @@ def _torus(stencil: Stencil, state: Field) -> Problem:
 
 
 def _check_translation(stencil: Stencil, advance: Advance, dtype: np.dtype[Any]) -> Outcome:
-    state, axes, shift = (
-        _random_state(stencil.ndim, dtype),
-        range(1, stencil.ndim + 1),
-        _SHIFT[: stencil.ndim],
-    )
+    state, shift = _random_state(stencil.ndim, dtype), _SHIFT[: stencil.ndim]
+    axes = tuple(range(1, stencil.ndim + 1))
     problem = _torus(stencil, state)
-    shifted = advance(_torus(stencil, np.roll(state, shift, tuple(axes))))
-    error = float(np.abs(shifted - np.roll(advance(problem), shift, tuple(axes))).max())
+    shifted = advance(_torus(stencil, np.roll(state, shift, axes)))
+    error = float(np.abs(shifted - np.roll(advance(problem), shift, axes)).max())
     return Outcome(error, 0.0 if advance.stepwise else reference.tolerance(problem, _STEPS, 1.0))
 
 
@@ -117,6 +116,6 @@ def _check_range(stencil: Stencil, advance: Advance, dtype: np.dtype[Any]) -> Ou
     state = (_random_state(stencil.ndim, dtype) > 0.5).astype(dtype)
     boundary = Boundary(_MIXED[: stencil.ndim])
     problem = make_problem(stencil, boundary, from_array(state), dtype=dtype, steps=_STEPS)
-    found = advance(problem).astype(np.float64)
-    outside = max(float(-found.min()), float(found.max() - 1), 0.0)
+    state = advance(problem).astype(np.float64)
+    outside = max(float(-state.min()), float(state.max() - 1), 0.0)
     return Outcome(outside, _STEPS * _drift_per_step(problem))

@@ -1,5 +1,4 @@
-"""Discrete eigenmodes: on each kind of face a wave must decay by exactly the growth factor of the
-stencil.
+"""Discrete eigenmodes: on each kind of face a wave decays by exactly the stencil's growth factor.
 
 A stencil multiplies the wave exp(i theta.j) by its symbol. With periodic faces any wave that fits
 the grid is such a mode. The reflections u -> -u (Dirichlet 0) and u -> u (insulated) about a face
@@ -34,10 +33,8 @@ from tetris_sim.verification.case import (
 )
 
 _WAVES = (2, 3, 1)  # periods, or half periods, along each axis
-_MOST_STEPS, _LEAST_AMPLITUDE = (
-    60,
-    0.1,
-)  # many steps, but not so many that nothing of the wave is left to be compared
+# Many steps, but not so many that nothing of the wave is left to be compared.
+_MOST_STEPS, _LEAST_AMPLITUDE = 60, 0.1
 _STENCILS = ("heat-1d", "star-1d5p", "heat-2d", "star-2d9p", "box-2d25p", "heat-3d", "box-3d27p")
 
 # A stencil without any symmetry: it carries the wave along, and every mix-up of sides or axes
@@ -120,8 +117,8 @@ def _indices(slab: Slab) -> list[npt.NDArray[np.float64]]:
     ]
 
 
-def _outcome(problem: Problem, found: Field, exact: npt.NDArray[np.float64]) -> Outcome:
+def _outcome(problem: Problem, computed: Field, exact: npt.NDArray[np.float64]) -> Outcome:
     """Compare with the exact decay: the initial state was rounded once, and every step rounds."""
-    error = float(np.abs(found[0].astype(np.float64) - exact).max())
+    error = float(np.abs(computed[0].astype(np.float64) - exact).max())
     eps = float(np.finfo(problem.dtype).eps)
     return Outcome(error, eps + problem.steps * rounding_per_step(problem))

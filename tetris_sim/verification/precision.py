@@ -1,5 +1,4 @@
-"""What less precision costs: the deviation table of the Tetris paper (its table 4) for float32 and
-tensor-core formats.
+"""What less precision costs: the deviations of the Tetris paper's table 4, for more formats.
 
 The case is the paper's: a square copper plate of 15 mm, insulated, a Gaussian of 100 degC in its
 middle, CFL number 0.23. float64 and float32 are computed by a CPU method. TF32, bfloat16 and
@@ -46,9 +45,8 @@ RELATIVE = (0.01, 0.03, 0.05)
 PAPER_POINTS, PAPER_STEPS = 9600, 3_800_000
 PAPER_FLOAT32 = (73.1, 17.2, 11.3, 62.1, 14.3, 0.2)
 DEFAULT_POINTS = 256
-_FROZEN = (
-    0.5  # share of points that a step leaves as they are, above which the field is called frozen
-)
+# Share of points that a step leaves as they are, above which the field is called frozen.
+_FROZEN = 0.5
 _TOLD_GROWTH = 1e-3
 
 
@@ -161,18 +159,20 @@ def compare(
 
     def formats() -> Iterator[Deviation]:
         for precision in (FLOAT64, FLOAT32):
-            computed = plate(points, steps, precision.name)
-            found = exact if precision == FLOAT64 else solver(computed)
-            still = found == reference.advance(found, computed, 1)
+            rounded = plate(points, steps, precision.name)
+            state = exact if precision == FLOAT64 else solver(rounded)
+            still = state == reference.advance(state, rounded, 1)
             excess = sum_less_one(problem.stencil, np.dtype(precision.name))
-            yield deviation(precision, solver.method.name, (found, exact, still), excess, case)
+            yield deviation(precision, solver.method.name, (state, exact, still), excess, case)
+
         for precision in EMULATED:
             stencil = rounded_stencil(problem.stencil, precision, balanced=balanced)
-            found, before = emulate(start, dataclasses.replace(problem, stencil=stencil), precision)
-            still = precision.rounded(found) == precision.rounded(before)
+            state, before = emulate(start, dataclasses.replace(problem, stencil=stencil), precision)
+            still = precision.rounded(state) == precision.rounded(before)
             yield deviation(
-                precision, "emulated", (found, exact, still), sum_less_one(stencil), case
+                precision, "emulated", (state, exact, still), sum_less_one(stencil), case
             )
+
         for other in half:
             yield _stored_in_half(other, exact, case)
 
@@ -182,14 +182,16 @@ def compare(
 def _stored_in_half(solver: Solver, exact: Field, case: PrecisionCase) -> Deviation:
     """float16 by a method; what it leaves as it is, is found by one more launch."""
     problem = plate(case.points, case.steps, FLOAT16.name)
-    found = solver(problem)
+    computed = solver(problem)
     together = max(1, solver.method.parameters(problem)[0].get(STEPS_PER_BLOCK, 1))
-    after = solver(dataclasses.replace(problem, steps=together, initial=from_array(found)))
+    after = solver(dataclasses.replace(problem, steps=together, initial=from_array(computed)))
     if together == 1:
         excess = sum_less_one(problem.stencil, problem.arithmetic)
     else:
         excess = sum_less_one(round_weights(problem.stencil.power(together))) / together
-    return deviation(FLOAT16, solver.method.name, (found, exact, found == after), excess, case)
+    return deviation(
+        FLOAT16, solver.method.name, (computed, exact, computed == after), excess, case
+    )
 
 
 def emulate(start: Field, problem: Problem, precision: NumberFormat) -> tuple[Field, Field]:
@@ -201,9 +203,8 @@ def emulate(start: Field, problem: Problem, precision: NumberFormat) -> tuple[Fi
         precision: see `NumberFormat`.
     """
     u = before = precision.rounded(start.astype(np.float32))
-    with np.errstate(
-        over="ignore", invalid="ignore"
-    ):  # weights that do not sum to 1 may blow the field up
+    # Weights that do not sum to 1 may blow the field up.
+    with np.errstate(over="ignore", invalid="ignore"):
         for _ in range(problem.steps):
             before = u
             u = reference.step(
@@ -222,6 +223,7 @@ def notes(case: PrecisionCase, row: Deviation) -> Iterator[str]:
             f"{case.first_change:.2g} degC at first and {case.last_change:.2g} degC at the end; "
             f"the last step left {row.unchanged:.1%} of the points as they were"
         )
+
     factor = _growth(row.weights_less_one, case.steps)
     if abs(factor - 1) > _TOLD_GROWTH:
         yield (
@@ -260,13 +262,12 @@ def deviation(
     excess: float,
     case: PrecisionCase,
 ) -> Deviation:
-    """Compare `states`: what was found, what is exact, and which points a step leaves as they
-    are.
-    """
-    found, exact, still = states
-    found = found.astype(np.float64)
+    """Compare `states`: computed, exact, and which points a step leaves as they are."""
+    computed, exact, still = states
+    computed = computed.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        error = np.abs(found - exact)
+        error = np.abs(computed - exact)
+
     # Not "error > bound": a NaN is off too.
     return Deviation(
         name=precision.name,
@@ -274,7 +275,7 @@ def deviation(
         absolute=tuple(float(np.mean(~(error <= bound))) for bound in ABSOLUTE),
         relative=tuple(float(np.mean(~(error <= bound * np.abs(exact)))) for bound in RELATIVE),
         largest=float(error.max()),
-        centre=_centre(found),
+        centre=_centre(computed),
         weights_less_one=excess,
         spacing=precision.spacing(case.hottest),
         unchanged=float(np.mean(still)),

@@ -1,6 +1,4 @@
-"""Number formats of tensor cores, emulated: rounding float32 values to TF32, bfloat16 and
-float16.
-"""
+"""Number formats of tensor cores, emulated: float32 rounded to TF32, bfloat16 and float16."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Heat conduction against solutions of the differential equation, through the same configuration a
-user writes.
+"""Heat conduction against solutions of the differential equation, posed as a user would.
 
 The grid is refined, and the error must fall with the order of accuracy of the scheme.
 """
@@ -32,6 +31,7 @@ def solution_cases() -> Iterator[Case]:
         yield Case(
             "convective cooling, series solution", ndim, partial(_check_cooling, ndim), double
         )
+
     for name, ndim, order, steps in (
         ("heat-1d", 1, 2, 45),
         ("star-1d5p", 1, 4, 81),
@@ -42,6 +42,7 @@ def solution_cases() -> Iterator[Case]:
         yield Case(
             f"spreading Gaussian {name}", ndim, partial(_check_gaussian, name, order, steps), double
         )
+
     for name, ndim in (("box-2d9p", 2), ("box-3d27p", 3)):
         yield Case(
             f"spreading Gaussian {name}, CFL 1/6",
@@ -59,9 +60,7 @@ def _build(**sections: Any) -> Problem:
 
 
 def _refine(errors: Sequence[float], sizes: Sequence[int], order: int) -> Outcome:
-    """The error on the finest grid against the one before it, which must have fallen with the order
-    of the scheme.
-    """
+    """The error on the finest grid: it must have fallen with the order of the scheme."""
     ratio = sizes[-1] / sizes[-2]
     observed = math.log(errors[-2] / errors[-1]) / math.log(ratio)
     return Outcome(errors[-1], errors[-2] / ratio ** (order - _MARGIN), observed)
@@ -97,18 +96,15 @@ def cooling_series(biot: float, fourier: float, depth: Values, terms: int = 30) 
 
 
 def _check_cooling(ndim: int, advance: Advance, dtype: np.dtype[Any]) -> Outcome:
-    """A body insulated on its low faces and cooled on its high ones: the product of one slab per
-    axis.
-    """
-    lengths, transfer = (
-        (0.1, 0.08, 0.05)[:ndim],
-        (5.0, 12.5, 4.0)[:ndim],
-    )  # along x, y, z: m, W/(m^2 K)
+    """A body insulated at its low faces, cooled at its high ones: a product of slabs per axis."""
+    lengths = (0.1, 0.08, 0.05)[:ndim]  # along x, y, z [m]
+    transfer = (5.0, 12.5, 4.0)[:ndim]  # [W/(m^2 K)]
     duration = 0.3 * 0.1**2 / _DIFFUSIVITY
     sizes = (20, 40) if ndim < 3 else (10, 20)
     boundaries: dict[str, Any] = {"*": {"type": "neumann"}}
     for axis, h in zip("xyz", transfer, strict=False):
         boundaries[f"{axis}+"] = {"type": "robin", "h": h, "ambient": 20.0}
+
     errors = []
     for n in sizes:
         shape = [n, n * 6 // 5, n // 2][:ndim]
@@ -119,6 +115,7 @@ def _check_cooling(ndim: int, advance: Advance, dtype: np.dtype[Any]) -> Outcome
             boundaries=boundaries,
             time={"cfl": 0.1, "t_end": duration},
         )
+
         exact: Any = np.ones(())
         for length, points, h in zip(lengths, shape, transfer, strict=True):
             depth = (np.arange(points) + 0.5) / points
@@ -127,6 +124,7 @@ def _check_cooling(ndim: int, advance: Advance, dtype: np.dtype[Any]) -> Outcome
             )
             exact = np.multiply.outer(series, exact)  # x becomes the last axis
         errors.append(float(np.abs(advance(problem)[0] - (20 + 100 * exact)).max()))
+
     return _refine(errors, sizes, 2)
 
 
@@ -145,8 +143,7 @@ def _check_gaussian(
 
 
 def _check_isotropic(name: str, ndim: int, advance: Advance, dtype: np.dtype[Any]) -> Outcome:
-    """At a CFL number of 1/6 the leading errors of a box Laplacian in space and in time cancel:
-    fourth order.
+    """At CFL 1/6 the leading errors of a box Laplacian in space and time cancel: fourth order.
 
     Both are multiples of the Laplacian applied twice, h^2 / 12 and diffusivity dt / 2.
     """
@@ -167,9 +164,7 @@ def _gaussian_error(
     steps: int,
     advance: Advance,
 ) -> float:
-    """A Gaussian stays one while it spreads: sigma^2 grows by 2 diffusivity t. The faces are too
-    far away to matter.
-    """
+    """A Gaussian stays one: sigma^2 grows by 2 diffusivity t. The faces are too far to matter."""
     ndim, sigma = len(shape), 0.06
     center = [
         fraction * length for fraction, length in zip((0.5, 0.52, 0.47), lengths, strict=False)
@@ -181,20 +176,18 @@ def _gaussian_error(
         boundaries={"*": {"type": "neumann"}},
         time={"dt": duration / steps, "t_end": duration},
     )
+
     variance = sigma**2 + 2 * _DIFFUSIVITY * duration
     exact: Any = np.full((), 100 * (sigma**2 / variance) ** (ndim / 2))
     for length, points, middle in zip(lengths, shape, center, strict=True):
         x = (np.arange(points) + 0.5) * (length / points)
-        exact = np.multiply.outer(
-            np.exp(-((x - middle) ** 2) / (2 * variance)), exact
-        )  # x becomes the last axis
+        # x becomes the last axis.
+        exact = np.multiply.outer(np.exp(-((x - middle) ** 2) / (2 * variance)), exact)
     return float(np.abs(advance(problem)[0] - exact).max())
 
 
 def _check_steady(ndim: int, advance: Advance, dtype: np.dtype[Any]) -> Outcome:
-    """Between two faces of given temperature and insulated others the temperature becomes a
-    straight line.
-    """
+    """Between two faces of given temperature, others insulated, it becomes a straight line."""
     axis = "xyz"[ndim - 1]
     shape, lengths = [14, 12, 10][:ndim], [0.14, 0.18, 0.2][:ndim]
     points = shape[ndim - 1]
@@ -211,9 +204,11 @@ def _check_steady(ndim: int, advance: Advance, dtype: np.dtype[Any]) -> Outcome:
         time={"steps": 8000},
         compute={"precision": str(dtype)},
     )
+
     line = cold + (hot - cold) * (np.arange(points) + 0.5) / points
     exact = line.reshape(-1, *[1] * (ndim - 1))  # the last of x, y, z is axis 0
     error = float(np.abs(advance(problem)[0] - exact).max())
+
     # The slowest mode that is left, and the roundings of one step summed over all earlier ones as
     # they decay.
     theta = np.zeros(ndim)

@@ -1,6 +1,4 @@
-"""How the cases are computed: by the same plan and run loop as every simulation, with one method
-after the other.
-"""
+"""How the cases are computed: by the plan and the run loop of every simulation."""
 
 from __future__ import annotations
 
@@ -49,6 +47,7 @@ class Solver:
         why_not = self.method.refusal(problem)
         if why_not is not None:
             raise RefusalError(why_not)
+
         devices = "gpu" if self.method.device == "gpu" else ("cpu",) * workers
         compute = ComputeSection(method=self.method.name, devices=devices)
         plan = make_plan(problem, self.machine, compute)
