@@ -66,8 +66,7 @@ _IMPORTING = threading.Lock()
 
 @functools.cache
 def generated_module(source: str, *, part: str, salt: str = "") -> ModuleType:
-    """Import a text as a module that lies in the cache folder, so that Numba can keep what it
-    compiles of it.
+    """Import a text as a module in the cache folder, where Numba keeps what it compiles of it.
 
     Args:
         source: Python source; it is run.

@@ -32,9 +32,7 @@ class TetrisError(Exception):
 
 
 class StopRequested(BaseException):
-    """A signal asks the program to end now. Like KeyboardInterrupt no Exception: nothing is tried
-    in its place.
-    """
+    """A signal asks the program to end now; no Exception, so that nothing is tried instead."""
 
     def __init__(self, message: str, exit_code: ExitCode) -> None:
         super().__init__(message)

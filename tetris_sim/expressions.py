@@ -1,5 +1,4 @@
-"""Expressions: how a formula in a configuration becomes something that can be computed, and nothing
-else.
+"""Expressions: how a formula in a configuration becomes what can be computed, and nothing else.
 
 The text is parsed by `ast.parse` and every node is held against a list of what is allowed; the
 result is a tree that knows only numbers, names and operations (`formula.py`). There is no `eval`
@@ -28,9 +27,8 @@ from tetris_sim.formula import (
 from tetris_sim.wording import suggestion
 
 LONGEST = 2000  # characters
-DEEPEST = (
-    100  # nested operations; far from the interpreter's own limit, so that evaluating cannot fail
-)
+# Nested operations; far from the interpreter's own limit, so that evaluating cannot fail.
+DEEPEST = 100
 CONSTANTS = {"pi": math.pi, "e": math.e}
 
 _BINARY: dict[type[ast.operator], str] = {
@@ -161,9 +159,7 @@ class _Reader:
                 "one another"
             )
             raise ExpressionError(msg, 1) from None
-        except (
-            ValueError
-        ):  # a null character, half of a surrogate pair, a number of more than 4300 digits
+        except ValueError:  # a null character, half of a surrogate pair, more than 4300 digits
             msg = "the expression holds characters or numbers that cannot be read"
             raise ExpressionError(msg, 1) from None
 
@@ -181,6 +177,7 @@ class _Reader:
                 "one another"
             )
             raise ExpressionError(msg, self.column(node))
+
         below = depth + 1
         match node:
             case ast.Constant():
@@ -204,9 +201,10 @@ class _Reader:
                 return self.comparison(node, below)
             case ast.Call():
                 return self.call(node, below)
-        found = _FORBIDDEN.get(type(node), "this operation")
+
+        what = _FORBIDDEN.get(type(node), "this operation")
         msg = (
-            f"{found} is not allowed; an expression is made of numbers, names, arithmetic, "
+            f"{what} is not allowed; an expression is made of numbers, names, arithmetic, "
             "comparisons and functions"
         )
         raise ExpressionError(msg, self.column(node))
@@ -214,8 +212,8 @@ class _Reader:
     def number(self, node: ast.Constant) -> Constant:
         """A constant, if it is a number; every number is a float, so that 9**9**9 costs nothing."""
         if isinstance(node.value, bool) or not isinstance(node.value, int | float):
-            found = "text in quotes" if isinstance(node.value, str | bytes) else repr(node.value)
-            msg = f"{found} is not a number; expressions know only real numbers"
+            what = "text in quotes" if isinstance(node.value, str | bytes) else repr(node.value)
+            msg = f"{what} is not a number; expressions know only real numbers"
             raise ExpressionError(msg, self.column(node))
         try:
             value = float(node.value)
@@ -257,6 +255,7 @@ class _Reader:
         if not isinstance(node.func, ast.Name):
             msg = "only a function's name can stand before '('; write * to multiply"
             raise ExpressionError(msg, self.column(node))
+
         name, column = node.func.id, self.column(node)
         if name not in FUNCTIONS:
             if name in self.names or name in CONSTANTS:
@@ -267,9 +266,11 @@ class _Reader:
                     f"{', '.join(FUNCTIONS)}"
                 )
             raise ExpressionError(msg, column)
+
         if node.keywords:
             msg = f"{name} takes no named arguments"
             raise ExpressionError(msg, column)
+
         fewest, most = ARITY[name]
         if not fewest <= len(node.args) <= most:
             wanted = str(fewest) if fewest == most else f"{fewest} or more"
@@ -278,4 +279,5 @@ class _Reader:
                 f"{len(node.args)}"
             )
             raise ExpressionError(msg, column)
+
         return Operation(name, tuple(self.convert(argument, depth) for argument in node.args))

@@ -1,5 +1,4 @@
-"""Files that are either whole or not there: written under a temporary name, flushed to the disk,
-renamed into place.
+"""Files that are whole or not there: written under a temporary name, flushed, renamed into place.
 
 Whatever goes wrong while a file is written (a full disk, a kill, an exception), the file that was
 there before stays as it was. A disk that refuses becomes an `UnsupportedError` that names the file
@@ -27,8 +26,7 @@ _REFUSED = (*_FULL, errno.EROFS, errno.EIO)
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it into place when the block ends well, remove
-    it when it does not.
+    """Yield a temporary path beside `path`, renamed into place if the block ends well.
 
     For HDF5 use `atomic_hdf5`: HDF5 itself may crash the process on a full disk.
 
@@ -65,8 +63,7 @@ def atomic_bytes(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def atomic_hdf5(path: Path) -> Iterator[Any]:
-    """Yield a new `h5py.File` that becomes `path` when the block ends well; otherwise as
-    `atomic_file`.
+    """Yield a new `h5py.File` that becomes `path` when the block ends well, as `atomic_file`.
 
     Raises:
         UnsupportedError: if the disk is full or does not let us write.
@@ -77,8 +74,7 @@ def atomic_hdf5(path: Path) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def new_hdf5(path: Path) -> Iterator[Any]:
-    """Yield a new `h5py.File`, inside an `atomic_file`; an error of the disk is raised when HDF5
-    has closed everything.
+    """Yield a new `h5py.File`; an error of the disk is raised when HDF5 has closed everything.
 
     HDF5 1.14 and 2.0 cannot recover from a write that fails: objects stay open, and the process may
     die with a segmentation fault when it ends. So HDF5 writes through a file of ours that keeps the
@@ -98,9 +94,7 @@ def new_hdf5(path: Path) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn an `OSError` of the block that means that `path` cannot be written into an
-    `UnsupportedError`.
-    """
+    """Turn an `OSError` that means that `path` cannot be written into an `UnsupportedError`."""
     try:
         yield
     except OSError as error:
@@ -132,8 +126,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def remove_parts(directory: Path, start: str = "") -> None:
-    """Remove what a killed process left unfinished in `directory`; nobody else may be writing
-    there.
+    """Remove what a killed process left unfinished; nobody else may be writing there.
 
     Args:
         directory: where to look.
@@ -188,9 +181,8 @@ class _Unfailing(io.RawIOBase):
     def write(self, data: Any) -> int:
         view, done = memoryview(data).cast("B"), 0
         try:
-            while self.error is None and done < len(
-                view
-            ):  # a nearly full disk takes a part without an error
+            # A nearly full disk takes a part without an error.
+            while self.error is None and done < len(view):
                 done += os.pwrite(self._descriptor, view[done:], self._position + done)
         except OSError as error:
             self.error = error

@@ -44,9 +44,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Operands with a sign between each two of them, a < b <= c; each sign is a key of
-    `COMPARISONS`.
-    """
+    """Operands with a sign between each two, a < b <= c; a sign is a key of `COMPARISONS`."""
 
     signs: tuple[str, ...]
     operands: tuple[Node, ...]
@@ -83,9 +81,8 @@ class Expression:
             numbers.
         """
         arrays = {name: np.asarray(values[name], dtype=np.float64) for name in self.names}
-        with np.errstate(
-            all="ignore"
-        ):  # both sides of a condition are computed, and one of them may be 0/0
+        # Both sides of a condition are computed, and one of them may be 0/0.
+        with np.errstate(all="ignore"):
             result = np.asarray(evaluate(self.tree, arrays), dtype=np.float64)
         return result if result.ndim else float(result)
 

@@ -1,5 +1,4 @@
-"""Quantities: the numbers and intervals a configuration may hold, and how each is read from what a
-person wrote.
+"""Quantities: numbers and intervals of a configuration, and how they are read from what is written.
 
 Plain numbers are SI (temperatures in degC); text may carry a unit and is held against a strict
 pattern before anything else looks at it. What is refused is refused with a `ValueError` that is a
@@ -43,8 +42,7 @@ _ABSOLUTE_ZERO = -273.15  # degC
 
 @dataclass(frozen=True)
 class Quantity:
-    """What kind of number a configuration key takes; as part of an `Annotated[float, ...]` it reads
-    and checks it.
+    """What kind of number a key takes; within an `Annotated[float, ...]` it reads and checks it.
 
     >>> Quantity("a length", "m", ("15 mm",)).read("15.3 mm")
     0.0153
@@ -81,6 +79,7 @@ class Quantity:
                 number = math.inf
         else:
             self._refuse(f"{describe(value)} was found")
+
         if not math.isfinite(number):
             self._refuse(f"{describe(value)} is not a finite number")
         if (self.bound == "positive" and not number > 0) or (
@@ -95,6 +94,7 @@ class Quantity:
             self._refuse(f"{describe(text)} was found")
         if match[2] is None:
             return float(match[1])
+
         number, unit = match[1], match[2].strip()
         try:
             converted = (
@@ -104,13 +104,14 @@ class Quantity:
             )
         except UnitError as error:
             self._refuse(str(error))
+
         if self.unit == "degC" and converted < _ABSOLUTE_ZERO:
             self._refuse(f"{describe(text)} is below absolute zero")
         return converted
 
-    def _refuse(self, found: str) -> NoReturn:
+    def _refuse(self, trouble: str) -> NoReturn:
         msg = (
-            f"{found}; {self.wanted} is wanted, for example "
+            f"{trouble}; {self.wanted} is wanted, for example "
             f"{listed([repr(text) for text in self.examples])}"
         )
         raise ValueError(msg) from None

@@ -54,9 +54,7 @@ _REFUSALS = (
 
 
 class UnitError(ValueError):
-    """A unit that does not exist or does not fit; the message is the first half of a sentence: what
-    was found.
-    """
+    """A unit that does not exist or does not fit; the message is half a sentence: what is there."""
 
 
 @functools.cache
@@ -94,10 +92,8 @@ def convert(number: str, unit: str, target: str, *, difference: bool = False) ->
     """
     import pint
 
-    text, refusals = (
-        f"{number} {unit}",
-        (*_REFUSALS, pint.PintError, tokenize.TokenError, RecursionError),
-    )
+    text = f"{number} {unit}"
+    refusals = (*_REFUSALS, pint.PintError, tokenize.TokenError, RecursionError)
     try:
         units = _registry().parse_units(unit)
         dimension = units.dimensionality

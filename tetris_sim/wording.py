@@ -1,6 +1,4 @@
-"""Phrases that messages share: what was found, what may have been meant, and how much of it there
-is.
-"""
+"""Phrases that messages share: what is there, what may have been meant, and how much it is."""
 
 from __future__ import annotations
 
@@ -23,12 +21,14 @@ def describe(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         return repr(_shortened(value))
+
     if isinstance(value, Mapping):
         return "a section of keys and values" if value else "an empty section"
     if isinstance(value, list | tuple):
         return f"a list of {len(value)}" if value else "an empty list"
     if isinstance(value, int) and abs(value) >= 10**_LONGEST:
         return "a whole number of very many digits"
+
     return (
         _shortened(str(value))
         if isinstance(value, Real)

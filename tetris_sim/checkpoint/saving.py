@@ -80,6 +80,7 @@ class Checkpoints:
         """Those that a configuration asks for; other arguments as for the class."""
         every = section.every
         by_clock = every is not None and every.unit == "wall"
+
         return cls(
             directory,
             make_state,
