@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 
 from tetris_sim.checkpoint.directory import write_checkpoint
 from tetris_sim.checkpoint.state import RunState
@@ -29,7 +28,6 @@ class CheckpointWriter:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._abandoned = threading.Event()
-        self._last: Path | None = None
 
     def submit(
         self,
@@ -62,9 +60,7 @@ class CheckpointWriter:
 
         def write() -> None:
             try:
-                self._last = write_checkpoint(
-                    directory, state, problem, read_unless_abandoned, keep=keep
-                )
+                write_checkpoint(directory, state, problem, read_unless_abandoned, keep=keep)
             except _AbandonedError:
                 pass
             except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
@@ -73,8 +69,8 @@ class CheckpointWriter:
         self._thread = threading.Thread(target=write, name="checkpoint")
         self._thread.start()
 
-    def wait(self) -> Path | None:
-        """Return when everything handed in is on the disk: the last file that was written, if any.
+    def wait(self) -> None:
+        """Return when everything handed in is on the disk.
 
         Raises:
             UnsupportedError: it could not be written.
@@ -85,11 +81,6 @@ class CheckpointWriter:
         error, self._error = self._error, None
         if error is not None:
             raise error
-        return self._last
-
-    def close(self) -> None:
-        """As `wait`; for the end of a run."""
-        self.wait()
 
     def abandon(self) -> None:
         """Give up what is being written, after a second Ctrl-C; earlier checkpoints stay."""
@@ -98,17 +89,3 @@ class CheckpointWriter:
         if thread is not None:
             thread.join()
         self._error = None
-
-    def __enter__(self) -> CheckpointWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is not None and issubclass(kind, KeyboardInterrupt):
-            self.abandon()
-        else:
-            self.close()
