@@ -21,11 +21,6 @@ STEPS_PER_BLOCK = "steps_per_block"
 TILE = "tile_"
 Box = tuple[tuple[int, int], ...]  # per axis (start, stop), global indices
 
-# Methods with one fixed chain of operations per point, the same for all of them: their results have
-# the same bits, and do not depend on where a point lies. Others fuse steps on tiles anchored to the
-# grid: equal to within rounding only.
-STEPWISE = ("cpu.plain", "cpu.tessellate", "cpu.stream", "gpu.plain")
-
 
 class EdgePlanes(Protocol):
     """EdgePlanes on their way to a neighbour: an array of the host, or something on a device that
@@ -106,6 +101,14 @@ class Method(Protocol):
     @property
     def device(self) -> DeviceKind:
         """What it runs on."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether it makes one fixed chain of operations per point, the same as all exact methods.
+
+        Their results have the same bits, and do not depend on where a point lies. Others fuse steps
+        on tiles anchored to the grid: equal to within rounding only.
+        """
 
     def refusal(self, problem: Problem) -> str | None:
         """Why this method cannot do this problem, as a sentence for the user; None if it can."""

@@ -19,6 +19,7 @@ class PlainMethod:
 
     name: str = "cpu.plain"
     device: Literal["cpu"] = "cpu"
+    exact: bool = True
 
     def refusal(self, problem: Problem) -> str | None:
         """Never refuses."""

@@ -31,6 +31,7 @@ class StreamMethod:
 
     name: str = "cpu.stream"
     device: Literal["cpu"] = "cpu"
+    exact: bool = True
 
     def refusal(self, problem: Problem) -> str | None:
         """Refuses float16, and stencils of so many points that compiling takes longer than most

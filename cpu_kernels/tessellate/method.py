@@ -39,6 +39,7 @@ class TessellateMethod:
 
     name: str = "cpu.tessellate"
     device: Literal["cpu"] = "cpu"
+    exact: bool = True
 
     def refusal(self, problem: Problem) -> str | None:
         """Refuses float16, and stencils of so many points that compiling takes longer than most

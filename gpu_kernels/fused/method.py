@@ -44,11 +44,13 @@ class FusedMethod:
         name: what the method is called.
         families: kernels by number of axes.
         device: kind of device that it runs on.
+        exact: whether it has the bits of all exact methods; sums of fused steps have others.
     """
 
     name: str
     families: Mapping[int, Family] = field(hash=False)
     device: Literal["gpu"] = "gpu"
+    exact: bool = False
 
     def refusal(self, problem: Problem) -> str | None:
         """What its kernels refuse, and steps so many that not even the smallest tile of a frame

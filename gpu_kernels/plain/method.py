@@ -20,6 +20,7 @@ class PlainMethod:
 
     name: str = "gpu.plain"
     device: Literal["gpu"] = "gpu"
+    exact: bool = True
 
     def refusal(self, problem: Problem) -> str | None:
         """Refuses stencils of thousands of points."""

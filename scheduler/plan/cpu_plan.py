@@ -8,10 +8,10 @@ import dataclasses
 
 from tetris_sim import cpu_kernels
 from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.method import STEPWISE
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.scheduler.machine.place import every_method
 from tetris_sim.scheduler.plan.block import choose_time_block, fit_to_block
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0, split_by_speed
 from tetris_sim.scheduler.tuning.candidates import RESERVE, Asked, label_of
@@ -208,7 +208,9 @@ def choose(
     choice = tune(problem, machine, terms)
     if label_of(choice.method.name, choice.parameters) == before:
         return choice, ()
-    exact = choice.method.name in STEPWISE and begun_with.method in STEPWISE
+    exact = choice.method.exact and any(
+        method.name == begun_with.method and method.exact for method in every_method()
+    )
     return choice, (
         f"The run was begun with {before} and goes on with "
         f"{label_of(choice.method.name, choice.parameters)}: the result "

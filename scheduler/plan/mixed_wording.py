@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tetris_sim.method import STEPWISE
 from tetris_sim.problem import Problem
 from tetris_sim.reference import tolerance
 from tetris_sim.scheduler.facts.shares import Plan, Share
@@ -93,7 +92,7 @@ def about_rounding(problem: Problem, plan: Plan) -> tuple[str, ...]:
     same bits.
     """
     methods = list(dict.fromkeys(share.method.name for share in plan.shares))
-    if len(plan.shares) == 1 or all(method in STEPWISE for method in methods):
+    if len(plan.shares) == 1 or all(share.method.exact for share in plan.shares):
         return ()
     allowed = tolerance(problem, problem.steps, 1.0)
     return (

@@ -53,6 +53,7 @@ class FakeMethod:
     most_open: int = 0
     now_open: int = 0
     device: Literal["cpu"] = "cpu"
+    exact: bool = False
 
     def refusal(self, problem: Problem) -> str | None:
         return self.why_not

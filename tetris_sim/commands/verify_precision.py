@@ -8,7 +8,6 @@ import time
 from typing import Any
 
 from tetris_sim.errors import ConfigError, ExitCode
-from tetris_sim.method import STEPWISE
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.verification.precision import (
     ABSOLUTE,
@@ -139,8 +138,8 @@ def _half_solvers(points: int) -> list[Solver]:
     machine, stepwise, solvers = find_machine(), 0, []
     for method in choose_methods(None):
         if method.refusal(plate(points, 1, "float16")) is None:
-            stepwise += method.name in STEPWISE
-            if method.name not in STEPWISE or stepwise == 1:
+            stepwise += method.exact
+            if not method.exact or stepwise == 1:
                 solvers.append(Solver(method, machine))
     return solvers
 

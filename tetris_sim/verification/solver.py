@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tetris_sim.method import STEPWISE, Method
+from tetris_sim.method import Method
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.plan.plan import make_plan
@@ -31,7 +31,7 @@ class Solver:
     @property
     def stepwise(self) -> bool:
         """Whether a point's result does not depend on where the point lies."""
-        return self.method.name in STEPWISE
+        return self.method.exact
 
     def __call__(self, problem: Problem, *, workers: int = 1) -> Field:
         """The state after the last step, (n_fields, n0, ...).
