@@ -12,13 +12,10 @@ from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.slab import Slab
 
 DeviceKind = Literal["cpu", "gpu"]
-Parameters = Mapping[
-    str, int
-]  # what a tuner may choose for a method: tile sizes, fusion depth, ...
+# what a tuner may choose for a method: tile sizes, fusion depth, ...
+Parameters = Mapping[str, int]
 # the parameter that says how many steps a method makes on a tile before the next
 STEPS_PER_BLOCK = "steps_per_block"
-# begins the names of tile sizes: these and STEPS_PER_BLOCK are arguments, not part of compiled code
-TILE = "tile_"
 Box = tuple[tuple[int, int], ...]  # per axis (start, stop), global indices
 
 
@@ -91,6 +88,26 @@ class Stepper(Protocol):
         """Give memory and devices back."""
 
 
+class KnownGpu(Protocol):
+    """What is known of a GPU without using it; `scheduler/machine/gpus.py` finds it out."""
+
+    @property
+    def architecture(self) -> str:
+        """For example "sm_90"."""
+
+    @property
+    def multiprocessors(self) -> int:
+        """How many it has; 0 if nobody looked."""
+
+    @property
+    def clock(self) -> float:
+        """The highest of its cores [Hz]; 0 if the driver does not say."""
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Of its memory [bytes/s]; None if the driver does not say."""
+
+
 class Method(Protocol):
     """One way to advance on one kind of device."""
 
@@ -117,6 +134,21 @@ class Method(Protocol):
         """What a tuner may try for this problem, the best guess first; never empty.
 
         `prepare` must take each of them for smaller grids too, on which the tuner tries them.
+        """
+
+    def fixed_at_compile(self, parameter: str) -> bool:
+        """Whether code is compiled for a value of this parameter; what is not is an argument."""
+
+    def explain(
+        self, problem: Problem, parameters: Parameters, rate: float, gpu: KnownGpu | None
+    ) -> str | None:
+        """What to say beside a measured rate, such as what a model predicts; None for nothing.
+
+        Args:
+            problem: that was advanced.
+            parameters: with which.
+            rate: as measured [points/s].
+            gpu: where; None on CPU threads.
         """
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tetris_sim.cpu_kernels.common.layout import pad
-from tetris_sim.method import Parameters
+from tetris_sim.method import KnownGpu, Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
@@ -28,6 +28,16 @@ class PlainMethod:
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
         """Nothing to choose."""
         return ({},)
+
+    def fixed_at_compile(self, parameter: str) -> bool:
+        """There are none."""
+        return False
+
+    def explain(
+        self, problem: Problem, parameters: Parameters, rate: float, gpu: KnownGpu | None
+    ) -> str | None:
+        """Nothing to say."""
+        return None
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
         """Two padded copies of the state."""

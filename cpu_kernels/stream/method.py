@@ -14,7 +14,7 @@ from tetris_sim.cpu_kernels.common.caches import Caches, read_caches
 from tetris_sim.cpu_kernels.common.layout import PaddedField, least_margins, pad
 from tetris_sim.cpu_kernels.stream.kernels import KernelShape, best_shape, fused_shape
 from tetris_sim.cpu_kernels.stream.work import Work, plan_work
-from tetris_sim.method import Parameters
+from tetris_sim.method import STEPS_PER_BLOCK, KnownGpu, Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
@@ -42,6 +42,16 @@ class StreamMethod:
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
         """Rings of all levels that fill about half of the L2 cache, and neighbours of that."""
         return candidates(problem, read_caches())
+
+    def fixed_at_compile(self, parameter: str) -> bool:
+        """All but the steps of a block and the width of a strip."""
+        return parameter not in (STEPS_PER_BLOCK, "tile_x", "tile_y")
+
+    def explain(
+        self, problem: Problem, parameters: Parameters, rate: float, gpu: KnownGpu | None
+    ) -> str | None:
+        """Nothing to say."""
+        return None
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
         """Two copies of the state, and the scratch memory of every thread that there may be."""

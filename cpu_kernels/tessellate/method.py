@@ -16,7 +16,7 @@ from tetris_sim.cpu_kernels.common.caches import Caches, read_caches
 from tetris_sim.cpu_kernels.common.layout import Layout, pad
 from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField, can_lift, lift_slab
 from tetris_sim.cpu_kernels.tessellate.tiles import N_KINDS
-from tetris_sim.method import Parameters
+from tetris_sim.method import STEPS_PER_BLOCK, KnownGpu, Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
@@ -52,6 +52,16 @@ class TessellateMethod:
         somewhere.
         """
         return candidates(problem, read_caches(), usable_cores())
+
+    def fixed_at_compile(self, parameter: str) -> bool:
+        """All but the steps of a block and the widths of a tile."""
+        return parameter not in (STEPS_PER_BLOCK, "tile_x", "tile_y", "tile_z")
+
+    def explain(
+        self, problem: Problem, parameters: Parameters, rate: float, gpu: KnownGpu | None
+    ) -> str | None:
+        """Nothing to say."""
+        return None
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
         """Two copies of the state."""

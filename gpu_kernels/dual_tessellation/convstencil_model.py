@@ -18,6 +18,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tetris_sim.method import STEPS_PER_BLOCK, KnownGpu, Parameters
+from tetris_sim.problem import Problem
 from tetris_sim.stencil import Stencil
 
 REAL_BYTES = 8  # float64
@@ -80,6 +82,34 @@ def tensor_machine(
     shared = multiprocessors * _SHARED_BYTES_PER_CYCLE * clock
     return TensorMachine(
         clock, _TENSOR_CORES * multiprocessors, cycles, bandwidth or math.inf, shared
+    )
+
+
+def explain_rate(
+    problem: Problem, parameters: Parameters, rate: float, gpu: KnownGpu
+) -> str | None:
+    """The predicted rate beside the measured one [points/s]; None for unknown GPUs."""
+    machine = tensor_machine(
+        gpu.architecture,
+        multiprocessors=gpu.multiprocessors,
+        clock=gpu.clock,
+        bandwidth=gpu.bandwidth,
+    )
+    if machine is None:
+        return None
+
+    steps = max(1, parameters.get(STEPS_PER_BLOCK, 1))
+    predicted = predict_rate(machine, problem.stencil, steps, problem.grid.shape)
+    memory = (
+        f"memory at {gpu.bandwidth / 1e12:.3g} TB/s"
+        if gpu.bandwidth
+        else "memory of unknown speed left out"
+    )
+    return (
+        f"ConvStencil's performance model predicts {predicted / 1e9:.3g} GStencil/s for "
+        f"gpu.dual_tessellation with {steps} steps per block ({gpu.multiprocessors} "
+        f"multiprocessors at {gpu.clock / 1e9:.3g} GHz, {memory}); measured {rate / 1e9:.3g} "
+        "GStencil/s."
     )
 
 

@@ -33,7 +33,9 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.gpu_kernels.dual_tessellation.convstencil_model import explain_rate
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, braces, round_up
+from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.stencil import Stencil
 
 _GROUP = 8  # neighbouring results: columns of a weight matrix
@@ -257,3 +259,8 @@ def _row_bytes(radius: int, parameters: Mapping[str, int]) -> int:
     points = shift + _WARP_POINTS - _GROUP + round_up(lead + _GROUP + radius, _CHUNK)
     pitch = _GROUP + _CHUNK if parameters["padding"] else _GROUP
     return round_up(points, _GROUP) // _GROUP * pitch * _REAL_BYTES * (1 if dirty_bits else 2)
+
+
+_FAMILY = Family(dual_tessellation_kernel, dual_tessellation_parameters, dual_tessellation_refusal)
+
+METHOD = FusedMethod("gpu.dual_tessellation", dict.fromkeys((1, 2, 3), _FAMILY), explain_rate)

@@ -14,10 +14,12 @@ import numpy as np
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
 from tetris_sim.gpu_kernels.faces.boxes import has_frame
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
-from tetris_sim.method import STEPS_PER_BLOCK, Parameters
+from tetris_sim.method import STEPS_PER_BLOCK, KnownGpu, Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
+
+Explanation = Callable[[Problem, Parameters, float, KnownGpu], str | None]
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,14 @@ class FusedMethod:
         name: what the method is called.
         families: kernels by number of axes.
         device: kind of device that it runs on.
+        explanation: what to say beside a measured rate, if there is anything; arguments as those of
+            `explain`.
         exact: whether it has the bits of all exact methods; sums of fused steps have others.
     """
 
     name: str
     families: Mapping[int, Family] = field(hash=False)
+    explanation: Explanation | None = None
     device: Literal["gpu"] = "gpu"
     exact: bool = False
 
@@ -67,6 +72,18 @@ class FusedMethod:
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
         """Those of its kernels."""
         return self._proposals(problem)
+
+    def fixed_at_compile(self, parameter: str) -> bool:
+        """All are definitions in the source of a kernel."""
+        return True
+
+    def explain(
+        self, problem: Problem, parameters: Parameters, rate: float, gpu: KnownGpu | None
+    ) -> str | None:
+        """What its folder knows of it."""
+        if self.explanation is None or gpu is None:
+            return None
+        return self.explanation(problem, parameters, rate, gpu)
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
         """Two pitched copies of the state."""

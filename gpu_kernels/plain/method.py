@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
-from tetris_sim.method import Parameters
+from tetris_sim.method import KnownGpu, Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
@@ -34,6 +34,16 @@ class PlainMethod:
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
         """Nothing to choose."""
         return ({},)
+
+    def fixed_at_compile(self, parameter: str) -> bool:
+        """There are none."""
+        return False
+
+    def explain(
+        self, problem: Problem, parameters: Parameters, rate: float, gpu: KnownGpu | None
+    ) -> str | None:
+        """Nothing to say."""
+        return None
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
         """Two pitched copies of the state."""

@@ -39,6 +39,7 @@ from tetris_sim.gpu_kernels.fused.half import (
     rounds_well,
 )
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream, braces, round_up
+from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.gpu_kernels.sparse.dense_plans import dense_patch_plan, dense_unit_plan
 from tetris_sim.gpu_kernels.sparse.fragments import ROWS
 from tetris_sim.gpu_kernels.sparse.patches import patch_plan
@@ -263,3 +264,9 @@ def _kernel(
         stream=stage.stream,
         by_pointer=True,
     )
+
+
+METHOD = FusedMethod(
+    "gpu.sparse",
+    dict.fromkeys((1, 2, 3), Family(sparse_kernel, sparse_parameters, sparse_refusal)),
+)

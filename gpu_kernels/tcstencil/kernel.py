@@ -39,6 +39,7 @@ from tetris_sim.gpu_kernels.fused.half import (
     rounds_well,
 )
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream, braces, round_up
+from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.gpu_kernels.tcstencil.matrices import matrix_registers, mirror_rows, without_zeros
 from tetris_sim.gpu_kernels.tcstencil.model import windows_rate
 from tetris_sim.gpu_kernels.tcstencil.star import star_kernel, star_parameters
@@ -259,3 +260,9 @@ def _stage(bands: Bands, parameters: Mapping[str, int], vector: int) -> Stage:
         return Stage(lead, lead + width + behind, steps, (1, steps, width), stream)
     stream = Stream(axis=2, repeated=0, unit=steps * width)
     return Stage(lead, lead + steps * width + behind, 1, (1, 1, steps * width), stream)
+
+
+METHOD = FusedMethod(
+    "gpu.tcstencil",
+    dict.fromkeys((1, 2, 3), Family(tcstencil_kernel, tcstencil_parameters, tcstencil_refusal)),
+)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
+from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.gpu_kernels.trapezoid.numerics import CHUNK, GROUP, Folding, fold
 from tetris_sim.stencil import Stencil
 
@@ -193,3 +194,9 @@ def _tile_kernel(folding: Folding, parameters: Mapping[str, int]) -> FusedKernel
         shared_bytes=8 * (ring + staged + padded + stages),
         weights=folding.weights.reshape(-1),
     )
+
+
+METHOD = FusedMethod(
+    "gpu.trapezoid",
+    dict.fromkeys((1, 2, 3), Family(trapezoid_kernel, trapezoid_parameters, trapezoid_refusal)),
+)

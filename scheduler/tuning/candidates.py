@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.method import STEPS_PER_BLOCK, TILE, Method, Parameters
+from tetris_sim.method import Method, Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.machine.place import Place, every_method
 from tetris_sim.slab import Slab
@@ -44,10 +44,8 @@ class Candidate:
         """The parameters that code is compiled for: a candidate that differs in others only is not
         compiled again.
         """
-        free = {
-            name for name in self.parameters if name == STEPS_PER_BLOCK or name.startswith(TILE)
-        }
-        return {name: value for name, value in self.parameters.items() if name not in free}
+        fixed = self.method.fixed_at_compile
+        return {name: value for name, value in self.parameters.items() if fixed(name)}
 
     @property
     def label(self) -> str:

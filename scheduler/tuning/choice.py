@@ -7,16 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tetris_sim.gpu_kernels.dual_tessellation.convstencil_model import predict_rate, tensor_machine
 from tetris_sim.method import Method, Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.tuning.compete import NO_TIME, Entry
-from tetris_sim.scheduler.tuning.measure import Speed, steps_per_block
+from tetris_sim.scheduler.tuning.measure import Speed
 from tetris_sim.wording import count_threads
-
-MODELLED = "gpu.dual_tessellation"
-"""The method that ConvStencil's performance model is of."""
 
 
 @dataclass(frozen=True)
@@ -122,43 +118,19 @@ def describe_competition(
     return sentences
 
 
-def beside_its_model(entries: Sequence[Entry], piece: Problem, gpu: Gpu | None) -> list[str]:
-    """`beside_the_model` for the fastest candidate of `gpu.dual_tessellation`, if one was timed."""
-    timed = [
-        entry
-        for entry in entries
-        if entry.candidate.method.name == MODELLED and entry.rate and not entry.note
-    ]
-    if gpu is None or not timed:
-        return []
-    best = max(timed, key=lambda entry: entry.rate)
-    return beside_the_model(gpu, piece, best.candidate.parameters, best.rate)
+def explanations(entries: Sequence[Entry], trial_problem: Problem, gpu: Gpu | None) -> list[str]:
+    """What the methods that were timed say of their fastest candidates."""
+    fastest: dict[Method, Entry] = {}
+    for entry in entries:
+        if entry.rate and not entry.note:
+            method = entry.candidate.method
+            fastest[method] = max(fastest.get(method, entry), entry, key=lambda e: e.rate)
 
-
-def beside_the_model(gpu: Gpu, problem: Problem, parameters: Parameters, rate: float) -> list[str]:
-    """A sentence with the rate that ConvStencil's model predicts beside the measured one; none for
-    unknown GPUs.
-    """
-    machine = tensor_machine(
-        gpu.architecture,
-        multiprocessors=gpu.multiprocessors,
-        clock=gpu.clock,
-        bandwidth=gpu.bandwidth,
-    )
-    if machine is None:
-        return []
-    steps = steps_per_block(parameters)
-    predicted = predict_rate(machine, problem.stencil, steps, problem.grid.shape)
-    memory = (
-        f"memory at {gpu.bandwidth / 1e12:.3g} TB/s"
-        if gpu.bandwidth
-        else "memory of unknown speed left out"
-    )
-    return [
-        f"ConvStencil's performance model predicts {giga(predicted)} for {MODELLED} with {steps} "
-        f"steps per block ({gpu.multiprocessors} multiprocessors at {gpu.clock / 1e9:.3g} GHz, "
-        f"{memory}); measured {giga(rate)}."
+    sentences = [
+        method.explain(trial_problem, entry.candidate.parameters, entry.rate, gpu)
+        for method, entry in fastest.items()
     ]
+    return [sentence for sentence in sentences if sentence is not None]
 
 
 def _those(entries: Sequence[Entry], note: str) -> str:

@@ -24,12 +24,10 @@ from tetris_sim.scheduler.tuning.candidates import (
     nothing_left,
 )
 from tetris_sim.scheduler.tuning.choice import (
-    MODELLED,
     Choice,
     as_plain,
-    beside_its_model,
-    beside_the_model,
     describe_competition,
+    explanations,
     giga,
     make_rows,
     refusals,
@@ -203,15 +201,19 @@ def _remembered(
         f"{candidate.label}: {giga(found.points_per_second)}, tuned on {found.date[:10]}, cached; "
         "checked."
     )
-    model = []
-    if terms.gpu is not None and found.method == MODELLED:
-        model = beside_the_model(terms.gpu, problem, candidate.parameters, found.points_per_second)
+    explanation = candidate.method.explain(
+        problem, candidate.parameters, found.points_per_second, terms.gpu
+    )
     return Choice(
         candidate.method,
         candidate.parameters,
         found.threads,
         Speed(found.points_per_second, found.latency),
-        reasons=(reason, *model, *smaller_team(found.threads, int(key["threads"]))),
+        reasons=(
+            reason,
+            *([] if explanation is None else [explanation]),
+            *smaller_team(found.threads, int(key["threads"])),
+        ),
         seconds=time.perf_counter() - begin,
         date=found.date,
     )
@@ -252,7 +254,7 @@ def _measured(
         reasons=(
             *refusals(refused),
             *describe_competition(entries, chosen, piece, seconds),
-            *beside_its_model(entries, piece, terms.gpu),
+            *explanations(entries, piece, terms.gpu),
             *smaller_team(threads, terms.threads),
         ),
         rows=make_rows(entries, chosen, refused),

@@ -24,7 +24,7 @@ from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.plan import cpu_plan as planning
 from tetris_sim.scheduler.plan.plan import make_plan
 from tetris_sim.scheduler.tuning.candidates import Asked, Candidate, find_candidates
-from tetris_sim.scheduler.tuning.choice import Choice, beside_its_model
+from tetris_sim.scheduler.tuning.choice import Choice, explanations
 from tetris_sim.scheduler.tuning.compete import Entry
 from tetris_sim.scheduler.tuning.measure import Speed
 from tetris_sim.scheduler.tuning.tune import Terms
@@ -162,18 +162,18 @@ def test_the_model_of_convstencil_stands_beside_the_measurement(problem: Problem
         entry_of("gpu.dual_tessellation", 660e9, {"steps_per_block": 3}),
         entry_of("gpu.dual_tessellation", 900e9, {"steps_per_block": 4}, "its answer is wrong"),
     ]
-    (sentence,) = beside_its_model(entries, problem, known)
+    (sentence,) = explanations(entries, problem, known)
     predicted = predict_rate(H200, problem.stencil, 3, problem.grid.shape) / 1e9
     assert sentence == (
         f"ConvStencil's performance model predicts {predicted:.3g} GStencil/s for "
         "gpu.dual_tessellation with 3 steps per block (132 multiprocessors at 1.98 GHz, memory at "
         "4.9 TB/s); measured 660 GStencil/s."
     )
-    (sentence,) = beside_its_model(entries, problem, dataclasses.replace(known, bandwidth=None))
+    (sentence,) = explanations(entries, problem, dataclasses.replace(known, bandwidth=None))
     assert "1.98 GHz, memory of unknown speed left out)" in sentence
-    assert beside_its_model(entries, problem, None) == []
-    assert beside_its_model(entries, problem, GPU) == []
-    assert beside_its_model(entries[:1], problem, known) == []
+    assert explanations(entries, problem, None) == []
+    assert explanations(entries, problem, GPU) == []
+    assert explanations(entries[:1], problem, known) == []
 
 
 def test_a_gpu_is_described_by_its_attributes() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
-from tetris_sim.method import Parameters, Stepper
+from tetris_sim.method import KnownGpu, Parameters, Stepper
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.tuning.measure import steps_per_block
 from tetris_sim.slab import Slab
@@ -60,6 +60,14 @@ class FakeMethod:
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
         return self.proposals
+
+    def fixed_at_compile(self, parameter: str) -> bool:
+        return parameter not in ("steps_per_block", "tile_x")
+
+    def explain(
+        self, problem: Problem, parameters: Parameters, rate: float, gpu: KnownGpu | None
+    ) -> str | None:
+        return None
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
         return _PLAIN.memory(problem, slab, {}) if self.needs is None else self.needs

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.method import Parameters
+from tetris_sim.method import KnownGpu, Parameters
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.slab import Slab
 
@@ -108,6 +108,7 @@ class PacedMethod:
     """
 
     device: Literal["cpu"] = "cpu"
+    exact = False
 
     def __init__(
         self,
@@ -129,6 +130,14 @@ class PacedMethod:
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
         return tuple({"pace": pace} for pace in self._paces)
+
+    def fixed_at_compile(self, parameter: str) -> bool:
+        return False
+
+    def explain(
+        self, problem: Problem, parameters: Parameters, rate: float, gpu: KnownGpu | None
+    ) -> str | None:
+        return None
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
         return problem.state_bytes
