@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tetris_sim.gpu_kernels.dual_tessellation.kernel import METHOD as DUAL_TESSELLATION
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.sparse.kernel import METHOD as SPARSE
 from tetris_sim.gpu_kernels.stream.method import METHOD as STREAM
 from tetris_sim.gpu_kernels.tcstencil.kernel import METHOD as TCSTENCIL
 from tetris_sim.gpu_kernels.trapezoid.kernel import METHOD as TRAPEZOID
-from tetris_sim.method import Method
 
-METHODS: tuple[Method, ...] = (
+if TYPE_CHECKING:
+    from tetris_sim.gpu_kernels.steppers.passes import GpuMethod
+
+METHODS: tuple[GpuMethod, ...] = (
     STREAM,
     TRAPEZOID,
     DUAL_TESSELLATION,

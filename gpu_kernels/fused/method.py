@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from tetris_sim.method import STEPS_PER_BLOCK, KnownGpu, Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
+
+if TYPE_CHECKING:
+    from tetris_sim.gpu_kernels.steppers.passes import Pass
 
 Explanation = Callable[[Problem, Parameters, float, KnownGpu], str | None]
 
@@ -91,12 +94,20 @@ class FusedMethod:
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
         """Compile and take two copies of the slab; `device` is a `GpuDevice`."""
-        from tetris_sim.gpu_kernels.steppers.passes import Fused, Pass, Sweep
         from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
 
+        return GpuStepper(problem, slab, device, self.passes(problem, slab, parameters))
+
+    def depth(self, problem: Problem, parameters: Parameters) -> int:
+        """Steps of its kernel."""
+        return self.kernel(problem, parameters).depth
+
+    def passes(self, problem: Problem, slab: Slab, parameters: Parameters) -> list[Pass]:
+        """The kernel where it fits, and single sweeps."""
+        from tetris_sim.gpu_kernels.steppers.passes import Fused, Sweep
+
         fused = Fused(self.kernel(problem, parameters))
-        passes: list[Pass] = [fused, Sweep()] if fused.fits(problem, slab) else [Sweep()]
-        return GpuStepper(problem, slab, device, passes)
+        return [fused, Sweep()] if fused.fits(problem, slab) else [Sweep()]
 
     def depth(self, problem: Problem, parameters: Parameters) -> int:
         """Steps that its kernel makes at once, which is a parameter of every family's."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
 from tetris_sim.method import KnownGpu, Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
+
+if TYPE_CHECKING:
+    from tetris_sim.gpu_kernels.steppers.passes import Pass
 
 # weights and offsets that fit into 32 KB of arguments and 64 KB of constant memory
 _MOST_TERMS = 3000
@@ -51,7 +54,16 @@ class PlainMethod:
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
         """Compile and take two copies of the slab; `device` is a `GpuDevice`."""
-        from tetris_sim.gpu_kernels.steppers.passes import Sweep
         from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
 
-        return GpuStepper(problem, slab, device, [Sweep()])
+        return GpuStepper(problem, slab, device, self.passes(problem, slab, parameters))
+
+    def depth(self, problem: Problem, parameters: Parameters) -> int:
+        """One step."""
+        return 1
+
+    def passes(self, problem: Problem, slab: Slab, parameters: Parameters) -> list[Pass]:
+        """Single sweeps."""
+        from tetris_sim.gpu_kernels.steppers.passes import Sweep
+
+        return [Sweep()]

@@ -8,7 +8,7 @@ the other faces (`frame.cu`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import (
@@ -23,6 +23,7 @@ from tetris_sim.gpu_kernels.faces.boxes import has_frame, owned_with_halo, witho
 from tetris_sim.gpu_kernels.faces.frame import Frame, Tiles
 from tetris_sim.gpu_kernels.faces.ghosts import Ghosts
 from tetris_sim.gpu_kernels.fused.kernel import CompiledKernel, Cut, FusedKernel
+from tetris_sim.method import Method, Parameters
 from tetris_sim.mirrors import free_sides, lasting_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
@@ -42,6 +43,17 @@ class Pass(Protocol):
 
     def launch(self, later: int) -> None:
         """Advance by `depth` steps; `later` further ones will follow before the halo is renewed."""
+
+
+@runtime_checkable
+class GpuMethod(Method, Protocol):
+    """A method of GPUs: what makes passes for a state, whoever holds its arrays."""
+
+    def depth(self, problem: Problem, parameters: Parameters) -> int:
+        """Steps of the pass that makes the most."""
+
+    def passes(self, problem: Problem, slab: Slab, parameters: Parameters) -> list[Pass]:
+        """Ways to advance a slab, the one that makes the most steps first, a single step last."""
 
 
 class State:

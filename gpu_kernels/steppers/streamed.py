@@ -21,9 +21,8 @@ import numpy.typing as npt
 from tetris_sim.axes import LAST
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import PitchedField, pitch_slab
-from tetris_sim.gpu_kernels.fused.method import FusedMethod
-from tetris_sim.gpu_kernels.steppers.passes import Fused, Pass, State, Sweep
-from tetris_sim.method import Method, Parameters
+from tetris_sim.gpu_kernels.steppers.passes import GpuMethod, Pass, State
+from tetris_sim.method import Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
@@ -138,7 +137,7 @@ class GpuConveyor:
 
     Args:
         problem: what is advanced.
-        method: one of the GPU's.
+        method: how pieces are advanced.
         parameters: of the method.
         device: the GPU.
         largest: a piece with its halo; none is larger.
@@ -148,7 +147,7 @@ class GpuConveyor:
     def __init__(
         self,
         problem: Problem,
-        method: Method,
+        method: GpuMethod,
         parameters: Parameters,
         device: GpuDevice,
         *,
@@ -156,9 +155,8 @@ class GpuConveyor:
         copies: Copies | None = None,
     ) -> None:
         self._problem, self._device = problem, device
-        self._kernel = (
-            method.kernel(problem, parameters) if isinstance(method, FusedMethod) else None
-        )
+        self._method, self._parameters = method, parameters
+        self._depth = method.depth(problem, parameters)
         self._copies = GpuCopies(device) if copies is None else copies
         self._ways: dict[Any, _Ways] = {}
         layout = self.layout(largest)
@@ -170,7 +168,7 @@ class GpuConveyor:
 
     def layout(self, slab: Slab) -> PitchedField:
         """The layout of the GPU's methods."""
-        return pitch_slab(self._problem, slab, 1 if self._kernel is None else self._kernel.depth)
+        return pitch_slab(self._problem, slab, self._depth)
 
     def host_array(self, elements: int) -> Flat:
         """Pinned memory."""
@@ -244,9 +242,7 @@ class GpuConveyor:
         if key not in self._ways:
             arrays: list[Any] = [None, None]
             state = State(self._problem, slab, self.layout(slab), self._device, arrays)
-            fused = None if self._kernel is None else Fused(self._kernel)
-            fits = fused is not None and fused.fits(self._problem, slab)
-            passes: list[Pass] = [fused, Sweep()] if fused is not None and fits else [Sweep()]
+            passes = self._method.passes(self._problem, slab, self._parameters)
             for way in passes:
                 way.prepare(state)
             self._ways[key] = _Ways(arrays, state, passes)

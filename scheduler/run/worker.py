@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from tetris_sim.method import Stepper
 from tetris_sim.problem import Problem
@@ -14,35 +14,7 @@ from tetris_sim.scheduler.run.simulated_conveyor import SimulatedConveyor
 from tetris_sim.scheduler.run.streamed import Conveyor, StreamedStepper, largest_piece
 
 
-class Worker(Protocol):
-    """A device and the stepper that it advances.
-
-    Attributes:
-        name: of the worker.
-        device: a `ThreadTeam`, a `GpuDevice` or a `SimulatedDevice`.
-        stepper: of its slab.
-        closed: whether its device was given back.
-    """
-
-    name: str
-    device: Any
-    stepper: Stepper
-    closed: bool
-
-    @property
-    def busy_s(self) -> float:
-        """Time that it computed so far, if it measures that; 0 otherwise [s]."""
-
-    def change(self, problem: Problem, share: Share) -> None:
-        """Give the slab's memory back and take that of another one, on the same device; its points
-        are not there.
-        """
-
-    def close(self) -> None:
-        """Give the slab's memory and the device back."""
-
-
-class LocalWorker:
+class Worker:
     """A device of this process, a team of threads or a GPU, that advances one slab in its memory.
 
     Attributes:
@@ -63,13 +35,13 @@ class LocalWorker:
 
     @property
     def busy_s(self) -> float:
-        """Time that it computed, whatever its slab was."""
+        """Time that it computed, whatever its slab was, if it measures that; 0 otherwise [s]."""
         return self._busy_s + (
             self.stepper.busy_s if isinstance(self.stepper, QueuedStepper) else 0.0
         )
 
     def change(self, problem: Problem, share: Share) -> None:
-        """Another slab."""
+        """Give the slab's memory back and take that of another one; its points are not there."""
         self._busy_s = self.busy_s
         self.stepper.close()
         self.stepper = _prepare(problem, share, self.device)
@@ -87,7 +59,7 @@ class LocalWorker:
 
 def open_worker(problem: Problem, share: Share) -> Worker:
     """Take the memory of one share and compile for it."""
-    return LocalWorker(problem, share)
+    return Worker(problem, share)
 
 
 def _open_device(share: Share) -> Any:
@@ -119,7 +91,10 @@ def _make_stepper(problem: Problem, share: Share, device: Any) -> Stepper:
 def _make_conveyor(problem: Problem, share: Share, streaming: Streaming, device: Any) -> Conveyor:
     if isinstance(device, SimulatedDevice):
         return SimulatedConveyor(problem, share.method, share.parameters, device)
+
+    from tetris_sim.gpu_kernels.steppers.passes import GpuMethod
     from tetris_sim.gpu_kernels.steppers.streamed import GpuConveyor
 
+    assert isinstance(share.method, GpuMethod)
     largest = largest_piece(problem, share.slab, streaming)
     return GpuConveyor(problem, share.method, share.parameters, device, largest=largest)

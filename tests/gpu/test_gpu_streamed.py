@@ -15,8 +15,9 @@ from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.steppers.passes import GpuMethod
 from tetris_sim.gpu_kernels.steppers.streamed import Flat, GpuConveyor, measure_copies
-from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
+from tetris_sim.method import STEPS_PER_BLOCK, Parameters
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.plan.pieces import Streaming
 from tetris_sim.scheduler.run.streamed import StreamedStepper, largest_piece
@@ -47,7 +48,7 @@ class HostCopies:
 
 
 def streamed(
-    method: Method,
+    method: GpuMethod,
     problem: Problem,
     parameters: Parameters,
     device: Any,
@@ -94,7 +95,7 @@ def test_sweeps_of_pieces_have_the_bits_of_the_cpu(
 @pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 @pytest.mark.parametrize("method", [STREAM, SPARSE], ids=lambda method: method.name)
 @pytest.mark.parametrize("name", ["heat-1d", "heat-2d", "heat-3d"])
-def test_fused_steps_of_pieces_agree_with_the_reference(name: str, method: Method) -> None:
+def test_fused_steps_of_pieces_agree_with_the_reference(name: str, method: GpuMethod) -> None:
     stencil = stencil_of(name)
     dtype, (*others, last) = dtype_of(method, stencil), SHAPES[stencil.ndim]
     shape = (*others, last + 64 * (dtype == "float16"))  # its rows begin at lines of so many points

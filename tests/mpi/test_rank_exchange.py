@@ -26,7 +26,7 @@ from tetris_sim.scheduler.facts.shares import Share
 from tetris_sim.scheduler.plan.process_grid import Parts, cut
 from tetris_sim.scheduler.run.exchange import Exchange
 from tetris_sim.scheduler.run.rank_exchange import make_exchange
-from tetris_sim.scheduler.run.worker import LocalWorker
+from tetris_sim.scheduler.run.worker import Worker
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
 
@@ -55,7 +55,7 @@ class Case:
     state: Field
     ranks: Communicator
     exchange: Exchange
-    workers: list[LocalWorker]
+    workers: list[Worker]
 
 
 def box_stencil(ndim: int) -> Stencil:
@@ -81,11 +81,11 @@ def open_workers(
     rank: int,
     state: Field,
     stack: contextlib.ExitStack,
-) -> list[LocalWorker]:
+) -> list[Worker]:
     workers = []
     for share in shares:
         if share.rank == rank:
-            worker = LocalWorker(problem, share)
+            worker = Worker(problem, share)
             stack.callback(worker.close)
             worker.stepper.load(lambda slab: part_of(state, slab))
             workers.append(worker)

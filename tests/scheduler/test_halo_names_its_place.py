@@ -14,7 +14,7 @@ from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.facts.shares import Share
 from tetris_sim.scheduler.run.exchange import LocalExchange
-from tetris_sim.scheduler.run.worker import LocalWorker
+from tetris_sim.scheduler.run.worker import Worker
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
 
@@ -102,10 +102,10 @@ def test_any_process_grid_gives_the_bits_of_one_worker(name: str, periodic: bool
 
 def open_workers(
     problem: Problem, slabs: list[Slab], state: Field, stack: contextlib.ExitStack
-) -> list[LocalWorker]:
+) -> list[Worker]:
     workers = []
     for number, slab in enumerate(slabs):
-        worker = LocalWorker(
+        worker = Worker(
             problem, Share(f"cpu:{number}", slab, PlainMethod(), {}, 1 + number % 2, 1.0, 0)
         )
         stack.callback(worker.close)

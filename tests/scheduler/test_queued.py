@@ -22,7 +22,7 @@ from tetris_sim.scheduler.facts.shares import Share
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
 from tetris_sim.scheduler.run.exchange import LocalExchange
 from tetris_sim.scheduler.run.queued import QueuedStepper, WorkerError
-from tetris_sim.scheduler.run.worker import LocalWorker
+from tetris_sim.scheduler.run.worker import Worker
 from tetris_sim.schema import SimulatedSection
 from tetris_sim.slab import Slab
 
@@ -40,11 +40,11 @@ def share_of(slab: Slab, settings: SimulatedSection | None, name: str = "simulat
 
 
 @contextlib.contextmanager
-def opened(problem: Problem, *shares: Share) -> Iterator[list[LocalWorker]]:
+def opened(problem: Problem, *shares: Share) -> Iterator[list[Worker]]:
     with contextlib.ExitStack() as stack:
         workers = []
         for share in shares:
-            workers.append(LocalWorker(problem, share))
+            workers.append(Worker(problem, share))
             stack.callback(workers[-1].close)
             workers[-1].stepper.load(problem.initial)
         yield workers

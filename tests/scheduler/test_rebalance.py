@@ -23,7 +23,7 @@ from tetris_sim.scheduler.run.rebalance import (
     move,
     with_division,
 )
-from tetris_sim.scheduler.run.worker import LocalWorker, Worker, open_worker
+from tetris_sim.scheduler.run.worker import Worker, open_worker
 from tetris_sim.schema import SimulatedSection
 from tetris_sim.simulation import open_simulation
 from tetris_sim.slab import Slab
@@ -171,7 +171,7 @@ def test_a_run_moves_planes_away_from_a_device_that_becomes_slow(
     even = FAST.model_copy(update={"speed": 100 * 50 * 4 / 2e-3})  # a block of 4 steps takes 2 ms
     plan = dataclasses.replace(plan_of(problem, (100, 100), 4, even, even), shares_asked=asked)
     with open_simulation(problem, plan) as simulation:
-        workers = [worker for worker in simulation.workers if isinstance(worker, LocalWorker)]
+        workers = list(simulation.workers)
         workers[1].device.speed /= 5
         begin = time.perf_counter()
         simulation.run()

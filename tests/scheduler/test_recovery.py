@@ -24,7 +24,7 @@ from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.run.queued import WorkerError
 from tetris_sim.scheduler.run.recovery import Recovery
-from tetris_sim.scheduler.run.worker import LocalWorker
+from tetris_sim.scheduler.run.worker import Worker
 from tetris_sim.schema import ComputeSection, SimulatedSection
 from tetris_sim.simulation import open_simulation
 from tetris_sim.slab import Slab
@@ -112,14 +112,14 @@ def test_two_devices_may_fail_together(
     first = even.model_copy(update={"fail_after": 6})
     second = first if at_once else even
     plan = plan_of(problem, (20, 24, 20), 3, first, None, second)
-    change = LocalWorker.change
+    change = Worker.change
 
-    def fails(self: LocalWorker, problem: Problem, share: Share) -> None:
+    def fails(self: Worker, problem: Problem, share: Share) -> None:
         if self.name == "simulated:2" and not at_once:
             raise WorkerError(self.name, "its memory is gone")
         change(self, problem, share)
 
-    monkeypatch.setattr(LocalWorker, "change", fails)
+    monkeypatch.setattr(Worker, "change", fails)
     with open_simulation(problem, plan, recovery=Recovery(find_machine({}), GOES_ON)) as simulation:
         assert simulation.run() is None
         assert [share.worker for share in simulation.plan.shares] == ["cpu:1"]
