@@ -8,6 +8,7 @@ host memory as they do on the GPU, ghosts of the other axes included, so that a 
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Sequence
@@ -23,8 +24,8 @@ from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import PitchedField, pitch_slab
 from tetris_sim.gpu_kernels.steppers.passes import GpuMethod, Pass, State
 from tetris_sim.method import Parameters
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
+from tetris_sim.problem import Field, Problem
+from tetris_sim.slab import Ranges, Slab
 
 ARRAYS = 4
 _TRIAL_BYTES = 256 << 20  # of a copy that is timed: 5 ms at 55 GB/s
@@ -32,25 +33,6 @@ _TRIALS = 3
 _CLEARED = 1 << 23  # elements that a thread clears together
 
 Flat = npt.NDArray[np.floating[Any]]  # host memory, laid out as a `PitchedField`
-
-
-@dataclass(frozen=True)
-class Planes:
-    """Some planes of all fields in host memory, ghosts of the other axes included.
-
-    Attributes:
-        array: where they lie.
-        element: at which the first plane of the first field begins.
-        field_pitch: elements from field to field.
-        count: of planes.
-        place: of the first one in a piece, counted from the piece's first owned plane.
-    """
-
-    array: Flat
-    element: int
-    field_pitch: int
-    count: int
-    place: int = 0
 
 
 class Copies(Protocol):
@@ -108,6 +90,36 @@ class GpuCopies:
         )
 
 
+class PitchedHost:
+    """A slab in host memory, laid out as on the GPU; see the Protocol `HostSlab` of
+    scheduler/run/streamed.py.
+    """
+
+    def __init__(self, problem: Problem, layout: PitchedField, copies: Copies) -> None:
+        self._layout, self._copies = layout, copies
+        self._flat = copies.host_array(layout.n_bytes // layout.dtype.itemsize, layout.dtype)
+        # Planes along the first axis of the problem, margins of the later axes included.
+        first = 3 - problem.grid.ndim
+        self._below, self._pitch = layout.margin[first][0], plane_pitch(layout, problem.grid.ndim)
+        self._planes = self._flat.reshape(layout.n_fields, layout.extent[first], self._pitch)
+
+    def view(self, ranges: Ranges) -> Field:
+        """A box of points, counted from the first owned one."""
+        points: Field = self._layout.view(self._flat, ranges)
+        return points
+
+    def planes(self, first: int, count: int) -> Field:
+        """Planes counted from the first owned one, (n_fields, count, elements of a plane)."""
+        begin = self._below + first
+        return self._planes[:, begin : begin + count]
+
+    def spare(self, count: int) -> Field:
+        """Memory for as many planes."""
+        shape = self._layout.n_fields, count, self._pitch
+        flat = self._copies.host_array(math.prod(shape), self._layout.dtype)
+        return flat.reshape(shape)
+
+
 @dataclass
 class Cargo:
     """A piece on the GPU.
@@ -159,31 +171,31 @@ class GpuConveyor:
         self._depth = method.depth(problem, parameters)
         self._copies = GpuCopies(device) if copies is None else copies
         self._ways: dict[Any, _Ways] = {}
-        layout = self.layout(largest)
+        layout = self._layout(largest)
         elements = layout.n_bytes // layout.dtype.itemsize
         with device.use() as cupy:
             arrays = [cupy.zeros(elements, layout.dtype) for _ in range(ARRAYS)]
         # (array, from when on)
         self._free: deque[tuple[Any, Any]] = deque((array, None) for array in arrays)
 
-    def layout(self, slab: Slab) -> PitchedField:
+    def _layout(self, slab: Slab) -> PitchedField:
         """The layout of the GPU's methods."""
         return pitch_slab(self._problem, slab, self._depth)
 
-    def host_array(self, elements: int) -> Flat:
-        """Pinned memory."""
-        return self._copies.host_array(elements, np.dtype(self._problem.dtype))
+    def hold(self, slab: Slab) -> PitchedHost:
+        """In pinned memory."""
+        return PitchedHost(self._problem, self._layout(slab), self._copies)
 
     def bring(
-        self, slab: Slab, sources: Sequence[Planes], after: Sequence[Any]
+        self, slab: Slab, sources: Sequence[tuple[int, Field]], after: Sequence[Any]
     ) -> tuple[Cargo, Any]:
         """One copy per source and field."""
-        layout, (array, free) = self.layout(slab), self._free.popleft()
+        layout, (array, free) = self._layout(slab), self._free.popleft()
         with self._device.use():
             _wait_for(self._copies.bringing, (*after, free))
-            for planes in sources:
-                for there, here in _elements(planes, layout, self._problem.grid.ndim):
-                    self._copies.bring(array[there], planes.array[here])
+            for first, planes in sources:
+                for there, here in zip(self._elements(layout, first, planes), planes, strict=True):
+                    self._copies.bring(array[there], here.reshape(-1))
             arrived = self._copies.bringing.record()
         return Cargo(slab, array, arrived), arrived
 
@@ -207,12 +219,13 @@ class GpuConveyor:
             cargo.array, cargo.ready = pair[ways.state.turn], self._device.stream.record()
             self._free.append((pair[1 - ways.state.turn], cargo.ready))
 
-    def take(self, cargo: Cargo, target: Planes, after: Sequence[Any]) -> Any:
+    def take(self, cargo: Cargo, target: Field, after: Sequence[Any]) -> Any:
         """One copy per field."""
         with self._device.use():
             _wait_for(self._copies.taking, (*after, cargo.ready))
-            for there, here in _elements(target, self.layout(cargo.slab), self._problem.grid.ndim):
-                self._copies.take(target.array[here], cargo.array[there])
+            elements = self._elements(self._layout(cargo.slab), 0, target)
+            for there, here in zip(elements, target, strict=True):
+                self._copies.take(here.reshape(-1), cargo.array[there])
             taken = self._copies.taking.record()
         self._free.append((cargo.array, taken))
         return taken
@@ -236,12 +249,20 @@ class GpuConveyor:
         self._free.clear()
         self._device.release()
 
+    def _elements(self, layout: PitchedField, first: int, planes: Field) -> list[slice]:
+        """Where planes of each field lie in an array on the GPU, the first being plane `first`."""
+        ndim = self._problem.grid.ndim
+        below = layout.margin[3 - ndim][0] + first
+        begin, length = below * plane_pitch(layout, ndim), planes[0].size
+        starts = [begin + field * layout.field_pitch for field in range(layout.n_fields)]
+        return [slice(start, start + length) for start in starts]
+
     def _ways_of(self, slab: Slab) -> _Ways:
         """Kernels know only how large a piece is and where it has neighbours, not where it lies."""
         key = slab.shape, slab.halo
         if key not in self._ways:
             arrays: list[Any] = [None, None]
-            state = State(self._problem, slab, self.layout(slab), self._device, arrays)
+            state = State(self._problem, slab, self._layout(slab), self._device, arrays)
             passes = self._method.passes(self._problem, slab, self._parameters)
             for way in passes:
                 way.prepare(state)
@@ -252,13 +273,6 @@ class GpuConveyor:
 def plane_pitch(layout: PitchedField, ndim: int) -> int:
     """Elements from plane to plane along the first axis of a problem with so many axes."""
     return (*layout.pitches, 1)[LAST[ndim][0]]
-
-
-def plane_element(layout: PitchedField, ndim: int, plane: int) -> int:
-    """Where a plane begins, counted from the first owned one; margins of the later axes belong to
-    it.
-    """
-    return (layout.margin[LAST[ndim][0]][0] + plane) * plane_pitch(layout, ndim)
 
 
 def measure_copies(device: GpuDevice) -> tuple[float, float]:
@@ -282,19 +296,6 @@ def measure_copies(device: GpuDevice) -> tuple[float, float]:
 
     bring, take = (min(trials) / _TRIAL_BYTES for trials in zip(*seconds, strict=True))
     return bring, take
-
-
-def _elements(planes: Planes, layout: PitchedField, ndim: int) -> list[tuple[slice, slice]]:
-    """(elements on the GPU, elements in host memory) of planes, for each field."""
-    pitch = plane_pitch(layout, ndim)
-    found = []
-    for field in range(layout.n_fields):
-        there = field * layout.field_pitch + plane_element(layout, ndim, planes.place)
-        here = planes.element + field * planes.field_pitch
-        found.append(
-            (slice(there, there + planes.count * pitch), slice(here, here + planes.count * pitch))
-        )
-    return found
 
 
 def _wait_for(stream: Any, events: Sequence[Any]) -> None:

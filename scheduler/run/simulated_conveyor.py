@@ -12,16 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.gpu_kernels.common.layout import PitchedField, pitch_slab
-from tetris_sim.gpu_kernels.steppers.streamed import ARRAYS, Flat, Planes, plane_pitch
 from tetris_sim.method import Method, Parameters, Stepper
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.run.simulated import SimulatedDevice, updates
-from tetris_sim.slab import Slab
+from tetris_sim.slab import Ranges, Slab
 
-_PATIENCE = (
-    0.05  # seconds after which a thread that waits for memory looks whether the device has failed
-)
+_PIECES = 3  # on the device at a time: of four arrays, one is the other one of an advance
+_PATIENCE = 0.05  # seconds after which who waits for memory looks whether the device has failed
 
 
 @dataclass
@@ -31,8 +28,31 @@ class _Cargo:
     ready: threading.Event
 
 
-class _Lane:
-    """A thread that carries out what it is given, one after the other, each when certain events
+class HostArray:
+    """A slab in host memory as one array, halos included; see the Protocol `HostSlab`."""
+
+    def __init__(self, problem: Problem, slab: Slab) -> None:
+        self._below = tuple(low for low, _ in slab.halo)
+        shape = [low + n + high for n, (low, high) in zip(slab.shape, slab.halo, strict=True)]
+        self._points: Field = np.zeros((problem.n_fields, *shape), problem.dtype)
+        self._later = slab.shape[1:]
+
+    def view(self, ranges: Ranges) -> Field:
+        """A box of points, counted from the first owned one."""
+        box = zip(ranges, self._below, strict=True)
+        return self._points[(slice(None), *(slice(a + low, b + low) for (a, b), low in box))]
+
+    def planes(self, first: int, count: int) -> Field:
+        """Planes counted from the first owned one, owned points along later axes."""
+        return self.view(((first, first + count), *((0, n) for n in self._later)))
+
+    def spare(self, count: int) -> Field:
+        """Memory for as many planes."""
+        return np.zeros((len(self._points), count, *self._later), self._points.dtype)
+
+
+class _Belt:
+    """A thread that carries out what it is given, one job after the other, each when certain events
     have happened.
     """
 
@@ -57,8 +77,8 @@ class _Lane:
     def _serve(self) -> None:
         while (job := self._queue.get()) is not None:
             after, work, event = job
-            for each in after:
-                each.wait()
+            for event_before in after:
+                event_before.wait()
             try:
                 if self.failure is None:
                     work()
@@ -79,43 +99,35 @@ class SimulatedConveyor:
             parameters,
             device,
         )
-        self._lanes = [_Lane(f"{device.name} {what}") for what in ("brings", "computes", "takes")]
-        self._room = threading.Semaphore(
-            ARRAYS - 1
-        )  # pieces; the fourth array is the other one of an advance
+        self._belts = [_Belt(f"{device.name} {what}") for what in ("brings", "computes", "takes")]
+        self._room = threading.Semaphore(_PIECES)
         self._steppers: dict[Any, Stepper] = {}
         self.most_at_a_time = self._at_a_time = 0
 
-    def layout(self, slab: Slab) -> PitchedField:
+    def hold(self, slab: Slab) -> HostArray:
         """Any layout would do."""
-        return pitch_slab(self._problem, slab)
-
-    def host_array(self, elements: int) -> Flat:
-        """Zeros."""
-        return np.zeros(elements, dtype=self._problem.dtype)
+        return HostArray(self._problem, slab)
 
     def bring(
-        self, slab: Slab, sources: Sequence[Planes], after: Sequence[threading.Event]
+        self, slab: Slab, sources: Sequence[tuple[int, Field]], after: Sequence[threading.Event]
     ) -> tuple[_Cargo, threading.Event]:
         """When there is room for it."""
         cargo = _Cargo(slab, np.empty(0), threading.Event())
 
         def work() -> None:
             while not self._room.acquire(timeout=_PATIENCE):
-                if any(lane.failure is not None for lane in self._lanes):
+                if any(belt.failure is not None for belt in self._belts):
                     return
             self._at_a_time += 1
             self.most_at_a_time = max(self.most_at_a_time, self._at_a_time)
             low, high = slab.halo[0]
             shape = (self._problem.n_fields, low + slab.shape[0] + high, *slab.shape[1:])
             cargo.values = np.empty(shape, self._problem.dtype)
-            for planes in sources:
-                place = slice(low + planes.place, low + planes.place + planes.count)
-                for values, field in zip(cargo.values, self._fields(slab, planes), strict=True):
-                    values[place] = field
+            for first, planes in sources:
+                cargo.values[:, low + first : low + first + planes.shape[1]] = planes
             self._device.transfer(cargo.values.nbytes)
 
-        cargo.ready = self._lanes[0].put(after, work)
+        cargo.ready = self._belts[0].put(after, work)
         return cargo, cargo.ready
 
     def advance(self, cargo: _Cargo, steps: int) -> None:
@@ -149,21 +161,20 @@ class SimulatedConveyor:
             )
             self._device.compute(points, compute)
 
-        cargo.ready = self._lanes[1].put([cargo.ready], work)
+        cargo.ready = self._belts[1].put([cargo.ready], work)
 
     def take(
-        self, cargo: _Cargo, target: Planes, after: Sequence[threading.Event]
+        self, cargo: _Cargo, target: Field, after: Sequence[threading.Event]
     ) -> threading.Event:
         """Copy, and make room."""
 
         def work() -> None:
-            for values, field in zip(cargo.values, self._fields(cargo.slab, target), strict=True):
-                field[...] = values
+            target[...] = cargo.values
             self._device.transfer(cargo.values.nbytes)
             self._at_a_time -= 1
             self._room.release()
 
-        return self._lanes[2].put([*after, cargo.ready], work)
+        return self._belts[2].put([*after, cargo.ready], work)
 
     def finish(self, event: threading.Event) -> None:
         """Return when it has happened."""
@@ -171,17 +182,17 @@ class SimulatedConveyor:
 
     def wait(self) -> None:
         """Return when all threads are done; raise what one of them raised."""
-        for lane in self._lanes:
-            lane.put([], lambda: None).wait()
-        for lane in self._lanes:
-            if lane.failure is not None:
-                failure, lane.failure = lane.failure, None
+        for belt in self._belts:
+            belt.put([], lambda: None).wait()
+        for belt in self._belts:
+            if belt.failure is not None:
+                failure, belt.failure = belt.failure, None
                 raise failure
 
     def close(self) -> None:
         """End the threads."""
-        for lane in self._lanes:
-            lane.close()
+        for belt in self._belts:
+            belt.close()
         for stepper in self._steppers.values():
             stepper.close()
         self._steppers.clear()
@@ -193,18 +204,3 @@ class SimulatedConveyor:
                 self._problem, slab, self._parameters, self._device.team
             )
         return self._steppers[key]
-
-    def _fields(self, slab: Slab, planes: Planes) -> list[Field]:
-        """Planes in host memory without their ghosts, (planes, ...) of each field."""
-        layout, ndim = self.layout(slab), self._problem.grid.ndim
-        length = planes.count * plane_pitch(layout, ndim)
-        later = range(4 - ndim, 3)
-        inside = [slice(layout.margin[k][0], layout.margin[k][0] + layout.count[k]) for k in later]
-        found = []
-        for field in range(layout.n_fields):
-            begin = planes.element + field * planes.field_pitch
-            shaped = planes.array[begin : begin + length].reshape(
-                planes.count, *(layout.extent[k] for k in later)
-            )
-            found.append(shaped[(slice(None), *inside)])
-        return found

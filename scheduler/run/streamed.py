@@ -16,8 +16,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from tetris_sim.boundary import SIDES, Side
-from tetris_sim.gpu_kernels.common.layout import PitchedField
-from tetris_sim.gpu_kernels.steppers.streamed import Flat, Planes, plane_element, plane_pitch
 from tetris_sim.method import Box, EdgePlanes
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.scheduler.plan.pieces import Piece, Streaming, cut_into_pieces, needed_later
@@ -28,6 +26,21 @@ _PART_POINTS = 1 << 20  # that a thread loads, copies or looks at together
 Event = Any  # something that has happened or will; what it is, the conveyor knows
 
 
+class HostSlab(Protocol):
+    """A slab in host memory, laid out so that planes are quickly brought and taken."""
+
+    def view(self, ranges: Ranges) -> Field:
+        """A box of points, (n_fields, ...), counted from the first owned one."""
+
+    def planes(self, first: int, count: int) -> Field:
+        """Planes counted from the first owned one, (n_fields, count, ...), as a conveyor wants
+        them.
+        """
+
+    def spare(self, count: int) -> Field:
+        """Memory for as many planes, (n_fields, count, ...)."""
+
+
 class Conveyor(Protocol):
     """A device to which pieces are brought, on which they are advanced, and from which they are
     taken.
@@ -35,25 +48,27 @@ class Conveyor(Protocol):
     What has `after` in its arguments waits for these events, but the call returns at once.
     """
 
-    def layout(self, slab: Slab) -> PitchedField:
-        """How the planes of a slab lie in an array, the same for the whole slab and for pieces of
-        it.
-        """
-
-    def host_array(self, elements: int) -> Flat:
-        """Memory of the host that can be copied from and to quickly."""
+    def hold(self, slab: Slab) -> HostSlab:
+        """Memory of the host for a slab."""
 
     def bring(
-        self, slab: Slab, sources: Sequence[Planes], after: Sequence[Event]
+        self, slab: Slab, sources: Sequence[tuple[int, Field]], after: Sequence[Event]
     ) -> tuple[Any, Event]:
-        """Copy the planes of a piece and of its halo to the device: (cargo, when it has
-        arrived).
+        """Copy the planes of a piece and of its halo to the device.
+
+        Args:
+            slab: the piece.
+            sources: planes, and where they belong, counted from the piece's first owned plane.
+            after: what must have happened before.
+
+        Returns:
+            The cargo, and when it has arrived.
         """
 
     def advance(self, cargo: Any, steps: int) -> None:
         """Advance a cargo when it has arrived."""
 
-    def take(self, cargo: Any, target: Planes, after: Sequence[Event]) -> Event:
+    def take(self, cargo: Any, target: Field, after: Sequence[Event]) -> Event:
         """Copy the owned planes of a cargo back; it is not there any more afterwards."""
 
     def finish(self, event: Event) -> None:
@@ -75,11 +90,12 @@ class StreamedStepper:
         self.slab = slab
         self._problem, self._conveyor, self._streaming = problem, conveyor, streaming
         self._radius = problem.stencil.radii[0]
-        self._layout = conveyor.layout(slab)
-        self._host = conveyor.host_array(self._layout.n_bytes // self._layout.dtype.itemsize)
+        self._host: HostSlab = conveyor.hold(slab)
         self._wraps = problem.boundary.periodic(0) and not any(slab.halo[0])
-        self._plane = plane_pitch(self._layout, problem.grid.ndim)
-        self._ends = self._make_ends()
+        # Where the first planes of a pass are kept for its last piece, if that reaches them: two
+        # that take turns.
+        reach = streaming.steps * self._radius
+        self._ends = [self._host.spare(reach) for _ in "ab"] if self._wraps else []
         self._written: list[
             tuple[int, int, Event]
         ] = []  # (first plane, end, when) of the pass before
@@ -89,7 +105,7 @@ class StreamedStepper:
         self.wait()
 
         def fill(ranges: Ranges) -> None:
-            self._layout.view(self._host, ranges)[...] = initial(self.slab.part(ranges))
+            self._host.view(ranges)[...] = initial(self.slab.part(ranges))
 
         self._in_parts(fill, self.slab.local())
 
@@ -105,27 +121,24 @@ class StreamedStepper:
     def edge(self, axis: int, side: Side) -> Field:
         """The owned planes that the neighbour on `side` needs, a contiguous copy."""
         self.wait()
-        return np.array(
-            self._layout.view(self._host, self.slab.edge_ranges(axis, SIDES.index(side))), order="C"
-        )
+        return np.array(self._host.view(self.slab.edge_ranges(axis, SIDES.index(side))), order="C")
 
     def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
         """Take the planes beyond `side`."""
         self.wait()
-        self._layout.view(self._host, self.slab.halo_ranges(axis, SIDES.index(side)))[...] = (
-            np.asarray(planes)
-        )
+        self._host.view(self.slab.halo_ranges(axis, SIDES.index(side)))[...] = np.asarray(planes)
 
     def interior(self, box: Box | None = None) -> Field:
         """A copy of the owned points, or of those inside `box` (global indices)."""
         self.wait()
         wanted = self.slab.local(box)
         copy = np.empty(
-            (self._layout.n_fields, *(high - low for low, high in wanted)), dtype=self._layout.dtype
+            (self._problem.n_fields, *(high - low for low, high in wanted)),
+            dtype=self._problem.dtype,
         )
 
         def fill(ranges: Ranges) -> None:
-            copy[slices(ranges, wanted)] = self._layout.view(self._host, ranges)
+            copy[slices(ranges, wanted)] = self._host.view(ranges)
 
         self._in_parts(fill, wanted)
         return copy
@@ -136,7 +149,7 @@ class StreamedStepper:
         bad: list[tuple[int, ...]] = []
 
         def search(ranges: Ranges) -> None:
-            finite = np.isfinite(self._layout.view(self._host, ranges)).all(axis=0)
+            finite = np.isfinite(self._host.view(ranges)).all(axis=0)
             if not finite.all():
                 where = np.unravel_index(int(np.argmin(finite)), finite.shape)
                 bad.append(tuple(low + int(i) for (low, _), i in zip(ranges, where, strict=True)))
@@ -152,7 +165,8 @@ class StreamedStepper:
     def close(self) -> None:
         """Give memory back."""
         self._conveyor.close()
-        self._host = np.empty(0, dtype=self._layout.dtype)
+        # A worker takes the memory of another slab while this stepper is still there.
+        self._host, self._ends = None, []  # type: ignore[assignment]
 
     def _pass(self, steps: int, later: int) -> None:
         """All pieces once: each is brought while the one before is advanced."""
@@ -163,55 +177,44 @@ class StreamedStepper:
         read_by, before = needed_later(pieces, self.slab.start[0]), self._written
         self._written = []
         self._keep_the_first(reach, before)
+
         brought: list[tuple[Any, Event]] = []
         for k, piece in enumerate(pieces):
             # The planes of a piece go back where others still have to be read from: those are
             # brought first.
             while len(brought) <= min(max(k + 1, read_by[k]), len(pieces) - 1):
                 brought.append(self._bring(pieces[len(brought)], before))
+
             cargo, _ = brought[k]
             self._conveyor.advance(cargo, steps)
             first, count = piece.slab.start[0] - self.slab.start[0], piece.slab.shape[0]
             readers = [event for _, event in brought[k + 1 : read_by[k] + 1]]
-            event = self._conveyor.take(cargo, self._planes(first, count), readers)
+            event = self._conveyor.take(cargo, self._host.planes(first, count), readers)
             self._written.append((first, first + count, event))
 
     def _bring(self, piece: Piece, before: Sequence[tuple[int, int, Event]]) -> tuple[Any, Event]:
         n, count = self.slab.shape[0], piece.slab.shape[0]
         start = piece.slab.start[0] - self.slab.start[0]
-        sources = [self._planes(start, count)]
+        sources = [(0, self._host.planes(start, count))]
         read = [(start, start + count)]
-        for (plane, planes), place in ((piece.low, -piece.low[1]), (piece.high, count)):
+
+        # The planes beyond the piece; over the end of a periodic axis as they were before the pass.
+        for (plane, planes), target in ((piece.low, -piece.low[1]), (piece.high, count)):
             if not planes:
                 continue
             if self._wraps and plane >= n:
-                sources.append(Planes(self._ends[0], 0, planes * self._plane, planes, place))
+                sources.append((target, self._ends[0][:, :planes]))
                 continue
             plane = plane % n if self._wraps else plane
-            sources.append(self._planes(plane, planes, place))
+            sources.append((target, self._host.planes(plane, planes)))
             read.append((plane, plane + planes))
+
         after = [
             event
             for low, high, event in before
             if any(low < end and begin < high for begin, end in read)
         ]
         return self._conveyor.bring(piece.slab, sources, after)
-
-    def _planes(self, first: int, count: int, place: int = 0) -> Planes:
-        """Planes of the slab; `place` is where they belong in a piece."""
-        element = plane_element(self._layout, self._problem.grid.ndim, first)
-        return Planes(self._host, element, self._layout.field_pitch, count, place)
-
-    def _make_ends(self) -> list[Flat]:
-        """Where the first planes of a pass are kept for its last piece, if that reaches them; two
-        that take turns.
-        """
-        if not self._wraps:
-            return []
-        reach = self._streaming.steps * self._radius
-        return [
-            self._conveyor.host_array(self._layout.n_fields * reach * self._plane) for _ in "ab"
-        ]
 
     def _keep_the_first(self, reach: int, before: Sequence[tuple[int, int, Event]]) -> None:
         """Copy the first planes as they are before this pass.
@@ -226,18 +229,13 @@ class StreamedStepper:
             if first < reach:
                 self._conveyor.finish(event)
         self._ends.reverse()
-        length, begin = reach * self._plane, plane_element(self._layout, self._problem.grid.ndim, 0)
-        for field in range(self._layout.n_fields):
-            source = begin + field * self._layout.field_pitch
-            self._ends[0][field * length : (field + 1) * length] = self._host[
-                source : source + length
-            ]
+        self._ends[0][:, :reach] = self._host.planes(0, reach)
 
     def _in_parts(self, work: Callable[[Ranges], None], ranges: Ranges) -> None:
         """Call `work` with parts of a box of owned points, on all cores: NumPy lets others run
         while it copies.
         """
-        parts = batches(ranges, _PART_POINTS // self._layout.n_fields)
+        parts = batches(ranges, _PART_POINTS // self._problem.n_fields)
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             for _ in pool.map(work, parts):
                 pass

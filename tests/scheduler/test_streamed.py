@@ -72,8 +72,8 @@ class LateConveyor(SimulatedConveyor):
         self._order = order
         self._events: list[Event] = []
         self._last: dict[int, Event] = {}
-        for number, lane in enumerate(self._lanes):
-            lane.put = self._putting(number)  # type: ignore[method-assign, assignment]
+        for number, belt in enumerate(self._belts):
+            belt.put = self._putting(number)  # type: ignore[method-assign, assignment]
         self._room = _Boundless()  # type: ignore[assignment]
 
     def _putting(self, number: int) -> Callable[[Sequence[Any], Callable[[], None]], Event]:
