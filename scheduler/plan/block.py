@@ -7,7 +7,8 @@ import math
 from tetris_sim.errors import ConfigError
 from tetris_sim.method import STEPS_PER_BLOCK, Parameters
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.tuning.measure import Speed, steps_per_block
+from tetris_sim.scheduler.tuning.choice import Speed
+from tetris_sim.scheduler.tuning.measure import steps_per_block
 from tetris_sim.schema import ComputeSection
 
 _BLOCK_SECONDS = 0.2  # a signal, the progress bar and the clock are looked at this often

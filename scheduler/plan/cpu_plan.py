@@ -14,9 +14,8 @@ from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.machine.place import every_method
 from tetris_sim.scheduler.plan.block import choose_time_block, fit_to_block
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0, split_by_speed
-from tetris_sim.scheduler.tuning.candidates import RESERVE, Asked, label_of
-from tetris_sim.scheduler.tuning.choice import Choice
-from tetris_sim.scheduler.tuning.measure import Speed
+from tetris_sim.scheduler.tuning.candidates import RESERVE, Asked
+from tetris_sim.scheduler.tuning.choice import Choice, Speed, label_of
 from tetris_sim.scheduler.tuning.tune import Terms, tune
 from tetris_sim.schema import ComputeSection
 from tetris_sim.slab import Slab

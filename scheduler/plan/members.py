@@ -29,7 +29,7 @@ from tetris_sim.scheduler.run.worker import open_worker
 from tetris_sim.scheduler.tuning.candidates import RESERVE, Asked
 from tetris_sim.scheduler.tuning.choice import Choice
 from tetris_sim.scheduler.tuning.measure import steps_per_block
-from tetris_sim.scheduler.tuning.piece import piece_of
+from tetris_sim.scheduler.tuning.trial import make_trial_problem
 from tetris_sim.schema import ComputeSection, SimulatedSection
 from tetris_sim.slab import Slab
 from tetris_sim.wording import gib
@@ -296,7 +296,7 @@ def _time_messages(
     """(seconds of giving or taking a message, its bytes)."""
     planes = 4 * width + 2
     points = work_of(problem).plane_bytes * planes
-    piece = piece_of(shortened(problem, planes), max(points, 1))
+    piece = make_trial_problem(shortened(problem, planes), max(points, 1))
     halo = ((width, width), *((0, 0),) * (piece.grid.ndim - 1))
     slab = Slab(
         (width, *(0,) * (piece.grid.ndim - 1)),

@@ -20,7 +20,7 @@ from tetris_sim.scheduler.plan.partition import cut_along_axis_0
 from tetris_sim.scheduler.plan.process_grid import halo_points
 from tetris_sim.scheduler.run.rank_exchange import make_exchange
 from tetris_sim.scheduler.run.worker import open_worker
-from tetris_sim.scheduler.tuning.piece import piece_of
+from tetris_sim.scheduler.tuning.trial import make_trial_problem
 
 _LONG_BYTES = 32 << 20  # of a message: a tenth of a millisecond on the fastest link
 _MOST_REACHES = 64  # steps that the planes of a message last
@@ -62,7 +62,7 @@ def _time(
     """(seconds of an exchange, messages that a rank gets in it, their bytes)."""
     n = ranks.size
     whole = shortened(problem, n * width)
-    piece = piece_of(whole, whole.state_bytes)
+    piece = make_trial_problem(whole, whole.state_bytes)
     slabs = cut_along_axis_0(
         piece.grid, piece.boundary, [(width * k, width * (k + 1)) for k in range(n)], halo=width
     )

@@ -12,45 +12,14 @@ from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.method import Method, Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.machine.place import Place, every_method
+from tetris_sim.scheduler.tuning.choice import Candidate
 from tetris_sim.slab import Slab
 from tetris_sim.wording import gib, listed, suggestion
 
 log = logging.getLogger("tetris_sim")
 
-RESERVE = (
-    256 << 20
-)  # bytes for the interpreter, libraries and output buffers beyond what is there already
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One way to advance a problem.
-
-    Attributes:
-        method: how.
-        parameters: with which tile sizes and so on.
-        guess: 0 for what the method itself thinks best, 1 for the next, and so on.
-        quick: whether it compiles quickly: the method that never refuses does, the others have more
-            code.
-    """
-
-    method: Method
-    parameters: Parameters
-    guess: int = 0
-    quick: bool = False
-
-    @property
-    def code(self) -> dict[str, int]:
-        """The parameters that code is compiled for: a candidate that differs in others only is not
-        compiled again.
-        """
-        fixed = self.method.fixed_at_compile
-        return {name: value for name, value in self.parameters.items() if fixed(name)}
-
-    @property
-    def label(self) -> str:
-        """Method and parameters for people: "cpu.stream (levels 4, steps_per_block 32)"."""
-        return label_of(self.method.name, self.parameters)
+# bytes for the interpreter, libraries and output buffers beyond what is there already
+RESERVE = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -69,12 +38,6 @@ class Asked:
     by: str = "compute.method"
 
 
-def label_of(method: str, parameters: Parameters) -> str:
-    """Method and parameters for people."""
-    values = ", ".join(f"{name} {value}" for name, value in parameters.items())
-    return f"{method} ({values})" if values else method
-
-
 def find_candidates(
     problem: Problem, asked: Asked, memory: int, place: Place
 ) -> tuple[list[Candidate], dict[str, str]]:
@@ -91,21 +54,24 @@ def find_candidates(
         ConfigError: a method or parameter is asked for that does not exist.
     """
     refused: dict[str, str] = {}
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
+
     for method in _allowed(asked, place):
         sentence, proposals = _proposals(problem, method)
         if sentence is not None:
             refused[method.name] = sentence
         elif asked.parameters:
             proposals = (_with_asked(method, proposals, asked),)
+
         for guess, parameters in enumerate(proposals):
             candidate = Candidate(method, parameters, guess, quick=method is place.methods[-1])
             sentence = _too_large(problem, candidate, memory)
             if sentence is None:
-                found.append(candidate)
+                candidates.append(candidate)
             else:
                 refused[candidate.label] = sentence
-    return sorted(found, key=lambda candidate: candidate.guess), refused
+
+    return sorted(candidates, key=lambda candidate: candidate.guess), refused
 
 
 def find_method(name: str, *, by: str) -> Method:
@@ -148,6 +114,7 @@ def _allowed(asked: Asked, place: Place) -> tuple[Method, ...]:
             )
             raise ConfigError(msg)
         return (method,)
+
     if asked.parameters:
         msg = (
             "compute.parameters belong to one method: name it with compute.method, or leave the "
@@ -202,5 +169,7 @@ def _with_asked(method: Method, proposals: tuple[Parameters, ...], asked: Asked)
                 f"{takes}{suggestion(name, known)}"
             )
             raise ConfigError(msg)
-    like = next((each for each in proposals if set(asked.parameters) <= set(each)), proposals[0])
+
+    wanted = set(asked.parameters)
+    like = next((proposal for proposal in proposals if wanted <= set(proposal)), proposals[0])
     return {**like, **asked.parameters}

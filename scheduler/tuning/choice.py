@@ -1,18 +1,111 @@
-"""Choice: what the tuner decided, the table of what it tried, and the sentences that say why."""
+"""Choice: the method and the parameters that the tuner decided for, and what it was chosen from."""
 
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tetris_sim.method import Method, Parameters
-from tetris_sim.problem import Problem
-from tetris_sim.scheduler.machine.gpus import Gpu
-from tetris_sim.scheduler.tuning.compete import NO_TIME, Entry
-from tetris_sim.scheduler.tuning.measure import Speed
-from tetris_sim.wording import count_threads
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What a method was measured to do.
+
+    Attributes:
+        points_per_second: point updates per second in steady state.
+        latency: extra time of starting and ending one block of steps [s].
+    """
+
+    points_per_second: float
+    latency: float
+
+
+def middle(speeds: Sequence[Speed]) -> Speed:
+    """The median of several timings."""
+    return Speed(
+        statistics.median(speed.points_per_second for speed in speeds),
+        statistics.median(speed.latency for speed in speeds),
+    )
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to advance a problem.
+
+    Attributes:
+        method: how.
+        parameters: with which tile sizes and so on.
+        guess: 0 for what the method itself thinks best, 1 for the next, and so on.
+        quick: whether it compiles quickly: the method that never refuses does, the others have more
+            code.
+    """
+
+    method: Method
+    parameters: Parameters
+    guess: int = 0
+    quick: bool = False
+
+    @property
+    def code(self) -> dict[str, int]:
+        """The parameters that code is compiled for: a candidate that differs in others only is not
+        compiled again.
+        """
+        fixed = self.method.fixed_at_compile
+        return {name: value for name, value in self.parameters.items() if fixed(name)}
+
+    @property
+    def label(self) -> str:
+        """Method and parameters for people: "cpu.stream (levels 4, steps_per_block 32)"."""
+        return label_of(self.method.name, self.parameters)
+
+
+def label_of(method: str, parameters: Parameters) -> str:
+    """Method and parameters for people."""
+    values = ", ".join(f"{name} {value}" for name, value in parameters.items())
+    return f"{method} ({values})" if values else method
+
+
+@dataclass(eq=False)
+class Entry:
+    """A candidate in the competition, and what was seen of it.
+
+    Attributes:
+        candidate: what is tried.
+        opening: time it took to compile, to load the trial problem and to make the first block [s].
+        reopening: time it would take once more, with the code compiled [s].
+        first: its timing right after that; None if it was not tried.
+        speeds: its timings as a finalist.
+        tried: whether it was, with or without success.
+        late: whether it was left out for lack of time.
+        lost: whether others were so much faster in their first timing that it was not timed again.
+        note: why it was not tried or is not used; empty if nothing speaks against it.
+        check: what the comparison with the reference found; empty if there was none.
+    """
+
+    candidate: Candidate
+    opening: float = 0.0
+    reopening: float = 0.0
+    first: Speed | None = None
+    speeds: list[Speed] = field(default_factory=list)
+    tried: bool = False
+    late: bool = False
+    lost: bool = False
+    note: str = ""
+    check: str = ""
+
+    @property
+    def speed(self) -> Speed | None:
+        """Median of its timings; None if it was not tried."""
+        return middle(self.speeds) if self.speeds else self.first
+
+    @property
+    def rate(self) -> float:
+        """Points per second, 0 if it was not tried."""
+        return self.speed.points_per_second if self.speed is not None else 0.0
 
 
 @dataclass(frozen=True)
@@ -62,97 +155,6 @@ class Choice:
 def as_plain(row: Row) -> Mapping[str, Any]:
     """A row as plain data."""
     return dataclasses.asdict(row) | {"parameters": dict(row.parameters)}
-
-
-def make_rows(
-    entries: Sequence[Entry], chosen: Entry, refused: Mapping[str, str]
-) -> tuple[Row, ...]:
-    """The table: a line for each candidate, and one for each method or candidate that was out of
-    the question.
-    """
-    return (
-        *(_row(entry, chosen) for entry in entries),
-        *(Row(name, {}, None, "", why) for name, why in refused.items()),
-    )
-
-
-def _row(entry: Entry, chosen: Entry) -> Row:
-    rates = [
-        speed.points_per_second
-        for speed in (*entry.speeds, entry.first)[: len(entry.speeds) or 1]
-        if speed
-    ]
-    note = "chosen" if entry is chosen else entry.note
-    spread = (entry.rate, min(rates), max(rates)) if rates else None
-    return Row(
-        entry.candidate.method.name, dict(entry.candidate.parameters), spread, entry.check, note
-    )
-
-
-def describe_competition(
-    entries: Sequence[Entry], chosen: Entry, piece: Problem, seconds: float
-) -> list[str]:
-    """Sentences: what was chosen, how it was found, what else there was."""
-    tried = sum(entry.tried for entry in entries)
-    shape = " x ".join(str(n) for n in reversed(piece.grid.shape))
-    count = (
-        f"{tried} of {len(entries)} candidates" if tried < len(entries) else f"{tried} candidates"
-    )
-    sentences = [
-        f"{chosen.candidate.label}: {giga(chosen.rate)} measured, checked; tuned now in "
-        f"{seconds:.1f} s: {'1 candidate' if len(entries) == 1 else count}, on {shape} points."
-    ]
-    if any(entry.note.startswith(NO_TIME) for entry in entries):
-        sentences.append("The verb `tune` gives the others their turn.")
-    for name in dict.fromkeys(entry.candidate.method.name for entry in entries):
-        same = [e for e in entries if e.candidate.method.name == name]
-        timed = max(
-            (e for e in same if e.first is not None and not e.note),
-            key=lambda e: e.rate,
-            default=None,
-        )
-        if timed is not None and name != chosen.candidate.method.name:
-            sentences.append(f"{timed.candidate.label}: {giga(timed.rate)}.")
-        notes = dict.fromkeys(e.note for e in same if e.note and (e.tried or timed is None))
-        sentences += [f"Not {_those(same, note)}: {note}." for note in notes]
-    return sentences
-
-
-def explanations(entries: Sequence[Entry], trial_problem: Problem, gpu: Gpu | None) -> list[str]:
-    """What the methods that were timed say of their fastest candidates."""
-    fastest: dict[Method, Entry] = {}
-    for entry in entries:
-        if entry.rate and not entry.note:
-            method = entry.candidate.method
-            fastest[method] = max(fastest.get(method, entry), entry, key=lambda e: e.rate)
-
-    sentences = [
-        method.explain(trial_problem, entry.candidate.parameters, entry.rate, gpu)
-        for method, entry in fastest.items()
-    ]
-    return [sentence for sentence in sentences if sentence is not None]
-
-
-def _those(entries: Sequence[Entry], note: str) -> str:
-    """The candidates with one note, named together."""
-    labels = [entry.candidate.label for entry in entries if entry.note == note]
-    return (
-        labels[0]
-        if len(labels) == 1
-        else f"{entries[0].candidate.method.name} ({len(labels)} candidates)"
-    )
-
-
-def refusals(refused: Mapping[str, str]) -> list[str]:
-    """A sentence for each method or candidate that was out of the question."""
-    return [f"Not {name}: {sentence}." for name, sentence in refused.items()]
-
-
-def smaller_team(threads: int, most: int) -> list[str]:
-    """A sentence if not all threads are used."""
-    if threads == most:
-        return []
-    return [f"{count_threads(threads)} of {most}: the grid is so small that fewer are faster."]
 
 
 def giga(rate: float) -> str:

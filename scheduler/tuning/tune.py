@@ -18,47 +18,34 @@ from tetris_sim.scheduler.tuning import tuned
 from tetris_sim.scheduler.tuning.candidates import (
     RESERVE,
     Asked,
-    Candidate,
     describe_failure,
     find_candidates,
     nothing_left,
 )
-from tetris_sim.scheduler.tuning.choice import (
-    Choice,
-    as_plain,
+from tetris_sim.scheduler.tuning.choice import Candidate, Choice, Entry, Speed, as_plain, giga
+from tetris_sim.scheduler.tuning.compete import MUCH_LONGER, Limits, compete, ranked
+from tetris_sim.scheduler.tuning.measure import check_method, measure_speed, steps_per_block
+from tetris_sim.scheduler.tuning.trial import kept, make_timed_problem, trial_bytes
+from tetris_sim.scheduler.tuning.words import (
     describe_competition,
     explanations,
-    giga,
     make_rows,
     refusals,
     smaller_team,
 )
-from tetris_sim.scheduler.tuning.compete import MUCH_LONGER, Entry, Limits, compete, ranked
-from tetris_sim.scheduler.tuning.measure import (
-    Speed,
-    check_method,
-    measure_speed,
-    steps_per_block,
-    trial_bytes,
-    trial_piece,
-)
-from tetris_sim.scheduler.tuning.piece import kept
 
 log = logging.getLogger("tetris_sim")
 
 _POINTS_PER_THREAD = 1 << 16  # above this, meeting the others costs less than a tenth of a step
 _FEWER_ARE_FASTER = 1.05  # a smaller team must be this much better to count
 _FEWER_SECONDS = 0.05
-_RECALL_EFFORT = (
-    0.1  # of a check: a choice that was checked before is checked again on a tenth of the points
-)
-_SHORT_RUN = (
-    0.5  # seconds; for shorter ones it does not matter whether another method would be faster
-)
+# of a check: a choice that was checked before is checked again on a tenth of the points
+_RECALL_EFFORT = 0.1
+_SHORT_RUN = 0.5  # seconds; for shorter ones it does not matter whether another would be faster
 _GUESSED_RATE = 2e9  # products per second and thread, where nothing may be measured
 _GUESSED_LATENCY = 2e-5  # seconds
-# Bytes; a trial piece has twice as many. On a quarter of that a 3D star was measured at 230
-# GStencil/s, on 1024^3 at 560 (one H200): in a thin piece blocks of threads load about as many
+# Bytes; a trial problem has twice as many. On a quarter of that a 3D star was measured at 230
+# GStencil/s, on 1024^3 at 560 (one H200): in a thin slab blocks of threads load about as many
 # planes in front of their chunk as it has.
 _GPU_CACHE = 512 << 20
 
@@ -125,6 +112,7 @@ def tune(problem: Problem, machine: Machine, terms: Terms) -> Choice:
         raise nothing_left(terms.asked, refused)
     if terms.budget == 0:
         return _first_guess(problem, candidates, refused, terms)
+
     key = tuned.tuning_key(
         problem,
         machine,
@@ -141,36 +129,37 @@ def tune(problem: Problem, machine: Machine, terms: Terms) -> Choice:
 
 
 def _names(candidates: Sequence[Candidate], asked: Asked) -> list[str]:
-    return sorted({each.label if asked.parameters else each.method.name for each in candidates})
+    if asked.parameters:
+        return sorted({candidate.label for candidate in candidates})
+    return sorted({candidate.method.name for candidate in candidates})
 
 
 def _first_guess(
     problem: Problem, candidates: Sequence[Candidate], refused: dict[str, str], terms: Terms
 ) -> Choice:
     """The best guess of the first method whose answer is right, without any measurement."""
-    points = problem.grid.n_points * problem.n_fields
-    threads = (
-        terms.threads
-        if terms.fixed_threads
-        else max(1, min(terms.threads, points // (_POINTS_PER_THREAD // 4)))
-    )
+    threads = terms.threads
+    if not terms.fixed_threads:
+        points = problem.grid.n_points * problem.n_fields
+        threads = max(1, min(threads, points // (_POINTS_PER_THREAD // 4)))
+
     for candidate in candidates:
         wrong = _check(problem, candidate, terms.place_with(threads))
-        if wrong is None:
-            rate = threads * _GUESSED_RATE / problem.stencil.n_points
-            chosen = (
-                f"{candidate.label}: the best guess of the first method that can do it, checked. "
-                "Nothing was measured, since compute.tuning_budget is 0: the times are guesses."
-            )
-            reasons = (*refusals(refused), chosen)
-            return Choice(
-                candidate.method,
-                candidate.parameters,
-                threads,
-                Speed(rate, _GUESSED_LATENCY),
-                reasons,
-            )
-        refused[candidate.label] = wrong
+        if wrong is not None:
+            refused[candidate.label] = wrong
+            continue
+
+        chosen = (
+            f"{candidate.label}: the best guess of the first method that can do it, checked. "
+            "Nothing was measured, since compute.tuning_budget is 0: the times are guesses."
+        )
+        return Choice(
+            candidate.method,
+            candidate.parameters,
+            threads,
+            Speed(threads * _GUESSED_RATE / problem.stencil.n_points, _GUESSED_LATENCY),
+            reasons=(*refusals(refused), chosen),
+        )
     raise nothing_left(terms.asked, refused)
 
 
@@ -178,44 +167,38 @@ def _remembered(
     problem: Problem, key: tuned.Key, candidates: Sequence[Candidate], begin: float, terms: Terms
 ) -> Choice | None:
     """The choice of an earlier run, if it is among the candidates still and its answer is right."""
-    found = tuned.recall(key)
-    same = (
-        c
-        for c in candidates
-        if found is not None and (c.method.name, c.parameters) == (found.method, found.parameters)
-    )
+    record = tuned.recall(key)
+    if record is None:
+        return None
+    speed = Speed(record.points_per_second, record.latency)
+    same = (c for c in candidates if (c.method.name, c.parameters) == record.chosen)
     candidate = next(same, None)
-    if found is None or candidate is None:
+    too_long = record.good_for is not None and _longer(problem, speed, terms, record.good_for)
+    if candidate is None or too_long:
         return None
-    if found.good_for is not None and _updates(problem) > found.good_for * (
-        found.points_per_second + terms.beside
-    ):
-        return None
-    wrong = _check(problem, candidate, terms.place_with(found.threads), effort=_RECALL_EFFORT)
+
+    wrong = _check(problem, candidate, terms.place_with(record.threads), effort=_RECALL_EFFORT)
     if wrong is not None:
         log.warning(
-            "%s was tuned on %s, but now %s: tuning anew.", candidate.label, found.date[:10], wrong
+            "%s was tuned on %s, but now %s: tuning anew.", candidate.label, record.date[:10], wrong
         )
         return None
-    reason = (
-        f"{candidate.label}: {giga(found.points_per_second)}, tuned on {found.date[:10]}, cached; "
-        "checked."
-    )
-    explanation = candidate.method.explain(
-        problem, candidate.parameters, found.points_per_second, terms.gpu
-    )
+
+    rate = speed.points_per_second
+    reason = f"{candidate.label}: {giga(rate)}, tuned on {record.date[:10]}, cached; checked."
+    explanation = candidate.method.explain(problem, candidate.parameters, rate, terms.gpu)
     return Choice(
         candidate.method,
         candidate.parameters,
-        found.threads,
-        Speed(found.points_per_second, found.latency),
+        record.threads,
+        speed,
         reasons=(
             reason,
-            *([] if explanation is None else [explanation]),
-            *smaller_team(found.threads, int(key["threads"])),
+            *(() if explanation is None else (explanation,)),
+            *smaller_team(record.threads, int(key["threads"])),
         ),
         seconds=time.perf_counter() - begin,
-        date=found.date,
+        date=record.date,
     )
 
 
@@ -227,24 +210,26 @@ def _measured(
     refused: dict[str, str],
     key: tuned.Key | None,
 ) -> Choice:
+    """The fastest candidate whose answer is right, timed now; kept if there is a key for it."""
     begin = time.perf_counter()
-    updates = None if terms.anew else _updates(problem)
     limits = Limits(
         deadline=begin + terms.budget,
         budget=terms.budget,
-        run_updates=updates,
+        run_updates=None if terms.anew else _updates(problem),
         memory=terms.memory(machine) // 2,
         patient=terms.patient,
         beside=terms.beside,
     )
-    entries, chosen, piece = _find_right(problem, machine, terms, candidates, limits)
+    entries, chosen, trial_problem = _find_right(problem, machine, terms, candidates, limits)
     if chosen is None or chosen.speed is None:
         raise nothing_left(
             terms.asked, refused | {entry.candidate.label: entry.note for entry in entries}
         )
+
     threads, speed = terms.threads, chosen.speed
     if not terms.fixed_threads and terms.gpu is None:
-        threads, speed = _choose_team(piece, chosen.candidate, threads, speed)
+        threads, speed = _choose_team(trial_problem, chosen.candidate, threads, speed)
+
     seconds = time.perf_counter() - begin
     choice = Choice(
         chosen.candidate.method,
@@ -253,8 +238,8 @@ def _measured(
         speed,
         reasons=(
             *refusals(refused),
-            *describe_competition(entries, chosen, piece, seconds),
-            *explanations(entries, piece, terms.gpu),
+            *describe_competition(entries, chosen, trial_problem, seconds),
+            *explanations(entries, trial_problem, terms.gpu),
             *smaller_team(threads, terms.threads),
         ),
         rows=make_rows(entries, chosen, refused),
@@ -263,22 +248,36 @@ def _measured(
     if key is None:
         return choice
     complete = all(entry.tried for entry in entries if entry.candidate.guess == 0)
-    if complete or (
-        updates is not None and updates <= _SHORT_RUN * (speed.points_per_second + terms.beside)
-    ):
-        _remember(key, choice, good_for=None if complete else _SHORT_RUN)
+    return _kept(problem, key, choice, terms, complete=complete)
+
+
+def _kept(
+    problem: Problem, key: tuned.Key, choice: Choice, terms: Terms, *, complete: bool
+) -> Choice:
+    """The choice, which later runs find; with a sentence if it is not for all of them.
+
+    Args:
+        problem: what is to be advanced.
+        key: under which it is kept.
+        choice: what was measured.
+        terms: of the tuner.
+        complete: whether each method had its turn.
+    """
+    if complete:
+        _remember(key, choice, good_for=None)
         return choice
+    if not terms.anew and not _longer(problem, choice.speed, terms, _SHORT_RUN):
+        _remember(key, choice, good_for=_SHORT_RUN)
+        return choice
+
     # What had no turn gets it in a later run, whose kernels are compiled already, if that is long
     # enough to gain by it.
     good_for = MUCH_LONGER * terms.budget
     _remember(key, choice, good_for=good_for)
+    again = _longer(problem, choice.speed, terms, good_for)
     left_out = (
         f"Kept for later runs of up to {good_for:g} s, since not every method had its turn in time"
-    )
-    left_out += (
-        "; longer ones, such as this, measure again."
-        if _longer(problem, speed, terms, good_for)
-        else "."
+        f"{'; longer ones, such as this, measure again' if again else ''}."
     )
     return dataclasses.replace(choice, reasons=(*choice.reasons, left_out))
 
@@ -290,23 +289,25 @@ def _find_right(
     candidates: Sequence[Candidate],
     limits: Limits,
 ) -> tuple[list[Entry], Entry | None, Problem]:
-    """(what was tried and what was left out, the fastest whose answer is right, the piece it was
-    tried on).
+    """(what was tried and what was left out, the fastest whose answer is right, the trial problem
+    that they were timed on).
     """
     pending, done = list(candidates), list[Entry]()
     while True:
-        entries, piece = _compete_where_it_fits(problem, machine, terms, pending, limits)
+        entries, trial_problem = _compete_where_it_fits(problem, machine, terms, pending, limits)
         for entry in ranked(entries):
             wrong = _check(problem, entry.candidate, terms.place)
             entry.check = "right" if wrong is None else "wrong"
             if wrong is None:
-                return done + entries, entry, piece
+                return done + entries, entry, trial_problem
             entry.note = wrong
             log.warning("Not %s: %s.", entry.candidate.label, wrong)
+
+        # None is right: what the limits left out gets its turn.
         done += [entry for entry in entries if entry.tried]
         pending = [entry.candidate for entry in entries if not entry.tried]
         if not pending:
-            return done, None, piece
+            return done, None, trial_problem
 
 
 def _compete_where_it_fits(
@@ -316,22 +317,22 @@ def _compete_where_it_fits(
     candidates: Sequence[Candidate],
     limits: Limits,
 ) -> tuple[list[Entry], Problem]:
-    n_bytes = trial_bytes(
-        terms.memory(machine),
-        machine.cache if terms.gpu is None else max(terms.gpu.cache, _GPU_CACHE),
-    )
+    """(what was tried and what was left out, the trial problem: smaller where memory ran out)."""
+    cache = machine.cache if terms.gpu is None else max(terms.gpu.cache, _GPU_CACHE)
+    n_bytes = trial_bytes(terms.memory(machine), cache)
     steps = max(steps_per_block(candidate.parameters) for candidate in candidates)
+
     while True:
-        piece = trial_piece(problem, n_bytes, threads=terms.threads, steps=steps)
+        timed = make_timed_problem(problem, n_bytes, threads=terms.threads, steps=steps)
         if terms.gpu is not None:
-            piece = kept(piece)
+            timed = kept(timed)
         try:
-            return compete(piece, candidates, place=terms.place, limits=limits), piece
+            return compete(timed, candidates, place=terms.place, limits=limits), timed
         except MemoryError:
             if n_bytes <= 1:
                 raise
             n_bytes //= 4
-            log.debug("memory ran out; trying on a piece of %d bytes", n_bytes)
+            log.debug("memory ran out; trying on a state of %d bytes", n_bytes)
 
 
 def _check(
@@ -347,19 +348,26 @@ def _check(
 
 
 def _choose_team(
-    piece: Problem, candidate: Candidate, most: int, speed: Speed
+    trial_problem: Problem, candidate: Candidate, most: int, speed: Speed
 ) -> tuple[int, Speed]:
     """Fewer threads where meeting once per step takes longer than the work of a step: (threads,
     their speed).
     """
     best = most, speed
+    if trial_problem.grid.n_points * trial_problem.n_fields >= most * _POINTS_PER_THREAD:
+        return best
+
     size = most // 2
-    while size >= 1 and piece.grid.n_points * piece.n_fields < most * _POINTS_PER_THREAD:
-        found = measure_speed(
-            piece, candidate.method, candidate.parameters, place=Place(size), seconds=_FEWER_SECONDS
+    while size >= 1:
+        fewer = measure_speed(
+            trial_problem,
+            candidate.method,
+            candidate.parameters,
+            place=Place(size),
+            seconds=_FEWER_SECONDS,
         )
-        if found.points_per_second > best[1].points_per_second * _FEWER_ARE_FASTER:
-            best = size, found
+        if fewer.points_per_second > best[1].points_per_second * _FEWER_ARE_FASTER:
+            best = size, fewer
         size //= 2
     return best
 

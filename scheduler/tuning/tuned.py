@@ -54,6 +54,11 @@ class Remembered:
     date: str
     good_for: float | None = None
 
+    @property
+    def chosen(self) -> tuple[str, Mapping[str, int]]:
+        """(method, parameters)."""
+        return self.method, self.parameters
+
 
 Key = Mapping[str, Any]
 
@@ -117,24 +122,23 @@ def tuning_key(
 def recall(key: Key) -> Remembered | None:
     """The choice that was made for this key; None if there is none that can be read."""
     try:
-        found = json.loads(_path(key).read_text(encoding="utf-8"))
-        if found["key"] != key:
+        kept = json.loads(_path(key).read_text(encoding="utf-8"))
+        if kept["key"] != key:
             return None
-        choice = Remembered(**found["choice"])
+        choice = Remembered(**kept["choice"])
+
+        # Whoever edits a file may write anything into it.
         numbers = [choice.points_per_second, choice.latency, choice.good_for or 0.0]
-        if (
-            choice.threads < 1
-            or choice.points_per_second <= 0
-            or not all(map(math.isfinite, numbers))
-        ):
-            return None
-        if not all(
-            isinstance(number, int) for number in (choice.threads, *choice.parameters.values())
-        ):
-            return None
+        counts = (choice.threads, *choice.parameters.values())
+        sound = (
+            choice.threads >= 1
+            and choice.points_per_second > 0
+            and all(map(math.isfinite, numbers))
+            and all(isinstance(count, int) for count in counts)
+        )
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
-    return choice
+    return choice if sound else None
 
 
 def remember(key: Key, choice: Remembered, tried: Sequence[Mapping[str, Any]]) -> None:

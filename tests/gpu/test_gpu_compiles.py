@@ -23,7 +23,7 @@ from tetris_sim.gpu_kernels.faces.frame import frame_defines
 from tetris_sim.gpu_kernels.faces.ghosts import ghosts_defines
 from tetris_sim.gpu_kernels.fused.method import FusedMethod
 from tetris_sim.problem import PRECISIONS
-from tetris_sim.scheduler.tuning.candidates import label_of
+from tetris_sim.scheduler.tuning.choice import label_of
 
 pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
 

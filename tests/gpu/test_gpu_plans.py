@@ -23,11 +23,10 @@ from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.plan import cpu_plan as planning
 from tetris_sim.scheduler.plan.plan import make_plan
-from tetris_sim.scheduler.tuning.candidates import Asked, Candidate, find_candidates
-from tetris_sim.scheduler.tuning.choice import Choice, explanations
-from tetris_sim.scheduler.tuning.compete import Entry
-from tetris_sim.scheduler.tuning.measure import Speed
+from tetris_sim.scheduler.tuning.candidates import Asked, find_candidates
+from tetris_sim.scheduler.tuning.choice import Candidate, Choice, Entry, Speed
 from tetris_sim.scheduler.tuning.tune import Terms
+from tetris_sim.scheduler.tuning.words import explanations
 from tetris_sim.schema import ComputeSection
 
 GPU = Gpu(0, "A GPU", "sm_90", 8 << 30, 50 << 20, "13.0")

@@ -27,8 +27,7 @@ from tetris_sim.scheduler.plan import members, mixed
 from tetris_sim.scheduler.plan.members import Member
 from tetris_sim.scheduler.plan.plan import make_plan
 from tetris_sim.scheduler.tuning.candidates import find_method
-from tetris_sim.scheduler.tuning.choice import Choice
-from tetris_sim.scheduler.tuning.measure import Speed
+from tetris_sim.scheduler.tuning.choice import Choice, Speed
 from tetris_sim.scheduler.tuning.tune import Terms
 from tetris_sim.schema import ComputeSection, SimulatedSection
 from tetris_sim.simulation import open_simulation

@@ -16,8 +16,7 @@ from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.scheduler.plan.plan import make_plan
 from tetris_sim.scheduler.tuning.candidates import find_method
-from tetris_sim.scheduler.tuning.choice import Choice
-from tetris_sim.scheduler.tuning.measure import Speed
+from tetris_sim.scheduler.tuning.choice import Choice, Speed
 from tetris_sim.scheduler.tuning.tune import Terms
 from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation

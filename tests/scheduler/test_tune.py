@@ -14,7 +14,7 @@ from tetris_sim.problem import Problem
 from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.tuning import tune as tuning
 from tetris_sim.scheduler.tuning.candidates import Asked
-from tetris_sim.scheduler.tuning.measure import Speed
+from tetris_sim.scheduler.tuning.choice import Speed
 from tetris_sim.scheduler.tuning.tune import tune
 from tetris_sim.stencil import Stencil
 

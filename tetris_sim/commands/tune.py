@@ -94,7 +94,7 @@ def collect(
 
 def as_text(facts: dict[str, Any]) -> str:
     """The same for people: a table, the fastest first, and what was decided."""
-    from tetris_sim.scheduler.tuning.candidates import label_of
+    from tetris_sim.scheduler.tuning.choice import label_of
 
     def rate(row: dict[str, Any]) -> float:
         return -row["points_per_second"][0] if row["points_per_second"] is not None else 0.0

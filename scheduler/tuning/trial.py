@@ -1,5 +1,5 @@
-"""A piece of a problem: the same stencil, boundary kinds and dtype on fewer points with random
-data, to be tried out.
+"""Trial problems: the same stencil, boundary kinds and dtype on fewer points with random data, to
+be timed or compared with the reference.
 
 Random data, because zeros and constants hide mistakes, and numbers too small to be normal slow some
 processors down.
@@ -18,11 +18,18 @@ from tetris_sim.slab import Slab
 from tetris_sim.stencil import scale
 
 _RANDOM_NUMBERS = 1_000_003  # a prime: no row length makes neighbouring rows alike
-# points; a multiple of every vector length, so that a piece leaves as many points over as the grid
+_CACHES = 2  # the state of a problem to be timed is this many times the last-level caches
+# bytes; filled in a tenth of a second by one core, by hundred
+_SMALLEST_TRIAL, _LARGEST_TRIAL = 64 << 20, 1 << 30
+_MEMORY_SHARE = 8  # of the memory that can be had, it takes at most one part of this many
+_PLANES = 64  # of it: tiles of 16 steps of radius 1 need 32
+_PLANES_PER_THREAD = 4
+_MOST_PLANES = 1024
+# points; a multiple of every vector length, so that as many points are left over as of the grid
 _VECTORS = 64
 
 
-def piece_of(
+def make_trial_problem(
     problem: Problem, n_bytes: int, *, every_axis: bool = False, planes: int = 1
 ) -> Problem:
     """The problem on at most `n_bytes` of state with random data, never fewer points along an axis
@@ -36,7 +43,7 @@ def piece_of(
         n_bytes: size of the state.
         every_axis: shorten all axes alike; otherwise the first axes first, so that rows keep their
             length.
-        planes: what the axes before the last keep at least, so that the piece can be divided into
+        planes: what the axes before the last keep at least, so that the problem can be divided into
             as many tiles and threads as the grid; it counts more than the length of the rows, and
             less than `n_bytes`.
     """
@@ -53,11 +60,33 @@ def piece_of(
     )
 
 
-def kept(piece: Problem) -> Problem:
+def trial_bytes(memory: int, cache: int) -> int:
+    """Bytes of state of a trial problem that behaves like a grid far larger than the caches."""
+    return min(
+        max(_CACHES * cache, _SMALLEST_TRIAL), _LARGEST_TRIAL, max(1 << 20, memory // _MEMORY_SHARE)
+    )
+
+
+def make_timed_problem(problem: Problem, n_bytes: int, *, threads: int, steps: int = 1) -> Problem:
+    """A trial problem to measure speed on.
+
+    Args:
+        problem: the real one.
+        n_bytes: largest size of its state.
+        threads: that will share it.
+        steps: most steps per block of any method to be tried; tiles in space and time are about
+            twice as wide as the stencil reaches in so many steps, and there should be some of them.
+    """
+    planes = max(_PLANES, _PLANES_PER_THREAD * threads, 4 * steps * problem.stencil.radius)
+    return make_trial_problem(problem, n_bytes, planes=min(planes, _MOST_PLANES))
+
+
+def kept(trial_problem: Problem) -> Problem:
     """The same, but its data are made once: for devices to which they are copied again for every
     candidate.
     """
-    return dataclasses.replace(piece, initial=functools.lru_cache(maxsize=None)(piece.initial))
+    initial = functools.lru_cache(maxsize=None)(trial_problem.initial)
+    return dataclasses.replace(trial_problem, initial=initial)
 
 
 def random_field(problem: Problem, shape: tuple[int, ...]) -> InitialField:
@@ -69,7 +98,7 @@ def random_field(problem: Problem, shape: tuple[int, ...]) -> InitialField:
     @functools.lru_cache(maxsize=2)
     def windows(length: int) -> Field:
         # Row k is numbers[k : k + length], cyclic; rows are copied in one go, which is ten times as
-        # fast as point by point, and a trial piece has millions of points.
+        # fast as point by point, and a trial problem has millions of points.
         return np.lib.stride_tricks.sliding_window_view(
             np.resize(numbers, _RANDOM_NUMBERS + length - 1), length
         )
