@@ -23,17 +23,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.errors import ExitCode, StopRequested, TetrisError, UnsupportedError
-from tetris_sim.scheduler.machine.machine import count_ranks
+from tetris_sim.scheduler.comm.launcher import count_ranks
 
 log = logging.getLogger("tetris_sim")
 
 T = TypeVar("T")
 
 _EAGER_SECONDS = 5e-4  # of asking without a pause: longer than most messages take
-_LATE, _LONGEST_PAUSE = (
-    0.1,
-    1e-3,
-)  # share of the time waited, and seconds, by which an arrival may be noticed late
+# share of the time waited, and seconds, by which an arrival may be noticed late
+_LATE, _LONGEST_PAUSE = 0.1, 1e-3
 # seconds for the launcher to pass on what was said: MPICH's drops it when it is told to end all
 _LAST_WORDS = 0.5
 _INSTALL = "pip install 'tetris-sim[mpi]'"
@@ -164,11 +162,9 @@ class MpiCommunicator:
 
     def largest(self, numbers: Sequence[float]) -> tuple[float, ...]:
         """One reduction."""
-        found = np.empty(len(numbers))
-        self._wait(
-            self._world.Iallreduce(np.array(numbers, dtype=np.float64), found, self._mpi.MAX)
-        )
-        return tuple(found.tolist())
+        own, most = np.array(numbers, dtype=np.float64), np.empty(len(numbers))
+        self._wait(self._world.Iallreduce(own, most, self._mpi.MAX))
+        return tuple(most.tolist())
 
     def neighbours(self) -> tuple[int, ...]:
         """Those that could share memory."""
@@ -233,6 +229,7 @@ def open_communicator(environ: Mapping[str, str] | None = None) -> Iterator[Comm
     if n_ranks == 1:
         yield Alone()
         return
+
     mpi = _import_mpi(n_ranks)
     ours = not mpi.Is_initialized()
     if ours:
@@ -247,6 +244,7 @@ def open_communicator(environ: Mapping[str, str] | None = None) -> Iterator[Comm
             f"{_INSTALL})."
         )
         raise UnsupportedError(msg)
+
     try:
         yield ranks
     except BaseException as error:
@@ -265,10 +263,7 @@ def _import_mpi(n_ranks: int) -> Any:
 
         mpi4py.rc.initialize = False
         from mpi4py import MPI
-    except (
-        ImportError,
-        RuntimeError,
-    ) as error:  # RuntimeError: mpi4py is there, but no MPI library
+    except (ImportError, RuntimeError) as error:  # the latter: mpi4py without an MPI library
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         msg = (
             f"an MPI launcher started {n_ranks} ranks, but MPI cannot be used from Python "
@@ -289,10 +284,10 @@ def _exit_code(error: BaseException) -> int:
 
 def _say(error: BaseException, ranks: Communicator) -> None:
     """Say what ends all ranks; nobody else will."""
-    place = f"rank {ranks.rank} on {platform.node()}"
+    who = f"rank {ranks.rank} on {platform.node()}"
     if isinstance(error, TetrisError | StopRequested):
-        log.error("tetris-sim: %s: %s", place, error)
+        log.error("tetris-sim: %s: %s", who, error)
     elif isinstance(error, KeyboardInterrupt):
         os.write(2, b"\naborted\n")
     else:
-        log.error("%s failed: this is a bug in tetris_sim, please report it", place, exc_info=error)
+        log.error("%s failed: this is a bug in tetris_sim, please report it", who, exc_info=error)

@@ -17,9 +17,9 @@ from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.problem import Problem
+from tetris_sim.scheduler.comm.launcher import count_ranks
 from tetris_sim.scheduler.machine.machine import (
     Machine,
-    count_ranks,
     find_machine,
     last_level_cache,
 )
@@ -27,9 +27,9 @@ from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.plan import cpu_plan as planning
 from tetris_sim.scheduler.plan.plan import make_plan
 from tetris_sim.scheduler.tuning.candidates import Asked
-from tetris_sim.scheduler.tuning.choice import Choice
-from tetris_sim.scheduler.tuning.measure import Speed, check_method, measure_speed
-from tetris_sim.scheduler.tuning.piece import piece_of
+from tetris_sim.scheduler.tuning.choice import Choice, Speed
+from tetris_sim.scheduler.tuning.measure import check_method, measure_speed
+from tetris_sim.scheduler.tuning.trial import make_trial_problem
 from tetris_sim.scheduler.tuning.tune import Terms
 from tetris_sim.schema import ComputeSection
 
@@ -281,10 +281,10 @@ def test_speed_is_measured_on_the_real_stencil() -> None:
 
 def test_a_piece_keeps_the_row_length_and_fits_the_budget() -> None:
     problem = large((20000, 40000))
-    piece = piece_of(problem, 64 << 20)
+    piece = make_trial_problem(problem, 64 << 20)
     assert piece.grid.shape[1] == 40000
     assert 60 << 20 < piece.state_bytes <= 64 << 20
-    small = piece_of(problem, 1 << 20, every_axis=True)
+    small = make_trial_problem(problem, 1 << 20, every_axis=True)
     assert small.state_bytes <= 1 << 20
     assert min(small.grid.shape) > 100
 
@@ -308,20 +308,23 @@ def test_a_piece_of_three_axes_fits_the_budget_and_keeps_what_it_can(
 ) -> None:
     flat = problem_of((7, 9, 13), "heat-3d")
     problem = dataclasses.replace(flat, grid=dataclasses.replace(flat.grid, shape=shape))
-    piece = piece_of(problem, 64 << 20, planes=64)
+    piece = make_trial_problem(problem, 64 << 20, planes=64)
     assert piece.grid.shape == expected
     assert piece.state_bytes <= 64 << 20
 
 
 def test_a_small_piece_leaves_as_many_points_over_beside_whole_vectors_as_the_grid() -> None:
     for n in (5003, 4800, 4801):
-        assert piece_of(large((3000, n)), 1 << 20, every_axis=True).grid.shape[1] % 64 == n % 64
+        assert (
+            make_trial_problem(large((3000, n)), 1 << 20, every_axis=True).grid.shape[1] % 64
+            == n % 64
+        )
 
 
 def test_every_part_of_a_piece_fits_to_the_others() -> None:
     from tetris_sim.slab import Slab
 
-    problem = piece_of(problem_of((9, 11, 70), "heat-3d"), 1 << 20)
+    problem = make_trial_problem(problem_of((9, 11, 70), "heat-3d"), 1 << 20)
     whole = problem.initial(Slab.whole(problem.grid))
     part = Slab((2, 3, 7), (8, 5, 60), ((0, 0),) * 3)
     np.testing.assert_array_equal(problem.initial(part), whole[:, 2:8, 3:5, 7:60])
@@ -331,7 +334,7 @@ def test_every_part_of_a_piece_fits_to_the_others() -> None:
 def test_a_piece_is_random_not_zero() -> None:
     from tetris_sim.slab import Slab
 
-    piece = piece_of(problem_of((20, 30)), 1 << 20)
+    piece = make_trial_problem(problem_of((20, 30)), 1 << 20)
     assert piece.initial(Slab.whole(piece.grid)).std() > 0.1
 
 
