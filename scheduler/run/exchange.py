@@ -8,9 +8,9 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from tetris_sim.boundary import SIDES, Side
 from tetris_sim.method import Box
 from tetris_sim.problem import Field, Problem
+from tetris_sim.scheduler.run.routes import find_routes
 from tetris_sim.scheduler.run.worker import Worker
 from tetris_sim.slab import Slab
 
@@ -72,53 +72,6 @@ class Exchange(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class Route:
-    """The way of some planes.
-
-    Attributes:
-        axis: along which.
-        sender: number of the slab whose edge is taken.
-        taken: the side it is taken from.
-        receiver: number of the slab whose halo it becomes.
-        given: the side where that is.
-    """
-
-    axis: int
-    sender: int
-    taken: Side
-    receiver: int
-    given: Side
-
-
-def find_routes(problem: Problem, slabs: Sequence[Slab]) -> list[list[Route]]:
-    """Per axis, every halo and the slab that owns its planes; in the same order on every rank."""
-    found = []
-    for axis in range(problem.grid.ndim):
-        lows = {_corner(slab.start, slab, axis): number for number, slab in enumerate(slabs)}
-        highs = {_corner(slab.stop, slab, axis): number for number, slab in enumerate(slabs)}
-        routes: list[Route] = []
-        for receiver, slab in enumerate(slabs):
-            n = problem.grid.shape[axis]
-            for side, width in zip(SIDES, slab.halo[axis], strict=True):
-                if width and side == "low":
-                    wanted = _corner(slab.start, slab, axis, or_else={0: n})
-                    routes.append(
-                        Route(
-                            axis, _look_up(highs, wanted, slab, axis, side), "high", receiver, "low"
-                        )
-                    )
-                elif width:
-                    wanted = _corner(slab.stop, slab, axis, or_else={n: 0})
-                    routes.append(
-                        Route(
-                            axis, _look_up(lows, wanted, slab, axis, side), "low", receiver, "high"
-                        )
-                    )
-        found.append(routes)
-    return found
-
-
 class LocalExchange:
     """The exchange between the workers of one process."""
 
@@ -178,30 +131,6 @@ def join(problem: Problem, box: Box, parts: Sequence[tuple[Box, Field]]) -> Fiel
         return parts[0][1]
     whole = np.empty((problem.n_fields, *(high - low for low, high in box)), dtype=problem.dtype)
     for inside, values in parts:
-        place = tuple(slice(a - low, b - low) for (a, b), (low, _) in zip(inside, box, strict=True))
-        whole[(slice(None), *place)] = values
+        part = tuple(slice(a - low, b - low) for (a, b), (low, _) in zip(inside, box, strict=True))
+        whole[(slice(None), *part)] = values
     return whole
-
-
-def _corner(
-    ends: tuple[int, ...], slab: Slab, axis: int, or_else: dict[int, int] | None = None
-) -> tuple[tuple[int, ...], ...]:
-    """What a side of a slab and the side it touches have in common: the cut plane, and the ranges
-    along it.
-    """
-    plane = ends[axis] if or_else is None else or_else.get(ends[axis], ends[axis])
-    start, stop = (bounds[:axis] + bounds[axis + 1 :] for bounds in (slab.start, slab.stop))
-    return (plane,), start, stop
-
-
-def _look_up(
-    sides: dict[tuple[tuple[int, ...], ...], int],
-    wanted: tuple[tuple[int, ...], ...],
-    slab: Slab,
-    axis: int,
-    side: Side,
-) -> int:
-    if wanted not in sides:
-        msg = f"no slab lies beyond the {side} side of {slab} along axis {axis}"
-        raise ValueError(msg)
-    return sides[wanted]

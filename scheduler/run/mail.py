@@ -23,7 +23,7 @@ from tetris_sim.method import EdgePlanes
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.comm.communicator import Communicator, Pending
 from tetris_sim.scheduler.facts.shares import Share
-from tetris_sim.scheduler.run.exchange import Route
+from tetris_sim.scheduler.run.routes import Route
 from tetris_sim.slab import Slab
 
 log = logging.getLogger("tetris_sim")
@@ -55,6 +55,8 @@ class Mail:
             self._send(_as_words(offers[route]), to, _OFFER, route)
             for route, (_, to) in leaving.items()
         ]
+
+        # The receiver says whether it could open what it was offered.
         for route, (share, source) in arriving.items():
             handle = self._receive(1 + HANDLE_BYTES, source, _OFFER, route).tobytes()
             possible = handle[0] == 1 and _can_open(
@@ -63,10 +65,12 @@ class Mail:
             if possible:
                 self._inboxes[route] = handle[1:]
             pending.append(self._send(np.array([possible], dtype=np.uint8), source, _REPLY, route))
+
         for route, (_, to) in leaving.items():
             outbox = offers[route]
             if self._receive(1, to, _REPLY, route)[0] and outbox is not None:
                 self._outboxes[route] = outbox
+
         for message in pending:
             message.wait()
         if leaving or arriving:

@@ -26,7 +26,7 @@ from tetris_sim.problem import Field, InitialField
 _RECENT = 8  # blocks of which the speed is known; a median of fewer would follow every hiccup
 
 T = TypeVar("T")
-Work = Callable[[], None]
+Job = Callable[[], None]
 
 
 class WorkerError(UnsupportedError):
@@ -67,7 +67,7 @@ class QueuedStepper:
         self.recent: collections.deque[tuple[int, float]] = collections.deque(maxlen=_RECENT)
         self._name, self._stepper = name, stepper
         self._edges: dict[tuple[int, Side], EdgePlanes] = {}
-        self._queue: SimpleQueue[Work | None] = SimpleQueue()
+        self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._finished = threading.Semaphore(0)
         self._outstanding = 0
         self._failure: BaseException | None = None
@@ -82,7 +82,7 @@ class QueuedStepper:
     def advance(self, steps: int) -> None:
         """Let the thread advance; returns at once."""
 
-        def work() -> None:
+        def job() -> None:
             self._edges.clear()
             begin = time.perf_counter()
             self._stepper.advance(steps)
@@ -95,7 +95,7 @@ class QueuedStepper:
             if self._through_host:
                 self._copy_edges()
 
-        self._put(work)
+        self._put(job)
 
     def edge(self, axis: int, side: Side) -> EdgePlanes:
         """The owned planes that the neighbour on `side` needs."""
@@ -107,11 +107,11 @@ class QueuedStepper:
     def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
         """Let the thread take the planes beyond `side`; returns at once."""
 
-        def work() -> None:
+        def job() -> None:
             self._edges.clear()  # edges along later axes hold some of the planes that come in now
             self._stepper.set_halo(axis, side, planes)
 
-        self._put(work)
+        self._put(job)
 
     def interior(self, box: Box | None = None) -> Field:
         """A copy of the owned points, or of those inside `box`."""
@@ -160,9 +160,9 @@ class QueuedStepper:
         planes = self._stepper.edge(axis, side)
         return np.asarray(planes) if self._through_host else planes
 
-    def _put(self, work: Work) -> None:
+    def _put(self, job: Job) -> None:
         self._outstanding += 1
-        self._queue.put(work)
+        self._queue.put(job)
 
     def _now(self, ask: Callable[[], T]) -> T:
         """The answer, in the caller's own thread, while the other one has nothing to do."""
@@ -170,10 +170,10 @@ class QueuedStepper:
             return ask()
 
     def _serve(self) -> None:
-        while (work := self._queue.get()) is not None:
+        while (job := self._queue.get()) is not None:
             try:
                 if self._failure is None:
-                    work()
+                    job()
             except BaseException as failure:  # noqa: BLE001  handed to the caller by wait()
                 self._failure = failure
             self._finished.release()

@@ -26,14 +26,13 @@ from tetris_sim.scheduler.run.exchange import (
     Exchange,
     LocalExchange,
     Read,
-    Route,
     Traffic,
     box_of,
-    find_routes,
     join,
     overlap,
 )
 from tetris_sim.scheduler.run.mail import Mail
+from tetris_sim.scheduler.run.routes import Route, find_routes
 from tetris_sim.scheduler.run.worker import Worker
 
 T = TypeVar("T")
@@ -71,28 +70,18 @@ class RankExchange:
         *,
         gpu_messages: bool = False,
     ) -> None:
-        self._problem, self._shares, self._ranks, self._gpu_messages = (
-            problem,
-            shares,
-            ranks,
-            gpu_messages,
-        )
-        self._slabs, self._owners = (
-            [share.slab for share in shares],
-            [share.rank for share in shares],
-        )
-        slabs, owners = self._slabs, self._owners
-        mine = [number for number, owner in enumerate(owners) if owner == ranks.rank]
-        self._place = {
-            number: place for place, number in enumerate(mine)
-        }  # of a slab among this rank's workers
-        self._routes = find_routes(problem, slabs)
-        self._halos = {
-            route: self._new_halo(route)
-            for way in self._routes
-            for route in way
-            if self._arrives(route)
-        }
+        self._problem, self._shares, self._ranks = problem, shares, ranks
+        self._gpu_messages = gpu_messages
+        self._slabs = [share.slab for share in shares]
+        self._owners = [share.rank for share in shares]
+
+        # Which of this rank's workers has a slab.
+        mine = [number for number, owner in enumerate(self._owners) if owner == ranks.rank]
+        self._worker_of = {number: worker for worker, number in enumerate(mine)}
+
+        self._routes = find_routes(problem, self._slabs)
+        arriving = [route for way in self._routes for route in way if self._arrives(route)]
+        self._halos = {route: self._new_halo(route) for route in arriving}
         self.traffic = Traffic()
         self._neighbours = frozenset(ranks.neighbours())
         self._mail: Mail | None = None
@@ -104,14 +93,15 @@ class RankExchange:
         if self._mail is None:
             self._mail = self._agree_on_mail(workers)
         mail = self._mail
+
         for routes in self._routes:
+            # Receives are posted first.
             coming = [route for route in routes if self._arrives(route)]
-            arriving = [
-                (route, *self._receive(route, workers))
-                for route in coming
-                if not mail.arrives(route)
-            ]
+            by_message = [route for route in coming if not mail.arrives(route)]
+            arriving = [(route, *self._receive(route, workers)) for route in by_message]
             leaving = [self._send(route, workers, mail) for route in routes if self._leaves(route)]
+
+            # Edges of all workers are taken before a halo of one is set.
             copied = [(route, self._edge(route, workers)) for route in routes if self._stays(route)]
             for route, planes in copied:
                 self._set_halo(route, workers, planes)
@@ -152,6 +142,7 @@ class RankExchange:
             if owner not in asked:  # it answers for each of its workers, in the order of slabs
                 messages.append(self._ask(owner, question))
                 asked.add(owner)
+
         own = [(part, worker) for worker in workers if (part := overlap(worker.stepper.slab, box))]
         parts += [(part, worker.stepper.interior(part)) for part, worker in own]
         for message in messages:
@@ -171,23 +162,25 @@ class RankExchange:
         results: dict[int, T] = {}
         failure: str | None = None
         try:
-            for number, place in self._place.items():
-                worker = workers[place]
+            for number, index in self._worker_of.items():
+                worker = workers[index]
                 results[number] = together(number, box_of(worker), worker.stepper.interior)
         except UnsupportedError as error:
             failure = str(error)
+
         everything = self._ranks.collect((failure, results))
         failures = [failure for failure, _ in everything if failure is not None]
         if failures and self._ranks.rank == 0:
             raise UnsupportedError(failures[0])
-        found = {number: result for _, part in everything for number, result in part.items()}
-        return [found[number] for number in sorted(found)]
+        by_slab = {number: result for _, part in everything for number, result in part.items()}
+        return [by_slab[number] for number in sorted(by_slab)]
 
     def _serve(self, workers: Sequence[Worker]) -> None:
         question = np.empty(_WORDS, dtype=np.int64)
         while True:
             self._ranks.receive(question, 0, _QUESTION).wait()
             about, *rest = question.tolist()
+
             if about == _DONE and rest[0] != ExitCode.OK:
                 raise end_alike(self._ranks, rest[0])
             if about == _DONE:
@@ -195,6 +188,7 @@ class RankExchange:
             if about == _EACH:
                 self._work_together(workers, None)
                 continue
+
             ndim = self._problem.grid.ndim
             box = tuple(zip(rest[0 : 2 * ndim : 2], rest[1 : 2 * ndim : 2], strict=True))
             for worker in workers:
@@ -212,25 +206,25 @@ class RankExchange:
             message.wait()
 
     def _arrives(self, route: Route) -> bool:
-        return route.receiver in self._place and route.sender not in self._place
+        return route.receiver in self._worker_of and route.sender not in self._worker_of
 
     def _leaves(self, route: Route) -> bool:
-        return route.sender in self._place and route.receiver not in self._place
+        return route.sender in self._worker_of and route.receiver not in self._worker_of
 
     def _stays(self, route: Route) -> bool:
-        return route.sender in self._place and route.receiver in self._place
+        return route.sender in self._worker_of and route.receiver in self._worker_of
 
     def _edge(self, route: Route, workers: Sequence[Worker]) -> EdgePlanes:
-        return workers[self._place[route.sender]].stepper.edge(route.axis, route.taken)
+        return workers[self._worker_of[route.sender]].stepper.edge(route.axis, route.taken)
 
     def _set_halo(self, route: Route, workers: Sequence[Worker], planes: EdgePlanes) -> None:
-        workers[self._place[route.receiver]].stepper.set_halo(route.axis, route.given, planes)
+        workers[self._worker_of[route.receiver]].stepper.set_halo(route.axis, route.given, planes)
 
     def _receive(self, route: Route, workers: Sequence[Worker]) -> tuple[Pending, EdgePlanes]:
         """A message that was asked for, and the planes that it fills."""
         memory = self._halos[route]
         planes: EdgePlanes = memory
-        share, worker = self._shares[route.receiver], workers[self._place[route.receiver]]
+        share, worker = self._shares[route.receiver], workers[self._worker_of[route.receiver]]
         if self._gpu_messages and share.place.device == "gpu" and share.streamed is None:
             with worker.device.use() as cupy:
                 memory = cupy.empty(memory.shape, memory.dtype)
@@ -250,7 +244,7 @@ class RankExchange:
     def _take_mail(self, route: Route, workers: Sequence[Worker], mail: Mail) -> None:
         source = self._owners[route.sender]
         self._set_halo(route, workers, mail.wait_for(route, self._slabs[route.receiver], source))
-        workers[self._place[route.receiver]].stepper.wait()
+        workers[self._worker_of[route.receiver]].stepper.wait()
         mail.taken(route, source)
 
     def _agree_on_mail(self, workers: Sequence[Worker]) -> Mail:
@@ -259,18 +253,18 @@ class RankExchange:
         possible = [
             route for routes in self._routes for route in routes if self._could_be_mail(route)
         ]
-        mail.agree(
-            {
-                r: (self._edge(r, workers), self._owners[r.receiver])
-                for r in possible
-                if self._leaves(r)
-            },
-            {
-                r: (self._shares[r.receiver], self._owners[r.sender])
-                for r in possible
-                if self._arrives(r)
-            },
-        )
+
+        leaving = {
+            route: (self._edge(route, workers), self._owners[route.receiver])
+            for route in possible
+            if self._leaves(route)
+        }
+        arriving = {
+            route: (self._shares[route.receiver], self._owners[route.sender])
+            for route in possible
+            if self._arrives(route)
+        }
+        mail.agree(leaving, arriving)
         return mail
 
     def _could_be_mail(self, route: Route) -> bool:

@@ -54,6 +54,7 @@ def worker_rows(plan: Plan, busy_s: Mapping[str, float], seconds: float) -> tupl
     """
     if plan.profile is None or seconds <= 0:
         return ()
+
     points = sum(share.slab.n_points for share in plan.shares)
     return tuple(
         WorkerRow(
@@ -61,9 +62,9 @@ def worker_rows(plan: Plan, busy_s: Mapping[str, float], seconds: float) -> tupl
             method=share.method.name,
             share=share.slab.n_points / points,
             points_per_second=share.points_per_second,
-            predicted_idle=plan.profile.division.idle(place),
+            predicted_idle=plan.profile.division.idle(number),
             busy_s=busy_s.get(share.worker, 0.0),
             measured_idle=max(0.0, 1.0 - busy_s.get(share.worker, 0.0) / seconds),
         )
-        for place, share in enumerate(plan.shares)
+        for number, share in enumerate(plan.shares)
     )

@@ -23,7 +23,7 @@ from tetris_sim.scheduler.plan.process_grid import (
     redundant_points,
     surface,
 )
-from tetris_sim.scheduler.run.exchange import find_routes
+from tetris_sim.scheduler.run.routes import find_routes
 
 
 def problem_of(
