@@ -20,10 +20,9 @@ Box = tuple[tuple[int, int], ...]  # per axis (start, stop), global indices
 
 
 class EdgePlanes(Protocol):
-    """EdgePlanes on their way to a neighbour: an array of the host, or something on a device that
-    becomes one if asked.
+    """Planes on their way to a neighbour: an array of the host, or what becomes one if asked.
 
-    A stepper that knows the device may take them from there.
+    A stepper that knows the device on which they lie may take them from there.
     """
 
     @property
@@ -48,13 +47,10 @@ class Stepper(Protocol):
     slab: Slab
 
     def load(self, initial: InitialField) -> None:
-        """Take the owned points from a function of any part of the slab; it is called part by part,
-        from any thread.
-        """
+        """Take the owned points from a function, called part by part, from any thread."""
 
     def advance(self, steps: int) -> None:
-        """Advance the owned points by `steps`; may return before the work is done, whatever is
-        called next waits.
+        """Advance the owned points by `steps`; may return early, whatever is called next waits.
 
         Uses up the halo: needs steps * radius <= halo on every side that has one, and a fresh halo
         afterwards.
@@ -72,14 +68,10 @@ class Stepper(Protocol):
         """Take the halo beyond `side`, of the shape `edge` has."""
 
     def interior(self, box: Box | None = None) -> Field:
-        """The owned points, or those of them inside `box`: (n_fields, ...), a copy in host
-        memory.
-        """
+        """The owned points, or those inside `box`: (n_fields, ...), a copy in host memory."""
 
     def find_nonfinite(self) -> Box | None:
-        """The first small box of owned points that holds a NaN or an infinity; None if all are
-        finite.
-        """
+        """The first small box of owned points with a NaN or an infinity; None if there is none."""
 
     def wait(self) -> None:
         """Return when everything that was started is done."""

@@ -42,9 +42,7 @@ def on_root(ranks: Communicator, work: Callable[[], T]) -> T:
 
 
 def end_alike(ranks: Communicator, code: int) -> ElsewhereError:
-    """The error of a rank that was told that another one failed; note that nobody has to be stopped
-    by force.
-    """
+    """The error of a rank that heard of a failure elsewhere; nobody has to be stopped by force."""
     ranks.ending = True
     return ElsewhereError(ExitCode(code))
 

@@ -138,17 +138,13 @@ class QueuedStepper:
                 raise failure
 
     def close(self) -> None:
-        """End the thread and give the memory back; never fails, since a failure has been told by
-        then.
-        """
+        """End the thread and give the memory back; a failure has been told by then."""
         self._queue.put(None)
         self._thread.join()
         self._stepper.close()
 
     def _copy_edges(self) -> None:
-        """Along the first axis that is cut: edges along later ones hold halos that are not there
-        yet.
-        """
+        """Along the first axis that is cut: edges along later ones hold halos still to come."""
         cut = [axis for axis, widths in enumerate(self.slab.halo) if any(widths)]
         for number, side in enumerate(SIDES if cut else ()):
             if self.slab.halo[cut[0]][number]:
@@ -181,9 +177,7 @@ class QueuedStepper:
 
 @contextlib.contextmanager
 def told_as_failure(worker: str) -> Iterator[None]:
-    """What a device raises inside becomes a `WorkerError`; everything else is a mistake of ours,
-    and stays as it is.
-    """
+    """What a device raises inside becomes a `WorkerError`; all else is a mistake of ours."""
     try:
         yield
     except Exception as error:

@@ -57,18 +57,13 @@ class SimulatedDevice:
 
 
 class SimulatedStepper:
-    """A slab of the CPU on a simulated device; see the Protocol `Stepper` for what the calls
-    mean.
-    """
+    """A slab of the CPU on a simulated device; see the Protocol `Stepper` for the calls."""
 
     def __init__(self, problem: Problem, stepper: Stepper, device: SimulatedDevice) -> None:
         self.slab = stepper.slab
         self._stepper, self._device = stepper, device
-        self._n_fields, self._radii, self._itemsize = (
-            problem.n_fields,
-            problem.stencil.radii,
-            problem.dtype.itemsize,
-        )
+        self._n_fields, self._itemsize = problem.n_fields, problem.dtype.itemsize
+        self._radii = problem.stencil.radii
 
     def load(self, initial: InitialField) -> None:
         """Take the owned points."""
@@ -119,8 +114,7 @@ class SimulatedStepper:
 def updates(
     shape: tuple[int, ...], halo: tuple[tuple[int, int], ...], radii: tuple[int, ...], steps: int
 ) -> float:
-    """Point updates of a block: of the owned points, and of the halo as it shrinks from step to
-    step.
+    """Point updates of a block: of the owned points, and of the halo as it shrinks.
 
     >>> updates((10, 5), ((2, 0), (0, 0)), (1, 1), 3)
     165.0

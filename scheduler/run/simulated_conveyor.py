@@ -1,6 +1,4 @@
-"""SimulatedConveyor: pieces go through a simulated device, with a thread for each direction and one
-that computes.
-"""
+"""SimulatedConveyor: pieces go through a simulated device: threads bring, compute and take."""
 
 from __future__ import annotations
 
@@ -51,17 +49,16 @@ class HostArray:
         return np.zeros((len(self._points), count, *self._later), self._points.dtype)
 
 
+# what must have happened before, what to do, and what has happened then
+_Job = tuple[Sequence[threading.Event], Callable[[], None], threading.Event]
+
+
 class _Belt:
-    """A thread that carries out what it is given, one job after the other, each when certain events
-    have happened.
-    """
+    """A thread that does one job after the other, each when certain events have happened."""
 
     def __init__(self, name: str) -> None:
         self.failure: BaseException | None = None
-        self._queue: SimpleQueue[
-            tuple[Sequence[threading.Event], Callable[[], None], threading.Event] | None
-        ]
-        self._queue = SimpleQueue()
+        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
@@ -93,12 +90,8 @@ class SimulatedConveyor:
     def __init__(
         self, problem: Problem, method: Method, parameters: Parameters, device: SimulatedDevice
     ) -> None:
-        self._problem, self._method, self._parameters, self._device = (
-            problem,
-            method,
-            parameters,
-            device,
-        )
+        self._problem, self._device = problem, device
+        self._method, self._parameters = method, parameters
         self._belts = [_Belt(f"{device.name} {what}") for what in ("brings", "computes", "takes")]
         self._room = threading.Semaphore(_PIECES)
         self._steppers: dict[Any, Stepper] = {}

@@ -1,5 +1,4 @@
-"""StreamedStepper: a slab that lies in host memory and goes through a device in pieces, many steps
-at a time.
+"""StreamedStepper: a slab in host memory goes through a device in pieces, many steps at a time.
 
 The slab is there once. What keeps a piece from being written back before its neighbour was read,
 and from being read in the next pass before it was written back, are events that the copies wait
@@ -33,17 +32,14 @@ class HostSlab(Protocol):
         """A box of points, (n_fields, ...), counted from the first owned one."""
 
     def planes(self, first: int, count: int) -> Field:
-        """Planes counted from the first owned one, (n_fields, count, ...), as a conveyor wants
-        them.
-        """
+        """Planes counted from the first owned one, (n_fields, count, ...), as they are copied."""
 
     def spare(self, count: int) -> Field:
         """Memory for as many planes, (n_fields, count, ...)."""
 
 
 class Conveyor(Protocol):
-    """A device to which pieces are brought, on which they are advanced, and from which they are
-    taken.
+    """A device to which pieces are brought, by which they are advanced, from which they are taken.
 
     What has `after` in its arguments waits for these events, but the call returns at once.
     """
@@ -96,9 +92,8 @@ class StreamedStepper:
         # that take turns.
         reach = streaming.steps * self._radius
         self._ends = [self._host.spare(reach) for _ in "ab"] if self._wraps else []
-        self._written: list[
-            tuple[int, int, Event]
-        ] = []  # (first plane, end, when) of the pass before
+        # (first plane, end, when) of the pass before
+        self._written: list[tuple[int, int, Event]] = []
 
     def load(self, initial: InitialField) -> None:
         """Take the owned points, all threads a part at a time."""

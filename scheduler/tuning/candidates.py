@@ -1,6 +1,4 @@
-"""What may be tried for a problem: every method that does not refuse, with each of the parameters
-it proposes.
-"""
+"""What may be tried for a problem: each method that does not refuse, with all that it proposes."""
 
 from __future__ import annotations
 
@@ -41,8 +39,7 @@ class Asked:
 def find_candidates(
     problem: Problem, asked: Asked, memory: int, place: Place
 ) -> tuple[list[Candidate], dict[str, str]]:
-    """Everything that may be tried, the best guess of each method first; and a sentence for each
-    that may not.
+    """(what may be tried, the best guess of each method first; a sentence for all that may not).
 
     Args:
         problem: what is to be advanced.
@@ -91,9 +88,7 @@ def find_method(name: str, *, by: str) -> Method:
 
 
 def nothing_left(asked: Asked, refused: Mapping[str, str]) -> ConfigError | UnsupportedError:
-    """The error that says why no candidate can be used: the user's own parameters, or every
-    method's reason.
-    """
+    """The error that says why nothing can be used: the user's own parameters, or all reasons."""
     if asked.parameters:
         reasons = "; ".join(f"{name}: {sentence}" for name, sentence in refused.items())
         advice = "Change compute.parameters, or leave them out"

@@ -51,9 +51,7 @@ class Candidate:
 
     @property
     def code(self) -> dict[str, int]:
-        """The parameters that code is compiled for: a candidate that differs in others only is not
-        compiled again.
-        """
+        """The parameters that code is compiled for; one that differs in others needs no other."""
         fixed = self.method.fixed_at_compile
         return {name: value for name, value in self.parameters.items() if fixed(name)}
 

@@ -60,9 +60,7 @@ class Limits:
     beside: float = 0.0
 
     def run_seconds(self, rate: float) -> float | None:
-        """What the whole run takes at this rate, for all that is known; None if that must not
-        count.
-        """
+        """What the whole run takes at this rate [s]; None if that must not count."""
         return None if self.run_updates is None else self.run_updates / (rate + self.beside)
 
 
@@ -184,9 +182,7 @@ class _Competition:
         return ready > self._limits.deadline - spared and not self._worth_waiting_for(entry)
 
     def _worth_waiting_for(self, entry: Entry) -> bool:
-        """Whether its method has had no turn yet, and the run is so long that compiling one more
-        hardly counts.
-        """
+        """Whether its method had no turn yet, and compiling hardly counts beside so long a run."""
         tried = [other for other in self._entries if other.tried]
         run_seconds = self._limits.run_seconds(max(other.rate for other in tried))
         if run_seconds is None or not self._limits.patient:
@@ -212,6 +208,7 @@ class _Competition:
         begin = time.perf_counter()
         entry.tried = True
         candidate = entry.candidate
+
         try:
             trial = Trial(self._problem, candidate.method, candidate.parameters, self._device)
             self._trials[entry] = trial
@@ -254,9 +251,7 @@ class _Competition:
 
 
 def _expected_opening(entry: Entry, timed: Sequence[Entry]) -> float:
-    """Time that a trial will take to open [s], as far as those of the same method tell; 0 if there
-    are none.
-    """
+    """Time to open a trial [s], as far as those of the same method tell; 0 if there are none."""
     same = [other for other in timed if other.candidate.method is entry.candidate.method]
     compiled = [other.reopening for other in same if other.candidate.code == entry.candidate.code]
     return compiled[-1] if compiled else max((other.opening for other in same), default=0.0)
@@ -264,9 +259,7 @@ def _expected_opening(entry: Entry, timed: Sequence[Entry]) -> float:
 
 @contextlib.contextmanager
 def _saying_what_takes_long(place: Place) -> Iterator[None]:
-    """A line after some seconds: compiling can take as many as there are kernels that were never
-    needed before.
-    """
+    """A line after some seconds: compiling takes long if many kernels were never needed before."""
     said = (
         "Finding the fastest method for the %s: kernels are compiled, which is not needed again, "
         "and timed ..."

@@ -29,9 +29,7 @@ _REPEATS = 3
 
 
 def steps_per_block(parameters: Parameters) -> int:
-    """Steps that a method with these parameters makes on a tile before the next; 1 if it has no
-    such parameter.
-    """
+    """Steps that a method makes on a tile before the next; 1 if it has no such parameter."""
     return max(1, parameters.get(STEPS_PER_BLOCK, 1))
 
 
@@ -74,9 +72,7 @@ class Trial:
         return max(seconds, self._block * (self._seconds or 0.0))
 
     def reopening(self) -> float:
-        """About how long it would take to open such a trial once more, with the code compiled and
-        in memory.
-        """
+        """About how long opening would take once more, with the code compiled and in memory."""
         return self._loading + self.duration(0.0)
 
     def close(self) -> None:
@@ -110,8 +106,7 @@ def measure_speed(
 
 
 def check_steps(parameters: Parameters) -> int:
-    """Steps that a check makes: more than one block of the method's own, and not a whole number of
-    blocks.
+    """Steps of a check: more than one block of the method's own, but no whole number of blocks.
 
     >>> [check_steps({"steps_per_block": n}) for n in (1, 2, 3, 4, 32)]
     [3, 3, 4, 6, 48]

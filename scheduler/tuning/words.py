@@ -13,9 +13,7 @@ from tetris_sim.wording import count_threads
 def make_rows(
     entries: Sequence[Entry], chosen: Entry, refused: Mapping[str, str]
 ) -> tuple[Row, ...]:
-    """The table: a line for each candidate, and one for each method or candidate that was out of
-    the question.
-    """
+    """The table: a line for each candidate, and for all that was out of the question."""
     return (
         *(_row(entry, chosen) for entry in entries),
         *(Row(name, {}, None, "", why) for name, why in refused.items()),
@@ -40,28 +38,33 @@ def describe_competition(
 ) -> list[str]:
     """Sentences: what was chosen, how it was found, what else there was."""
     tried = sum(entry.tried for entry in entries)
+    count = "1 candidate" if len(entries) == 1 else f"{len(entries)} candidates"
+    some = f"{tried} of " if tried < len(entries) and len(entries) > 1 else ""
     shape = " x ".join(str(n) for n in reversed(trial_problem.grid.shape))
-    count = (
-        f"{tried} of {len(entries)} candidates" if tried < len(entries) else f"{tried} candidates"
-    )
     sentences = [
         f"{chosen.candidate.label}: {giga(chosen.rate)} measured, checked; tuned now in "
-        f"{seconds:.1f} s: {'1 candidate' if len(entries) == 1 else count}, on {shape} points."
+        f"{seconds:.1f} s: {some}{count}, on {shape} points."
     ]
     if any(entry.late for entry in entries):
         sentences.append("The verb `tune` gives the others their turn.")
+
     for name in dict.fromkeys(entry.candidate.method.name for entry in entries):
-        same = [e for e in entries if e.candidate.method.name == name]
-        timed = max(
-            (e for e in same if e.first is not None and not e.note),
-            key=lambda e: e.rate,
-            default=None,
-        )
-        if timed is not None and name != chosen.candidate.method.name:
-            sentences.append(f"{timed.candidate.label}: {giga(timed.rate)}.")
-        notes = dict.fromkeys(e.note for e in same if e.note and (e.tried or timed is None))
-        sentences += [f"Not {_those(same, note)}: {note}." for note in notes]
+        same = [entry for entry in entries if entry.candidate.method.name == name]
+        sentences += _describe_method(same, is_chosen=name == chosen.candidate.method.name)
     return sentences
+
+
+def _describe_method(entries: Sequence[Entry], *, is_chosen: bool) -> list[str]:
+    """Its fastest candidate if another method was chosen, and what speaks against the others."""
+    usable = [entry for entry in entries if entry.first is not None and not entry.note]
+    sentences = []
+    if usable and not is_chosen:
+        fastest = max(usable, key=lambda entry: entry.rate)
+        sentences.append(f"{fastest.candidate.label}: {giga(fastest.rate)}.")
+
+    told = [entry for entry in entries if entry.note and (entry.tried or not usable)]
+    notes = dict.fromkeys(entry.note for entry in told)
+    return [*sentences, *(f"Not {_those(entries, note)}: {note}." for note in notes)]
 
 
 def explanations(
