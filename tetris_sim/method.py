@@ -137,9 +137,9 @@ class Method(Protocol):
         """What to say beside a measured rate, such as what a model predicts; None for nothing.
 
         Args:
-            problem: that was advanced.
-            parameters: with which.
-            rate: as measured [points/s].
+            problem: what was advanced.
+            parameters: values that it was advanced with.
+            rate: measured speed [points/s].
             gpu: where; None on CPU threads.
         """
 
@@ -151,7 +151,7 @@ class Method(Protocol):
 
         Args:
             problem: what to advance.
-            slab: which part of it.
+            slab: part of the grid that is taken.
             parameters: one of `parameters(problem)`.
             device: what it runs on: a `ThreadTeam` for CPU methods.
         """

@@ -49,8 +49,8 @@ class Communicator(Protocol):
     all ranks call.
 
     Attributes:
-        rank: which one this is; 0 prints and writes.
-        size: how many there are.
+        rank: number of this one; 0 prints and writes.
+        size: number of ranks.
         ending: whether all ranks know that the run ends with an error, so that none has to be
             stopped by force.
     """

@@ -24,7 +24,7 @@ class Traffic:
 
     Attributes:
         messages: sent by this rank.
-        bytes: in them.
+        bytes: size of these messages together.
     """
 
     messages: int = 0

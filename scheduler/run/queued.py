@@ -33,7 +33,7 @@ class WorkerError(UnsupportedError):
     """A device failed in the middle of a run.
 
     Attributes:
-        worker: its name.
+        worker: name of the worker.
     """
 
     def __init__(self, worker: str, why: str) -> None:
@@ -47,7 +47,7 @@ class QueuedStepper:
     What one call hands over (`set_halo`) must be left alone until `wait` returns.
 
     Attributes:
-        slab: of the stepper.
+        slab: what the stepper owns.
         busy_s: time that it computed [s].
         recent: (steps, seconds) of the last blocks.
     """
@@ -56,8 +56,8 @@ class QueuedStepper:
         """Start the thread.
 
         Args:
-            name: of the worker.
-            stepper: that it drives.
+            name: what the worker is called.
+            stepper: the one that is driven.
             through_host: whether neighbours want edges in host memory; else they stay where they
                 are.
         """

@@ -57,7 +57,7 @@ class RankExchange:
 
     Args:
         problem: what is advanced.
-        shares: of all workers of all ranks.
+        shares: what all workers of all ranks do.
         ranks: who takes part.
         gpu_messages: whether MPI is handed arrays in GPU memory, which it must be built for.
     """

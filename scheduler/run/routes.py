@@ -15,7 +15,7 @@ class Route:
     """The way of some planes.
 
     Attributes:
-        axis: along which.
+        axis: the one along which they go.
         sender: number of the slab whose edge is taken.
         taken: the side it is taken from.
         receiver: number of the slab whose halo it becomes.

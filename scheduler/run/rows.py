@@ -13,10 +13,10 @@ class WorkerRow:
     """One worker of a plan for several devices.
 
     Attributes:
-        worker: its name.
-        method: by which it computes.
-        share: of the grid, 0 to 1.
-        points_per_second: as measured before the run, or when planes moved.
+        worker: name of the worker.
+        method: name of its method.
+        share: part of the grid that it owns, 0 to 1.
+        points_per_second: speed measured before the run, or when planes moved.
         predicted_idle: share of the time in which it waits for others, 0 to 1.
         busy_s: time that it computed [s].
         measured_idle: share of the time of all blocks and exchanges in which it did not compute, 0
@@ -48,9 +48,9 @@ def worker_rows(plan: Plan, busy_s: Mapping[str, float], seconds: float) -> tupl
     """The rows of a plan whose workers measure how long they compute; none for others.
 
     Args:
-        plan: as it was at the end of the run.
+        plan: the one in force at the end of the run.
         busy_s: time that each worker computed [s].
-        seconds: that all blocks and exchanges took [s].
+        seconds: time of all blocks and exchanges [s].
     """
     if plan.profile is None or seconds <= 0:
         return ()

@@ -21,7 +21,7 @@ class SimulatedDevice:
     """What a worker keeps when its slab changes.
 
     Attributes:
-        name: of the worker.
+        name: what the worker is called.
         team: the threads that compute.
         speed: most point updates per second; may change during a run.
     """
@@ -120,10 +120,10 @@ def updates(
     165.0
 
     Args:
-        shape: of the owned points.
+        shape: owned points per axis.
         halo: planes beyond them, per axis and side.
         radii: what a step reaches.
-        steps: of the block.
+        steps: number of steps of the block.
     """
     total = 0.0
     for later in range(steps):

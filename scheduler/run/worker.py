@@ -18,9 +18,9 @@ class Worker:
     """A device of this process, a team of threads or a GPU, that advances one slab in its memory.
 
     Attributes:
-        name: of the worker.
+        name: what the worker is called.
         device: a `ThreadTeam`, a `GpuDevice` or a `SimulatedDevice`.
-        stepper: of its slab.
+        stepper: what advances its slab.
         closed: whether the device was given back.
     """
 

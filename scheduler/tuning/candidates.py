@@ -43,9 +43,9 @@ def find_candidates(
 
     Args:
         problem: what is to be advanced.
-        asked: which methods are allowed.
+        asked: method and parameters that are allowed.
         memory: bytes that the whole grid may take.
-        place: on what.
+        place: device that it is to run on.
 
     Raises:
         ConfigError: a method or parameter is asked for that does not exist.

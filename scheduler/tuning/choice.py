@@ -37,8 +37,8 @@ class Candidate:
     """One way to advance a problem.
 
     Attributes:
-        method: how.
-        parameters: with which tile sizes and so on.
+        method: way to advance.
+        parameters: tile sizes and so on.
         guess: 0 for what the method itself thinks best, 1 for the next, and so on.
         quick: whether it compiles quickly: the method that never refuses does, the others have more
             code.
@@ -75,8 +75,8 @@ class Entry:
         candidate: what is tried.
         opening: time it took to compile, to load the trial problem and to make the first block [s].
         reopening: time it would take once more, with the code compiled [s].
-        first: its timing right after that; None if it was not tried.
-        speeds: its timings as a finalist.
+        first: timing right after that; None if it was not tried.
+        speeds: timings as a finalist.
         tried: whether it was, with or without success.
         late: whether it was left out for lack of time.
         lost: whether others were so much faster in their first timing that it was not timed again.
@@ -111,8 +111,8 @@ class Row:
     """One line of the table of what was tried.
 
     Attributes:
-        method: its name.
-        parameters: of it.
+        method: name of the method.
+        parameters: values that it was tried with.
         points_per_second: median, slowest and fastest timing; None if there is none.
         check: what the comparison with the reference found; empty if there was none.
         note: "chosen", or why it was not tried or is not used.
@@ -130,14 +130,14 @@ class Choice:
     """A method, its parameters, and why.
 
     Attributes:
-        method: how to advance.
-        parameters: with which tile sizes and so on.
+        method: way to advance.
+        parameters: tile sizes and so on.
         threads: CPU threads of the team.
-        speed: as measured.
+        speed: what was measured.
         reasons: a sentence for each thing that was decided.
         rows: what was tried; empty if the choice was remembered.
-        seconds: that it took.
-        date: when it was measured, ISO 8601; None if now, or never.
+        seconds: time that choosing took [s].
+        date: day and time of the measurement, ISO 8601; None if now, or never.
     """
 
     method: Method

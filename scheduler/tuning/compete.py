@@ -75,7 +75,7 @@ def compete(
     Args:
         problem: the trial problem.
         candidates: what may be tried.
-        place: on what.
+        place: device that they are tried on.
         limits: what that may take.
 
     Returns:

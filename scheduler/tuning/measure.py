@@ -93,9 +93,9 @@ def measure_speed(
 
     Args:
         problem: taken as it is.
-        method: how to advance it.
+        method: way to advance it.
         parameters: one choice of `method.parameters(problem)`.
-        place: on what.
+        place: device that it is measured on.
         seconds: about how long to measure, after compilation.
     """
     with (
@@ -123,9 +123,9 @@ def check_method(
 
     Args:
         problem: what is to be advanced.
-        method: how.
+        method: way to advance it.
         parameters: one choice of `method.parameters(problem)`.
-        place: on what.
+        place: device that it runs on.
         effort: 1 for as many points as the reference can do in a fifth of a second; less for fewer.
     """
     steps = check_steps(parameters)

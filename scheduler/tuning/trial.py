@@ -73,7 +73,7 @@ def make_timed_problem(problem: Problem, n_bytes: int, *, threads: int, steps: i
     Args:
         problem: the real one.
         n_bytes: largest size of its state.
-        threads: that will share it.
+        threads: number of CPU threads that will share it.
         steps: most steps per block of any method to be tried; tiles in space and time are about
             twice as wide as the stencil reaches in so many steps, and there should be some of them.
     """

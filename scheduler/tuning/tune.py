@@ -97,7 +97,7 @@ def tune(problem: Problem, machine: Machine, terms: Terms) -> Choice:
 
     Args:
         problem: what is to be advanced.
-        machine: on what.
+        machine: what there is to do it with.
         terms: what is allowed, and how long it may take.
 
     Raises:
@@ -260,7 +260,7 @@ def _kept(
         problem: what is to be advanced.
         key: under which it is kept.
         choice: what was measured.
-        terms: of the tuner.
+        terms: how the tuner is to decide.
         complete: whether each method had its turn.
     """
     if complete:

@@ -38,11 +38,11 @@ class Remembered:
 
     Attributes:
         method: name of the method.
-        parameters: of it.
-        threads: of the team, which may be fewer than there are.
-        points_per_second: as measured then.
-        latency: as measured then [s].
-        date: when, ISO 8601.
+        parameters: values chosen for it.
+        threads: size of the team, which may be smaller than it could be.
+        points_per_second: speed measured then.
+        latency: extra time of a block measured then [s].
+        date: day and time of the measurement, ISO 8601.
         good_for: longest run that it may be used for [s]; None for any: all methods had their turn.
     """
 
@@ -90,11 +90,11 @@ def tuning_key(
     Args:
         problem: what is advanced; of its stencil only where it reads, since compiled code takes
             weights as arguments.
-        machine: on what.
+        machine: what it is advanced with.
         threads: CPU threads.
         fixed_threads: whether fewer of them must not be used.
         candidates: the methods between which is chosen, with parameters where those are given.
-        gpu: on which they run, if on one.
+        gpu: the GPU that they run on; None on CPU threads.
     """
     import llvmlite.binding
 
