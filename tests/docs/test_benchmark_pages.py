@@ -27,19 +27,71 @@ def test_the_tables_of_a_page_are_those_of_its_files(page: Path, maker: dict[str
 
 def test_every_result_is_on_a_page_with_all_that_makes_it_believable(maker: dict[str, Any]) -> None:
     texts = [page.read_text(encoding="utf-8") for page in PAGES]
-    tabled = {name for text in texts for name in maker["sources"](text)}
+    tabled = {source for text in texts for source in maker["sources"](text)}
     linked = {name for text in texts for name in re.findall(r"\]\(([^()/ ]+\.json)\)", text)}
-    files = sorted((DOCS / "benchmarks").glob("*.json"))
     assert tabled
-    assert tabled | linked == {
-        file.name for file in files
-    }  # figures of a page without tables have a test of their own
-    for file in [DOCS / "benchmarks" / name for name in tabled]:
-        result = json.loads(file.read_text(encoding="utf-8"))
-        assert {"cpu", "threads", "versions", "commit", "date"} <= set(result)
-        assert {"limits", "gpu_limits", "devices"} & set(
-            result
-        )  # sets of devices are judged by what each does alone
+
+    # Figures of a page without tables have a test of their own.
+    for file in sorted((DOCS / "benchmarks").glob("*.json")):
+        assert file.name in linked
+        for run, result in maker["read_runs"](file).items():
+            if any(file.name == name for name, _ in tabled):
+                assert (file.name, run) in tabled
+                assert {"cpu", "threads", "versions", "commit", "date"} <= set(result)
+                # Sets of devices are judged by what each does alone.
+                assert {"limits", "gpu_limits", "devices"} & set(result)
+
+
+def test_a_summary_is_made_of_the_files_and_nothing_else(maker: dict[str, Any]) -> None:
+    shown = [
+        name
+        for page in PAGES
+        for name in re.findall("<!-- summary: (.+) -->", page.read_text(encoding="utf-8"))
+    ]
+    assert sorted(shown) == sorted(maker["SUMMARIES"])
+
+    page = DOCS / "benchmarks" / "README.md"
+    text = page.read_text(encoding="utf-8")
+    changed = re.sub(r"\| \d[\d.]* \|", "| 99.9 |", text, count=1)
+    assert changed != text
+    assert maker["filled"](changed) == text
+    assert len(text.splitlines()) <= 70, "a summary fits on two screens"
+
+
+def test_a_page_takes_its_tables_from_runs_of_one_file(
+    maker: dict[str, Any], tmp_path: Path
+) -> None:
+    versions = dict.fromkeys(("python", "numpy", "numba", "llvmlite"), "1.2.3")
+    one = {"cpu": "Some CPU", "threads": 2, "versions": versions, "date": "2026-01-02"}
+    runs = {"one": {**one, "commit": "abc"}, "other": {**one, "commit": "def"}}
+    (tmp_path / "a.json").write_text(json.dumps({"runs": runs}), encoding="utf-8")
+    page = "".join(
+        f"<!-- tables: a.json#{run} -->\n<!-- end of tables -->\n\n" for run in ("other", "one")
+    )
+    filled = maker["filled"](page, tmp_path)
+    assert [re.findall("commit ([a-z]+)", part) for part in filled.split("<!-- end")] == [
+        ["def"],
+        ["abc"],
+        [],
+    ]
+    assert maker["sources"](filled) == [("a.json", "other"), ("a.json", "one")]
+
+
+def test_pictures_show_all_runs_of_a_file_and_devices_those_of_the_first(
+    maker: dict[str, Any],
+) -> None:
+    joined = maker["joined"]([{"kernels": [1], "commit": "a"}, {"kernels": [2], "commit": "b"}])
+    assert joined == {"kernels": [1, 2], "commit": "a"}
+    assert maker["joined"]([{"devices": [1]}, {"devices": [2]}]) == {"devices": [1]}
+
+
+def test_results_are_kept_in_few_bytes(maker: dict[str, Any]) -> None:
+    files = [file for file in (DOCS / "benchmarks").iterdir() if file.suffix != ".md"]
+    assert not [file.name for file in files if file.stat().st_size > 150_000]
+    for file in files:
+        if file.suffix == ".json":
+            text = file.read_text(encoding="utf-8")
+            assert maker["compact"](json.loads(text)) == text, "run docs/make_benchmark_pages.py"
 
 
 def test_a_figure_that_was_changed_by_hand_is_made_right_again(maker: dict[str, Any]) -> None:
