@@ -87,6 +87,15 @@ PAPER_LADDER = {
 
 LADDER_STENCILS = ("heat-1d", "box-2d9p", "box-3d27p")
 
+PLATE_UPDATES = 9600**2 * 3.8e6
+PAPER_CASE_STUDY = {
+    "one sweep per step on the CPU": ("2.8 (its naive)", "124,448.5 s"),
+    "CPU": ("14.8", "27,709.1 s"),
+    "GPU": ("63.3", "5,597.4 s"),
+    "GPU, float32": ("", ""),
+}
+"""Rates and times in Table 3 of the Tetris paper."""
+
 SHOWN = ("heat-1d", "heat-2d", "box-2d9p", "box-2d49p", "heat-3d", "box-3d27p")
 """Stencils among the headlines."""
 
@@ -135,6 +144,21 @@ def tensor_goals(read: Read) -> Table:
     return Table("GStencil/s on FP64 tensor cores", header, rows, 1)
 
 
+def missed_goals(read: Read) -> Table:
+    """Kernels alone that stay below what was wanted of their methods."""
+    rows = []
+    for case in read("gpu-counters.json")["float64"]["gpu_counters"]:
+        wanted: float | None = GPU_WANTED[case["stencil"], case["weights"]][0]
+        if case["method"] in TENSOR_WANTED:
+            own = TENSOR_WANTED[case["method"]].get(case["stencil"])
+            wanted = None if case["weights"] == "symmetric" else own
+        if case["method"] != "gpu.plain" and wanted is not None and case["rate"] < 1e9 * wanted:
+            cells = [case["stencil"], case["weights"], case["method"], _rounded(wanted)]
+            rows.append([*cells, billions(case["rate"]), billions(case["sustained"]["rate"])])
+    header = ("stencil", "weights", "method", "wanted", "one launch", "sustained")
+    return Table("GStencil/s of kernels alone that miss what was wanted", header, rows, 3)
+
+
 def half_goals(read: Read) -> Table:
     """Both methods of float16 beside what was wanted and what others have."""
     alone = read("half-tiles.json")["gpu.tcstencil"]["rows"]
@@ -148,6 +172,7 @@ def half_goals(read: Read) -> Table:
                 for row in alone
                 if (row["stencil"], row["parameters"]["steps_per_block"]) == (name, 1)
             )
+
             fused = [_row(kernel, method) for method in ("gpu.tcstencil", "gpu.sparse")]
             banded, sparse = (
                 f"{billions(row['steady']['median'])} ({row['parameters']['steps_per_block']})"
@@ -155,6 +180,7 @@ def half_goals(read: Read) -> Table:
             )
             cells = [name, theirs, billions(one_step["median"]), wanted, banded]
             rows.append([*cells, spider, sparse])
+
     header = ("stencil", "TCStencil's own code", "gpu.tcstencil, one step per launch")
     header += ("wanted with fusion", "gpu.tcstencil (steps)", "SPIDER", "gpu.sparse (steps)")
     return Table("GStencil/s at 10240 x 10240, float16", header, rows, 1)
@@ -173,6 +199,27 @@ def convstencil_ladder(read: Read) -> Table:
         rows.append([rung, *(f"{factor:.2f}" for factor in (*factors, *measured))])
     header = ["rung", *(f"{name}, paper" for name in LADDER_STENCILS), *LADDER_STENCILS]
     return Table("Times the rung above", header, rows, 1)
+
+
+def case_study(read: Read) -> Table:
+    """Table 3 of the Tetris paper remade."""
+    (result,) = read("case-study.json").values()
+    slowest = min(row["points_per_second"] for row in result["rows"].values())
+    rows = []
+    for name, (paper_rate, paper_seconds) in PAPER_CASE_STUDY.items():
+        row = result["rows"][name]
+        if row["computed"]:
+            how = f"computed from {row['steps']:,} steps"
+        else:
+            how = f"run ({PLATE_UPDATES / row['points_per_second']:.0f} s of it computing)"
+
+        cells = [f"{name}, `{row['methods'][0]}`", how]
+        cells.append(_with_commas(row["points_per_second"] / 1e9))
+        cells += [f"{row['seconds']:,.0f} s", f"{row['points_per_second'] / slowest:.3g}"]
+        rows.append([*cells, paper_rate, paper_seconds])
+
+    numbers = ("GStencil/s", "time to 3.8e6 steps", "x first", "paper: GStencil/s", "time")
+    return Table("The copper plate", ("devices, method", "how", *numbers), rows, 2)
 
 
 def headlines(read: Read) -> Table:
@@ -211,12 +258,14 @@ def _of_devices(read: Read) -> Iterator[list[str]]:
             alone = one_gpu(every, m)
             if alone is not None and m.all_gpus and (m.gpus > 1 or m.streamed):
                 device = m.each["shares"][0]["device"]
+
                 if m.streamed:
                     where, word = f"1 {device}, streamed", "of its rate in GPU memory"
                 else:
                     ranks = m.case["ranks"]
                     how = "in one process" if ranks == 1 else f"on {ranks} ranks"
                     where, word = f"{m.gpus} {device} {how}", "x one GPU"
+
                 cells = ["[devices](devices.md)", _where(m.case), m.case["dtype"], where]
                 cells += [result["date"], m.each["shares"][0]["method"], billions(m.rate)]
                 yield [*cells, f"{m.rate / alone.rate:.2f} {word}"]
@@ -259,6 +308,10 @@ def _rounded(rate: float | None) -> str:
     return "" if rate is None else f"{rate:.0f}"
 
 
+def _with_commas(rate: float) -> str:
+    return f"{rate:.3g}" if rate < 999.5 else f"{rate:,.0f}"
+
+
 def _judged(
     measured: float, wanted: float | None, write: Callable[[float], str]
 ) -> tuple[str, str]:
@@ -272,6 +325,8 @@ SUMMARIES: Mapping[str, Callable[[Read], Table]] = {
     "tensor goals": tensor_goals,
     "half goals": half_goals,
     "ladder of ConvStencil": convstencil_ladder,
+    "missed goals": missed_goals,
+    "case study": case_study,
     "headlines": headlines,
 }
 """By the names that pages have for them."""
