@@ -98,10 +98,6 @@ class FusedMethod:
 
         return GpuStepper(problem, slab, device, self.passes(problem, slab, parameters))
 
-    def depth(self, problem: Problem, parameters: Parameters) -> int:
-        """Steps of its kernel."""
-        return self.kernel(problem, parameters).depth
-
     def passes(self, problem: Problem, slab: Slab, parameters: Parameters) -> list[Pass]:
         """The kernel where it fits, and single sweeps."""
         from tetris_sim.gpu_kernels.steppers.passes import Fused, Sweep
