@@ -224,3 +224,15 @@ def call_kernel(typing_context, address, reals, integers):
         return context.get_dummy_value()
 
     return types.void(types.intp, reals, integers), generate
+
+
+@intrinsic
+def record_at(typing_context, pointer):
+    """The record that a bare pointer points to, to be read and written by the names of its
+    fields.
+    """
+
+    def generate(context, builder, signature, arguments):
+        return arguments[0]  # a record is handed around as the pointer to it
+
+    return pointer.dtype(pointer), generate

@@ -11,39 +11,20 @@ Test    tests/kernels/test_stream.py
 
 from __future__ import annotations
 
-from numba import njit
+from numba import from_dtype, njit
 from numba.core import types
 
 from tetris_sim.cpu_kernels.common.barrier import wait
 from tetris_sim.cpu_kernels.common.intrinsics import fetch_add
 from tetris_sim.cpu_kernels.common.vectors import elements_of, fence_stores
-from tetris_sim.cpu_kernels.stream.numbers import (
-    ABOVE,
-    BELOW,
-    BLOCK,
-    COUNT,
-    FACE,
-    FACE_HIGH,
-    FACE_LOW,
-    FIELD,
-    FIRST,
-    HALO,
-    HIGH,
-    LEVELS,
-    LOW,
-    PARTS,
-    PITCH,
-    RADIUS,
-    WEIGHTS,
-    WRAP,
-)
+from tetris_sim.cpu_kernels.stream.numbers import FACE, HALO, NUMBERS, WRAP
 from tetris_sim.cpu_kernels.stream.rows import LINE_ELEMENTS, REAL, _inner
 from tetris_sim.cpu_kernels.stream.strips import advance_part
 
 # [copied into each generated module from here on]
 _INT = types.intp
 SIGNATURE = types.void(
-    _INT, _INT, REAL[::1], REAL[::1], _INT, _INT, REAL[::1], types.int64[:, ::1], REAL[:, ::1],
+    _INT, _INT, REAL[::1], REAL[::1], _INT, _INT, REAL[::1], from_dtype(NUMBERS)[::1], REAL[:, ::1],
     _INT, types.int64[::1], types.int64[::1],
 )  # fmt: skip
 
@@ -52,17 +33,17 @@ SIGNATURE = types.void(
 def _set_part(n, number, left):
     """The box of part `number` when `left` more steps follow this block."""
     for axis in range(2, -1, -1):
-        pieces, k = n[PARTS + axis], number % n[PARTS + axis]
+        pieces, k = n.parts[axis], number % n.parts[axis]
         number //= pieces
-        low, high = n[FIRST + axis], n[FIRST + axis] + n[COUNT + axis]
-        low -= left * n[RADIUS + axis] if n[BELOW + axis] == HALO else 0
-        high += left * n[RADIUS + axis] if n[ABOVE + axis] == HALO else 0
+        low, high = n.first[axis], n.first[axis] + n.count[axis]
+        low -= left * n.radius[axis] if n.below[axis] == HALO else 0
+        high += left * n.radius[axis] if n.above[axis] == HALO else 0
         step = LINE_ELEMENTS if axis == 2 else 1  # no line of memory belongs to two parts
         most = (high - low + step - 1) // step
-        n[LOW + axis] = low + most * k // pieces * step
-        n[HIGH + axis] = min(low + most * (k + 1) // pieces * step, high)
-        n[FACE_LOW + axis] = k == 0 and n[BELOW + axis] == FACE
-        n[FACE_HIGH + axis] = k == pieces - 1 and n[ABOVE + axis] == FACE
+        n.low[axis] = low + most * k // pieces * step
+        n.high[axis] = min(low + most * (k + 1) // pieces * step, high)
+        n.face_low[axis] = k == 0 and n.below[axis] == FACE
+        n.face_high[axis] = k == pieces - 1 and n.above[axis] == FACE
 
 
 @_inner
@@ -78,40 +59,40 @@ def _wrap_planes(u, n, field, levels, left, thread, threads):
     """Copy the planes beyond the periodic faces of axis 0 from the other end, halo rows included,
     each thread some.
     """
-    first, count, pitch, width = n[FIRST], n[COUNT], n[PITCH], levels * n[RADIUS]
-    low, past = n[FIRST + 1], n[FIRST + 1] + n[COUNT + 1]
-    if n[BELOW + 1] != WRAP:  # what lies beyond periodic faces is filled after this
-        low -= _margin(n[BELOW + 1], n[RADIUS + 1], levels, left)
-        past += _margin(n[ABOVE + 1], n[RADIUS + 1], levels, left)
+    first, count, pitch, width = n.first[0], n.count[0], n.pitch[0], levels * n.radius[0]
+    low, past = n.first[1], n.first[1] + n.count[1]
+    if n.below[1] != WRAP:  # what lies beyond periodic faces is filled after this
+        low -= _margin(n.below[1], n.radius[1], levels, left)
+        past += _margin(n.above[1], n.radius[1], levels, left)
     for k in range(thread, 2 * width, threads):
         plane = first - 1 - k if k < width else first + count + k - width
         source = first + (plane - first) % count
-        for x in range(field + low * n[PITCH + 1], field + past * n[PITCH + 1]):
+        for x in range(field + low * n.pitch[1], field + past * n.pitch[1]):
             u[plane * pitch + x] = u[source * pitch + x]
 
 
 @_inner
 def _wrap_sides(u, n, field, levels, left, thread, threads):
     """Copy what lies beyond the periodic faces of axes 1 and 2, each thread in some planes."""
-    low = n[FIRST] - _margin(n[BELOW], n[RADIUS], levels, left)
-    high = n[FIRST] + n[COUNT] + _margin(n[ABOVE], n[RADIUS], levels, left)
-    first, past = n[FIRST + 1], n[FIRST + 1] + n[COUNT + 1]
-    start, columns = n[FIRST + 2], n[COUNT + 2]
+    low = n.first[0] - _margin(n.below[0], n.radius[0], levels, left)
+    high = n.first[0] + n.count[0] + _margin(n.above[0], n.radius[0], levels, left)
+    first, past = n.first[1], n.first[1] + n.count[1]
+    start, columns = n.first[2], n.count[2]
     for plane in range(
         low + (high - low) * thread // threads, low + (high - low) * (thread + 1) // threads
     ):
-        base = field + plane * n[PITCH] + start
+        base = field + plane * n.pitch[0] + start
         for row in range(
-            first - _margin(n[BELOW + 1], n[RADIUS + 1], levels, left),
-            past + _margin(n[ABOVE + 1], n[RADIUS + 1], levels, left),
+            first - _margin(n.below[1], n.radius[1], levels, left),
+            past + _margin(n.above[1], n.radius[1], levels, left),
         ):
-            p = base + row * n[PITCH + 1]
-            if n[BELOW + 1] == WRAP and not first <= row < past:
-                source = base + (first + (row - first) % n[COUNT + 1]) * n[PITCH + 1]
+            p = base + row * n.pitch[1]
+            if n.below[1] == WRAP and not first <= row < past:
+                source = base + (first + (row - first) % n.count[1]) * n.pitch[1]
                 for x in range(columns):
                     u[p + x] = u[source + x]
-            if n[BELOW + 2] == WRAP:
-                for k in range(levels * n[RADIUS + 2]):
+            if n.below[2] == WRAP:
+                for k in range(levels * n.radius[2]):
                     u[p - 1 - k] = u[p + (-1 - k) % columns]
                     u[p + columns + k] = u[p + k % columns]
 
@@ -135,21 +116,21 @@ def advance(
 
     The result is in u if the number of blocks is even, in v if it is odd.
     """
-    n, g = elements_of(numbers[thread]), elements_of(scratch[thread])
+    n, g = numbers[thread], elements_of(scratch[thread])
     source, target = elements_of(u), elements_of(v)
     for k in range(constants.size):
-        g[n[WEIGHTS] + k] = constants[k]
-    parts = n[PARTS] * n[PARTS + 1] * n[PARTS + 2]
+        g[n.weights + k] = constants[k]
+    parts = n.parts[0] * n.parts[1] * n.parts[2]
     left = steps
     while left > 0:
-        levels = min(n[BLOCK], left)
+        levels = min(n.block, left)
         left -= levels
-        n[LEVELS] = levels
-        if n[BELOW] == WRAP:
+        n.levels = levels
+        if n.below[0] == WRAP:
             for field in range(n_fields):
                 _wrap_planes(source, n, field * field_pitch, levels, left, thread, threads)
             wait(barrier, threads)
-        if n[BELOW + 1] == WRAP or n[BELOW + 2] == WRAP:
+        if n.below[1] == WRAP or n.below[2] == WRAP:
             for field in range(n_fields):
                 _wrap_sides(source, n, field * field_pitch, levels, left, thread, threads)
             wait(barrier, threads)
@@ -160,7 +141,7 @@ def advance(
             if fetch_add(claims, number * 8, 1) % threads == 0:
                 _set_part(n, number, left)
                 for field in range(n_fields):
-                    n[FIELD] = field * field_pitch
+                    n.field = field * field_pitch
                     advance_part(source, target, g, n)
         fence_stores()
         wait(barrier, threads)

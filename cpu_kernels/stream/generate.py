@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.cache import generated_module
-from tetris_sim.cpu_kernels.stream import numbers
 from tetris_sim.cpu_kernels.stream.kernels import KernelShape, kernel_source
 from tetris_sim.stencil import Offset
 
@@ -38,21 +37,13 @@ def make_loop(ndim: int, dtype: np.dtype[Any], lanes: int) -> Callable[..., None
 
 def make_kernels(
     offsets: tuple[Offset, ...], dtype: np.dtype[Any], lanes: int, shape: KernelShape
-) -> dict[int, int]:
-    """Addresses of the compiled kernels of a stencil, by their place in `numbers`."""
+) -> dict[str, int]:
+    """Addresses of the compiled kernels of a stencil, by their names in `numbers.py`."""
     module = generated_module(
         kernel_source(offsets, dtype.name, lanes, shape), part="kernels", salt=_callees()
     )
-    names = {
-        numbers.KERNEL: "kernel",
-        numbers.SINGLE_KERNEL: "single_kernel",
-        numbers.LINE_KERNEL: "line_kernel",
-    }
-    return {
-        place: getattr(module, name).address
-        for place, name in names.items()
-        if hasattr(module, name)
-    }
+    names = ("kernel", "single_kernel", "line_kernel")
+    return {name: getattr(module, name).address for name in names if hasattr(module, name)}
 
 
 def _imports(head: str) -> str:

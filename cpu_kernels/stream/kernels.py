@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from tetris_sim.axes import OUTER, on_three
 from tetris_sim.stencil import Offset, chain_order
 
-_KERNEL = "@cfunc(types.void(types.CPointer(REAL), types.CPointer(types.int64)), cache=True)"
-_NUMBERS = ("COLUMNS", "ROW_PITCH", "SLOT", "SOURCE", "TARGET", "UNIT", "VECTORS", "WEIGHTS")
+_KERNEL = "@cfunc(types.void(types.CPointer(REAL), types.CPointer(RECORD)), cache=True)"
+_NUMBERS = "    n = record_at(numbers)"  # see `numbers.py`
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,12 @@ def kernel_source(offsets: tuple[Offset, ...], dtype: str, lanes: int, shape: Ke
     """The module with the kernels of one stencil: C functions of a thread's scratch memory and its
     `numbers`.
     """
-    lines = ["from numba import cfunc", "from numba.core import types", ""]
-    lines += ["from tetris_sim.cpu_kernels.common.intrinsics import fma"]
-    lines += [f"from tetris_sim.cpu_kernels.stream.numbers import {', '.join(_NUMBERS)}"]
+    lines = ["from numba import cfunc, from_dtype", "from numba.core import types", ""]
+    lines += ["from tetris_sim.cpu_kernels.common.intrinsics import fma, record_at"]
+    lines += ["from tetris_sim.cpu_kernels.stream.numbers import NUMBERS"]
     lines += ["from tetris_sim.cpu_kernels.common.vectors import vector_operations", ""]
-    lines += [f"REAL, LANES = types.{dtype}, {lanes}", "_V = vector_operations(REAL.name, LANES)"]
+    lines += [f"REAL, LANES, RECORD = types.{dtype}, {lanes}, from_dtype(NUMBERS)"]
+    lines += ["_V = vector_operations(REAL.name, LANES)"]
     lines += [
         "load, store, broadcast, multiply, vector_fma = _V.load, _V.store, _V.broadcast, "
         "_V.multiply, _V.fma"
@@ -143,15 +144,13 @@ def row_kernel(offsets: tuple[Offset, ...], shape: KernelShape) -> str:
     """
     rz, ry, rx = radii_of(offsets)
     depth = 2 * rz + shape.jam[0]
-    lines = [_KERNEL, "def kernel(g, n):"]
-    lines += ["    unit, pitch, vectors, weights = n[UNIT], n[ROW_PITCH], n[VECTORS], n[WEIGHTS]"]
+    lines = [_KERNEL, "def kernel(g, numbers):", _NUMBERS]
+    lines += ["    unit, pitch, vectors, weights = n.unit, n.row_pitch, n.vectors, n.weights"]
     lines += [
-        f"    q{a} = n[SOURCE] + (n[SLOT] + {shape.jam[0] + a}) % {depth} * unit"
+        f"    q{a} = n.source + (n.slot + {shape.jam[0] + a}) % {depth} * unit"
         for a in range(depth)
     ]
-    lines += [
-        f"    d{a} = n[TARGET] + (n[SLOT] + {a}) % {depth} * unit" for a in range(shape.jam[0])
-    ]
+    lines += [f"    d{a} = n.target + (n.slot + {a}) % {depth} * unit" for a in range(shape.jam[0])]
     lines += [f"    w{k} = broadcast(g[weights + {k}])" for k in range(len(offsets))]
     lines += [f"    s{a}_{b} = q{a} + {b} * pitch" for a, b in _inputs(offsets, shape.jam)]
     for k0 in range(shape.jam[0]):
@@ -253,8 +252,9 @@ def fused_kernel(offsets: tuple[Offset, ...], name: str, fused: int, unroll: int
     terms = [(k, offsets[k][-1] + rx) for k in chain_order(offsets)]
     lines = [
         _KERNEL,
-        f"def {name}(g, n):",
-        "    row, vectors, weights = n[TARGET], n[VECTORS], n[WEIGHTS]",
+        f"def {name}(g, numbers):",
+        _NUMBERS,
+        "    row, vectors, weights = n.target, n.vectors, n.weights",
     ]
     lines += [f"    w{k} = broadcast(g[weights + {k}])" for k in range(len(offsets))]
     lines += [f"    v{j}_{q} = broadcast(g[weights])" for j in range(fused) for q in range(2 * rx)]
@@ -283,10 +283,11 @@ def line_kernel(offsets: tuple[Offset, ...]) -> str:
     order.
     """
     first, *others = [(k, offsets[k][-1]) for k in chain_order(offsets)]
-    lines = [_KERNEL, "def line_kernel(g, n):", "    source, target = n[SOURCE], n[TARGET]"]
-    lines += [f"    w{k} = g[n[WEIGHTS] + {k}]" for k in range(len(offsets))]
+    lines = [_KERNEL, "def line_kernel(g, numbers):", _NUMBERS]
+    lines += ["    source, target = n.source, n.target"]
+    lines += [f"    w{k} = g[n.weights + {k}]" for k in range(len(offsets))]
     lines += [
-        "    for x in range(n[COLUMNS]):",
+        "    for x in range(n.columns):",
         f"        value = w{first[0]} * g[source + x + {first[1]}]",
     ]
     lines += [f"        value = fma(w{k}, g[source + x + {dx}], value)" for k, dx in others]

@@ -19,28 +19,6 @@ Test    tests/kernels/test_stream.py
 from __future__ import annotations
 
 from tetris_sim.cpu_kernels.common.intrinsics import call_kernel
-from tetris_sim.cpu_kernels.stream.numbers import (
-    ALONG,
-    COLUMNS,
-    FACE_HIGH,
-    FACE_LOW,
-    FIELD,
-    FUSED,
-    HIGH,
-    KERNEL,
-    LEVELS,
-    LINE,
-    LINE_KERNEL,
-    LOW,
-    PAST_CACHES,
-    RADIUS,
-    RINGS,
-    SINGLE_KERNEL,
-    SOURCE,
-    STRIP_VECTORS,
-    TARGET,
-    VECTORS,
-)
 from tetris_sim.cpu_kernels.stream.rows import (
     LANES,
     _inner,
@@ -62,35 +40,35 @@ def _advance_tile(u, v, g, n, column, vectors, first, past):
     """All levels of one tile, which begins at `column` at level 0; stores columns `first` to past -
     1 of the result.
     """
-    levels, field = n[LEVELS], n[FIELD]
-    row, end = n[RINGS] + 2 * n[FUSED] * n[RADIUS + 2] * LANES, (vectors - 1) * LANES
+    levels, field = n.levels, n.field
+    row, end = n.rings + 2 * n.fused * n.radius[2] * LANES, (vectors - 1) * LANES
     for x in range(0, vectors, LANES):
         transpose_in(u, field + column + x, vectors, g, row + x * LANES)
-    n[TARGET], n[VECTORS] = row, vectors
-    kept, level = n[ALONG], 0
+    n.target, n.vectors = row, vectors
+    kept, level = n.along, 0
     while level < levels:
-        fused = n[FUSED] if level + n[FUSED] <= levels else 1
-        for q in range(2 * fused * n[RADIUS + 2]):
+        fused = n.fused if level + n.fused <= levels else 1
+        for q in range(2 * fused * n.radius[2]):
             vector = load(g, row + end - q * LANES)
             store(g, row - (1 + q) * LANES, shift_up(vector, g[kept + q]))
             g[kept + q] = last(vector)
-        kept += 2 * fused * n[RADIUS + 2]
+        kept += 2 * fused * n.radius[2]
         level += fused
-        call_kernel(n[KERNEL] if fused == n[FUSED] else n[SINGLE_KERNEL], g, n)
-    line, column = n[LINE], column - levels * n[RADIUS + 2]
+        call_kernel(n.kernel if fused == n.fused else n.single_kernel, g, n)
+    line, column = n.line, column - levels * n.radius[2]
     for x in range(0, vectors, LANES):
         transpose_out(g, row + x * LANES, g, line + x, vectors)
     begin, stop = max(first - column, 0), min(past - column, vectors * LANES)
     if begin < stop:
-        store_line(v, field + column, g, line, begin, stop, n[PAST_CACHES])
+        store_line(v, field + column, g, line, begin, stop, n.past_caches)
 
 
 @_inner
 def _advance_tiles(u, v, g, n, first, past):
     """Columns `first` to past - 1 of the result, none of which a face can reach."""
-    column = first - n[LEVELS] * n[RADIUS + 2]
-    squares = (past + n[LEVELS] * n[RADIUS + 2] - column + LANES * LANES - 1) // (LANES * LANES)
-    tiles = (squares * LANES + n[STRIP_VECTORS] - 1) // n[STRIP_VECTORS]
+    column = first - n.levels * n.radius[2]
+    squares = (past + n.levels * n.radius[2] - column + LANES * LANES - 1) // (LANES * LANES)
+    tiles = (squares * LANES + n.strip_vectors - 1) // n.strip_vectors
     for i in range(tiles):
         begin, end = squares * i // tiles, squares * (i + 1) // tiles
         _advance_tile(
@@ -101,31 +79,29 @@ def _advance_tiles(u, v, g, n, first, past):
 @_inner
 def _advance_end(u, v, g, n, first, past):
     """Columns `first` to past - 1 of the result, step by step; a face may lie at either end."""
-    levels, field = n[LEVELS], n[FIELD]
+    levels, field = n.levels, n.field
     face_low, face_high = (
-        n[FACE_LOW + 2] and first == n[LOW + 2],
-        n[FACE_HIGH + 2] and past == n[HIGH + 2],
+        n.face_low[2] and first == n.low[2],
+        n.face_high[2] and past == n.high[2],
     )
-    low = first - (n[RADIUS + 2] if face_low else levels * n[RADIUS + 2])
-    high = past + (n[RADIUS + 2] if face_high else levels * n[RADIUS + 2])
-    source, target = n[LINE], n[LINE] + high - low
+    low = first - (n.radius[2] if face_low else levels * n.radius[2])
+    high = past + (n.radius[2] if face_high else levels * n.radius[2])
+    source, target = n.line, n.line + high - low
     for x in range(high - low):
         g[source + x] = u[field + low + x]
     for level in range(1, levels + 1):
-        grown = (levels - level) * n[RADIUS + 2]
+        grown = (levels - level) * n.radius[2]
         begin, stop = (
             first - (0 if face_low else grown) - low,
             past + (0 if face_high else grown) - low,
         )
-        for k in range(n[RADIUS + 2]):
+        for k in range(n.radius[2]):
             if face_low:
-                reflect(
-                    g, n, source + n[RADIUS + 2] + k, source + n[RADIUS + 2] - 1 - k, 1, 2, 0, k
-                )
+                reflect(g, n, source + n.radius[2] + k, source + n.radius[2] - 1 - k, 1, 2, 0, k)
             if face_high:
                 reflect(g, n, source + past - low - 1 - k, source + past - low + k, 1, 2, 1, k)
-        n[SOURCE], n[TARGET], n[COLUMNS] = source + begin, target + begin, stop - begin
-        call_kernel(n[LINE_KERNEL], g, n)
+        n.source, n.target, n.columns = source + begin, target + begin, stop - begin
+        call_kernel(n.line_kernel, g, n)
         source, target = target, source
     for x in range(first - low, past - low):
         v[field + low + x] = g[source + x]
@@ -134,14 +110,14 @@ def _advance_end(u, v, g, n, first, past):
 @_inner
 def advance_part(u, v, g, n):
     """The tiles of one part, and apart from them what lies near a face."""
-    reach = n[LEVELS] * n[RADIUS + 2]
-    first = n[LOW + 2] + (reach if n[FACE_LOW + 2] else 0)
-    past = n[HIGH + 2] - (reach if n[FACE_HIGH + 2] else 0)
-    if past - first < 2 * n[FUSED] * n[RADIUS + 2] * LANES:
-        _advance_end(u, v, g, n, n[LOW + 2], n[HIGH + 2])
+    reach = n.levels * n.radius[2]
+    first = n.low[2] + (reach if n.face_low[2] else 0)
+    past = n.high[2] - (reach if n.face_high[2] else 0)
+    if past - first < 2 * n.fused * n.radius[2] * LANES:
+        _advance_end(u, v, g, n, n.low[2], n.high[2])
         return
-    if first > n[LOW + 2]:
-        _advance_end(u, v, g, n, n[LOW + 2], first)
+    if first > n.low[2]:
+        _advance_end(u, v, g, n, n.low[2], first)
     _advance_tiles(u, v, g, n, first, past)
-    if past < n[HIGH + 2]:
-        _advance_end(u, v, g, n, past, n[HIGH + 2])
+    if past < n.high[2]:
+        _advance_end(u, v, g, n, past, n.high[2])

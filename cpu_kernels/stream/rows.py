@@ -16,7 +16,6 @@ from numba.core import types
 
 from tetris_sim.cpu_kernels.common.intrinsics import fma
 from tetris_sim.cpu_kernels.common.vectors import vector_operations
-from tetris_sim.cpu_kernels.stream.numbers import FACES, GHOSTS
 
 # [dtype and lanes]
 REAL, LANES = types.float64, 8
@@ -59,7 +58,7 @@ def store_line(v, p, g, line, first, past, past_caches):
 @_inner
 def reflect(g, n, source, target, elements, axis, side, k):
     """Target = a + b * source, with a and b of ghost number k beyond a face."""
-    place = n[FACES] + ((axis * 2 + side) * n[GHOSTS] + k) * 2
+    place = n.faces + ((axis * 2 + side) * n.ghosts + k) * 2
     a, b = g[place], g[place + 1]
     for x in range(elements):
         g[target + x] = fma(b, g[source + x], a)

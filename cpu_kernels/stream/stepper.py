@@ -15,8 +15,8 @@ from tetris_sim.cpu_kernels.common.caches import read_caches
 from tetris_sim.cpu_kernels.common.layout import PaddedField, allocate_aligned
 from tetris_sim.cpu_kernels.common.stepper import CpuStepper
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.cpu_kernels.stream import numbers
 from tetris_sim.cpu_kernels.stream.generate import make_kernels, make_loop
+from tetris_sim.cpu_kernels.stream.numbers import FACE, HALO, NUMBERS, WRAP
 from tetris_sim.cpu_kernels.stream.work import Work
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
@@ -31,7 +31,7 @@ def make_stepper(
     dtype = np.dtype(problem.dtype)
     loop = make_loop(problem.grid.ndim, dtype, work.lanes)
     constants = _constants(problem)
-    own = np.tile(_numbers(problem, slab, work, layout, team.size), (team.size, 1))
+    own = _numbers(problem, slab, work, layout, team.size)
     flat = allocate_aligned(team.size * work.scratch * dtype.itemsize, dtype, 0)
     scratch = flat.reshape(team.size, work.scratch)
     team.run(lambda thread: scratch[thread].fill(0))
@@ -78,37 +78,28 @@ def _constants(problem: Problem) -> npt.NDArray[Any]:
 
 def _numbers(
     problem: Problem, slab: Slab, work: Work, layout: PaddedField, threads: int
-) -> npt.NDArray[np.int64]:
+) -> npt.NDArray[np.void]:
     """What every thread begins with; see `numbers.py`."""
-    dtype, radii = np.dtype(problem.dtype), on_three(problem.stencil.radii, 0, OUTER)
-    n = np.zeros(numbers.N_NUMBERS, dtype=np.int64)
+    shape, radii = work.shape, on_three(problem.stencil.radii, 0, OUTER)
+    n = np.zeros((), dtype=NUMBERS)
 
-    def put(place: int, *values: int) -> None:
-        n[place : place + len(values)] = values
-
-    put(numbers.FIRST, *layout.first)
-    put(numbers.COUNT, *layout.count)
-    put(numbers.PITCH, *layout.pitch)
+    n["first"], n["count"], n["pitch"] = layout.first, layout.count, layout.pitch
     for axis, padded in enumerate(OUTER[problem.grid.ndim]):
-        whole = numbers.WRAP if problem.boundary.periodic(axis) else numbers.FACE
+        whole = WRAP if problem.boundary.periodic(axis) else FACE
         low, high = slab.halo[axis]
-        n[numbers.BELOW + padded] = numbers.HALO if low else whole
-        n[numbers.ABOVE + padded] = numbers.HALO if high else whole
-    put(numbers.PARTS, *work.parts)
-    past_caches = 2 * layout.n_bytes > read_caches().l3 * threads
-    put(numbers.BLOCK, work.steps, work.strip_rows, work.strip_vectors, past_caches)
-    put(numbers.RADIUS, *radii)
-    shape = work.shape
-    put(
-        numbers.JAM,
-        *shape.jam,
-        shape.unroll,
-        shape.fused,
-        2 * radii[0] + shape.jam[0],
-        max(1, *radii),
-    )
-    put(numbers.WEIGHTS, work.constants, work.constants + problem.stencil.n_points)
-    put(numbers.RINGS, work.rings, work.across, work.along, work.line)
-    for place, address in make_kernels(problem.stencil.offsets, dtype, work.lanes, shape).items():
-        n[place] = address
-    return n
+        n["below"][padded] = HALO if low else whole
+        n["above"][padded] = HALO if high else whole
+
+    n["parts"], n["block"] = work.parts, work.steps
+    n["strip_rows"], n["strip_vectors"] = work.strip_rows, work.strip_vectors
+    n["past_caches"] = 2 * layout.n_bytes > read_caches().l3 * threads
+
+    n["radius"], n["jam"], n["unroll"], n["fused"] = radii, shape.jam, shape.unroll, shape.fused
+    n["depth"], n["ghosts"] = 2 * radii[0] + shape.jam[0], max(1, *radii)
+    kernels = make_kernels(problem.stencil.offsets, problem.dtype, work.lanes, shape)
+    for name, address in kernels.items():
+        n[name] = address
+
+    n["weights"], n["faces"] = work.constants, work.constants + problem.stencil.n_points
+    n["rings"], n["across"], n["along"], n["line"] = work.rings, work.across, work.along, work.line
+    return np.full(threads, n)

@@ -27,39 +27,6 @@ from __future__ import annotations
 
 from tetris_sim.cpu_kernels.common.intrinsics import call_kernel
 from tetris_sim.cpu_kernels.common.vectors import prefetch
-from tetris_sim.cpu_kernels.stream.numbers import (
-    ACROSS,
-    ALONG,
-    COLUMN,
-    DEPTH,
-    FACE_HIGH,
-    FACE_LOW,
-    FIELD,
-    GROUPS,
-    HIGH,
-    JAM,
-    KEPT_ROWS,
-    KERNEL,
-    LEVELS,
-    LINE,
-    LOW,
-    PAST_CACHES,
-    PITCH,
-    PLANE,
-    RADIUS,
-    RINGS,
-    ROW,
-    ROW_PITCH,
-    ROWS,
-    SLOT,
-    SOURCE,
-    STRIP_ROWS,
-    STRIP_VECTORS,
-    TARGET,
-    UNIT,
-    UNROLL,
-    VECTORS,
-)
 from tetris_sim.cpu_kernels.stream.rows import (
     LANES,
     LINE_ELEMENTS,
@@ -86,14 +53,12 @@ def _turn(slot, depth):
 @_inner
 def _load_unit(u, g, n, unit, plane):
     """Lift the rows of one plane from memory."""
-    vectors = n[VECTORS]
-    first = n[FIELD] + plane * n[PITCH] + n[COLUMN]
-    exist = (
-        n[HIGH + 1] + (n[RADIUS + 1] if n[FACE_HIGH + 1] else n[LEVELS] * n[RADIUS + 1]) - n[ROW]
-    )
-    for j in range(min(n[ROWS], exist)):
-        row = unit + (2 * n[RADIUS + 1] + j) * n[ROW_PITCH] + 2 * n[RADIUS + 2] * LANES
-        p = first + (n[ROW] + j) * n[PITCH + 1]
+    vectors = n.vectors
+    first = n.field + plane * n.pitch[0] + n.column
+    exist = n.high[1] + (n.radius[1] if n.face_high[1] else n.levels * n.radius[1]) - n.row
+    for j in range(min(n.rows, exist)):
+        row = unit + (2 * n.radius[1] + j) * n.row_pitch + 2 * n.radius[2] * LANES
+        p = first + (n.row + j) * n.pitch[1]
         for x in range(0, vectors - LANES + 1, LANES):
             transpose_in(u, p + x, vectors, g, row + x * LANES)
         if vectors % LANES:
@@ -105,19 +70,19 @@ def _store_rows(v, g, n, unit, plane, row):
     """Lower some rows of one plane at the last level into memory, as far as they belong to the
     part.
     """
-    vectors, line = n[VECTORS], n[LINE]
-    column, row0 = n[COLUMN] - n[LEVELS] * n[RADIUS + 2], n[ROW] - n[LEVELS] * n[RADIUS + 1]
-    first, past = max(n[LOW + 2] - column, 0), min(n[HIGH + 2] - column, vectors * LANES)
+    vectors, line = n.vectors, n.line
+    column, row0 = n.column - n.levels * n.radius[2], n.row - n.levels * n.radius[1]
+    first, past = max(n.low[2] - column, 0), min(n.high[2] - column, vectors * LANES)
     if first >= past:
         return
-    for j in range(max(n[LOW + 1] - row0, row), min(n[HIGH + 1] - row0, n[ROWS], row + n[JAM + 1])):
-        source = unit + (2 * n[RADIUS + 1] + j) * n[ROW_PITCH] + 2 * n[RADIUS + 2] * LANES
+    for j in range(max(n.low[1] - row0, row), min(n.high[1] - row0, n.rows, row + n.jam[1])):
+        source = unit + (2 * n.radius[1] + j) * n.row_pitch + 2 * n.radius[2] * LANES
         for x in range(0, vectors - LANES + 1, LANES):
             transpose_out(g, source + x * LANES, g, line + x, vectors)
         if vectors % LANES:
             transpose_out(g, source + (vectors - LANES) * LANES, g, line + vectors - LANES, vectors)
-        p = n[FIELD] + plane * n[PITCH] + (row0 + j) * n[PITCH + 1] + column
-        store_line(v, p, g, line, first, past, n[PAST_CACHES])
+        p = n.field + plane * n.pitch[0] + (row0 + j) * n.pitch[1] + column
+        store_line(v, p, g, line, first, past, n.past_caches)
 
 
 @_inner
@@ -128,40 +93,40 @@ def _update_group(u, v, g, n, level, plane, ring, slot, stop):
     all of it), and of the last level it stores what is ready: all at once would fill the queues to
     memory, and the core would wait.
     """
-    lines = n[VECTORS] * LANES // LINE_ELEMENTS
+    lines = n.vectors * LANES // LINE_ELEMENTS
     begin, end = (
-        lines * (level - 1) // n[LEVELS] * LINE_ELEMENTS,
-        lines * level // n[LEVELS] * LINE_ELEMENTS,
+        lines * (level - 1) // n.levels * LINE_ELEMENTS,
+        lines * level // n.levels * LINE_ELEMENTS,
     )
-    coming = plane + level * n[RADIUS] + n[JAM]
-    ahead = min(n[JAM], n[HIGH] + (0 if n[FACE_HIGH] else n[LEVELS] * n[RADIUS]) - coming)
-    next_row = n[FIELD] + coming * n[PITCH] + n[ROW] * n[PITCH + 1] + n[COLUMN]
-    n[SLOT] = slot
-    for j in range(0, n[ROWS], n[JAM + 1]):
-        n[SOURCE], n[TARGET] = ring - n[DEPTH] * n[UNIT] + j * n[ROW_PITCH], ring + j * n[ROW_PITCH]
-        call_kernel(n[KERNEL], g, n)
+    coming = plane + level * n.radius[0] + n.jam[0]
+    ahead = min(n.jam[0], n.high[0] + (0 if n.face_high[0] else n.levels * n.radius[0]) - coming)
+    next_row = n.field + coming * n.pitch[0] + n.row * n.pitch[1] + n.column
+    n.slot = slot
+    for j in range(0, n.rows, n.jam[1]):
+        n.source, n.target = ring - n.depth * n.unit + j * n.row_pitch, ring + j * n.row_pitch
+        call_kernel(n.kernel, g, n)
         for k in range(ahead):
-            for i in range(n[JAM + 1]):
-                p = next_row + k * n[PITCH] + i * n[PITCH + 1]
+            for i in range(n.jam[1]):
+                p = next_row + k * n.pitch[0] + i * n.pitch[1]
                 for x in range(begin, end, LINE_ELEMENTS):
                     prefetch(u, p + x)
-        next_row += n[JAM + 1] * n[PITCH + 1]
-        if level == n[LEVELS]:
-            for k in range(max(n[LOW] - plane, 0), min(n[JAM], stop - plane)):
-                _store_rows(v, g, n, ring + _turn(slot + k, n[DEPTH]) * n[UNIT], plane + k, j)
+        next_row += n.jam[1] * n.pitch[1]
+        if level == n.levels:
+            for k in range(max(n.low[0] - plane, 0), min(n.jam[0], stop - plane)):
+                _store_rows(v, g, n, ring + _turn(slot + k, n.depth) * n.unit, plane + k, j)
 
 
 @_inner
 def _fill_rows(g, n, unit, level):
     """Ghost rows beyond the faces of axis 1 that lie in this unit."""
-    pitch, past = n[ROW_PITCH], 2 * n[RADIUS + 1] + n[ROWS]
-    row0 = n[ROW] - level * n[RADIUS + 1] - 2 * n[RADIUS + 1]  # that of the first row in memory
-    for k in range(n[RADIUS + 1]):
-        ghost, source = n[LOW + 1] - 1 - k - row0, n[LOW + 1] + k - row0
-        if n[FACE_LOW + 1] and ghost >= 2 * n[RADIUS + 1] and source < past:
+    pitch, past = n.row_pitch, 2 * n.radius[1] + n.rows
+    row0 = n.row - level * n.radius[1] - 2 * n.radius[1]  # that of the first row in memory
+    for k in range(n.radius[1]):
+        ghost, source = n.low[1] - 1 - k - row0, n.low[1] + k - row0
+        if n.face_low[1] and ghost >= 2 * n.radius[1] and source < past:
             reflect(g, n, unit + source * pitch, unit + ghost * pitch, pitch, 1, 0, k)
-        ghost, source = n[HIGH + 1] + k - row0, n[HIGH + 1] - 1 - k - row0
-        if n[FACE_HIGH + 1] and 2 * n[RADIUS + 1] <= ghost < past:
+        ghost, source = n.high[1] + k - row0, n.high[1] - 1 - k - row0
+        if n.face_high[1] and 2 * n.radius[1] <= ghost < past:
             reflect(g, n, unit + source * pitch, unit + ghost * pitch, pitch, 1, 1, k)
 
 
@@ -170,17 +135,17 @@ def _fill_columns(g, n, row, kept, level):
     """Ghosts of one row beyond the faces of axis 2 that lie in this strip; `row` is the element of
     vector 0.
     """
-    vectors, column = n[VECTORS], n[COLUMN] - level * n[RADIUS + 2]
-    for k in range(n[RADIUS + 2]):
-        ghost, source = n[LOW + 2] - 1 - k - column, n[LOW + 2] + k - column
-        if n[FACE_LOW + 2] and ghost >= 0 and source < vectors * LANES:
+    vectors, column = n.vectors, n.column - level * n.radius[2]
+    for k in range(n.radius[2]):
+        ghost, source = n.low[2] - 1 - k - column, n.low[2] + k - column
+        if n.face_low[2] and ghost >= 0 and source < vectors * LANES:
             p, q = (
                 row + source % vectors * LANES + source // vectors,
                 row + ghost % vectors * LANES + ghost // vectors,
             )
             reflect(g, n, p, q, 1, 2, 0, k)
-        ghost, source = n[HIGH + 2] + k - column, n[HIGH + 2] - 1 - k - column
-        if n[FACE_HIGH + 2] and 0 <= ghost < vectors * LANES:
+        ghost, source = n.high[2] + k - column, n.high[2] - 1 - k - column
+        if n.face_high[2] and 0 <= ghost < vectors * LANES:
             p, q = (
                 row + source % vectors * LANES + source // vectors,
                 row + ghost % vectors * LANES + ghost // vectors,
@@ -195,44 +160,44 @@ def _finish_unit(g, n, unit, level, place):
     `place` is the number of this unit among all that the strip keeps something of for the next
     strip.
     """
-    last_vector = (n[VECTORS] - 1) * LANES
-    across = n[KEPT_ROWS] + place * 2 * n[RADIUS + 1] * n[ROW_PITCH]
-    kept = n[ALONG] + place * n[STRIP_ROWS] * 2 * n[RADIUS + 2]
-    prefetch(g, kept + n[LEVELS] * n[JAM] * n[STRIP_ROWS] * 2 * n[RADIUS + 2])
-    if n[RADIUS + 1] > 0:
-        for x in range(0, 2 * n[RADIUS + 1] * n[ROW_PITCH], LANES):
+    last_vector = (n.vectors - 1) * LANES
+    across = n.kept_rows + place * 2 * n.radius[1] * n.row_pitch
+    kept = n.along + place * n.strip_rows * 2 * n.radius[2]
+    prefetch(g, kept + n.levels * n.jam[0] * n.strip_rows * 2 * n.radius[2])
+    if n.radius[1] > 0:
+        for x in range(0, 2 * n.radius[1] * n.row_pitch, LANES):
             store(g, unit + x, load(g, across + x))
         _fill_rows(g, n, unit, level)
-    column = n[COLUMN] - level * n[RADIUS + 2]
-    faces = (n[FACE_LOW + 2] and column <= n[LOW + 2]) or (
-        n[FACE_HIGH + 2] and column + n[VECTORS] * LANES > n[HIGH + 2]
+    column = n.column - level * n.radius[2]
+    faces = (n.face_low[2] and column <= n.low[2]) or (
+        n.face_high[2] and column + n.vectors * LANES > n.high[2]
     )
-    row = unit + 2 * n[RADIUS + 1] * n[ROW_PITCH] + 2 * n[RADIUS + 2] * LANES
-    for _ in range(n[ROWS]):
+    row = unit + 2 * n.radius[1] * n.row_pitch + 2 * n.radius[2] * LANES
+    for _ in range(n.rows):
         if faces:
             _fill_columns(g, n, row, kept, level)
-        for q in range(2 * n[RADIUS + 2]):
+        for q in range(2 * n.radius[2]):
             vector = load(g, row + last_vector - q * LANES)
             store(g, row - (1 + q) * LANES, shift_up(vector, g[kept + q]))
             g[kept + q] = last(vector)
-        row += n[ROW_PITCH]
-        kept += 2 * n[RADIUS + 2]
-    if n[RADIUS + 1] > 0:
-        for x in range(0, 2 * n[RADIUS + 1] * n[ROW_PITCH], LANES):
-            store(g, across + x, load(g, unit + n[ROWS] * n[ROW_PITCH] + x))
+        row += n.row_pitch
+        kept += 2 * n.radius[2]
+    if n.radius[1] > 0:
+        for x in range(0, 2 * n.radius[1] * n.row_pitch, LANES):
+            store(g, across + x, load(g, unit + n.rows * n.row_pitch + x))
 
 
 @_inner
 def _reflect_plane(g, n, source, ghost, side, k, level, place):
     """A ghost plane of axis 0, with its own ghosts."""
-    zero, ring = n[PLANE] - level * n[RADIUS], n[RINGS] + level * n[DEPTH] * n[UNIT]
-    own, target = 2 * n[RADIUS + 1] * n[ROW_PITCH], ring + (ghost - zero) % n[DEPTH] * n[UNIT]
+    zero, ring = n.plane - level * n.radius[0], n.rings + level * n.depth * n.unit
+    own, target = 2 * n.radius[1] * n.row_pitch, ring + (ghost - zero) % n.depth * n.unit
     reflect(
         g,
         n,
-        ring + (source - zero) % n[DEPTH] * n[UNIT] + own,
+        ring + (source - zero) % n.depth * n.unit + own,
         target + own,
-        n[UNIT] - own,
+        n.unit - own,
         0,
         side,
         k,
@@ -245,28 +210,29 @@ def _advance_group(u, v, g, n, level, group, slot):
     """Make the next group of planes of one level; the first of them takes place `slot` of its
     ring.
     """
-    plane, grown = n[PLANE] - level * n[RADIUS] + group * n[JAM], (n[LEVELS] - level) * n[RADIUS]
-    start = n[LOW] - (0 if n[FACE_LOW] else grown)
-    stop = n[HIGH] + (0 if n[FACE_HIGH] else grown)
-    end = stop + (n[RADIUS] if n[FACE_HIGH] and level < n[LEVELS] else 0)
-    if plane + n[JAM] <= start or plane >= end:
+    plane = n.plane - level * n.radius[0] + group * n.jam[0]
+    grown = (n.levels - level) * n.radius[0]
+    start = n.low[0] - (0 if n.face_low[0] else grown)
+    stop = n.high[0] + (0 if n.face_high[0] else grown)
+    end = stop + (n.radius[0] if n.face_high[0] and level < n.levels else 0)
+    if plane + n.jam[0] <= start or plane >= end:
         return
-    ring = n[RINGS] + level * n[DEPTH] * n[UNIT]
+    ring = n.rings + level * n.depth * n.unit
     if level > 0 and plane < stop:
         _update_group(u, v, g, n, level, plane, ring, slot, stop)
-    if level == n[LEVELS]:
+    if level == n.levels:
         return
-    place = (group * n[LEVELS] + level) * n[JAM]
-    for k in range(max(start - plane, 0), min(n[JAM], end - plane)):
-        unit, i = ring + _turn(slot + k, n[DEPTH]) * n[UNIT], plane + k
+    place = (group * n.levels + level) * n.jam[0]
+    for k in range(max(start - plane, 0), min(n.jam[0], end - plane)):
+        unit, i = ring + _turn(slot + k, n.depth) * n.unit, plane + k
         if i >= stop:
             _reflect_plane(g, n, 2 * stop - 1 - i, i, 1, i - stop, level, place + k)
         else:
             if level == 0:
                 _load_unit(u, g, n, unit, i)
             _finish_unit(g, n, unit, level, place + k)
-            if n[FACE_LOW] and i < start + n[RADIUS]:
-                ghosts = n[GROUPS] * n[LEVELS] * n[JAM] + level * n[RADIUS]
+            if n.face_low[0] and i < start + n.radius[0]:
+                ghosts = n.groups * n.levels * n.jam[0] + level * n.radius[0]
                 _reflect_plane(g, n, i, 2 * start - 1 - i, 0, i - start, level, ghosts + i - start)
 
 
@@ -275,40 +241,38 @@ def _stream_strip(u, v, g, n):
     """All levels of one strip: a group of planes at a time, each level one radius behind the one
     before.
     """
-    n[ROW_PITCH] = (2 * n[RADIUS + 2] + n[VECTORS]) * LANES
-    n[UNIT] = (2 * n[RADIUS + 1] + (n[ROWS] + n[JAM + 1] - 1) // n[JAM + 1] * n[JAM + 1]) * n[
-        ROW_PITCH
-    ]
+    n.row_pitch = (2 * n.radius[2] + n.vectors) * LANES
+    n.unit = (2 * n.radius[1] + (n.rows + n.jam[1] - 1) // n.jam[1] * n.jam[1]) * n.row_pitch
     slot = 0
-    for group in range(n[GROUPS]):
-        for level in range(n[LEVELS] + 1):
+    for group in range(n.groups):
+        for level in range(n.levels + 1):
             _advance_group(u, v, g, n, level, group, slot)
-        slot = _turn(slot + n[JAM], n[DEPTH])
+        slot = _turn(slot + n.jam[0], n.depth)
 
 
 @_inner
 def advance_part(u, v, g, n):
     """All strips of one part, in the order in which they leave their edges to each other."""
-    levels = n[LEVELS]
+    levels = n.levels
     # A first strip begins with one radius of ghosts, or with all that two parts compute both.
-    row0 = n[LOW + 1] - (n[RADIUS + 1] if n[FACE_LOW + 1] else levels * n[RADIUS + 1])
-    column0 = n[LOW + 2] - (n[RADIUS + 2] if n[FACE_LOW + 2] else levels * n[RADIUS + 2])
-    n[PLANE] = n[LOW] - (0 if n[FACE_LOW] else levels * n[RADIUS])
-    n[GROUPS] = (n[HIGH] + levels * n[RADIUS] - n[PLANE] + n[JAM] - 1) // n[JAM]
-    places = n[GROUPS] * levels * n[JAM] + levels * n[RADIUS]
-    rows = n[HIGH + 1] + levels * n[RADIUS + 1] - row0
-    n_down = (rows + n[STRIP_ROWS] - 1) // n[STRIP_ROWS]
-    turns = (n[HIGH + 2] + levels * n[RADIUS + 2] - column0 + LANES * n[UNROLL] - 1) // (
-        LANES * n[UNROLL]
-    )  # n[UNROLL] vectors each
-    turns = max(turns, (LANES + n[UNROLL] - 1) // n[UNROLL])
-    n_right = (turns * n[UNROLL] + n[STRIP_VECTORS] - 1) // n[STRIP_VECTORS]
+    row0 = n.low[1] - (n.radius[1] if n.face_low[1] else levels * n.radius[1])
+    column0 = n.low[2] - (n.radius[2] if n.face_low[2] else levels * n.radius[2])
+    n.plane = n.low[0] - (0 if n.face_low[0] else levels * n.radius[0])
+    n.groups = (n.high[0] + levels * n.radius[0] - n.plane + n.jam[0] - 1) // n.jam[0]
+    places = n.groups * levels * n.jam[0] + levels * n.radius[0]
+    rows = n.high[1] + levels * n.radius[1] - row0
+    n_down = (rows + n.strip_rows - 1) // n.strip_rows
+    turns = (n.high[2] + levels * n.radius[2] - column0 + LANES * n.unroll - 1) // (
+        LANES * n.unroll
+    )  # n.unroll vectors each
+    turns = max(turns, (LANES + n.unroll - 1) // n.unroll)
+    n_right = (turns * n.unroll + n.strip_vectors - 1) // n.strip_vectors
     for j in range(n_down):
-        n[ROW] = row0 + rows * j // n_down
-        n[ROWS] = row0 + rows * (j + 1) // n_down - n[ROW]
-        n[KEPT_ROWS] = n[ACROSS]
+        n.row = row0 + rows * j // n_down
+        n.rows = row0 + rows * (j + 1) // n_down - n.row
+        n.kept_rows = n.across
         for i in range(n_right):
-            n[COLUMN] = column0 + turns * i // n_right * n[UNROLL] * LANES
-            n[VECTORS] = (turns * (i + 1) // n_right - turns * i // n_right) * n[UNROLL]
+            n.column = column0 + turns * i // n_right * n.unroll * LANES
+            n.vectors = (turns * (i + 1) // n_right - turns * i // n_right) * n.unroll
             _stream_strip(u, v, g, n)
-            n[KEPT_ROWS] += places * 2 * n[RADIUS + 1] * n[ROW_PITCH]
+            n.kept_rows += places * 2 * n.radius[1] * n.row_pitch
