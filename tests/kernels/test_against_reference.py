@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import SHAPES, check_the_first_nan_is_named, make_problem, mixed_boundaries
+from cases import (
+    CUSTOM,
+    SHAPES,
+    check_the_first_nan_is_named,
+    make_problem,
+    mixed_boundaries,
+    run,
+)
 
 from tetris_sim import reference
 from tetris_sim.boundary import Boundary, Periodic
@@ -12,31 +19,14 @@ from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.method import Method
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
 
-CUSTOM = {
-    "upwind": Stencil(((0, 0), (0, -1), (-2, 0)), (0.5, 0.25, 0.25)),
-    "skew": Stencil(((1, -2), (0, 3), (-1, 0)), (0.5, 0.25, 0.25)),
-    "shift": Stencil(((3,),), (1.0,)),
-    "flat": Stencil(((0, 1, 0), (0, -1, 0), (0, 0, 0)), (0.5, 0.25, 0.25)),
-}
-STENCILS = {**{name: named_stencil(name).stencil for name in STENCIL_NAMES}, **CUSTOM}
+UPWIND = Stencil(((0, 0), (0, -1), (-2, 0)), (0.5, 0.25, 0.25))
+NAMED = {name: named_stencil(name).stencil for name in STENCIL_NAMES}
+STENCILS = {**NAMED, **CUSTOM, "upwind": UPWIND}
+BLOCKS = (1, 2, 4)  # odd and even ones, so that both arrays serve as source
+STEPS = sum(BLOCKS)
 SMALLEST = {1: (3,), 2: (3, 3), 3: (1, 1, 1)}  # as small as the radius of some stencil allows
-
-
-def run(method: Method, problem: Problem, steps: int, team: ThreadTeam) -> Field:
-    stepper = method.prepare(problem, Slab.whole(problem.grid), method.parameters(problem)[0], team)
-    try:
-        stepper.load(problem.initial)
-        done = 0
-        for block in (1, 2, steps):  # odd and even blocks, so that both arrays serve as source
-            stepper.advance(min(block, steps - done))
-            done += min(block, steps - done)
-        return stepper.interior()
-    finally:
-        stepper.close()
 
 
 def cases() -> list[pytest.param]:  # type: ignore[valid-type]
@@ -61,21 +51,20 @@ def test_a_method_agrees_with_the_reference(
     method: Method, name: str, boundary: Boundary, dtype: str, teams: dict[int, ThreadTeam]
 ) -> None:
     stencil = STENCILS[name]
-    steps = 7
     for shape in (
         SHAPES[stencil.ndim],
         tuple(max(pair) for pair in zip(stencil.radii, SMALLEST[stencil.ndim], strict=True)),
     ):
         problem, state = make_problem(stencil, boundary, dtype=dtype, shape=shape, n_fields=2)
-        expected = reference.advance(state, problem, steps)
+        expected = reference.advance(state, problem, STEPS)
         largest = max(
             reference.largest_magnitude(state, problem),
             reference.largest_magnitude(expected, problem),
         )
-        results = [run(method, problem, steps, team) for team in teams.values()]
+        results = [run(method, problem, {}, team, BLOCKS) for team in teams.values()]
         assert results[0].dtype == np.dtype(dtype)
         np.testing.assert_allclose(
-            results[0], expected, rtol=0, atol=reference.tolerance(problem, steps, largest)
+            results[0], expected, rtol=0, atol=reference.tolerance(problem, STEPS, largest)
         )
         for other in results[1:]:
             np.testing.assert_array_equal(other, results[0])
@@ -88,18 +77,19 @@ def test_plain_computes_float16_in_float32_and_rounds_once_a_step(
     stencil = STENCILS[name]
     for _, boundary in mixed_boundaries(stencil.ndim):
         problem, state = make_problem(stencil, boundary, dtype="float16", n_fields=2)
-        expected = reference.advance(state, problem, 7)
+        expected = reference.advance(state, problem, STEPS)
         largest = max(
             reference.largest_magnitude(state, problem),
             reference.largest_magnitude(expected, problem),
         )
-        results = [run(METHODS[-1], problem, 7, team) for team in teams.values()]
-        allowed = reference.tolerance(problem, 7, largest)
+        results = [run(METHODS[-1], problem, {}, team, BLOCKS) for team in teams.values()]
+        allowed = reference.tolerance(problem, STEPS, largest)
         np.testing.assert_allclose(
             results[0].astype(float), expected.astype(float), rtol=0, atol=allowed
         )
         # Both round the same sums, which differ in float32 only: hardly ever to different float16s.
-        once, after = run(METHODS[-1], problem, 1, teams[1]), reference.advance(state, problem, 1)
+        once = run(METHODS[-1], problem, {}, teams[1], (1, 0))
+        after = reference.advance(state, problem, 1)
         assert np.mean(once != after) < 0.02
         for other in results:
             assert other.dtype == np.float16
@@ -119,7 +109,7 @@ def test_a_shift_by_one_point_is_exact_on_a_periodic_grid(teams: dict[int, Threa
     stencil = Stencil(((1, -2),), (1.0,))
     problem, state = make_problem(stencil, Boundary.everywhere(Periodic(), 2))
     weight = problem.stencil.weights[0]
-    result = run(METHODS[-1], problem, 5, teams[2])
+    result = run(METHODS[-1], problem, {}, teams[2], (1, 2, 2))
     np.testing.assert_array_equal(result, weight**5 * np.roll(state, (-5, 10), axis=(1, 2)))
 
 
