@@ -20,9 +20,7 @@ from tetris_sim.method import STEPS_PER_BLOCK, KnownGpu, Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
-AUTO, SKEWED, QUADRUPLE, LIFTED = range(
-    4
-)  # the parameter `rows`: see tessellate_rows.py and swizzle_rows.py
+AUTO, SKEWED, QUADRUPLE, LIFTED = range(4)  # the parameter `rows`: see rows.py and swizzled.py
 _LINE = 8  # numbers in a cache line of counters
 _MOST_STEPS = 512  # of a block: by then the trip to memory is no more than a hundredth of the time
 
@@ -155,18 +153,18 @@ def _layout(problem: Problem, slab: Slab, parameters: Parameters) -> Layout:
 
 def _update(problem: Problem, parameters: Parameters, layout: Layout) -> str:
     """Source of the row kernel that was asked for."""
-    from tetris_sim.cpu_kernels.tessellate import swizzle_rows, tessellate_rows
+    from tetris_sim.cpu_kernels.tessellate import rows, swizzled
 
-    offsets, dtype, rows = problem.stencil.offsets, np.dtype(problem.dtype), parameters["rows"]
+    offsets, dtype, kind = problem.stencil.offsets, np.dtype(problem.dtype), parameters["rows"]
     lanes = parameters["width"] // dtype.itemsize
     if isinstance(layout, LiftedField):
         jam = parameters["jam"] if problem.grid.ndim > 1 else 1
-        return tessellate_rows.lifted_source(problem.stencil, dtype, layout.lanes, jam)
-    if rows == SKEWED:
-        return swizzle_rows.skewed_source(offsets, dtype, lanes)
-    if rows == QUADRUPLE:
-        return swizzle_rows.quadruple_source(offsets, dtype, lanes)
-    return tessellate_rows.natural_source(offsets, dtype)
+        return rows.lifted_source(problem.stencil, dtype, layout.lanes, jam)
+    if kind == SKEWED:
+        return swizzled.skewed_source(offsets, dtype, lanes)
+    if kind == QUADRUPLE:
+        return swizzled.quadruple_source(offsets, dtype, lanes)
+    return rows.natural_source(offsets, dtype)
 
 
 def _tile(problem: Problem, parameters: Parameters, layout: Layout) -> tuple[int, int, int]:

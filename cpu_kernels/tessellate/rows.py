@@ -12,7 +12,7 @@ star keeps the
            vectors of its own rows in a window that slides along the row; any other shape adds each
            column of vectors, as soon as it is loaded, to all the points in whose stencil it lies.
            `jam` rows are computed together and share loads.
-swizzled   The paper's arithmetic within registers, in a file of its own: `swizzle_rows.py`.
+swizzled   The paper's arithmetic within registers, in a file of its own: `swizzled.py`.
 """
 
 from __future__ import annotations
