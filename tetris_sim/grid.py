@@ -33,12 +33,14 @@ class Grid:
         if not 1 <= len(self.shape) <= 3:
             msg = f"a grid has 1, 2 or 3 axes, got shape {self.shape}"
             raise ValueError(msg)
+
         if not len(self.shape) == len(self.spacing) == len(self.origin):
             msg = (
                 f"shape {self.shape}, spacing {self.spacing} and origin {self.origin} must be "
                 "equally long"
             )
             raise ValueError(msg)
+
         if any(n < 1 for n in self.shape):
             msg = f"a grid has at least one point per axis, got shape {self.shape}"
             raise ValueError(msg)

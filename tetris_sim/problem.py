@@ -15,9 +15,8 @@ from tetris_sim.grid import Grid
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
 
-Field = npt.NDArray[
-    np.floating[Any]
-]  # host array, (n_fields, n0[, n1[, n2]]), float64, float32 or float16
+# host array, (n_fields, n0[, n1[, n2]]), float64, float32 or float16
+Field = npt.NDArray[np.floating[Any]]
 PRECISIONS = ("float64", "float32", "float16")  # that a state can have
 InitialField = Callable[[Slab], Field]  # owned points of a slab, (n_fields, *slab.shape)
 
@@ -98,6 +97,7 @@ class Problem:
                 f"got {self.grid.ndim}, {self.stencil.ndim} and {self.boundary.ndim}"
             )
             raise ValueError(msg)
+
         for axis, (n, radius) in enumerate(zip(self.grid.shape, self.stencil.radii, strict=True)):
             if n < radius:
                 msg = (
@@ -106,11 +106,13 @@ class Problem:
                     "a mirror point"
                 )
                 raise ValueError(msg)
+
         if np.dtype(self.dtype).name not in PRECISIONS:
             msg = (
                 f"dtype must be {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}, got {self.dtype}"
             )
             raise ValueError(msg)
+
         if self.steps < 0 or not self.dt > 0:
             msg = f"steps must be 0 or more and dt positive, got {self.steps} and {self.dt}"
             raise ValueError(msg)

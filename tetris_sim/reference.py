@@ -11,9 +11,8 @@ from tetris_sim.boundary import SIDES, Boundary
 from tetris_sim.problem import Field, Problem, arithmetic_of
 from tetris_sim.stencil import Stencil
 
-HALF_PLACE = (
-    2.0**-11
-)  # by which a number changes, relative to itself, when it is rounded to float16
+# by which a number changes, relative to itself, when it is rounded to float16
+HALF_PLACE = 2.0**-11
 _SMALLEST_HALF = 2.0**-24  # the smallest float16 above 0, and the distance of its neighbours
 
 
@@ -28,6 +27,7 @@ def with_ghosts(
         along = np.moveaxis(u, axis + 1, 0)
         if boundary.periodic(axis):
             low, high = [along[-j] for j in range(radius, 0, -1)], [along[j] for j in range(radius)]
+
         else:
             ghosts = {}
             for side in SIDES:
@@ -40,6 +40,7 @@ def with_ghosts(
                     for (a, b), mirror in zip(pairs, mirrors, strict=True)
                 ]
             low, high = ghosts["low"][::-1], ghosts["high"]
+
         rings = [[np.stack(ghosts)] if ghosts else [] for ghosts in (low, high)]
         u = np.moveaxis(np.concatenate([*rings[0], along, *rings[1]]), 0, axis + 1)
     return u
@@ -110,10 +111,10 @@ def rounding_error(
     stored = np.dtype(dtype or problem.dtype)
     eps = float(np.finfo(arithmetic_of(stored)).eps)
     gain = max(1.0, sum(abs(weight) for weight in problem.stencil.weights))
-    each = (2 * problem.stencil.n_points + 2) * eps * gain * largest
+    launch = (2 * problem.stencil.n_points + 2) * eps * gain * largest
     if stored == np.float16:
-        each += (1 + 4 * gain) * max(HALF_PLACE * largest, _SMALLEST_HALF / 2)
-    return launches * each
+        launch += (1 + 4 * gain) * max(HALF_PLACE * largest, _SMALLEST_HALF / 2)
+    return launches * launch
 
 
 def largest_magnitude(u: Field, problem: Problem) -> float:

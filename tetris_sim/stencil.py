@@ -47,16 +47,20 @@ class Stencil:
                 f"{len(self.weights)} weights"
             )
             raise ValueError(msg)
+
         if len({len(offset) for offset in self.offsets}) != 1 or not 1 <= len(self.offsets[0]) <= 3:
             msg = f"all offsets of a stencil have the same 1, 2 or 3 components, got {self.offsets}"
             raise ValueError(msg)
+
         if len(set(self.offsets)) != len(self.offsets):
             twice = sorted({o for o in self.offsets if self.offsets.count(o) > 1})
             msg = f"offsets {twice} are given more than once"
             raise ValueError(msg)
+
         if not all(math.isfinite(weight) for weight in self.weights):
             msg = f"weights must be finite, got {self.weights}"
             raise ValueError(msg)
+
         order = sorted(range(len(self.offsets)), key=lambda k: self.offsets[k])
         object.__setattr__(
             self, "offsets", tuple(tuple(int(c) for c in self.offsets[k]) for k in order)
@@ -241,16 +245,19 @@ def _minimise_over_waves(stencil: Stencil, objective: _Objective) -> float:
     ndim = stencil.ndim
     samples = max(_SYMBOL_SAMPLES[ndim], 8 * stencil.radius)
     samples += samples % 2  # an even number contains theta = pi, where the checkerboard wave lies
+
     axis = 2 * np.pi * np.arange(samples) / samples
     theta = np.stack(np.meshgrid(*[axis] * ndim, indexing="ij")).reshape(ndim, -1)
     values = np.concatenate([objective(stencil.symbol(part)) for part in _parts(theta)])
     best = float(values.min())
     if not math.isfinite(best):
         return best
+
+    # The lowest samples may lie beside the lowest wave.
     for index in np.argsort(values)[:3]:
         if not np.isfinite(values[index]):
             continue
-        found = minimize(
+        lowest = minimize(
             lambda point: float(objective(stencil.symbol(point.reshape(ndim, 1)))[0]),
             theta[:, index],
             method="Nelder-Mead",
@@ -260,7 +267,7 @@ def _minimise_over_waves(stencil: Stencil, objective: _Objective) -> float:
                 "fatol": 1e-15,
             },
         )
-        best = min(best, float(found.fun))
+        best = min(best, float(lowest.fun))
     return best
 
 

@@ -56,22 +56,21 @@ def find_caches(folder: Path = _FOLDER) -> tuple[Cache, ...]:
     Args:
         folder: where Linux describes the caches of a core.
     """
-    found = []
+    caches = []
     for index in sorted(folder.glob("index*")):
         try:
             if (index / "type").read_text().strip() == "Instruction":
                 continue
-            level, size = (
-                int((index / "level").read_text()),
-                _bytes((index / "size").read_text().strip()),
-            )
+            level = int((index / "level").read_text())
+            size = _bytes((index / "size").read_text().strip())
             shared_by = (index / "shared_cpu_list").read_text().strip()
             cache = Cache(level, size, _count(shared_by), shared_by)
         except (OSError, ValueError):
             continue
+
         if cache.n_bytes > 0:
-            found.append(cache)
-    return tuple(sorted(found, key=lambda cache: cache.level))
+            caches.append(cache)
+    return tuple(sorted(caches, key=lambda cache: cache.level))
 
 
 def read_caches(folder: Path = _FOLDER) -> Caches:

@@ -62,16 +62,15 @@ def geometry_of(layout: Padded, problem: Problem, slab: Slab, row_links: Links) 
         row_links: of the last axis, in elements from the start of a row.
     """
     axes = np.zeros((3, columns.N_COLUMNS), dtype=np.int64)
-    axes[:, columns.FIRST], axes[:, columns.COUNT], axes[:, columns.PITCH] = (
-        layout.first,
-        layout.count,
-        layout.pitch,
-    )
-    found: list[Links] = [[], [], row_links]
+    axes[:, columns.FIRST], axes[:, columns.COUNT] = layout.first, layout.count
+    axes[:, columns.PITCH] = layout.pitch
+
+    links_of: list[Links] = [[], [], row_links]  # per padded axis
     for axis, padded in enumerate(layout.axis_of):
         radius = problem.stencil.radii[axis]
         axes[padded, columns.REACH] = radius
         axes[padded, columns.SEAM] = problem.boundary.periodic(axis) and slab.halo[axis] == (0, 0)
+
         first, last = layout.first[padded], layout.first[padded] + layout.count[padded] - 1
         for side in (0, 1):
             if slab.halo[axis][side]:
@@ -80,11 +79,12 @@ def geometry_of(layout: Padded, problem: Problem, slab: Slab, row_links: Links) 
             links = face_links(problem, axis, side, (first, last), layout.margin[padded][side])
             axes[padded, columns.GHOSTS + side] = len(links)
             if padded < 2:
-                found[padded] += links
-    most = max(1, *map(len, found))
+                links_of[padded] += links
+
+    most = max(1, *map(len, links_of))
     links_array = np.zeros((3, most, 2), dtype=np.int64)
     faces = np.zeros((3, most, 2), dtype=problem.arithmetic)
-    for padded, planes in enumerate(found):
+    for padded, planes in enumerate(links_of):
         axes[padded, columns.LINKS] = len(planes)
         for k, (link, reflection) in enumerate(planes):
             links_array[padded, k], faces[padded, k] = link, reflection

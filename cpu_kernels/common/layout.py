@@ -197,11 +197,13 @@ def pad(
     """
     count = on_three(slab.shape, 1, OUTER)
     margin = on_three(margins or least_margins(problem, slab), (0, 0), OUTER)
+
     dtype = problem.arithmetic  # wider than float16, of which each step rounds what it stores
     line = _LINE // dtype.itemsize
     lead = -(-margin[2][0] // line) * line
     row = row_pitch(lead + count[2] + margin[2][1], line, dtype.itemsize)
     planes = [low + n + high for n, (low, high) in zip(count, margin, strict=True)]
+
     return PaddedField(
         axis_of=OUTER[problem.grid.ndim],
         first=(margin[0][0], margin[1][0], lead),

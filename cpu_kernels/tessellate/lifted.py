@@ -228,10 +228,12 @@ def lift_slab(problem: Problem, slab: Slab, lanes: int) -> LiftedField:
     radius = problem.stencil.radii[-1]
     stride = _row_length(slab) // lanes
     vectors = _row_length(slab) - (lanes - 1) * stride
+
     count = on_three((*slab.shape[:-1], vectors), 1, OUTER)
     around = (*least_margins(problem, slab)[:-1], (radius, radius))
     margin = on_three(around, (0, 0), OUTER)
     planes = [low + n + high for n, (low, high) in zip(count, margin, strict=True)]
+
     return LiftedField(
         axis_of=OUTER[problem.grid.ndim],
         first=(margin[0][0], margin[1][0], radius),

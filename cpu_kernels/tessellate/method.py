@@ -102,15 +102,15 @@ def candidates(problem: Problem, caches: Caches, cores: int) -> tuple[Parameters
     names = [f"tile_{name}" for name in problem.grid.axis_names]
     # A box stencil keeps 2 radius + 1 sums per row in registers, so fewer rows fit.
     jams = (1,) if problem.grid.ndim == 1 else (4, 2) if problem.stencil.is_star else (2, 4)
-    found: list[Parameters] = []
+    choices: list[Parameters] = []
     tilings = _tilings(problem, caches, cores)
     for jam in jams:
         for steps, *tile in tilings if jam == jams[0] else tilings[:1]:
             common = {"rows": LIFTED, "width": native_width(), "jam": jam, "steps_per_block": steps}
             candidate = {**common, **dict(zip(names, tile, strict=True))}
-            if candidate not in found:
-                found.append(candidate)
-    return tuple(found)
+            if candidate not in choices:
+                choices.append(candidate)
+    return tuple(choices)
 
 
 def _tilings(problem: Problem, caches: Caches, cores: int) -> Sequence[tuple[int, ...]]:
@@ -120,11 +120,13 @@ def _tilings(problem: Problem, caches: Caches, cores: int) -> Sequence[tuple[int
     point = 2 * np.dtype(problem.dtype).itemsize
     reach = max(1, problem.stencil.radius)
     shape = problem.grid.shape
+
     if problem.grid.ndim == 1:
         # Along a lifted row a step reaches `radius` vectors, not points.
         lanes = 64 // np.dtype(problem.dtype).itemsize
         tiles = [max(lanes, caches.l2 // (part * point)) for part in (2, 8, 32)]
         return [(_steps(tile // lanes, 4 * reach), tile) for tile in tiles]
+
     if problem.grid.ndim == 2:
         rows = max(64, 16 * reach)
         narrow = max(1, caches.l2 // (point * 2 * rows))
@@ -132,6 +134,7 @@ def _tilings(problem: Problem, caches: Caches, cores: int) -> Sequence[tuple[int
         parts = [(_steps(2 * rows, 4 * reach), 2 * rows, narrow)]
         fits = rows * shape[1] * point < caches.l3 // 2 and shape[0] >= 2 * rows * cores
         return whole + parts if fits else parts + whole
+
     # Rows stay whole if they can: their ends cost more than a larger tile does.
     edges = [edge for edge in (32, 40, 48) if edge * edge * shape[2] * point < caches.l3]
     edges, points = (edges, 0) if edges else ([16], 256)

@@ -54,8 +54,8 @@ class Stack:
     @property
     def rows(self) -> dict[Row, int]:
         """The rows that are read, numbered in order."""
-        found = {self.row(y, k) for y in range(self.together) for k in range(len(self.offsets))}
-        return {row: n for n, row in enumerate(sorted(found))}
+        rows = {self.row(y, k) for y in range(self.together) for k in range(len(self.offsets))}
+        return {row: n for n, row in enumerate(sorted(rows))}
 
     def row(self, y: int, k: int) -> Row:
         """Where computed row y reads term k."""
@@ -118,6 +118,7 @@ def natural_source(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> str:
         "",
         row_update(offsets, dtype),
     ]
+
     lines += [
         *_head("u_first, v_first, weights_first"),
         "    # Nobody looks at the length of these arrays: indices are not checked.",
@@ -164,6 +165,7 @@ def vector_source(
     """
     inner, outer = ("plane", "row") if stacked(offsets, 1).axis == 0 else ("row", "plane")
     pitch = {"plane": "pitch0", "row": "pitch1"}
+
     lines = ["from tetris_sim.cpu_kernels.common.intrinsics import fma"]
     lines += [
         (
@@ -178,6 +180,8 @@ def vector_source(
     ]
     lines += ["multiply, fma_vector = VECTORS.multiply, VECTORS.fma", also, *_head("u, v, weights")]
     lines += [f"    w{k} = broadcast(weights[{k}])" for k in range(len(offsets))]
+
+    # `jam` rows together, then those that are left over one by one.
     lines += [f"    for i in range({outer}, last_{outer}):", f"        j = {inner}"]
     for together in dict.fromkeys((jam, 1)):
         lines += [f"        while j + {together} <= last_{inner}:"]
@@ -211,6 +215,8 @@ def _gathered(stack: Stack, lanes: int) -> Iterator[str]:
     if kept <= _WINDOW:
         reads = {n: list(range(xs[0], xs[-1] + 1)) for n, xs in reads.items()}
     slides = {n: kept <= _WINDOW and len(xs) > 1 for n, xs in reads.items()}
+
+    # Before the loop, the windows; in it, what is new of them, the sums, and windows moved on.
     for n, xs in reads.items():
         for x in xs[:-1] if slides[n] else ():
             yield f"u{n}_{x - xs[0]} = load_vector(u, r{n} + (column + {x}) * {lanes})"
@@ -218,11 +224,13 @@ def _gathered(stack: Stack, lanes: int) -> Iterator[str]:
     for n, xs in reads.items():
         for x in xs[-1:] if slides[n] else xs:
             yield f"    u{n}_{x - xs[0]} = load_vector(u, r{n} + x + {x * lanes})"
+
     for k, (_, _, x) in enumerate(stack.offsets):
         for y in range(stack.together):
             n = stack.rows[stack.row(y, k)]
             yield f"    s{y} = " + stack.term(k, f"u{n}_{x - reads[n][0]}", f"s{y}", first=k == 0)
     yield from (f"    store_vector(v, o{y} + x, s{y})" for y in range(stack.together))
+
     for n, xs in reads.items():
         for x in xs[:-1] if slides[n] else ():
             yield f"    u{n}_{x - xs[0]} = u{n}_{x - xs[0] + 1}"

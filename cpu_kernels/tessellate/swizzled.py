@@ -156,6 +156,7 @@ class _Swizzle:
                 shift = base % self.lanes
                 first, second = _name(n, base - shift), _name(n, base - shift + self.lanes)
                 yield f"{_name(n, base)} = skew_{shift}({first}, {second})"
+
         yield from self._sums()
         for y in range(self.stack.together):
             for pair in range(self.pairs):
@@ -163,6 +164,7 @@ class _Swizzle:
                 place = f"o{y} + x + {2 * self.lanes * pair}"
                 yield f"store_vector(v, {place}, low_halves({sums}))"
                 yield f"store_vector(v, {place} + {self.lanes}, high_halves({sums}))"
+
         for n in range(len(self.bases)):
             _, aligned, _, skewed = self._kept(n)
             for base in (*aligned, *skewed):
@@ -179,12 +181,14 @@ class _Swizzle:
                 for pair in range(self.pairs):
                     for which in (0, 1):
                         place = x + self._place(pair, which)
+
                         diagonal = _name(n, place, "d")
                         if diagonal not in made:
                             made.add(diagonal)
                             first, second = self._pair(place)
                             join = "low_halves" if first == place else "high_halves"
                             yield f"{diagonal} = {join}({_name(n, first)}, {_name(n, second)})"
+
                         total = f"s{y}_{pair}_{which}"
                         yield f"{total} = " + self.stack.term(k, diagonal, total, first=k == 0)
 
@@ -220,6 +224,7 @@ def _row_ends(stack: Stack) -> list[str]:
     for name in ("update_vector", "update_point"):
         lines += ["@njit(nogil=True)", f"def {name}(u, v, start, x, {_REST}):"]
         lines += [f"    {line}" for line in stack.starts()]
+
         for k, (_, _, dx) in enumerate(stack.offsets):
             place, weight = (
                 f"r{stack.rows[stack.row(0, k)]} + x + {dx}",
@@ -234,6 +239,7 @@ def _row_ends(stack: Stack) -> list[str]:
                     if k == 0
                     else f"    s = fma({weight}, u[{place}], s)"
                 ]
+
         lines += [
             "    store_vector(v, o0 + x, s)" if name == "update_vector" else "    v[o0 + x] = s",
             "",
