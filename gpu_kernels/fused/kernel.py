@@ -147,28 +147,33 @@ class CompiledKernel:
             to_device(device, kernel.weights) if kernel.by_pointer else by_value(kernel.weights)
         )
 
-    def cut(self, box: Box3) -> Cut:
+    def cut(self, box: Box3) -> Launch:
         """How a box is shared by blocks of threads."""
         grid, chunk = self._kernel.cut(box, self._slots)
         streamed = () if self._kernel.stream is None else (np.int32(chunk),)
-        return Cut(grid, (box_argument(box), self._weights, *streamed))
+        return Launch(grid, (box_argument(box), self._weights, *streamed))
 
-    def launch(self, now: Any, then: Any, memory: Any, cut: Cut) -> None:
+    def launch(self, now: Any, then: Any, memory: Any, launch: Launch) -> None:
         """Write the box that was cut: `now` and `then` begin with the first owned point of a
         field.
         """
         block = (self._kernel.threads, 1, 1)
         self._function(
-            cut.grid,
+            launch.grid,
             block,
-            (now, then, memory, *cut.arguments),
+            (now, then, memory, *launch.arguments),
             shared_mem=self._kernel.shared_bytes,
         )
 
 
 @dataclass(frozen=True)
-class Cut:
-    """What a launch of a `CompiledKernel` needs for a box, worked out once."""
+class Launch:
+    """What a `CompiledKernel` needs to write a box, worked out once.
+
+    Attributes:
+        grid: blocks of threads along x, y, z.
+        arguments: those behind the state and the memory.
+    """
 
     grid: tuple[int, int, int]
     arguments: tuple[Any, ...]

@@ -22,7 +22,7 @@ from tetris_sim.gpu_kernels.common.terms import term_defines, term_weights
 from tetris_sim.gpu_kernels.faces.boxes import has_frame, owned_with_halo, without_frame
 from tetris_sim.gpu_kernels.faces.frame import Frame, Tiles
 from tetris_sim.gpu_kernels.faces.ghosts import Ghosts
-from tetris_sim.gpu_kernels.fused.kernel import CompiledKernel, Cut, FusedKernel
+from tetris_sim.gpu_kernels.fused.kernel import CompiledKernel, FusedKernel, Launch
 from tetris_sim.method import Method, Parameters
 from tetris_sim.mirrors import free_sides, lasting_sides
 from tetris_sim.problem import Problem
@@ -141,7 +141,7 @@ class Fused:
     def __init__(self, kernel: FusedKernel) -> None:
         self.depth = kernel.depth
         self._kernel = kernel
-        self._cuts: dict[Box3, tuple[Cut, Tiles]] = {}
+        self._launches: dict[Box3, tuple[Launch, Tiles]] = {}
 
     def fits(self, problem: Problem, slab: Slab) -> bool:
         """Whether the slab has points that no face concerns, and frame tiles fit into shared
@@ -164,14 +164,14 @@ class Fused:
         self._frame = Frame(state.problem, state.slab, state.device, self.depth)
         lasting = lasting_sides(state.problem, state.slab)
         self._ghosts = Ghosts(state.problem, state.slab, state.device, lasting, self.depth)
-        self._cut(0)
+        self._launches_of(0)
 
     def launch(self, later: int) -> None:
         """The frame on a stream of its own beside the fused kernel: each writes points that the
         other does not.
         """
         state = self._state
-        cut, tiles = self._cut(later)
+        inner, tiles = self._launches_of(later)
         main, side = state.device.stream, state.device.side_stream
 
         if tiles.count:
@@ -182,23 +182,23 @@ class Fused:
 
         self._ghosts.fill([now for now, _ in state.fields()], state.memory, later + self.depth)
         for now, then in state.fields():
-            self._inner.launch(now, then, state.memory, cut)
+            self._inner.launch(now, then, state.memory, inner)
 
         if tiles.count:
             main.wait_event(side.record())
 
-    def _cut(self, later: int) -> tuple[Cut, Tiles]:
+    def _launches_of(self, later: int) -> tuple[Launch, Tiles]:
         """What the fused kernel writes when some steps will follow, and what the frame does."""
         state = self._state
         outer = owned_with_halo(state.problem, state.slab, later)
         # By box, which without a halo is one for any number of steps: working it out takes
         # milliseconds.
-        if outer not in self._cuts:
+        if outer not in self._launches:
             inner = without_frame(state.problem, state.slab, outer, self.depth)
             assert inner is not None  # `fits` said so for the smallest box
             self._ghosts.prepare(later + self.depth)
-            self._cuts[outer] = self._inner.cut(inner), self._frame.tiles(outer, inner)
-        return self._cuts[outer]
+            self._launches[outer] = self._inner.cut(inner), self._frame.tiles(outer, inner)
+        return self._launches[outer]
 
 
 def _block(state: State) -> tuple[int, int, int]:

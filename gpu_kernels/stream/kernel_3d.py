@@ -9,7 +9,6 @@ weight are added first.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream
 from tetris_sim.gpu_kernels.stream.kernel_1d import unit_tap_weights
+from tetris_sim.method import Parameters
 from tetris_sim.stencil import Offset, Stencil
 
 _LARGEST_RADIUS = 4
@@ -50,8 +50,6 @@ _MOST_PROPOSALS = 7
 
 # Parameters that the source knows by the same name.
 _SHAPE_NAMES = ("columns", "rows", "warps", "ahead", "blocks")
-
-Parameters = Mapping[str, int]
 
 
 class _Tap(NamedTuple):
