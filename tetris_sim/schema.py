@@ -275,8 +275,7 @@ class Request(Section):
         return len(self.grid.shape)
 
     def resolved(self) -> dict[str, Any]:
-        """The configuration as plain SI data, defaults filled in; loading it again gives an equal
-        configuration.
+        """The configuration as plain SI data, defaults filled in; loading it gives an equal one.
 
         Keys without a value are left out.
         """

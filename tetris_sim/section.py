@@ -8,9 +8,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 
 class Section(BaseModel):
-    """Base of every section: unknown keys are errors, values do not change, NaN and infinity are
-    not numbers.
-    """
+    """Base of every section: no unknown keys, no changes, no NaN and infinity."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -37,9 +35,7 @@ def _takes_truth(section: type[Section], key: object) -> bool:
 
 
 def _without_truth(value: object) -> object:
-    """The value with true and false as text, which pydantic takes for a bool, but not for the
-    number 1 or 0.
-    """
+    """The value with true and false as text, which pydantic does not take for 1 and 0."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
