@@ -193,9 +193,6 @@ def _write_fields(
 ) -> None:
     grid, dtype = problem.grid, np.dtype(problem.dtype)
     scales = add_positions(fields, grid)
-    for scale, spacing in zip(scales, grid.spacing, strict=True):
-        scale.attrs["spacing"] = np.float64(spacing)
-
     datasets = []
     for variable in problem.variables:
         if parts:

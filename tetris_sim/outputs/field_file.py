@@ -107,8 +107,7 @@ def _write_frame(file: Any, problem: Problem, steps: Sequence[int], provenance: 
 
     time = add_times(file, [problem.time(step) for step in steps])
     add_steps(file, steps, time)
-    for scale, spacing in zip(add_positions(file, problem.grid), problem.grid.spacing, strict=True):
-        scale.attrs["spacing"] = spacing
+    add_positions(file, problem.grid)
 
 
 def _write_values(file: Any, snapshot: Snapshot, compression: Compression) -> None:

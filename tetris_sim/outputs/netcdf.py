@@ -38,7 +38,7 @@ def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
 
         # Readers take the order of dimensions from the order in which these were made.
         time = add_times(file, [series.times[record] for record in records])
-        add_positions(file, grid)
+        add_positions(file, grid, spacing=False)
         add_steps(file, [series.steps[record] for record in records], time)
 
         for k, variable in enumerate(series.variables):

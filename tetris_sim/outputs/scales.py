@@ -10,8 +10,14 @@ import numpy as np
 from tetris_sim.grid import Grid
 
 
-def add_positions(group: Any, grid: Grid) -> list[Any]:
-    """A scale per axis of the grid, named x, y or z: positions of the points [m], array order."""
+def add_positions(group: Any, grid: Grid, *, spacing: bool = True) -> list[Any]:
+    """A scale per axis of the grid, named x, y or z: positions of the points [m], array order.
+
+    Args:
+        group: where they go.
+        grid: the points.
+        spacing: whether each says how far its points are apart; a single point does not show it.
+    """
     scales = []
     for axis, name in enumerate(grid.axis_names):
         scale = group.create_dataset(name, data=grid.coordinates(axis))
@@ -19,6 +25,8 @@ def add_positions(group: Any, grid: Grid) -> list[Any]:
         scale.attrs.update(
             {"units": "m", "long_name": f"position along {name}", "axis": name.upper()}
         )
+        if spacing:
+            scale.attrs["spacing"] = np.float64(grid.spacing[axis])
         scales.append(scale)
     return scales
 
