@@ -24,10 +24,10 @@
 
 #include "stencil2row.cuh"
 
-constexpr int warps = TS_WARPS;     // per block, side by side along x
-constexpr int rows = TS_ROWS;       // that a block writes
-constexpr int stages = TS_STAGES;   // rows of the ring
-constexpr int unroll = TS_UNROLL;   // rows per turn of the loop
+constexpr int warps = TS_WARPS;    // per block, side by side along x
+constexpr int rows = TS_ROWS;      // that a block writes
+constexpr int stages = TS_STAGES;  // rows of the ring
+constexpr int unroll = TS_UNROLL;  // rows per turn of the loop
 constexpr int radius_y = TS_RADIUS_Y;
 constexpr int taps_y = 2 * radius_y + 1;
 constexpr int taps_x = 2 * radius_x + 1;

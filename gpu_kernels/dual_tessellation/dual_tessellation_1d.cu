@@ -22,15 +22,15 @@
 #include "common.cuh"
 #include "mma.cuh"
 
-constexpr int warps = TS_WARPS;       // per block
-constexpr int segment = 64;           // points of a row of the matrix: two a lane
+constexpr int warps = TS_WARPS;  // per block
+constexpr int segment = 64;      // points of a row of the matrix: two a lane
 constexpr int radius = TS_RADIUS_X;
 constexpr int taps = 2 * radius + 1;
 constexpr bool tensor = TS_TENSOR;
 
-constexpr int n_segments = 16;                       // rows of a fragment
+constexpr int n_segments = 16;  // rows of a fragment
 constexpr int warp_points = n_segments * segment;
-constexpr int tiles = segment / 8;                   // 8 results of every segment
+constexpr int tiles = segment / 8;  // 8 results of every segment
 // points in front of its own that a tile begins with
 constexpr int lead = (radius + 3) / 4 * 4;
 // of 4 points that a tile of 8 results reads: even

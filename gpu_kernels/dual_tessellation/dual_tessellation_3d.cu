@@ -27,9 +27,9 @@
 #include "stencil2row.cuh"
 
 constexpr int warps = TS_WARPS;
-constexpr int rows = TS_ROWS;       // of a warp
-constexpr int planes = TS_PLANES;   // that a block writes
-constexpr int stages = TS_STAGES;   // planes of the ring
+constexpr int rows = TS_ROWS;      // of a warp
+constexpr int planes = TS_PLANES;  // that a block writes
+constexpr int stages = TS_STAGES;  // planes of the ring
 constexpr int radius_y = TS_RADIUS_Y, radius_z = TS_RADIUS_Z;
 constexpr int taps_x = 2 * radius_x + 1, taps_y = 2 * radius_y + 1, taps_z = 2 * radius_z + 1;
 // how far the taps of each row go along x; -1: it has none

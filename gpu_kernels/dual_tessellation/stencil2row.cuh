@@ -20,9 +20,9 @@
 #include "common.cuh"
 #include "mma.cuh"
 
-constexpr int group_points = 8;   // columns of a weight matrix
-constexpr int n_groups = 16;      // rows of a fragment of A or B
-constexpr int chunk_points = 4;   // points per matrix instruction
+constexpr int group_points = 8;  // columns of a weight matrix
+constexpr int n_groups = 16;     // rows of a fragment of A or B
+constexpr int chunk_points = 4;  // points per matrix instruction
 constexpr int warp_points = n_groups * group_points;
 
 constexpr int radius_x = TS_RADIUS_X;
@@ -135,13 +135,13 @@ struct RowCopy {
     // points in front and behind, at most a round
     static constexpr int around = row_read - warp_points;
 
-    int column[2];      // of the grid, in the first round and in the last
-    int place[2];       // of shared memory
+    int column[2];  // of the grid, in the first round and in the last
+    int place[2];   // of shared memory
     // that exist of 16; the rest becomes zero, for it may be NaN and is multiplied by zero
     int bytes[rounds];
     // the lane copies the dirty bit in front of all that exists, and must clear it
     bool head;
-    int low, high;      // columns that exist
+    int low, high;  // columns that exist
 
     __device__ __forceinline__ RowCopy(int first, const Box& box, int lane) {
         low = box.low[2] - radius_x;

@@ -36,10 +36,10 @@ constexpr int products = TS_PRODUCTS;  // that a unit takes for each of them
 constexpr int vector = TS_VECTOR;      // points per load of a fragment
 constexpr int axis = TS_AXIS;
 constexpr int warps = TS_WARPS, threads = 32 * warps;
-constexpr int units = TS_UNITS;      // that a warp multiplies per step, side by side
-constexpr int steps = TS_STEPS;      // of the stream per stage
+constexpr int units = TS_UNITS;  // that a warp multiplies per step, side by side
+constexpr int steps = TS_STEPS;  // of the stream per stage
 constexpr int stages = TS_STAGES;
-constexpr int rows = TS_ROWS;        // of a stage
+constexpr int rows = TS_ROWS;  // of a stage
 constexpr int row_points = TS_ROW_POINTS, pitch = row_points;
 
 static_assert(stages > 1, "a stage is read while others arrive");
@@ -47,7 +47,7 @@ static_assert(stages > 1, "a stage is read while others arrive");
 constexpr int unit_points = 8 * merged_x;  // along x
 // results of a stage
 constexpr int tile_x = unit_points * units * (axis == 0 ? 1 : axis == 1 ? warps : warps * steps);
-constexpr int loads = slots / vector;      // per fragment
+constexpr int loads = slots / vector;  // per fragment
 constexpr int n_products = flight * products, a_parts = a_words / words_at_once;
 constexpr int products_per_metadata = format == tf32 ? 1 : 2;
 constexpr int n_metadata =

@@ -37,20 +37,20 @@ struct Weights {
 
 #include "stream_2d_rows.cuh"
 
-constexpr int depth = TS_DEPTH;                         // steps per launch
-constexpr int warps = TS_WARPS;                         // per block, above each other
+constexpr int depth = TS_DEPTH;  // steps per launch
+constexpr int warps = TS_WARPS;  // per block, above each other
 // 2: one barrier a level; 1: two, but less memory
 constexpr int edges = TS_EDGES;
 // copies stand between the arithmetic of a level
 constexpr bool interleaved = TS_INTERLEAVED;
-constexpr int written = TS_WRITTEN;                     // columns that a block writes
-constexpr int margin = TS_MARGIN;                       // columns of a tile before these
-constexpr int height = warps * rows;                    // of a tile
-constexpr int width = 32 * columns;                     // of a tile
+constexpr int written = TS_WRITTEN;   // columns that a block writes
+constexpr int margin = TS_MARGIN;     // columns of a tile before these
+constexpr int height = warps * rows;  // of a tile
+constexpr int width = 32 * columns;   // of a tile
 // rows of a block that only its first levels need
 constexpr int repeated = 2 * depth * reach_y;
-constexpr int edge_rows = 2 * reach_y;                  // handed on from patch to patch
-constexpr int edge = edge_rows * width;                 // elements of these
+constexpr int edge_rows = 2 * reach_y;   // handed on from patch to patch
+constexpr int edge = edge_rows * width;  // elements of these
 
 #include "stream_2d_copies.cuh"
 

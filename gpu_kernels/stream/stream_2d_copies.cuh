@@ -15,7 +15,7 @@
 
 #pragma once
 
-constexpr int vector = 16 / int(sizeof(real));         // elements of a piece
+constexpr int vector = 16 / int(sizeof(real));  // elements of a piece
 // elements from one piece of a lane to the next
 constexpr int piece_stride = 32 * vector;
 constexpr int pieces = (width + piece_stride - 1) / piece_stride;  // of a row, per lane
@@ -65,8 +65,8 @@ __device__ __forceinline__ void await_copies() { asm volatile("cp.async.wait_all
 
 // The pieces of a lane in its warp's stage, where they go to and where the next ones come from.
 struct Relay {
-    const real* stage;        // the lane's first piece of row 0
-    const char* src;          // its place in row 0 of memory
+    const real* stage;  // the lane's first piece of row 0
+    const char* src;    // its place in row 0 of memory
     char* dst;
     long long pitch;          // bytes from row to row of memory
     int first_row, last_row;  // allocated

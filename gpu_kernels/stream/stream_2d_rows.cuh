@@ -81,8 +81,8 @@ __device__ __forceinline__ Row widen(const real (&own)[columns], bool sideways) 
 
 // What is kept from one row to the next; the sums themselves are kept in the patch.
 struct Carry {
-    Row below;            // diamond: the row consumed before
-    real pair[columns];   // diamond: a(row below, column)
+    Row below;           // diamond: the row consumed before
+    real pair[columns];  // diamond: a(row below, column)
 };
 
 __device__ __forceinline__ void consume_taps(real (&patch)[rows][columns], int q, const Row& row,

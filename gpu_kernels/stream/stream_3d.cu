@@ -36,7 +36,7 @@ constexpr int steps = TS_STEPS;
 constexpr bool scaled = TS_SCALED, folded = TS_FOLDED;
 constexpr int columns = TS_COLUMNS, rows = TS_ROWS;  // of a thread
 constexpr int warps = TS_WARPS;
-constexpr int ahead = TS_AHEAD;    // planes on their way from memory
+constexpr int ahead = TS_AHEAD;  // planes on their way from memory
 
 // TS_N_TAPS factors in the order of the sum, then what brings the last level back to scale.
 struct Weights {

@@ -52,8 +52,8 @@ constexpr int chunks = TS_CHUNKS;  // of 16 points of a window
 constexpr int bands[flight][across][chunks] = TS_BANDS;
 constexpr int warps = TS_WARPS, warps_x = TS_WARPS_X, warps_y = warps / warps_x,
               threads = 32 * warps;
-constexpr int units = TS_UNITS;    // tiles of a warp
-constexpr int steps = TS_STEPS;    // of the stream per stage
+constexpr int units = TS_UNITS;  // tiles of a warp
+constexpr int steps = TS_STEPS;  // of the stream per stage
 constexpr int stages = TS_STAGES;
 constexpr int rows = TS_ROWS, row_points = TS_ROW_POINTS;  // of a stage
 
@@ -291,7 +291,7 @@ struct Place {
     long long unit;    // from tile to tile
     int left_x;        // points of the box from `to` on
     int left_y;
-    bool whole;        // whether all of the warp's results are in the box
+    bool whole;  // whether all of the warp's results are in the box
 
     // Write what a step has completed, and go on to the next.
     __device__ __forceinline__ void store_step(const Sums (&d)[units][flight + 1]) {

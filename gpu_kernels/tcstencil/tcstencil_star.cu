@@ -57,7 +57,7 @@ struct Bands {
 struct Rows {
     // rows g and g + 8 of the results, points 2 t and 2 t + 1 of the first window
     const real* window[2];
-    const real* column;     // the row that it names for `load_columns`
+    const real* column;  // the row that it names for `load_columns`
 
     __device__ __forceinline__ Rows(const real* stage, const real* next, int x, int lane) {
         const int g = lane / 4, t = lane % 4;
@@ -102,7 +102,7 @@ struct Target {
     real* to[2];
     bool there[2];  // whether the rows belong to the box
     bool right;
-    int left;       // points of the box along x from `to` on
+    int left;  // points of the box along x from `to` on
 
     // `dst` is point (0, y, x), the first of the tile; rows from `end` on and points from `high` on
     // are not in the box.

@@ -44,14 +44,14 @@ constexpr int product_rows = TS_PRODUCT_ROWS;  // 4 or 8: rows that one product 
 constexpr int columns = TS_COLUMNS;            // points along x per lane group, odd
 constexpr int planes = TS_PLANES;              // planes along z per warp
 constexpr int warps_x = TS_WARPS_X, warps_z = TS_WARPS_Z;
-constexpr int groups = TS_GROUPS;              // of eight rows per tile
-constexpr int stages = TS_STAGES;              // pairs of chunks in the ring
+constexpr int groups = TS_GROUPS;  // of eight rows per tile
+constexpr int stages = TS_STAGES;  // pairs of chunks in the ring
 constexpr int threads = 32 * warps_x * warps_z;
 
 constexpr int taps = mirrored ? rx + 1 : 2 * rx + 1;  // along x, after folding
 constexpr int n_weights = (2 * rz + 1) * taps * (2 * ry + 1);
-constexpr int chunks = (8 + 2 * ry + 3) / 4;          // that a group of eight rows depends on
-constexpr int live = (chunks + 1) / 2;                // groups that a pair of chunks feeds
+constexpr int chunks = (8 + 2 * ry + 3) / 4;  // that a group of eight rows depends on
+constexpr int live = (chunks + 1) / 2;        // groups that a pair of chunks feeds
 // a column of weights with zeros on both sides
 constexpr int padded = 4 * chunks + 8;
 

@@ -58,7 +58,7 @@ struct Launch {
     char *src, *dst;
     // elements from plane to plane and from row to row, bytes of an element
     long long plane, row, item;
-    int low[3], high[3];         // what is allocated
+    int low[3], high[3];  // what is allocated
 };
 
 // A copy into shared memory: `given` of its bytes come from memory, the others become zero.
@@ -83,8 +83,8 @@ struct Meeting {
 
 struct Warp {
     Meeting meeting;
-    const char* instruction;          // in which the lanes meet
-    int turn;                         // of the two buffers
+    const char* instruction;             // in which the lanes meet
+    int turn;                            // of the two buffers
     alignas(16) char shown[2][1 << 14];  // what lanes show each other
 };
 
