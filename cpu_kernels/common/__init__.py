@@ -1,1 +1,1 @@
-"""What all CPU methods are made of: threads, vectors, layouts, the stepper."""
+"""What all CPU methods share: threads, how a slab lies in memory, the stepper."""

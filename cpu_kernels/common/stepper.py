@@ -10,9 +10,9 @@ from collections.abc import Callable
 import numpy as np
 
 from tetris_sim.boundary import SIDES, Side
-from tetris_sim.cpu_kernels.common.barrier import new_barrier
 from tetris_sim.cpu_kernels.common.layout import Layout, pad
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.compiled.barrier import new_barrier
 from tetris_sim.method import Box, EdgePlanes
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.slab import Slab, slices

@@ -48,8 +48,8 @@ class PlainMethod:
         `ThreadTeam`.
         """
         # Numba takes 0.4 s to import, and planning or reading a file does not need it.
-        from tetris_sim.cpu_kernels.common.generate import make_advance
         from tetris_sim.cpu_kernels.common.stepper import CpuStepper
+        from tetris_sim.cpu_kernels.compiled.generate import make_advance
 
         advance = make_advance(problem.stencil.offsets, np.dtype(problem.dtype))
         return CpuStepper(problem, slab, device, advance)

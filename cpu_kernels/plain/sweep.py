@@ -23,9 +23,9 @@ from __future__ import annotations
 from numba import njit
 from numba.core import types
 
-from tetris_sim.cpu_kernels.common.barrier import wait
 from tetris_sim.cpu_kernels.common.columns import COUNT, FIRST, GHOSTS, LINKS, PITCH, SHRINK
-from tetris_sim.cpu_kernels.common.intrinsics import fma, load, round_to_half, store  # noqa: F401  for float16
+from tetris_sim.cpu_kernels.compiled.barrier import wait
+from tetris_sim.cpu_kernels.compiled.intrinsics import fma, load, round_to_half, store  # noqa: F401  for float16
 
 # [the row update begins]
 REAL = types.float64

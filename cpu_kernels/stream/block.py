@@ -14,9 +14,9 @@ from __future__ import annotations
 from numba import from_dtype, njit
 from numba.core import types
 
-from tetris_sim.cpu_kernels.common.barrier import wait
-from tetris_sim.cpu_kernels.common.intrinsics import fetch_add
-from tetris_sim.cpu_kernels.common.vectors import elements_of, fence_stores
+from tetris_sim.cpu_kernels.compiled.barrier import wait
+from tetris_sim.cpu_kernels.compiled.intrinsics import fetch_add
+from tetris_sim.cpu_kernels.compiled.vectors import elements_of, fence_stores
 from tetris_sim.cpu_kernels.stream.numbers import FACE, HALO, NUMBERS, WRAP
 from tetris_sim.cpu_kernels.stream.rows import LINE_ELEMENTS, REAL, _inner
 from tetris_sim.cpu_kernels.stream.strips import advance_part
@@ -87,6 +87,7 @@ def _wrap_sides(u, n, field, levels, left, thread, threads):
             past + _margin(n.above[1], n.radius[1], levels, left),
         ):
             p = base + row * n.pitch[1]
+
             if n.below[1] == WRAP and not first <= row < past:
                 source = base + (first + (row - first) % n.count[1]) * n.pitch[1]
                 for x in range(columns):
@@ -120,12 +121,14 @@ def advance(
     source, target = elements_of(u), elements_of(v)
     for k in range(constants.size):
         g[n.weights + k] = constants[k]
+
     parts = n.parts[0] * n.parts[1] * n.parts[2]
     left = steps
     while left > 0:
         levels = min(n.block, left)
         left -= levels
         n.levels = levels
+
         if n.below[0] == WRAP:
             for field in range(n_fields):
                 _wrap_planes(source, n, field * field_pitch, levels, left, thread, threads)
@@ -134,15 +137,16 @@ def advance(
             for field in range(n_fields):
                 _wrap_sides(source, n, field * field_pitch, levels, left, thread, threads)
             wait(barrier, threads)
+
+        # Its own parts first, then those that nobody has begun.
         for k in range(parts):
-            number = (
-                parts * thread // threads + k
-            ) % parts  # its own parts first, then those that nobody has begun
+            number = (parts * thread // threads + k) % parts
             if fetch_add(claims, number * 8, 1) % threads == 0:
                 _set_part(n, number, left)
                 for field in range(n_fields):
                     n.field = field * field_pitch
                     advance_part(source, target, g, n)
+
         fence_stores()
         wait(barrier, threads)
         source, target = target, source

@@ -50,18 +50,18 @@ def _imports(head: str) -> str:
     """The imports of a template, without those from its neighbours: they are in the same module
     now.
     """
-    found = []
+    statements = []
     for statement in head.split("\nfrom ")[1:]:
         module = statement.split(" import ")[0]
         if module != "__future__" and module.rpartition(".")[2] not in ("rows", "strips"):
-            found.append("from " + statement.strip() + "\n")
-    return "".join(found)
+            statements.append("from " + statement.strip() + "\n")
+    return "".join(statements)
 
 
 @functools.cache
 def _callees() -> str:
     # Numba's cache knows when a function's own file changed, but not the files of what it calls.
     others = (
-        _HERE.parent / "common" / name for name in ("intrinsics.py", "vectors.py", "barrier.py")
+        _HERE.parent / "compiled" / name for name in ("intrinsics.py", "vectors.py", "barrier.py")
     )
     return "".join(path.read_text() for path in (*others, _HERE / "numbers.py"))

@@ -103,14 +103,14 @@ def _inputs(
     it.
     """
     rz, ry, _ = radii_of(offsets)
-    found: dict[tuple[int, int], tuple[int, int]] = {}
+    spans: dict[tuple[int, int], tuple[int, int]] = {}
     for k0 in range(jam[0]):
         for k1 in range(jam[1]):
             for dz, dy, dx in (on_three(offset, 0, OUTER) for offset in offsets):
                 row = (k0 + rz + dz, k1 + ry + dy)
-                low, high = found.get(row, (dx, dx))
-                found[row] = (min(low, dx), max(high, dx))
-    return dict(sorted(found.items()))
+                low, high = spans.get(row, (dx, dx))
+                spans[row] = (min(low, dx), max(high, dx))
+    return dict(sorted(spans.items()))
 
 
 def kernel_source(offsets: tuple[Offset, ...], dtype: str, lanes: int, shape: KernelShape) -> str:
@@ -118,15 +118,16 @@ def kernel_source(offsets: tuple[Offset, ...], dtype: str, lanes: int, shape: Ke
     `numbers`.
     """
     lines = ["from numba import cfunc, from_dtype", "from numba.core import types", ""]
-    lines += ["from tetris_sim.cpu_kernels.common.intrinsics import fma, record_at"]
+    lines += ["from tetris_sim.cpu_kernels.compiled.intrinsics import fma, record_at"]
     lines += ["from tetris_sim.cpu_kernels.stream.numbers import NUMBERS"]
-    lines += ["from tetris_sim.cpu_kernels.common.vectors import vector_operations", ""]
+    lines += ["from tetris_sim.cpu_kernels.compiled.vectors import vector_operations", ""]
     lines += [f"REAL, LANES, RECORD = types.{dtype}, {lanes}, from_dtype(NUMBERS)"]
     lines += ["_V = vector_operations(REAL.name, LANES)"]
     lines += [
         "load, store, broadcast, multiply, vector_fma = _V.load, _V.store, _V.broadcast, "
         "_V.multiply, _V.fma"
     ]
+
     if len(offsets[0]) > 1:
         kernels = row_kernel(offsets, shape)
     else:
@@ -144,6 +145,7 @@ def row_kernel(offsets: tuple[Offset, ...], shape: KernelShape) -> str:
     """
     rz, ry, rx = radii_of(offsets)
     depth = 2 * rz + shape.jam[0]
+
     lines = [_KERNEL, "def kernel(g, numbers):", _NUMBERS]
     lines += ["    unit, pitch, vectors, weights = n.unit, n.row_pitch, n.vectors, n.weights"]
     lines += [
@@ -214,6 +216,7 @@ def _scatter(offsets: tuple[Offset, ...], shape: KernelShape) -> list[str]:
             number = newest - (dx - first)
             if number < begun:
                 continue
+
             for k in chain_order(offsets):
                 dz, dy, here = padded[k]
                 if here != dx:
@@ -258,6 +261,7 @@ def fused_kernel(offsets: tuple[Offset, ...], name: str, fused: int, unroll: int
     ]
     lines += [f"    w{k} = broadcast(g[weights + {k}])" for k in range(len(offsets))]
     lines += [f"    v{j}_{q} = broadcast(g[weights])" for j in range(fused) for q in range(2 * rx)]
+
     begin = f"row - {2 * fused * rx} * LANES"
     lines.append(f"    for x in range({begin}, row + vectors * LANES, {unroll} * LANES):")
     pad = " " * 8

@@ -18,7 +18,7 @@ Test    tests/kernels/test_stream.py
 
 from __future__ import annotations
 
-from tetris_sim.cpu_kernels.common.intrinsics import call_kernel
+from tetris_sim.cpu_kernels.compiled.intrinsics import call_kernel
 from tetris_sim.cpu_kernels.stream.rows import (
     LANES,
     _inner,
@@ -44,6 +44,7 @@ def _advance_tile(u, v, g, n, column, vectors, first, past):
     row, end = n.rings + 2 * n.fused * n.radius[2] * LANES, (vectors - 1) * LANES
     for x in range(0, vectors, LANES):
         transpose_in(u, field + column + x, vectors, g, row + x * LANES)
+
     n.target, n.vectors = row, vectors
     kept, level = n.along, 0
     while level < levels:
@@ -55,6 +56,7 @@ def _advance_tile(u, v, g, n, column, vectors, first, past):
         kept += 2 * fused * n.radius[2]
         level += fused
         call_kernel(n.kernel if fused == n.fused else n.single_kernel, g, n)
+
     line, column = n.line, column - levels * n.radius[2]
     for x in range(0, vectors, LANES):
         transpose_out(g, row + x * LANES, g, line + x, vectors)
@@ -80,26 +82,25 @@ def _advance_tiles(u, v, g, n, first, past):
 def _advance_end(u, v, g, n, first, past):
     """Columns `first` to past - 1 of the result, step by step; a face may lie at either end."""
     levels, field = n.levels, n.field
-    face_low, face_high = (
-        n.face_low[2] and first == n.low[2],
-        n.face_high[2] and past == n.high[2],
-    )
+    face_low = n.face_low[2] and first == n.low[2]
+    face_high = n.face_high[2] and past == n.high[2]
     low = first - (n.radius[2] if face_low else levels * n.radius[2])
     high = past + (n.radius[2] if face_high else levels * n.radius[2])
+
     source, target = n.line, n.line + high - low
     for x in range(high - low):
         g[source + x] = u[field + low + x]
+
     for level in range(1, levels + 1):
         grown = (levels - level) * n.radius[2]
-        begin, stop = (
-            first - (0 if face_low else grown) - low,
-            past + (0 if face_high else grown) - low,
-        )
+        begin = first - (0 if face_low else grown) - low
+        stop = past + (0 if face_high else grown) - low
         for k in range(n.radius[2]):
             if face_low:
                 reflect(g, n, source + n.radius[2] + k, source + n.radius[2] - 1 - k, 1, 2, 0, k)
             if face_high:
                 reflect(g, n, source + past - low - 1 - k, source + past - low + k, 1, 2, 1, k)
+
         n.source, n.target, n.columns = source + begin, target + begin, stop - begin
         call_kernel(n.line_kernel, g, n)
         source, target = target, source

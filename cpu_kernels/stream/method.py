@@ -12,7 +12,7 @@ import numpy as np
 from tetris_sim.cpu_kernels.common.blocking import usable_cores, why_not_blocked
 from tetris_sim.cpu_kernels.common.caches import Caches, read_caches
 from tetris_sim.cpu_kernels.common.layout import PaddedField, least_margins, pad
-from tetris_sim.cpu_kernels.stream.kernels import KernelShape, best_shape, fused_shape
+from tetris_sim.cpu_kernels.stream.kernels import best_shape, fused_shape
 from tetris_sim.cpu_kernels.stream.work import Work, plan_work
 from tetris_sim.method import STEPS_PER_BLOCK, KnownGpu, Parameters
 from tetris_sim.problem import Problem
@@ -78,7 +78,7 @@ class StreamMethod:
 
 def candidates(problem: Problem, caches: Caches) -> tuple[Parameters, ...]:
     """What is worth trying on a machine with these caches, the best guess first."""
-    from tetris_sim.cpu_kernels.common.vectors import native_width
+    from tetris_sim.cpu_kernels.compiled.vectors import native_width
 
     width = native_width()
     if problem.grid.ndim == 1:
@@ -89,7 +89,7 @@ def candidates(problem: Problem, caches: Caches) -> tuple[Parameters, ...]:
             {"steps_per_block": steps, "tile_x": tile, "fused": fused, "width": width}
             for tile in tiles
         )
-    found: list[Parameters] = []
+    choices: list[Parameters] = []
     reach = max(problem.stencil.radius, 1)
     if problem.grid.ndim == 2:
         # Rings that fill more than the L2 cache cost little: they are read in order, and the L3
@@ -103,34 +103,31 @@ def candidates(problem: Problem, caches: Caches) -> tuple[Parameters, ...]:
                 / ((levels + 1) * (2 * problem.stencil.radii[0] + jam))
                 / np.dtype(problem.dtype).itemsize
             )
-            found.append(
+            choices.append(
                 {"steps_per_block": levels, "tile_x": int(row), "width": width, "jam": jam}
             )
-        return tuple(found)
+        return tuple(choices)
+
     jam, jam_y = (2, 1) if problem.stencil.is_star else (1, 2)
     for steps in (12, 8):
         tile = {"steps_per_block": max(1, steps // reach), "tile_y": 24 * reach, "tile_x": 512}
-        found.append({**tile, "width": width, "jam": jam, "jam_y": jam_y})
-    return tuple(found)
+        choices.append({**tile, "width": width, "jam": jam, "jam_y": jam_y})
+    return tuple(choices)
 
 
 def _work(problem: Problem, slab: Slab, parameters: Parameters, threads: int) -> Work:
-    offsets, lanes = (
-        problem.stencil.offsets,
-        parameters["width"] // np.dtype(problem.dtype).itemsize,
-    )
+    offsets, width = problem.stencil.offsets, parameters["width"]
     if problem.grid.ndim == 1:
-        shape: KernelShape = fused_shape(offsets, parameters["width"], parameters["fused"])
+        shape = fused_shape(offsets, width, parameters["fused"])
     else:
-        shape = best_shape(
-            offsets, (parameters["jam"], parameters.get("jam_y", 1)), parameters["width"]
-        )
+        shape = best_shape(offsets, (parameters["jam"], parameters.get("jam_y", 1)), width)
+
     tile = (parameters.get("tile_y", 1), parameters["tile_x"])
     return plan_work(
         problem,
         slab,
         threads,
-        lanes=lanes,
+        lanes=width // np.dtype(problem.dtype).itemsize,
         shape=shape,
         steps=parameters["steps_per_block"],
         tile=tile,

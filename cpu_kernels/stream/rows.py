@@ -14,8 +14,8 @@ from __future__ import annotations
 from numba import njit
 from numba.core import types
 
-from tetris_sim.cpu_kernels.common.intrinsics import fma
-from tetris_sim.cpu_kernels.common.vectors import vector_operations
+from tetris_sim.cpu_kernels.compiled.intrinsics import fma
+from tetris_sim.cpu_kernels.compiled.vectors import vector_operations
 
 # [dtype and lanes]
 REAL, LANES = types.float64, 8

@@ -37,24 +37,11 @@ def make_stepper(
     team.run(lambda thread: scratch[thread].fill(0))
     claims = np.zeros(_CLAIM * int(np.prod(work.parts)), dtype=np.int64)
 
-    def advance(
-        thread: int, threads: int, u: Any, v: Any, n_fields: int, field_pitch: int, *rest: Any
-    ) -> None:
-        *_, steps, barrier = rest
-        loop(
-            thread,
-            threads,
-            u,
-            v,
-            n_fields,
-            field_pitch,
-            constants,
-            own,
-            scratch,
-            steps,
-            claims,
-            barrier,
-        )
+    def advance(*arguments: Any) -> None:
+        # Of the arguments of `advance` in sweep.py, those about the slab are in `own`.
+        thread, threads, u, v, n_fields, field_pitch, *_, steps, barrier = arguments
+        state = (thread, threads, u, v, n_fields, field_pitch)
+        loop(*state, constants, own, scratch, steps, claims, barrier)
 
     return CpuStepper(
         problem, slab, team, advance, layout, passes=lambda steps: -(-steps // work.steps)

@@ -25,8 +25,8 @@ LEVELS + 2 radii. Test    tests/kernels/test_stream.py, tests/kernels/test_again
 
 from __future__ import annotations
 
-from tetris_sim.cpu_kernels.common.intrinsics import call_kernel
-from tetris_sim.cpu_kernels.common.vectors import prefetch
+from tetris_sim.cpu_kernels.compiled.intrinsics import call_kernel
+from tetris_sim.cpu_kernels.compiled.vectors import prefetch
 from tetris_sim.cpu_kernels.stream.rows import (
     LANES,
     LINE_ELEMENTS,
@@ -94,23 +94,24 @@ def _update_group(u, v, g, n, level, plane, ring, slot, stop):
     memory, and the core would wait.
     """
     lines = n.vectors * LANES // LINE_ELEMENTS
-    begin, end = (
-        lines * (level - 1) // n.levels * LINE_ELEMENTS,
-        lines * level // n.levels * LINE_ELEMENTS,
-    )
+    begin = lines * (level - 1) // n.levels * LINE_ELEMENTS
+    end = lines * level // n.levels * LINE_ELEMENTS
     coming = plane + level * n.radius[0] + n.jam[0]
     ahead = min(n.jam[0], n.high[0] + (0 if n.face_high[0] else n.levels * n.radius[0]) - coming)
     next_row = n.field + coming * n.pitch[0] + n.row * n.pitch[1] + n.column
+
     n.slot = slot
     for j in range(0, n.rows, n.jam[1]):
         n.source, n.target = ring - n.depth * n.unit + j * n.row_pitch, ring + j * n.row_pitch
         call_kernel(n.kernel, g, n)
+
         for k in range(ahead):
             for i in range(n.jam[1]):
                 p = next_row + k * n.pitch[0] + i * n.pitch[1]
                 for x in range(begin, end, LINE_ELEMENTS):
                     prefetch(u, p + x)
         next_row += n.jam[1] * n.pitch[1]
+
         if level == n.levels:
             for k in range(max(n.low[0] - plane, 0), min(n.jam[0], stop - plane)):
                 _store_rows(v, g, n, ring + _turn(slot + k, n.depth) * n.unit, plane + k, j)
@@ -125,6 +126,7 @@ def _fill_rows(g, n, unit, level):
         ghost, source = n.low[1] - 1 - k - row0, n.low[1] + k - row0
         if n.face_low[1] and ghost >= 2 * n.radius[1] and source < past:
             reflect(g, n, unit + source * pitch, unit + ghost * pitch, pitch, 1, 0, k)
+
         ghost, source = n.high[1] + k - row0, n.high[1] - 1 - k - row0
         if n.face_high[1] and 2 * n.radius[1] <= ghost < past:
             reflect(g, n, unit + source * pitch, unit + ghost * pitch, pitch, 1, 1, k)
@@ -144,6 +146,7 @@ def _fill_columns(g, n, row, kept, level):
                 row + ghost % vectors * LANES + ghost // vectors,
             )
             reflect(g, n, p, q, 1, 2, 0, k)
+
         ghost, source = n.high[2] + k - column, n.high[2] - 1 - k - column
         if n.face_high[2] and 0 <= ghost < vectors * LANES:
             p, q = (
@@ -164,10 +167,12 @@ def _finish_unit(g, n, unit, level, place):
     across = n.kept_rows + place * 2 * n.radius[1] * n.row_pitch
     kept = n.along + place * n.strip_rows * 2 * n.radius[2]
     prefetch(g, kept + n.levels * n.jam[0] * n.strip_rows * 2 * n.radius[2])
+
     if n.radius[1] > 0:
         for x in range(0, 2 * n.radius[1] * n.row_pitch, LANES):
             store(g, unit + x, load(g, across + x))
         _fill_rows(g, n, unit, level)
+
     column = n.column - level * n.radius[2]
     faces = (n.face_low[2] and column <= n.low[2]) or (
         n.face_high[2] and column + n.vectors * LANES > n.high[2]
@@ -182,6 +187,7 @@ def _finish_unit(g, n, unit, level, place):
             g[kept + q] = last(vector)
         row += n.row_pitch
         kept += 2 * n.radius[2]
+
     if n.radius[1] > 0:
         for x in range(0, 2 * n.radius[1] * n.row_pitch, LANES):
             store(g, across + x, load(g, unit + n.rows * n.row_pitch + x))
@@ -217,11 +223,13 @@ def _advance_group(u, v, g, n, level, group, slot):
     end = stop + (n.radius[0] if n.face_high[0] and level < n.levels else 0)
     if plane + n.jam[0] <= start or plane >= end:
         return
+
     ring = n.rings + level * n.depth * n.unit
     if level > 0 and plane < stop:
         _update_group(u, v, g, n, level, plane, ring, slot, stop)
     if level == n.levels:
         return
+
     place = (group * n.levels + level) * n.jam[0]
     for k in range(max(start - plane, 0), min(n.jam[0], end - plane)):
         unit, i = ring + _turn(slot + k, n.depth) * n.unit, plane + k
@@ -259,18 +267,19 @@ def advance_part(u, v, g, n):
     column0 = n.low[2] - (n.radius[2] if n.face_low[2] else levels * n.radius[2])
     n.plane = n.low[0] - (0 if n.face_low[0] else levels * n.radius[0])
     n.groups = (n.high[0] + levels * n.radius[0] - n.plane + n.jam[0] - 1) // n.jam[0]
+
     places = n.groups * levels * n.jam[0] + levels * n.radius[0]
     rows = n.high[1] + levels * n.radius[1] - row0
     n_down = (rows + n.strip_rows - 1) // n.strip_rows
-    turns = (n.high[2] + levels * n.radius[2] - column0 + LANES * n.unroll - 1) // (
-        LANES * n.unroll
-    )  # n.unroll vectors each
-    turns = max(turns, (LANES + n.unroll - 1) // n.unroll)
+    columns, turn = n.high[2] + levels * n.radius[2] - column0, LANES * n.unroll
+    turns = max((columns + turn - 1) // turn, (LANES + n.unroll - 1) // n.unroll)
     n_right = (turns * n.unroll + n.strip_vectors - 1) // n.strip_vectors
+
     for j in range(n_down):
         n.row = row0 + rows * j // n_down
         n.rows = row0 + rows * (j + 1) // n_down - n.row
         n.kept_rows = n.across
+
         for i in range(n_right):
             n.column = column0 + turns * i // n_right * n.unroll * LANES
             n.vectors = (turns * (i + 1) // n_right - turns * i // n_right) * n.unroll

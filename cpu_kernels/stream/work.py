@@ -76,9 +76,11 @@ def plan_work(
     computed = on_three(
         [n + sum(halo) for n, halo in zip(slab.shape, slab.halo, strict=True)], 1, OUTER
     )
+
     parts, steps = _choose_parts(owned, radii, threads, steps)
     reach = [steps * radius for radius in radii]
     part = [-(-n // pieces) for n, pieces in zip(computed, parts, strict=True)]
+
     # Ghosts and their mirror points lie in the first strip at every level, so it must not be too
     # narrow for them.
     rows = max(tile[0], 2 * (steps + 2) * radii[1], 1)
@@ -87,11 +89,13 @@ def plan_work(
     )
     turn = math.lcm(shape.unroll, lanes if problem.grid.ndim == 1 else 1)
     vectors = -(-max(-(-tile[1] // lanes), 2 * narrow) // turn) * turn
+
     sizes = _line_sizes if problem.grid.ndim == 1 else _strip_sizes
     n_constants = problem.stencil.n_points + 12 * max(1, *radii)
     starts = [0]
     for size in (n_constants, *sizes(part, radii, steps, rows, vectors, lanes, shape)):
         starts.append(starts[-1] + -(-size // _ALIGNED) * _ALIGNED)
+
     overhang = reach[2] + lanes * (lanes + shape.unroll) + _ALIGNED
     # Threads at the same place of different pages would be in each other's way in a shared cache.
     scratch = starts[-1] + (0 if starts[-1] * np.dtype(problem.dtype).itemsize % 4096 else _ALIGNED)

@@ -45,7 +45,7 @@ _JOINED = (
 
 def _copies() -> ModuleType:
     # Planning asks layouts for their size and needs no compiler.
-    from tetris_sim.cpu_kernels.common.generate import copied_module
+    from tetris_sim.cpu_kernels.compiled.generate import copied_module
 
     return copied_module("tessellate/lifting.py")
 

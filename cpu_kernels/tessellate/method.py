@@ -67,8 +67,8 @@ class TessellateMethod:
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
         """Compile the tile loop and take two copies of the slab; `device` is a `ThreadTeam`."""
-        from tetris_sim.cpu_kernels.common.generate import compiled_module, splice
         from tetris_sim.cpu_kernels.common.stepper import CpuStepper
+        from tetris_sim.cpu_kernels.compiled.generate import compiled_module, splice
 
         chosen = self._complete(problem, parameters)
         layout = _layout(problem, slab, chosen)
@@ -97,7 +97,7 @@ def candidates(problem: Problem, caches: Caches, cores: int) -> tuple[Parameters
     """What is worth trying on a machine with these caches, the best guess first: tiles, then
     numbers of jammed rows.
     """
-    from tetris_sim.cpu_kernels.common.vectors import native_width
+    from tetris_sim.cpu_kernels.compiled.vectors import native_width
 
     names = [f"tile_{name}" for name in problem.grid.axis_names]
     # A box stencil keeps 2 radius + 1 sums per row in registers, so fewer rows fit.

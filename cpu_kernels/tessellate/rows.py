@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.axes import OUTER, on_three
-from tetris_sim.cpu_kernels.common.generate import row_update
+from tetris_sim.cpu_kernels.compiled.generate import row_update
 from tetris_sim.stencil import Offset, Stencil, chain_order
 
 # vectors that a sliding window may keep; the rest of the 32 registers holds weights and sums
@@ -114,7 +114,7 @@ def stacked(offsets: tuple[Offset, ...], together: int) -> Stack:
 def natural_source(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> str:
     """Rows one by one, as `sweep.py` does it."""
     lines = [
-        "from tetris_sim.cpu_kernels.common.intrinsics import fma, load, store",
+        "from tetris_sim.cpu_kernels.compiled.intrinsics import fma, load, store",
         "",
         row_update(offsets, dtype),
     ]
@@ -166,14 +166,9 @@ def vector_source(
     inner, outer = ("plane", "row") if stacked(offsets, 1).axis == 0 else ("row", "plane")
     pitch = {"plane": "pitch0", "row": "pitch1"}
 
-    lines = ["from tetris_sim.cpu_kernels.common.intrinsics import fma"]
-    lines += [
-        (
-            "from tetris_sim.cpu_kernels.common.vectors import align_pair, halves_pair, prefetch, "
-            "vector_operations"
-        ),
-        "",
-    ]
+    lines = ["from tetris_sim.cpu_kernels.compiled.intrinsics import fma"]
+    names = "align_pair, halves_pair, prefetch, vector_operations"
+    lines += [f"from tetris_sim.cpu_kernels.compiled.vectors import {names}", ""]
     lines += [f"REAL = types.{dtype.name}", f'VECTORS = vector_operations("{dtype.name}", {lanes})']
     lines += [
         "load_vector, store_vector, broadcast = VECTORS.load, VECTORS.store, VECTORS.broadcast"

@@ -25,7 +25,6 @@ from numba import njit
 from numba.core import types
 from numba.extending import register_jitable
 
-from tetris_sim.cpu_kernels.common.barrier import wait
 from tetris_sim.cpu_kernels.common.columns import (
     COUNT,
     FIRST,
@@ -35,8 +34,9 @@ from tetris_sim.cpu_kernels.common.columns import (
     REACH,
     SHRINK,
 )
-from tetris_sim.cpu_kernels.common.intrinsics import call_box, fetch_add, fma, store_release
-from tetris_sim.cpu_kernels.common.vectors import elements_of, vector_operations
+from tetris_sim.cpu_kernels.compiled.barrier import wait
+from tetris_sim.cpu_kernels.compiled.intrinsics import call_box, fetch_add, fma, store_release
+from tetris_sim.cpu_kernels.compiled.vectors import elements_of, vector_operations
 from tetris_sim.cpu_kernels.tessellate import tiles
 from tetris_sim.cpu_kernels.tessellate.tiles import (
     N_KINDS,

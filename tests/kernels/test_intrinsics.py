@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
-from tetris_sim.cpu_kernels.common.barrier import new_barrier, wait
-from tetris_sim.cpu_kernels.common.intrinsics import fma, round_to_half
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.compiled.barrier import new_barrier, wait
+from tetris_sim.cpu_kernels.compiled.intrinsics import fma, round_to_half
 
 
 @njit

@@ -16,9 +16,9 @@ from tetris_sim.cpu_kernels.common import layout
 from tetris_sim.cpu_kernels.common.caches import Caches
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
-from tetris_sim.cpu_kernels.stream import StreamMethod, stepper
+from tetris_sim.cpu_kernels.stream import stepper
 from tetris_sim.cpu_kernels.stream.kernels import KernelShape, best_shape, radii_of
-from tetris_sim.cpu_kernels.stream.method import candidates
+from tetris_sim.cpu_kernels.stream.method import StreamMethod, candidates
 from tetris_sim.cpu_kernels.stream.work import plan_work
 from tetris_sim.slab import Slab
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from tetris_sim.cpu_kernels.common.vectors import (
+from tetris_sim.cpu_kernels.compiled.vectors import (
     align_pair,
     halves_pair,
     native_width,

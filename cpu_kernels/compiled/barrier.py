@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from tetris_sim.cpu_kernels.common.intrinsics import (
+from tetris_sim.cpu_kernels.compiled.intrinsics import (
     fetch_add,
     load_acquire,
     pause,

@@ -24,10 +24,10 @@ from tetris_sim.stencil import Offset, chain_order
 _ROOMS = Path(__file__).parents[1]
 _BEGIN, _END = "# [the row update begins]\n", "# [the row update ends]\n"
 _CALLEES = (
-    "common/intrinsics.py",
-    "common/barrier.py",
+    "compiled/intrinsics.py",
+    "compiled/barrier.py",
     "common/columns.py",
-    "common/vectors.py",
+    "compiled/vectors.py",
     "tessellate/tiles.py",
 )
 

@@ -98,16 +98,18 @@ def round_to_half(typing_context, value):
         sign = builder.and_(builder.bitcast(value, bits), bits(0x80000000))
         size = builder.and_(builder.bitcast(value, bits), bits(0x7FFFFFFF))
         magnitude = builder.bitcast(size, real)
+
         # 13 of 23 bits of the fraction go; a carry into the exponent is right.
         odd = builder.and_(builder.lshr(size, bits(13)), bits(1))
         normal = builder.and_(builder.add(builder.add(size, bits(0xFFF)), odd), bits(0xFFFFE000))
         # Below 2^-14 numbers are 2^-24 apart, as those of float32 are from 0.5 to 1.
         small = builder.bitcast(builder.fsub(builder.fadd(magnitude, real(0.5)), real(0.5)), bits)
-        found = builder.select(builder.fcmp_ordered("<", magnitude, real(2.0**-14)), small, normal)
-        found = builder.select(
-            builder.fcmp_ordered(">=", magnitude, real(65520.0)), bits(0x7F800000), found
+        finite = builder.select(builder.fcmp_ordered("<", magnitude, real(2.0**-14)), small, normal)
+        nearest = builder.select(
+            builder.fcmp_ordered(">=", magnitude, real(65520.0)), bits(0x7F800000), finite
         )
-        rounded = builder.bitcast(builder.or_(found, sign), real)
+
+        rounded = builder.bitcast(builder.or_(nearest, sign), real)
         return builder.select(builder.fcmp_unordered("uno", value, value), value, rounded)
 
     return value(value), generate
