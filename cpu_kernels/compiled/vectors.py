@@ -328,17 +328,10 @@ def _transpositions(kind: VectorType) -> tuple[Any, Any, Any]:
     def transpose_in(typing_context, source, i, stride, target, j):
         def generate(context, builder, signature, arguments):
             array, first, step, other, begin = arguments
-            rows = [
-                _read(
-                    context,
-                    builder,
-                    kind,
-                    signature.args[0],
-                    array,
-                    builder.add(first, builder.mul(step, _INT64(k))),
-                )
-                for k in range(lanes)
-            ]
+            places = [builder.add(first, builder.mul(step, _INT64(k))) for k in range(lanes)]
+            source = signature.args[0]
+            rows = [_read(context, builder, kind, source, array, place) for place in places]
+
             for k, row in enumerate(_transposed(builder, rows)):
                 index = builder.add(begin, _INT64(k * lanes))
                 _write(context, builder, kind, signature.args[3], other, index, row, past=False)
@@ -351,17 +344,10 @@ def _transpositions(kind: VectorType) -> tuple[Any, Any, Any]:
         def transpose_out(typing_context, source, i, target, j, stride):
             def generate(context, builder, signature, arguments):
                 array, first, other, begin, step = arguments
-                rows = [
-                    _read(
-                        context,
-                        builder,
-                        kind,
-                        signature.args[0],
-                        array,
-                        builder.add(first, _INT64(k * lanes)),
-                    )
-                    for k in range(lanes)
-                ]
+                places = [builder.add(first, _INT64(k * lanes)) for k in range(lanes)]
+                source = signature.args[0]
+                rows = [_read(context, builder, kind, source, array, place) for place in places]
+
                 for k, row in enumerate(_transposed(builder, rows)):
                     index = builder.add(begin, builder.mul(step, _INT64(k)))
                     _write(context, builder, kind, signature.args[2], other, index, row, past=past)

@@ -51,9 +51,8 @@ def as_stored(value):
 
 # [the row update ends]
 
-CACHED_POINTS = (
-    1 << 15
-)  # planes of about this many points get their ghosts while they are in the L2 cache
+# planes of about this many points get their ghosts while they are in the L2 cache
+CACHED_POINTS = 1 << 15
 _INT = types.intp
 _AXES = types.int64[:, ::1]
 _LINKS = types.int64[:, :, ::1]
@@ -96,10 +95,9 @@ def _fill_sides(v, base, planes, axes, links, faces, rows, columns):
             ghost, source = plane + links[1, k, 0] * pitch1, plane + links[1, k, 1] * pitch1
             for x in range(columns[0], columns[1]):
                 v[ghost + x] = as_stored(fma(b, v[source + x], a))
-    first_row, last_row = (
-        (rows[0] - axes[1, GHOSTS]) * pitch1,
-        (rows[1] + axes[1, GHOSTS + 1]) * pitch1,
-    )
+
+    first_row = (rows[0] - axes[1, GHOSTS]) * pitch1
+    last_row = (rows[1] + axes[1, GHOSTS + 1]) * pitch1
     for k in range(axes[2, LINKS]):
         a, b, ghost, source = faces[2, k, 0], faces[2, k, 1], links[2, k, 0], links[2, k, 1]
         if columns[0] <= source < columns[1]:  # in 1D another thread may have computed it
@@ -159,6 +157,7 @@ def advance(
     for field in range(n_fields):
         _fill_ghosts(u, field * field_pitch, planes, axes, links, faces, rows, columns)
     wait(barrier, threads)
+
     block = max(1, CACHED_POINTS // pitch0)
     for steps_left in range(steps - 1, -1, -1):
         planes, rows, columns = _ranges(axes, steps_left, thread, threads)

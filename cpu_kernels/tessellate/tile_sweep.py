@@ -301,6 +301,7 @@ def advance(
     now, then, kernel = elements_of(u), elements_of(v), (address, elements_of(weights))
     shape = (elements_of(axes), elements_of(links), elements_of(faces), links.shape[1])
     team, fields = (thread, threads), (n_fields, field_pitch)
+
     planes = _part(axes, 0, thread, threads, steps)
     for field in range(n_fields):
         _fill_box(
@@ -314,6 +315,7 @@ def advance(
     _clear(counters, 0, thread, threads)
     _clear(counters, 1, thread, threads)
     wait(barrier, threads)
+
     turn = _INT(0)  # not a literal, for which Numba would compile the stages once more
     later = steps
     while later > 0:
@@ -324,6 +326,7 @@ def advance(
             lay(axes[1], tile[1], block, later),
             lay(axes[2], tile[2], block, later),
         )
+
         for stage in range(N_STAGES):
             if _has_tiles(cuts, stage):
                 _clear(counters, 1 - turn, thread, threads)

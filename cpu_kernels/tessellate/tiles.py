@@ -85,11 +85,13 @@ def lay(numbers: Sequence[int], tile: int, steps: int, later: int) -> Axis:
     low = numbers[FIRST] - to_come * numbers[SHRINK]
     high = numbers[FIRST] + numbers[COUNT] + to_come * numbers[SHRINK + 1]
     rim = numbers[RIM]
+
     count = 1
     if tile > 0:
         count = (high - low - 2 * rim) // max(tile, least_width(steps, numbers[REACH]))
     if count < 2:
         return Axis(low, high, 1, numbers[REACH], numbers[SHRINK], numbers[SHRINK + 1], 0, 0)
+
     return Axis(
         low + rim,
         high - rim,
