@@ -19,7 +19,7 @@ from tetris_sim.errors import (
     TetrisError,
     UnsupportedError,
 )
-from tetris_sim.scheduler.machine.machine import launched_rank
+from tetris_sim.scheduler.comm.launcher import launched_rank
 from tetris_sim.stopping import ending_quietly
 from tetris_sim.version import __version__
 

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.errors import ExitCode, StopRequested, TetrisError, UnsupportedError
-from tetris_sim.scheduler.machine.machine import count_ranks
+from tetris_sim.scheduler.comm.launcher import count_ranks
 
 log = logging.getLogger("tetris_sim")
 

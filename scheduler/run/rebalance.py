@@ -14,18 +14,12 @@ from collections.abc import Collection, Sequence
 
 from tetris_sim.method import Box
 from tetris_sim.problem import Field, InitialField, Problem
+from tetris_sim.scheduler.facts.division import Capacity, Division, Profile
+from tetris_sim.scheduler.facts.domain import Work
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.plan.block import divide_block
-from tetris_sim.scheduler.plan.division import (
-    Capacity,
-    Division,
-    Profile,
-    Work,
-    divide,
-    of_members,
-    predict,
-)
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
+from tetris_sim.scheduler.plan.search import divide, of_members, predict
 from tetris_sim.scheduler.run.exchange import box_of, join, overlap
 from tetris_sim.scheduler.run.queued import QueuedStepper
 from tetris_sim.scheduler.run.worker import Worker, open_worker

@@ -13,8 +13,8 @@ from tetris_sim.method import Box
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.plan.division import divide
-from tetris_sim.scheduler.plan.plan import make_plan
+from tetris_sim.scheduler.plan.search import divide
+from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.scheduler.run.exchange import Read, Traffic
 from tetris_sim.scheduler.run.rebalance import with_division
 from tetris_sim.scheduler.run.worker import Worker

@@ -199,7 +199,7 @@ def test_a_run_with_a_time_limit_spends_a_small_part_of_it_on_tuning(
         msg = "seen enough"
         raise UnsupportedError(msg)
 
-    monkeypatch.setattr("tetris_sim.scheduler.plan.ranks.make_plan", stop_here)
+    monkeypatch.setattr("tetris_sim.scheduler.planner.make_plan", stop_here)
     overrides = [part for limit in limits for part in ("--set", limit)]
     assert main(["run", config, *overrides]) == ExitCode.RESOURCES
     assert seen == [budget if isinstance(budget, str) else pytest.approx(budget, rel=0.1)]
@@ -240,7 +240,7 @@ def test_memory_that_runs_out_has_its_exit_code(
         msg = "Unable to allocate 3 TiB"
         raise MemoryError(msg)
 
-    monkeypatch.setattr("tetris_sim.scheduler.plan.ranks.make_plan", greedy)
+    monkeypatch.setattr("tetris_sim.scheduler.planner.make_plan", greedy)
     assert main(["run", config]) == ExitCode.RESOURCES
     assert (
         "memory ran out (Unable to allocate 3 TiB): use a smaller grid" in capsys.readouterr().err

@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from tetris_sim.scheduler.comm.agreement import everywhere, on_root
     from tetris_sim.scheduler.comm.communicator import open_communicator
     from tetris_sim.scheduler.machine.machine import find_machine
-    from tetris_sim.scheduler.plan.ranks import plan_together
+    from tetris_sim.scheduler.planner import plan_together
 
     with open_communicator() as ranks:
         config = everywhere(ranks, lambda: load(args))
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 def collect(config: Config, problem: Problem, plan: Plan, machine: Machine) -> dict[str, Any]:
     """Everything `plan` says, as plain data in SI units."""
     from tetris_sim.results import count_fields, directory_of, free_bytes, predicted_bytes
-    from tetris_sim.scheduler.plan.ranks import names_of
+    from tetris_sim.scheduler.facts.shares import names_of
 
     directory = directory_of(config)
     return {
