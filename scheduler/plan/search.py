@@ -9,9 +9,10 @@ axes is tried. Slabs are as long as their workers are fast, other pieces are equ
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +42,8 @@ _BLOCKS_TRIED = 48
 # follow the speeds of their workers.
 _SURE = 0.05
 
+Members = tuple[int, ...]  # numbers of workers
+
 
 def divide(
     work: Work,
@@ -64,17 +67,21 @@ def divide(
         ConfigError: the shares that were asked for do not fit.
         UnsupportedError: all memory together does not hold the planes.
     """
+    nameless = [dataclasses.replace(worker, name="") for worker in capacities]
+
+    @functools.cache
+    def among_such(chosen: tuple[Capacity, ...]) -> Division | None:
+        return _divide_among(work, chosen, most, time_block, shares)
+
+    def among(members: Members) -> Division | None:
+        return among_such(tuple(nameless[k] for k in members))
+
     everyone = tuple(range(len(capacities)))
-    if shares is not None:
-        divisions = [_divide_among(work, capacities, everyone, most, time_block, shares)]
-    else:
-        divisions = [
-            _divide_among(work, capacities, members, most, time_block, None)
-            for members in _subsets(work, capacities, most, time_block)
-        ]
-    possible = [division for division in divisions if division is not None]
+    sets = [everyone] if shares is not None else _subsets(everyone, among)
+    possible = [(members, division) for members in sets if (division := among(members)) is not None]
     if possible:
-        return min(possible, key=lambda division: division.seconds_per_step)
+        members, division = min(possible, key=lambda pair: pair[1].seconds_per_step)
+        return _for_everyone(division, members, len(capacities))
 
     rooms = ", ".join(f"{worker.name} {worker.room}" for worker in capacities)
     if shares is not None:
@@ -95,7 +102,7 @@ def without(
     part.
     """
     members = tuple(k for k, planes in enumerate(division.planes) if planes or k == worker)
-    together = _divide_among(work, capacities, members, most, None, None)
+    together = _divide_among(work, [capacities[k] for k in members], most, None, None)
     return None if together is None else together.seconds_per_step
 
 
@@ -229,33 +236,32 @@ def _round_numbers(longest: int, units: set[int]) -> list[int]:
     return sorted(blocks)
 
 
-def _subsets(
-    work: Work, capacities: Sequence[Capacity], most: int, time_block: int | None
-) -> Iterator[tuple[int, ...]]:
-    """Sets of workers that are worth a try."""
-    everyone = tuple(range(len(capacities)))
+def _subsets(everyone: Members, among: Callable[[Members], Division | None]) -> Iterator[Members]:
+    """Sets of workers that are worth a try.
+
+    Args:
+        everyone: all workers.
+        among: the best division among some of them.
+    """
     if len(everyone) <= _ALL_SUBSETS:
         for size in range(len(everyone), 0, -1):
             yield from itertools.combinations(everyone, size)
         return
 
+    def seconds(members: Members) -> float:
+        division = among(members)
+        return math.inf if division is None else division.seconds_per_step
+
     yield from ((k,) for k in everyone)
     members = everyone
     while len(members) > 1:
         yield members
-        rests = [tuple(k for k in members if k != out) for out in members]
-        timed = [
-            (_divide_among(work, capacities, rest, most, time_block, None), rest) for rest in rests
-        ]
-        members = min(
-            timed, key=lambda pair: math.inf if pair[0] is None else pair[0].seconds_per_step
-        )[1]
+        members = min((tuple(k for k in members if k != out) for out in members), key=seconds)
 
 
 def _divide_among(
     work: Work,
-    capacities: Sequence[Capacity],
-    members: tuple[int, ...],
+    chosen: Sequence[Capacity],
     most: int,
     time_block: int | None,
     shares: Sequence[float] | None,
@@ -263,7 +269,6 @@ def _divide_among(
     """The best division among all of these workers, over the lengths of a block; None if there is
     none.
     """
-    chosen = [capacities[k] for k in members]
     crew, rooms = Crew.of(chosen), np.array([worker.room for worker in chosen], np.float64)
     best = None
     for block in _blocks(work, chosen, most, time_block):
@@ -274,14 +279,14 @@ def _divide_among(
         if shares is None:
             planes = _balance(work, crew, bounds, block)
         else:
-            planes = _as_asked(work, bounds, block, [shares[k] for k in members])
+            planes = _as_asked(work, bounds, block, shares)
         if planes is None:
             continue
 
         division = _predict(work, crew, planes, block)
         if best is None or division.seconds_per_step < best.seconds_per_step:
             best = division
-    return None if best is None else _for_everyone(best, members, len(capacities))
+    return best
 
 
 def _blocks(work: Work, chosen: Sequence[Capacity], most: int, time_block: int | None) -> list[int]:
@@ -386,7 +391,7 @@ def _predict(work: Work, crew: Crew, planes: Sequence[int], block: int) -> Divis
     )
 
 
-def _for_everyone(division: Division, members: tuple[int, ...], count: int) -> Division:
+def _for_everyone(division: Division, members: Members, count: int) -> Division:
     planes, busy = [0] * count, [0.0] * count
     for k, n, seconds in zip(members, division.planes, division.busy, strict=True):
         planes[k], busy[k] = n, seconds
