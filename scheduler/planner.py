@@ -1,12 +1,13 @@
 """Planner: who computes what, on one process or on many ranks.
 
-Offers are found (`plan/offer.py`: a device with its method, tuned), the grid is divided between
+Offers are found (`plan/find.py`: a device with its method, tuned), the grid is divided between
 them (`plan/search.py` by the times that `plan/cost.py` predicts), and the plan says why
 (`plan/plan.py`; of many ranks `plan/ranks.py`). What measures on devices is handed on from here.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 
@@ -15,21 +16,21 @@ from tetris_sim.problem import Problem
 from tetris_sim.scheduler.comm.agreement import everywhere, on_root
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.comm.links import measure_link
+from tetris_sim.scheduler.facts.domain import Domain
 from tetris_sim.scheduler.facts.link import Link
-from tetris_sim.scheduler.facts.shares import Plan
+from tetris_sim.scheduler.facts.reasons import about
+from tetris_sim.scheduler.facts.shares import Draft, Plan
 from tetris_sim.scheduler.machine.devices import Device, choose_devices
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.machine.seats import own_part
+from tetris_sim.scheduler.plan.find import find_offers
 from tetris_sim.scheduler.plan.give import refuse_shortages
-from tetris_sim.scheduler.plan.offer import Measures, Offer
-from tetris_sim.scheduler.plan.plan import Draft, draft_plan
+from tetris_sim.scheduler.plan.offer import GUESSES, Measures, Offer
+from tetris_sim.scheduler.plan.plan import draft_plan
 from tetris_sim.scheduler.plan.ranks import combine, even_part, offers_of
-from tetris_sim.scheduler.plan.words import about
 from tetris_sim.scheduler.run.measuring import measure_copies, measure_exchange, measure_messages
 from tetris_sim.scheduler.tuning.candidates import Asked
 from tetris_sim.schema import ComputeSection
-
-MEASURES = Measures(measure_messages, measure_copies, measure_exchange)
 
 
 def make_plan(
@@ -100,7 +101,7 @@ def plan_together(
 
     def decide() -> Plan:
         plan = combine(problem, offers, link, compute, own.reasons)
-        refuse_shortages(problem, offers, plan.shares)
+        refuse_shortages(Domain.of(problem).plane_bytes, offers, plan.shares)
         return plan
 
     return on_root(ranks, decide)
@@ -116,17 +117,16 @@ def draft(
 ) -> Draft:
     """The plan of one process, before it is said in sentences; see `make_plan`."""
     devices, why = choose_devices(machine, compute)
+    measures = GUESSES
+    if compute.tuning_seconds > 0 and problem.stencil.radii[0] > 0:
+        messages = functools.partial(measure_messages, problem)
+        measures = Measures(messages, measure_copies)
 
     def on(devices: Sequence[Device]) -> Draft:
-        return draft_plan(
-            problem,
-            machine,
-            compute,
-            devices,
-            MEASURES,
-            begun_with=begun_with,
-            use_cache=use_cache,
+        offers, why_these = find_offers(
+            problem, machine, compute, devices, begun_with=begun_with, use_cache=use_cache
         )
+        return draft_plan(problem, compute, offers, measures, why_these)
 
     try:
         plan = on(devices)
@@ -147,4 +147,4 @@ def _measure_link(
     shares = [offer.share for offer in first]
     if compute.tuning_seconds == 0 or any(share.streamed is not None for share in shares):
         return measure_link(ranks)
-    return MEASURES.exchange(problem, shares, ranks, compute.cuda_aware_mpi)
+    return measure_exchange(problem, shares, ranks, gpu_messages=compute.cuda_aware_mpi)

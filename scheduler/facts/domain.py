@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Self
 
+from tetris_sim.grid import Grid
 from tetris_sim.problem import Problem
 
 
@@ -42,6 +44,16 @@ class Domain:
     def n_values(self) -> int:
         """Of all points."""
         return math.prod(self.shape) * self.n_fields
+
+    @property
+    def state_bytes(self) -> int:
+        """Of all values."""
+        return int(self.n_values * self.itemsize)
+
+    @property
+    def plane_bytes(self) -> int:
+        """Of the values of a plane of axis 0."""
+        return self.state_bytes // self.shape[0]
 
 
 @dataclass(frozen=True)
@@ -86,3 +98,11 @@ class Work:
         if count == 1:
             return 0
         return 2 if self.periodic else (place > 0) + (place < count - 1)
+
+
+def shortened(problem: Problem, planes: int) -> Problem:
+    """The problem on another number of planes."""
+    shape = (max(planes, problem.stencil.radii[0], 1), *problem.grid.shape[1:])
+    return dataclasses.replace(
+        problem, grid=Grid(shape=shape, spacing=problem.grid.spacing, origin=problem.grid.origin)
+    )

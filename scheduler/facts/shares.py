@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from tetris_sim.method import Method, Parameters
 from tetris_sim.scheduler.facts.division import Profile
+from tetris_sim.scheduler.facts.reasons import Reason, sentences_of
 from tetris_sim.scheduler.facts.streaming import Streaming
 from tetris_sim.schema import SimulatedSection
 from tetris_sim.slab import Slab
@@ -90,6 +92,23 @@ class Plan:
     def memory(self) -> int:
         """Bytes that all workers of this process take."""
         return sum(share.memory for share in self.shares)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A plan and why it is so, as long as somebody may decide parts of it anew.
+
+    Attributes:
+        plan: without sentences.
+        reasons: what would be said of it.
+    """
+
+    plan: Plan
+    reasons: tuple[Reason, ...]
+
+    def finished(self) -> Plan:
+        """The plan with its sentences."""
+        return dataclasses.replace(self.plan, reasons=sentences_of(self.reasons))
 
 
 def names_of(plan: Plan) -> list[str]:

@@ -9,7 +9,6 @@ from typing import Any
 
 from tetris_sim import cpu_kernels, gpu_kernels
 from tetris_sim.method import DeviceKind, Method
-from tetris_sim.scheduler.facts.shares import Share
 
 
 @dataclass(frozen=True)
@@ -55,11 +54,6 @@ class Place:
         """The same, closed at the end of the block."""
         with contextlib.closing(self.open()) as device:
             yield device
-
-
-def place_of(share: Share) -> Place:
-    """The device of a share's worker."""
-    return Place(share.threads, share.method.device, share.number)
 
 
 def every_method() -> tuple[Method, ...]:

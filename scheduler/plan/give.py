@@ -74,16 +74,19 @@ def _streaming_of(
     return streaming_with(own, offer.lane, streaming.steps, count) or streaming
 
 
-def host_bytes(problem: Problem, shares: Sequence[Share]) -> int:
+def host_bytes(plane_bytes: int, shares: Sequence[Share]) -> int:
     """Memory of the host that the state takes: with two copies where CPU threads compute, with one
     where it passes.
+
+    Args:
+        plane_bytes: of a plane of axis 0.
+        shares: of the workers in one process.
     """
     resident = sum(
         share.memory for share in shares if share.method.device == "cpu" and share.streamed is None
     )
-    plane = problem.state_bytes // problem.grid.shape[0]
     return resident + sum(
-        plane * (share.slab.shape[0] + sum(share.slab.halo[0]))
+        plane_bytes * (share.slab.shape[0] + sum(share.slab.halo[0]))
         for share in shares
         if share.streamed is not None
     )
@@ -113,7 +116,7 @@ class Shortage:
 
 
 def shortages(
-    problem: Problem, offers: Sequence[Offer], shares: Sequence[Share]
+    plane_bytes: int, offers: Sequence[Offer], shares: Sequence[Share]
 ) -> Iterator[Shortage]:
     """Each memory that is too small for what should lie in it."""
     by_rank: dict[int, list[tuple[Offer, Share]]] = {}
@@ -125,18 +128,18 @@ def shortages(
             if offer.remote and share.memory > offer.usable:
                 yield Shortage(offer, True, share.memory, offer.usable)
         first = together[0][0]
-        needed = host_bytes(problem, [share for _, share in together])
+        needed = host_bytes(plane_bytes, [share for _, share in together])
         if needed > first.host_memory:
             yield Shortage(first, False, needed, first.host_memory)
 
 
-def refuse_shortages(problem: Problem, offers: Sequence[Offer], shares: Sequence[Share]) -> None:
+def refuse_shortages(plane_bytes: int, offers: Sequence[Offer], shares: Sequence[Share]) -> None:
     """Raise if a memory is too small for what should lie in it.
 
     Raises:
         UnsupportedError: with what is needed and what there is.
     """
-    shortage = next(shortages(problem, offers, shares), None)
+    shortage = next(shortages(plane_bytes, offers, shares), None)
     if shortage is None:
         return
     offer, needed, free = shortage.offer, gib(shortage.needed), gib(shortage.free)

@@ -16,59 +16,41 @@ from tetris_sim.problem import Problem
 from tetris_sim.reference import tolerance
 from tetris_sim.scheduler.facts.division import Division, Profile
 from tetris_sim.scheduler.facts.domain import Domain, Work
-from tetris_sim.scheduler.facts.link import Link
-from tetris_sim.scheduler.facts.shares import Plan, Share
-from tetris_sim.scheduler.machine.devices import Device
-from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.scheduler.facts.reasons import Reason
+from tetris_sim.scheduler.facts.shares import Draft, Plan, Share
 from tetris_sim.scheduler.plan.block import block_alone, block_of_teams, responsive_block
 from tetris_sim.scheduler.plan.give import give, host_bytes, refuse_shortages
-from tetris_sim.scheduler.plan.offer import (
-    Measures,
-    Offer,
-    find_offers,
-    only_teams,
-    planes_in,
-)
+from tetris_sim.scheduler.plan.offer import Measures, Offer
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
 from tetris_sim.scheduler.plan.search import divide, of_members
 from tetris_sim.scheduler.plan.streaming import Lane, choose_streaming
 from tetris_sim.scheduler.plan.words import (
-    Reason,
     about_rounding,
     describe_copy,
     describe_division,
     describe_streaming,
     describe_teams,
-    sentences_of,
 )
-from tetris_sim.scheduler.tuning.candidates import Asked
 from tetris_sim.schema import ComputeSection
 from tetris_sim.wording import gib, listed
 
-# budgets of tuning: only for a run that takes longer is it worth to try the CPU beside GPUs
-_PATIENCE = 10.0
 _STREAMED_SECONDS = 2.0  # a run that is streamed looks at the clock and at signals this often
-_GUESSED_LINK = Link(3e-5, 1 / 5e9)  # where nothing may be measured
-_GUESSED_COPY = 1 / 25e9  # seconds per byte of PCIe 4 x16, where nothing may be measured
-_GPU_ARRAYS = 4  # of a conveyor
 _PIECE_SECONDS = 1e-3  # of Python for the copies and launches of a piece: an upper bound
 
 
 @dataclass(frozen=True)
-class Draft:
-    """A plan and why it is so, as long as somebody may decide parts of it anew.
+class Asked:
+    """What was asked of the division.
 
     Attributes:
-        plan: without sentences.
-        reasons: what would be said of it.
+        block: steps per block; None if it is open.
+        shares: relative planes of each worker; None if they are open.
+        steps: of the run.
     """
 
-    plan: Plan
-    reasons: tuple[Reason, ...]
-
-    def finished(self, *before: str) -> Plan:
-        """The plan with its sentences."""
-        return dataclasses.replace(self.plan, reasons=(*before, *sentences_of(self.reasons)))
+    block: int | None
+    shares: tuple[float, ...] | None
+    steps: int
 
 
 @dataclass(frozen=True)
@@ -78,10 +60,14 @@ class Option:
     Attributes:
         offers: of all of them, with those that are streamed as they are then.
         division: between them.
+        block: steps between two exchanges.
+        why_block: why, if it is not the division's.
     """
 
     offers: tuple[Offer, ...]
     division: Division
+    block: int
+    why_block: tuple[Reason, ...] = ()
 
     @property
     def members(self) -> tuple[Offer, ...]:
@@ -89,168 +75,99 @@ class Option:
         pairs = zip(self.offers, self.division.planes, strict=True)
         return tuple(offer for offer, planes in pairs if planes)
 
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """(first plane, one past the last) of each of these."""
+        ends = list(itertools.accumulate(n for n in self.division.planes if n))
+        return list(zip([0, *ends[:-1]], ends, strict=True))
+
 
 def draft_plan(
     problem: Problem,
-    machine: Machine,
     compute: ComputeSection,
-    devices: Sequence[Device],
+    offers: Sequence[Offer],
     measures: Measures,
-    *,
-    begun_with: Asked | None,
-    use_cache: bool,
+    why_these: Sequence[Reason] = (),
 ) -> Draft:
-    """Divide the grid between devices of this process.
+    """Divide the grid between workers of this process.
 
     Args:
         problem: what to advance.
-        machine: what there is.
         compute: what was asked for.
-        devices: in the order in which their slabs lie.
+        offers: of the workers, in the order in which their slabs lie.
         measures: what a message costs, and so on.
-        begun_with: as for `make_plan`.
-        use_cache: as for `make_plan`.
+        why_these: why others were not looked at.
 
     Raises:
-        UnsupportedError: a device cannot be used, or all together have too little memory.
+        UnsupportedError: all workers together have too little memory.
         ConfigError: what was asked for does not fit together.
     """
-    every = find_offers(
-        problem, machine, compute, devices, begun_with=begun_with, use_cache=use_cache
-    )
-    offers, why_alone = _worth_trying(problem, compute, devices, every)
-
     domain, work = Domain.of(problem), Work.of(problem)
-    block, why_block = 0, list[Reason]()
-    if only_teams(devices):
-        block, why_block, best = _between_teams(domain, work, offers, compute)
-        options = [best]
-    else:
-        offers = _with_links(problem, compute, offers, measures)
-        options = _options(problem, work, compute, offers, measures)
-        best = min(options, key=lambda option: option.division.seconds_per_step)
-        block = best.division.time_block
-        if len(best.members) == 1 and best.members[0].share.streamed is None:
-            block, why_block = _alone(domain, best.members[0], compute)
-
-    ends = list(itertools.accumulate(n for n in best.division.planes if n))
-    slabs = cut_along_axis_0(
-        problem.grid,
-        problem.boundary,
-        list(zip([0, *ends[:-1]], ends, strict=True)),
-        halo=block * work.radius,
+    asked = Asked(
+        None if compute.time_block == "auto" else compute.time_block,
+        None if compute.shares == "auto" else compute.shares,
+        problem.steps,
     )
-    shares = give(problem, best.members, slabs, block)
-    refuse_shortages(problem, best.members, shares)
-
-    plan = _fill_in(problem, work, compute, best, shares, block)
-    asked = compute.shares != "auto"
-    if only_teams(devices):
-        said = [*why_block, *describe_teams(shares, asked=asked)]
+    if all(offer.kind == "cpu" for offer in offers):
+        options = [_between_teams(domain, work, offers, asked)]
     else:
-        divisions = [option.division for option in options]
-        capacities = [offer.capacity for offer in best.offers]
-        said = [
-            *describe_division(work, capacities, best.division, asked=asked),
-            *describe_streaming(shares, divisions, best.division),
-            *why_block,
-        ]
+        options = _options(domain, work, _with_links(offers, measures), asked, measures)
+    best = min(options, key=lambda option: option.division.seconds_per_step)
+
+    halo = best.block * work.radius
+    slabs = cut_along_axis_0(problem.grid, problem.boundary, best.ranges, halo=halo)
+    shares = give(problem, best.members, slabs, best.block)
+    refuse_shortages(domain.plane_bytes, best.members, shares)
+
+    notes = dict.fromkeys(note for offer in offers for note in offer.notes)
+    rounding = about_rounding(shares, problem.steps, tolerance(problem, problem.steps, 1.0))
+    plan = _plan_of(domain, work, best, shares, asked, (*notes, *rounding))
     reasons = (
         *(offer.reasons[0] for offer in offers),
         *(reason for offer in offers for reason in offer.reasons[1:]),
-        *why_alone,
-        *said,
+        *why_these,
+        *_why_divided_so(work, options, best, shares, asked),
         describe_copy(copy=plan.copy_for_checkpoints),
     )
-    notes = tuple(dict.fromkeys(note for offer in offers for note in offer.notes))
-    allowed = tolerance(problem, problem.steps, 1.0)
-    notes = (*notes, *about_rounding(shares, problem.steps, allowed))
-    return Draft(dataclasses.replace(plan, notes=notes), reasons)
+    return Draft(plan, reasons)
 
 
-def _worth_trying(
-    problem: Problem,
-    compute: ComputeSection,
-    devices: Sequence[Device],
-    every: Iterator[Offer],
-) -> tuple[list[Offer], tuple[Reason, ...]]:
-    """(offers of those that are worth a share, why others were not looked at): short runs do not
-    wait for the CPU's tuning.
+def _between_teams(domain: Domain, work: Work, offers: Sequence[Offer], asked: Asked) -> Option:
+    """Slabs of teams of threads, as long as they are fast, or as asked.
+
+    Nobody is left out, and nobody measures messages that are copies in one memory.
     """
-    n_gpus = sum(device.kind == "gpu" for device in devices)
-    offers: list[Offer] = []
-    for offer in every:
-        offers.append(offer)
-        if compute.devices != "auto" or only_teams(devices) or len(offers) < n_gpus:
-            continue
-
-        rate = sum(offer.capacity.points_per_second for offer in offers)
-        seconds = problem.steps * problem.grid.n_points * problem.n_fields / rate
-        room = sum(offer.capacity.room for offer in offers)
-        if room >= problem.grid.shape[0] and seconds < _PATIENCE * compute.tuning_seconds:
-            sentence = f"The CPU is not tried beside it: the run takes about {seconds:.2g} s."
-            return offers, (Reason("device", sentence),)
-    return offers, ()
+    capacities, shares = [offer.capacity for offer in offers], None
+    if len(offers) == 1:
+        block, why = block_alone(domain.n_values, capacities[0], offers[0].steps, asked.block)
+    else:
+        block, why = block_of_teams(domain, capacities[0], len(offers), asked.block)
+        speeds = tuple(capacity.points_per_second for capacity in capacities)
+        shares = asked.shares or speeds
+    division = divide(work, capacities, most=block, time_block=block, shares=shares)
+    return Option(tuple(offers), division, block, (Reason("block", why),))
 
 
-def _with_links(
-    problem: Problem, compute: ComputeSection, offers: Sequence[Offer], measures: Measures
-) -> list[Offer]:
+def _with_links(offers: Sequence[Offer], measures: Measures) -> tuple[Offer, ...]:
     """The offers with what their messages cost."""
     if len(offers) == 1:
-        return list(offers)
-    measurable = compute.tuning_seconds > 0 and problem.stencil.radii[0] > 0
+        return tuple(offers)
     # Between GPUs messages need not pass the memory of the host.
     through_host = any(offer.kind != "gpu" for offer in offers)
 
     linked = []
     for offer in offers:
-        link = _GUESSED_LINK
-        if measurable:
-            link = measures.messages(problem, offer.share, through_host)
+        link = measures.messages(offer.share, through_host)
         capacity = dataclasses.replace(offer.capacity, link=link)
         linked.append(dataclasses.replace(offer, capacity=capacity))
-    return linked
-
-
-def _between_teams(
-    domain: Domain, work: Work, offers: Sequence[Offer], compute: ComputeSection
-) -> tuple[int, list[Reason], Option]:
-    """(steps per block, why, the slabs of teams of threads): as long as they are fast, or as asked.
-
-    Nobody is left out, and nobody measures messages that are copies in one memory.
-    """
-    capacities = [offer.capacity for offer in offers]
-    if len(offers) == 1:
-        block, why = _alone(domain, offers[0], compute)
-        shares = None
-    else:
-        asked = _asked_block(compute)
-        block, sentence = block_of_teams(domain, capacities[0], len(offers), asked)
-        why = [Reason("block", sentence)]
-        speeds = tuple(capacity.points_per_second for capacity in capacities)
-        shares = speeds if compute.shares == "auto" else compute.shares
-
-    division = divide(work, capacities, most=block, time_block=block, shares=shares)
-    return block, why, Option(tuple(offers), division)
-
-
-def _alone(domain: Domain, offer: Offer, compute: ComputeSection) -> tuple[int, list[Reason]]:
-    block, sentence = block_alone(
-        domain.n_values, offer.capacity, offer.steps, _asked_block(compute)
-    )
-    return block, [Reason("block", sentence)]
-
-
-def _asked_block(compute: ComputeSection) -> int | None:
-    return None if compute.time_block == "auto" else compute.time_block
+    return tuple(linked)
 
 
 def _options(
-    problem: Problem,
+    domain: Domain,
     work: Work,
-    compute: ComputeSection,
-    offers: Sequence[Offer],
+    offers: tuple[Offer, ...],
+    asked: Asked,
     measures: Measures,
 ) -> list[Option]:
     """The division with every slab in its device's memory, and the one that streams what does not
@@ -259,124 +176,151 @@ def _options(
     Raises:
         UnsupportedError: neither is possible.
     """
-    ways = [tuple(offers)]
-    if any(_is_small(offer, work) for offer in offers):
-        streamed = _streamed(problem, work, compute, offers, measures)
-        ways += [] if streamed is None else [streamed]
-
     options: list[Option] = []
     failure: TetrisError | None = None
-    for way in ways:
+    for way in _ways(domain, work, offers, asked, measures):
         try:
-            options.append(Option(way, _divide(problem, work, compute, way)))
+            options.append(_divided(domain, work, way, asked))
         except (ConfigError, UnsupportedError) as error:
             failure = error
-    if isinstance(failure, ConfigError) and not options:
+    if options:
+        return options
+
+    if isinstance(failure, ConfigError):
         raise failure
-    if not options:
-        needs = ", ".join(f"{gib(offer.usable)} of {offer.name}" for offer in offers)
-        msg = (
-            f"the grid of {gib(2 * problem.state_bytes)} does not fit into {needs}, nor can it be "
-            f"streamed: {failure}"
-        )
-        raise UnsupportedError(msg)
-    return options
+    needs = ", ".join(f"{gib(offer.usable)} of {offer.name}" for offer in offers)
+    msg = (
+        f"the grid of {gib(2 * domain.state_bytes)} does not fit into {needs}, nor can it be "
+        f"streamed: {failure}"
+    )
+    raise UnsupportedError(msg)
 
 
-def _is_small(offer: Offer, work: Work) -> bool:
-    """Whether the grid does not fit into the device's own memory."""
-    return offer.remote and offer.capacity.room < work.n_planes
+def _ways(
+    domain: Domain,
+    work: Work,
+    offers: tuple[Offer, ...],
+    asked: Asked,
+    measures: Measures,
+) -> Iterator[tuple[Offer, ...]]:
+    """The workers as they are, and with those streamed whose own memory is too small for the grid,
+    if there are such and all of them can be.
+    """
+    yield offers
+    small = {offer.name for offer in offers if offer.remote and offer.capacity.room < work.n_planes}
+    streamed = [
+        _streamed(domain, work, offer, asked, measures) if offer.name in small else offer
+        for offer in offers
+    ]
+    possible = tuple(offer for offer in streamed if offer is not None)
+    if small and len(possible) == len(offers):
+        yield possible
 
 
 def _streamed(
-    problem: Problem,
-    work: Work,
-    compute: ComputeSection,
-    offers: Sequence[Offer],
-    measures: Measures,
-) -> tuple[Offer, ...] | None:
-    """The offers if those that are too small for the grid are streamed; None if one of them cannot
-    be.
-    """
-    way = []
-    for offer in offers:
-        if not _is_small(offer, work):
-            way.append(offer)
-            continue
+    domain: Domain, work: Work, offer: Offer, asked: Asked, measures: Measures
+) -> Offer | None:
+    """A worker whose slab lies in host memory; None if that cannot be."""
+    made_up, capacity = offer.share.simulated, offer.capacity
+    if made_up is None:
+        copies = measures.copies(offer.share)
+    else:
+        copies = (1 / made_up.bandwidth, 1 / made_up.bandwidth)
 
-        copies = (_GUESSED_COPY, _GUESSED_COPY)
-        if compute.tuning_seconds > 0 or offer.kind == "simulated":
-            copies = measures.copies(offer.share)
-        rate = offer.capacity.points_per_second
-        depth = offer.capacity.depth if offer.capacity.fixed else 1
-        # Its two arrays become four.
-        room = planes_in(problem, offer.share, 2 * offer.usable // _GPU_ARRAYS)
-        lane = Lane(rate, depth, *copies, room, _PIECE_SECONDS)
-        block = _streamed_block(problem, compute, rate)
-        streaming = choose_streaming(work, lane, most_steps=block, block_steps=block)
-        if streaming is None:
-            return None
-        host_room = max(0, offer.host_memory) // (problem.state_bytes // work.n_planes + 1)
-        way.append(offer.streamed(lane, streaming, host_room))
-    return tuple(way)
+    rate, depth = capacity.points_per_second, capacity.depth if capacity.fixed else 1
+    lane = Lane(rate, depth, *copies, offer.piece_room, _PIECE_SECONDS)
+    block = _streamed_block(domain, rate, asked)
+    streaming = choose_streaming(work, lane, most_steps=block, block_steps=block)
+    if streaming is None:
+        return None
+    return offer.streamed(lane, streaming, max(0, offer.host_memory) // (domain.plane_bytes + 1))
 
 
-def _divide(
-    problem: Problem, work: Work, compute: ComputeSection, offers: Sequence[Offer]
-) -> Division:
-    if compute.shares != "auto" and len(compute.shares) != len(offers):
-        names = listed([offer.name for offer in offers], "and")
-        msg = f"compute.shares lists {len(compute.shares)}, but the devices are {names}"
-        raise ConfigError(msg)
-    capacities = [offer.capacity for offer in offers]
-    total = sum(capacity.points_per_second for capacity in capacities)
-    streams = any(offer.share.streamed is not None for offer in offers)
-    most = responsive_block(work.n_planes * work.plane_points, total)
-    return divide(
-        work,
-        capacities,
-        most=_streamed_block(problem, compute, total) if streams else most,
-        time_block=_asked_block(compute),
-        shares=None if compute.shares == "auto" else compute.shares,
-    )
-
-
-def _streamed_block(problem: Problem, compute: ComputeSection, points_per_second: float) -> int:
+def _streamed_block(domain: Domain, points_per_second: float, asked: Asked) -> int:
     """Steps of a block through which pieces are streamed: with short ones, the device would often
     wait for the first.
     """
-    n_values = problem.grid.n_points * problem.n_fields
-    wanted = responsive_block(n_values, points_per_second, _STREAMED_SECONDS)
-    return max(1, min(wanted, _asked_block(compute) or wanted, problem.steps))
+    wanted = responsive_block(domain.n_values, points_per_second, _STREAMED_SECONDS)
+    return max(1, min(wanted, asked.block or wanted, asked.steps))
 
 
-def _fill_in(
-    problem: Problem,
+def _divided(domain: Domain, work: Work, offers: tuple[Offer, ...], asked: Asked) -> Option:
+    """The best division between these workers.
+
+    Raises:
+        ConfigError: the shares that were asked for do not fit.
+        UnsupportedError: all memory together does not hold the planes.
+    """
+    if asked.shares is not None and len(asked.shares) != len(offers):
+        names = listed([offer.name for offer in offers], "and")
+        msg = f"compute.shares lists {len(asked.shares)}, but the devices are {names}"
+        raise ConfigError(msg)
+
+    capacities = [offer.capacity for offer in offers]
+    total = sum(capacity.points_per_second for capacity in capacities)
+    most = responsive_block(domain.n_values, total)
+    if any(offer.share.streamed is not None for offer in offers):
+        most = _streamed_block(domain, total, asked)
+    division = divide(work, capacities, most=most, time_block=asked.block, shares=asked.shares)
+
+    option = Option(offers, division, division.time_block)
+    first, *others = option.members
+    if others or first.share.streamed is not None:
+        return option
+    block, why = block_alone(domain.n_values, first.capacity, first.steps, asked.block)
+    return Option(offers, division, block, (Reason("block", why),))
+
+
+def _plan_of(
+    domain: Domain,
     work: Work,
-    compute: ComputeSection,
     option: Option,
     shares: tuple[Share, ...],
-    block: int,
+    asked: Asked,
+    notes: tuple[str, ...],
 ) -> Plan:
-    """The plan with these shares, but for its sentences."""
+    """The plan with these shares, but for its reasons."""
     division, members = option.division, option.members
-    points = work.n_planes * work.plane_points * division.time_block
     streamed = [share.streamed for share in shares if share.streamed is not None]
-    redundant = division.replicated / (division.replicated + points)
-    in_flight = max((streaming.in_flight for streaming in streamed), default=1)
+    replicated, points = division.replicated, domain.n_values * division.time_block
+    twice = [replicated / (replicated + points), *(streaming.redundant for streaming in streamed)]
 
     # Workers with threads of their own hold a copy of what others take, and may be replaced.
-    queued = shares[0].queued
-    free = members[0].host_memory - host_bytes(problem, shares)
-    capacities = tuple(offer.capacity for offer in members)
+    queued, profile = shares[0].queued, None
+    if queued:
+        capacities = tuple(offer.capacity for offer in members)
+        in_flight = max((streaming.in_flight for streaming in streamed), default=1)
+        profile = Profile(work, capacities, of_members(division), in_flight)
+    free = members[0].host_memory - host_bytes(domain.plane_bytes, shares)
     return Plan(
         shares=shares,
-        time_block=block,
+        time_block=option.block,
         seconds_per_step=division.seconds_per_step,
-        redundant=max(redundant, *(streaming.redundant for streaming in streamed), 0.0),
-        copy_for_checkpoints=free > (2 if queued else 1) * problem.state_bytes,
+        redundant=max(twice),
+        copy_for_checkpoints=free > (2 if queued else 1) * domain.state_bytes,
         reasons=(),
-        profile=Profile(work, capacities, of_members(division), in_flight) if queued else None,
-        copy_for_recovery=queued and free > 4 * problem.state_bytes,
-        shares_asked=compute.shares != "auto",
+        notes=notes,
+        profile=profile,
+        copy_for_recovery=queued and free > 4 * domain.state_bytes,
+        shares_asked=asked.shares is not None,
     )
+
+
+def _why_divided_so(
+    work: Work,
+    options: Sequence[Option],
+    best: Option,
+    shares: Sequence[Share],
+    asked: Asked,
+) -> list[Reason]:
+    """Who gets what, and how many steps per block, in words."""
+    were_asked = asked.shares is not None
+    if not shares[0].queued:
+        return [*best.why_block, *describe_teams(shares, asked=were_asked)]
+    capacities = [offer.capacity for offer in best.offers]
+    divisions = [option.division for option in options]
+    return [
+        *describe_division(work, capacities, best.division, asked=were_asked),
+        *describe_streaming(shares, divisions, best.division),
+        *best.why_block,
+    ]

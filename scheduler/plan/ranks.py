@@ -15,7 +15,8 @@ from tetris_sim.problem import Problem
 from tetris_sim.scheduler.facts.division import Capacity
 from tetris_sim.scheduler.facts.domain import Domain
 from tetris_sim.scheduler.facts.link import Link
-from tetris_sim.scheduler.facts.shares import Plan, Share
+from tetris_sim.scheduler.facts.reasons import Reason, Topic, sentences_of
+from tetris_sim.scheduler.facts.shares import Draft, Plan, Share
 from tetris_sim.scheduler.machine.devices import Kind
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.plan.cost import Crew
@@ -28,16 +29,12 @@ from tetris_sim.scheduler.plan.partition import (
     possible_parts,
     redundant_points,
 )
-from tetris_sim.scheduler.plan.plan import Draft
 from tetris_sim.scheduler.plan.search import ProcessGrid, fastest_grid
 from tetris_sim.scheduler.plan.words import (
-    Reason,
-    Topic,
     describe_choice,
     describe_exchange,
     describe_grid,
     describe_parts,
-    sentences_of,
 )
 from tetris_sim.scheduler.tuning.candidates import RESERVE
 from tetris_sim.scheduler.tuning.measure import steps_per_block
@@ -236,7 +233,7 @@ def _choose_grid(
         return give(problem, offers, slabs, grid.time_block)
 
     def fits(shares: Sequence[Share]) -> bool:
-        return next(shortages(problem, offers, shares), None) is None
+        return next(shortages(domain.plane_bytes, offers, shares), None) is None
 
     # Pieces of other cuts are equal, whatever was asked for.
     grid, other = fastest_grid(domain, crew, asked, slabs_only=slabs_only, computers=computers)

@@ -1,18 +1,14 @@
-"""Words: what a plan says, sentences with the numbers behind each decision.
-
-Each is kept together with what it is about, so that who decides something anew can leave out what
-was said about it before.
-"""
+"""Words: what a plan says, sentences with the numbers behind each decision."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
 
 from tetris_sim.method import STEPWISE
 from tetris_sim.scheduler.facts.division import Capacity, Division
 from tetris_sim.scheduler.facts.domain import Work
 from tetris_sim.scheduler.facts.link import Link
+from tetris_sim.scheduler.facts.reasons import Reason, about
 from tetris_sim.scheduler.facts.shares import Share
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.plan.block import responsive_block
@@ -21,30 +17,6 @@ from tetris_sim.scheduler.plan.search import ProcessGrid, without
 from tetris_sim.scheduler.tuning.choice import giga
 from tetris_sim.schema import SimulatedSection
 from tetris_sim.wording import gib, listed
-
-Topic = Literal["device", "method", "shares", "left out", "block", "streaming", "checkpoints"]
-
-
-class Reason(NamedTuple):
-    """Why something was decided as it was.
-
-    Attributes:
-        topic: what was decided.
-        sentence: why, for people.
-    """
-
-    topic: Topic
-    sentence: str
-
-
-def about(topic: Topic, sentences: Iterable[str]) -> tuple[Reason, ...]:
-    """Sentences about one thing."""
-    return tuple(Reason(topic, sentence) for sentence in sentences)
-
-
-def sentences_of(reasons: Iterable[Reason]) -> tuple[str, ...]:
-    """The sentences, each once."""
-    return tuple(dict.fromkeys(reason.sentence for reason in reasons))
 
 
 def describe_gpu(gpu: Gpu, usable: int) -> str:

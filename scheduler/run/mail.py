@@ -8,7 +8,6 @@ planes are sent as messages.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Mapping
 
@@ -23,7 +22,7 @@ from tetris_sim.method import EdgePlanes
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.comm.communicator import Communicator, Pending
 from tetris_sim.scheduler.facts.shares import Share
-from tetris_sim.scheduler.machine.place import place_of
+from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.run.exchange import Route
 from tetris_sim.slab import Slab
 
@@ -146,7 +145,7 @@ def _can_open(share: Share, handle: bytes, n_bytes: int) -> bool:
     if share.method.device != "gpu":
         return False
     try:
-        with contextlib.closing(place_of(share).open()) as device:
+        with Place(1, "gpu", share.number).opened() as device:
             device.open_shared(handle, n_bytes)
     except UnsupportedError:
         return False

@@ -13,11 +13,10 @@ import numpy as np
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.comm.agreement import everywhere
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.facts.domain import Work
+from tetris_sim.scheduler.facts.domain import Work, shortened
 from tetris_sim.scheduler.facts.link import Link
 from tetris_sim.scheduler.facts.shares import Share
-from tetris_sim.scheduler.machine.place import place_of
-from tetris_sim.scheduler.plan.offer import shortened
+from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0, halo_points
 from tetris_sim.scheduler.run.rank_exchange import make_exchange
 from tetris_sim.scheduler.run.worker import open_worker
@@ -56,16 +55,14 @@ def measure_messages(problem: Problem, share: Share, through_host: bool = True) 
 
 def measure_copies(share: Share) -> tuple[float, float]:
     """Seconds per byte to the memory of a share's device and back, both ways at a time."""
-    if share.simulated is not None:
-        return 1 / share.simulated.bandwidth, 1 / share.simulated.bandwidth
     from tetris_sim.gpu_kernels.steppers import streamed
 
-    with place_of(share).opened() as device:
+    with Place(share.threads, share.method.device, share.number).opened() as device:
         return streamed.measure_copies(device)
 
 
 def measure_exchange(
-    problem: Problem, shares: Sequence[Share], ranks: Communicator, gpu_messages: bool = False
+    problem: Problem, shares: Sequence[Share], ranks: Communicator, *, gpu_messages: bool = False
 ) -> Link:
     """Time exchanges with halos for one step and for many; the slowest rank counts.
 

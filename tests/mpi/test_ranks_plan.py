@@ -25,16 +25,15 @@ from tetris_sim.scheduler import planner
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.comm.links import measure_link
 from tetris_sim.scheduler.facts.link import Link
-from tetris_sim.scheduler.facts.shares import Plan, Share, names_of
+from tetris_sim.scheduler.facts.reasons import Reason
+from tetris_sim.scheduler.facts.shares import Draft, Plan, Share, names_of
 from tetris_sim.scheduler.facts.streaming import Streaming
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import PER_TASK, Machine
 from tetris_sim.scheduler.machine.seats import Seat, take_seat
 from tetris_sim.scheduler.plan import ranks as planning
 from tetris_sim.scheduler.plan.offer import Offer
-from tetris_sim.scheduler.plan.plan import Draft
 from tetris_sim.scheduler.plan.ranks import even_part, offers_of
-from tetris_sim.scheduler.plan.words import Reason
 from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.scheduler.run.measuring import measure_exchange
 from tetris_sim.scheduler.tuning.candidates import RESERVE
@@ -152,7 +151,11 @@ def test_two_ranks_on_one_gpu_are_refused_unless_allowed() -> None:
         UnsupportedError, match=r"3 ranks on alpha have 2 GPUs \(a, b\).*compute\.share_gpus: true"
     ):
         gpus_of(3, ("a", "b"), ComputeSection(devices="gpu"), 0)
-    assert gpus_of(3, ("a", "b"), ComputeSection(devices="cpu"), 0) == [0, 1]  # nobody uses one
+    for nobody in ("cpu", ("cpu", "cpu"), ("simulated:0",), ("simulated:0", "cpu")):
+        assert gpus_of(3, ("a", "b"), ComputeSection(devices=nobody), 0) == [0, 1]
+    for devices in ("cpu+gpu", ("gpu:0",), ("gpu:0", "cpu")):
+        with pytest.raises(UnsupportedError, match="3 ranks on alpha have 2 GPUs"):
+            gpus_of(3, ("a", "b"), ComputeSection(devices=devices), 0)
     shared = ComputeSection(devices="gpu", share_gpus=True)
     assert [gpus_of(3, ("a", "b"), shared, rank) for rank in range(3)] == [[0], [1], [0]]
     machine = dataclasses.replace(MACHINE, gpus=(gpu(0), gpu(1)))

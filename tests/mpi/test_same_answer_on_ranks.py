@@ -16,9 +16,8 @@ from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler import planner
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.link import Link
-from tetris_sim.scheduler.facts.shares import Plan, Share
+from tetris_sim.scheduler.facts.shares import Draft, Plan, Share
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
-from tetris_sim.scheduler.plan.plan import Draft
 from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation

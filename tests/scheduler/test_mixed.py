@@ -23,11 +23,10 @@ from tetris_sim.scheduler.facts.link import Link
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
-from tetris_sim.scheduler.plan import offer as planning
+from tetris_sim.scheduler.plan import find as planning
 from tetris_sim.scheduler.plan import plan as plan_module
-from tetris_sim.scheduler.plan.offer import Measures
 from tetris_sim.scheduler.planner import make_plan
-from tetris_sim.scheduler.run.measuring import measure_exchange, measure_messages
+from tetris_sim.scheduler.run.measuring import measure_messages
 from tetris_sim.scheduler.tuning.candidates import find_method
 from tetris_sim.scheduler.tuning.choice import Choice
 from tetris_sim.scheduler.tuning.measure import Speed
@@ -64,9 +63,9 @@ def speeds(monkeypatch: pytest.MonkeyPatch) -> Speeds:
         def messages(problem: Problem, share: Share, through_host: bool) -> Link:
             return PINNED if share.product else TEAM
 
-        known = Measures(messages, lambda share: (1 / 55e9, 1 / 55e9), measure_exchange)
         monkeypatch.setattr(planning, "tune", tune)
-        monkeypatch.setattr(planner, "MEASURES", known)
+        monkeypatch.setattr(planner, "measure_messages", messages)
+        monkeypatch.setattr(planner, "measure_copies", lambda share: (1 / 55e9, 1 / 55e9))
 
     return set_speeds
 

@@ -35,7 +35,7 @@ def known_speed(monkeypatch: pytest.MonkeyPatch) -> None:
         method = find_method(terms.asked.method, by="method")
         return Choice(method, method.parameters(problem)[0], terms.threads, Speed(1e9, 2e-5), ())
 
-    monkeypatch.setattr("tetris_sim.scheduler.plan.offer.tune", known)
+    monkeypatch.setattr("tetris_sim.scheduler.plan.find.tune", known)
 
 
 def field_after_the_run(problem: Problem, compute: ComputeSection) -> tuple[Field, int]:

@@ -44,9 +44,8 @@ from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.scheduler.facts.division import Capacity
 from tetris_sim.scheduler.facts.domain import Work
 from tetris_sim.scheduler.facts.link import Link
-from tetris_sim.scheduler.facts.shares import Plan, Share
+from tetris_sim.scheduler.facts.shares import Draft, Plan, Share
 from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.plan.plan import Draft
 from tetris_sim.scheduler.plan.ranks import combine, offers_of
 from tetris_sim.scheduler.plan.search import predict as predict_division
 from tetris_sim.schema import ComputeSection

@@ -16,8 +16,12 @@ from tetris_sim.checkpoint import open_checkpoint
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import ExitCode, UnsupportedError
 from tetris_sim.problem import Problem
+from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.tuning import compete, tuned
+from tetris_sim.scheduler.tuning.choice import Choice
+from tetris_sim.scheduler.tuning.measure import Speed
+from tetris_sim.scheduler.tuning.tune import Terms
 from tetris_sim.schema import ComputeSection
 
 PLATE = """
@@ -95,6 +99,47 @@ def test_the_table_is_there_for_programs_too(
     assert max(rates) / 1.02 <= found["chosen"]["points_per_second"] <= max(rates)
     assert found["candidates"][3]["note"] == "it is Monday"
     assert found["grid"] == [60, 50]
+
+
+@pytest.mark.parametrize(
+    ("devices", "kinds"),
+    [
+        ("auto", ["gpu"]),
+        ("cpu", ["cpu"]),
+        ("gpu", ["gpu"]),
+        ("cpu+gpu", ["gpu", "cpu"]),
+        ("['gpu:0']", ["gpu"]),
+        ("['gpu:0', cpu]", ["gpu", "cpu"]),
+        ("[cpu, 'gpu:1', 'gpu:0']", ["cpu", "gpu"]),
+        ("['simulated:0']", ["simulated"]),
+    ],
+)
+def test_each_kind_of_device_that_is_meant_is_tuned_once(
+    devices: str,
+    kinds: list[str],
+    config: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpus = tuple(Gpu(n, "A GPU", "sm_90", 8 << 30, 50 << 20, "13.0") for n in (0, 1))
+    machine = Machine("host", "A CPU", 4, "cores", 8 << 30, "free memory", gpus=gpus)
+    asked: list[Terms] = []
+
+    def known(problem: Problem, machine: Machine, terms: Terms) -> Choice:
+        asked.append(terms)
+        method = terms.place.methods[-1]
+        return Choice(method, {}, terms.threads, Speed(1e9, 1e-4), ("known",))
+
+    monkeypatch.setattr("tetris_sim.scheduler.machine.machine.find_machine", lambda: machine)
+    monkeypatch.setattr("tetris_sim.scheduler.plan.find.tune", known)
+    found = told(capsys, "tune", config, "--budget", "7", "--set", f"compute.devices={devices}")
+    facts = found if isinstance(found, list) else [found]
+    assert [each["device"] == "A GPU" for each in facts] == [kind == "gpu" for kind in kinds]
+    assert [terms.gpu is not None for terms in asked] == [kind == "gpu" for kind in kinds]
+    assert all(terms.anew and terms.budget == 7 for terms in asked)
+
+    assert main(["tune", config, "--set", f"compute.devices={devices}"]) == ExitCode.OK
+    assert capsys.readouterr().out.count("60 x 50 points, float64, ") == len(kinds)
 
 
 def test_what_was_tuned_is_used_by_plan_and_run(

@@ -26,7 +26,6 @@ from tetris_sim.scheduler.facts.domain import Domain
 from tetris_sim.scheduler.facts.link import Link
 from tetris_sim.scheduler.plan.block import BLOCK_SECONDS
 from tetris_sim.scheduler.plan.cost import Crew
-from tetris_sim.scheduler.plan.search import fastest_grid
 from tetris_sim.scheduler.plan.partition import (
     Parts,
     factorizations,
@@ -34,6 +33,7 @@ from tetris_sim.scheduler.plan.partition import (
     longest_block,
     redundant_points,
 )
+from tetris_sim.scheduler.plan.search import fastest_grid
 from tetris_sim.slab import Slab
 
 _START_SECONDS = (

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tetris_sim.problem import Problem
     from tetris_sim.scheduler.machine.gpus import Gpu
     from tetris_sim.scheduler.machine.machine import Machine
-    from tetris_sim.scheduler.plan.offer import Tuned
+    from tetris_sim.scheduler.plan.find import Tuned
     from tetris_sim.scheduler.tuning.choice import Choice
 
 HELP = "find the fastest method and its parameters for a problem, and keep them for later runs"
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     from tetris_sim.resuming import build_problem
     from tetris_sim.scheduler.machine.devices import choose_devices
     from tetris_sim.scheduler.machine.machine import find_machine
-    from tetris_sim.scheduler.plan.offer import make_terms, tune_devices
+    from tetris_sim.scheduler.plan.find import make_terms, tune_devices
 
     config = load(args)
     problem = build_problem(config)
@@ -109,7 +109,7 @@ def as_text(facts: dict[str, Any]) -> str:
 
     rows = sorted(facts["candidates"], key=rate)
     labels = [label_of(row["method"], row["parameters"]) for row in rows]
-    width = max(len("candidate"), *map(len, labels))
+    width = max(map(len, ("candidate", *labels)))
     lines = [
         (
             f"{' x '.join(str(n) for n in facts['grid'])} points, {facts['precision']}, "
