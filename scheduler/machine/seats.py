@@ -111,6 +111,7 @@ def _divide_gpus(
     gpus, place, n = machine.gpus, rivals.index(own.rank), len(rivals)
     if not gpus or n == 1 or not may_use_gpus(compute):
         return gpus
+
     if n <= len(gpus):
         return gpus[len(gpus) * place // n : len(gpus) * (place + 1) // n]
     if not compute.share_gpus:
@@ -121,6 +122,7 @@ def _divide_gpus(
             "compute.share_gpus: true."
         )
         raise UnsupportedError(msg)
+
     mine = gpus[place % len(gpus)]
     sharers = sum(other % len(gpus) == place % len(gpus) for other in range(n))
     return (dataclasses.replace(mine, memory=mine.memory // sharers),)

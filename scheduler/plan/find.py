@@ -118,6 +118,7 @@ def _offer(
         depth=steps_per_block(share.parameters),
         fixed=tuned.gpu is not None,
     )
+
     return Offer(
         share=share,
         capacity=capacity,

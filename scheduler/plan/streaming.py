@@ -100,15 +100,18 @@ def streaming_with(work: Work, lane: Lane, steps: int, pieces: int) -> Streaming
     planes = -(-work.n_planes // pieces)
     if pieces > 1 and work.n_planes // pieces < max(1, reach):
         return None
+
     around = 0 if pieces == 1 and not work.periodic else 2
     surplus = around * work.radius * (steps - 1) / 2
     compute = steps * work.plane_points * (planes + surplus) / lane.points_per_second
     bring = (planes + around * reach) * work.plane_bytes * lane.bring
     take = planes * work.plane_bytes * lane.take
+
     slowest = max(compute, bring, take, lane.start)
     once = max(pieces * slowest, bring + take + min(pieces, 2) * compute)
     if work.periodic:
         once = pieces * slowest + bring + take
+
     return Streaming(
         steps=steps,
         planes=planes,

@@ -117,6 +117,7 @@ def describe_streaming(
         for share in shares
         if share.streamed is not None
     ]
+
     if others := [division for division in divisions if division is not best]:
         other = min(division.seconds_per_step for division in others)
         streamed = any(share.streamed is not None for share in shares)
