@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from tetris_sim.scheduler.comm.communicator import open_communicator
     from tetris_sim.scheduler.facts.shares import Plan
     from tetris_sim.scheduler.machine.machine import find_machine
-    from tetris_sim.scheduler.plan.plan import make_plan
-    from tetris_sim.scheduler.plan.ranks import plan_together
+    from tetris_sim.scheduler.planner import make_plan, plan_together
     from tetris_sim.simulation import Simulation, open_simulation
 
 _LAZY = {
@@ -43,8 +42,8 @@ _LAZY = {
     "open_communicator": "tetris_sim.scheduler.comm.communicator",
     "find_machine": "tetris_sim.scheduler.machine.machine",
     "Plan": "tetris_sim.scheduler.facts.shares",
-    "make_plan": "tetris_sim.scheduler.plan.plan",
-    "plan_together": "tetris_sim.scheduler.plan.ranks",
+    "make_plan": "tetris_sim.scheduler.planner",
+    "plan_together": "tetris_sim.scheduler.planner",
     "Simulation": "tetris_sim.simulation",
     "open_simulation": "tetris_sim.simulation",
 }

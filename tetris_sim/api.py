@@ -25,7 +25,7 @@ from tetris_sim.errors import ConfigError, NumericsError, UnstableStepError
 from tetris_sim.grid import Grid
 from tetris_sim.problem import PRECISIONS, Field, Problem, Total, Variable
 from tetris_sim.scheduler.machine.machine import find_machine
-from tetris_sim.scheduler.plan.plan import make_plan
+from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation
 from tetris_sim.slab import Slab

@@ -17,7 +17,7 @@ from tetris_sim.scheduler.comm.agreement import everywhere, on_root
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
-from tetris_sim.scheduler.plan.ranks import plan_together
+from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.schema import ComputeSection
 from tetris_sim.wording import count_threads
 

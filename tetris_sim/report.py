@@ -14,9 +14,8 @@ from tetris_sim.errors import ExitCode
 from tetris_sim.problem import Problem
 from tetris_sim.progress import format_duration, format_time
 from tetris_sim.scheduler.comm.communicator import Alone, Communicator
-from tetris_sim.scheduler.facts.shares import Plan
+from tetris_sim.scheduler.facts.shares import Plan, names_of
 from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.plan.ranks import names_of
 from tetris_sim.scheduler.run.exchange import Traffic
 from tetris_sim.scheduler.run.rows import WorkerRow, worker_rows
 from tetris_sim.version import __version__

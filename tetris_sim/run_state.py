@@ -10,8 +10,7 @@ from tetris_sim.clock import PhaseClock
 from tetris_sim.config import Config
 from tetris_sim.problem import Problem
 from tetris_sim.report import package_versions
-from tetris_sim.scheduler.facts.shares import Plan
-from tetris_sim.scheduler.plan.ranks import names_of
+from tetris_sim.scheduler.facts.shares import Plan, names_of
 
 
 class RunStates:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from tetris_sim.method import Method, Parameters
-from tetris_sim.scheduler.machine.place import Place
-from tetris_sim.scheduler.plan.division import Profile
-from tetris_sim.scheduler.plan.pieces import Streaming
+from tetris_sim.scheduler.facts.division import Profile
+from tetris_sim.scheduler.facts.reasons import Reason, sentences_of
+from tetris_sim.scheduler.facts.streaming import Streaming
 from tetris_sim.schema import SimulatedSection
 from tetris_sim.slab import Slab
 from tetris_sim.wording import count_threads
@@ -31,6 +32,7 @@ class Share:
         through_host: whether its neighbours want its edges in host memory, even if it is a GPU.
         simulated: what its device is like, if it is a made-up one.
         streamed: how it goes through its device in pieces, if it lies in host memory.
+        number: of its GPU among those that its process sees.
     """
 
     worker: str
@@ -46,17 +48,12 @@ class Share:
     through_host: bool = False
     simulated: SimulatedSection | None = None
     streamed: Streaming | None = None
+    number: int = 0
 
     @property
     def described(self) -> str:
         """Its device for people: "2 threads" or the name of the GPU."""
         return self.product or count_threads(self.threads)
-
-    @property
-    def place(self) -> Place:
-        """The worker's device."""
-        device, number = self.worker.split(":")
-        return Place(self.threads, "gpu" if device == "gpu" else "cpu", int(number))
 
 
 @dataclass(frozen=True)
@@ -95,3 +92,29 @@ class Plan:
     def memory(self) -> int:
         """Bytes that all workers of this process take."""
         return sum(share.memory for share in self.shares)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A plan and why it is so, as long as somebody may decide parts of it anew.
+
+    Attributes:
+        plan: without sentences.
+        reasons: what would be said of it.
+    """
+
+    plan: Plan
+    reasons: tuple[Reason, ...]
+
+    def finished(self) -> Plan:
+        """The plan with its sentences."""
+        return dataclasses.replace(self.plan, reasons=sentences_of(self.reasons))
+
+
+def names_of(plan: Plan) -> list[str]:
+    """What each worker is called: "cpu:0", or with its rank in front, "3/cpu:0", where there are
+    several.
+    """
+    if len({share.rank for share in plan.shares}) == 1:
+        return [share.worker for share in plan.shares]
+    return [f"{share.rank}/{share.worker}" for share in plan.shares]

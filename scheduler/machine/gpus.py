@@ -53,12 +53,13 @@ def find_gpus() -> tuple[tuple[Gpu, ...], str]:
         cupy = import_cupy()
     except UnsupportedError as error:
         return (), str(error)
+
     runtime = cupy.cuda.runtime
     try:
-        found = tuple(_describe(cupy, number) for number in range(runtime.getDeviceCount()))
+        gpus = tuple(_describe(cupy, number) for number in range(runtime.getDeviceCount()))
     except runtime.CUDARuntimeError as error:
         return (), f"the NVIDIA driver finds no GPU that it can use: {error}"
-    return found, "the GPUs that the driver lists"
+    return gpus, "the GPUs that the driver lists"
 
 
 def _describe(cupy: object, number: int) -> Gpu:
@@ -68,6 +69,7 @@ def _describe(cupy: object, number: int) -> Gpu:
     with cupy.cuda.Device(number) as device:  # type: ignore[attr-defined]
         free, _ = device.mem_info
         attributes = device.attributes
+
     return Gpu(
         number=number,
         name=properties["name"].decode(),

@@ -56,6 +56,7 @@ def find_machine(environ: Mapping[str, str] | None = None) -> Machine:
     gpus, gpus_reason = find_gpus()
     threads, threads_reason = _threads(os.environ if environ is None else environ)
     memory, memory_reason = available_memory()
+
     return Machine(
         host=platform.node(),
         cpu=_cpu_model(),
@@ -104,7 +105,7 @@ def _memory_groups() -> list[tuple[int, int, int]]:
     """(limit, used, reclaimable file cache) of every control group above this process that has a
     limit.
     """
-    found = []
+    limited = []
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
@@ -123,6 +124,7 @@ def _memory_groups() -> list[tuple[int, int, int]]:
             cache = "total_inactive_file"
         else:
             continue
+
         # In a container the path may be that of the host, where nothing is found; the root still
         # has the limit.
         groups = {Path(root), *(Path(root) / parent for parent in _ancestors(path))}
@@ -132,8 +134,8 @@ def _memory_groups() -> list[tuple[int, int, int]]:
                 statistics = dict(
                     zip(*[iter(_read_words(group / "memory.stat"))] * 2, strict=False)
                 )
-                found.append((int(limit[0]), int(used[0]), int(statistics.get(cache, 0))))
-    return found
+                limited.append((int(limit[0]), int(used[0]), int(statistics.get(cache, 0))))
+    return limited
 
 
 def _ancestors(path: str) -> list[str]:
@@ -152,13 +154,13 @@ def last_level_cache(cpus: Path = Path("/sys/devices/system/cpu")) -> int:
     """Bytes of the last-level caches of the cores that this process may use, each cache once; 0 if
     nothing is said.
     """
-    found = {
+    caches = {
         (cache.level, cache.shared_by): cache.n_bytes
         for core in os.sched_getaffinity(0)
         for cache in find_caches(cpus / f"cpu{core}" / "cache")
     }
-    last = max((level for level, _ in found), default=0)
-    return sum(size for (level, _), size in found.items() if level == last)
+    last = max((level for level, _ in caches), default=0)
+    return sum(size for (level, _), size in caches.items() if level == last)
 
 
 def _cpu_model() -> str:

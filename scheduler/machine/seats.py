@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.scheduler.comm.agreement import everywhere
 from tetris_sim.scheduler.comm.communicator import Communicator
+from tetris_sim.scheduler.machine.devices import may_use_gpus
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import PER_TASK, Machine
 from tetris_sim.schema import ComputeSection
@@ -108,8 +109,9 @@ def _divide_gpus(
 ) -> tuple[Gpu, ...]:
     rivals = [seat.rank for seat in seats if seat is own or set(seat.gpus) & set(own.gpus)]
     gpus, place, n = machine.gpus, rivals.index(own.rank), len(rivals)
-    if not gpus or n == 1 or not _wants_gpus(compute):
+    if not gpus or n == 1 or not may_use_gpus(compute):
         return gpus
+
     if n <= len(gpus):
         return gpus[len(gpus) * place // n : len(gpus) * (place + 1) // n]
     if not compute.share_gpus:
@@ -120,11 +122,7 @@ def _divide_gpus(
             "compute.share_gpus: true."
         )
         raise UnsupportedError(msg)
+
     mine = gpus[place % len(gpus)]
     sharers = sum(other % len(gpus) == place % len(gpus) for other in range(n))
     return (dataclasses.replace(mine, memory=mine.memory // sharers),)
-
-
-def _wants_gpus(compute: ComputeSection) -> bool:
-    named = [compute.devices] if isinstance(compute.devices, str) else list(compute.devices)
-    return any(str(name) != "cpu" for name in named) and not compute.method.startswith("cpu.")

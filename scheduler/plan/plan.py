@@ -1,84 +1,326 @@
-"""Plan: on which devices a problem is advanced, and by which kind of plan."""
+"""Plan: who of those that offer themselves gets what, how many steps per block, and why.
+
+What comes out may be that the best set of workers is not all of them; then the plan says with
+numbers why somebody gets nothing.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from tetris_sim.errors import UnsupportedError
+from tetris_sim.errors import ConfigError, TetrisError, UnsupportedError
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.facts.shares import Plan
-from tetris_sim.scheduler.machine.gpus import Gpu
-from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.plan.cpu_plan import plan_on_cpu
-from tetris_sim.scheduler.plan.members import name_members
-from tetris_sim.scheduler.plan.mixed import plan_mixed
-from tetris_sim.scheduler.tuning.candidates import Asked
+from tetris_sim.reference import tolerance
+from tetris_sim.scheduler.facts.division import Division, Profile
+from tetris_sim.scheduler.facts.domain import Domain, Work
+from tetris_sim.scheduler.facts.reasons import Reason
+from tetris_sim.scheduler.facts.shares import Draft, Plan, Share
+from tetris_sim.scheduler.plan.block import block_alone, block_of_teams, responsive_block
+from tetris_sim.scheduler.plan.give import give, host_bytes, refuse_shortages
+from tetris_sim.scheduler.plan.offer import Measures, Offer
+from tetris_sim.scheduler.plan.partition import cut_along_axis_0
+from tetris_sim.scheduler.plan.search import divide, of_members
+from tetris_sim.scheduler.plan.streaming import Lane, choose_streaming
+from tetris_sim.scheduler.plan.words import (
+    about_rounding,
+    describe_copy,
+    describe_division,
+    describe_streaming,
+    describe_teams,
+)
 from tetris_sim.schema import ComputeSection
+from tetris_sim.wording import gib, listed
+
+_STREAMED_SECONDS = 2.0  # a run that is streamed looks at the clock and at signals this often
+_PIECE_SECONDS = 1e-3  # of Python for the copies and launches of a piece: an upper bound
 
 
-def make_plan(
+@dataclass(frozen=True)
+class Asked:
+    """What was asked of the division.
+
+    Attributes:
+        block: steps per block; None if it is open.
+        shares: relative planes of each worker; None if they are open.
+        steps: of the run.
+    """
+
+    block: int | None
+    shares: tuple[float, ...] | None
+    steps: int
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to use the workers.
+
+    Attributes:
+        offers: of all of them, with those that are streamed as they are then.
+        division: between them.
+        block: steps between two exchanges.
+        why_block: why, if it is not the division's.
+    """
+
+    offers: tuple[Offer, ...]
+    division: Division
+    block: int
+    why_block: tuple[Reason, ...] = ()
+
+    @property
+    def members(self) -> tuple[Offer, ...]:
+        """Those that take part."""
+        pairs = zip(self.offers, self.division.planes, strict=True)
+        return tuple(offer for offer, planes in pairs if planes)
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """(first plane, one past the last) of each of these."""
+        ends = list(itertools.accumulate(n for n in self.division.planes if n))
+        return list(zip([0, *ends[:-1]], ends, strict=True))
+
+
+def draft_plan(
     problem: Problem,
-    machine: Machine,
-    compute: ComputeSection | None = None,
-    *,
-    begun_with: Asked | None = None,
-    use_cache: bool = True,
-) -> Plan:
-    """Decide how to advance `problem` on `machine`; measures for a few seconds unless that was done
-    before.
+    compute: ComputeSection,
+    offers: Sequence[Offer],
+    measures: Measures,
+    why_these: Sequence[Reason] = (),
+) -> Draft:
+    """Divide the grid between workers of this process.
 
     Args:
         problem: what to advance.
-        machine: what there is.
-        compute: what was asked for; everything automatic if not given.
-        begun_with: method and parameters of the run that is continued, which are kept unless others
-            are asked for.
-        use_cache: whether method and parameters may be those that were measured in an earlier run,
-            and are kept for later ones.
+        compute: what was asked for.
+        offers: of the workers, in the order in which their slabs lie.
+        measures: what a message costs, and so on.
+        why_these: why others were not looked at.
 
     Raises:
-        UnsupportedError: if the state does not fit into the memory there is, or no method can be
-            used.
-        ConfigError: if a method, or more workers than the grid has planes for, is asked for that
-            cannot be.
+        UnsupportedError: all workers together have too little memory.
+        ConfigError: what was asked for does not fit together.
     """
-    compute = compute or ComputeSection()
-    why_device: tuple[str, ...] = ()
-    if compute.devices in ("auto", "gpu"):
-        _, why_device = choose_device(machine, compute)
-    if names := name_members(machine, compute):
-        try:
-            return plan_mixed(
-                problem, machine, compute, names, begun_with=begun_with, use_cache=use_cache
-            )
-        except UnsupportedError as error:
-            if compute.devices != "auto":
-                raise
-            why_device = (f"The GPU is not used: {error}",)
-    plan = plan_on_cpu(problem, machine, compute, begun_with=begun_with, use_cache=use_cache)
-    return dataclasses.replace(plan, reasons=(*why_device, *plan.reasons))
-
-
-def choose_device(machine: Machine, compute: ComputeSection) -> tuple[Gpu | None, tuple[str, ...]]:
-    """(the GPU to compute on, or None for the CPU; a sentence where that is worth one).
-
-    Raises:
-        UnsupportedError: a GPU was asked for and there is none.
-    """
-    wants_one = compute.devices == "gpu" or (
-        compute.devices == "auto" and compute.method.startswith("gpu.")
+    domain, work = Domain.of(problem), Work.of(problem)
+    asked = Asked(
+        None if compute.time_block == "auto" else compute.time_block,
+        None if compute.shares == "auto" else compute.shares,
+        problem.steps,
     )
-    if wants_one and not machine.gpus:
-        asked = (
-            f"devices is {compute.devices}"
-            if compute.devices == "gpu"
-            else f"method is {compute.method}"
-        )
-        remedy = "Use compute.devices: cpu" if compute.devices == "gpu" else "Leave the method out"
-        msg = f"compute.{asked}, but {machine.gpus_reason}. {remedy}, or use a machine with a GPU."
-        raise UnsupportedError(msg)
-    if compute.devices not in ("auto", "gpu") or not machine.gpus:
-        return None, ()
-    if compute.devices == "auto" and compute.method.startswith("cpu."):
-        return None, (f"On the CPU, since compute.method is {compute.method}.",)
-    return machine.gpus[0], ()
+    if all(offer.kind == "cpu" for offer in offers):
+        options = [_between_teams(domain, work, offers, asked)]
+    else:
+        options = _options(domain, work, _with_links(offers, measures), asked, measures)
+    best = min(options, key=lambda option: option.division.seconds_per_step)
+
+    halo = best.block * work.radius
+    slabs = cut_along_axis_0(problem.grid, problem.boundary, best.ranges, halo=halo)
+    shares = give(problem, best.members, slabs, best.block)
+    refuse_shortages(domain.plane_bytes, best.members, shares)
+
+    notes = dict.fromkeys(note for offer in offers for note in offer.notes)
+    rounding = about_rounding(shares, problem.steps, tolerance(problem, problem.steps, 1.0))
+    plan = _plan_of(domain, work, best, shares, asked, (*notes, *rounding))
+    reasons = (
+        *(offer.reasons[0] for offer in offers),
+        *(reason for offer in offers for reason in offer.reasons[1:]),
+        *why_these,
+        *_why_divided_so(work, options, best, shares, asked),
+        describe_copy(copy=plan.copy_for_checkpoints),
+    )
+    return Draft(plan, reasons)
+
+
+def _between_teams(domain: Domain, work: Work, offers: Sequence[Offer], asked: Asked) -> Option:
+    """Slabs of teams of threads, as long as they are fast, or as asked.
+
+    Nobody is left out, and nobody measures messages that are copies in one memory.
+    """
+    capacities, shares = [offer.capacity for offer in offers], None
+    if len(offers) == 1:
+        block, why = block_alone(domain.n_values, capacities[0], offers[0].steps, asked.block)
+    else:
+        block, why = block_of_teams(domain, capacities[0], len(offers), asked.block)
+        speeds = tuple(capacity.points_per_second for capacity in capacities)
+        shares = asked.shares or speeds
+    division = divide(work, capacities, most=block, time_block=block, shares=shares)
+    return Option(tuple(offers), division, block, (Reason("block", why),))
+
+
+def _with_links(offers: Sequence[Offer], measures: Measures) -> tuple[Offer, ...]:
+    """The offers with what their messages cost."""
+    if len(offers) == 1:
+        return tuple(offers)
+    # Between GPUs messages need not pass the memory of the host.
+    through_host = any(offer.kind != "gpu" for offer in offers)
+
+    linked = []
+    for offer in offers:
+        link = measures.messages(offer.share, through_host)
+        capacity = dataclasses.replace(offer.capacity, link=link)
+        linked.append(dataclasses.replace(offer, capacity=capacity))
+    return tuple(linked)
+
+
+def _options(
+    domain: Domain,
+    work: Work,
+    offers: tuple[Offer, ...],
+    asked: Asked,
+    measures: Measures,
+) -> list[Option]:
+    """The division with every slab in its device's memory, and the one that streams what does not
+    fit.
+
+    Raises:
+        UnsupportedError: neither is possible.
+    """
+    options: list[Option] = []
+    failure: TetrisError | None = None
+    for way in _ways(domain, work, offers, asked, measures):
+        try:
+            options.append(_divided(domain, work, way, asked))
+        except (ConfigError, UnsupportedError) as error:
+            failure = error
+    if options:
+        return options
+
+    if isinstance(failure, ConfigError):
+        raise failure
+    needs = ", ".join(f"{gib(offer.usable)} of {offer.name}" for offer in offers)
+    msg = (
+        f"the grid of {gib(2 * domain.state_bytes)} does not fit into {needs}, nor can it be "
+        f"streamed: {failure}"
+    )
+    raise UnsupportedError(msg)
+
+
+def _ways(
+    domain: Domain,
+    work: Work,
+    offers: tuple[Offer, ...],
+    asked: Asked,
+    measures: Measures,
+) -> Iterator[tuple[Offer, ...]]:
+    """The workers as they are, and with those streamed whose own memory is too small for the grid,
+    if there are such and all of them can be.
+    """
+    yield offers
+    small = {offer.name for offer in offers if offer.remote and offer.capacity.room < work.n_planes}
+    streamed = [
+        _streamed(domain, work, offer, asked, measures) if offer.name in small else offer
+        for offer in offers
+    ]
+    possible = tuple(offer for offer in streamed if offer is not None)
+    if small and len(possible) == len(offers):
+        yield possible
+
+
+def _streamed(
+    domain: Domain, work: Work, offer: Offer, asked: Asked, measures: Measures
+) -> Offer | None:
+    """A worker whose slab lies in host memory; None if that cannot be."""
+    made_up, capacity = offer.share.simulated, offer.capacity
+    if made_up is None:
+        copies = measures.copies(offer.share)
+    else:
+        copies = (1 / made_up.bandwidth, 1 / made_up.bandwidth)
+
+    rate, depth = capacity.points_per_second, capacity.depth if capacity.fixed else 1
+    lane = Lane(rate, depth, *copies, offer.piece_room, _PIECE_SECONDS)
+    block = _streamed_block(domain, rate, asked)
+    streaming = choose_streaming(work, lane, most_steps=block, block_steps=block)
+    if streaming is None:
+        return None
+    return offer.streamed(lane, streaming, max(0, offer.host_memory) // (domain.plane_bytes + 1))
+
+
+def _streamed_block(domain: Domain, points_per_second: float, asked: Asked) -> int:
+    """Steps of a block through which pieces are streamed: with short ones, the device would often
+    wait for the first.
+    """
+    wanted = responsive_block(domain.n_values, points_per_second, _STREAMED_SECONDS)
+    return max(1, min(wanted, asked.block or wanted, asked.steps))
+
+
+def _divided(domain: Domain, work: Work, offers: tuple[Offer, ...], asked: Asked) -> Option:
+    """The best division between these workers.
+
+    Raises:
+        ConfigError: the shares that were asked for do not fit.
+        UnsupportedError: all memory together does not hold the planes.
+    """
+    if asked.shares is not None and len(asked.shares) != len(offers):
+        names = listed([offer.name for offer in offers], "and")
+        msg = f"compute.shares lists {len(asked.shares)}, but the devices are {names}"
+        raise ConfigError(msg)
+
+    capacities = [offer.capacity for offer in offers]
+    total = sum(capacity.points_per_second for capacity in capacities)
+    most = responsive_block(domain.n_values, total)
+    if any(offer.share.streamed is not None for offer in offers):
+        most = _streamed_block(domain, total, asked)
+    division = divide(work, capacities, most=most, time_block=asked.block, shares=asked.shares)
+
+    option = Option(offers, division, division.time_block)
+    first, *others = option.members
+    if others or first.share.streamed is not None:
+        return option
+    block, why = block_alone(domain.n_values, first.capacity, first.steps, asked.block)
+    return Option(offers, division, block, (Reason("block", why),))
+
+
+def _plan_of(
+    domain: Domain,
+    work: Work,
+    option: Option,
+    shares: tuple[Share, ...],
+    asked: Asked,
+    notes: tuple[str, ...],
+) -> Plan:
+    """The plan with these shares, but for its reasons."""
+    division, members = option.division, option.members
+    streamed = [share.streamed for share in shares if share.streamed is not None]
+    replicated, points = division.replicated, domain.n_values * division.time_block
+    twice = [replicated / (replicated + points), *(streaming.redundant for streaming in streamed)]
+
+    # Workers with threads of their own hold a copy of what others take, and may be replaced.
+    queued, profile = shares[0].queued, None
+    if queued:
+        capacities = tuple(offer.capacity for offer in members)
+        in_flight = max((streaming.in_flight for streaming in streamed), default=1)
+        profile = Profile(work, capacities, of_members(division), in_flight)
+    free = members[0].host_memory - host_bytes(domain.plane_bytes, shares)
+    return Plan(
+        shares=shares,
+        time_block=option.block,
+        seconds_per_step=division.seconds_per_step,
+        redundant=max(twice),
+        copy_for_checkpoints=free > (2 if queued else 1) * domain.state_bytes,
+        reasons=(),
+        notes=notes,
+        profile=profile,
+        copy_for_recovery=queued and free > 4 * domain.state_bytes,
+        shares_asked=asked.shares is not None,
+    )
+
+
+def _why_divided_so(
+    work: Work,
+    options: Sequence[Option],
+    best: Option,
+    shares: Sequence[Share],
+    asked: Asked,
+) -> list[Reason]:
+    """Who gets what, and how many steps per block, in words."""
+    were_asked = asked.shares is not None
+    if not shares[0].queued:
+        return [*best.why_block, *describe_teams(shares, asked=were_asked)]
+    capacities = [offer.capacity for offer in best.offers]
+    divisions = [option.division for option in options]
+    return [
+        *describe_division(work, capacities, best.division, asked=were_asked),
+        *describe_streaming(shares, divisions, best.division),
+        *best.why_block,
+    ]

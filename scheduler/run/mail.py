@@ -8,7 +8,6 @@ planes are sent as messages.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Mapping
 
@@ -23,6 +22,7 @@ from tetris_sim.method import EdgePlanes
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.comm.communicator import Communicator, Pending
 from tetris_sim.scheduler.facts.shares import Share
+from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.run.routes import Route
 from tetris_sim.slab import Slab
 
@@ -146,10 +146,10 @@ def _as_words(outbox: Outbox | None) -> npt.NDArray[np.uint8]:
 
 def _can_open(share: Share, handle: bytes, n_bytes: int) -> bool:
     """Whether the GPU of a worker can read an outbox: by opening it, and closing it again."""
-    if share.place.device != "gpu":
+    if share.method.device != "gpu":
         return False
     try:
-        with contextlib.closing(share.place.open()) as device:
+        with Place(1, "gpu", share.number).opened() as device:
             device.open_shared(handle, n_bytes)
     except UnsupportedError:
         return False

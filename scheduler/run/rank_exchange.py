@@ -225,7 +225,7 @@ class RankExchange:
         memory = self._halos[route]
         planes: EdgePlanes = memory
         share, worker = self._shares[route.receiver], workers[self._worker_of[route.receiver]]
-        if self._gpu_messages and share.place.device == "gpu" and share.streamed is None:
+        if self._gpu_messages and share.method.device == "gpu" and share.streamed is None:
             with worker.device.use() as cupy:
                 memory = cupy.empty(memory.shape, memory.dtype)
             planes = GpuPlanes(worker.device, memory)
@@ -269,7 +269,7 @@ class RankExchange:
 
     def _could_be_mail(self, route: Route) -> bool:
         ends = [self._shares[number] for number in (route.sender, route.receiver)]
-        resident = all(share.place.device == "gpu" and share.streamed is None for share in ends)
+        resident = all(share.method.device == "gpu" and share.streamed is None for share in ends)
         return resident and all(share.rank in self._neighbours for share in ends)
 
     def _new_halo(self, route: Route) -> Field:

@@ -14,18 +14,12 @@ from collections.abc import Collection, Sequence
 
 from tetris_sim.method import Box
 from tetris_sim.problem import Field, InitialField, Problem
+from tetris_sim.scheduler.facts.division import Capacity, Division, Profile
+from tetris_sim.scheduler.facts.domain import Work
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.plan.block import divide_block
-from tetris_sim.scheduler.plan.division import (
-    Capacity,
-    Division,
-    Profile,
-    Work,
-    divide,
-    of_members,
-    predict,
-)
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
+from tetris_sim.scheduler.plan.search import divide, of_members, predict
 from tetris_sim.scheduler.run.exchange import box_of, join, overlap
 from tetris_sim.scheduler.run.queued import QueuedStepper
 from tetris_sim.scheduler.run.worker import Worker, open_worker
@@ -145,6 +139,7 @@ def with_division(
     pieces = list(zip([0, *ends[:-1]], ends, strict=True))
     halo = division.time_block * plan.profile.work.radius
     slabs = cut_along_axis_0(problem.grid, problem.boundary, pieces, halo=halo)
+
     shares = []
     for k, slab in zip(kept, slabs, strict=True):
         share = plan.shares[k]
@@ -158,6 +153,7 @@ def with_division(
             share, slab=slab, parameters=parameters, memory=memory, points_per_second=rate
         )
         shares.append(changes)
+
     profile = dataclasses.replace(
         plan.profile, capacities=tuple(capacities[k] for k in kept), division=of_members(division)
     )
@@ -189,6 +185,7 @@ def move(problem: Problem, workers: Sequence[Worker], plan: Plan) -> list[Worker
     """
     by_name = {worker.name: worker for worker in workers}
     arriving = {share.worker: _from_others(share, workers) for share in plan.shares}
+
     for share in plan.shares:
         worker = by_name[share.worker]
         if worker.stepper.slab == share.slab:
@@ -198,6 +195,7 @@ def move(problem: Problem, workers: Sequence[Worker], plan: Plan) -> list[Worker
             parts.append((kept, worker.stepper.interior(kept)))
         worker.change(problem, share)
         worker.stepper.load(assembled(problem, parts))
+
     for name, worker in by_name.items():
         if name not in arriving:
             worker.close()
@@ -230,14 +228,15 @@ def restore(
         if worker.name in failed or worker.name not in named:
             worker.close()
     usable = {worker.name: worker for worker in workers if not worker.closed}
-    found = []
+
+    restored = []
     for share in plan.shares:
         if share.worker in usable:
             usable[share.worker].change(problem, share)
         worker = usable[share.worker] if share.worker in usable else open_worker(problem, share)
         worker.stepper.load(state)
-        found.append(worker)
-    return found
+        restored.append(worker)
+    return restored
 
 
 def assembled(problem: Problem, parts: Sequence[Part]) -> InitialField:
@@ -269,7 +268,7 @@ def _from_others(share: Share, workers: Sequence[Worker]) -> list[Part]:
 
 def _as_measured(profile: Profile, workers: Sequence[Worker]) -> list[Capacity] | None:
     """The capacities with the speeds of the last blocks; None if one of them is not known yet."""
-    found = []
+    capacities = []
     for place, (worker, capacity) in enumerate(zip(workers, profile.capacities, strict=True)):
         stepper = worker.stepper
         blocks = list(stepper.recent) if isinstance(stepper, QueuedStepper) else []
@@ -277,5 +276,5 @@ def _as_measured(profile: Profile, workers: Sequence[Worker]) -> list[Capacity] 
         rate = measured_rate(profile.work, planes, cuts, blocks, capacity.start)
         if rate is None:
             return None
-        found.append(dataclasses.replace(capacity, points_per_second=rate))
-    return found
+        capacities.append(dataclasses.replace(capacity, points_per_second=rate))
+    return capacities

@@ -13,8 +13,8 @@ from tetris_sim.method import Box
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.plan.division import divide
-from tetris_sim.scheduler.plan.plan import make_plan
+from tetris_sim.scheduler.plan.alone import plan_on_cpu
+from tetris_sim.scheduler.plan.search import divide
 from tetris_sim.scheduler.run.exchange import Read, Traffic
 from tetris_sim.scheduler.run.rebalance import with_division
 from tetris_sim.scheduler.run.worker import Worker
@@ -96,10 +96,10 @@ class Recovery:
         if rest is not None:
             return rest
 
-        changes: dict[str, object] = {"devices": "cpu", "shares": "auto"}
-        if not self._compute.method.startswith("cpu."):
-            changes |= {"method": "auto", "parameters": {}}
-        anew = make_plan(problem, self._machine, self._compute.model_copy(update=changes))
+        compute = self._compute
+        if not compute.method.startswith("cpu."):
+            compute = compute.model_copy(update={"method": "auto", "parameters": {}})
+        anew = plan_on_cpu(problem, self._machine, compute)
         return dataclasses.replace(anew, reasons=(*plan.reasons, *anew.reasons), notes=plan.notes)
 
 

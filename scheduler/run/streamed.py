@@ -17,7 +17,8 @@ import numpy as np
 from tetris_sim.boundary import SIDES, Side
 from tetris_sim.method import Box, EdgePlanes
 from tetris_sim.problem import Field, InitialField, Problem
-from tetris_sim.scheduler.plan.pieces import Piece, Streaming, cut_into_pieces, needed_later
+from tetris_sim.scheduler.facts.streaming import Streaming
+from tetris_sim.scheduler.plan.streaming import Piece, cut_into_pieces, needed_later
 from tetris_sim.slab import Ranges, Slab, batches, slices
 
 _PART_POINTS = 1 << 20  # that a thread loads, copies or looks at together
@@ -234,11 +235,3 @@ class StreamedStepper:
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             for _ in pool.map(work, parts):
                 pass
-
-
-def largest_piece(problem: Problem, slab: Slab, streaming: Streaming) -> Slab:
-    """A piece of a slab with its halo; none of a streaming's pieces is larger."""
-    planes = min(streaming.planes, slab.shape[0] + sum(slab.halo[0]))
-    reach = streaming.steps * problem.stencil.radii[0]
-    stop = (slab.start[0] + planes, *slab.stop[1:])
-    return Slab(slab.start, stop, ((reach, reach), *slab.halo[1:]))

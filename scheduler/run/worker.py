@@ -7,11 +7,13 @@ from typing import Any
 from tetris_sim.method import Stepper
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.facts.shares import Share
-from tetris_sim.scheduler.plan.pieces import Streaming
+from tetris_sim.scheduler.facts.streaming import Streaming
+from tetris_sim.scheduler.machine.place import Place
+from tetris_sim.scheduler.plan.streaming import largest_piece
 from tetris_sim.scheduler.run.queued import QueuedStepper, told_as_failure
 from tetris_sim.scheduler.run.simulated import SimulatedDevice, SimulatedStepper
 from tetris_sim.scheduler.run.simulated_conveyor import SimulatedConveyor
-from tetris_sim.scheduler.run.streamed import Conveyor, StreamedStepper, largest_piece
+from tetris_sim.scheduler.run.streamed import Conveyor, StreamedStepper
 
 
 class Worker:
@@ -65,7 +67,7 @@ def open_worker(problem: Problem, share: Share) -> Worker:
 def _open_device(share: Share) -> Any:
     if share.simulated is not None:
         return SimulatedDevice(share.worker, share.simulated, share.threads)
-    return share.place.open()
+    return Place(share.threads, share.method.device, share.number).open()
 
 
 def _prepare(problem: Problem, share: Share, device: Any) -> Stepper:

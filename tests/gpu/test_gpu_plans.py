@@ -21,8 +21,8 @@ from tetris_sim.scheduler.machine import gpus
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.machine.place import Place
-from tetris_sim.scheduler.plan import cpu_plan as planning
-from tetris_sim.scheduler.plan.plan import make_plan
+from tetris_sim.scheduler.plan import offer as planning
+from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.scheduler.tuning.candidates import Asked, find_candidates
 from tetris_sim.scheduler.tuning.choice import Candidate, Choice, Entry, Speed
 from tetris_sim.scheduler.tuning.tune import Terms
@@ -56,7 +56,8 @@ def test_auto_takes_the_gpu_if_there_is_one(problem: Problem) -> None:
     assert [(share.worker, share.method.name, share.described) for share in plan.shares] == [
         ("gpu:0", "gpu.plain", "A GPU")
     ]
-    assert plan.shares[0].place == Place(1, "gpu", 0)
+    (share,) = plan.shares
+    assert Place(share.threads, share.method.device, share.number) == Place(1, "gpu", 0)
     assert plan.reasons[0] == "GPU 0: A GPU, 8 GiB free."
     assert make_plan(problem, WITHOUT).shares[0].worker == "cpu:0"
     assert make_plan(problem, WITH, ComputeSection(devices="cpu")).shares[0].worker == "cpu:0"

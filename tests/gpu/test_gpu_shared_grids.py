@@ -19,7 +19,7 @@ from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
-from tetris_sim.scheduler.plan.plan import make_plan
+from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.scheduler.run.recovery import Recovery
 from tetris_sim.scheduler.tuning.candidates import RESERVE
 from tetris_sim.schema import ComputeSection
@@ -67,7 +67,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     HostGpuToClose.fails_after = None
     monkeypatch.setattr("tetris_sim.gpu_kernels.common.device.GpuDevice", HostGpuToClose)
     monkeypatch.setattr(streamed, "GpuCopies", HostCopies)
-    monkeypatch.setattr("tetris_sim.scheduler.plan.members._PIECE_SECONDS", 0.0)
+    monkeypatch.setattr("tetris_sim.scheduler.plan.plan._PIECE_SECONDS", 0.0)
     gpus = tuple(
         Gpu(number, f"GPU {number}", "sm_90", 8 << 30, 50 << 20, "13.0") for number in (0, 1)
     )

@@ -13,9 +13,9 @@ from cases import make_problem
 from tetris_sim.boundary import Boundary, Neumann, Periodic
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.plan.process_grid import (
+from tetris_sim.scheduler.facts.domain import Domain
+from tetris_sim.scheduler.plan.partition import (
     cut,
-    describe_parts,
     halo_points,
     likely_parts,
     longest_block,
@@ -23,6 +23,7 @@ from tetris_sim.scheduler.plan.process_grid import (
     redundant_points,
     surface,
 )
+from tetris_sim.scheduler.plan.words import describe_parts
 from tetris_sim.scheduler.run.routes import find_routes
 
 
@@ -34,16 +35,20 @@ def problem_of(
     return make_problem(named_stencil(name).stencil, boundary, shape=shape)[0]
 
 
+def domain_of(shape: tuple[int, ...], *, periodic: bool = False, name: str | None = None) -> Domain:
+    return Domain.of(problem_of(shape, periodic=periodic, name=name))
+
+
 def test_parts_are_likely_to_be_slabs_while_these_are_thick() -> None:
-    assert likely_parts(problem_of((256, 64, 64)), 8) == (8, 1, 1)
-    assert likely_parts(problem_of((255, 64, 64)), 8) == (4, 2, 1)
-    assert likely_parts(problem_of((30,)), 6) == (6,)
+    assert likely_parts(domain_of((256, 64, 64)), 8) == (8, 1, 1)
+    assert likely_parts(domain_of((255, 64, 64)), 8) == (4, 2, 1)
+    assert likely_parts(domain_of((30,)), 6) == (6,)
 
 
 def test_where_slabs_are_thin_the_cut_with_the_least_surface_is_likely() -> None:
-    assert likely_parts(problem_of((12, 200)), 4) == (1, 4)
-    assert likely_parts(problem_of((60, 60)), 9) == (3, 3)
-    periodic = problem_of((40, 60, 10), periodic=True)
+    assert likely_parts(domain_of((12, 200)), 4) == (1, 4)
+    assert likely_parts(domain_of((60, 60)), 9) == (3, 3)
+    periodic = domain_of((40, 60, 10), periodic=True)
     chosen = likely_parts(periodic, 6)
     assert surface(periodic, chosen) == min(
         surface(periodic, parts) for parts in possible_parts(periodic, 6)
@@ -51,17 +56,17 @@ def test_where_slabs_are_thin_the_cut_with_the_least_surface_is_likely() -> None
 
 
 def test_a_short_first_axis_stays_whole() -> None:
-    assert likely_parts(problem_of((6, 64, 64), periodic=True), 4) == (1, 4, 1)
-    assert likely_parts(problem_of((6, 64), periodic=True), 4) == (1, 4)
-    assert possible_parts(problem_of((3, 64)), 8) == [(2, 4), (1, 8)]
-    assert possible_parts(problem_of((5, 6)), 40) == []
+    assert likely_parts(domain_of((6, 64, 64), periodic=True), 4) == (1, 4, 1)
+    assert likely_parts(domain_of((6, 64), periodic=True), 4) == (1, 4)
+    assert possible_parts(domain_of((3, 64)), 8) == [(2, 4), (1, 8)]
+    assert possible_parts(domain_of((5, 6)), 40) == []
 
 
 def test_the_surface_is_that_of_all_cuts_from_both_sides() -> None:
-    assert surface(problem_of((10, 20)), (2, 1)) == 2 * 20
-    assert surface(problem_of((10, 20)), (1, 4)) == 3 * 2 * 10
-    assert surface(problem_of((10, 20), periodic=True), (2, 2)) == 2 * 2 * (20 + 10)
-    assert surface(problem_of((10, 20), name="star-2d9p"), (2, 1)) == 2 * 2 * 20
+    assert surface(domain_of((10, 20)), (2, 1)) == 2 * 20
+    assert surface(domain_of((10, 20)), (1, 4)) == 3 * 2 * 10
+    assert surface(domain_of((10, 20), periodic=True), (2, 2)) == 2 * 2 * (20 + 10)
+    assert surface(domain_of((10, 20), name="star-2d9p"), (2, 1)) == 2 * 2 * 20
 
 
 @pytest.mark.parametrize("periodic", [False, True])
@@ -73,7 +78,9 @@ def test_a_cut_covers_every_point_once_and_every_halo_has_an_owner(
     shape: tuple[int, ...], parts: tuple[int, ...], periodic: bool
 ) -> None:
     problem = problem_of(shape, periodic=periodic)
-    slabs = cut(problem, parts, [1.0 + k for k in range(int(np.prod(parts)))], time_block=2)
+    slabs = cut(
+        Domain.of(problem), parts, [1.0 + k for k in range(int(np.prod(parts)))], time_block=2
+    )
     covered = np.zeros(shape, dtype=int)
     for slab in slabs:
         covered[tuple(slice(a, b) for a, b in zip(slab.start, slab.stop, strict=True))] += 1
@@ -87,21 +94,21 @@ def test_a_cut_covers_every_point_once_and_every_halo_has_an_owner(
 
 
 def test_slabs_are_as_long_as_their_workers_are_fast() -> None:
-    slabs = cut(problem_of((100, 7)), (2, 1), [3.0, 1.0], time_block=4)
+    slabs = cut(domain_of((100, 7)), (2, 1), [3.0, 1.0], time_block=4)
     assert [slab.shape for slab in slabs] == [(75, 7), (25, 7)]
     assert [slab.halo for slab in slabs] == [((0, 4), (0, 0)), ((4, 0), (0, 0))]
 
 
 def test_what_halos_cost_is_what_the_slabs_say() -> None:
     problem = problem_of((40, 30))
-    first, second = cut(problem, (2, 1), [1.0, 1.0], time_block=5)
+    first, second = cut(Domain.of(problem), (2, 1), [1.0, 1.0], time_block=5)
     assert halo_points(first) == (1, 5 * 30)
     assert (
         redundant_points(second, problem.stencil.radii, 5) == 2 * 30
     )  # 4, 3, 2, 1 and 0 planes in 5 steps
-    assert longest_block(problem, (2, 1)) == 20
-    assert longest_block(problem, (2, 4)) == 7
-    assert longest_block(problem, (41, 1)) == 0
+    assert longest_block(Domain.of(problem), (2, 1)) == 20
+    assert longest_block(Domain.of(problem), (2, 4)) == 7
+    assert longest_block(Domain.of(problem), (41, 1)) == 0
 
 
 def test_cuts_are_described_by_axes() -> None:

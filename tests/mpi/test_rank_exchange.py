@@ -22,8 +22,9 @@ from tetris_sim.errors import ElsewhereError, ExitCode, NumericsError, Unsupport
 from tetris_sim.method import Box
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.comm.communicator import Communicator
+from tetris_sim.scheduler.facts.domain import Domain
 from tetris_sim.scheduler.facts.shares import Share
-from tetris_sim.scheduler.plan.process_grid import Parts, cut
+from tetris_sim.scheduler.plan.partition import Parts, cut
 from tetris_sim.scheduler.run.exchange import Exchange
 from tetris_sim.scheduler.run.rank_exchange import make_exchange
 from tetris_sim.scheduler.run.worker import Worker
@@ -67,7 +68,7 @@ def make_case(name: str, *, periodic: bool, halo: int) -> tuple[Problem, Field, 
     shape, parts, owners = CASES[name]
     boundary = Boundary.everywhere(Periodic() if periodic else Neumann(flux=1.0), len(shape))
     problem, state = make_problem(box_stencil(len(shape)), boundary, shape=shape, n_fields=2)
-    slabs = cut(problem, parts, [1.0] * len(owners), halo)
+    slabs = cut(Domain.of(problem), parts, [1.0] * len(owners), halo)
     shares = tuple(
         Share(f"cpu:{k}", slab, PlainMethod(), {}, 1 + k % 2, 1.0, 0, rank=rank)
         for k, (slab, rank) in enumerate(zip(slabs, owners, strict=True))

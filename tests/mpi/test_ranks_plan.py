@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,16 +21,21 @@ from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import ConfigError, ElsewhereError, UnsupportedError
 from tetris_sim.grid import Grid
 from tetris_sim.problem import Field, Problem
+from tetris_sim.scheduler import planner
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.facts.link import Link, measure_link
-from tetris_sim.scheduler.facts.shares import Plan, Share
+from tetris_sim.scheduler.comm.links import measure_link
+from tetris_sim.scheduler.facts.link import Link
+from tetris_sim.scheduler.facts.reasons import Reason
+from tetris_sim.scheduler.facts.shares import Draft, Plan, Share, names_of
+from tetris_sim.scheduler.facts.streaming import Streaming
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import PER_TASK, Machine
 from tetris_sim.scheduler.machine.seats import Seat, take_seat
-from tetris_sim.scheduler.plan import ranks as ranks_module
-from tetris_sim.scheduler.plan.pieces import Streaming
-from tetris_sim.scheduler.plan.rank_link import measure_exchange
-from tetris_sim.scheduler.plan.ranks import Offer, combine, even_part, names_of, plan_together
+from tetris_sim.scheduler.plan import ranks as planning
+from tetris_sim.scheduler.plan.offer import Offer
+from tetris_sim.scheduler.plan.ranks import even_part, offers_of
+from tetris_sim.scheduler.planner import plan_together
+from tetris_sim.scheduler.run.measuring import measure_exchange
 from tetris_sim.scheduler.tuning.candidates import RESERVE
 from tetris_sim.schema import ComputeSection
 from tetris_sim.slab import Slab
@@ -145,7 +151,11 @@ def test_two_ranks_on_one_gpu_are_refused_unless_allowed() -> None:
         UnsupportedError, match=r"3 ranks on alpha have 2 GPUs \(a, b\).*compute\.share_gpus: true"
     ):
         gpus_of(3, ("a", "b"), ComputeSection(devices="gpu"), 0)
-    assert gpus_of(3, ("a", "b"), ComputeSection(devices="cpu"), 0) == [0, 1]  # nobody uses one
+    for nobody in ("cpu", ("cpu", "cpu"), ("simulated:0",), ("simulated:0", "cpu")):
+        assert gpus_of(3, ("a", "b"), ComputeSection(devices=nobody), 0) == [0, 1]
+    for devices in ("cpu+gpu", ("gpu:0",), ("gpu:0", "cpu")):
+        with pytest.raises(UnsupportedError, match="3 ranks on alpha have 2 GPUs"):
+            gpus_of(3, ("a", "b"), ComputeSection(devices=devices), 0)
     shared = ComputeSection(devices="gpu", share_gpus=True)
     assert [gpus_of(3, ("a", "b"), shared, rank) for rank in range(3)] == [[0], [1], [0]]
     machine = dataclasses.replace(MACHINE, gpus=(gpu(0), gpu(1)))
@@ -154,23 +164,40 @@ def test_two_ranks_on_one_gpu_are_refused_unless_allowed() -> None:
     assert memory == [40 << 30, 80 << 30, 40 << 30]
 
 
+@dataclasses.dataclass(frozen=True)
+class Rank:
+    """What one rank has: its number, its part of a computer, and how it would advance an even part
+    of the grid alone.
+    """
+
+    rank: int
+    machine: Machine
+    plan: Plan
+    reasons: tuple[Reason, ...] = (
+        Reason("device", "2 threads: mine."),
+        Reason("block", "Time block of 7."),
+    )
+
+    @property
+    def offers(self) -> list[Offer]:
+        return offers_of(Draft(self.plan, self.reasons), self.machine, self.rank)
+
+
 def offer(
     rank: int, problem: Problem, rates: list[float], *, host: str = "alpha", cpu: str = "cpu"
-) -> Offer:
+) -> Rank:
     """A rank that measured these speeds."""
     whole = Slab.whole(even_part(problem, 2).grid)
     shares = tuple(
         Share(f"cpu:{k}", whole, PlainMethod(), {}, 2, rate, 0) for k, rate in enumerate(rates)
     )
-    plan = Plan(
-        shares,
-        7,
-        1.0,
-        0.0,
-        copy_for_checkpoints=True,
-        reasons=("2 threads: mine.", "Time block of 7."),
-    )
-    return Offer(rank, dataclasses.replace(MACHINE, host=host, cpu=cpu), plan)
+    plan = Plan(shares, 7, 1.0, 0.0, copy_for_checkpoints=True, reasons=())
+    return Rank(rank, dataclasses.replace(MACHINE, host=host, cpu=cpu), plan)
+
+
+def combine(problem: Problem, ranks: Sequence[Rank], link: Link, compute: ComputeSection) -> Plan:
+    offers = [offer for rank in ranks for offer in rank.offers]
+    return planning.combine(problem, offers, link, compute, ranks[0].reasons)
 
 
 def test_shares_follow_the_measured_speeds_of_different_computers() -> None:
@@ -348,13 +375,13 @@ def test_more_ranks_than_the_grid_has_planes_are_refused() -> None:
         even_part(problem_of((5, 6)), 40)
 
 
-def fixed_plan(problem: Problem, machine: Machine, compute: ComputeSection, **_: Any) -> Plan:
+def fixed_plan(problem: Problem, machine: Machine, compute: ComputeSection, **_: Any) -> Draft:
     share = Share("cpu:0", Slab.whole(problem.grid), PlainMethod(), {}, machine.threads, 1e9, 0)
-    return Plan((share,), 1, 1.0, 0.0, copy_for_checkpoints=True, reasons=())
+    return Draft(Plan((share,), 1, 1.0, 0.0, copy_for_checkpoints=True, reasons=()), ())
 
 
 def test_all_ranks_get_the_same_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks_module, "make_plan", fixed_plan)
+    monkeypatch.setattr(planner, "draft", fixed_plan)
     problem = problem_of((64, 30))
     plans = run_ranks(
         4,
@@ -374,13 +401,13 @@ def test_all_ranks_get_the_same_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_rank_that_cannot_plan_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    def plan_or_not(problem: Problem, machine: Machine, compute: ComputeSection, **_: Any) -> Plan:
+    def plan_or_not(problem: Problem, machine: Machine, compute: ComputeSection, **_: Any) -> Draft:
         if machine.host == "beta":
             msg = "no memory on beta"
             raise UnsupportedError(msg)
         return fixed_plan(problem, machine, compute)
 
-    monkeypatch.setattr(ranks_module, "make_plan", plan_or_not)
+    monkeypatch.setattr(planner, "draft", plan_or_not)
 
     def work(ranks: Communicator) -> str:
         machine = dataclasses.replace(MACHINE, host="beta" if ranks.rank == 2 else "alpha")
@@ -396,7 +423,7 @@ def test_a_rank_that_cannot_plan_ends_all(monkeypatch: pytest.MonkeyPatch) -> No
 def test_slabs_that_do_not_fit_into_their_computer_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ranks_module, "make_plan", fixed_plan)
+    monkeypatch.setattr(planner, "draft", fixed_plan)
     machine = dataclasses.replace(MACHINE, memory=2 << 30)
 
     def work(ranks: Communicator) -> str:
@@ -427,7 +454,7 @@ def test_exchanges_are_timed_with_the_devices_of_the_ranks(monkeypatch: pytest.M
 
     def work(ranks: Communicator) -> Link:
         plan = fixed_plan(problem, MACHINE, ComputeSection())
-        return measure_exchange(problem, [plan.shares[0]] * ranks.size, ranks)
+        return measure_exchange(problem, [plan.plan.shares[0]] * ranks.size, ranks)
 
     fast = run_ranks(3, work)
     assert fast[0] == fast[1] == fast[2]

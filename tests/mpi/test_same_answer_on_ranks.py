@@ -13,12 +13,12 @@ from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.method import Method
 from tetris_sim.problem import Field, Problem
+from tetris_sim.scheduler import planner
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.link import Link
-from tetris_sim.scheduler.facts.shares import Plan, Share
+from tetris_sim.scheduler.facts.shares import Draft, Plan, Share
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
-from tetris_sim.scheduler.plan import ranks as ranks_module
-from tetris_sim.scheduler.plan.ranks import plan_together
+from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation
 from tetris_sim.slab import Slab
@@ -33,15 +33,16 @@ def solve(
     own.
     """
 
-    def known(problem: Problem, machine: Machine, compute: ComputeSection, **_: Any) -> Plan:
+    def known(problem: Problem, machine: Machine, compute: ComputeSection, **_: Any) -> Draft:
         whole = Slab.whole(problem.grid)
         share = Share(
             "cpu:0", whole, method, method.parameters(problem)[0], 1, machine.memory / 1e6, 0
         )
-        return Plan((share,), 4, 1e-6, 0.0, copy_for_checkpoints=False, reasons=())
+        plan = Plan((share,), 4, 1e-6, 0.0, copy_for_checkpoints=False, reasons=())
+        return Draft(plan, ())
 
-    monkeypatch.setattr(ranks_module, "make_plan", known)
-    monkeypatch.setattr(ranks_module, "measure_link", lambda ranks: Link(1e-5, 1e-10))
+    monkeypatch.setattr(planner, "draft", known)
+    monkeypatch.setattr(planner, "measure_link", lambda ranks: Link(1e-5, 1e-10))
 
     def work(ranks: Communicator) -> tuple[Field, Plan]:
         plan = plan_together(problem, find_machine(), ComputeSection(**compute), ranks)

@@ -9,15 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tetris_sim.errors import ConfigError, UnsupportedError
+from tetris_sim.scheduler.facts.division import Capacity, Division
+from tetris_sim.scheduler.facts.domain import Work
 from tetris_sim.scheduler.facts.link import Link
-from tetris_sim.scheduler.plan.division import (
-    Capacity,
-    Division,
-    Work,
-    blocks_in_flight,
-    divide,
-    without,
-)
+from tetris_sim.scheduler.plan.search import divide, without
+from tetris_sim.scheduler.plan.streaming import blocks_in_flight
 
 PLATE = Work(n_planes=10240, plane_points=10240, plane_bytes=81920, radius=1)
 PCIE, MEMORY = Link(3e-5, 1 / 10e9), Link(1e-5, 1 / 5e9)

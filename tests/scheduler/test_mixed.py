@@ -18,19 +18,21 @@ from tetris_sim.cpu_kernels import METHODS as CPU_METHODS
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
 from tetris_sim.problem import Field, Problem
+from tetris_sim.scheduler import planner
 from tetris_sim.scheduler.facts.link import Link
-from tetris_sim.scheduler.facts.shares import Plan
+from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
-from tetris_sim.scheduler.plan import cpu_plan as planning
-from tetris_sim.scheduler.plan import members, mixed
-from tetris_sim.scheduler.plan.members import Member
-from tetris_sim.scheduler.plan.plan import make_plan
+from tetris_sim.scheduler.plan import find as planning
+from tetris_sim.scheduler.plan import plan as plan_module
+from tetris_sim.scheduler.planner import make_plan
+from tetris_sim.scheduler.run.measuring import measure_messages
 from tetris_sim.scheduler.tuning.candidates import find_method
 from tetris_sim.scheduler.tuning.choice import Choice, Speed
 from tetris_sim.scheduler.tuning.tune import Terms
 from tetris_sim.schema import ComputeSection, SimulatedSection
 from tetris_sim.simulation import open_simulation
+from tetris_sim.slab import Slab
 
 H200 = Gpu(0, "NVIDIA H200", "sm_90", 139 << 30, 50 << 20, "13.0")
 NODE = Machine(
@@ -57,14 +59,12 @@ def speeds(monkeypatch: pytest.MonkeyPatch) -> Speeds:
                 method, parameters, terms.threads, Speed(rate, 1e-5), (f"{method.name} known",)
             )
 
-        def messages(
-            problem: Problem, member: Member, *, budget: float, through_host: bool
-        ) -> Link:
-            return PINNED if member.gpu is not None else TEAM
+        def messages(problem: Problem, share: Share, through_host: bool) -> Link:
+            return PINNED if share.product else TEAM
 
         monkeypatch.setattr(planning, "tune", tune)
-        monkeypatch.setattr(mixed, "measure_messages", messages)
-        monkeypatch.setattr(mixed, "measure_lane", lambda member, budget: (1 / 55e9, 1 / 55e9))
+        monkeypatch.setattr(planner, "measure_messages", messages)
+        monkeypatch.setattr(planner, "measure_copies", lambda share: (1 / 55e9, 1 / 55e9))
 
     return set_speeds
 
@@ -211,14 +211,13 @@ def test_a_method_that_is_named_counts_for_its_kind_of_device(speeds: Speeds) ->
     assert [share.method.name for share in plan.shares] == ["gpu.plain", CPU_METHODS[0].name]
 
 
-def test_a_link_is_measured_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_is_measured_on_the_device() -> None:
     problem = plate((400, 500))
     far = SimulatedSection(speed=1e12, latency=2e-3, bandwidth=1e9)
     method = CPU_METHODS[-1]
-    member = Member(
-        "simulated:0", Choice(method, {}, 1, Speed(1e9, 0.0), ()), 1 << 30, simulated=far
-    )
-    link = members.measure_messages(problem, member, budget=1.0)
+    whole = Slab.whole(problem.grid)
+    share = Share("simulated:0", whole, method, {}, 1, 1e9, 0, queued=True, simulated=far)
+    link = measure_messages(problem, share)
     # What the device takes, and what the processor adds to it.
     assert 1.8e-3 < link.latency < 8e-3
     assert 0.2e9 < 1 / link.seconds_per_byte < 1.3e9
@@ -236,7 +235,7 @@ MIXES: list[tuple[tuple[str, ...], dict[str, Any]]] = [
 def test_every_mix_of_real_and_made_up_workers_has_the_bits_of_one(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(members, "_PIECE_SECONDS", 0.0)
+    monkeypatch.setattr(plan_module, "_PIECE_SECONDS", 0.0)
     stencil = stencil_of(name)
     shape = tuple(2 * n + 1 for n in SHAPES[stencil.ndim])
     boundaries = [boundary for _, boundary in mixed_boundaries(stencil.ndim)]

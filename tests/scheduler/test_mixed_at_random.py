@@ -14,8 +14,8 @@ from cases import make_problem, mixed_boundaries, stencil_of
 from tetris_sim.errors import TetrisError
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
-from tetris_sim.scheduler.plan import members
-from tetris_sim.scheduler.plan.plan import make_plan
+from tetris_sim.scheduler.plan import plan as plan_module
+from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.scheduler.run.recovery import Recovery
 from tetris_sim.schema import ComputeSection, SimulatedSection
 from tetris_sim.simulation import open_simulation
@@ -71,7 +71,7 @@ def field_of(problem: Problem, machine: Machine, compute: ComputeSection) -> Fie
 
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_computes_has_the_same_bits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(members, "_PIECE_SECONDS", 0.0)
+    monkeypatch.setattr(plan_module, "_PIECE_SECONDS", 0.0)
     draw, machine, done = random.Random(seed), find_machine({}), 0
     while done < RUNS:
         problem = draw_problem(draw)

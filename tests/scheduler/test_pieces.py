@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tetris_sim.scheduler.plan.division import Work
-from tetris_sim.scheduler.plan.pieces import (
+from tetris_sim.scheduler.facts.domain import Work
+from tetris_sim.scheduler.plan.streaming import (
     Lane,
     choose_streaming,
     cut_into_pieces,

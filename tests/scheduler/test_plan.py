@@ -18,14 +18,10 @@ from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.comm.launcher import count_ranks
-from tetris_sim.scheduler.machine.machine import (
-    Machine,
-    find_machine,
-    last_level_cache,
-)
+from tetris_sim.scheduler.machine.machine import Machine, find_machine, last_level_cache
 from tetris_sim.scheduler.machine.place import Place
-from tetris_sim.scheduler.plan import cpu_plan as planning
-from tetris_sim.scheduler.plan.plan import make_plan
+from tetris_sim.scheduler.plan import find as planning
+from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.scheduler.tuning.candidates import Asked
 from tetris_sim.scheduler.tuning.choice import Choice, Speed
 from tetris_sim.scheduler.tuning.measure import check_method, measure_speed

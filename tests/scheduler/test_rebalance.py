@@ -13,9 +13,11 @@ from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.method import Stepper
 from tetris_sim.problem import Field, Problem
+from tetris_sim.scheduler.facts.division import Capacity, Division, Profile
+from tetris_sim.scheduler.facts.domain import Work
 from tetris_sim.scheduler.facts.shares import Plan, Share
-from tetris_sim.scheduler.plan.division import Capacity, Division, Profile, Work, divide
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
+from tetris_sim.scheduler.plan.search import divide, predict
 from tetris_sim.scheduler.run.rebalance import (
     Rebalancer,
     better_division,
@@ -106,10 +108,7 @@ def plan_of(
         Share(name, slab, METHOD, {}, 1, each.points_per_second, 0, queued=True, simulated=setting)
         for name, slab, each, setting in zip(names, slabs, capacities, settings, strict=True)
     )
-    busy = tuple(
-        each.computing(work, n, work.cuts(k, len(planes)), block)
-        for k, (each, n) in enumerate(zip(capacities, planes, strict=True))
-    )
+    busy = predict(work, capacities, planes, block).busy
     division = Division(planes, block, max(busy), busy, 0.0, 0, 0, 0)
     return Plan(
         shares,

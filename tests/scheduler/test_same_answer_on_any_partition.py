@@ -14,7 +14,7 @@ from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.method import Method
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
-from tetris_sim.scheduler.plan.plan import make_plan
+from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.scheduler.tuning.candidates import find_method
 from tetris_sim.scheduler.tuning.choice import Choice, Speed
 from tetris_sim.scheduler.tuning.tune import Terms
@@ -34,7 +34,7 @@ def known_speed(monkeypatch: pytest.MonkeyPatch) -> None:
         method = find_method(terms.asked.method, by="method")
         return Choice(method, method.parameters(problem)[0], terms.threads, Speed(1e9, 2e-5), ())
 
-    monkeypatch.setattr("tetris_sim.scheduler.plan.cpu_plan.tune", known)
+    monkeypatch.setattr("tetris_sim.scheduler.plan.find.tune", known)
 
 
 def field_after_the_run(problem: Problem, compute: ComputeSection) -> tuple[Field, int]:

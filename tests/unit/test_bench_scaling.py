@@ -41,12 +41,13 @@ from tetris_sim.bench.scaling_tables import (
     shape_of,
 )
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.scheduler.facts.division import Capacity
+from tetris_sim.scheduler.facts.domain import Work
 from tetris_sim.scheduler.facts.link import Link
-from tetris_sim.scheduler.facts.shares import Plan, Share
+from tetris_sim.scheduler.facts.shares import Draft, Plan, Share
 from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.plan import division
-from tetris_sim.scheduler.plan.fastest_cut import TimeBlock
-from tetris_sim.scheduler.plan.ranks import Offer, combine
+from tetris_sim.scheduler.plan.ranks import combine, offers_of
+from tetris_sim.scheduler.plan.search import predict as predict_division
 from tetris_sim.schema import ComputeSection
 from tetris_sim.slab import Slab
 
@@ -61,7 +62,7 @@ _OF_A_PLAN, _OF_A_QUEUE = 2e-5, 5e-5  # seconds of starting a block, in ranks.py
 
 
 def planned(
-    stencil: str, shape: tuple[int, ...], ranks: int, time_block: TimeBlock = "auto"
+    stencil: str, shape: tuple[int, ...], ranks: int, time_block: int | None = None
 ) -> Plan:
     """The scheduler's own plan for so many equal ranks."""
     problem = on_grid(small_problem(stencil), shape)
@@ -71,10 +72,13 @@ def planned(
     share = Share("cpu:0", Slab.whole(problem.grid), PlainMethod(), {}, 2, RATE, 0)
     plan = Plan((share,), 7, 1.0, 0.0, copy_for_checkpoints=True, reasons=())
     offers = [
-        Offer(rank, dataclasses.replace(machine, host=f"h{rank // 8}"), plan)
+        offer
         for rank in range(ranks)
+        for offer in offers_of(
+            Draft(plan, ()), dataclasses.replace(machine, host=f"h{rank // 8}"), rank
+        )
     ]
-    return combine(problem, offers, LINK, ComputeSection(time_block=time_block))
+    return combine(problem, offers, LINK, ComputeSection(time_block=time_block or "auto"))
 
 
 def cuts(plan: Plan) -> tuple[int, ...]:
@@ -101,7 +105,7 @@ def test_the_model_is_the_one_that_ranks_are_planned_with(
     stencil: str, shape: tuple[int, ...], ranks: int
 ) -> None:
     problem = on_grid(small_problem(stencil), shape)
-    blocks: tuple[TimeBlock, ...] = ("auto", 5)
+    blocks: tuple[int | None, ...] = (None, 5)
     for time_block in blocks:
         plan = planned(stencil, shape, ranks, time_block)
         parts = cuts(plan)
@@ -121,10 +125,10 @@ def test_the_model_is_the_one_that_ranks_are_planned_with(
 def test_a_block_computes_as_long_as_in_a_division() -> None:
     problem = on_grid(small_problem("heat-2d"), (4096, 512))
     cluster = dataclasses.replace(ALIKE, depth=16)
-    capacities = [division.Capacity(str(k), RATE, depth=16) for k in range(4)]
-    work = division.Work(4096, 512, 8 * 512, 1, periodic=True)
+    capacities = [Capacity(str(k), RATE, depth=16) for k in range(4)]
+    work = Work(4096, 512, 8 * 512, 1, periodic=True)
     for block in (16, 24, 48):
-        busy = division.predict(work, capacities, [1024] * 4, block).busy[0]
+        busy = predict_division(work, capacities, [1024] * 4, block).busy[0]
         found = predict(problem, (4, 1), cluster, block)
         assert found is not None
         assert found.seconds_per_step * (1 - found.exchanging) * block == pytest.approx(

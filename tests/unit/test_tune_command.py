@@ -16,8 +16,11 @@ from tetris_sim.checkpoint import open_checkpoint
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import ExitCode, UnsupportedError
 from tetris_sim.problem import Problem
+from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.tuning import compete, tuned
+from tetris_sim.scheduler.tuning.choice import Choice, Speed
+from tetris_sim.scheduler.tuning.tune import Terms
 from tetris_sim.schema import ComputeSection
 
 PLATE = """
@@ -95,6 +98,47 @@ def test_the_table_is_there_for_programs_too(
     assert max(rates) / 1.02 <= found["chosen"]["points_per_second"] <= max(rates)
     assert found["candidates"][3]["note"] == "it is Monday"
     assert found["grid"] == [60, 50]
+
+
+@pytest.mark.parametrize(
+    ("devices", "kinds"),
+    [
+        ("auto", ["gpu"]),
+        ("cpu", ["cpu"]),
+        ("gpu", ["gpu"]),
+        ("cpu+gpu", ["gpu", "cpu"]),
+        ("['gpu:0']", ["gpu"]),
+        ("['gpu:0', cpu]", ["gpu", "cpu"]),
+        ("[cpu, 'gpu:1', 'gpu:0']", ["cpu", "gpu"]),
+        ("['simulated:0']", ["simulated"]),
+    ],
+)
+def test_each_kind_of_device_that_is_meant_is_tuned_once(
+    devices: str,
+    kinds: list[str],
+    config: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpus = tuple(Gpu(n, "A GPU", "sm_90", 8 << 30, 50 << 20, "13.0") for n in (0, 1))
+    machine = Machine("host", "A CPU", 4, "cores", 8 << 30, "free memory", gpus=gpus)
+    asked: list[Terms] = []
+
+    def known(problem: Problem, machine: Machine, terms: Terms) -> Choice:
+        asked.append(terms)
+        method = terms.place.methods[-1]
+        return Choice(method, {}, terms.threads, Speed(1e9, 1e-4), ("known",))
+
+    monkeypatch.setattr("tetris_sim.scheduler.machine.machine.find_machine", lambda: machine)
+    monkeypatch.setattr("tetris_sim.scheduler.plan.find.tune", known)
+    found = told(capsys, "tune", config, "--budget", "7", "--set", f"compute.devices={devices}")
+    facts = found if isinstance(found, list) else [found]
+    assert [each["device"] == "A GPU" for each in facts] == [kind == "gpu" for kind in kinds]
+    assert [terms.gpu is not None for terms in asked] == [kind == "gpu" for kind in kinds]
+    assert all(terms.anew and terms.budget == 7 for terms in asked)
+
+    assert main(["tune", config, "--set", f"compute.devices={devices}"]) == ExitCode.OK
+    assert capsys.readouterr().out.count("60 x 50 points, float64, ") == len(kinds)
 
 
 def test_what_was_tuned_is_used_by_plan_and_run(
@@ -199,7 +243,7 @@ def test_a_run_with_a_time_limit_spends_a_small_part_of_it_on_tuning(
         msg = "seen enough"
         raise UnsupportedError(msg)
 
-    monkeypatch.setattr("tetris_sim.scheduler.plan.ranks.make_plan", stop_here)
+    monkeypatch.setattr("tetris_sim.scheduler.planner.make_plan", stop_here)
     overrides = [part for limit in limits for part in ("--set", limit)]
     assert main(["run", config, *overrides]) == ExitCode.RESOURCES
     assert seen == [budget if isinstance(budget, str) else pytest.approx(budget, rel=0.1)]
@@ -240,7 +284,7 @@ def test_memory_that_runs_out_has_its_exit_code(
         msg = "Unable to allocate 3 TiB"
         raise MemoryError(msg)
 
-    monkeypatch.setattr("tetris_sim.scheduler.plan.ranks.make_plan", greedy)
+    monkeypatch.setattr("tetris_sim.scheduler.planner.make_plan", greedy)
     assert main(["run", config]) == ExitCode.RESOURCES
     assert (
         "memory ran out (Unable to allocate 3 TiB): use a smaller grid" in capsys.readouterr().err

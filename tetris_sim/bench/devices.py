@@ -28,7 +28,7 @@ from tetris_sim.scheduler.comm.agreement import everywhere
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import find_machine
-from tetris_sim.scheduler.plan.ranks import plan_together
+from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.scheduler.run.rows import worker_rows
 from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import Simulation, open_simulation

@@ -6,7 +6,7 @@ part of an exchange: latency + bytes * seconds per byte for each message, one af
 (Tetris 5.3: k (alpha + n beta)), and one agreement of all ranks. Beyond what
 `scheduler/plan/ranks.py` asks, messages within a computer and between computers differ, a GPU is
 slower on fewer points, and steps that do not fill the depth of its kernels take longer
-(`Capacity.slowness`).
+(`Crew.slowness`).
 """
 
 from __future__ import annotations
@@ -19,21 +19,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from tetris_sim.problem import Problem
+from tetris_sim.scheduler.facts.division import Capacity
+from tetris_sim.scheduler.facts.domain import Domain
 from tetris_sim.scheduler.facts.link import Link
-from tetris_sim.scheduler.plan.division import Capacity
-from tetris_sim.scheduler.plan.fastest_cut import Crew, TimeBlock, fastest_cut
-from tetris_sim.scheduler.plan.process_grid import (
+from tetris_sim.scheduler.plan.block import BLOCK_SECONDS
+from tetris_sim.scheduler.plan.cost import Crew
+from tetris_sim.scheduler.plan.partition import (
     Parts,
     factorizations,
     halo_points,
     longest_block,
     redundant_points,
 )
+from tetris_sim.scheduler.plan.search import fastest_grid
 from tetris_sim.slab import Slab
 
-_BLOCK_SECONDS = 0.2  # signals and the clock are looked at this often
 _START_SECONDS = (
-    5e-5  # of a block: as `scheduler/plan/members.py` has it for a worker with a thread of its own
+    5e-5  # of a block: as `scheduler/plan/find.py` has it for a worker with a thread of its own
 )
 _BLOCKS_TRIED = 32
 _WAYS = 2  # of an agreement: to the root and back
@@ -123,7 +125,8 @@ def predict(problem: Problem, parts: Parts, cluster: Cluster, block: int) -> Pre
         return None
     gpus, radii = math.prod(parts), problem.stencil.radii
     redundant = redundant_points(piece, radii, block)
-    slowness = Capacity("gpu", rate, depth=cluster.depth).slowness(block)
+    crew = Crew.of([Capacity("gpu", rate, depth=cluster.depth)])
+    slowness = float(crew.slowness(block)[0])
     computing = (piece.n_points + redundant) * problem.n_fields * slowness
     passing = (
         exchange_seconds(problem, piece, parts, cluster) + agreement_seconds(gpus, cluster)
@@ -166,7 +169,7 @@ def predict_best(
     fitting = [
         parts
         for parts in ways
-        if len(parts) == problem.grid.ndim and longest_block(problem, parts) >= 1
+        if len(parts) == problem.grid.ndim and longest_block(Domain.of(problem), parts) >= 1
     ]
     found = [_with_best_block(problem, parts, cluster) for parts in fitting]
     return min(
@@ -186,15 +189,16 @@ def _along_three_axes(gpus: int) -> list[Parts]:
 
 
 def planned_parts(
-    problem: Problem, gpus: int, cluster: Cluster, time_block: TimeBlock = "auto"
+    problem: Problem, gpus: int, cluster: Cluster, time_block: int | None = None
 ) -> Parts:
     """As `scheduler/plan/ranks.py` cuts, which knows one speed and one link, the slowest."""
     rate = cluster.rate(max(problem.grid.n_points / gpus, min(cluster.rates)))
     assert rate is not None
     link = cluster.far if gpus > cluster.gpus_each else cluster.near
     computers = [rank // cluster.gpus_each for rank in range(gpus)]
-    crew = Crew([rate] * gpus, link, computers, [cluster.depth] * gpus, [True] * gpus)
-    return fastest_cut(problem, crew, time_block)[0].parts
+    gpu = Capacity("gpu", rate, link=link, depth=cluster.depth, one_way=True)
+    crew = Crew.of([gpu] * gpus)
+    return fastest_grid(Domain.of(problem), crew, time_block, computers=computers)[0].parts
 
 
 def largest_piece(problem: Problem, parts: Parts, block: int) -> Slab:
@@ -269,12 +273,12 @@ def _with_best_block(problem: Problem, parts: Parts, cluster: Cluster) -> Predic
 
 def _blocks(problem: Problem, parts: Parts, cluster: Cluster) -> list[int]:
     """Whole multiples of the depth, or what fits where not even that does."""
-    longest = longest_block(problem, parts)
+    longest = longest_block(Domain.of(problem), parts)
     if longest < cluster.depth:
         return list(range(1, longest + 1))
     rate = cluster.rate(max(problem.grid.n_points / math.prod(parts), min(cluster.rates)))
     assert rate is not None
-    steps = int(_BLOCK_SECONDS * rate * math.prod(parts) / problem.grid.n_points)
+    steps = int(BLOCK_SECONDS * rate * math.prod(parts) / problem.grid.n_points)
     times = max(1, min(longest, steps) // cluster.depth)
     return [
         cluster.depth * n

@@ -28,7 +28,7 @@ from tetris_sim.bench.scaling_inputs import (
     small_problem,
 )
 from tetris_sim.outputs.drawing import CHANGE_LINE_COLOUR, LINE_COLOUR
-from tetris_sim.scheduler.plan.process_grid import describe_parts
+from tetris_sim.scheduler.plan.words import describe_parts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

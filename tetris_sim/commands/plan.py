@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
 def collect(config: Config, prepared: Prepared) -> dict[str, Any]:
     """Everything `plan` says, as plain data in SI units."""
     from tetris_sim.results import count_fields, directory_of, free_bytes, predicted_bytes
-    from tetris_sim.scheduler.plan.ranks import names_of
+    from tetris_sim.scheduler.facts.shares import names_of
 
     problem, plan, directory = prepared.problem, prepared.plan, directory_of(config)
     return {

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tetris_sim.problem import Problem
     from tetris_sim.scheduler.machine.gpus import Gpu
     from tetris_sim.scheduler.machine.machine import Machine
+    from tetris_sim.scheduler.plan.find import Tuned
     from tetris_sim.scheduler.tuning.choice import Choice
 
 HELP = "find the fastest method and its parameters for a problem, and keep them for later runs"
@@ -40,30 +41,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure everything the budget allows, print it as a table, keep the choice."""
+    """Measure everything the budget allows on each kind of device that is meant, print it as a
+    table, keep the choice.
+    """
     from tetris_sim.resuming import build_problem
+    from tetris_sim.scheduler.machine.devices import choose_devices
     from tetris_sim.scheduler.machine.machine import find_machine
-    from tetris_sim.scheduler.plan.cpu_plan import (
-        decide_threads,
-        make_terms,
-        refuse_what_does_not_fit,
-    )
-    from tetris_sim.scheduler.plan.plan import choose_device
-    from tetris_sim.scheduler.tuning.tune import tune
+    from tetris_sim.scheduler.plan.find import make_terms, tune_devices
 
     config = load(args)
     problem = build_problem(config)
     machine = find_machine()
-    gpu, _ = choose_device(machine, config.compute)
-    threads, _ = decide_threads(machine, config.compute)
-    workers = 1 if isinstance(config.compute.devices, str) else len(config.compute.devices)
-    refuse_what_does_not_fit(problem, machine)
-    terms = make_terms(config.compute, threads // workers, use_cache=not args.no_cache)
-    choice = tune(
-        problem, machine, dataclasses.replace(terms, budget=args.budget, anew=True, gpu=gpu)
-    )
-    facts = collect(problem, machine, choice, gpu, threads=terms.threads)
-    print(json.dumps(facts, indent=1, allow_nan=False) if args.json else as_text(facts))
+    devices, _ = choose_devices(machine, config.compute)
+    if config.compute.devices == "auto":
+        devices = devices[:1]  # a CPU beside GPUs is tuned by the runs that are long enough for it
+
+    terms = make_terms(config.compute, use_cache=not args.no_cache)
+    terms = dataclasses.replace(terms, budget=args.budget, anew=True)
+    every: list[Tuned] = []
+    for tuned in tune_devices(problem, machine, config.compute, devices, terms):
+        if not any(tuned.choice is other.choice for other in every):  # each kind is tuned once
+            every.append(tuned)
+
+    facts = [
+        collect(problem, machine, tuned.choice, tuned.gpu, threads=tuned.most_threads)
+        for tuned in every
+    ]
+    if args.json:
+        told = facts[0] if len(facts) == 1 else facts
+        print(json.dumps(told, indent=1, allow_nan=False))
+    else:
+        print("\n\n".join(as_text(device) for device in facts))
     return ExitCode.OK
 
 
@@ -101,7 +109,7 @@ def as_text(facts: dict[str, Any]) -> str:
 
     rows = sorted(facts["candidates"], key=rate)
     labels = [label_of(row["method"], row["parameters"]) for row in rows]
-    width = max(len("candidate"), *map(len, labels))
+    width = max(map(len, ("candidate", *labels)))
     lines = [
         (
             f"{' x '.join(str(n) for n in facts['grid'])} points, {facts['precision']}, "

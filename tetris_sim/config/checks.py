@@ -24,6 +24,7 @@ from tetris_sim.conditions import (
 from tetris_sim.config.errors import Finding, KeyPath
 from tetris_sim.expressions import ExpressionError, compile_expression
 from tetris_sim.grid import AXIS_NAMES
+from tetris_sim.scheduler.machine.devices import named_devices
 from tetris_sim.schema import (
     CheckpointSection,
     ComputeSection,
@@ -204,21 +205,19 @@ def _numbers_in_precision(
 
 
 def _shares(compute: ComputeSection) -> Iterator[Finding]:
-    devices = 1 if isinstance(compute.devices, str) else len(compute.devices)
-    counted = compute.devices in ("cpu", "auto") or not isinstance(compute.devices, str)
-    if counted and not isinstance(compute.shares, str) and len(compute.shares) != devices:
+    named = named_devices(compute)
+    count = len(named) or 1
+    counted = bool(named) or compute.devices in ("cpu", "auto")  # of others the machine knows
+    if counted and not isinstance(compute.shares, str) and len(compute.shares) != count:
         yield Finding(
             ("compute", "shares"),
             (
-                f"{describe(compute.shares)} was found; compute.devices names {devices}, so list "
+                f"{describe(compute.shares)} was found; compute.devices names {count}, so list "
                 "one share for each"
             ),
         )
-    teams = (
-        1
-        if isinstance(compute.devices, str)
-        else sum(not name.startswith("gpu") for name in compute.devices)
-    )
+
+    teams = sum(device.computes_on == "cpu" for device in named) if named else 1
     if not isinstance(compute.threads, str) and compute.threads < teams:
         yield Finding(
             ("compute", "threads"),

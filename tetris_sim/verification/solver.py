@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tetris_sim.method import Method
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.plan.plan import make_plan
+from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation
 

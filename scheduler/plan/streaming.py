@@ -1,4 +1,4 @@
-"""Pieces: how a slab that is larger than a device's memory goes through it. Arithmetic only.
+"""Streaming: how a slab that is larger than a device's memory goes through it. Arithmetic only.
 
 A pass makes some steps with every piece: its planes and, on both sides, the planes that those steps
 reach are brought to the device, advanced there, and the planes of the piece are taken back, while
@@ -11,40 +11,17 @@ been read (Tetris 5.1).
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tetris_sim.scheduler.plan.division import Work, blocks_in_flight
+from tetris_sim.problem import Problem
+from tetris_sim.scheduler.facts.domain import Work
+from tetris_sim.scheduler.facts.streaming import Streaming
 from tetris_sim.slab import Slab
 
 _GAIN = 1.002  # longer passes and more pieces must be this much faster
 _MORE_PIECES = 60  # than must be, that are tried
-
-
-@dataclass(frozen=True)
-class Streaming:
-    """How a slab is streamed through a device.
-
-    Attributes:
-        steps: of a pass.
-        planes: most of a piece, its surroundings not counted.
-        pieces: of a pass.
-        points_per_second: predicted, with copies and redundant work.
-        start: what it takes to bring the first piece of a block and to take the last one [s].
-        redundant: share of the point updates that are made twice, 0 to 1.
-        hidden: time of the copies of a piece over that of its computation; at most 1 if they are
-            hidden.
-        in_flight: pieces that are under way at a time.
-    """
-
-    steps: int
-    planes: int
-    pieces: int
-    points_per_second: float
-    start: float
-    redundant: float
-    hidden: float
-    in_flight: int
 
 
 @dataclass(frozen=True)
@@ -90,13 +67,14 @@ def choose_streaming(
         if fewest is None:
             break
         for pieces in {fewest, *range(fewest, min(fewest + _MORE_PIECES, work.n_planes) + 1)}:
-            found = streaming_with(work, lane, steps, pieces)
-            if found is None:
+            streaming = streaming_with(work, lane, steps, pieces)
+            if streaming is None:
                 continue
+
             block = max(1, block_steps // steps) * steps * points
-            rate = block / (block / found.points_per_second + found.start)
+            rate = block / (block / streaming.points_per_second + streaming.start)
             if rate > _GAIN * fastest:
-                best, fastest = found, rate
+                best, fastest = streaming, rate
     return best
 
 
@@ -122,15 +100,18 @@ def streaming_with(work: Work, lane: Lane, steps: int, pieces: int) -> Streaming
     planes = -(-work.n_planes // pieces)
     if pieces > 1 and work.n_planes // pieces < max(1, reach):
         return None
+
     around = 0 if pieces == 1 and not work.periodic else 2
     surplus = around * work.radius * (steps - 1) / 2
     compute = steps * work.plane_points * (planes + surplus) / lane.points_per_second
     bring = (planes + around * reach) * work.plane_bytes * lane.bring
     take = planes * work.plane_bytes * lane.take
+
     slowest = max(compute, bring, take, lane.start)
     once = max(pieces * slowest, bring + take + min(pieces, 2) * compute)
     if work.periodic:
         once = pieces * slowest + bring + take
+
     return Streaming(
         steps=steps,
         planes=planes,
@@ -141,6 +122,15 @@ def streaming_with(work: Work, lane: Lane, steps: int, pieces: int) -> Streaming
         hidden=max(bring, take) / compute,
         in_flight=min(pieces, blocks_in_flight(bring, compute, take)),
     )
+
+
+def blocks_in_flight(*stages: float) -> int:
+    """Blocks that must be under way at a time so that the slowest stage of a pipeline never waits.
+
+    >>> blocks_in_flight(1.0), blocks_in_flight(0.5, 1.0, 0.5), blocks_in_flight(0.9, 1.0, 0.9)
+    (1, 2, 3)
+    """
+    return math.ceil(sum(stages) / max(stages) - 1e-9)
 
 
 @dataclass(frozen=True)
@@ -157,6 +147,14 @@ class Piece:
     slab: Slab
     low: tuple[int, int]
     high: tuple[int, int]
+
+
+def largest_piece(problem: Problem, slab: Slab, streaming: Streaming) -> Slab:
+    """A piece of a slab with its halo; none of a streaming's pieces is larger."""
+    planes = min(streaming.planes, slab.shape[0] + sum(slab.halo[0]))
+    reach = streaming.steps * problem.stencil.radii[0]
+    stop = (slab.start[0] + planes, *slab.stop[1:])
+    return Slab(slab.start, stop, ((reach, reach), *slab.halo[1:]))
 
 
 def cut_into_pieces(

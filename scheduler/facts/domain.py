@@ -1,0 +1,108 @@
+"""Domain and Work: the few numbers about a problem from which a plan is made."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Self
+
+from tetris_sim.grid import Grid
+from tetris_sim.problem import Problem
+
+
+@dataclass(frozen=True)
+class Domain:
+    """What is cut, along any of its axes.
+
+    Attributes:
+        shape: points along each axis.
+        radii: points that a step reaches along each axis.
+        periodic: whether the first and the last point along each axis are neighbours.
+        n_fields: values of a point.
+        itemsize: bytes of a value in a message.
+    """
+
+    shape: tuple[int, ...]
+    radii: tuple[int, ...]
+    periodic: tuple[bool, ...]
+    n_fields: int
+    itemsize: float
+
+    @classmethod
+    def of(cls, problem: Problem) -> Self:
+        """That of a problem."""
+        return cls(
+            problem.grid.shape,
+            problem.stencil.radii,
+            tuple(problem.boundary.periodic(axis) for axis in range(problem.grid.ndim)),
+            problem.n_fields,
+            problem.dtype.itemsize,
+        )
+
+    @property
+    def n_values(self) -> int:
+        """Of all points."""
+        return math.prod(self.shape) * self.n_fields
+
+    @property
+    def state_bytes(self) -> int:
+        """Of all values."""
+        return int(self.n_values * self.itemsize)
+
+    @property
+    def plane_bytes(self) -> int:
+        """Of the values of a plane of axis 0."""
+        return self.state_bytes // self.shape[0]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is divided along its first axis only.
+
+    Attributes:
+        n_planes: of axis 0.
+        plane_points: points of a plane, all fields.
+        plane_bytes: that a plane takes in a message.
+        radius: planes that a step reaches.
+        periodic: whether the first and the last plane are neighbours.
+    """
+
+    n_planes: int
+    plane_points: int
+    plane_bytes: int
+    radius: int
+    periodic: bool = False
+
+    @classmethod
+    def of(cls, problem: Problem) -> Self:
+        """That of a problem."""
+        n = problem.grid.shape[0]
+        points = problem.grid.n_points // n * problem.n_fields
+        n_bytes = points * problem.dtype.itemsize
+        return cls(n, points, n_bytes, problem.stencil.radii[0], problem.boundary.periodic(0))
+
+    @property
+    def domain(self) -> Domain:
+        """The same with planes for points."""
+        return Domain(
+            (self.n_planes, self.plane_points),
+            (self.radius, 0),
+            (self.periodic, False),
+            1,
+            self.plane_bytes / self.plane_points,
+        )
+
+    def cuts(self, place: int, count: int) -> int:
+        """Neighbours of worker number `place` of `count`."""
+        if count == 1:
+            return 0
+        return 2 if self.periodic else (place > 0) + (place < count - 1)
+
+
+def shortened(problem: Problem, planes: int) -> Problem:
+    """The problem on another number of planes."""
+    shape = (max(planes, problem.stencil.radii[0], 1), *problem.grid.shape[1:])
+    return dataclasses.replace(
+        problem, grid=Grid(shape=shape, spacing=problem.grid.spacing, origin=problem.grid.origin)
+    )

@@ -1,0 +1,115 @@
+"""Devices: which devices does a configuration mean, on a certain machine? Decided here only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tetris_sim.errors import ConfigError, UnsupportedError
+from tetris_sim.schema import ComputeSection
+
+if TYPE_CHECKING:
+    from tetris_sim.scheduler.machine.machine import Machine
+
+Kind = Literal["cpu", "gpu", "simulated"]
+
+
+@dataclass(frozen=True)
+class Device:
+    """What one worker computes on.
+
+    Attributes:
+        kind: CPU threads, a GPU, or a made-up device.
+        number: among those of its kind.
+    """
+
+    kind: Kind
+    number: int = 0
+
+    @property
+    def name(self) -> str:
+        """For example "cpu:0" or "gpu:1"."""
+        return f"{self.kind}:{self.number}"
+
+    @property
+    def computes_on(self) -> Literal["cpu", "gpu"]:
+        """Whose methods it runs: a made-up device is made of CPU threads."""
+        return "gpu" if self.kind == "gpu" else "cpu"
+
+
+def named_devices(compute: ComputeSection) -> tuple[Device, ...]:
+    """The devices that a configuration lists, in the order of their slabs; none if a word says
+    them.
+    """
+    if isinstance(compute.devices, str):
+        return ()
+    devices: list[Device] = []
+    for name in compute.devices:
+        word, _, number = name.partition(":")
+        kind: Kind = "gpu" if word == "gpu" else "simulated" if word == "simulated" else "cpu"
+        teams = sum(device.kind == "cpu" for device in devices)
+        devices.append(Device(kind, int(number or (teams if kind == "cpu" else 0))))
+    return tuple(devices)
+
+
+def may_use_gpus(compute: ComputeSection) -> bool:
+    """Whether a configuration means GPUs, where there are some."""
+    if compute.devices == "auto":
+        return not compute.method.startswith("cpu.")
+    if isinstance(compute.devices, str):
+        return compute.devices != "cpu"
+    return any(device.kind == "gpu" for device in named_devices(compute))
+
+
+def choose_devices(
+    machine: Machine, compute: ComputeSection
+) -> tuple[tuple[Device, ...], tuple[str, ...]]:
+    """(the devices that may get a share, in the order of their slabs; a sentence where that is
+    worth one).
+
+    Raises:
+        UnsupportedError: a GPU is asked for that is not there.
+        ConfigError: one device is named twice.
+    """
+    gpus = tuple(Device("gpu", gpu.number) for gpu in machine.gpus)
+    if named := named_devices(compute):
+        _refuse_names(named, gpus, machine.gpus_reason)
+        return named, ()
+
+    cpu = Device("cpu")
+    if not may_use_gpus(compute):
+        kept = compute.devices == "auto" and machine.gpus
+        why = (f"On the CPU, since compute.method is {compute.method}.",) if kept else ()
+        return (cpu,), why
+    if not gpus:
+        _refuse_without_gpus(compute, machine.gpus_reason)
+        return (cpu,), ()
+    return (gpus if compute.devices == "gpu" else (*gpus, cpu)), ()
+
+
+def _refuse_without_gpus(compute: ComputeSection, reason: str) -> None:
+    """Raise if nothing but a GPU will do."""
+    remedy = "Use compute.devices: cpu, or use a machine with a GPU."
+    if compute.devices == "auto" and not compute.method.startswith("gpu."):
+        return
+    asked = f"devices is {compute.devices}"
+    if compute.devices == "cpu+gpu":
+        remedy = "Use compute.devices: cpu."
+    if compute.devices == "auto":
+        asked = f"method is {compute.method}"
+        remedy = "Leave the method out, or use a machine with a GPU."
+    msg = f"compute.{asked}, but {reason}. {remedy}"
+    raise UnsupportedError(msg)
+
+
+def _refuse_names(named: Sequence[Device], gpus: Sequence[Device], reason: str) -> None:
+    """Raise if one of the devices is not there or is named twice."""
+    for device in named:
+        if device.kind == "gpu" and device not in gpus:
+            there = f"there are {[gpu.name for gpu in gpus]}" if gpus else reason
+            msg = f"compute.devices names {device.name}, but {there}"
+            raise UnsupportedError(msg)
+        if named.count(device) > 1:
+            msg = f"compute.devices names {device.name} twice; each device is one worker"
+            raise ConfigError(msg)

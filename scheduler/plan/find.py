@@ -1,0 +1,344 @@
+"""Find: what each device brings, its method tuned on as much of the problem as it can hold."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tetris_sim import cpu_kernels
+from tetris_sim.errors import ConfigError, UnsupportedError
+from tetris_sim.problem import Problem
+from tetris_sim.scheduler.facts.division import Capacity
+from tetris_sim.scheduler.facts.domain import shortened
+from tetris_sim.scheduler.facts.reasons import Reason, about
+from tetris_sim.scheduler.facts.shares import Share
+from tetris_sim.scheduler.machine.devices import Device
+from tetris_sim.scheduler.machine.gpus import Gpu
+from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.scheduler.machine.place import Place, every_method
+from tetris_sim.scheduler.machine.teams import deal_threads
+from tetris_sim.scheduler.plan.offer import Offer, planes_in
+from tetris_sim.scheduler.plan.words import describe_gpu, describe_simulated
+from tetris_sim.scheduler.tuning.candidates import RESERVE, Asked
+from tetris_sim.scheduler.tuning.choice import Choice, label_of
+from tetris_sim.scheduler.tuning.measure import steps_per_block
+from tetris_sim.scheduler.tuning.tune import Terms, tune
+from tetris_sim.schema import ComputeSection
+from tetris_sim.slab import Slab
+from tetris_sim.wording import count_threads, gib
+
+_TUNED_ON = 0.8  # of the planes that fit: tiles of a method may need more than the linear estimate
+# seconds per block to wake the thread of a worker and to hear from it: 47 us measured for two
+# (two cores of an AMD EPYC, Python 3.11, November 2026)
+_HANDING_OVER = 5e-5
+# budgets of tuning: only for a run that takes longer is it worth to try the CPU beside GPUs
+_PATIENCE = 10.0
+_PIECE_ARRAYS = 4  # of a device through which pieces move, instead of two
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What the tuner chose for a device.
+
+    Attributes:
+        device: which one.
+        gpu: if it is one.
+        usable: bytes of its memory that the state may take.
+        threads: that compute on it.
+        most_threads: that were tried.
+        points_per_second: of so many threads, or as the made-up device allows.
+        choice: method and parameters.
+        described: what it is, for people.
+        notes: what must be said about a run that does not go on as it was begun.
+    """
+
+    device: Device
+    gpu: Gpu | None
+    usable: int
+    threads: int
+    most_threads: int
+    points_per_second: float
+    choice: Choice
+    described: str
+    notes: tuple[str, ...]
+
+
+def find_offers(
+    problem: Problem,
+    machine: Machine,
+    compute: ComputeSection,
+    devices: Sequence[Device],
+    *,
+    begun_with: Asked | None,
+    use_cache: bool,
+) -> tuple[list[Offer], tuple[Reason, ...]]:
+    """(offers of the devices that are worth a share, why others were not looked at): short runs do
+    not wait for the tuning of a CPU beside GPUs.
+
+    Args:
+        problem: what is to be divided.
+        machine: what there is.
+        compute: what was asked for.
+        devices: in the order in which their slabs lie.
+        begun_with: method and parameters of the run that is continued.
+        use_cache: whether earlier choices count.
+    """
+    terms = make_terms(compute, use_cache=use_cache)
+    n_gpus = sum(device.kind == "gpu" for device in devices)
+    n_values = problem.grid.n_points * problem.n_fields
+
+    offers: list[Offer] = []
+    for tuned in tune_devices(problem, machine, compute, devices, terms, begun_with):
+        offers.append(_offer(problem, machine, compute, tuned, queued=not only_teams(devices)))
+        if compute.devices != "auto" or not n_gpus or len(offers) < n_gpus:
+            continue
+
+        rate = sum(offer.capacity.points_per_second for offer in offers)
+        seconds = problem.steps * n_values / rate
+        room = sum(offer.capacity.room for offer in offers)
+        if room >= problem.grid.shape[0] and seconds < _PATIENCE * compute.tuning_seconds:
+            sentence = f"The CPU is not tried beside it: the run takes about {seconds:.2g} s."
+            return offers, (Reason("device", sentence),)
+    return offers, ()
+
+
+def _offer(
+    problem: Problem, machine: Machine, compute: ComputeSection, tuned: Tuned, *, queued: bool
+) -> Offer:
+    """What a device brings; one with a thread of its own is told what to do, which takes time."""
+    share, latency = _share_alone(problem, compute, tuned, queued), tuned.choice.speed.latency
+    capacity = Capacity(
+        name=share.worker,
+        points_per_second=share.points_per_second,
+        start=latency + _HANDING_OVER if queued else latency,
+        # Teams have one memory, into which all slabs must fit together.
+        room=planes_in(problem, share, tuned.usable) if queued else Capacity.room,
+        depth=steps_per_block(share.parameters),
+        fixed=tuned.gpu is not None,
+    )
+
+    return Offer(
+        share=share,
+        capacity=capacity,
+        usable=tuned.usable,
+        kind=tuned.device.kind,
+        host=machine.host,
+        host_memory=machine.memory - RESERVE,
+        memory_reason=machine.memory_reason,
+        product=share.product or machine.cpu,
+        piece_room=planes_in(problem, share, 2 * tuned.usable // _PIECE_ARRAYS),
+        reasons=(
+            Reason("device", tuned.described),
+            *about("method", (*tuned.choice.reasons, *tuned.notes)),
+        ),
+        notes=tuned.notes,
+    )
+
+
+def tune_devices(
+    problem: Problem,
+    machine: Machine,
+    compute: ComputeSection,
+    devices: Sequence[Device],
+    terms: Terms,
+    begun_with: Asked | None = None,
+) -> Iterator[Tuned]:
+    """Tune one device after the other, each kind once: teams of the same kind are as fast as they
+    have threads.
+
+    Args:
+        problem: what is to be divided.
+        machine: what there is.
+        compute: what was asked for.
+        devices: in the order in which their slabs lie.
+        terms: what the tuner may do, whatever the device.
+        begun_with: method and parameters of the run that is continued.
+
+    Raises:
+        UnsupportedError: a device has no memory or no method for its part.
+        ConfigError: what was asked for does not fit together.
+    """
+    teams, why_threads = deal_threads(machine, compute, devices)
+    if only_teams(devices):
+        _refuse_what_does_not_fit(problem, machine)
+
+    known: dict[str, tuple[Choice, tuple[str, ...]]] = {}
+    beside = 0.0
+    for device in devices:
+        gpu = next((gpu for gpu in machine.gpus if device == Device("gpu", gpu.number)), None)
+        usable = _usable(machine, compute, device, gpu)
+        product = device.kind if gpu is None else gpu.name
+        most_threads = teams.get(device, 1)
+
+        if product not in known:
+            own_terms = dataclasses.replace(
+                terms,
+                asked=_asked_of(device, devices, terms.asked),
+                threads=most_threads,
+                gpu=_limited(gpu, usable),
+                beside=beside,
+            )
+            part, kept = problem, begun_with
+            if not only_teams(devices):
+                part = _part_that_fits(problem, device, usable, gpu)
+                kept = kept if kept and kept.method.startswith(f"{device.computes_on}.") else None
+            known[product] = _choose(part, machine, own_terms, kept)
+
+        choice, notes = known[product]
+        threads = choice.threads if len(teams) == 1 else most_threads
+        rate = choice.speed.points_per_second
+        if gpu is None:
+            rate *= threads / choice.threads
+        if device.kind == "simulated":
+            rate = min(rate, compute.simulated.speed)
+        beside += rate
+
+        described = why_threads
+        if gpu is not None:
+            described = describe_gpu(gpu, usable)
+        elif device.kind == "simulated":
+            described = describe_simulated(device.name, compute.simulated, usable)
+        elif not only_teams(devices):
+            own = f"{device.name}: {count_threads(threads)} of {machine.threads}"
+            described = f"{own}; {machine.threads_reason}."
+        yield Tuned(device, gpu, usable, threads, most_threads, rate, choice, described, notes)
+
+
+def only_teams(devices: Sequence[Device]) -> bool:
+    """Whether all devices are CPU threads, which share one memory."""
+    return all(device.kind == "cpu" for device in devices)
+
+
+def make_terms(compute: ComputeSection, *, use_cache: bool) -> Terms:
+    """What the configuration says to the tuner, whatever the device.
+
+    Args:
+        compute: the configuration.
+        use_cache: as for `make_plan`.
+    """
+    alone = isinstance(compute.devices, str) or len(compute.devices) == 1
+    return Terms(
+        Asked(compute.method, dict(compute.parameters)),
+        threads=1,
+        fixed_threads=compute.threads != "auto" or not alone,
+        budget=compute.tuning_seconds,
+        patient=compute.tuning_budget == "auto",
+        use_cache=use_cache,
+    )
+
+
+def _choose(
+    problem: Problem, machine: Machine, terms: Terms, begun_with: Asked | None
+) -> tuple[Choice, tuple[str, ...]]:
+    """(what the tuner chooses, what must be said about a run that does not go on as it was begun).
+
+    Args:
+        problem: what is to be advanced.
+        machine: on what.
+        terms: for the tuner.
+        begun_with: method and parameters of the run that is continued, kept unless others are asked
+            for.
+    """
+    if begun_with is None:
+        return tune(problem, machine, terms), ()
+
+    before = label_of(begun_with.method, begun_with.parameters or {})
+    trouble = ""
+    if terms.asked.method == "auto":
+        try:
+            kept = tune(problem, machine, dataclasses.replace(terms, asked=begun_with))
+        except (ConfigError, UnsupportedError) as error:
+            trouble = f" It cannot be kept: {error}"
+        else:
+            reason = f"{before} is kept from the run that is continued."
+            return dataclasses.replace(kept, reasons=(*kept.reasons, reason)), ()
+
+    choice = tune(problem, machine, terms)
+    if label_of(choice.method.name, choice.parameters) == before:
+        return choice, ()
+    exact = {method.name for method in every_method() if method.exact}
+    kept_bits = exact >= {choice.method.name, begun_with.method}
+    return choice, (
+        f"The run was begun with {before} and goes on with "
+        f"{label_of(choice.method.name, choice.parameters)}: the result "
+        f"{'has the same bits' if kept_bits else 'may differ within rounding'}.{trouble}",
+    )
+
+
+def _share_alone(problem: Problem, compute: ComputeSection, tuned: Tuned, queued: bool) -> Share:
+    """What a device would do alone."""
+    choice, device = tuned.choice, tuned.device
+    return Share(
+        worker=device.name,
+        slab=Slab.whole(problem.grid),
+        method=choice.method,
+        parameters=choice.parameters,
+        threads=1 if tuned.gpu is not None else tuned.threads,
+        points_per_second=tuned.points_per_second,
+        memory=0,
+        product="" if tuned.gpu is None else tuned.gpu.name,
+        queued=queued,
+        simulated=compute.simulated if device.kind == "simulated" else None,
+        number=device.number,
+    )
+
+
+def _asked_of(device: Device, devices: Sequence[Device], asked: Asked) -> Asked:
+    """What is said about the method counts for the devices that it runs on; the others choose."""
+    others = {other.computes_on for other in devices} - {device.computes_on}
+    for_others = any(asked.method.startswith(f"{kind}.") for kind in others)
+    return Asked() if for_others else asked
+
+
+def _usable(machine: Machine, compute: ComputeSection, device: Device, gpu: Gpu | None) -> int:
+    """Bytes that the state may take in the memory of a device."""
+    if device.kind == "cpu":
+        return machine.memory - RESERVE
+    free = int(compute.simulated.memory) if gpu is None else gpu.memory - RESERVE
+    return free if compute.gpu_memory == "auto" else min(free, int(compute.gpu_memory))
+
+
+def _limited(gpu: Gpu | None, usable: int) -> Gpu | None:
+    """The GPU as the tuner may use it."""
+    if gpu is None:
+        return None
+    return dataclasses.replace(gpu, memory=min(gpu.memory, usable + RESERVE))
+
+
+def _refuse_what_does_not_fit(problem: Problem, machine: Machine) -> None:
+    """Raise if the state does not fit into memory with the method that needs least, before anything
+    is measured.
+    """
+    method = cpu_kernels.METHODS[-1]
+    needed = method.memory(problem, Slab.whole(problem.grid), method.parameters(problem)[0])
+    if needed + RESERVE > machine.memory:
+        shape = " x ".join(str(n) for n in reversed(problem.grid.shape))
+        msg = (
+            f"the grid of {shape} points in {problem.dtype} needs {gib(needed)} of memory and "
+            f"{gib(RESERVE)} beside it, but {gib(machine.memory)} can be had "
+            f"({machine.memory_reason}). Use a smaller grid, compute.precision: float32, or a "
+            "machine with more memory."
+        )
+        raise UnsupportedError(msg)
+
+
+def _part_that_fits(problem: Problem, device: Device, usable: int, gpu: Gpu | None) -> Problem:
+    """The problem, or as many planes of it as the device has memory for."""
+    method = Place(device=device.computes_on).methods[-1]
+    parameters = method.parameters(problem)[0]
+    needed = method.memory(problem, Slab.whole(problem.grid), parameters)
+    if needed <= usable:
+        return problem
+
+    planes = int(problem.grid.shape[0] * _TUNED_ON * max(usable, 0) / needed)
+    if planes < 2 * problem.stencil.radii[0] + 1:
+        where = f"memory, but {gib(usable)} can be had"
+        if gpu is not None:
+            where = (
+                f"GPU memory and {gib(RESERVE)} beside it, but {gib(gpu.memory)} are free on "
+                f"{gpu.name}"
+            )
+        msg = f"the grid needs {gib(needed)} of {where}"
+        raise UnsupportedError(msg)
+    return shortened(problem, planes)

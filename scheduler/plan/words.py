@@ -1,0 +1,201 @@
+"""Words: what a plan says, sentences with the numbers behind each decision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tetris_sim.scheduler.facts.division import Capacity, Division
+from tetris_sim.scheduler.facts.domain import Work
+from tetris_sim.scheduler.facts.link import Link
+from tetris_sim.scheduler.facts.reasons import Reason, about
+from tetris_sim.scheduler.facts.shares import Share
+from tetris_sim.scheduler.machine.gpus import Gpu
+from tetris_sim.scheduler.plan.block import responsive_block
+from tetris_sim.scheduler.plan.partition import halo_points, is_slabs
+from tetris_sim.scheduler.plan.search import ProcessGrid, without
+from tetris_sim.scheduler.tuning.choice import giga
+from tetris_sim.schema import SimulatedSection
+from tetris_sim.wording import gib, listed
+
+
+def describe_gpu(gpu: Gpu, usable: int) -> str:
+    """Which it is, and how much of its memory may be used."""
+    limit = "" if usable >= gpu.memory // 2 else f", at most {gib(usable)} for the state"
+    return f"GPU {gpu.number}: {gpu.name}, {gib(gpu.memory)} free{limit}."
+
+
+def describe_simulated(name: str, made_up: SimulatedSection, usable: int) -> str:
+    """What a made-up device is like."""
+    return (
+        f"{name}: made up, at most {giga(made_up.speed)}, {made_up.latency * 1e6:.3g} "
+        f"us and {made_up.bandwidth / 1e9:.3g} GB/s away, {gib(usable)} of memory."
+    )
+
+
+def describe_copy(*, copy: bool) -> Reason:
+    """Whether checkpoints stop the computation."""
+    sentence = "Checkpoints are written from a copy while the computation goes on."
+    if not copy:
+        sentence = (
+            "Checkpoints stop the computation while they are written: there is no memory for a "
+            "copy of the state."
+        )
+    return Reason("checkpoints", sentence)
+
+
+def describe_teams(slabs: Sequence[Share], *, asked: bool) -> list[Reason]:
+    """How long the slabs of equal teams are."""
+    if len(slabs) == 1:
+        return []
+    total = sum(share.slab.n_points for share in slabs)
+    parts = ", ".join(f"{share.worker} {share.slab.n_points / total:.1%}" for share in slabs)
+    return [Reason("shares", f"Shares {'as asked' if asked else 'by speed'}: {parts}.")]
+
+
+def describe_division(
+    work: Work, capacities: Sequence[Capacity], division: Division, *, asked: bool
+) -> list[Reason]:
+    """Who gets what, what an exchange costs, and why somebody gets nothing."""
+    if len(capacities) == 1:
+        return []
+    members = [k for k, planes in enumerate(division.planes) if planes]
+    parts = ", ".join(
+        f"{capacities[k].name} {division.planes[k] / work.n_planes:.1%} "
+        f"({giga(capacities[k].points_per_second)})"
+        for k in members
+    )
+    how = "as asked" if asked else "by predicted time"
+    reasons = [Reason("shares", f"Shares {how}: {parts}.")]
+
+    if len(members) > 1:
+        idle = ", ".join(f"{capacities[k].name} {division.idle(k):.1%}" for k in members)
+        sentence = (
+            f"Time block of {division.time_block} steps: an exchange is {division.messages} "
+            f"messages of {gib(division.message_bytes)}, {division.exchange_seconds * 1e3:.3g} ms "
+            f"after {max(division.busy) * 1e3:.3g} ms of computing; {division.replicated} points "
+            f"of a block are computed twice. Predicted idle: {idle}."
+        )
+        reasons.append(Reason("block", sentence))
+    return [*reasons, *about("left out", _left_out(work, capacities, division))]
+
+
+def _left_out(work: Work, capacities: Sequence[Capacity], division: Division) -> list[str]:
+    total = sum(worker.points_per_second for worker in capacities)
+    most = responsive_block(work.n_planes * work.plane_points, total)
+
+    sentences = []
+    for k, (worker, planes) in enumerate(zip(capacities, division.planes, strict=True)):
+        if planes:
+            continue
+        rate = (
+            f"{worker.name} gets nothing: it makes {giga(worker.points_per_second)} of "
+            f"{giga(total)}"
+        )
+        seconds = without(work, capacities, k, division, most=most)
+        if seconds is None:
+            sentences.append(f"{rate}, and the grid cannot be cut so that it takes part.")
+        else:
+            sentences.append(
+                f"{rate}, and with it a step would take {seconds * 1e6:.4g} us instead of "
+                f"{division.seconds_per_step * 1e6:.4g} us, exchanges and planes that are computed "
+                "twice included."
+            )
+    return sentences
+
+
+def describe_streaming(
+    shares: Sequence[Share], divisions: Sequence[Division], best: Division
+) -> tuple[Reason, ...]:
+    """How slabs go through their devices, or why they do not."""
+    sentences = [
+        f"{share.worker} is too small for its part, which lies in host memory and is streamed: "
+        f"{share.streamed.pieces} pieces of at most {share.streamed.planes} planes, "
+        f"{share.streamed.steps} steps each time, {share.streamed.redundant:.1%} of the work done "
+        f"twice; copies take {share.streamed.hidden:.2f} of the time of computing, "
+        f"{share.streamed.in_flight} pieces are under way at a time."
+        for share in shares
+        if share.streamed is not None
+    ]
+
+    if others := [division for division in divisions if division is not best]:
+        other = min(division.seconds_per_step for division in others)
+        streamed = any(share.streamed is not None for share in shares)
+        way = "Filling the memory of each device" if streamed else "Streaming"
+        sentences.append(
+            f"{way} would take {other * 1e3:.3g} ms a step instead of "
+            f"{best.seconds_per_step * 1e3:.3g} ms."
+        )
+    return about("streaming", sentences)
+
+
+def about_rounding(shares: Sequence[Share], steps: int, allowed: float) -> tuple[str, ...]:
+    """What the result depends on where several methods compute it; nothing if all of them have the
+    same bits.
+
+    Args:
+        shares: who computes.
+        steps: of the run.
+        allowed: difference after so many steps, as part of the largest value.
+    """
+    methods = list(dict.fromkeys(share.method.name for share in shares))
+    if len(shares) == 1 or all(share.method.exact for share in shares):
+        return ()
+    return (
+        f"Workers compute with {listed(methods, 'and')}: where a point lies decides how it is "
+        f"rounded. Results of different shares differ by at most {allowed:.2g} of the largest "
+        f"value after {steps} steps.",
+    )
+
+
+def describe_parts(parts: Sequence[int]) -> str:
+    """For example "3 x 2 along z and y"."""
+    names = ("z", "y", "x")[-len(parts) :]
+    axes = [(count, name) for count, name in zip(parts, names, strict=True) if count > 1] or [
+        (1, names[0])
+    ]
+    return (
+        f"{' x '.join(str(count) for count, _ in axes)} along "
+        f"{' and '.join(name for _, name in axes)}"
+    )
+
+
+def describe_choice(grid: ProcessGrid, other: ProcessGrid | None) -> str:
+    """Why this one: what `fastest_grid` gives, in words; nothing if there was no choice.
+
+    >>> describe_choice(ProcessGrid((8, 8, 1), 6, 1.0), ProcessGrid((64, 1, 1), 3, 2.5))
+    'slabs are predicted to take 2.5 times as long'
+    >>> describe_choice(ProcessGrid((4, 1), 8, 1.0), ProcessGrid((2, 2), 12, 0.98))
+    '2 x 2 along y and x is predicted to take 0.98 times as long, too little of a difference'
+    """
+    if other is None:
+        return "" if is_slabs(grid.parts) else "slabs would be too thin for their halos"
+    name = "slabs are" if is_slabs(other.parts) else f"{describe_parts(other.parts)} is"
+    ratio = other.seconds / grid.seconds
+    doubt = ", too little of a difference" if ratio < 1 else ""
+    return f"{name} predicted to take {ratio:.3g} times as long{doubt}"
+
+
+def describe_grid(grid: ProcessGrid, shares: Sequence[Share], why: str) -> Reason:
+    """Into how many pieces ranks cut a grid, and why."""
+    if not is_slabs(grid.parts):
+        sentence = f"Process grid {describe_parts(grid.parts)}, even: {why}."
+        return Reason("shares", sentence)
+    points = [share.slab.n_points for share in shares]
+    portions = [100 * n / sum(points) for n in points]
+    sizes = f"{min(portions):.3g}% to {max(portions):.3g}% of the grid each, by speed"
+    sentence = f"Process grid {describe_parts(grid.parts)}: {sizes}{f'; {why}' * bool(why)}."
+    return Reason("shares", sentence)
+
+
+def describe_exchange(block: int, asked: int | None, shares: Sequence[Share], link: Link) -> Reason:
+    """How many steps ranks make between two exchanges, and why."""
+    if asked is not None:
+        cut = ", cut to what fits" * (block < asked)
+        return Reason("block", f"Time block of {block} steps, as asked{cut}.")
+    messages = max(halo_points(share.slab)[0] for share in shares)
+    speed = f", {1e-9 / link.seconds_per_byte:.3g} GB/s" if link.seconds_per_byte > 0 else ""
+    sentence = (
+        f"Time block of {block} steps: an exchange is up to {messages} messages of "
+        f"{link.latency * 1e6:.3g} us{speed}, as measured."
+    )
+    return Reason("block", sentence)

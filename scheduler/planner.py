@@ -1,0 +1,150 @@
+"""Planner: who computes what, on one process or on many ranks.
+
+Offers are found (`plan/find.py`: a device with its method, tuned), the grid is divided between
+them (`plan/search.py` by the times that `plan/cost.py` predicts), and the plan says why
+(`plan/plan.py`; of many ranks `plan/ranks.py`). What measures on devices is handed on from here.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+
+from tetris_sim.errors import UnsupportedError
+from tetris_sim.problem import Problem
+from tetris_sim.scheduler.comm.agreement import everywhere, on_root
+from tetris_sim.scheduler.comm.communicator import Communicator
+from tetris_sim.scheduler.comm.links import measure_link
+from tetris_sim.scheduler.facts.domain import Domain
+from tetris_sim.scheduler.facts.link import Link
+from tetris_sim.scheduler.facts.reasons import about
+from tetris_sim.scheduler.facts.shares import Draft, Plan
+from tetris_sim.scheduler.machine.devices import Device, choose_devices
+from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.scheduler.machine.seats import own_part
+from tetris_sim.scheduler.plan.find import find_offers
+from tetris_sim.scheduler.plan.give import refuse_shortages
+from tetris_sim.scheduler.plan.offer import GUESSES, Measures, Offer
+from tetris_sim.scheduler.plan.plan import draft_plan
+from tetris_sim.scheduler.plan.ranks import combine, even_part, offers_of
+from tetris_sim.scheduler.run.measuring import measure_copies, measure_exchange, measure_messages
+from tetris_sim.scheduler.tuning.candidates import Asked
+from tetris_sim.schema import ComputeSection
+
+
+def make_plan(
+    problem: Problem,
+    machine: Machine,
+    compute: ComputeSection | None = None,
+    *,
+    begun_with: Asked | None = None,
+    use_cache: bool = True,
+) -> Plan:
+    """Decide how to advance `problem` on `machine`; measures for a few seconds unless that was done
+    before.
+
+    Args:
+        problem: what to advance.
+        machine: what there is.
+        compute: what was asked for; everything automatic if not given.
+        begun_with: method and parameters of the run that is continued, which are kept unless others
+            are asked for.
+        use_cache: whether method and parameters may be those that were measured in an earlier run,
+            and are kept for later ones.
+
+    Raises:
+        UnsupportedError: if the state does not fit into the memory there is, or no method can be
+            used.
+        ConfigError: if a method, or more workers than the grid has planes for, is asked for that
+            cannot be.
+    """
+    compute = compute or ComputeSection()
+    return draft(problem, machine, compute, begun_with=begun_with, use_cache=use_cache).finished()
+
+
+def plan_together(
+    problem: Problem,
+    machine: Machine,
+    compute: ComputeSection,
+    ranks: Communicator,
+    *,
+    begun_with: Asked | None = None,
+    use_cache: bool = True,
+) -> Plan:
+    """The plan of all ranks, the same on each of them; `make_plan` for one alone.
+
+    Args:
+        problem: what to advance.
+        machine: the computer as this rank sees it.
+        compute: what was asked for.
+        ranks: all of them call this.
+        begun_with: as for `make_plan`.
+        use_cache: as for `make_plan`.
+
+    Raises:
+        UnsupportedError: some rank has no memory or no method for its part, or two would use one
+            GPU.
+        ConfigError: there are more workers than the grid can be cut into.
+    """
+    if ranks.size == 1:
+        return make_plan(problem, machine, compute, begun_with=begun_with, use_cache=use_cache)
+
+    machine = own_part(machine, compute, ranks)
+    part = everywhere(ranks, lambda: even_part(problem, ranks.size))
+    own = everywhere(
+        ranks, lambda: draft(part, machine, compute, begun_with=begun_with, use_cache=use_cache)
+    )
+    by_rank = ranks.collect(offers_of(own, machine, ranks.rank))
+    offers = list(itertools.chain.from_iterable(by_rank))
+    link = _measure_link(problem, [own_offers[0] for own_offers in by_rank], compute, ranks)
+
+    def decide() -> Plan:
+        plan = combine(problem, offers, link, compute, own.reasons)
+        refuse_shortages(Domain.of(problem).plane_bytes, offers, plan.shares)
+        return plan
+
+    return on_root(ranks, decide)
+
+
+def draft(
+    problem: Problem,
+    machine: Machine,
+    compute: ComputeSection,
+    *,
+    begun_with: Asked | None,
+    use_cache: bool,
+) -> Draft:
+    """The plan of one process, before it is said in sentences; see `make_plan`."""
+    devices, why = choose_devices(machine, compute)
+    measures = GUESSES
+    if compute.tuning_seconds > 0 and problem.stencil.radii[0] > 0:
+        messages = functools.partial(measure_messages, problem)
+        measures = Measures(messages, measure_copies)
+
+    def on(devices: Sequence[Device]) -> Draft:
+        offers, why_these = find_offers(
+            problem, machine, compute, devices, begun_with=begun_with, use_cache=use_cache
+        )
+        return draft_plan(problem, compute, offers, measures, why_these)
+
+    try:
+        plan = on(devices)
+    except UnsupportedError as error:
+        if compute.devices != "auto" or len(devices) == 1:
+            raise
+        why = (f"The GPU is not used: {error}",)
+        plan = on(devices[-1:])
+    return Draft(plan.plan, (*about("device", why), *plan.reasons))
+
+
+def _measure_link(
+    problem: Problem, first: Sequence[Offer], compute: ComputeSection, ranks: Communicator
+) -> Link:
+    """What messages between ranks cost, timed with the first worker of each if anything may be
+    timed.
+    """
+    shares = [offer.share for offer in first]
+    if compute.tuning_seconds == 0 or any(share.streamed is not None for share in shares):
+        return measure_link(ranks)
+    return measure_exchange(problem, shares, ranks, gpu_messages=compute.cuda_aware_mpi)
