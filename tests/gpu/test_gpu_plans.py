@@ -21,7 +21,7 @@ from tetris_sim.scheduler.machine import gpus
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.machine.place import Place
-from tetris_sim.scheduler.plan import offer as planning
+from tetris_sim.scheduler.plan import find as planning
 from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.scheduler.tuning.candidates import Asked, find_candidates
 from tetris_sim.scheduler.tuning.choice import Candidate, Choice, Entry, Speed
