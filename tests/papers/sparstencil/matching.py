@@ -15,30 +15,10 @@ takes it where it is as good as any matching can be, and the blossom algorithm (
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-
 import numpy as np
 
 from tetris_sim.gpu_kernels.sparse.conflicts import Graph
-
-
-@dataclass(frozen=True)
-class Matching:
-    """Pairs of columns.
-
-    Attributes:
-        n_columns: of the matrix; columns of zeros are numbered from here on.
-        pairs: (first, second), in order of the first.
-    """
-
-    n_columns: int
-    pairs: tuple[tuple[int, int], ...]
-
-    @cached_property
-    def zero_columns(self) -> int:
-        """p: how many columns of zeros there are."""
-        return 2 * len(self.pairs) - self.n_columns
+from tetris_sim.gpu_kernels.sparse.permutation import Matching
 
 
 def hierarchical_matching(

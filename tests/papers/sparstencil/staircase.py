@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.sparse.crush import Layout
+from papers.sparstencil.crush import Layout
 
 Pattern = npt.NDArray[np.bool_]
 

@@ -13,13 +13,13 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from papers.sparstencil.crush import Layout
 from tetris_sim.gpu_kernels.dual_tessellation.convstencil_model import (
     TensorMachine,
     compute_time,
     memory_time,
     total_time,
 )
-from tetris_sim.gpu_kernels.sparse.crush import Layout
 
 
 @dataclass(frozen=True)

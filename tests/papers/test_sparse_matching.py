@@ -11,6 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from papers.sparstencil.crush import crush_weights
+from papers.sparstencil.matching import (
+    complete,
+    hierarchical_matching,
+    lower_bound,
+    maximum_matching,
+)
+from papers.sparstencil.pipeline import pad_order
 from tetris_sim.gpu_kernels.sparse.conflicts import (
     Graph,
     augment,
@@ -18,18 +26,10 @@ from tetris_sim.gpu_kernels.sparse.conflicts import (
     is_valid,
     vector_graph,
 )
-from tetris_sim.gpu_kernels.sparse.crush import crush_weights
-from tetris_sim.gpu_kernels.sparse.matching import (
-    Matching,
-    complete,
-    hierarchical_matching,
-    lower_bound,
-    maximum_matching,
-)
 from tetris_sim.gpu_kernels.sparse.permutation import (
     ZERO,
+    Matching,
     column_order,
-    pad_order,
     permute_columns,
     vector_order,
 )

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from papers.sparstencil.crush import Layout, crush_weights
+from papers.sparstencil.patches import in_2d
 from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import dense
 from tetris_sim.gpu_kernels.sparse.compression import Array
-from tetris_sim.gpu_kernels.sparse.crush import Layout, crush_weights
 from tetris_sim.gpu_kernels.sparse.fragments import ROWS
-from tetris_sim.gpu_kernels.sparse.patches import in_2d
 from tetris_sim.gpu_kernels.sparse.plan import DEPTHS, Plan
 from tetris_sim.gpu_kernels.sparse.units import box_of, unit_matrix
 from tetris_sim.stencil import Stencil

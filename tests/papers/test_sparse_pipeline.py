@@ -12,12 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
-from tetris_sim.gpu_kernels.dual_tessellation.convstencil_model import compute_time
-from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import apply
-from tetris_sim.gpu_kernels.sparse.compression import decompress, is_structured
-from tetris_sim.gpu_kernels.sparse.crush import Layout
-from tetris_sim.gpu_kernels.sparse.exploration import (
+from papers.convstencil.stencil2row import apply
+from papers.sparstencil.crush import Layout
+from papers.sparstencil.exploration import (
     A100_F16,
     DENSE_F16,
     DENSE_F64,
@@ -27,7 +24,11 @@ from tetris_sim.gpu_kernels.sparse.exploration import (
     n_products,
     transformed_elements,
 )
-from tetris_sim.gpu_kernels.sparse.pipeline import apply_transformed, transform
+from papers.sparstencil.pipeline import apply_transformed, transform
+from papers.sparstencil.reading import decompress
+from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
+from tetris_sim.gpu_kernels.dual_tessellation.convstencil_model import compute_time
+from tetris_sim.gpu_kernels.sparse.compression import is_structured
 from tetris_sim.stencil import Stencil
 
 pytest.importorskip("networkx", reason="the blossom algorithm is networkx's")

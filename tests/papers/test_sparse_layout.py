@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from papers.convstencil.stencil2row import apply
+from papers.sparstencil.crush import Layout, crush_input, crush_weights, spread_results
+from papers.sparstencil.flattening import apply_flattened, input_matrix, kernel_vector
+from papers.sparstencil.staircase import blocks, is_self_similar, is_staircase
 from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
-from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import apply
 from tetris_sim.gpu_kernels.sparse.conflicts import conflict_graph
-from tetris_sim.gpu_kernels.sparse.crush import Layout, crush_input, crush_weights, spread_results
-from tetris_sim.gpu_kernels.sparse.flattening import apply_flattened, input_matrix, kernel_vector
-from tetris_sim.gpu_kernels.sparse.staircase import blocks, is_self_similar, is_staircase
 from tetris_sim.stencil import Stencil
 
 BOX_3 = named_stencil("box-2d9p").stencil

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tetris_sim.gpu_kernels.sparse.compression import decompress
+from papers.sparstencil.pipeline import transform
+from papers.sparstencil.reading import decompress
 from tetris_sim.gpu_kernels.sparse.fragments import ROWS
 from tetris_sim.gpu_kernels.sparse.permutation import ZERO
-from tetris_sim.gpu_kernels.sparse.pipeline import transform
 from tetris_sim.gpu_kernels.sparse.plan import DEPTHS, INSTRUCTIONS, Plan, row_order
 from tetris_sim.stencil import Stencil
 

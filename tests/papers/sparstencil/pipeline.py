@@ -8,22 +8,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
+from papers.sparstencil import matching
+from papers.sparstencil.crush import Layout, crush_input, crush_weights, spread_results
+from papers.sparstencil.matching import hierarchical_matching, maximum_matching
+from papers.sparstencil.reading import multiply
+from papers.sparstencil.staircase import is_self_similar
 from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import dense
-from tetris_sim.gpu_kernels.sparse import matching
-from tetris_sim.gpu_kernels.sparse.compression import Array, Compressed, compress, multiply
+from tetris_sim.gpu_kernels.sparse.compression import Array, Compressed, compress
 from tetris_sim.gpu_kernels.sparse.conflicts import conflict_graph
-from tetris_sim.gpu_kernels.sparse.crush import Layout, crush_input, crush_weights, spread_results
-from tetris_sim.gpu_kernels.sparse.matching import Matching, hierarchical_matching, maximum_matching
 from tetris_sim.gpu_kernels.sparse.permutation import (
+    ZERO,
+    Matching,
     Order,
     column_order,
-    pad_order,
     permute_columns,
-    permute_rows,
     vector_order,
 )
-from tetris_sim.gpu_kernels.sparse.staircase import is_self_similar
 from tetris_sim.stencil import Stencil
 
 
@@ -92,6 +94,16 @@ def transform(
     matched = match(crushed, layout)
     order = pad_order(column_order(vector_order(matched.chosen), 1), depth)
     return Transformed(layout, matched, order, compress(permute_columns(crushed, order), group))
+
+
+def pad_order(order: Order, depth: int) -> Order:
+    """The order with columns of zeros up to a multiple of the depth of a product."""
+    return np.append(order, np.full(-len(order) % depth, ZERO))
+
+
+def permute_rows(matrix: npt.NDArray[np.float64], order: Order) -> npt.NDArray[np.float64]:
+    """B'': the rows of B' in the same order."""
+    return np.where((order == ZERO)[:, None], 0.0, matrix[order])
 
 
 def apply_transformed(u: Array, transformed: Transformed) -> Array:
