@@ -2,9 +2,9 @@
 side.
 
 The authors' tiles have a band along y for each column of weights, and their products are added with
-a shift along x (`tiles.py`). Here it is the other way round: a band along x for each row of
-weights, added with a shift along y. A kernel that streams along y makes that shift by keeping 2 ry
-+ 1 rows of results in flight: a row that arrives is multiplied for all of them.
+a shift along x (tests/papers/tcstencil/tiles.py). Here it is the other way round: a band along x
+for each row of weights, added with a shift along y. A kernel that streams along y makes that shift
+by keeping 2 ry + 1 rows of results in flight: a row that arrives is multiplied for all of them.
 
     window   8 results along x and the points around them that they depend on, in chunks of 16; the
     last one may be half tile     16 windows side by side: 16 x 16 numbers for each chunk, of 128
@@ -31,6 +31,11 @@ RESULTS = 8  # of a window: columns of B in mma.m16n8k16
 CHUNK = 16  # points of a window that a product multiplies: rows of B
 WINDOWS = 16  # of a tile: rows of A
 UNUSED, FIRST, FURTHER = 0, 1, 2  # what a band is for the sum of a result
+
+# NVIDIA H200 data sheet: operations of FP16 without sparsity and bytes of memory, per second. Of
+# the operations, what `mma.sync` may reach: Hopper's peak needs `wgmma`. That part is assumed, not
+# measured; only the order in which numbers of steps are tried depends on it.
+_OPERATIONS, _BANDWIDTH = 0.6 * 989.5e12, 4.8e12
 
 Array = npt.NDArray[np.float64]
 
@@ -175,3 +180,18 @@ def window_lead(radius: int) -> int:
     [4, 4, 4, 8, 8, 12]
     """
     return 4 * max(1, math.ceil(radius / 4))
+
+
+def windows_rate(n_products: float) -> float:
+    """Results per second that an H200 cannot exceed with `tcstencil.cu` in FP16: the slower of
+    memory and products.
+
+    >>> round(windows_rate(9) / 1e9)
+    1200
+
+    Args:
+        n_products: of 16 x 16 x 8 for 128 results.
+    """
+    memory = 2 * 2 / _BANDWIDTH  # a number is read and written
+    products = 2 * WINDOWS * CHUNK * RESULTS * n_products / (WINDOWS * RESULTS) / _OPERATIONS
+    return 1 / max(memory, products)

@@ -57,9 +57,6 @@ A100_TENSOR = Peak(312e12, 1555e9)
 V100_FMA = Peak(31.4e12, 900e9)
 V100_TENSOR = Peak(125e12, 900e9)
 H200_TENSOR = Peak(989.5e12, 4.8e12)  # NVIDIA H200 data sheet, FP16 without sparsity
-# Of that, what `mma.sync` may reach: Hopper's peak needs `wgmma`. Assumed, not measured; only the
-# order in which numbers of steps are tried depends on it.
-MMA_SHARE = 0.6
 
 
 def pointwise_intensity(n_points: int) -> float:
@@ -97,20 +94,6 @@ def windows_intensity(n_products: float, point_bytes: int = HALF_BYTES) -> float
     (12.0, 36.0)
     """
     return n_products * WINDOWS_PRODUCT / (2 * WINDOWS_RESULTS * point_bytes)
-
-
-def windows_rate(n_products: float, point_bytes: int = HALF_BYTES) -> float:
-    """Results per second that an H200 cannot exceed with `tcstencil.cu`: the slower of memory and
-    products.
-
-    >>> round(windows_rate(9) / 1e9)
-    1200
-    """
-    memory = 2 * point_bytes / H200_TENSOR.bandwidth
-    products = (
-        2 * WINDOWS_PRODUCT * n_products / WINDOWS_RESULTS / (MMA_SHARE * H200_TENSOR.operations)
-    )
-    return 1 / max(memory, products)
 
 
 def stencil_rate(n: int, radius: int, n_points: int, seconds: float) -> float:
