@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from papers.convstencil import model as paper
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.gpu_kernels.dual_tessellation import convstencil_model as model
 
@@ -24,24 +25,24 @@ def test_memory_factors_are_those_of_table_3(
 ) -> None:
     stencil = named_stencil(name).stencil
     n = 2 * stencil.radius + 1
-    assert model.im2row_factor(stencil.n_points) == im2row
+    assert paper.im2row_factor(stencil.n_points) == im2row
     assert model.stencil2row_factor(n) == pytest.approx(stencil2row, abs=0.005)
-    assert 100 * model.memory_saving(stencil.n_points, n) == pytest.approx(saving, abs=0.011)
+    assert 100 * paper.memory_saving(stencil.n_points, n) == pytest.approx(saving, abs=0.011)
 
 
 @pytest.mark.parametrize("n", [3, 5, 7])
 def test_the_saving_of_a_box_is_equation_11(n: int) -> None:
-    assert 1 - model.memory_saving(n**2, n) == pytest.approx(2 / ((n + 1) * n))
+    assert 1 - paper.memory_saving(n**2, n) == pytest.approx(2 / ((n + 1) * n))
 
 
 def test_a_dual_tessellation_of_box_2d49p_takes_26_products() -> None:
-    assert model.products_per_tessellation(7) == 26
-    assert model.convstencil_products(10, 128, 7) == 10 * 2 * 26
-    assert model.convstencil_products(10, 129, 7) == 10 * 3 * 26
+    assert paper.products_per_tessellation(7) == 26
+    assert paper.convstencil_products(10, 128, 7) == 10 * 2 * 26
+    assert paper.convstencil_products(10, 129, 7) == 10 * 3 * 26
 
 
 def test_a_product_takes_16_cycles_of_an_a100() -> None:
-    seconds = model.convstencil_compute_time(model.A100, 10240, 10240, 7)
+    seconds = paper.convstencil_compute_time(model.A100, 10240, 10240, 7)
     assert seconds == pytest.approx(10240 * 160 * 26 * 16 / (1.41e9 * 432))
     peak = 2 * 8 * 8 * 4 / 16 * 1.41e9 * 432
     assert peak == pytest.approx(19.5e12, rel=0.01)  # section 5.1
@@ -55,8 +56,8 @@ def test_the_h200_multiplies_as_fast_as_measured() -> None:
 
 @pytest.mark.parametrize("n", [3, 5, 7])
 def test_convstencil_beats_convolution_by_im2row(n: int) -> None:
-    ours = model.convstencil_compute_time(model.A100, 10240, 10240, n)
-    theirs = model.gemm_compute_time(model.A100, 10240, 10240, n)
+    ours = paper.convstencil_compute_time(model.A100, 10240, 10240, n)
+    theirs = paper.gemm_compute_time(model.A100, 10240, 10240, n)
     assert ours < theirs
     assert theirs / ours == pytest.approx((n + 1) / 2, rel=0.02)
 
@@ -70,21 +71,21 @@ def test_memory_time_is_the_slower_memory() -> None:
 
 def test_the_total_is_the_slower_of_computing_and_memory() -> None:
     assert model.total_time(2.0, 3.0) == 3.0
-    compute = model.convstencil_compute_time(model.H200, 4096, 4096, 7)
-    memory = model.convstencil_memory_time(model.H200, 4096, 4096, 7)
-    assert model.convstencil_time(model.H200, 4096, 4096, 7) == max(compute, memory)
+    compute = paper.convstencil_compute_time(model.H200, 4096, 4096, 7)
+    memory = paper.convstencil_memory_time(model.H200, 4096, 4096, 7)
+    assert paper.convstencil_time(model.H200, 4096, 4096, 7) == max(compute, memory)
 
 
 def test_seven_of_eight_columns_are_used_at_width_7() -> None:
-    assert model.column_utilisation(1) == 0.125
-    assert model.column_utilisation(7) == 0.875
+    assert paper.column_utilisation(1) == 0.125
+    assert paper.column_utilisation(7) == 0.875
 
 
 @pytest.mark.parametrize(("name", "steps"), [("box-2d9p", 3), ("box-2d49p", 1)])
 def test_a_rate_is_predicted_by_the_equations_for_kernels_up_to_seven_points_wide(
     name: str, steps: int
 ) -> None:
-    seconds = model.convstencil_time(model.H200, 4096, 8192, 7)
+    seconds = paper.convstencil_time(model.H200, 4096, 8192, 7)
     stencil = named_stencil(name).stencil
     assert model.predict_rate(model.H200, stencil, steps, (4096, 8192)) == pytest.approx(
         steps * 4096 * 8192 / seconds
