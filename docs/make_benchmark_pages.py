@@ -12,14 +12,20 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tetris_sim.bench.device_goals import goals_table
-from tetris_sim.bench.plots import draw_all, save
-from tetris_sim.bench.scaling_inputs import read_inputs
-from tetris_sim.bench.scaling_tables import draw_scaling, predict_all, scaling_tables
-from tetris_sim.bench.tables import as_markdown, table_as_markdown
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
+
+from benchmarks.device_goals import goals_table  # noqa: E402
+from benchmarks.pictures import draw_all, save  # noqa: E402
+from benchmarks.scaling_inputs import read_inputs  # noqa: E402
+from benchmarks.scaling_tables import draw_scaling, predict_all, scaling_tables  # noqa: E402
+from benchmarks.study_tables import as_markdown  # noqa: E402
+
+from tetris_sim.bench.result import read_result  # noqa: E402
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,8 +51,8 @@ def filled(page: str, folder: Path = FOLDER) -> str:
         return f"<!-- tables: {found['file']} -->\n\n{as_markdown(result)}\n<!-- end of tables -->"
 
     page = _TABLES.sub(tables, page)
-    found = [json.loads((folder / name).read_text(encoding="utf-8")) for name in sources(page)]
-    goals = table_as_markdown(goals_table([result for result in found if "devices" in result]))
+    results = [json.loads((folder / name).read_text(encoding="utf-8")) for name in sources(page)]
+    goals = goals_table(map(read_result, results)).as_markdown()
     return _GOALS.sub(lambda _: f"<!-- goals -->\n\n{goals}\n\n<!-- end of goals -->", page)
 
 
@@ -76,7 +82,7 @@ def scaling_page(page: str, folder: Path = FOLDER) -> tuple[str, Figure]:
     tables = scaling_tables(inputs, predictions)
 
     def table(found: re.Match[str]) -> str:
-        made = table_as_markdown(tables[found["name"]])
+        made = tables[found["name"]].as_markdown()
         return f"<!-- scaling: {found['name']} -->\n\n{made}\n\n<!-- end of scaling -->"
 
     return _SCALING.sub(table, page), draw_scaling(predictions)

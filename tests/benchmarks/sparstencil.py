@@ -3,8 +3,8 @@ the catalogue.
 
 `python tests/benchmarks/sparstencil.py FILE.json` measures whole steps in float16, periodic faces,
 feedback on; points times steps per second, every step counted once. Figures 6, 7 and 11 are
-`tetris-sim bench gpu --dtype float16`, with --sweep and --counters. All weights are random,
-positive and add up to 1, so that any number of steps stays finite.
+`python tests/benchmarks/gpu.py --dtype float16`, with --sweep and --counters. All weights are
+random, positive and add up to 1, so that any number of steps stays finite.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tetris_sim.bench.result import Timing
 from tetris_sim.report import package_versions
 from tetris_sim.scheduler.machine.machine import find_machine
 
@@ -33,24 +34,6 @@ class Work:
     run: Callable[[int], None]
     units: float
     quantum: int = 1
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Rates over the rounds, in units per second.
-
-    Attributes:
-        median: of the rounds.
-        low: slowest round.
-        high: fastest round.
-        of_yardstick: median of the rate over that of a yardstick timed just before, in units of its
-            work.
-    """
-
-    median: float
-    low: float
-    high: float
-    of_yardstick: float | None = None
 
 
 def interleave(

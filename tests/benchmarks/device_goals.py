@@ -4,11 +4,11 @@ each claim.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tetris_sim.bench.cells import Table, grid
+from tetris_sim.bench.result import Result, SetCase, SetRow
 
 _OF_SUM = 0.97  # CPU and GPU together, of the sum of both
 _OF_BEST = 0.97  # what the plan chose, of the best of all that was measured
@@ -23,56 +23,53 @@ class Measured:
 
     Attributes:
         case: stencil, grid, dtype, threads, ranks.
-        each: what was measured.
+        row: what was measured.
     """
 
-    case: Mapping[str, Any]
-    each: Mapping[str, Any]
+    case: SetCase
+    row: SetRow
 
     @property
     def rate(self) -> float:
         """Points per second, the median."""
-        return float(self.each["steady"]["median"])
+        return self.row.rate
 
     @property
     def points(self) -> int:
         """Of the grid."""
-        return sum(share["points"] for share in self.each["shares"])
+        return sum(share.points for share in self.row.shares)
 
     @property
     def gpus(self) -> int:
         """That took part."""
-        return sum(share["worker"].startswith("gpu") for share in self.each["shares"])
+        return sum(share.worker.startswith("gpu") for share in self.row.shares)
 
     @property
     def all_gpus(self) -> bool:
         """Whether nothing else took part."""
-        return self.gpus == len(self.each["shares"])
+        return self.gpus == len(self.row.shares)
 
     @property
     def streamed(self) -> bool:
         """Whether some of the grid lay in host memory and went through a GPU."""
-        return any(share["streamed"] for share in self.each["shares"])
+        return any(share.streamed for share in self.row.shares)
 
     @property
     def name(self) -> str:
         """Stencil and grid."""
-        return f"{self.case['stencil']}, {grid(self.case['shape'])}"
+        return f"{self.case.stencil}, {grid(self.case.shape)}"
 
     @property
     def where(self) -> str:
         """Stencil, grid, GPUs and ranks."""
-        ranks = "one process" if self.case["ranks"] == 1 else f"{self.case['ranks']} ranks"
+        ranks = "one process" if self.case.ranks == 1 else f"{self.case.ranks} ranks"
         return f"{self.name}, {self.gpus} GPUs, {ranks}"
 
 
-def measurements(results: Sequence[Mapping[str, Any]]) -> list[Measured]:
+def measurements(results: Iterable[Result]) -> list[Measured]:
     """Every set of devices of every result."""
     return [
-        Measured(case, each)
-        for result in results
-        for case in result["devices"]
-        for each in case["sets"]
+        Measured(case, row) for result in results for case in result.devices for row in case.sets
     ]
 
 
@@ -81,16 +78,18 @@ def one_gpu(every: Sequence[Measured], like: Measured) -> Measured | None:
     measured.
     """
     alone = [
-        m for m in every if m.gpus == 1 and m.all_gpus and not m.streamed and m.case["ranks"] == 1
+        m for m in every if m.gpus == 1 and m.all_gpus and not m.streamed and m.case.ranks == 1
     ]
-    alone = [m for m in alone if all(m.case[key] == like.case[key] for key in ("stencil", "dtype"))]
+    alone = [
+        m for m in alone if (m.case.stencil, m.case.dtype) == (like.case.stencil, like.case.dtype)
+    ]
     for points in (like.points, like.points // max(1, like.gpus)):
         if found := [m for m in alone if m.points == points]:
             return max(found, key=lambda m: m.rate)
     return None
 
 
-def goals_table(results: Sequence[Mapping[str, Any]]) -> Table:
+def goals_table(results: Iterable[Result]) -> Table:
     """What was wanted, what was measured, and whether that is enough."""
     every = measurements(results)
     rows = [
@@ -110,11 +109,9 @@ def goals_table(results: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _of_sum(every: Sequence[Measured]) -> Iterator[list[str]]:
-    for name, group in _by_name(
-        [m for m in every if m.each["devices"] == "cpu+gpu" and m.each["of_sum"]]
-    ):
-        planned = [m.each["of_sum"] for m in group if not m.each["forced"]]
-        forced = [m.each["of_sum"] for m in group if m.each["forced"]]
+    for name, group in _by_name([m for m in every if m.row.devices == "cpu+gpu" and m.row.of_sum]):
+        planned = [m.row.of_sum for m in group if m.row.of_sum and not m.row.forced]
+        forced = [m.row.of_sum for m in group if m.row.of_sum and m.row.forced]
         if planned:
             yield [
                 f"{name}: CPU and GPU, of the sum of both",
@@ -127,9 +124,9 @@ def _of_sum(every: Sequence[Measured]) -> Iterator[list[str]]:
 
 def _of_best(every: Sequence[Measured]) -> Iterator[list[str]]:
     for name, group in _by_name(
-        [m for m in every if m.each["devices"] == "cpu+gpu" and not m.each["forced"]]
+        [m for m in every if m.row.devices == "cpu+gpu" and not m.row.forced]
     ):
-        best = [m.rate / max(each["steady"]["median"] for each in m.case["sets"]) for m in group]
+        best = [m.rate / max(row.rate for row in m.case.sets) for m in group]
         yield [
             f"{name}: what the plan chose, of the best that was measured",
             f"{_OF_BEST}",
@@ -164,7 +161,7 @@ def _speedups(every: Sequence[Measured]) -> Iterator[list[str]]:
 def _exchanges(every: Sequence[Measured]) -> Iterator[list[str]]:
     for m in every:
         if m.gpus > 1 and m.all_gpus:
-            share = m.each["exchange_share"]
+            share = m.row.exchange_share
             reached = "yes" if share < _EXCHANGE else "no"
             yield [
                 f"{m.where}: time in the exchange",
@@ -172,20 +169,20 @@ def _exchanges(every: Sequence[Measured]) -> Iterator[list[str]]:
                 f"{share:.1%}",
                 reached,
             ]
-            if m.each["rows"]:
-                idle = max(row["measured_idle"] for row in m.each["rows"])
+            if m.row.rows:
+                idle = max(row.measured_idle for row in m.row.rows)
                 yield [f"{m.where}: the idlest GPU, of the whole time", "", f"{idle:.1%}", ""]
 
 
 def _predictions(every: Sequence[Measured]) -> Iterator[list[str]]:
-    free = [m for m in every if not m.each["forced"]]
+    free = [m for m in every if not m.row.forced]
     alone, together = (
-        [m for m in free if (len(m.each["shares"]) > 1) is several] for several in (False, True)
+        [m for m in free if (len(m.row.shares) > 1) is several] for several in (False, True)
     )
     gpu, cpu = ([m for m in alone if bool(m.gpus) is is_gpu] for is_gpu in (True, False))
     for who, found in (("one GPU", gpu), ("CPU threads", cpu), ("several devices", together)):
         if found:
-            ratios = _range([m.each["predicted"] / m.rate for m in found])
+            ratios = _range([m.row.predicted / m.rate for m in found])
             yield [f"{who}: predicted rate over the measured one", "", ratios, ""]
 
 

@@ -6,35 +6,37 @@ from __future__ import annotations
 
 import copy
 import json
+import time
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from bench_samples import result, row, timing
 
-from tetris_sim.__main__ import main
-from tetris_sim.bench import gpu_counters
-from tetris_sim.bench.gpu_breakdown import compare_rungs
-from tetris_sim.bench.gpu_counters import METRICS, count, derive, find_profiler, read_counters
-from tetris_sim.bench.gpu_labels import CONVSTENCIL, ONE_STEP, TETRIS
-from tetris_sim.bench.plots import draw_all, save
-from tetris_sim.bench.tables import as_markdown, as_text
+from benchmarks import cpu, gpu, gpu_counters
+from benchmarks.gpu_breakdown import compare_rungs
+from benchmarks.gpu_counters import METRICS, count, derive, find_profiler, read_counters
+from benchmarks.gpu_labels import CONVSTENCIL, ONE_STEP, TETRIS
+from benchmarks.pictures import draw_all, save
+from benchmarks.samples import main_result, result, row, timing
+from benchmarks.study_tables import as_markdown, as_text
+from tetris_sim.bench.result import Limits
 from tetris_sim.errors import UnsupportedError
+from tetris_sim.scheduler.machine.gpus import Gpu
 
-LIMITS = {
-    "copy": timing(4e12),
-    "fma": {"float64": timing(16e12), "float32": timing(32e12)},
-    "tensor": timing(32e12),
-}
-GPU = {"name": "A GPU", "architecture": "sm_90", "driver": "13.0"}
+LIMITS = Limits(
+    copy=timing(4e12),
+    fma={"float64": timing(16e12), "float32": timing(32e12)},
+    tensor=timing(32e12),
+)
+GPU = Gpu(0, "A GPU", "sm_90", 8 << 30, 50 << 20, "13.0")
 
 
 def gpu_result(**parts: Any) -> dict[str, Any]:
-    found = result(gpu=GPU, gpu_limits={"before": LIMITS, "after": LIMITS}, **parts)
-    del found["limits"]
-    return found
+    measured = result(limits={}, gpu=GPU, gpu_limits={"before": LIMITS, "after": LIMITS})
+    return {**measured.as_json(), **parts}
 
 
 def sweep_result() -> dict[str, Any]:
@@ -43,9 +45,9 @@ def sweep_result() -> dict[str, Any]:
             "shape": [n, n],
             "bytes": 8 * n * n,
             "rows": [
-                row("gpu.stream", 1e9 * n, parameters={"steps_per_block": 16}),
-                row("gpu.trapezoid" + ONE_STEP, 2e8 * n, parameters={"steps_per_block": 1}),
-                row("gpu.plain", 1e8 * n),
+                asdict(row("gpu.stream", 1e9 * n, parameters={"steps_per_block": 16})),
+                asdict(row("gpu.trapezoid" + ONE_STEP, 2e8 * n, parameters={"steps_per_block": 1})),
+                asdict(row("gpu.plain", 1e8 * n)),
             ],
             "missing": {},
         }
@@ -63,7 +65,7 @@ def breakdown_result() -> dict[str, Any]:
     ladders = []
     for figure, rates in ((CONVSTENCIL, (1e11, 4e11, 3e11)), (TETRIS, (2e11, 1e11))):
         steps = [
-            row(f"rung {k}", rate, parameters={"steps_per_block": k})
+            asdict(row(f"rung {k}", rate, parameters={"steps_per_block": k}))
             for k, rate in enumerate(rates)
         ]
         header = {
@@ -254,14 +256,14 @@ def test_a_profiler_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None
             stdout=printed([{"nanoseconds": "5"}]), stderr="ERR_NVGPUCTRPERM", returncode=1
         )
 
-    monkeypatch.setattr("tetris_sim.bench.gpu_counters.subprocess.run", run)
+    monkeypatch.setattr("benchmarks.gpu_counters.subprocess.run", run)
     with pytest.raises(
         UnsupportedError,
         match=r"counted 1 of 2 launches .*7\nsaid by the program\nERR_NVGPUCTRPERM",
     ):
         count([{}, {}], "/usr/bin/ncu")
     assert asked[0][:2] == ["/usr/bin/ncu", "--clock-control=none"]
-    monkeypatch.setattr("tetris_sim.bench.gpu_counters.shutil.which", lambda *_, **__: None)
+    monkeypatch.setattr("benchmarks.gpu_counters.shutil.which", lambda *_, **__: None)
     with pytest.raises(UnsupportedError, match="Nsight Compute: install it"):
         find_profiler()
 
@@ -269,15 +271,12 @@ def test_a_profiler_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("cpu --counters", "--counters belongs to bench gpu"),
-        (
-            "gpu --breakdown --dtype both",
-            "--dtype is both, but the breakdown on a GPU is of FP64 tensor cores",
-        ),
-        ("gpu --sweep --stencils heat-4d", "'heat-4d' is not in the catalogue"),
-        ("gpu --counters --stencils heat-2d --size 0", "--size is '0'"),
-        ("gpu --sweep", "there is no GPU to measure: no driver"),
-        ("gpu --breakdown", "there is no GPU to measure: no driver"),
+        ("--breakdown --dtype both", "the breakdown is of FP64 tensor cores, and float64, float32"),
+        ("--sweep --stencils heat-4d", "'heat-4d' is not in the catalogue"),
+        ("--counters --stencils heat-2d --size 0", "--size is '0'"),
+        ("--sweep", "there is no GPU to measure: no driver"),
+        ("--breakdown", "there is no GPU to measure: no driver"),
+        ("", "there is no GPU to measure: no driver"),
     ],
 )
 def test_what_cannot_be_measured_on_a_gpu_is_refused(
@@ -287,9 +286,15 @@ def test_what_cannot_be_measured_on_a_gpu_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     machine = SimpleNamespace(gpus=(), gpus_reason="no driver")
-    monkeypatch.setattr("tetris_sim.bench.gpu_run.find_machine", lambda: machine)
-    assert main(["bench", *arguments.split()]) in (2, 3)
+    monkeypatch.setattr("tetris_sim.bench.gpu.find_machine", lambda: machine)
+    assert gpu.main(arguments.split()) in (2, 3)
     assert message in capsys.readouterr().err
+
+
+def test_counters_are_of_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cpu.main(["--counters"])
+    assert "--counters" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -300,7 +305,7 @@ def test_what_cannot_be_measured_on_a_gpu_is_refused(
         ("--counters", "gpu_counters.bench_gpu_counters"),
     ],
 )
-def test_the_verb_measures_on_the_gpu_what_was_asked_for(
+def test_the_script_measures_on_the_gpu_what_was_asked_for(
     flag: str, function: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[Any] = []
@@ -309,12 +314,66 @@ def test_the_verb_measures_on_the_gpu_what_was_asked_for(
         asked.append((tuple(names), options))
         return gpu_result()
 
-    monkeypatch.setattr(f"tetris_sim.bench.{function}", measure)
-    assert (
-        main(["bench", "gpu", flag, "--rounds", "4", "--stencils", "heat-3d", "--shape", "7x8x9"])
-        == 0
-    )
+    monkeypatch.setattr(f"benchmarks.{function}", measure)
+    assert gpu.main([flag, "--rounds", "4", "--stencils", "heat-3d", "--shape", "7x8x9"]) == 0
     assert asked == [
         (("heat-3d",), {"shape": (9, 8, 7), "dtypes": ("float64",), "rounds": 4, "seconds": 0.4})
     ]
     assert "Limits of the GPU" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "function", "names", "dtypes"),
+    [
+        (
+            "--breakdown",
+            "cpu_breakdown.bench_breakdown",
+            ("star-1d5p", "box-2d25p", "box-3d27p"),
+            ("float64",),
+        ),
+        (
+            "--sweep --dtype float32",
+            "cpu_sweeps.bench_sweeps",
+            ("heat-1d", "heat-2d", "heat-3d"),
+            ("float32",),
+        ),
+    ],
+)
+def test_the_script_measures_on_the_cpu_what_was_asked_for(
+    arguments: str,
+    function: str,
+    names: tuple[str, ...],
+    dtypes: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked: list[Any] = []
+
+    def measure(names: Any, **options: Any) -> dict[str, Any]:
+        asked.append((tuple(names), options))
+        return result().as_json()
+
+    monkeypatch.setattr(f"benchmarks.{function}", measure)
+    assert cpu.main(["--rounds", "4", "--seconds", "0.5", *arguments.split()]) == 0
+    assert asked == [(names, {"shape": None, "dtypes": dtypes, "rounds": 4, "seconds": 0.5})]
+    assert "Limits of the machine" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("flag", ["--breakdown", "--sweep"])
+def test_what_does_not_fit_is_refused_before_anything_is_measured(
+    flag: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tetris_sim.bench.cpu.measure_limits", lambda *_, **__: LIMITS)
+    begin = time.perf_counter()
+    assert cpu.main(["--stencils", "heat-1d", "--size", "900000000000", flag]) in (2, 3)
+    assert "for all candidates together" in capsys.readouterr().err
+    assert time.perf_counter() - begin < 5
+
+
+def test_a_script_draws_beside_what_it_writes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("benchmarks.cpu.bench_cpu", lambda *_, **__: main_result())
+    assert cpu.main(["--json", "-o", str(tmp_path / "a.json")]) == 0
+    assert json.loads((tmp_path / "a.json").read_text()) == json.loads(capsys.readouterr().out)
+    assert (tmp_path / "a-comparison.svg").read_text().startswith("<?xml")

@@ -1,5 +1,5 @@
 // banded.cu: a stencil as products with banded matrices and little else, for the benchmark: what trapezoid.cu gains by
-// folding and pipelining is the difference between the two (bench gpu --breakdown; Tetris, Figure 12).
+// folding and pipelining is the difference between the two (tests/benchmarks/gpu.py --breakdown; Tetris, Figure 12).
 //
 // Idea    Eight results along y (1D: along x) depend on 8 + 2 r points by a banded matrix. A warp makes 8 rows of 4 times
 //         16 points (1D: 4 times 16 groups of 8 points) and adds the products of all (dz, dx) up.
@@ -11,7 +11,7 @@
 // Layout  See common.cuh.
 // Writes  every point of the box.
 // Limits  float64; sm_80 or later; one launch of one composed stencil. Zeros of a band are multiplied too.
-// Test    tests/gpu/test_gpu_bench_kernels.py
+// Test    tests/papers/test_gpu_rungs.py
 
 #if !defined(TS_REAL) || !defined(TS_RADIUS_Z) || !defined(TS_RADIUS_Y) || !defined(TS_RADIUS_X) || \
     !defined(TS_LINE) || !defined(TS_SHARED) || !defined(TS_SWIZZLED)

@@ -8,15 +8,9 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from tetris_sim.bench.cells import Table, billions, grid, percent
-from tetris_sim.bench.panels import LONG_ENTRY, MARKED, finish, panels
-from tetris_sim.bench.scaling import (
-    Prediction,
-    on_grid,
-    predict_best,
-    predict_planned,
-)
-from tetris_sim.bench.scaling_inputs import (
+from benchmarks.panels import LONG_ENTRY, MARKED, finish, panels
+from benchmarks.scaling import Prediction, on_grid, predict_best, predict_planned
+from benchmarks.scaling_inputs import (
     GPUS_EACH,
     HOP,
     NETWORK,
@@ -27,6 +21,7 @@ from tetris_sim.bench.scaling_inputs import (
     predict_measured,
     small_problem,
 )
+from tetris_sim.bench.cells import Table, billions, grid, percent
 from tetris_sim.outputs.drawing import CHANGE_LINE_COLOUR, LINE_COLOUR
 from tetris_sim.scheduler.plan.process_grid import describe_parts
 
@@ -131,17 +126,15 @@ def check_table(inputs: Inputs) -> Table:
         if found is None:
             continue
         step = m.points / m.rate
-        by_ranks = m.case["ranks"] > 1
+        by_ranks = m.case.ranks > 1
         cells = [
             m.where,
-            str(m.each["time_block"]),
+            str(m.row.time_block),
             billions(m.rate),
             billions(found.points_per_second),
         ]
         cells.append(f"{found.points_per_second / m.rate - 1:+.1%}")
-        cells.append(
-            percent(measured_exchange(m) / m.each["time_block"] / step) if by_ranks else ""
-        )
+        cells.append(percent(measured_exchange(m) / m.row.time_block / step) if by_ranks else "")
         rows.append([*cells, percent(found.exchanging)])
     header = (
         "what",

@@ -12,18 +12,21 @@ that are fastest for it. Comparable with the figure are the factors from step to
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tetris_sim.bench.bounds import fma_rate
 from tetris_sim.bench.candidates import (
     Candidate,
     choose_parameters,
     open_method,
     refuse_what_does_not_fit,
+    time_steady,
 )
-from tetris_sim.bench.cpu import measured_run, share_of_fma, time_steady
-from tetris_sim.bench.limits import fma_rate, fma_work
+from tetris_sim.bench.cpu import measured_run
+from tetris_sim.bench.limits import fma_work
 from tetris_sim.bench.problems import SHAPES, random_problem
+from tetris_sim.bench.result import Limits, When
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
@@ -88,7 +91,8 @@ def bench_breakdown(
                     "dtype": dtype,
                 }
                 found.append({**header, **steps})
-    return {**result, "breakdown": [compare_steps(one, result["limits"]) for one in found]}
+    ladders = [compare_steps(ladder, result.limits) for ladder in found]
+    return {**result.as_json(), "breakdown": ladders}
 
 
 def climb(
@@ -128,7 +132,7 @@ def climb(
         seconds=seconds,
         yardstick=yardstick,
     )
-    return {"steps": rows, "missing": missing}
+    return {"steps": [asdict(row) for row in rows], "missing": missing}
 
 
 def why_missing(
@@ -160,7 +164,7 @@ def variants(choices: Sequence[Parameters], fixed: Parameters) -> list[Parameter
     return list({tuple(sorted(choice.items())): choice for choice in changed}.values())
 
 
-def compare_steps(ladder: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any]:
+def compare_steps(ladder: Mapping[str, Any], limits: Mapping[When, Limits]) -> dict[str, Any]:
     """The same ladder with, in every row, its multiples of the first row and of the row before, and
     its FMA share.
     """
@@ -171,8 +175,14 @@ def compare_steps(ladder: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[
             **row,
             "over_first": rate / rates[0],
             "over_previous": rate / previous,
-            "share_of_fma": share_of_fma(row["steady"], bound, ladder["n_terms"]),
+            "share_of_fma": _share_of_fma(row["steady"], bound, ladder["n_terms"]),
         }
         for row, rate, previous in zip(ladder["steps"], rates, [*rates[:1], *rates], strict=False)
     ]
     return {**ladder, "steps": rows}
+
+
+def _share_of_fma(steady: Mapping[str, Any], bound: float, n_terms: int) -> float:
+    """Of the multiply-add rate of the same moment if that was measured, else of the bound."""
+    of_yardstick = steady["of_yardstick"]
+    return float(steady["median"] / bound if of_yardstick is None else of_yardstick * n_terms)

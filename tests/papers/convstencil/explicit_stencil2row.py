@@ -7,6 +7,7 @@ No method: nothing but the benchmark uses it (`explicit_stencil2row.cu`).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from tetris_sim.gpu_kernels.common.layout import Box3
 from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import dense
 from tetris_sim.stencil import Stencil
 
-SOURCE = "explicit_stencil2row.cu"
+SOURCE = str(Path(__file__).with_suffix(".cu"))
 THREADS = 256
 _MOST_ELEMENTS = 1 << 32
 

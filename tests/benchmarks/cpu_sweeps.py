@@ -3,7 +3,7 @@ measurement.
 
 Figure 13 of the Tetris paper shows the rate of every code on every benchmark, Figure 14 the rate of
 Tetris against the number of CPU cores, one panel per benchmark. Their CPU parts are made here:
-Figure 13 from the main benchmark (`bench_cpu`; `draw_comparison` in `plots.py`), Figure 14 from
+Figure 13 from the main benchmark (`bench_cpu`; `draw_comparison` in `pictures.py`), Figure 14 from
 `sweep_threads`. Comparable with the paper are the order of the methods, their ratios to the
 compiler's own vectorisation, and how straight the lines against the cores are. Rates themselves are
 not: there it is a machine of 24 cores with AVX2 and other peers, and the grids are larger.
@@ -15,22 +15,24 @@ costs the sum of the transfer times between the levels of memory.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
+from benchmarks.transfer import level_of, total, transfer_rates, transfer_times
 from tetris_sim.bench.candidates import (
     choose_parameters,
     open_method,
     open_prange,
     refuse_what_does_not_fit,
+    time_steady,
 )
-from tetris_sim.bench.cpu import measured_run, time_steady, usable_methods
+from tetris_sim.bench.cpu import measured_run, usable_methods
 from tetris_sim.bench.limits import measure_limits
-from tetris_sim.bench.model import level_of, total, transfer_rates, transfer_times
 from tetris_sim.bench.problems import SHAPES, random_problem
+from tetris_sim.bench.result import Limits, Row
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.method import STEPS_PER_BLOCK
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.machine.machine import available_memory
 
@@ -64,7 +66,7 @@ def bench_sweeps(
                 grid = shape or SHAPES[named_stencil(name).stencil.ndim]
                 refuse_what_does_not_fit(grid, dtype, 1)
                 shapes = shapes_to_sweep(len(grid), 8 if dtype == "float64" else 4, last=shape)
-                limits = result["limits"]["before"]
+                limits = result.limits["before"]
                 points = sweep_sizes(
                     name, shapes, dtype, team, limits=limits, rounds=rounds, seconds=seconds
                 )
@@ -74,7 +76,7 @@ def bench_sweeps(
                 threads.append(
                     {"stencil": name, "dtype": dtype, "shape": list(grid), "points": points}
                 )
-    return {**result, "sizes": sizes, "threads_sweep": threads}
+    return {**result.as_json(), "sizes": sizes, "threads_sweep": threads}
 
 
 def shapes_to_sweep(
@@ -117,7 +119,7 @@ def sweep_sizes(
     dtype: str,
     team: ThreadTeam,
     *,
-    limits: Mapping[str, Any],
+    limits: Limits,
     rounds: int,
     seconds: float,
 ) -> list[dict[str, Any]]:
@@ -168,14 +170,12 @@ def sweep_threads(
             ]
         finally:
             team.close()
-        points.append({"threads": count, "limits": limits, "rows": rows})
+        points.append({"threads": count, "limits": asdict(limits), "rows": rows})
         _LOG.info("%s, %s: %d of %d threads done", name, dtype, count, counts[-1])
     return points
 
 
-def _time_each(
-    problem: Problem, team: ThreadTeam, *, rounds: int, seconds: float
-) -> list[dict[str, Any]]:
+def _time_each(problem: Problem, team: ThreadTeam, *, rounds: int, seconds: float) -> list[Row]:
     """Rows of all candidates, one after the other: together the largest grids would not fit into
     memory.
     """
@@ -190,8 +190,8 @@ def _time_each(
     return rows
 
 
-def explain(row: Mapping[str, Any], problem: Problem, limits: Mapping[str, Any]) -> dict[str, Any]:
-    """The same row with its cost and what the model says of it, in ns per point update.
+def explain(row: Row, problem: Problem, limits: Limits) -> dict[str, Any]:
+    """A row with its cost and what the model says of it, in ns per point update.
 
     `transfer_ns` has the parts of T_d and `transfer_total_ns` their sum; `fma_ns` is the time of
     the multiply-adds. A method with time blocks gets its data from the level that holds the grid
@@ -203,12 +203,12 @@ def explain(row: Mapping[str, Any], problem: Problem, limits: Mapping[str, Any])
         n_terms=n_terms,
         itemsize=itemsize,
         level=level_of(2 * problem.state_bytes, limits),
-        sweeps_per_pass=row["parameters"].get(STEPS_PER_BLOCK, 1),
+        sweeps_per_pass=row.steps,
     )
     return {
-        **row,
-        "ns": 1e9 / row["steady"]["median"],
+        **asdict(row),
+        "ns": 1e9 / row.rate,
         "transfer_ns": {way: seconds * 1e9 for way, seconds in times.items()},
         "transfer_total_ns": total(times) * 1e9,
-        "fma_ns": 1e9 * n_terms / limits["fma"][problem.dtype.name]["median"],
+        "fma_ns": 1e9 * n_terms / limits.fma[problem.dtype.name].median,
     }

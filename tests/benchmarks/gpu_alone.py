@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from papers.convstencil.explicit_stencil2row import SOURCE, THREADS, ExplicitStencil2Row
+
+from benchmarks.gpu_peers import NAIVE
 from tetris_sim.bench.problems import random_numbers
 from tetris_sim.bench.timing import Work
 from tetris_sim.errors import UnsupportedError
@@ -26,11 +29,6 @@ from tetris_sim.gpu_kernels.common.layout import (
     pitch_slab,
 )
 from tetris_sim.gpu_kernels.common.taps import term_defines, term_weights
-from tetris_sim.gpu_kernels.dual_tessellation.explicit_stencil2row import (
-    SOURCE,
-    THREADS,
-    ExplicitStencil2Row,
-)
 from tetris_sim.gpu_kernels.fused.kernel import CompiledKernel, FusedKernel
 from tetris_sim.method import Parameters
 from tetris_sim.problem import Problem
@@ -140,7 +138,7 @@ def naive_alone() -> Alone:
 
     def open_(arena: Arena) -> Launch:
         box = arena.box(1)
-        function = arena.device.function("naive.cu", "naive", term_defines(arena.problem))
+        function = arena.device.function(NAIVE, "naive", term_defines(arena.problem))
         z, y, x = (high - low for low, high in box)
         block = _NAIVE_BLOCK if y > 1 else _NAIVE_BLOCK_1D
         grid = (-(-x // block[0]), -(-y // block[1]), z)

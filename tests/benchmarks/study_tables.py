@@ -1,12 +1,20 @@
-"""Results of the GPU benchmarks as tables; see `tables.py`."""
+"""Results of the studies as tables, for their pages and the terminal: ladders, sweeps and counters.
+
+A study is the plain data of a `Result` with rows of its own beside it, as its JSON file has them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tetris_sim.bench import tables
 from tetris_sim.bench.cells import Table, billions, grid, parameters, percent
+from tetris_sim.bench.result import read_result
 from tetris_sim.method import STEPS_PER_BLOCK
+from tetris_sim.wording import listed
+
+Study = Mapping[str, Any]
 
 TABLE_5 = {
     "heat-2d": {"TCStencil, A100": (0.4940, 0.91), "ConvStencil, A100": (0.0342, 0.39)},
@@ -14,87 +22,53 @@ TABLE_5 = {
 }
 """(UGA, BC/R) by stencil and method: Table 5 of the ConvStencil paper (PPoPP 2024)."""
 
-_SHARES = {"SM": "sm", "L1": "l1", "L2": "l2", "DRAM": "dram", "FP64": "fp64_pipe"}
+
+def as_text(study: Study) -> str:
+    """A study or a result of `bench` for the terminal."""
+    return tables.as_text(read_result(study), study_tables(study), notes(study))
 
 
-def gpu_tables(result: Mapping[str, Any]) -> Iterator[Table]:
-    """All that the result has something for."""
-    if "gpu_limits" in result:
-        yield gpu_limits_table(result["gpu_limits"])
-    if "gpu_kernels" in result:
-        yield gpu_table(result["gpu_kernels"])
-        yield gpu_faces_table(result["gpu_kernels"])
-    if "gpu_sizes" in result:
-        yield gpu_sizes_table(result["gpu_sizes"])
-    if "gpu_breakdown" in result:
-        yield gpu_breakdown_table(result["gpu_breakdown"])
-    if "gpu_counters" in result:
-        yield gpu_counters_table(result["gpu_counters"])
-        yield gpu_conflicts_table(result["gpu_counters"])
+def as_markdown(study: Study) -> str:
+    """A study or a result of `bench` for a page."""
+    return tables.as_markdown(read_result(study), study_tables(study), notes(study))
 
 
-def gpu_limits_table(limits: Mapping[str, Any]) -> Table:
-    """The measured limits of a GPU, before and after."""
-    before, after = limits["before"], limits["after"]
-    rows = [
-        (
-            "copy in memory",
-            "GB/s",
-            *(billions(found["copy"]["median"]) for found in (before, after)),
-        )
+def study_tables(study: Study) -> Iterator[Table]:
+    """All that the study has something for."""
+    if "gpu_sizes" in study:
+        yield gpu_sizes_table(study["gpu_sizes"])
+    if "gpu_breakdown" in study:
+        yield gpu_breakdown_table(study["gpu_breakdown"])
+    if "gpu_counters" in study:
+        yield gpu_counters_table(study["gpu_counters"])
+        yield gpu_conflicts_table(study["gpu_counters"])
+    if "breakdown" in study:
+        yield breakdown_table(study["breakdown"])
+    if "sizes" in study:
+        yield sizes_table(study["sizes"])
+        yield threads_table(study["threads_sweep"])
+
+
+def notes(study: Study) -> list[str]:
+    """Why something is not in the tables: a sentence each."""
+    missing: dict[tuple[str, str], list[str]] = {}  # stencils by (what, why)
+    for ladder in (*study.get("breakdown", ()), *study.get("gpu_breakdown", ())):
+        for label, reason in ladder["missing"].items():
+            missing.setdefault((label, reason), []).append(ladder["stencil"])
+    sentences = [
+        f'"{label}" not for {listed(list(dict.fromkeys(names)), "and")}: {reason}.'
+        for (label, reason), names in missing.items()
     ]
-    for dtype in before["fma"]:
-        rates = [billions(found["fma"][dtype]["median"]) for found in (before, after)]
-        rows.append((f"multiply-adds, {dtype}, CUDA cores", "1e9/s", *rates))
-    if before["tensor"] is not None:
-        rates = [billions(found["tensor"]["median"]) for found in (before, after)]
-        rows.append(("multiply-adds, float64, tensor cores", "1e9/s", *rates))
-    return Table(
-        "Limits of the GPU (copies: read plus written)",
-        ("limit", "unit", "before", "after"),
-        rows,
-        2,
-    )
+    sentences += [
+        f"{label} not for {sweep['stencil']} on {grid(point['shape'])} points: {reason}."
+        for sweep in study.get("gpu_sizes", ())
+        for point in sweep["points"]
+        for label, reason in point["missing"].items()
+    ]
+    return sentences
 
 
-def gpu_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
-    """Rates of every candidate on a GPU and what they are of the limits."""
-    words = ("stencil", "weights", "grid", "dtype", "candidate", "parameters")
-    numbers = ("GStencil/s", "spread", "of FMA limit", "x one sweep")
-    rows = []
-    for kernel in kernels:
-        for row in kernel["rows"]:
-            steady = row["steady"]
-            cells = [
-                kernel["stencil"],
-                kernel["weights"],
-                grid(kernel["shape"]),
-                kernel["dtype"],
-                row["name"],
-            ]
-            cells += [parameters(row["parameters"]), billions(steady["median"])]
-            cells += [f"{billions(steady['low'])}..{billions(steady['high'])}"]
-            rows.append([*cells, percent(row["share_of_fma"]), f"{row['times_one_sweep']:.2f}"])
-    title = (
-        "Steady state on the whole grid, faces included; x one sweep: multiples of what memory "
-        "allows a single step"
-    )
-    return Table(title, (*words, *numbers), rows, len(words))
-
-
-def gpu_faces_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
-    """What faces cost the fastest method."""
-    kinds = list(dict.fromkeys(kind for kernel in kernels for kind in kernel["faces"]))
-    rows = []
-    for kernel in kernels:
-        best = max(kernel["rows"], key=lambda row: float(row["steady"]["median"]))
-        rates = [
-            billions(kernel["faces"][kind]["median"]) if kind in kernel["faces"] else ""
-            for kind in kinds
-        ]
-        rows.append([kernel["stencil"], kernel["weights"], kernel["dtype"], best["name"], *rates])
-    title = "GStencil/s of the fastest method with other faces"
-    return Table(title, ("stencil", "weights", "dtype", "method", *kinds), rows, 4)
+_SHARES = {"SM": "sm", "L1": "l1", "L2": "l2", "DRAM": "dram", "FP64": "fp64_pipe"}
 
 
 def gpu_sizes_table(sweeps: Sequence[Mapping[str, Any]]) -> Table:
@@ -207,3 +181,81 @@ def _number(value: float | None, unit: float = 1.0) -> str:
 def _share(value: float | None) -> str:
     """Percent as Nsight Compute gives them."""
     return "" if value is None else f"{value:.0f}%"
+
+
+def breakdown_table(ladders: Sequence[Mapping[str, Any]]) -> Table:
+    """What each technique adds."""
+    header = (
+        "stencil",
+        "grid",
+        "dtype",
+        "technique",
+        "parameters",
+        "GStencil/s",
+        "x plain",
+        "x above",
+        "of FMA limit",
+    )
+    rows = []
+    for ladder in ladders:
+        for row in ladder["steps"]:
+            cells = [ladder["stencil"], grid(ladder["shape"]), ladder["dtype"], row["name"]]
+            cells += [parameters(row["parameters"]), billions(row["steady"]["median"])]
+            cells += [
+                f"{row['over_first']:.2f}",
+                f"{row['over_previous']:.2f}",
+                percent(row["share_of_fma"]),
+            ]
+            rows.append(cells)
+    return Table("What each technique adds", header, rows, 5)
+
+
+def sizes_table(sweeps: Sequence[Mapping[str, Any]]) -> Table:
+    """Cost against size, with the parts of the model."""
+    rows = [
+        [
+            sweep["stencil"],
+            sweep["dtype"],
+            grid(point["shape"]),
+            row["name"],
+            f"{point['bytes'] / 2**20:.0f}",
+            *_costs(row),
+        ]
+        for sweep in sweeps
+        for point in sweep["points"]
+        for row in point["rows"]
+    ]
+    header = ("stencil", "dtype", "grid", "candidate", "MiB", *_COSTS)
+    return Table(
+        "Cost against size, ns per point update, beside the data transfer model", header, rows, 4
+    )
+
+
+def threads_table(sweeps: Sequence[Mapping[str, Any]]) -> Table:
+    """Cost against threads, with the parts of the model."""
+    rows = [
+        [
+            sweep["stencil"],
+            sweep["dtype"],
+            grid(sweep["shape"]),
+            row["name"],
+            str(point["threads"]),
+            *_costs(row),
+        ]
+        for sweep in sweeps
+        for point in sweep["points"]
+        for row in point["rows"]
+    ]
+    header = ("stencil", "dtype", "grid", "candidate", "threads", *_COSTS)
+    return Table(
+        "Cost against threads, ns per point update, beside the data transfer model", header, rows, 4
+    )
+
+
+_COSTS = ("GStencil/s", "measured", "T_d", "its parts, outermost first", "multiply-adds")
+
+
+def _costs(row: Mapping[str, Any]) -> list[str]:
+    parts = " + ".join(f"{ns:.3f}" for ns in row["transfer_ns"].values())
+    ns = [f"{row[key]:.3f}" for key in ("ns", "transfer_total_ns", "fma_ns")]
+    return [billions(row["steady"]["median"]), *ns[:2], parts, ns[2]]

@@ -2,61 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from tetris_sim.bench.gpu import copy_work
+from tetris_sim.bench.result import Limits
 from tetris_sim.bench.timing import Work, interleave
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 
-_COPY_BYTES = 2 << 30  # of each of two arrays: many times the last-level cache
+SOURCE = str(Path(__file__).with_name("limits.cu"))
 _TURNS, _CHAINS, _THREADS, _BLOCKS_EACH = 2000, 16, 256, 8
 _TENSOR_CHAINS, _TENSOR_PRODUCTS = 4, 16 * 8 * 8  # multiply-adds of one m16n8k8
 _REAL = {"float64": "double", "float32": "float"}
 
 
-def measure_gpu_limits(device: GpuDevice, *, rounds: int, seconds: float) -> dict[str, Any]:
-    """`copy` [bytes/s, read plus written], `fma` per dtype and `tensor` [multiply-adds/s], as
-    medians with spread.
+def measure_gpu_limits(device: GpuDevice, *, rounds: int, seconds: float) -> Limits:
+    """Copies in memory, multiply-adds per dtype and those of FP64 tensor cores.
 
     Args:
         device: the GPU.
         rounds: timings of each, interleaved.
         seconds: length of one timing.
     """
-    works = {"copy": _copy_work(device)}
+    works = {"copy": copy_work(device)}
     for dtype in _REAL:
         works[f"fma {dtype}"] = _fma_work(device, dtype)
     if int(device.architecture.removeprefix("sm_")) >= 90:
         works["tensor"] = _tensor_work(device)
-    found = {
-        name: asdict(timing)
-        for name, timing in interleave(works, rounds=rounds, seconds=seconds).items()
-    }
-    return {
-        "copy": found["copy"],
-        "fma": {dtype: found[f"fma {dtype}"] for dtype in _REAL},
-        "tensor": found.get("tensor"),
-    }
-
-
-def _copy_work(device: GpuDevice) -> Work:
-    with device.use() as cupy:
-        source = cupy.random.default_rng(0).random(_COPY_BYTES // 8)
-        target = cupy.zeros_like(source)
-
-    def run(repetitions: int) -> None:
-        with device.use():
-            for _ in range(repetitions):
-                target.data.copy_from_device_async(source.data, source.nbytes, device.stream)
-        device.stream.synchronize()
-
-    return Work(run, units=2 * source.nbytes)
+    timings = interleave(works, rounds=rounds, seconds=seconds)
+    return Limits(
+        copy=timings["copy"],
+        fma={dtype: timings[f"fma {dtype}"] for dtype in _REAL},
+        tensor=timings.get("tensor"),
+    )
 
 
 def _fma_work(device: GpuDevice, dtype: str) -> Work:
-    function = device.function(
-        "limits.cu", "multiply_add", {"TS_REAL": _REAL[dtype], "TS_TURNS": _TURNS}
-    )
+    defines: dict[str, str | int] = {"TS_REAL": _REAL[dtype], "TS_TURNS": _TURNS}
+    function = device.function(SOURCE, "multiply_add", defines)
     blocks = _BLOCKS_EACH * device.multiprocessors
     with device.use() as cupy:
         out = cupy.zeros(blocks * _THREADS, dtype)
@@ -67,9 +50,8 @@ def _fma_work(device: GpuDevice, dtype: str) -> Work:
 
 
 def _tensor_work(device: GpuDevice) -> Work:
-    function = device.function(
-        "limits.cu", "tensor_multiply_add", {"TS_REAL": "double", "TS_TURNS": _TURNS}
-    )
+    defines: dict[str, str | int] = {"TS_REAL": "double", "TS_TURNS": _TURNS}
+    function = device.function(SOURCE, "tensor_multiply_add", defines)
     blocks = _BLOCKS_EACH * device.multiprocessors
     with device.use() as cupy:
         out = cupy.zeros(blocks * _THREADS)

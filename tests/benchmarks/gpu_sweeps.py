@@ -18,15 +18,14 @@ import itertools
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tetris_sim.bench.candidates import open_method
-from tetris_sim.bench.cpu import time_steady
-from tetris_sim.bench.gpu import random_on, weight_kinds
-from tetris_sim.bench.gpu_breakdown import with_steps
-from tetris_sim.bench.gpu_labels import ONE_STEP
-from tetris_sim.bench.gpu_run import measured_gpu
+from benchmarks.gpu_breakdown import with_steps
+from benchmarks.gpu_labels import ONE_STEP
+from benchmarks.gpu_limits import measure_gpu_limits
+from tetris_sim.bench.candidates import open_method, time_steady
+from tetris_sim.bench.gpu import measured_gpu, random_on, weight_kinds
 from tetris_sim.bench.problems import random_problem
 from tetris_sim.bench.timing import Work
 from tetris_sim.catalogue import named_stencil
@@ -96,16 +95,26 @@ def bench_gpu_sweep(
         UnsupportedError: there is no GPU.
     """
     sweeps = []
-    with measured_gpu(rounds=rounds, seconds=seconds) as (result, device, gpu):
+    with measured_gpu(rounds=rounds, seconds=seconds, measure=measure_gpu_limits) as (
+        result,
+        device,
+    ):
+        assert result.gpu is not None
         for name in names:
             for dtype in dtypes:
                 shapes = shapes_to_sweep(named_stencil(name).stencil.ndim, last=shape)
                 points = sweep_gpu(
-                    name, shapes, dtype, device, memory=gpu.memory, rounds=rounds, seconds=seconds
+                    name,
+                    shapes,
+                    dtype,
+                    device,
+                    memory=result.gpu.memory,
+                    rounds=rounds,
+                    seconds=seconds,
                 )
                 header = {"stencil": name, "weights": weight_kinds(name)[0], "dtype": dtype}
                 sweeps.append({**header, "points": points})
-    return {**result, "gpu_sizes": sweeps}
+    return {**result.as_json(), "gpu_sizes": sweeps}
 
 
 def shapes_to_sweep(ndim: int, *, last: tuple[int, ...] | None = None) -> list[tuple[int, ...]]:
@@ -179,13 +188,14 @@ def sweep_gpu(
             for line in lines
             if (why := _choose(line, problem, device, seconds)) is not None
         }
-        rows = []
+        rows: list[dict[str, Any]] = []
         for part in _parts([line for line in lines if line.label not in missing], together):
             candidates = [open_method(problem, line.method, line.chosen, device) for line in part]
             for candidate in candidates:
                 _settle(candidate.work)
-            rows += time_steady(
-                candidates, rounds=rounds, seconds=seconds, labels=[line.label for line in part]
+            labels = [line.label for line in part]
+            rows += map(
+                asdict, time_steady(candidates, rounds=rounds, seconds=seconds, labels=labels)
             )
         points.append({**header, "rows": rows, "missing": missing})
         _LOG.info("%s, %s: %s points done", name, dtype, f"{problem.grid.n_points:,}")

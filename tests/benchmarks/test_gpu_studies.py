@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,69 +11,27 @@ from typing import Any
 import numpy as np
 import pytest
 from emulation import COMPILER, NO_COMPILER
-from host_gpu import HostGpu
+from papers.convstencil.explicit_stencil2row import explicit_stencil2row
+from papers.tetris.banded import banded_kernel
 
+from benchmarks import gpu_breakdown, gpu_counters, gpu_sweeps
+from benchmarks.emulated import LIMITS, BenchGpu, emulated_gpu
+from benchmarks.gpu_alone import Alone, Arena, explicit_alone, fastest, fused_alone, naive_alone
+from benchmarks.gpu_breakdown import LADDERS, climb, compare_rungs, paper_steps
+from benchmarks.gpu_labels import CONVSTENCIL, ONE_STEP, TETRIS
+from benchmarks.gpu_sweeps import Line, lines_of, sweep_gpu
 from tetris_sim import reference
-from tetris_sim.bench import gpu as bench_gpu
-from tetris_sim.bench import gpu_breakdown, gpu_counters, gpu_sweeps
-from tetris_sim.bench.gpu_alone import (
-    Alone,
-    Arena,
-    explicit_alone,
-    fastest,
-    fused_alone,
-    naive_alone,
-)
-from tetris_sim.bench.gpu_breakdown import LADDERS, climb, compare_rungs, paper_steps
-from tetris_sim.bench.gpu_labels import CONVSTENCIL, ONE_STEP, TETRIS
-from tetris_sim.bench.gpu_sweeps import Line, lines_of, sweep_gpu
 from tetris_sim.bench.problems import random_problem
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS
-from tetris_sim.gpu_kernels.dual_tessellation.explicit_stencil2row import explicit_stencil2row
-from tetris_sim.gpu_kernels.trapezoid.banded import banded_kernel
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.machine.gpus import Gpu
 
 emulated = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
-GPU = Gpu(0, "A GPU", "sm_90", 8 << 30, 50 << 20, "13.0")
-FMA = {"float64": {"median": 16e12}, "float32": {"median": 33e12}}
-LESS = {"float64": {"median": 15e12}, "float32": {"median": 31e12}}
-LIMITS = {
-    "before": {"copy": {"median": 4e12}, "fma": FMA, "tensor": {"median": 32e12}},
-    "after": {"copy": {"median": 3e12}, "fma": LESS, "tensor": None},
-}
-
-
-class BenchGpu(HostGpu):
-    """With random numbers, and nothing to profile."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cupy.random = np.random
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> BenchGpu:
-    device = BenchGpu()
-
-    @contextmanager
-    def measured(*, rounds: int, seconds: float) -> Iterator[Any]:
-        about = {
-            "host": "here",
-            "cpu": "Some CPU",
-            "threads": 2,
-            "commit": "abc",
-            "date": "2026-11-01",
-        }
-        yield {**about, "rounds": rounds, "seconds": seconds, "gpu_limits": LIMITS}, device, GPU
-
-    for module in (bench_gpu, gpu_breakdown, gpu_sweeps, gpu_counters):
-        monkeypatch.setattr(module, "measured_gpu", measured)
-    return device
+    return emulated_gpu(monkeypatch)
 
 
 def kernels_of(problem: Problem) -> list[Alone]:

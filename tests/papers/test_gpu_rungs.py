@@ -9,22 +9,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from benchmarks.gpu_alone import Arena, explicit_alone, fused_alone
 from cases import stencil_of
 from emulation import COMPILER, NO_COMPILER, at, emulate
 from test_gpu_compiles import ARCHITECTURES, disassembled
 from test_gpu_emulated_fused import UNTOUCHED, Memory, advanced, agrees, allowed, scaled, three
 
+from papers.convstencil.explicit_stencil2row import SOURCE, THREADS, explicit_stencil2row
+from papers.tetris.banded import banded_kernel
 from tetris_sim import reference
-from tetris_sim.bench.gpu_alone import Arena, explicit_alone, fused_alone
 from tetris_sim.bench.problems import random_problem
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.common.layout import box_argument, by_value
-from tetris_sim.gpu_kernels.dual_tessellation.explicit_stencil2row import (
-    SOURCE,
-    THREADS,
-    explicit_stencil2row,
-)
-from tetris_sim.gpu_kernels.trapezoid.banded import banded_kernel
 from tetris_sim.stencil import Stencil
 
 ON_A_GPU = [("star-1d5p", (40_123,)), ("box-2d25p", (333, 517)), ("box-3d27p", (47, 61, 133))]

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tetris_sim.bench.scaling import (
+from benchmarks.samples import result
+from benchmarks.scaling import (
     Cluster,
     far_neighbours,
     largest_piece,
@@ -20,7 +21,7 @@ from tetris_sim.bench.scaling import (
     predict_best,
     predict_planned,
 )
-from tetris_sim.bench.scaling_inputs import (
+from benchmarks.scaling_inputs import (
     HOP,
     NETWORK,
     NVLINK,
@@ -30,7 +31,7 @@ from tetris_sim.bench.scaling_inputs import (
     read_inputs,
     small_problem,
 )
-from tetris_sim.bench.scaling_tables import (
+from benchmarks.scaling_tables import (
     CUBE,
     GPUS,
     LONG,
@@ -40,6 +41,7 @@ from tetris_sim.bench.scaling_tables import (
     scaling_tables,
     shape_of,
 )
+from tetris_sim.bench.result import SetCase, SetRow, SetShare, Timing
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.scheduler.facts.link import Link
 from tetris_sim.scheduler.facts.shares import Plan, Share
@@ -220,61 +222,48 @@ def test_what_is_planned_with_one_link_is_nearly_the_fastest_on_two_kinds_of_lin
 
 def measured_results(software: float) -> list[dict[str, Any]]:
     """One and two GPUs that do exactly what the model says, with a certain cost of messages."""
-    results: list[dict[str, Any]] = []
+    cases = []
     for stencil, shape, depth in (
         ("heat-2d", (32768, 32768), 16),
         ("heat-3d", (1024, 1024, 1024), 4),
     ):
-        points, ndim = 1 << 30, len(shape)
-        share = {
-            "worker": "gpu:0",
-            "points": points,
-            "streamed": None,
-            "parameters": {"steps_per_block": depth},
-        }
-        common: dict[str, Any] = {
-            "forced": False,
-            "of_sum": None,
-            "time_block": 48,
-            "rows": [],
-            "exchange_share": 0.0,
-        }
-        alone = {"steady": {"median": RATE}, "shares": [share], **common}
-        half = [{**share, "points": points // 2, "worker": f"gpu:{k}", "rank": k} for k in range(2)]
+        points = 1 << 30
+        share = SetShare("gpu:0", points, parameters={"steps_per_block": depth})
+        half = dataclasses.replace(share, points=points // 2)
+        alone = SetRow(
+            "gpu",
+            Timing(RATE, RATE, RATE),
+            (share,),
+            forced=False,
+            predicted=RATE,
+            time_block=48,
+            exchange_share=0.0,
+        )
         exchange = 2 * (software + 48 * 8 * points / shape[0] / NVLINK)
         block = (
             exchange + _OF_A_QUEUE + 2 * HOP + 48 * points / 2 * (1 + 47 / (shape[0] / 2)) / RATE
         )
-        both = {
-            **common,
-            "steady": {"median": 48 * points / block},
-            "exchange_share": exchange / block,
-            "shares": half,
-        }
-        streaming = {"steps": 10, "planes": 100, "start": (100 + 100 + 2 * 10) * 8 * 32768 / 40e9}
-        piece = {**share, "streamed": streaming}
-        header = {"stencil": stencil, "dtype": "float64", "shape": list(shape), "threads": None}
-        small = {**header, "shape": [shape[0] // 2, *shape[1:]], "ranks": 1}
-        results.append(
-            {
-                "devices": [
-                    {**small, "sets": [{**alone, "shares": [{**share, "points": points // 2}]}]}
-                ]
-            }
+        rate = 48 * points / block
+        both = dataclasses.replace(
+            alone,
+            steady=Timing(rate, rate, rate),
+            exchange_share=exchange / block,
+            shares=tuple(dataclasses.replace(half, worker=f"gpu:{k}", rank=k) for k in range(2)),
         )
-        results.append(
-            {
-                "devices": [
-                    {**header, "ranks": 1, "sets": [alone]},
-                    {**header, "ranks": 2, "sets": [both]},
-                ]
-            }
+        whole = SetCase(stencil, "float64", shape, (alone,))
+        part = dataclasses.replace(
+            whole,
+            shape=(shape[0] // 2, *shape[1:]),
+            sets=(dataclasses.replace(alone, shares=(half,)),),
         )
-        if ndim == 2:
-            results.append(
-                {"devices": [{**header, "ranks": 1, "sets": [{**alone, "shares": [piece]}]}]}
-            )
-    return results
+        cases += [(part,), (whole, dataclasses.replace(whole, ranks=2, sets=(both,)))]
+        if len(shape) == 2:
+            start = (100 + 100 + 2 * 10) * 8 * 32768 / 40e9
+            streaming = {"steps": 10, "planes": 100, "start": start}
+            piece = dataclasses.replace(share, streamed=streaming)
+            streamed = dataclasses.replace(alone, shares=(piece,))
+            cases.append((dataclasses.replace(whole, sets=(streamed,)),))
+    return [result(devices=devices).as_json() for devices in cases]
 
 
 def test_latency_and_staging_are_read_out_of_what_was_measured() -> None:

@@ -6,6 +6,8 @@ No method: nothing but the benchmark uses it (`banded.cu`).
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import dense
@@ -44,7 +46,7 @@ def banded_kernel(
     if shared:
         points += (2 * rz + 1) * rows * (-(-columns // _BANKS) * _BANKS)
     return FusedKernel(
-        source="banded.cu",
+        source=str(Path(__file__).with_suffix(".cu")),
         entry="banded",
         defines={
             "TS_REAL": "double",

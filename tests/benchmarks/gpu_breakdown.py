@@ -19,28 +19,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tetris_sim.bench.gpu import SHAPES
-from tetris_sim.bench.gpu_alone import (
-    Alone,
-    Arena,
-    explicit_alone,
-    fastest,
-    fused_alone,
-    naive_alone,
-)
-from tetris_sim.bench.gpu_labels import CONVSTENCIL, TETRIS
-from tetris_sim.bench.gpu_run import measured_gpu
+from papers.convstencil.explicit_stencil2row import explicit_stencil2row
+from papers.tetris.banded import banded_kernel
+
+from benchmarks.gpu_alone import Alone, Arena, explicit_alone, fastest, fused_alone, naive_alone
+from benchmarks.gpu_labels import CONVSTENCIL, TETRIS
+from benchmarks.gpu_limits import measure_gpu_limits
+from tetris_sim.bench.bounds import copy_rate
+from tetris_sim.bench.gpu import SHAPES, measured_gpu
 from tetris_sim.bench.problems import random_problem
+from tetris_sim.bench.result import Limits, When
 from tetris_sim.bench.timing import Work, interleave
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.common.device import GpuDevice
-from tetris_sim.gpu_kernels.dual_tessellation.explicit_stencil2row import explicit_stencil2row
 from tetris_sim.gpu_kernels.dual_tessellation.kernel import (
     dual_tessellation_kernel,
     dual_tessellation_parameters,
 )
-from tetris_sim.gpu_kernels.trapezoid.banded import banded_kernel
 from tetris_sim.gpu_kernels.trapezoid.kernel import trapezoid_kernel, trapezoid_parameters
 from tetris_sim.method import STEPS_PER_BLOCK, Parameters
 from tetris_sim.problem import Problem
@@ -93,7 +89,10 @@ def bench_gpu_breakdown(
         msg = f"the breakdown is of FP64 tensor cores, and {', '.join(dtypes)} was asked for"
         raise UnsupportedError(msg)
     found = []
-    with measured_gpu(rounds=rounds, seconds=seconds) as (result, device, _):
+    with measured_gpu(rounds=rounds, seconds=seconds, measure=measure_gpu_limits) as (
+        result,
+        device,
+    ):
         for name in names:
             problem = random_problem(
                 name, shape or SHAPES[named_stencil(name).stencil.ndim], "float64"
@@ -106,8 +105,8 @@ def bench_gpu_breakdown(
                 )
                 _LOG.info("%s, %s done", figure, name)
     return {
-        **result,
-        "gpu_breakdown": [compare_rungs(ladder, result["gpu_limits"]) for ladder in found],
+        **result.as_json(),
+        "gpu_breakdown": [compare_rungs(ladder, result.gpu_limits) for ladder in found],
     }
 
 
@@ -151,13 +150,11 @@ def climb(
     return {"steps": rows, "missing": missing}
 
 
-def compare_rungs(ladder: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any]:
+def compare_rungs(ladder: Mapping[str, Any], limits: Mapping[When, Limits]) -> dict[str, Any]:
     """The same ladder with, in every row, its multiples of the first row, of the row before, and of
     one sweep.
     """
-    one_sweep = (
-        max(limits[when]["copy"]["median"] for when in limits) / 16
-    )  # 8 bytes read, 8 written
+    one_sweep = copy_rate(limits) / 16  # 8 bytes read, 8 written
     rates = [float(row["steady"]["median"]) for row in ladder["steps"]]
     rows = [
         {

@@ -1,9 +1,7 @@
-"""What the measured limits allow: arithmetic only, no measuring.
+"""The data transfer times of section 4.1 of the Tetris paper: arithmetic only, no measuring.
 
-Two bounds of a sweep (multiply-adds, and memory if every step goes through it), and the data
-transfer times of section 4.1 of the Tetris paper: T_d{Mem,Reg} = T_Mem-L3 + T_L3-L2 + T_L2-L1 +
-T_L1-Reg, the time that data take on their way from memory to the registers and back, each part
-alone.
+T_d{Mem,Reg} = T_Mem-L3 + T_L3-L2 + T_L2-L1 + T_L1-Reg is the time that data take on their way from
+memory to the registers and back, each part alone.
 """
 
 from __future__ import annotations
@@ -11,49 +9,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+
+from tetris_sim.bench.result import Limits
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """Point updates per second that cannot be exceeded.
-
-    Attributes:
-        fma: if every term of the unfused stencil is one multiply-add.
-        memory: if every step reads and writes every point in memory once.
-    """
-
-    fma: float
-    memory: float
-
-    @property
-    def tighter(self) -> Literal["fma", "memory"]:
-        """Which of the two binds a sweep that goes through memory at each step."""
-        return "fma" if self.fma <= self.memory else "memory"
-
-    @property
-    def one_sweep(self) -> float:
-        """The smaller of the two."""
-        return min(self.fma, self.memory)
-
-
-def find_bounds(n_terms: int, itemsize: int, *, fma_rate: float, copy_rate: float) -> Bounds:
-    """The bounds of a stencil.
-
-    >>> find_bounds(5, 8, fma_rate=100e9, copy_rate=32e9)
-    Bounds(fma=20000000000.0, memory=2000000000.0)
-
-    Args:
-        n_terms: points of the stencil.
-        itemsize: bytes of a point.
-        fma_rate: multiply-adds per second.
-        copy_rate: bytes per second, read plus written.
-    """
-    return Bounds(fma=fma_rate / n_terms, memory=copy_rate / (2 * itemsize))
-
-
-def transfer_rates(limits: Mapping[str, Any]) -> dict[str, float]:
+def transfer_rates(limits: Limits) -> dict[str, float]:
     """Bytes per second: "load" into registers, then of a copy, read plus written, in each level;
     "Mem" is the last.
 
@@ -63,11 +23,11 @@ def transfer_rates(limits: Mapping[str, Any]) -> dict[str, float]:
     Args:
         limits: what `measure_limits` found.
     """
-    rates = {f"L{cache['level']}": float(cache["copy"]["median"]) for cache in limits["caches"]}
+    rates = {f"L{cache.level}": cache.copy.median for cache in limits.caches}
     return {
-        "load": float(limits["load"]["median"]),
+        "load": math.inf if limits.load is None else limits.load.median,
         **rates,
-        "Mem": float(limits["copy"]["median"]),
+        "Mem": limits.copy.median,
     }
 
 
@@ -110,11 +70,11 @@ def transfer_times(
     return {**dict(reversed(times.items())), f"{names[0]}-Reg": first}
 
 
-def level_of(n_bytes: float, limits: Mapping[str, Any]) -> str:
+def level_of(n_bytes: float, limits: Limits) -> str:
     """The innermost level that holds `n_bytes` spread over all threads: "L1", ..., "Mem"."""
-    for cache in limits["caches"]:
-        if n_bytes <= cache["capacity"]:
-            return f"L{cache['level']}"
+    for cache in limits.caches:
+        if n_bytes <= cache.capacity:
+            return f"L{cache.level}"
     return "Mem"
 
 

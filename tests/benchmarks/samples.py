@@ -4,40 +4,42 @@ by hand.
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
+from tetris_sim.bench.result import CacheLimit, Case, Limits, Result, Row, Timing, When, WholeRun
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.method import Parameters
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.slab import Slab
 
 
-def timing(median: float) -> dict[str, float]:
-    return {"median": median, "low": 0.5 * median, "high": 2 * median}
+def timing(median: float) -> Timing:
+    return Timing(median, low=0.5 * median, high=2 * median)
 
 
-def limits(fma: float, copy: float) -> dict[str, Any]:
+def limits(fma: float, copy: float) -> Limits:
     """Limits of a machine with two caches; `copy` is that of the faster kind."""
-    caches = [
-        {"level": 1, "n_bytes": 4096, "sharing": 1, "capacity": 8192, "copy": timing(8 * copy)},
-        {"level": 2, "n_bytes": 65536, "sharing": 2, "capacity": 65536, "copy": timing(4 * copy)},
-    ]
-    return {
-        "threads": 2,
-        "fma": {"float64": timing(fma), "float32": timing(2 * fma)},
-        "fma_one_thread": {"float64": timing(fma / 2), "float32": timing(fma)},
-        "load": timing(16 * copy),
-        "copy": timing(copy / 2),
-        "copy_past_caches": timing(copy),
-        "caches": caches,
-    }
+    caches = (
+        CacheLimit(1, n_bytes=4096, sharing=1, capacity=8192, copy=timing(8 * copy)),
+        CacheLimit(2, n_bytes=65536, sharing=2, capacity=65536, copy=timing(4 * copy)),
+    )
+    return Limits(
+        copy=timing(copy / 2),
+        copy_past_caches=timing(copy),
+        load=timing(16 * copy),
+        fma={"float64": timing(fma), "float32": timing(2 * fma)},
+        fma_one_thread={"float64": timing(fma / 2), "float32": timing(fma)},
+        caches=caches,
+        threads=2,
+    )
 
 
-LIMITS = {"before": limits(100e9, 30e9), "after": limits(90e9, 32e9)}
+LIMITS: dict[When, Limits] = {"before": limits(100e9, 30e9), "after": limits(90e9, 32e9)}
 """The better of both: 100e9 multiply-adds per second, 32 GB/s."""
 
 
@@ -47,37 +49,55 @@ def row(
     *,
     parameters: Mapping[str, int] | None = None,
     end_to_end: tuple[int, float] | None = None,
-) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "name": name,
-        "method": name,
-        "parameters": dict(parameters or {}),
-        "steady": timing(rate),
-    }
-    if end_to_end is not None:
-        steps, whole = end_to_end
-        found["tried"] = []
-        seconds = {"seconds": 1.0, "memory_seconds": 0.1, "runs": 3}
-        found["end_to_end"] = {"steps": steps, **seconds, "rate": whole, "steady_rate": 12e9}
-    return found
+) -> Row:
+    measured = Row(name, timing(rate), dict(parameters or {}))
+    if end_to_end is None:
+        return measured
+    steps, whole = end_to_end
+    run = WholeRun(steps, seconds=1.0, rate=whole, steady_rate=12e9, runs=3, memory_seconds=0.1)
+    return dataclasses.replace(measured, end_to_end=run)
 
 
-def kernel(rows: list[dict[str, Any]], dtype: str = "float64") -> dict[str, Any]:
-    header = {"stencil": "heat-2d", "n_terms": 5, "shape": [30, 40], "dtype": dtype, "refusals": {}}
-    return {**header, "rows": rows}
+def kernel(rows: Sequence[Row], dtype: str = "float64") -> Case:
+    return Case("heat-2d", dtype, (30, 40), 5, tuple(rows))
 
 
-def result(**parts: Any) -> dict[str, Any]:
+def result(**parts: Any) -> Result:
     versions = {"python": "3.11.1", "numpy": "2.0.0", "numba": "0.61.0", "llvmlite": "0.44.0"}
-    who = {
-        "host": "here",
-        "cpu": "Some CPU",
-        "threads": 2,
-        "versions": versions,
-        "commit": "abc",
-        "date": "2026-11-01",
-    }
-    return {**who, "rounds": 3, "seconds": 0.1, "limits": LIMITS, **parts}
+    return Result(
+        host="here",
+        cpu="Some CPU",
+        threads=2,
+        versions=versions,
+        commit="abc",
+        date="2026-11-01",
+        rounds=3,
+        seconds=0.1,
+        **{"limits": LIMITS, **parts},
+    )
+
+
+def main_result() -> Result:
+    rows = [
+        row("prange indexed", 1e9),
+        row("prange slices", 1.5e9),
+        row("cpu.plain", 1.6e9, end_to_end=(1000, 9e9)),
+    ]
+    tiled = row(
+        "cpu.tessellate",
+        12e9,
+        parameters={"tile": 64, "steps_per_block": 8},
+        end_to_end=(1000, 9e9),
+    )
+    single = dataclasses.replace(
+        kernel(rows, "float32"), refusals={"cpu.tessellate": "the grid is too narrow"}
+    )
+    return result(kernels=(kernel([*rows, tiled]), single))
+
+
+def study(**parts: Any) -> dict[str, Any]:
+    """A study as its file has it."""
+    return {**result().as_json(), **parts}
 
 
 class PacedStepper:

@@ -4,14 +4,17 @@ said.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
-from bench_samples import LIMITS, PacedMethod, row
 
-from tetris_sim.bench import breakdown, sweeps
-from tetris_sim.bench.breakdown import LADDER, Technique, climb, compare_steps, why_missing
+from benchmarks import cpu_breakdown as breakdown
+from benchmarks import cpu_sweeps as sweeps
+from benchmarks.cpu_breakdown import LADDER, Technique, climb, compare_steps, why_missing
+from benchmarks.samples import LIMITS, PacedMethod, row
 from tetris_sim.bench.problems import random_problem
+from tetris_sim.bench.result import Limits
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 
@@ -43,7 +46,10 @@ def test_every_technique_is_measured_with_the_best_of_its_parameters_or_said_to_
 
 
 def test_steps_are_compared_with_the_first_and_with_the_one_before() -> None:
-    steps = [row("plain", 2e9), row("+ tiles", 6e9), row("+ lanes", 9e9)]
+    steps = [
+        asdict(row(name, rate))
+        for name, rate in (("plain", 2e9), ("+ tiles", 6e9), ("+ lanes", 9e9))
+    ]
     ladder = {
         "stencil": "star-1d5p",
         "n_terms": 5,
@@ -71,11 +77,11 @@ def test_the_ladder_begins_with_a_method_that_never_refuses_and_its_methods_know
 
 @pytest.fixture
 def _limits_of_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    def found(*_: Any, **__: Any) -> dict[str, Any]:
+    def found(*_: Any, **__: Any) -> Limits:
         return LIMITS["before"]
 
     monkeypatch.setattr("tetris_sim.bench.cpu.measure_limits", found)
-    monkeypatch.setattr("tetris_sim.bench.sweeps.measure_limits", found)
+    monkeypatch.setattr("benchmarks.cpu_sweeps.measure_limits", found)
 
 
 @pytest.mark.usefixtures("_limits_of_a_table")

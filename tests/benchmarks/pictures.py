@@ -10,18 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.device_pictures import draw_devices
+from benchmarks.gpu_labels import CONVSTENCIL, ONE_STEP, TETRIS
+from benchmarks.panels import FIGURE_STYLE, LONG_ENTRY, MARKED, MODEL, finish, log_rates, panels
+from tetris_sim.bench.bounds import bounds_of
 from tetris_sim.bench.cells import billions
-from tetris_sim.bench.device_plots import draw_devices
-from tetris_sim.bench.gpu_labels import CONVSTENCIL, ONE_STEP, TETRIS
-from tetris_sim.bench.panels import (
-    FIGURE_STYLE,
-    LONG_ENTRY,
-    MARKED,
-    MODEL,
-    finish,
-    log_rates,
-    panels,
-)
+from tetris_sim.bench.result import Case, Result, read_result
 from tetris_sim.files import atomic_file
 from tetris_sim.outputs.drawing import CHANGE_LINE_COLOUR, LINE_COLOUR
 
@@ -48,30 +42,22 @@ _OTHER = "#8a6fb0"  # a method that is not listed
 _RUNGS = ("0.78", "0.62", "#b9c6e4", "#7b93c4", LINE_COLOUR, CHANGE_LINE_COLOUR)
 
 
-def draw_comparison(result: Mapping[str, Any]) -> Figure:
+def draw_comparison(result: Result) -> Figure:
     """GStencil/s of every candidate, a panel per stencil and dtype, with the multiply-add bound
     where it fits in.
     """
-    kernels = result.get("kernels") or result["gpu_kernels"]
-    figure, places = panels([_title(kernel) for kernel in kernels], columns=5)
-    for axes, kernel in zip(places, kernels, strict=True):
-        rates = {row["name"]: row["steady"]["median"] / 1e9 for row in kernel["rows"]}
-        bars = axes.bar(
-            range(len(rates)),
-            list(rates.values()),
-            color=[_colour(name) for name in rates],
-            width=0.75,
-        )
+    cases, limits = result.kernels or result.gpu_kernels, result.limits or result.gpu_limits
+    figure, places = panels([_case_title(case) for case in cases], columns=5)
+    for axes, case in zip(places, cases, strict=True):
+        rates = {row.name: row.rate / 1e9 for row in case.rows}
+        colours = [_colour(name) for name in rates]
+        bars = axes.bar(range(len(rates)), list(rates.values()), color=colours, width=0.75)
         axes.bar_label(bars, [billions(1e9 * rate) for rate in rates.values()], fontsize=8)
-        axes.axhline(
-            kernel["bounds"]["fma"] / 1e9,
-            color="0.3",
-            linewidth=0.9,
-            linestyle="--",
-            label="FMA limit",
-        )
+
+        limit = bounds_of(case, limits).fma / 1e9
+        axes.axhline(limit, color="0.3", linewidth=0.9, linestyle="--", label="FMA limit")
         axes.set_xticks([])
-        axes.set_ylim(0.0, 1.12 * max(*rates.values(), kernel["bounds"]["fma"] / 1e9))
+        axes.set_ylim(0.0, 1.12 * max(*rates.values(), limit))
         for bar, name in zip(bars, rates, strict=True):
             bar.set_label(name)
     finish(figure, places, ylabel="GStencil/s", columns=5)
@@ -192,25 +178,26 @@ def draw_gpu_ladders(ladders: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
-def draw_all(result: Mapping[str, Any]) -> dict[str, Figure]:
-    """Every picture that the result has data for, by what ends its file name."""
-    found = {}
-    if "kernels" in result or "gpu_kernels" in result:
-        found["comparison"] = draw_comparison(result)
-    if "gpu_sizes" in result:
-        found["sizes"] = draw_gpu_sizes(result["gpu_sizes"])
+def draw_all(study: Mapping[str, Any]) -> dict[str, Figure]:
+    """Every picture that a result or a study has data for, by what ends its file name."""
+    figures = {}
+    result = read_result(study)
+    if result.kernels or result.gpu_kernels:
+        figures["comparison"] = draw_comparison(result)
+    if "gpu_sizes" in study:
+        figures["sizes"] = draw_gpu_sizes(study["gpu_sizes"])
     for name, figure in (("convstencil", CONVSTENCIL), ("tetris", TETRIS)):
         ladders = [
-            ladder for ladder in result.get("gpu_breakdown", ()) if ladder["figure"] == figure
+            ladder for ladder in study.get("gpu_breakdown", ()) if ladder["figure"] == figure
         ]
         if ladders:
-            found[name] = draw_gpu_ladders(ladders)
-    if "sizes" in result:
-        found["sizes"] = draw_sizes(result)
-        found["threads"] = draw_threads(result)
-    if len({case["threads"] for case in result.get("devices", ())}) > 1:
-        found["shares"] = draw_devices(result["devices"])
-    return found
+            figures[name] = draw_gpu_ladders(ladders)
+    if "sizes" in study:
+        figures["sizes"] = draw_sizes(study)
+        figures["threads"] = draw_threads(study)
+    if len({case.threads for case in result.devices}) > 1:
+        figures["shares"] = draw_devices(result.devices)
+    return figures
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -241,6 +228,11 @@ def _series(
 def _title(entry: Mapping[str, Any]) -> str:
     weights = f", {entry['weights']}" if entry.get("weights") == "symmetric" else ""
     return f"{entry['stencil']}{weights}, {entry['dtype']}"
+
+
+def _case_title(case: Case) -> str:
+    weights = ", symmetric" if case.weights == "symmetric" else ""
+    return f"{case.stencil}{weights}, {case.dtype}"
 
 
 def _colour(name: str) -> str:

@@ -1,5 +1,5 @@
 // explicit_stencil2row.cu: ConvStencil's matrices A and B written to global memory, and a second kernel that computes from
-// them on CUDA cores, for the benchmark: the first step of the paper's Figure 6 (bench gpu --breakdown).
+// them on CUDA cores, for the benchmark: the first step of the paper's Figure 6 (tests/benchmarks/gpu.py --breakdown).
 //
 // Idea    `transform` copies the box and what it depends on into A and B: groups of n + 1 results along x, n the width of
 //         the stencil; place p of row y in group g is column (n + 1) g + p of the grid for A, n more for B (section 3.2).
@@ -7,7 +7,7 @@
 // Layout  See common.cuh. Matrices: [A, B][plane][group][row][place], rows and planes counted from the first that is read.
 // Writes  `multiply`: all of the box.
 // Limits  a matrix of fewer than 2^32 elements; weights are a dense box.
-// Test    tests/gpu/test_gpu_bench_kernels.py
+// Test    tests/papers/test_gpu_rungs.py
 
 #if !defined(TS_REAL) || !defined(TS_RADIUS_Z) || !defined(TS_RADIUS_Y) || !defined(TS_RADIUS_X)
 #error "explicit_stencil2row.cu needs -DTS_REAL and -DTS_RADIUS_Z, _Y, _X (explicit_stencil2row.py)"

@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tetris_sim.bench.device_goals import Measured, measurements
+from benchmarks.device_goals import Measured, measurements
+from benchmarks.scaling import Cluster, Prediction, largest_piece, on_grid, predict
 from tetris_sim.bench.problems import random_problem
-from tetris_sim.bench.scaling import Cluster, Prediction, largest_piece, on_grid, predict
+from tetris_sim.bench.result import read_result
+from tetris_sim.method import STEPS_PER_BLOCK
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.facts.link import Link
 
@@ -77,19 +79,17 @@ def read_inputs(results: Sequence[Mapping[str, Any]]) -> Inputs:
     Raises:
         ValueError: something was not measured.
     """
-    every = measurements([result for result in results if "devices" in result])
+    every = measurements(read_result(result) for result in results if "devices" in result)
     alone = [
-        m for m in every if m.gpus == 1 and m.all_gpus and not m.streamed and m.case["ranks"] == 1
+        m for m in every if m.gpus == 1 and m.all_gpus and not m.streamed and m.case.ranks == 1
     ]
     rates: dict[str, dict[int, float]] = {name: dict(_swept(results, name)) for name in STENCILS}
     depths = {}
-    for m in sorted((m for m in alone if m.case["stencil"] in STENCILS), key=lambda m: m.rate):
-        rates[m.case["stencil"]][m.points] = m.rate  # the fastest of equal ones comes last
-        depths[m.case["stencil"]] = int(m.each["shares"][0]["parameters"]["steps_per_block"])
-    pairs = tuple(m for m in every if m.gpus > 1 and m.all_gpus and m.case["stencil"] in STENCILS)
-    by_ranks = [
-        m for m in pairs if m.case["ranks"] == m.gpus and m.case["stencil"] == _CALIBRATED_BY
-    ]
+    for m in sorted((m for m in alone if m.case.stencil in STENCILS), key=lambda m: m.rate):
+        rates[m.case.stencil][m.points] = m.rate  # the fastest of equal ones comes last
+        depths[m.case.stencil] = m.row.shares[0].parameters[STEPS_PER_BLOCK]
+    pairs = tuple(m for m in every if m.gpus > 1 and m.all_gpus and m.case.stencil in STENCILS)
+    by_ranks = [m for m in pairs if m.case.ranks == m.gpus and m.case.stencil == _CALIBRATED_BY]
     streams = [rate for m in every if m.streamed for rate in _staging(m)]
     if not (by_ranks and streams and set(depths) == set(STENCILS)):
         msg = (
@@ -109,20 +109,19 @@ def small_problem(stencil: str) -> Problem:
 
 def measured_exchange(m: Measured) -> float:
     """Seconds of an exchange."""
-    share, block = float(m.each["exchange_share"]), int(m.each["time_block"])
-    return share * block * m.points / m.rate
+    return m.row.exchange_share * m.row.time_block * m.points / m.rate
 
 
 def predict_measured(m: Measured, inputs: Inputs) -> Prediction | None:
     """What the model says about a set of GPUs that was measured, with the block that it had."""
-    problem = on_grid(small_problem(m.case["stencil"]), m.case["shape"])
+    problem = on_grid(small_problem(m.case.stencil), m.case.shape)
     parts = (m.gpus, *(1,) * (problem.grid.ndim - 1))
-    return predict(problem, parts, inputs.today(m.case["stencil"]), m.each["time_block"])
+    return predict(problem, parts, inputs.today(m.case.stencil), m.row.time_block)
 
 
 def _software(m: Measured) -> float:
-    problem = on_grid(small_problem(m.case["stencil"]), m.case["shape"])
-    piece = largest_piece(problem, (m.gpus, *(1,) * (problem.grid.ndim - 1)), m.each["time_block"])
+    problem = on_grid(small_problem(m.case.stencil), m.case.shape)
+    piece = largest_piece(problem, (m.gpus, *(1,) * (problem.grid.ndim - 1)), m.row.time_block)
     n_bytes = (
         piece.halo[0][0] * problem.grid.n_points // problem.grid.shape[0] * problem.dtype.itemsize
     )
@@ -134,9 +133,9 @@ def _staging(m: Measured) -> list[float]:
     taken.
     """
     rates = []
-    for share in m.each["shares"]:
-        if (streamed := share["streamed"]) is not None:
-            problem = on_grid(small_problem(m.case["stencil"]), m.case["shape"])
+    for share in m.row.shares:
+        if (streamed := share.streamed) is not None:
+            problem = on_grid(small_problem(m.case.stencil), m.case.shape)
             plane = problem.grid.n_points // problem.grid.shape[0] * problem.dtype.itemsize
             reach = streamed["steps"] * problem.stencil.radii[0]
             rates.append((2 * streamed["planes"] + 2 * reach) * plane / streamed["start"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,12 @@ from tetris_sim.gpu_kernels.common.taps import term_defines, term_weights
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
+NAIVE = str(Path(__file__).with_name("naive.cu"))
 _BLOCK = (64, 4, 1)
 _LOG = logging.getLogger(__name__)
 
 
-def open_baselines(problem: Problem, device: GpuDevice) -> list[Candidate]:
+def open_peers(problem: Problem, device: GpuDevice) -> list[Candidate]:
     """Those that can be had here."""
     found = [_naive(problem, device)]
     for name, make in {"torch.compile": _compiled_slices, "cuDNN": _convolution}.items():
@@ -43,7 +45,7 @@ def open_baselines(problem: Problem, device: GpuDevice) -> list[Candidate]:
 
 def _naive(problem: Problem, device: GpuDevice) -> Candidate:
     layout = pitch_slab(problem, Slab.whole(problem.grid))
-    function = device.function("naive.cu", "naive", term_defines(problem))
+    function = device.function(NAIVE, "naive", term_defines(problem))
     arrays = _random_arrays(problem, device, layout.n_bytes)
     box: Box3 = ((0, layout.count[0]), (0, layout.count[1]), (0, layout.count[2]))
     memory, weights = memory_of(*layout.pitches, layout.within), by_value(term_weights(problem))
