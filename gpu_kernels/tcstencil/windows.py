@@ -118,37 +118,6 @@ class Bands:
         """Whether rows at the same distance along the streamed axis have the same weights."""
         return bool(np.array_equal(self.matrices, self.matrices[::-1]))
 
-    def apply(self, u: Array) -> Array:
-        """One application by products, on the points whose neighbours all lie in `u`.
-
-        Args:
-            u: values along as many axes as the stencil has.
-
-        Returns:
-            The new values, smaller by what the bands reach: flight - 1 along the streamed axis, and
-            so on; along x by `lead` on either side.
-        """
-        rows = u.reshape((1,) * (3 - u.ndim) + u.shape)
-        if self.ndim == 2:
-            rows = rows.transpose(1, 0, 2)  # (streamed, across, x)
-        n_streamed, n_across = rows.shape[0] - self.flight + 1, rows.shape[1] - self.across + 1
-        columns = rows.shape[2] - 2 * self.lead
-        result = np.zeros((n_streamed, n_across, columns))
-        for i, j in np.ndindex(self.flight, self.across):
-            met = rows[i : i + n_streamed, j : j + n_across]
-            for k, first in np.ndindex(self.chunks, math.ceil(columns / RESULTS)):
-                low = RESULTS * first + CHUNK * k
-                window = np.zeros((*met.shape[:2], CHUNK))
-                part = met[..., low : low + CHUNK]
-                window[..., : part.shape[2]] = part  # behind it zeros, which the band's zeros meet
-                made = window @ self.matrices[i, j, k]
-                result[..., RESULTS * first : RESULTS * (first + 1)] += made[
-                    ..., : columns - RESULTS * first
-                ]
-        if self.ndim == 2:
-            result = result.transpose(1, 0, 2)
-        return result.reshape(result.shape[3 - self.ndim :])
-
 
 def window_bands(stencil: Stencil) -> Bands:
     """The bands of a stencil.

@@ -3,7 +3,7 @@ trapezoid_1d.cu for a stencil.
 
 Several steps are one launch of the composed stencil (`Stencil.power`): a band of radius r costs 8 +
 2 * r multiplications per point and offset across it, so that fused steps share the 8.
-`trapezoid_numerics.py` says what is computed.
+`numerics.py` says what is computed.
 """
 
 from __future__ import annotations

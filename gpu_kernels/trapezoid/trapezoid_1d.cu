@@ -11,7 +11,7 @@
 // Limits  float64; sm_80 or later; one row of points; n_weights * 8 bytes of kernel arguments. A NaN or infinity
 //         spreads up to seven points further than the stencil reaches, because zeros of the band are multiplied too.
 // Order   By dx: tensor cores make a chain of fused multiply-adds, bit for bit, and zeros of the band do not change it.
-// Test    tests/gpu/test_gpu_against_reference.py; the transformation in NumPy: trapezoid_numerics.py
+// Test    tests/gpu/test_gpu_against_reference.py; in NumPy: tests/papers/tetris/folding.py
 
 #if !defined(TS_REAL) || !defined(TS_RADIUS_X) || !defined(TS_GROUPS) || !defined(TS_WARPS) || !defined(TS_BLOCKS)
 #error "trapezoid_1d.cu needs -DTS_REAL=double, -DTS_RADIUS_X, -DTS_GROUPS, -DTS_WARPS, -DTS_BLOCKS (trapezoid.py)"

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from papers.tcstencil.windows import apply_bands
 from test_trapezoid_numerics import apply_directly, stencils
 
 from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
@@ -88,7 +89,7 @@ def apply_windows(stencil: Stencil, u: Array) -> Array:
     bands = window_bands(stencil)
     extra = bands.lead - stencil.radii[-1]
     padded = np.pad(u, [(0, 0)] * (u.ndim - 1) + [(extra, extra)])
-    return bands.apply(padded)
+    return apply_bands(bands, padded)
 
 
 @settings(deadline=None)
