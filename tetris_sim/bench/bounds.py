@@ -68,7 +68,7 @@ def bounds_of(case: Case, limits: Mapping[When, Limits]) -> Bounds:
 
 def fma_rate(limits: Mapping[When, Limits], dtype: str) -> float:
     """Multiply-adds per second of all threads, the better of before and after."""
-    rates = [found.fma[dtype].median for found in limits.values() if dtype in found.fma]
+    rates = [measured.fma[dtype].median for measured in limits.values() if dtype in measured.fma]
     return max(rates, default=float("inf"))
 
 
@@ -76,7 +76,7 @@ def copy_rate(limits: Mapping[When, Limits]) -> float:
     """Bytes per second, read plus written, of the faster kind of copy in memory, the better of
     before and after.
     """
-    kinds = [(found.copy, found.copy_past_caches) for found in limits.values()]
+    kinds = [(measured.copy, measured.copy_past_caches) for measured in limits.values()]
     return max(copy.median for pair in kinds for copy in pair if copy is not None)
 
 

@@ -49,6 +49,7 @@ def tables(result: Result) -> Iterator[Table]:
         yield limits_table(result.limits)
     if result.gpu_limits:
         yield gpu_limits_table(result.gpu_limits)
+
     if result.gpu_kernels:
         yield gpu_table(result.gpu_kernels, result.gpu_limits)
         yield gpu_faces_table(result.gpu_kernels)
@@ -146,6 +147,7 @@ def kernels_table(cases: Sequence[Case], limits: Mapping[When, Limits]) -> Table
         "end to end",
         "memory at hand",
     )
+
     rows = []
     for case in cases:
         bounds, prange = bounds_of(case, limits), better_loop(case)
@@ -160,6 +162,7 @@ def kernels_table(cases: Sequence[Case], limits: Mapping[When, Limits]) -> Table
             cells = [case.stencil, grid(case.shape), case.dtype, row.name]
             cells += [parameters(row.parameters), billions(row.rate), spread(row.steady)]
             rows.append([*cells, f"{row.rate / prange:.2f}", *map(percent, shares)])
+
     title = "Steady state, and end to end as a share of it"
     return Table(title, (*words, *numbers), rows, len(words))
 
@@ -198,6 +201,7 @@ def gpu_table(cases: Sequence[Case], limits: Mapping[When, Limits]) -> Table:
     words = ("stencil", "weights", "grid", "dtype", "candidate", "parameters")
     with_fma = bool(limits["before"].fma)
     numbers = ("GStencil/s", "spread", *(("of FMA limit",) if with_fma else ()), "x one sweep")
+
     rows = []
     for case in cases:
         bounds = bounds_of(case, limits)
@@ -206,6 +210,7 @@ def gpu_table(cases: Sequence[Case], limits: Mapping[When, Limits]) -> Table:
             cells += [parameters(row.parameters), billions(row.rate), spread(row.steady)]
             cells += [percent(row.rate / bounds.fma)] if with_fma else []
             rows.append([*cells, f"{row.rate / bounds.memory:.2f}"])
+
     title = (
         "Steady state on the whole grid, faces included; x one sweep: multiples of what memory "
         "allows a single step"
@@ -238,6 +243,7 @@ def devices_table(cases: Sequence[SetCase]) -> Table:
         "exchange",
         "idle",
     )
+
     rows = []
     for case in cases:
         threads = "all" if case.threads is None else str(case.threads)
@@ -248,6 +254,7 @@ def devices_table(cases: Sequence[SetCase]) -> Table:
             cells += [spread(measured.steady), billions(measured.predicted)]
             cells += [percent(measured.of_sum), str(measured.time_block)]
             rows.append([*cells, percent(measured.exchange_share), percent(idle)])
+
     title = "Whole grids on sets of devices, steady state, halos included"
     return Table(title, (*words, *numbers), rows, len(words))
 

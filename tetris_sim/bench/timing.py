@@ -53,6 +53,7 @@ def interleave(
     settle = min(_SETTLE, seconds)
     repetitions = {name: _calibrate(work, seconds, settle) for name, work in works.items()}
     measure = _calibrate(yardstick, seconds / 4, settle) if yardstick else 0
+
     rates: dict[str, list[float]] = {name: [] for name in works}
     ratios: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
@@ -65,14 +66,15 @@ def interleave(
             elapsed = _elapsed(work, repetitions[name], settle)
             rates[name].append(work.units * repetitions[name] / elapsed)
             ratios[name].append(rates[name][-1] / limit)
+
     return {
         name: Timing(
-            statistics.median(found),
-            min(found),
-            max(found),
+            statistics.median(of_rounds),
+            min(of_rounds),
+            max(of_rounds),
             statistics.median(ratios[name]) if yardstick else None,
         )
-        for name, found in rates.items()
+        for name, of_rounds in rates.items()
     }
 
 
@@ -107,10 +109,10 @@ def provenance() -> dict[str, Any]:
 
 def _commit() -> str:
     root = Path(__file__).parents[2]
-    found = subprocess.run(
+    said = subprocess.run(
         ["git", "-C", str(root), "describe", "--always", "--dirty"],
         capture_output=True,
         text=True,
         check=False,
     )
-    return found.stdout.strip() or "unknown"
+    return said.stdout.strip() or "unknown"

@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     grid.add_argument(
         "--shape", metavar="NXxNYxNZ", help="points along x, y, z, for example 4800x2400"
     )
+
     parser.add_argument(
         "--dtype",
         choices=list(_DTYPES),
@@ -56,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=float, default=0.4, help="length of one timing (default 0.4)"
     )
+
     parser.add_argument(
         "--sets",
         metavar="SETS",
@@ -67,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu-memory", metavar="SIZE", help="devices: most memory of each GPU, for example 4GiB"
     )
+
     parser.add_argument(
         "-o",
         "--output",
@@ -150,6 +153,7 @@ def check(args: argparse.Namespace) -> tuple[tuple[str, ...] | None, tuple[int, 
     if args.output is not None and not args.output.absolute().parent.is_dir():
         msg = f"--output: there is no folder {args.output.absolute().parent}; make it first"
         raise ConfigError(msg)
+
     for flag, value in (
         ("--sets", args.sets),
         ("--threads", args.threads),
@@ -158,12 +162,14 @@ def check(args: argparse.Namespace) -> tuple[tuple[str, ...] | None, tuple[int, 
         if args.what != "devices" and value is not None:
             msg = f"{flag} belongs to bench devices"
             raise ConfigError(msg)
+
     counts = [] if args.threads is None else args.threads.split(",")
     if not all(count.isdecimal() and int(count) > 0 for count in counts):
         msg = (
             f"--threads is {args.threads!r}: it must be whole numbers joined by commas, like 1,2,4"
         )
         raise ConfigError(msg)
+
     if args.what == "cpu" and args.dtype == "float16":
         msg = "--dtype is float16, which CPUs only convert: bench gpu measures it"
         raise ConfigError(msg)
@@ -190,10 +196,12 @@ def _shape(args: argparse.Namespace, names: tuple[str, ...] | None) -> tuple[int
     flag, text = ("--size", args.size) if args.size is not None else ("--shape", args.shape)
     if text is None:
         return None
+
     dimensions = {named_stencil(name).stencil.ndim for name in names or STENCIL_NAMES}
     if len(dimensions) > 1:
         msg = f"{flag} is for stencils of one dimension at a time: name them with --stencils"
         raise ConfigError(msg)
+
     ndim = dimensions.pop()
     counts = (text,) * ndim if flag == "--size" else tuple(reversed(text.split("x")))
     if not all(count.isdecimal() and int(count) > 0 for count in counts):
