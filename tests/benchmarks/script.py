@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from benchmarks.pictures import draw_all, save
@@ -64,17 +62,7 @@ def run_script(
 
     if args.output is not None:
         atomic_text(args.output, json.dumps(found, indent=1) + "\n")
-        draw_beside(args.output)
+        for name, figure in draw_all(found).items():
+            save(figure, args.output.with_name(f"{args.output.stem}-{name}.svg"))
     print(json.dumps(found) if args.json else as_text(found))
     return 0
-
-
-def draw_beside(path: Path) -> None:
-    """Draw all pictures of a result, beside its file."""
-    for name, figure in draw_all(json.loads(path.read_text(encoding="utf-8"))).items():
-        save(figure, path.with_name(f"{path.stem}-{name}.svg"))
-
-
-if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        draw_beside(Path(name))

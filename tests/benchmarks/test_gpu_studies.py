@@ -316,7 +316,7 @@ def test_clock_and_power_are_read_while_a_kernel_runs(
     monkeypatch.setattr(gpu_counters, "_BEAT", 0.001)
     work = Arena(random_problem("box-2d9p", (20, 40), "float64"), device).work(naive_alone())
     reads = script(tmp_path, f'sleep 0.1; echo "$@" > {tmp_path}/asked; echo "1725, 690.25"')
-    monkeypatch.setattr("tetris_sim.bench.gpu_counters.shutil.which", lambda *_, **__: reads)
+    monkeypatch.setattr("benchmarks.gpu_counters.shutil.which", lambda *_, **__: reads)
     found = gpu_counters.sustain(work, device)
     assert (found["clock"], found["power"]) == (1.725e9, 690.25)
     assert found["rate"] is not None
@@ -327,9 +327,9 @@ def test_clock_and_power_are_read_while_a_kernel_runs(
         .startswith("-i 0000:01:00.0 --query-gpu=clocks.sm,power.draw.instant")
     )
     fails = script(tmp_path, "echo no such device; exit 6")
-    monkeypatch.setattr("tetris_sim.bench.gpu_counters.shutil.which", lambda *_, **__: fails)
+    monkeypatch.setattr("benchmarks.gpu_counters.shutil.which", lambda *_, **__: fails)
     assert gpu_counters.sustain(work, device)["clock"] is None
-    monkeypatch.setattr("tetris_sim.bench.gpu_counters.shutil.which", lambda *_, **__: None)
+    monkeypatch.setattr("benchmarks.gpu_counters.shutil.which", lambda *_, **__: None)
     found = gpu_counters.sustain(work, device)
     assert (found["clock"], found["power"]) == (None, None)
 

@@ -102,7 +102,7 @@ def limits_table(limits: Mapping[When, Limits]) -> Table:
             ("all threads", before.fma, after.fma),
             ("one thread", before.fma_one_thread, after.fma_one_thread),
         ):
-            rates = [billions(found[dtype].median) for found in (one, other)]
+            rates = [billions(fma[dtype].median) for fma in (one, other)]
             rows.append((f"multiply-adds, {dtype}, {name}", "1e9/s", *rates))
 
     copies = [
