@@ -17,11 +17,19 @@ from tetris_sim.bench.tables import as_markdown, as_text, tables
 from tetris_sim.scheduler.machine.gpus import Gpu
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "benchmarks"
-RESULTS = [
-    path
-    for path in sorted(FOLDER.glob("*.json"))
-    if {"kernels", "gpu_kernels", "devices"} & set(json.loads(path.read_text(encoding="utf-8")))
-]
+
+
+def results() -> list[Any]:
+    """Every result of `bench` beside the pages; a file holds one, or several below `runs`."""
+    files = {
+        path.stem: json.loads(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.json")
+    }
+    return [
+        pytest.param(found, id=f"{name} {run}".strip())
+        for name, content in sorted(files.items())
+        for run, found in content.get("runs", {"": content}).items()
+        if {"kernels", "gpu_kernels", "devices"} & set(found)
+    ]
 
 
 def test_the_main_table_shows_rates_ratios_and_shares() -> None:
@@ -116,10 +124,9 @@ def test_a_gpu_is_compared_with_the_limits_that_were_measured() -> None:
         assert ("tensor cores" in text) == (limits is whole)
 
 
-@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
-def test_what_was_measured_before_can_still_be_read(path: Path) -> None:
+@pytest.mark.parametrize("data", results())
+def test_what_was_measured_before_can_still_be_read(data: dict[str, Any]) -> None:
     """And is written as it was, without what follows from it."""
-    data = json.loads(path.read_text(encoding="utf-8"))
     found = read_result(data)
     assert found.kernels or found.gpu_kernels or found.devices
     for name, value in json.loads(json.dumps(found.as_json())).items():
