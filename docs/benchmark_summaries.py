@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from benchmarks.device_goals import measurements, one_gpu
+from benchmarks.gpu_labels import CONVSTENCIL
+
 from tetris_sim.bench.cells import Table, billions, grid, percent
-from tetris_sim.bench.device_goals import measurements, one_gpu
-from tetris_sim.bench.gpu_labels import CONVSTENCIL
+from tetris_sim.bench.result import read_result
 
 Row = Mapping[str, Any]
 Read = Callable[[str], Mapping[str | None, Mapping[str, Any]]]
@@ -251,23 +253,23 @@ def _of_kernels(
 
 def _of_devices(read: Read) -> Iterator[list[str]]:
     """Several GPUs, and a grid that is larger than one may use."""
-    runs = read("devices.json")
-    every = measurements(list(runs.values()))
-    for result in runs.values():
+    results = [read_result(data) for data in read("devices.json").values()]
+    every = measurements(results)
+    for result in results:
         for m in measurements([result]):
             alone = one_gpu(every, m)
             if alone is not None and m.all_gpus and (m.gpus > 1 or m.streamed):
-                device = m.each["shares"][0]["device"]
+                first = m.row.shares[0]
 
                 if m.streamed:
-                    where, word = f"1 {device}, streamed", "of its rate in GPU memory"
+                    where, word = f"1 {first.device}, streamed", "of its rate in GPU memory"
                 else:
-                    ranks = m.case["ranks"]
+                    ranks = m.case.ranks
                     how = "in one process" if ranks == 1 else f"on {ranks} ranks"
-                    where, word = f"{m.gpus} {device} {how}", "x one GPU"
+                    where, word = f"{m.gpus} {first.device} {how}", "x one GPU"
 
-                cells = ["[devices](devices.md)", _where(m.case), m.case["dtype"], where]
-                cells += [result["date"], m.each["shares"][0]["method"], billions(m.rate)]
+                cells = ["[devices](devices.md)", m.name, m.case.dtype, where]
+                cells += [result.date, first.method, billions(m.rate)]
                 yield [*cells, f"{m.rate / alone.rate:.2f} {word}"]
 
 

@@ -24,20 +24,18 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-sys.path[:0] = [str(Path(__file__).parent)]
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "tests"), str(ROOT)]
 
 from benchmark_summaries import SUMMARIES  # noqa: E402
+from benchmarks.device_goals import goals_table  # noqa: E402
+from benchmarks.pictures import draw_all  # noqa: E402
+from benchmarks.scaling_inputs import read_inputs  # noqa: E402
+from benchmarks.scaling_tables import draw_scaling, predict_all, scaling_tables  # noqa: E402
+from benchmarks.study_tables import as_markdown  # noqa: E402
 from small_files import compact, save_picture  # noqa: E402
 
-from tetris_sim.bench.device_goals import goals_table  # noqa: E402
-from tetris_sim.bench.plots import draw_all  # noqa: E402
-from tetris_sim.bench.scaling_inputs import read_inputs  # noqa: E402
-from tetris_sim.bench.scaling_tables import (  # noqa: E402
-    draw_scaling,
-    predict_all,
-    scaling_tables,
-)
-from tetris_sim.bench.tables import as_markdown, table_as_markdown  # noqa: E402
+from tetris_sim.bench.result import read_result  # noqa: E402
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -79,12 +77,12 @@ def filled(page: str, folder: Path = FOLDER) -> str:
 
     def summary(match: re.Match[str]) -> str:
         table = SUMMARIES[match["name"]](lambda name: read_runs(folder / name))
-        return _framed(match, table_as_markdown(table), "summary")
+        return _framed(match, table.as_markdown(), "summary")
 
     page = _SUMMARY.sub(summary, _TABLES.sub(tables, page))
     results = [read_runs(folder / file)[run] for file, run in sources(page)]
-    goals = goals_table([result for result in results if "devices" in result])
-    return _GOALS.sub(lambda match: _framed(match, table_as_markdown(goals), "goals"), page)
+    goals = goals_table(read_result(result) for result in results if "devices" in result)
+    return _GOALS.sub(lambda match: _framed(match, goals.as_markdown(), "goals"), page)
 
 
 def _framed(match: re.Match[str], text: str, what: str) -> str:
@@ -138,7 +136,7 @@ def scaling_page(page: str, folder: Path = FOLDER) -> tuple[str, Figure]:
     tables = scaling_tables(inputs, predictions)
 
     def table(match: re.Match[str]) -> str:
-        return _framed(match, table_as_markdown(tables[match["name"]]), "scaling")
+        return _framed(match, tables[match["name"]].as_markdown(), "scaling")
 
     return _SCALING.sub(table, page), draw_scaling(predictions)
 

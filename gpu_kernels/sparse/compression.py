@@ -66,22 +66,3 @@ def compress(matrix: Array, group: int = 4) -> Compressed:
     positions = choices[fits.argmax(axis=-1)]
     values = np.take_along_axis(groups, positions, axis=-1)
     return Compressed(values.reshape(len(matrix), -1), positions.reshape(len(matrix), -1), group)
-
-
-def decompress(compressed: Compressed) -> Array:
-    """The whole matrix."""
-    rows, kept = compressed.values.shape
-    half = compressed.group // 2
-    matrix = np.zeros((rows, kept // half, compressed.group))
-    at = compressed.positions.reshape(rows, -1, half)
-    np.put_along_axis(matrix, at, compressed.values.reshape(at.shape), axis=-1)
-    return matrix.reshape(rows, -1)
-
-
-def multiply(compressed: Compressed, b: Array) -> Array:
-    """The product with B as the hardware forms it: each kept value times the row of B that its
-    position selects.
-    """
-    kept = np.arange(compressed.values.shape[1]) // (compressed.group // 2) * compressed.group
-    product: Array = np.einsum("rs,rsn->rn", compressed.values, b[kept + compressed.positions])
-    return product

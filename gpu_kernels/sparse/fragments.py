@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.sparse.compression import Array, Compressed
+from tetris_sim.gpu_kernels.sparse.compression import Array
 
 Words = npt.NDArray[np.uint32]
 ROWS, LANES = 16, 32
@@ -84,15 +84,6 @@ def value_registers(values: Array, instruction: Instruction) -> Words:
     return np.ascontiguousarray(words.transpose(1, 3, 2, 0).reshape(LANES, instruction.registers))
 
 
-def values_of(registers: Words, instruction: Instruction) -> Array:
-    """The compressed values that registers hold, (16, depth / 2)."""
-    words = registers.reshape(8, 4, -1, 2).transpose(3, 0, 2, 1)
-    if instruction.kind == "tf32":
-        return _from_bits(words, "tf32").reshape(ROWS, -1)
-    bits = np.stack([words & np.uint32(0xFFFF), words >> np.uint32(16)], axis=-1)
-    return _from_bits(bits, instruction.kind).reshape(ROWS, -1)
-
-
 def metadata_register(products: list[npt.NDArray[np.int64]], instruction: Instruction) -> Words:
     """The metadata of one product or several, by selector, (32 lanes,).
 
@@ -107,18 +98,6 @@ def metadata_register(products: list[npt.NDArray[np.int64]], instruction: Instru
     return lanes.reshape(LANES)
 
 
-def positions_of(register: Words, selector: int, instruction: Instruction) -> npt.NDArray[np.int64]:
-    """The positions that a product with this selector reads, (16, depth / 2)."""
-    first = selector * instruction.threads
-    words = register.reshape(8, 4)[:, first : first + instruction.threads].astype(np.int64)
-    halves = np.stack([words & 0xFFFF, words >> 16])  # half, g, thread
-    bits = 4 if instruction.kind == "tf32" else 2
-    fields = halves[..., None] >> np.arange(0, 16, bits) & (1 << bits) - 1
-    if instruction.kind == "tf32":
-        fields = fields >> 3
-    return fields.reshape(ROWS, -1)
-
-
 def _metadata_words(positions: npt.NDArray[np.int64], instruction: Instruction) -> Words:
     """(8 quads, threads)."""
     tf32 = instruction.kind == "tf32"
@@ -130,14 +109,6 @@ def _metadata_words(positions: npt.NDArray[np.int64], instruction: Instruction) 
     return words
 
 
-def compressed_of(
-    registers: Words, metadata: Words, selector: int, instruction: Instruction
-) -> Compressed:
-    """What a warp multiplies that holds these registers."""
-    positions = positions_of(metadata, selector, instruction)
-    return Compressed(values_of(registers, instruction), positions, instruction.group)
-
-
 def _to_bits(values: Array, kind: str) -> Words:
     """To the nearest number of the format, ties to even (tf32: away from zero, as `cvt.rna`)."""
     if kind == "f16":
@@ -146,10 +117,3 @@ def _to_bits(values: Array, kind: str) -> Words:
     if kind == "tf32":
         return (bits + np.uint32(1 << 12)) & np.uint32(0xFFFFE000)
     return (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
-
-
-def _from_bits(bits: Words, kind: str) -> Array:
-    if kind == "f16":
-        return np.ascontiguousarray(bits.astype(np.uint16)).view(np.float16).astype(np.float64)
-    shifted = bits << np.uint32(16) if kind == "bf16" else bits
-    return np.ascontiguousarray(shifted.astype(np.uint32)).view(np.float32).astype(np.float64)

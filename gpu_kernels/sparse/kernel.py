@@ -4,9 +4,8 @@ FP32.
 Several steps are composed into one stencil (`Stencil.power`), which `sparse.cu` applies once.
 `plan` says what it is handed, the modules beside it how that is made.
 
-Other formats are for a benchmark: BF16 and TF32 of float32 in memory, since they round what they
-multiply, and FP64, in which there are only dense products (section 4.7 of the paper), since
-`gpu.dual_tessellation` is faster.
+`sparse.cu` can do more than a run asks for: `plan_kernel` also takes plans of other formats and of
+whole patches, which benchmarks and tests make (tests/papers/sparstencil/variants.py).
 
 Parameters:
     steps_per_block: steps composed.
@@ -16,10 +15,6 @@ Parameters:
     units: units that a warp multiplies side by side.
     steps: of the stream per stage of shared memory. 3D: one.
     stages: in shared memory; all but one are on their way. Two are a double buffer.
-    sparse: 1 unless given; 0 multiplies the same matrices with all their zeros on dense tensor
-    cores.
-    flight: 1 unless given; 0 is the paper's way: a patch is one product (1D, 2D).
-    format: 0 unless given (FP16), 1 (BF16), 2 (TF32), 3 (FP64): what is multiplied.
 """
 
 from __future__ import annotations
@@ -30,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.axes import LAST, on_three
-from tetris_sim.gpu_kernels.fused.formats import FORMATS, operand_weights
+from tetris_sim.gpu_kernels.fused.formats import FLOAT16, operand_weights
 from tetris_sim.gpu_kernels.fused.half import (
     Stage,
     blocks_beside,
@@ -40,9 +35,7 @@ from tetris_sim.gpu_kernels.fused.half import (
 )
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream, braces, round_up
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
-from tetris_sim.gpu_kernels.sparse.dense_plans import dense_patch_plan, dense_unit_plan
-from tetris_sim.gpu_kernels.sparse.fragments import ROWS
-from tetris_sim.gpu_kernels.sparse.patches import patch_plan
+from tetris_sim.gpu_kernels.sparse.fragments import ROWS, Words
 from tetris_sim.gpu_kernels.sparse.plan import Plan, fragments, lookup_table
 from tetris_sim.gpu_kernels.sparse.units import unit_plan, unit_width
 from tetris_sim.stencil import Stencil
@@ -104,34 +97,28 @@ def sparse_kernel(
 
     Args:
         stencil: of one step.
-        dtype: float16, or what the format is made of.
+        dtype: float16.
         parameters: one of `sparse_parameters`, or others as above.
 
     Raises:
-        ValueError: the parameters contradict each other or the dtype, or FP16 does not have the
-            weights.
+        ValueError: it is another dtype, or FP16 does not have the weights.
     """
-    number = parameters.get("format", 0)
-    kind, r1 = KINDS[number], parameters["merged_x"]
-    sparse, whole = bool(parameters.get("sparse", 1)), not parameters.get("flight", 1)
+    refuse_other_dtype("f16", dtype)
+    refuse_bad_rounding(stencil, parameters["steps_per_block"])
+    fused = operand_weights(stencil.power(parameters["steps_per_block"]), FLOAT16)
+    plan = unit_plan(fused, parameters["merged_x"])
+    return plan_kernel(fused, plan, fragments(plan), parameters)
+
+
+def refuse_other_dtype(kind: str, dtype: npt.DTypeLike) -> None:
+    """Check that a format is made of this dtype.
+
+    Raises:
+        ValueError: it is not.
+    """
     if np.dtype(dtype) != np.dtype(MADE_OF[kind]):
         msg = f"{kind} is not made of {np.dtype(dtype)}"
         raise ValueError(msg)
-    fused, merged = stencil.power(parameters["steps_per_block"]), (ROWS // r1, r1)
-    if kind == "f64":
-        if sparse or stencil.ndim != 2:
-            msg = (
-                f"FP64 has dense products only, and here in 2D: sparse is {int(sparse)}, in "
-                f"{stencil.ndim}D"
-            )
-            raise ValueError(msg)
-        plan = dense_patch_plan(fused, merged) if whole else dense_unit_plan(fused, merged)
-    else:
-        if kind == "f16":
-            refuse_bad_rounding(stencil, parameters["steps_per_block"])
-        fused = operand_weights(fused, FORMATS[number])
-        plan = patch_plan(fused, merged, kind) if whole else unit_plan(fused, r1, kind)
-    return _kernel(fused, plan, parameters, sparse=sparse)
 
 
 def _steps_to_try(stencil: Stencil) -> tuple[int, ...]:
@@ -218,12 +205,26 @@ def _stage(plan: Plan, parameters: Mapping[str, int], ndim: int, vector: int) ->
     )
 
 
-def _kernel(
-    fused: Stencil, plan: Plan, parameters: Mapping[str, int], *, sparse: bool
+def plan_kernel(
+    fused: Stencil,
+    plan: Plan,
+    registers: tuple[Words, Words],
+    parameters: Mapping[str, int],
+    *,
+    sparse: bool = True,
 ) -> FusedKernel:
+    """The kernel that makes the products of a plan.
+
+    Args:
+        fused: the stencil that is applied at once.
+        plan: of its products.
+        registers: A and the metadata of all products.
+        parameters: as above.
+        sparse: whether sparse tensor cores multiply, else dense ones.
+    """
     item = np.dtype(MADE_OF[plan.kind]).itemsize
     stage = _stage(plan, parameters, fused.ndim, 16 // item)
-    a, metadata = fragments(plan, sparse=sparse)
+    a, metadata = registers
     table = lookup_table(plan, stage.row_points, stage.lead - plan.lead)
 
     # Linear: each lane is a point behind the one before.

@@ -12,13 +12,32 @@ operand of a product (`fragments`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.sparse.matching import Matching
-
 Order = npt.NDArray[np.int64]
 ZERO = -1  # in an order: a column of zeros
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Pairs of columns.
+
+    Attributes:
+        n_columns: of the matrix; columns of zeros are numbered from here on.
+        pairs: (first, second), in order of the first.
+    """
+
+    n_columns: int
+    pairs: tuple[tuple[int, int], ...]
+
+    @cached_property
+    def zero_columns(self) -> int:
+        """p: how many columns of zeros there are."""
+        return 2 * len(self.pairs) - self.n_columns
 
 
 def vector_order(matching: Matching) -> Order:
@@ -48,16 +67,6 @@ def column_order(vectors: Order, vector: int) -> Order:
     return columns.reshape(-1, 4, vector // 2, 2).transpose(0, 2, 1, 3).reshape(-1)
 
 
-def pad_order(order: Order, depth: int) -> Order:
-    """The order with columns of zeros up to a multiple of the depth of a product."""
-    return np.append(order, np.full(-len(order) % depth, ZERO))
-
-
 def permute_columns(matrix: npt.NDArray[np.float64], order: Order) -> npt.NDArray[np.float64]:
     """A'': the columns of A' in order, with columns of zeros where the order has them."""
     return np.where(order == ZERO, 0.0, matrix[:, order])
-
-
-def permute_rows(matrix: npt.NDArray[np.float64], order: Order) -> npt.NDArray[np.float64]:
-    """B'': the rows of B' in the same order."""
-    return np.where((order == ZERO)[:, None], 0.0, matrix[order])

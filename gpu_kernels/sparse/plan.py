@@ -1,8 +1,8 @@
 """What `sparse.cu` is handed: the products of a patch, as registers of the lanes and a table of
 places.
 
-Three ways lead to a plan: rows of points that are multiplied as they arrive (`units`), whole
-patches as in the paper (`patches`), and either of them in FP64 (`dense_plans`).
+`units` makes the plan that a run has: rows of points that are multiplied as they arrive. Benchmarks
+make others, of whole patches as in the paper and in FP64 (tests/papers/sparstencil).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.sparse.compression import Array, compress
 from tetris_sim.gpu_kernels.sparse.fragments import (
-    LANES,
     ROWS,
     Instruction,
     Words,
@@ -97,52 +96,38 @@ def slot_columns(kind: str) -> npt.NDArray[np.int64]:
     return columns.reshape(-1, 4).T
 
 
-def fragments(plan: Plan, *, sparse: bool) -> tuple[Words, Words]:
+def fragments(plan: Plan) -> tuple[Words, Words]:
     """Words of A, (flight * products, parts of 16 bytes, 32 lanes, 4), and metadata of two
     instructions each, (n, 32).
-
-    Without `sparse` the matrices have all their zeros, and there are metadata that nobody reads.
     """
-    flat = plan.matrices.reshape(-1, ROWS, DEPTHS[plan.kind])
-    if plan.kind == "f64":
-        words = np.ascontiguousarray(flat.reshape(-1, 2, 8, 2, 4).transpose(0, 2, 4, 3, 1)).view(
-            np.uint32
-        )
-        return _in_parts(words.reshape(len(flat), LANES, -1)), np.zeros((1, LANES), np.uint32)
-    instruction = INSTRUCTIONS[plan.kind]
-    if not sparse:
-        pieces = [_columns(a, instruction.depth // 2) for a in flat]
-        words = np.stack(
-            [
-                np.concatenate([value_registers(a, instruction) for a in each], axis=1)
-                for each in pieces
-            ]
-        )
-        return _in_parts(words), np.zeros((1, LANES), np.uint32)
+    instruction, depth = INSTRUCTIONS[plan.kind], DEPTHS[plan.kind]
     kept = [
-        [compress(a, instruction.group) for a in _columns(product, instruction.depth)]
-        for product in flat
+        [compress(a, instruction.group) for a in columns_of(product, instruction.depth)]
+        for product in plan.matrices.reshape(-1, ROWS, depth)
     ]
     words = np.stack(
         [
-            np.concatenate([value_registers(a.values, instruction) for a in each], axis=1)
-            for each in kept
+            np.concatenate([value_registers(a.values, instruction) for a in parts], axis=1)
+            for parts in kept
         ]
     )
-    positions = [a.positions for each in kept for a in each]
+
+    # One register holds the metadata of as many products as there are selectors.
+    positions = [a.positions for parts in kept for a in parts]
     together = [
         positions[i : i + instruction.selectors]
         for i in range(0, len(positions), instruction.selectors)
     ]
-    return _in_parts(words), np.stack([metadata_register(each, instruction) for each in together])
+    metadata = np.stack([metadata_register(products, instruction) for products in together])
+    return in_parts(words), metadata
 
 
-def _columns(matrix: Array, n: int) -> list[Array]:
-    """Pieces of so many columns."""
+def columns_of(matrix: Array, n: int) -> list[Array]:
+    """A matrix cut into so many columns each."""
     return [matrix[:, first : first + n] for first in range(0, matrix.shape[1], n)]
 
 
-def _in_parts(words: Words) -> Words:
+def in_parts(words: Words) -> Words:
     """Words of each lane, (n, 32, words), as the kernel loads them: (n, parts, 32, 4)."""
     return np.ascontiguousarray(words.reshape(*words.shape[:2], -1, 4).transpose(0, 2, 1, 3))
 

@@ -25,8 +25,8 @@ from tetris_sim.axes import on_three
 from tetris_sim.gpu_kernels.sparse.compression import Array
 from tetris_sim.gpu_kernels.sparse.conflicts import is_valid, vector_graph
 from tetris_sim.gpu_kernels.sparse.fragments import ROWS
-from tetris_sim.gpu_kernels.sparse.matching import Matching
 from tetris_sim.gpu_kernels.sparse.permutation import (
+    Matching,
     Order,
     column_order,
     permute_columns,

@@ -41,7 +41,6 @@ from tetris_sim.gpu_kernels.fused.half import (
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream, braces, round_up
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.gpu_kernels.tcstencil.matrices import matrix_registers, mirror_rows, without_zeros
-from tetris_sim.gpu_kernels.tcstencil.model import windows_rate
 from tetris_sim.gpu_kernels.tcstencil.star import star_kernel, star_parameters
 from tetris_sim.gpu_kernels.tcstencil.windows import (
     CHUNK,
@@ -50,6 +49,7 @@ from tetris_sim.gpu_kernels.tcstencil.windows import (
     Bands,
     window_bands,
     window_lead,
+    windows_rate,
 )
 from tetris_sim.stencil import Stencil
 

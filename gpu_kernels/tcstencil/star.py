@@ -19,18 +19,20 @@ from tetris_sim.gpu_kernels.fused.formats import FLOAT16, operand_weights
 from tetris_sim.gpu_kernels.fused.half import rounds_well
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream, braces
 from tetris_sim.gpu_kernels.tcstencil.matrices import Words, matrix_registers
-from tetris_sim.gpu_kernels.tcstencil.tiles import TILE, way_of
 from tetris_sim.stencil import Stencil
 
 FARTHEST = 4  # windows of 16 points have 8 results
+TILE = 16  # rows of results: those of a product of FP16
 _LEAD = 8  # points in front of the first result: a vector of 16 bytes
 
 Array = npt.NDArray[np.float64]
 
 
 def suits(stencil: Stencil) -> bool:
-    """Whether the kernel can make it."""
-    return stencil.ndim == 2 and stencil.radius <= FARTHEST and way_of(stencil) == "star"
+    """Whether the kernel can make it: no point lies off both axes, and some beside the y axis."""
+    if stencil.ndim != 2 or not 0 < stencil.radius <= FARTHEST or stencil.radii[1] == 0:
+        return False
+    return stencil.is_star
 
 
 def star_parameters(stencil: Stencil) -> tuple[Mapping[str, int], ...]:

@@ -2,9 +2,9 @@
 side.
 
 The authors' tiles have a band along y for each column of weights, and their products are added with
-a shift along x (`tiles.py`). Here it is the other way round: a band along x for each row of
-weights, added with a shift along y. A kernel that streams along y makes that shift by keeping 2 ry
-+ 1 rows of results in flight: a row that arrives is multiplied for all of them.
+a shift along x (tests/papers/tcstencil/tiles.py). Here it is the other way round: a band along x
+for each row of weights, added with a shift along y. A kernel that streams along y makes that shift
+by keeping 2 ry + 1 rows of results in flight: a row that arrives is multiplied for all of them.
 
     window   8 results along x and the points around them that they depend on, in chunks of 16; the
              last one may be half
@@ -25,13 +25,17 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import LAST, on_three
 from tetris_sim.stencil import Stencil
 
 RESULTS = 8  # of a window: columns of B in mma.m16n8k16
 CHUNK = 16  # points of a window that a product multiplies: rows of B
 WINDOWS = 16  # of a tile: rows of A
 UNUSED, FIRST, FURTHER = 0, 1, 2  # what a band is for the sum of a result
+
+# NVIDIA H200 data sheet: operations of FP16 without sparsity and bytes of memory, per second. Of
+# the operations, what `mma.sync` may reach: Hopper's peak needs `wgmma`. That part is assumed, not
+# measured; only the order in which numbers of steps are tried depends on it.
+_OPERATIONS, _BANDWIDTH = 0.6 * 989.5e12, 4.8e12
 
 Array = npt.NDArray[np.float64]
 
@@ -114,39 +118,6 @@ class Bands:
         """Whether rows at the same distance along the streamed axis have the same weights."""
         return bool(np.array_equal(self.matrices, self.matrices[::-1]))
 
-    def apply(self, u: Array) -> Array:
-        """One application by products, on the points whose neighbours all lie in `u`.
-
-        Args:
-            u: values along as many axes as the stencil has.
-
-        Returns:
-            The new values, smaller by what the bands reach: flight - 1 along the streamed axis, and
-            so on; along x by `lead` on either side.
-        """
-        rows = u.reshape(on_three(u.shape, 1))
-        if self.ndim == 2:
-            rows = rows.transpose(1, 0, 2)  # (streamed, across, x)
-        n_streamed, n_across = rows.shape[0] - self.flight + 1, rows.shape[1] - self.across + 1
-        columns = rows.shape[2] - 2 * self.lead
-        result = np.zeros((n_streamed, n_across, columns))
-
-        for i, j in np.ndindex(self.flight, self.across):
-            met = rows[i : i + n_streamed, j : j + n_across]
-            for k, first in np.ndindex(self.chunks, math.ceil(columns / RESULTS)):
-                low = RESULTS * first + CHUNK * k
-                window = np.zeros((*met.shape[:2], CHUNK))
-                part = met[..., low : low + CHUNK]
-                window[..., : part.shape[2]] = part  # behind it zeros, which the band's zeros meet
-                made = window @ self.matrices[i, j, k]
-                result[..., RESULTS * first : RESULTS * (first + 1)] += made[
-                    ..., : columns - RESULTS * first
-                ]
-
-        if self.ndim == 2:
-            result = result.transpose(1, 0, 2)
-        return result.reshape([result.shape[axis] for axis in LAST[self.ndim]])
-
 
 def window_bands(stencil: Stencil) -> Bands:
     """The bands of a stencil.
@@ -178,3 +149,18 @@ def window_lead(radius: int) -> int:
     [4, 4, 4, 8, 8, 12]
     """
     return 4 * max(1, math.ceil(radius / 4))
+
+
+def windows_rate(n_products: float) -> float:
+    """Results per second that an H200 cannot exceed with `tcstencil.cu` in FP16: the slower of
+    memory and products.
+
+    >>> round(windows_rate(9) / 1e9)
+    1200
+
+    Args:
+        n_products: of 16 x 16 x 8 for 128 results.
+    """
+    memory = 2 * 2 / _BANDWIDTH  # a number is read and written
+    products = 2 * WINDOWS * CHUNK * RESULTS * n_products / (WINDOWS * RESULTS) / _OPERATIONS
+    return 1 / max(memory, products)

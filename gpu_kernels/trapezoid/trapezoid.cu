@@ -25,7 +25,7 @@
 // Bound   One H200, November 2026, heat-2d by six steps: 970 GStencil/s, without multiplying 1210,
 //         without loads and stores 1110; a second of it meets the power limit (780 W) and loses 5
 //         to 9 %.
-// Test    tests/gpu/test_gpu_against_reference.py; the transformation in NumPy: numerics.py
+// Test    tests/gpu/test_gpu_against_reference.py; in NumPy: tests/papers/tetris/folding.py
 
 #if !defined(TS_REAL) || !defined(TS_RADIUS_Z) || !defined(TS_RADIUS_Y) ||                         \
     !defined(TS_RADIUS_X) || !defined(TS_MIRRORED) || !defined(TS_REACHES) ||                      \

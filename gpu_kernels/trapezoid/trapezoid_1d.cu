@@ -15,7 +15,7 @@
 //         zeros of the band are multiplied too.
 // Order   By dx: tensor cores make a chain of fused multiply-adds, bit for bit, and zeros of the
 //         band do not change it.
-// Test    tests/gpu/test_gpu_against_reference.py; the transformation in NumPy: numerics.py
+// Test    tests/gpu/test_gpu_against_reference.py; in NumPy: tests/papers/tetris/folding.py
 
 #if !defined(TS_REAL) || !defined(TS_RADIUS_X) || !defined(TS_GROUPS) || !defined(TS_WARPS) || \
     !defined(TS_BLOCKS)

@@ -3,8 +3,8 @@ the catalogue.
 
 `python tests/benchmarks/sparstencil.py FILE.json` measures whole steps in float16, periodic faces,
 feedback on; points times steps per second, every step counted once. Figures 6, 7 and 11 are
-`tetris-sim bench gpu --dtype float16`, with --sweep and --counters. All weights are random,
-positive and add up to 1, so that any number of steps stays finite.
+`python tests/benchmarks/gpu.py --dtype float16`, with --sweep and --counters. All weights are
+random, positive and add up to 1, so that any number of steps stays finite.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from typing import Any
 
 import numpy as np
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
+sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
+
+from papers.sparstencil.crush import Layout  # noqa: E402
+from papers.sparstencil.exploration import A100_F16, SPARSE_F16, layout_time  # noqa: E402
 
 from tetris_sim.bench.gpu import random_on  # noqa: E402
 from tetris_sim.bench.problems import random_problem  # noqa: E402
 from tetris_sim.bench.timing import provenance  # noqa: E402
 from tetris_sim.catalogue import STENCIL_NAMES, catalogue  # noqa: E402
 from tetris_sim.gpu_kernels import METHODS  # noqa: E402
-from tetris_sim.gpu_kernels.sparse.crush import Layout  # noqa: E402
-from tetris_sim.gpu_kernels.sparse.exploration import A100_F16, SPARSE_F16, layout_time  # noqa: E402
 from tetris_sim.method import STEPS_PER_BLOCK  # noqa: E402
 from tetris_sim.problem import Problem  # noqa: E402
 from tetris_sim.scheduler.machine.place import Place  # noqa: E402

@@ -23,15 +23,16 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "kernels"), str(ROOT / "tests" / "gpu")]
+sys.path[:0] = [str(ROOT / folder) for folder in (".", "tests", "tests/kernels", "tests/gpu")]
 
 from cases import boundary_of  # noqa: E402
+from papers.sparstencil.variants import variant_kernel  # noqa: E402
 from variants import Variant, error_of, with_parameters  # noqa: E402
 
-from tetris_sim.bench.gpu import weight_kinds  # noqa: E402
-from tetris_sim.bench.gpu_alone import Alone, Arena, fastest, fused_alone, naive_alone  # noqa: E402
-from tetris_sim.bench.gpu_breakdown import with_steps  # noqa: E402
-from tetris_sim.bench.gpu_run import measured_gpu  # noqa: E402
+from benchmarks.gpu_alone import Alone, Arena, fastest, fused_alone, naive_alone  # noqa: E402
+from benchmarks.gpu_breakdown import with_steps  # noqa: E402
+from benchmarks.gpu_limits import measure_gpu_limits  # noqa: E402
+from tetris_sim.bench.gpu import measured_gpu, weight_kinds  # noqa: E402
 from tetris_sim.bench.problems import random_problem  # noqa: E402
 from tetris_sim.bench.timing import Work, interleave  # noqa: E402
 from tetris_sim.catalogue import named_stencil  # noqa: E402
@@ -40,7 +41,7 @@ from tetris_sim.gpu_kernels import METHODS  # noqa: E402
 from tetris_sim.gpu_kernels.common.build import compile_source  # noqa: E402
 from tetris_sim.gpu_kernels.fused.formats import BFLOAT16, TFLOAT32  # noqa: E402
 from tetris_sim.gpu_kernels.fused.method import FusedMethod  # noqa: E402
-from tetris_sim.gpu_kernels.sparse.kernel import KINDS, MADE_OF, sparse_kernel  # noqa: E402
+from tetris_sim.gpu_kernels.sparse.kernel import KINDS, MADE_OF  # noqa: E402
 from tetris_sim.method import STEPS_PER_BLOCK, Parameters  # noqa: E402
 from tetris_sim.problem import Problem  # noqa: E402
 
@@ -111,7 +112,7 @@ def rows_of_table_3(name: str) -> dict[str, list[dict[str, int]]]:
 def fits(problem: Problem, parameters: Parameters) -> Alone | None:
     """A kernel, if its operands fit into registers and parameters."""
     try:
-        kernel = sparse_kernel(problem.stencil, problem.dtype, parameters)
+        kernel = variant_kernel(problem.stencil, problem.dtype, parameters)
         spilled = compile_source(kernel.source, kernel.defines, ARCHITECTURE).spilled
     except (UnsupportedError, ValueError):
         return None
@@ -197,7 +198,10 @@ def main(path: Path) -> None:
     ]
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
         list(pool.map(prepare, jobs, chunksize=4))
-    with measured_gpu(rounds=ROUNDS, seconds=SECONDS) as (result, device, _):
+    with measured_gpu(rounds=ROUNDS, seconds=SECONDS, measure=measure_gpu_limits) as (
+        result,
+        device,
+    ):
         formats, table_3 = [], []
         for name in FORMATS:
             found: dict[str, tuple[Alone, Work] | None] = {}
@@ -230,7 +234,7 @@ def main(path: Path) -> None:
                     )
                 table_3 += timed(name, found)
     path.write_text(
-        json.dumps({**result, "formats": formats, "table_3": table_3}, indent=1) + "\n",
+        json.dumps({**result.as_json(), "formats": formats, "table_3": table_3}, indent=1) + "\n",
         encoding="utf-8",
     )
 

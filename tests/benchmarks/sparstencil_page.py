@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
+sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
 
-from tetris_sim.bench.plots import save  # noqa: E402
+from papers.sparstencil.crush import Layout  # noqa: E402
+from papers.sparstencil.exploration import SPARSE_F16, n_products  # noqa: E402
+
+from benchmarks.pictures import save  # noqa: E402
 from tetris_sim.catalogue import STENCIL_NAMES, catalogue  # noqa: E402
-from tetris_sim.gpu_kernels.sparse.crush import Layout  # noqa: E402
-from tetris_sim.gpu_kernels.sparse.exploration import SPARSE_F16, n_products  # noqa: E402
 
 Rows = Sequence[dict[str, Any]]
 COLOURS = {"gpu.sparse": "#0072b2", "gpu.tcstencil": "#d55e00"}

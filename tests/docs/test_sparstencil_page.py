@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
+from papers.sparstencil.variants import variant_kernel
 
 from tetris_sim.bench.problems import random_problem
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
-from tetris_sim.gpu_kernels.sparse.kernel import sparse_kernel
 
 FOLDER = Path(__file__).parents[2] / "tests" / "benchmarks"
 SCRIPT = runpy.run_path(str(FOLDER / "sparstencil.py"))
@@ -148,7 +148,7 @@ def test_what_is_timed_is_compared_with_the_reference(monkeypatch: pytest.Monkey
     parameters |= {"sparse": 0, "flight": 1, "format": 3}
     FORMATS["check"](random_problem("box-2d9p", (16, 16), "float64"), parameters, HostGpu())
     monkeypatch.setattr(
-        "variants.sparse_kernel", lambda *arguments: wrong_weights(sparse_kernel(*arguments))
+        "variants.variant_kernel", lambda *arguments: wrong_weights(variant_kernel(*arguments))
     )
     with pytest.raises(AssertionError, match="is wrong by"):
         FORMATS["check"](random_problem("box-2d9p", (16, 16), "float64"), parameters, HostGpu())

@@ -7,18 +7,25 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from benchmarks.emulated import BenchGpu, emulated_gpu
+from benchmarks.gpu_peers import open_peers
 from emulator.emulation import COMPILER, NO_COMPILER
-from test_gpu_bench import BenchGpu, gpu  # noqa: F401  a fixture
 
 from tetris_sim.bench import gpu as bench
+from tetris_sim.bench.bounds import bounds_of
 from tetris_sim.bench.tables import as_text
 from tetris_sim.gpu_kernels import METHODS
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 
 
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> BenchGpu:
+    return emulated_gpu(monkeypatch)
+
+
 def test_every_method_is_timed_and_the_fastest_with_every_face(
-    gpu: BenchGpu,  # noqa: F811
+    gpu: BenchGpu,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def few(problem: Any, method: Any, device: Any, seconds: float) -> Any:
@@ -29,33 +36,22 @@ def test_every_method_is_timed_and_the_fastest_with_every_face(
     # Kernels that are emulated take a second each; that the fastest are chosen, test_bench.py shows
     # on the CPU.
     monkeypatch.setattr(bench, "_choose", few)
-    monkeypatch.setattr(bench, "open_baselines", lambda problem, device: [])
     result = bench.bench_gpu(["box-2d9p"], shape=(40, 150), rounds=1, seconds=1e-3)
-    assert [kernel["weights"] for kernel in result["gpu_kernels"]] == ["random", "symmetric"]
-    for kernel in result["gpu_kernels"]:
-        names = {row["name"] for row in kernel["rows"]}
-        assert names | set(kernel["refusals"]) == {method.name for method in METHODS}
-        assert all("float16" in why for why in kernel["refusals"].values())
+    assert [case.weights for case in result.gpu_kernels] == ["random", "symmetric"]
+    for case in result.gpu_kernels:
+        names = {row.name for row in case.rows}
+        assert names | set(case.refusals) == {method.name for method in METHODS}
+        assert all("float16" in why for why in case.refusals.values())
         assert {"gpu.stream", "gpu.trapezoid", "gpu.dual_tessellation", "gpu.plain"} <= names
-        assert set(kernel["faces"]) == {"insulated", "periodic", "convection"}
-        assert all(row["steady"]["median"] > 0 for row in kernel["rows"])
-    del result["gpu_limits"]
-    text = as_text(
-        {
-            **result,
-            "versions": dict.fromkeys(("python", "numpy", "numba", "llvmlite"), "1"),
-            "gpu": GPU,
-        }
-    )
+        assert set(case.faces) == {"insulated", "periodic", "convection"}
+        assert all(row.rate > 0 for row in case.rows)
+    text = as_text(result)
     assert "with other faces" in text
     assert text.count("gpu.trapezoid") >= 2
 
 
-GPU = {"name": "A GPU", "architecture": "sm_90", "driver": "13.0"}
-
-
 def test_float16_is_measured_too_beside_a_kernel_of_ones_own(
-    gpu: BenchGpu,  # noqa: F811
+    gpu: BenchGpu,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def few(problem: Any, method: Any, device: Any, seconds: float) -> Any:
@@ -63,14 +59,13 @@ def test_float16_is_measured_too_beside_a_kernel_of_ones_own(
 
     monkeypatch.setattr(bench, "_choose", few)
     result = bench.bench_gpu(
-        ["heat-2d"], shape=(40, 150), dtypes=("float16",), rounds=1, seconds=1e-3
+        ["heat-2d"], shape=(40, 150), dtypes=("float16",), rounds=1, seconds=1e-3, peers=open_peers
     )
-    (kernel,) = result["gpu_kernels"]
-    assert kernel["dtype"] == "float16"
-    rows = {row["name"]: row for row in kernel["rows"]}
-    assert {"naive kernel", "gpu.sparse", "gpu.plain"} <= set(rows)
-    assert "gpu.stream" in kernel["refusals"]
+    (case,) = result.gpu_kernels
+    assert case.dtype == "float16"
+    assert {"naive kernel", "gpu.sparse", "gpu.plain"} <= {row.name for row in case.rows}
+    assert "gpu.stream" in case.refusals
     # A sweep reads and writes two bytes, and its sums are float32.
-    limits = result["gpu_limits"]["before"]
-    assert kernel["bounds"]["memory"] == pytest.approx(limits["copy"]["median"] / 4)
-    assert kernel["bounds"]["fma"] == pytest.approx(limits["fma"]["float32"]["median"] / 5)
+    bounds, limits = bounds_of(case, result.gpu_limits), result.gpu_limits["before"]
+    assert bounds.memory == pytest.approx(limits.copy.median / 4)
+    assert bounds.fma == pytest.approx(limits.fma["float32"].median / 5)

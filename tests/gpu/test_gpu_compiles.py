@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.gpu_limits import SOURCE as LIMITS
+from benchmarks.gpu_peers import NAIVE
 from cases import CUSTOM, boundary_of, make_problem, stencil_of
 
 from tetris_sim.catalogue import STENCIL_NAMES
@@ -107,12 +109,10 @@ def test_sweeps_and_frames_compile(name: str, dtype: str, architecture: str) -> 
     assert (
         compile_source("frame.cu", frame_defines(problem, 4), architecture).spilled <= 2 * FEW_BYTES
     )
-    assert compile_source("naive.cu", terms, architecture).spilled == 0
+    assert compile_source(NAIVE, terms, architecture).spilled == 0
     if dtype == "float16":  # computed in float32, of which the limits are
         return
-    limits = compile_source(
-        "limits.cu", {"TS_REAL": terms["TS_REAL"], "TS_TURNS": 100}, architecture
-    )
+    limits = compile_source(LIMITS, {"TS_REAL": terms["TS_REAL"], "TS_TURNS": 100}, architecture)
     assert limits.spilled == 0
     assert ("DMMA" in disassembled(limits)) == (architecture == "sm_90")
 

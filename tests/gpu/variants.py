@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 from cases import make_problem, run
+from papers.sparstencil.variants import variant_kernel
 
 from tetris_sim import reference
 from tetris_sim.boundary import Boundary
 from tetris_sim.gpu_kernels.fused.formats import BFLOAT16, TFLOAT32
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
-from tetris_sim.gpu_kernels.sparse.kernel import sparse_kernel, sparse_parameters
+from tetris_sim.gpu_kernels.sparse.kernel import sparse_parameters
 from tetris_sim.gpu_kernels.tcstencil.kernel import tcstencil_kernel, tcstencil_parameters
 from tetris_sim.method import STEPS_PER_BLOCK, Parameters
 from tetris_sim.stencil import Stencil
@@ -50,7 +51,7 @@ def _sparse(**fixed: int) -> FusedMethod:
         }
         return ({**few, **shape, **fixed},)
 
-    return _method(sparse_kernel, parameters)
+    return _method(variant_kernel, parameters)
 
 
 def _layouts(**fixed: int) -> FusedMethod:
@@ -64,7 +65,7 @@ def _layouts(**fixed: int) -> FusedMethod:
         }
         return ({**shape, "steps": 2, "stages": 2, "sparse": 0, "format": 3, **fixed},)
 
-    return _method(sparse_kernel, parameters)
+    return _method(variant_kernel, parameters)
 
 
 def _tcstencil(**fixed: int) -> FusedMethod:
@@ -98,7 +99,7 @@ VARIANTS = {
 
 def with_parameters(parameters: Parameters) -> FusedMethod:
     """A kernel of `sparse.cu` and no other."""
-    return _method(sparse_kernel, lambda *_: (parameters,))
+    return _method(variant_kernel, lambda *_: (parameters,))
 
 
 def agrees(

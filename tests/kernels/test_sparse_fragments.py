@@ -7,16 +7,10 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from papers.sparstencil.reading import compressed_of, decompress, multiply, positions_of, values_of
 
-from tetris_sim.gpu_kernels.sparse.compression import compress, decompress, is_structured, multiply
-from tetris_sim.gpu_kernels.sparse.fragments import (
-    Instruction,
-    compressed_of,
-    metadata_register,
-    positions_of,
-    value_registers,
-    values_of,
-)
+from tetris_sim.gpu_kernels.sparse.compression import compress, is_structured
+from tetris_sim.gpu_kernels.sparse.fragments import Instruction, metadata_register, value_registers
 
 INSTRUCTIONS = [
     Instruction(kind, depth)

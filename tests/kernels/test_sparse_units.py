@@ -11,22 +11,17 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from papers.sparstencil.reading import compressed_of, decompress
 
 from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
-from tetris_sim.gpu_kernels.dual_tessellation.stencil2row import weight_matrices
 from tetris_sim.gpu_kernels.fused.rounding import round_weights
-from tetris_sim.gpu_kernels.sparse.compression import decompress, is_structured
-from tetris_sim.gpu_kernels.sparse.crush import crush_weights
-from tetris_sim.gpu_kernels.sparse.dense_plans import dense_patch_plan, dense_unit_plan
-from tetris_sim.gpu_kernels.sparse.fragments import compressed_of
-from tetris_sim.gpu_kernels.sparse.patches import patch_plan
+from tetris_sim.gpu_kernels.sparse.compression import is_structured
 from tetris_sim.gpu_kernels.sparse.plan import (
     INSTRUCTIONS,
     Plan,
     fragments,
     lookup_table,
     row_order,
-    slot_columns,
 )
 from tetris_sim.gpu_kernels.sparse.units import unit_plan, unit_width
 from tetris_sim.stencil import Stencil
@@ -68,67 +63,6 @@ def test_units_hold_the_weights_of_every_result_of_a_patch(name: str, kind: str)
         holds_the_weights(plan, stencil, plan.flight * 16 // r1)
 
 
-@pytest.mark.parametrize("kind", INSTRUCTIONS)
-@pytest.mark.parametrize("name", FLAT)
-def test_so_do_whole_patches(name: str, kind: str) -> None:
-    pytest.importorskip("networkx", reason="the blossom algorithm is networkx's")
-    stencil = named_stencil(name).stencil
-    for r1 in (4, 16) if stencil.ndim == 2 else (16,):
-        plan = patch_plan(stencil, (16 // r1, r1), kind)
-        holds_the_weights(plan, stencil, plan.rows)
-
-
-@pytest.mark.parametrize("name", FLAT)
-def test_so_do_both_in_fp64(name: str) -> None:
-    stencil = named_stencil(name).stencil
-    for r1 in (1, 2, 4, 8, 16) if stencil.ndim == 2 else (16,):
-        merged = 16 // r1, r1
-        plan = dense_patch_plan(stencil, merged)
-        holds_the_weights(plan, stencil, plan.rows)
-        if stencil.ndim == 2:
-            plan = dense_unit_plan(stencil, merged)
-            holds_the_weights(plan, stencil, plan.flight * merged[0])
-
-
-def test_in_fp64_points_that_no_result_depends_on_take_no_part() -> None:
-    """A star of radius 4 and 4 x 4 results: 12 x 12 points but for the corners; with 6 points in a
-    row, 8 are read.
-    """
-    plan = dense_patch_plan(named_stencil("star-2d17p").stencil, (4, 4))
-    assert plan.n_products == (12 * 12 - 4 * 4 * 4) // 8
-    assert dense_patch_plan(named_stencil("box-2d9p").stencil, (4, 4)).n_products == 6 * 8 // 8
-
-
-@pytest.mark.parametrize("kind", ["f16", "tf32", "f64"])
-def test_the_registers_of_dense_products_hold_the_matrices(kind: str) -> None:
-    """PTX ISA: in which register of which lane, and column by column in the order of the slots of
-    the other operand.
-    """
-    stencil = named_stencil("box-2d9p").stencil
-    plan = dense_patch_plan(stencil, (4, 4)) if kind == "f64" else unit_plan(stencil, 8, kind)
-    words = (
-        fragments(plan, sparse=False)[0]
-        .transpose(0, 2, 1, 3)
-        .reshape(plan.n_products, 32, -1)
-        .copy()
-    )
-    of_lanes = words.view({"f16": np.float16, "tf32": np.float32, "f64": np.float64}[kind]).astype(
-        np.float64
-    )
-    at_once = 2 if kind == "f16" else 1  # numbers of a register
-    matrices = plan.matrices.reshape(plan.n_products, 16, -1)
-    for lane in range(32):
-        g, t = divmod(lane, 4)
-        found = of_lanes[:, lane].reshape(plan.n_products, -1, 2, at_once)  # steps, half, numbers
-        for half in range(2):
-            columns = slot_columns(kind)[t]
-            np.testing.assert_allclose(
-                found[:, :, half].reshape(plan.n_products, -1),
-                matrices[:, g + 8 * half, columns],
-                rtol=2**-11,
-            )
-
-
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_units_of_any_stencil_are_two_of_four(data: st.DataObject) -> None:
@@ -144,7 +78,7 @@ def test_units_of_any_stencil_are_two_of_four(data: st.DataObject) -> None:
     pieces = cut.reshape(-1, 16, instruction.depth)
     assert all(is_structured(matrix, instruction.group) for matrix in pieces)
     assert np.count_nonzero(plan.matrices) == 16 * len(offsets)
-    words, metadata = fragments(plan, sparse=True)
+    words, metadata = fragments(plan)
     registers = words.transpose(0, 2, 1, 3).reshape(plan.n_products, 32, per_product, 4)
     for i, piece in enumerate(pieces):
         a = registers[i // per_product, :, i % per_product]
@@ -189,18 +123,6 @@ def test_a_quad_finds_its_points_in_the_order_of_the_fragment() -> None:
         unit_plan(named_stencil("box-2d9p").stencil.power(7), 16), pitch=100, shift=0
     )
     np.testing.assert_array_equal(wide, [[[0], [16], [8], [24]]])
-
-
-@pytest.mark.parametrize(("name", "n"), [("box-2d9p", 3), ("box-2d49p", 7)])
-def test_dual_tessellation_is_the_dense_product_of_one_layout(name: str, n: int) -> None:
-    """r1 = n + 1, r2 = 1: its two weight matrices are A', cut in two. In FP64 (section 4.7) that
-    layout is used.
-    """
-    kernel = named_stencil(name).stencil.dense()
-    crushed = crush_weights(kernel, (1, n + 1)).reshape(n + 1, n, 2 * n)
-    a, b = weight_matrices(kernel)
-    for row in range(n):
-        np.testing.assert_array_equal(np.concatenate([a[row, 1:], b[row, :-1]]), crushed[:, row].T)
 
 
 @pytest.mark.parametrize("name", STENCIL_NAMES)

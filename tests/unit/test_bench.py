@@ -14,13 +14,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bench_samples import LIMITS, PacedMethod, kernel, result, row
+from benchmarks.samples import LIMITS, PacedMethod, kernel, result, row
 
 from tetris_sim.__main__ import main
 from tetris_sim.bench.baselines import make_prange, padded_pair
+from tetris_sim.bench.bounds import bounds_of, share_of_fma, share_of_sweep
 from tetris_sim.bench.candidates import choose_parameters, time_whole_run
-from tetris_sim.bench.cpu import compare_precisions, judge
 from tetris_sim.bench.problems import random_problem, random_weights
+from tetris_sim.bench.result import Result, read_result
+from tetris_sim.bench.tables import better_loop, precisions_table
 from tetris_sim.bench.timing import Work, interleave
 from tetris_sim.catalogue import STENCIL_NAMES
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
@@ -90,17 +92,18 @@ def test_shares_are_what_one_computes_by_hand() -> None:
     slow, fast = row("prange indexed", 1e9), row("prange slices", 1.5e9)
     plain = row("cpu.plain", 1.6e9, end_to_end=(1000, 6e9))  # steady beside it: 12 GStencil/s
     tiled = row("cpu.tessellate", 12e9, parameters={"steps_per_block": 8}, end_to_end=(1000, 9e9))
-    judged = judge(kernel([slow, fast, plain, tiled]), LIMITS)
-    assert judged["bounds"] == {"fma": 20e9, "memory": 2e9, "tighter": "memory"}
-    rows = {found["name"]: found for found in judged["rows"]}
-    assert rows["prange slices"]["ratio_to_prange"] == 1.0
-    assert rows["cpu.tessellate"]["ratio_to_prange"] == 8.0
-    assert rows["cpu.tessellate"]["share_of_fma"] == 0.6
-    assert "share_of_sweep_bound" not in rows["cpu.tessellate"]
-    assert rows["cpu.plain"]["share_of_sweep_bound"] == 0.8
-    assert rows["cpu.tessellate"]["end_to_end"]["share_of_steady"] == 0.75
-    assert rows["cpu.plain"]["end_to_end"]["share_of_steady"] == 0.5
-    assert rows["cpu.plain"]["end_to_end"]["share_without_memory"] == pytest.approx(0.5 / 0.9)
+    case = kernel([slow, fast, plain, tiled])
+    bounds = bounds_of(case, LIMITS)
+    assert (bounds.fma, bounds.memory, bounds.tighter) == (20e9, 2e9, "memory")
+    assert better_loop(case) == fast.rate
+    assert share_of_fma(tiled, case, bounds) == 0.6
+    assert share_of_sweep(tiled, bounds) is None
+    assert share_of_sweep(plain, bounds) == 0.8
+    assert tiled.end_to_end is not None
+    assert tiled.end_to_end.share_of_steady == 0.75
+    assert plain.end_to_end is not None
+    assert plain.end_to_end.share_of_steady == 0.5
+    assert plain.end_to_end.share_without_memory == pytest.approx(0.5 / 0.9)
 
 
 def test_precisions_are_compared_where_both_were_measured() -> None:
@@ -108,10 +111,8 @@ def test_precisions_are_compared_where_both_were_measured() -> None:
         kernel([row("cpu.plain", 2e9), row("cpu.stream", 8e9)]),
         kernel([row("cpu.plain", 3e9)], "float32"),
     )
-    assert compare_precisions([double, single]) == [
-        {"stencil": "heat-2d", "name": "cpu.plain", "float64": 2e9, "float32": 3e9, "ratio": 1.5}
-    ]
-    assert compare_precisions([double]) == []
+    assert precisions_table([double, single]).rows == [["heat-2d", "cpu.plain", "2", "3", "1.50"]]
+    assert precisions_table([double]).rows == []
 
 
 def test_the_fastest_parameters_are_chosen_and_impossible_ones_left_out() -> None:
@@ -120,10 +121,10 @@ def test_the_fastest_parameters_are_chosen_and_impossible_ones_left_out() -> Non
     choices = [{"pace": 1}, {"pace": 7}, {"pace": 2}, {"pace": 1}]
     parameters, trials = choose_parameters(problem, method, choices, team, seconds=0.01)
     assert parameters == {"pace": 2}
-    assert [trial["parameters"] for trial in trials] == [{"pace": 1}, {"pace": 2}]
+    assert [trial.parameters for trial in trials] == [{"pace": 1}, {"pace": 2}]
     assert choose_parameters(problem, method, [{"pace": 1}], team, seconds=0.01) == (
         {"pace": 1},
-        [],
+        (),
     )
     with pytest.raises(UnsupportedError, match="no pace 7; no pace 8"):
         choose_parameters(problem, method, [{"pace": 7}, {"pace": 8}], team, seconds=0.01)
@@ -134,10 +135,10 @@ def test_an_end_to_end_run_counts_everything_from_memory_to_the_result() -> None
     problem, team = random_problem("heat-1d", (100,), "float64"), ThreadTeam(1)
     method = PacedMethod("cpu.paced", {1: 1e-3}, prepare_seconds=0.02)
     found = time_whole_run(problem, method, {"pace": 1}, team, steps=10)
-    assert found["seconds"] >= 0.03
-    assert found["rate"] == pytest.approx(100 * 10 / found["seconds"])
-    assert found["rate"] < found["steady_rate"] <= 100 / 1e-3
-    assert (found["steps"], found["runs"]) == (10, 3)
+    assert found.seconds >= 0.03
+    assert found.rate == pytest.approx(100 * 10 / found.seconds)
+    assert found.rate < found.steady_rate <= 100 / 1e-3
+    assert (found.steps, found.runs) == (10, 3)
     team.close()
 
 
@@ -162,8 +163,6 @@ def test_an_end_to_end_run_counts_everything_from_memory_to_the_result() -> None
         ("--dtype float16", "--dtype is float16, which CPUs only convert: bench gpu measures it"),
         ("--output no/such/folder/a.json", "--output: there is no folder"),
         ("--stencils heat-1d --size 900000000000", "for all candidates together"),
-        ("--stencils heat-1d --size 900000000000 --breakdown", "for all candidates together"),
-        ("--stencils heat-1d --size 900000000000 --sweep", "for all candidates together"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_anything_is(
@@ -205,20 +204,6 @@ def test_what_cannot_be_measured_is_refused_before_anything_is(
             (7, 7),
             ("float64",),
         ),
-        (
-            "--breakdown",
-            "breakdown.bench_breakdown",
-            ("star-1d5p", "box-2d25p", "box-3d27p"),
-            None,
-            ("float64",),
-        ),
-        (
-            "--sweep --dtype float32",
-            "sweeps.bench_sweeps",
-            ("heat-1d", "heat-2d", "heat-3d"),
-            None,
-            ("float32",),
-        ),
     ],
 )
 def test_the_verb_measures_what_was_asked_for(
@@ -232,7 +217,7 @@ def test_the_verb_measures_what_was_asked_for(
 ) -> None:
     asked: list[Any] = []
 
-    def measure(names: Any, **options: Any) -> dict[str, Any]:
+    def measure(names: Any, **options: Any) -> Result:
         asked.append((tuple(names), options))
         return result()
 
@@ -262,7 +247,6 @@ def test_the_verb_runs_again_from_the_cache_and_says_what_was_measured(tmp_path:
         assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert json.loads((tmp_path / "a.json").read_text()) == found
-    assert (tmp_path / "a-comparison.svg").read_text().startswith("<?xml")
     assert {
         "cpu",
         "date",
@@ -274,17 +258,17 @@ def test_the_verb_runs_again_from_the_cache_and_says_what_was_measured(tmp_path:
         "rounds",
         "seconds",
     } <= set(found)
-    (measured,) = found["kernels"]
-    assert (measured["stencil"], measured["shape"], measured["dtype"]) == (
-        "heat-1d",
-        [9000],
-        "float64",
-    )
-    rows = {entry["name"]: entry for entry in measured["rows"]}
+    (case,) = read_result(found).kernels
+    assert (case.stencil, case.shape, case.dtype) == ("heat-1d", (9000,), "float64")
+    rows = {row.name: row for row in case.rows}
     assert {"prange slices", "prange indexed", "cpu.plain"} <= set(rows)
-    for entry in rows.values():
-        assert 0 < entry["steady"]["low"] <= entry["steady"]["median"] <= entry["steady"]["high"]
-        assert entry["share_of_fma"] == pytest.approx(
-            entry["steady"]["of_yardstick"] * measured["n_terms"]
-        )
-    assert rows["cpu.plain"]["end_to_end"]["steps"] == 1000
+    bounds = bounds_of(case, read_result(found).limits)
+    for measured in rows.values():
+        steady = measured.steady
+        assert 0 < steady.low <= steady.median <= steady.high
+        assert steady.of_yardstick is not None
+        share = share_of_fma(measured, case, bounds)
+        assert share == pytest.approx(steady.of_yardstick * case.n_terms)
+    whole = rows["cpu.plain"].end_to_end
+    assert whole is not None
+    assert whole.steps == 1000

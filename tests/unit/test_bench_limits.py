@@ -8,20 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench_samples import LIMITS, row
+from benchmarks.samples import LIMITS
 
-from tetris_sim.bench.limits import copy_rate, fma_rate, measure_limits
-from tetris_sim.bench.model import (
-    Bounds,
-    find_bounds,
-    level_of,
-    total,
-    transfer_rates,
-    transfer_times,
-)
+from tetris_sim.bench.bounds import Bounds, copy_rate, find_bounds, fma_rate
+from tetris_sim.bench.limits import measure_limits
 from tetris_sim.bench.probes import CHAINS, TURN, lanes, make_probes
-from tetris_sim.bench.problems import random_problem
-from tetris_sim.bench.sweeps import explain, shapes_to_sweep, thread_counts
 from tetris_sim.cpu_kernels.common.caches import Cache, find_caches
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 
@@ -65,11 +56,12 @@ def test_limits_are_measured_for_every_dtype_and_cache() -> None:
     team = ThreadTeam(2)
     found = measure_limits(team, ("float64", "float32"), rounds=1, seconds=0.002)
     team.close()
-    assert found["threads"] == 2
-    assert set(found["fma"]) == set(found["fma_one_thread"]) == {"float64", "float32"}
-    assert [cache["level"] for cache in found["caches"]] == [cache.level for cache in find_caches()]
-    for timing in (*found["fma"].values(), found["copy"], found["copy_past_caches"], found["load"]):
-        assert 1e6 < timing["low"] <= timing["median"] <= timing["high"] < 1e15
+    assert found.threads == 2
+    assert set(found.fma) == set(found.fma_one_thread) == {"float64", "float32"}
+    assert [cache.level for cache in found.caches] == [cache.level for cache in find_caches()]
+    for timing in (*found.fma.values(), found.copy, found.copy_past_caches, found.load):
+        assert timing is not None
+        assert 1e6 < timing.low <= timing.median <= timing.high < 1e15
 
 
 def test_caches_are_what_the_system_says(tmp_path: Path) -> None:
@@ -106,46 +98,3 @@ def test_the_tighter_bound_is_the_smaller_one() -> None:
     assert heavy == Bounds(fma=2e9, memory=3e9)
     assert (heavy.tighter, heavy.one_sweep) == ("fma", 2e9)
     assert find_bounds(5, 4, fma_rate=100e9, copy_rate=48e9).tighter == "memory"
-
-
-def test_transfer_times_add_up_to_a_copy_in_each_level() -> None:
-    rates = transfer_rates(LIMITS["before"])
-    assert list(rates) == ["load", "L1", "L2", "Mem"]
-    for level in ("L1", "L2", "Mem"):
-        times = transfer_times(rates, n_terms=1, itemsize=8, level=level)
-        assert total(times) == pytest.approx(16 / rates[level])
-    times = transfer_times(rates, n_terms=5, itemsize=8)
-    assert list(times) == ["Mem-L2", "L2-L1", "L1-Reg"]
-    assert times["L1-Reg"] == pytest.approx(16 / rates["L1"] + 32 / rates["load"])
-    blocked = transfer_times(rates, n_terms=5, itemsize=8, sweeps_per_pass=10)
-    assert blocked == pytest.approx({**times, "Mem-L2": times["Mem-L2"] / 10})
-
-
-def test_a_grid_lies_in_the_innermost_level_that_holds_it() -> None:
-    found = [level_of(n_bytes, LIMITS["before"]) for n_bytes in (8192, 8193, 65536, 65537)]
-    assert found == ["L1", "L2", "L2", "Mem"]
-
-
-def test_a_row_is_explained_by_the_level_its_two_arrays_lie_in() -> None:
-    small, large = (
-        random_problem("heat-2d", (20, 20), "float64"),
-        random_problem("heat-2d", (80, 80), "float32"),
-    )
-    here = LIMITS["before"]
-    explained = explain(row("cpu.plain", 4e9), small, here)
-    assert (explained["ns"], explained["fma_ns"]) == (0.25, 5 / 100)
-    assert list(explained["transfer_ns"]) == ["L1-Reg"]
-    assert explained["transfer_total_ns"] == pytest.approx(16 / 240 + 32 / 480)
-    tiled = explain(row("cpu.tessellate", 4e9, parameters={"steps_per_block": 4}), large, here)
-    swept = explain(row("cpu.plain", 4e9), large, here)
-    assert tiled["transfer_ns"]["L2-L1"] == pytest.approx(swept["transfer_ns"]["L2-L1"] / 4)
-    assert tiled["fma_ns"] == 5 / 200
-
-
-def test_sweeps_go_from_a_mebibyte_to_what_fits() -> None:
-    assert shapes_to_sweep(2, 8, memory=100 << 20) == [(362, 362), (724, 724), (1448, 1448)]
-    assert shapes_to_sweep(1, 4, memory=1 << 40)[-1] == (1 << 30,)
-    assert shapes_to_sweep(3, 8, last=(60, 90, 80), memory=1 << 40) == [(51, 51, 51), (60, 90, 80)]
-    assert shapes_to_sweep(3, 8, last=(10, 11, 12), memory=1 << 40) == [(10, 11, 12)]
-    assert thread_counts(1) == [1]
-    assert thread_counts(16) == [1, 2, 4, 8, 16]

@@ -1,79 +1,35 @@
-"""What a result looks like: every table and picture comes from its plain data, with the figures
-that are in it.
+"""What a result looks like: every table comes from what was measured, with the figures that are in
+it, and a file gives the result back.
 """
 
 from __future__ import annotations
 
-import copy
+import dataclasses
 import json
-import runpy
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from bench_samples import LIMITS, kernel, limits, result, row
-from matplotlib.figure import Figure
+from benchmarks.samples import main_result, result, row, timing
 
-from tetris_sim import cpu_kernels, gpu_kernels
-from tetris_sim.bench.breakdown import compare_steps
-from tetris_sim.bench.cpu import judge
-from tetris_sim.bench.plots import COLOURS, draw_all, save
-from tetris_sim.bench.problems import random_problem
-from tetris_sim.bench.sweeps import explain
+from tetris_sim.bench.result import Case, Limits, read_result
 from tetris_sim.bench.tables import as_markdown, as_text, tables
+from tetris_sim.scheduler.machine.gpus import Gpu
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "benchmarks"
 
 
-def main_result() -> dict[str, Any]:
-    rows = [
-        row("prange indexed", 1e9),
-        row("prange slices", 1.5e9),
-        row("cpu.plain", 1.6e9, end_to_end=(1000, 9e9)),
+def results() -> list[Any]:
+    """Every result of `bench` beside the pages; a file holds one, or several below `runs`."""
+    files = {
+        path.stem: json.loads(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.json")
+    }
+    return [
+        pytest.param(found, id=f"{name} {run}".strip())
+        for name, content in sorted(files.items())
+        for run, found in content.get("runs", {"": content}).items()
+        if {"kernels", "gpu_kernels", "devices"} & set(found)
     ]
-    tiled = row(
-        "cpu.tessellate",
-        12e9,
-        parameters={"tile": 64, "steps_per_block": 8},
-        end_to_end=(1000, 9e9),
-    )
-    double = judge(kernel([*rows, tiled]), LIMITS)
-    single = judge(kernel(rows, "float32"), LIMITS)
-    return result(
-        kernels=[double, {**single, "refusals": {"cpu.tessellate": "the grid is too narrow"}}]
-    )
-
-
-def breakdown_result() -> dict[str, Any]:
-    steps = [
-        row("plain", 2e9),
-        row("+ tessellate tiling", 6e9),
-        row("+ streaming", 9e9, parameters={"strip": 512}),
-    ]
-    header = {"stencil": "star-1d5p", "n_terms": 5, "shape": [1000], "dtype": "float64"}
-    missing = {"+ skewed swizzling": "there is no method cpu.tessellate"}
-    return result(breakdown=[compare_steps({**header, "steps": steps, "missing": missing}, LIMITS)])
-
-
-def sweep_result() -> dict[str, Any]:
-    sizes, counts = [], []
-    for n in (20, 60, 300):
-        problem = random_problem("heat-2d", (n, n), "float64")
-        rows = [explain(row(name, rate), problem, LIMITS["before"]) for name, rate in NAMES.items()]
-        sizes.append({"shape": [n, n], "bytes": problem.state_bytes, "rows": rows})
-    for threads in (1, 2):
-        here = limits(50e9 * threads, 16e9 * threads)
-        rows = [explain(row(name, rate * threads), problem, here) for name, rate in NAMES.items()]
-        counts.append({"threads": threads, "limits": here, "rows": rows})
-    header = {"stencil": "heat-2d", "dtype": "float64"}
-    return result(
-        sizes=[{**header, "points": sizes}],
-        threads_sweep=[{**header, "shape": [300, 300], "points": counts}],
-    )
-
-
-ROOT = Path(__file__).resolve().parents[2]
-NAMES = {"prange indexed": 1e9, "cpu.plain": 2e9, "cpu.another": 4e9}
-RESULTS = {"main": main_result, "breakdown": breakdown_result, "sweep": sweep_result}
 
 
 def test_the_main_table_shows_rates_ratios_and_shares() -> None:
@@ -98,58 +54,19 @@ def test_the_main_table_shows_rates_ratios_and_shares() -> None:
 
 
 def test_what_a_method_refuses_for_one_reason_is_said_once() -> None:
-    result = main_result()
-    kernel = next(each for each in result["kernels"] if each["refusals"])
-    twice = [kernel, {**kernel, "dtype": "float32"}]
-    others = [
-        {**kernel, "stencil": "box-2d9p"},
-        {**kernel, "stencil": "heat-3d", "refusals": {"cpu.plain": "no"}},
-    ]
-    lines = as_markdown({**result, "kernels": [*twice, *others]}).splitlines()
+    found = main_result()
+    case = next(case for case in found.kernels if case.refusals)
+    cases = (
+        case,
+        dataclasses.replace(case, dtype="float64"),
+        dataclasses.replace(case, stencil="box-2d9p"),
+        dataclasses.replace(case, stencil="heat-3d", refusals={"cpu.plain": "no"}),
+    )
+    lines = as_markdown(dataclasses.replace(found, kernels=cases)).splitlines()
     assert [line for line in lines if " not for " in line] == [
         "cpu.tessellate not for heat-2d and box-2d9p: the grid is too narrow.",
         "cpu.plain not for heat-3d: no.",
     ]
-
-
-def test_the_breakdown_shows_each_step_over_plain_and_over_the_one_above() -> None:
-    lines = as_markdown(breakdown_result()).splitlines()
-    assert "| star-1d5p | 1000 | float64 | plain |  | 2 | 1.00 | 1.00 | 10.0% |" in lines
-    assert (
-        "| star-1d5p | 1000 | float64 | + streaming | strip 512 | 9 | 4.50 | 1.50 | 45.0% |"
-        in lines
-    )
-    assert lines[-1] == '"+ skewed swizzling" not for star-1d5p: there is no method cpu.tessellate.'
-
-
-def test_the_sweeps_show_the_parts_of_the_model_beside_the_measurement() -> None:
-    lines = as_markdown(sweep_result()).splitlines()
-    # 8 bytes there and back at 240 GB/s in the first cache, 4 more loads at 480 GB/s; 120 GB/s in
-    # the second.
-    near = "| heat-2d | float64 | 20 x 20 | cpu.plain | 0 | 2 | 0.500 | 0.133 | 0.133 | 0.050 |"
-    far = (
-        "| heat-2d | float64 | 60 x 60 | cpu.plain | 0 | 2 | 0.500 | 0.200 | 0.067 + 0.133 | "
-        "0.050 |"
-    )
-    assert near in lines
-    assert far in lines
-    assert any(
-        line.startswith("| heat-2d | float64 | 300 x 300 | cpu.plain | 2 | 4 | 0.250 |")
-        for line in lines
-    )
-
-
-@pytest.mark.parametrize("name", RESULTS)
-def test_a_result_reads_the_same_from_its_file_in_the_terminal_and_on_a_page(name: str) -> None:
-    found = RESULTS[name]()
-    again = json.loads(json.dumps(found))
-    assert as_text(again) == as_text(found)
-    assert as_markdown(again) == as_markdown(found)
-    cells = {
-        cell for table in tables(found) for line in (table.header, *table.rows) for cell in line
-    }
-    for text in (as_text(found), as_markdown(found)):
-        assert all(cell in text for cell in cells)
 
 
 def test_columns_are_aligned_in_the_terminal() -> None:
@@ -168,56 +85,61 @@ def test_columns_are_aligned_in_the_terminal() -> None:
     assert all(line[end : end + 2] == "  " for line in lines)
 
 
-@pytest.mark.parametrize("name", ["main", "sweep"])
-def test_pictures_are_drawn_from_the_file_and_are_the_same_each_time(
-    name: str, tmp_path: Path
-) -> None:
-    found = RESULTS[name]()
-    for kind, figure in draw_all(json.loads(json.dumps(found))).items():
-        save(figure, tmp_path / f"{kind}.svg")
-    for kind, figure in draw_all(copy.deepcopy(found)).items():
-        save(figure, tmp_path / f"{kind}-again.svg")
-        assert (tmp_path / f"{kind}-again.svg").read_bytes() == (
-            tmp_path / f"{kind}.svg"
-        ).read_bytes()
-    assert len(list(tmp_path.iterdir())) == {"main": 2, "sweep": 4}[name]
-
-
-def lines_of(figure: Figure) -> dict[str, list[tuple[float, float]]]:
-    """The points of every line in the first panel, by its label."""
-    return {
-        str(line.get_label()): [(float(x), float(y)) for x, y in np.asarray(line.get_xydata())]
-        for line in figure.axes[0].lines
+def test_a_result_reads_the_same_from_its_file_in_the_terminal_and_on_a_page() -> None:
+    found = main_result()
+    again = read_result(json.loads(json.dumps(found.as_json())))
+    assert again == found
+    assert as_text(again) == as_text(found)
+    assert as_markdown(again) == as_markdown(found)
+    cells = {
+        cell for table in tables(found) for line in (table.header, *table.rows) for cell in line
     }
+    for text in (as_text(found), as_markdown(found)):
+        assert all(cell in text for cell in cells)
 
 
-def test_the_pictures_show_the_measured_values() -> None:
-    sizes = lines_of(draw_all(sweep_result())["sizes"])
-    assert sizes["cpu.plain"] == [(n * n * 8 / 2**20, 0.5) for n in (20, 60, 300)]
-    assert [ns for _, ns in sizes["T_d of one sweep"][:2]] == pytest.approx([2 / 15, 0.2])
-    assert lines_of(draw_all(sweep_result())["threads"])["cpu.another"] == [(1.0, 4.0), (2.0, 8.0)]
-    bars = draw_all(main_result())["comparison"].axes[0].patches
-    assert [bar.get_height() for bar in bars] == [1.0, 1.5, 1.6, 12.0]  # type: ignore[attr-defined]
-
-
-def test_a_breakdown_has_no_picture() -> None:
-    assert draw_all(breakdown_result()) == {}
-
-
-def test_pictures_are_drawn_where_the_page_shows_them(tmp_path: Path) -> None:
-    maker = runpy.run_path(str(ROOT / "docs" / "make_benchmark_pages.py"))
-    (tmp_path / "a.json").write_text(
-        json.dumps(result(kernels=[judge(kernel([row("prange slices", 2e9)]), LIMITS)]))
+def test_a_gpu_is_compared_with_the_limits_that_were_measured() -> None:
+    case = Case(
+        "heat-2d",
+        "float16",
+        (30, 40),
+        5,
+        (row("gpu.plain", 2e9, parameters={"n": 3}),),
+        weights="equal",
     )
-    tables = maker["filled"]("<!-- tables: a.json -->\n<!-- end of tables -->\n", tmp_path)
-    assert "| heat-2d | 40 x 30 | float64 | prange slices |  | 2 | 1..4 |" in tables
-    assert maker["write_pictures"](tables, tmp_path) == []
-    shown = f"{tables}\n![rates](a-comparison.svg)\n"
-    assert maker["write_pictures"](shown, tmp_path) == [tmp_path / "a-comparison.svg"]
-    assert (tmp_path / "a-comparison.svg").exists()
+    gpu = Gpu(0, "A GPU", "sm_90", 8 << 30, 50 << 20, "13.0")
+    only_copy = Limits(copy=timing(16e9))
+    whole = Limits(copy=timing(16e9), fma={"float32": timing(100e9)}, tensor=timing(1e12))
+    for limits, columns in ((only_copy, "0.50"), (whole, "10.0% | 0.50")):
+        found = result(
+            limits={}, gpu=gpu, gpu_limits={"before": limits, "after": limits}, gpu_kernels=(case,)
+        )
+        assert read_result(json.loads(json.dumps(found.as_json()))) == found
+        text = as_markdown(found)
+        assert text.startswith("A GPU (sm_90, CUDA 13.0), 2026-11-01, commit abc, ")
+        assert (
+            f"| heat-2d | equal | 40 x 30 | float16 | gpu.plain | n 3 | 2 | 1..4 | {columns} |"
+            in text
+        )
+        assert ("tensor cores" in text) == (limits is whole)
 
 
-def test_every_method_has_a_colour_of_its_own() -> None:
-    for methods in (cpu_kernels.METHODS, gpu_kernels.METHODS):
-        colours = [COLOURS[method.name] for method in methods]
-        assert len(set(colours)) == len(colours)
+@pytest.mark.parametrize("data", results())
+def test_what_was_measured_before_can_still_be_read(data: dict[str, Any]) -> None:
+    """And is written as it was, without what follows from it."""
+    found = read_result(data)
+    assert found.kernels or found.gpu_kernels or found.devices
+    for name, value in json.loads(json.dumps(found.as_json())).items():
+        assert same(value, data[name])
+
+
+def same(now: Any, before: Any) -> bool:
+    """Whether nothing is another value; what is new is empty, what is gone is not looked for."""
+    if isinstance(now, dict):
+        return all(
+            same(value, before[key]) if key in before else value in (None, [], {}, "random")
+            for key, value in now.items()
+        )
+    if isinstance(now, list):
+        return len(now) == len(before) and all(map(same, now, before))
+    return bool(now == before)

@@ -66,6 +66,8 @@ def _slices(stencil: Stencil) -> list[str]:
     else:
         lines = _loops(stencil, inner)
         lines.append(f"{pad}low, high = {r}, u.shape[{inner}] - {r}")
+
+    # A view for each point of the stencil, so that the inner loop has one index for all.
     for k, offset in enumerate(stencil.offsets):
         along = f"low + {offset[-1]} : high + {offset[-1]}"
         lines.append(f"{pad}u{k} = u[{_join(_place(offset[:-1], index), along)}]")

@@ -7,13 +7,14 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tetris_sim.bench.baselines import FORMS, Form, make_prange, padded_pair
+from tetris_sim.bench.result import Row, Trial, WholeRun
 from tetris_sim.bench.timing import Work, interleave
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.errors import UnsupportedError
@@ -81,6 +82,35 @@ def open_method(problem: Problem, method: Method, parameters: Parameters, device
     return Candidate(method.name, parameters, work, stepper.close)
 
 
+def time_steady(
+    candidates: Sequence[Candidate],
+    *,
+    rounds: int,
+    seconds: float,
+    labels: Sequence[str] = (),
+    yardstick: Work | None = None,
+) -> list[Row]:
+    """Interleaved steady-state rates in points per second, one row per candidate; closes the
+    candidates.
+
+    Args:
+        candidates: what to time.
+        rounds: timings of each.
+        seconds: length of one timing.
+        labels: a name for each row, if those of the candidates do not tell them apart.
+        yardstick: what the rates are compared with, moment by moment.
+    """
+    names = labels or [candidate.name for candidate in candidates]
+    works = {name: candidate.work for name, candidate in zip(names, candidates, strict=True)}
+    timings = interleave(works, rounds=rounds, seconds=seconds, yardstick=yardstick)
+    for candidate in candidates:
+        candidate.close()
+    return [
+        Row(name, timings[name], dict(candidate.parameters))
+        for name, candidate in zip(names, candidates, strict=True)
+    ]
+
+
 def refuse_what_does_not_fit(shape: tuple[int, ...], dtype: str, n_methods: int) -> None:
     """Check that all candidates can have their memory at once, as interleaved timing needs it.
 
@@ -101,7 +131,7 @@ def refuse_what_does_not_fit(shape: tuple[int, ...], dtype: str, n_methods: int)
 
 def choose_parameters(
     problem: Problem, method: Method, choices: Iterable[Parameters], device: Any, *, seconds: float
-) -> tuple[Parameters, list[dict[str, Any]]]:
+) -> tuple[Parameters, tuple[Trial, ...]]:
     """The fastest choice on the problem itself, and what each one was measured to do.
 
     A choice that the method cannot prepare here is left out; one that has no rival is not timed.
@@ -118,8 +148,9 @@ def choose_parameters(
     """
     different = list({tuple(sorted(choice.items())): choice for choice in choices}.values())
     if len(different) == 1:
-        return different[0], []
-    trials: list[dict[str, Any]] = []
+        return different[0], ()
+
+    trials: list[Trial] = []
     refusals = []
     for choice in different:
         try:
@@ -127,20 +158,20 @@ def choose_parameters(
         except UnsupportedError as refusal:
             refusals.append(str(refusal))
             continue
-        timing = interleave({"trial": candidate.work}, rounds=_TUNING_ROUNDS, seconds=seconds)[
-            "trial"
-        ]
+        works = {method.name: candidate.work}
+        timing = interleave(works, rounds=_TUNING_ROUNDS, seconds=seconds)[method.name]
         candidate.close()
-        trials.append({"parameters": dict(choice), "rate": timing.median})
+        trials.append(Trial(dict(choice), timing.median))
+
     if not trials:
         msg = f"{method.name} can use none of its parameters: {'; '.join(refusals)}"
         raise UnsupportedError(msg)
-    return max(trials, key=lambda trial: float(trial["rate"]))["parameters"], trials
+    return max(trials, key=lambda trial: trial.rate).parameters, tuple(trials)
 
 
 def time_whole_run(
     problem: Problem, method: Method, parameters: Parameters, team: ThreadTeam, *, steps: int
-) -> dict[str, Any]:
+) -> WholeRun:
     """Seconds from nothing to a result: take memory, load the initial field, advance, copy the
     field out.
 
@@ -154,14 +185,14 @@ def time_whole_run(
     while len(runs) < _WHOLE_RUNS and sum(whole for whole, _, _ in runs) < _LONG:
         runs.append(_run_whole(problem, method, parameters, team, steps))
     seconds, steady, memory = (statistics.median(column) for column in zip(*runs, strict=True))
-    return {
-        "steps": steps,
-        "seconds": seconds,
-        "memory_seconds": max(0.0, memory),
-        "runs": len(runs),
-        "rate": problem.grid.n_points * steps / seconds,
-        "steady_rate": problem.grid.n_points / steady,
-    }
+    return WholeRun(
+        steps,
+        seconds,
+        rate=problem.grid.n_points * steps / seconds,
+        steady_rate=problem.grid.n_points / steady,
+        runs=len(runs),
+        memory_seconds=max(0.0, memory),
+    )
 
 
 def _run_whole(

@@ -1,10 +1,11 @@
-"""Table, and how numbers of a result are written in its cells."""
+"""Table, how numbers are written in its cells, and how it is shown."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from tetris_sim.bench.result import Timing
 
 Row = Sequence[str]
 
@@ -25,6 +26,25 @@ class Table:
     rows: Sequence[Row]
     words: int
 
+    def as_text(self) -> str:
+        """Columns for the terminal."""
+        lines = (self.header, *self.rows)
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        aligned = [
+            "  ".join(
+                cell.ljust(width) if k < self.words else cell.rjust(width)
+                for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in lines
+        ]
+        return "\n".join([f"{self.title}:", *aligned])
+
+    def as_markdown(self) -> str:
+        """For a page."""
+        rule = ["---" if k < self.words else "---:" for k in range(len(self.header))]
+        lines = [f"| {' | '.join(row)} |" for row in (self.header, rule, *self.rows)]
+        return "\n".join([f"{self.title}:", "", *lines])
+
 
 def billions(value: float) -> str:
     """A rate in 10^9, three digits.
@@ -40,11 +60,6 @@ def percent(share: float | None) -> str:
     return "" if share is None else f"{share:.1%}"
 
 
-def mebibytes(point: Mapping[str, Any]) -> str:
-    """The size of a grid."""
-    return f"{point['bytes'] / 2**20:.0f}"
-
-
 def grid(shape: Sequence[int]) -> str:
     """Points along x, y, z.
 
@@ -57,3 +72,12 @@ def grid(shape: Sequence[int]) -> str:
 def parameters(chosen: Mapping[str, int]) -> str:
     """Names and values."""
     return ", ".join(f"{name} {value}" for name, value in chosen.items())
+
+
+def spread(timing: Timing) -> str:
+    """The slowest and the fastest round.
+
+    >>> spread(Timing(2e9, 1e9, 3e9))
+    '1..3'
+    """
+    return f"{billions(timing.low)}..{billions(timing.high)}"

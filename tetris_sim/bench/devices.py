@@ -7,26 +7,27 @@ every rank has.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import logging
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import ValidationError
 
 from tetris_sim.bench.gpu import SHAPES, weight_kinds
 from tetris_sim.bench.problems import random_problem
-from tetris_sim.bench.timing import Timing, provenance
+from tetris_sim.bench.result import Result, SetCase, SetRow, SetShare, Timing
+from tetris_sim.bench.timing import provenance
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.clock import PhaseClock
 from tetris_sim.errors import ConfigError
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.comm.agreement import everywhere
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.facts.shares import Plan
+from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.scheduler.run.rows import worker_rows
@@ -50,7 +51,7 @@ def bench_devices(
     gpu_memory: str = "auto",
     tuning_budget: float | Literal["auto"] = "auto",
     ranks: Communicator,
-) -> dict[str, Any]:
+) -> Result:
     """Steady-state rates of whole runs, for each stencil, dtype, number of CPU threads and set of
     devices.
 
@@ -85,35 +86,27 @@ def bench_devices(
     for name, dtype, count in itertools.product(names, dtypes, threads):
         grid = shape or SHAPES[named_stencil(name).stencil.ndim]
         problem = random_problem(name, grid, dtype, weight_kinds(name)[0], "periodic", steps=_STEPS)
-        found = []
+        measured: list[SetRow] = []
         for chosen in sets:
-            measured = _bench_set(
-                problem, sections[chosen, count], ranks, rounds=rounds, seconds=seconds
-            )
-            found.append({"devices": chosen, "forced": False, **measured})
-            _LOG.info(
-                "%s on %s: %.4g GStencil/s", name, chosen, found[-1]["steady"]["median"] / 1e9
-            )
-            forced = shares_by_speed(found[-1], found)
-            if forced and ranks.size == 1:
-                section = sections[chosen, count].model_copy(update={"shares": forced})
-                measured = _bench_set(problem, section, ranks, rounds=rounds, seconds=seconds)
-                found.append({"devices": chosen, "forced": True, **measured})
-        header = {"stencil": name, "dtype": dtype, "shape": list(grid), "threads": count}
-        cases.append(
-            {
-                **header,
-                "ranks": ranks.size,
-                "sets": [compare_to_parts(each, found) for each in found],
-            }
-        )
-    return {
+            section = sections[chosen, count]
+            row = _bench_set(chosen, problem, section, ranks, rounds=rounds, seconds=seconds)
+            measured.append(row)
+            _LOG.info("%s on %s: %.4g GStencil/s", name, chosen, row.rate / 1e9)
+
+            by_speed = shares_by_speed(row, measured)
+            if by_speed and ranks.size == 1:
+                section = section.model_copy(update={"shares": by_speed})
+                row = _bench_set(chosen, problem, section, ranks, rounds=rounds, seconds=seconds)
+                measured.append(dataclasses.replace(row, forced=True))
+        compared = tuple(compare_to_parts(row, measured) for row in measured)
+        cases.append(SetCase(name, dtype, grid, compared, threads=count, ranks=ranks.size))
+    return Result(
         **provenance(),
-        "rounds": rounds,
-        "seconds": seconds,
-        "gpu_memory": gpu_memory,
-        "devices": cases,
-    }
+        rounds=rounds,
+        seconds=seconds,
+        gpu_memory=gpu_memory,
+        devices=tuple(cases),
+    )
 
 
 def _section(
@@ -142,70 +135,78 @@ def devices_of(chosen: str) -> str | tuple[str, ...]:
     return chosen if chosen in ("auto", "cpu", "gpu", "cpu+gpu") else tuple(chosen.split("+"))
 
 
-def shares_by_speed(case: dict[str, Any], cases: Sequence[dict[str, Any]]) -> tuple[float, ...]:
+def shares_by_speed(row: SetRow, others: Sequence[SetRow]) -> tuple[float, ...]:
     """The speeds that the parts of a set were measured to have alone, as `compute.shares`.
 
     Empty if the set uses all of its devices anyway, or if they were not all measured.
     """
-    alone = {each["devices"]: each["steady"]["median"] for each in cases}
-    parts = ["gpu", "cpu"] if case["devices"] == "cpu+gpu" else case["devices"].split("+")
-    if len(case["shares"]) >= len(parts) or not all(part in alone for part in parts):
+    alone = {other.devices: other.rate for other in others}
+    parts = ["gpu", "cpu"] if row.devices == "cpu+gpu" else row.devices.split("+")
+    if len(row.shares) >= len(parts) or not all(part in alone for part in parts):
         return ()
     return tuple(alone[part] for part in parts)
 
 
-def compare_to_parts(case: dict[str, Any], cases: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def compare_to_parts(row: SetRow, others: Sequence[SetRow]) -> SetRow:
     """The same set with its rate over the sum of what its parts were measured to do alone; None if
     they were not.
     """
-    alone = {each["devices"]: each["steady"]["median"] for each in cases}
-    parts = case["devices"].split("+")
+    alone = {other.devices: other.rate for other in others}
+    parts = row.devices.split("+")
     known = (
         len(parts) > 1 and len(set(parts)) == len(parts) and all(part in alone for part in parts)
     )
-    return {
-        **case,
-        "of_sum": case["steady"]["median"] / sum(alone[part] for part in parts) if known else None,
-    }
+    of_sum = row.rate / sum(alone[part] for part in parts) if known else None
+    return dataclasses.replace(row, of_sum=of_sum)
 
 
 def _bench_set(
-    problem: Problem, compute: ComputeSection, ranks: Communicator, *, rounds: int, seconds: float
-) -> dict[str, Any]:
+    chosen: str,
+    problem: Problem,
+    compute: ComputeSection,
+    ranks: Communicator,
+    *,
+    rounds: int,
+    seconds: float,
+) -> SetRow:
     machine = everywhere(ranks, find_machine)
     plan = plan_together(problem, machine, compute, ranks, begun_with=None, use_cache=True)
     with open_simulation(problem, plan, clock=(clock := PhaseClock()), ranks=ranks) as simulation:
         one = max(_timed(simulation, plan, 1), _timed(simulation, plan, 1))
         blocks = max(1, int(ranks.largest([seconds / one])[0]))
+
+        # Clock and workers have counted since the beginning.
         before, busy_before = dict(clock.seconds), dict(simulation.busy_s)
         elapsed = [ranks.largest([_timed(simulation, plan, blocks)])[0] for _ in range(rounds)]
         busy = {name: busy - busy_before.get(name, 0.0) for name, busy in simulation.busy_s.items()}
         exchange = clock.seconds["exchange"] - before["exchange"]
-        traffic = asdict(simulation.exchange.traffic)
-    rates = [problem.grid.n_points * blocks * plan.time_block / each for each in elapsed]
-    return {
-        "steady": asdict(Timing(statistics.median(rates), min(rates), max(rates))),
-        "predicted": problem.grid.n_points / plan.seconds_per_step,
-        "time_block": plan.time_block,
-        "exchange_share": exchange / sum(elapsed),
-        "traffic": traffic,
-        "shares": [_described(plan, k) for k in range(len(plan.shares))],
-        "rows": [asdict(row) for row in worker_rows(plan, busy, sum(elapsed))],
-        "reasons": list(plan.reasons),
-    }
+        traffic = dataclasses.asdict(simulation.exchange.traffic)
+
+    rates = [problem.grid.n_points * blocks * plan.time_block / wall for wall in elapsed]
+    return SetRow(
+        devices=chosen,
+        steady=Timing(statistics.median(rates), min(rates), max(rates)),
+        shares=tuple(_described(share) for share in plan.shares),
+        forced=False,
+        predicted=problem.grid.n_points / plan.seconds_per_step,
+        time_block=plan.time_block,
+        exchange_share=exchange / sum(elapsed),
+        traffic=traffic,
+        rows=worker_rows(plan, busy, sum(elapsed)),
+        reasons=tuple(plan.reasons),
+    )
 
 
-def _described(plan: Plan, k: int) -> dict[str, Any]:
-    share = plan.shares[k]
-    return {
-        "worker": share.worker,
-        "rank": share.rank,
-        "device": share.described,
-        "method": share.method.name,
-        "parameters": dict(share.parameters),
-        "points": share.slab.n_points,
-        "streamed": None if share.streamed is None else asdict(share.streamed),
-    }
+def _described(share: Share) -> SetShare:
+    return SetShare(
+        worker=share.worker,
+        points=share.slab.n_points,
+        rank=share.rank,
+        device=share.described,
+        method=share.method.name,
+        parameters=dict(share.parameters),
+        streamed=None if share.streamed is None else dataclasses.asdict(share.streamed),
+    )
 
 
 def _timed(simulation: Simulation, plan: Plan, blocks: int) -> float:

@@ -1,5 +1,4 @@
-"""How fast the GPU methods are: beside what a user would write with other libraries, and beside
-what the GPU can do.
+"""How fast the GPU methods are, beside what the memory of the GPU allows.
 
 Every method advances the whole problem, faces included, through the same stepper as a run. Methods
 are compared with periodic faces; what other faces cost is measured for the fastest one.
@@ -10,34 +9,93 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
-from tetris_sim.bench.candidates import choose_parameters, open_method
-from tetris_sim.bench.cpu import time_steady
-from tetris_sim.bench.gpu_baselines import open_baselines
-from tetris_sim.bench.gpu_run import measured_gpu
-from tetris_sim.bench.model import find_bounds
+from tetris_sim.bench.candidates import Candidate, choose_parameters, open_method, time_steady
 from tetris_sim.bench.problems import FACES, WeightKind, random_numbers, random_problem
+from tetris_sim.bench.result import Case, Limits, Result, Row, Timing, Trial, When
+from tetris_sim.bench.timing import Work, interleave, provenance
 from tetris_sim.boundary import Boundary
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.method import Method, Parameters
-from tetris_sim.problem import InitialField, Problem, arithmetic_of
+from tetris_sim.problem import InitialField, Problem
+from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.slab import Slab
 
 SHAPES = {1: (10_240_000,), 2: (10_240, 10_240), 3: (1024, 1024, 1024)}
 """The usual grids by number of axes."""
 
-_CHOICE_POINTS = (
-    1 << 28
-)  # parameters are chosen on a piece of at most so many points: loading takes longer than timing
+# Parameters are chosen on a piece of at most so many points: loading takes longer than timing.
+_CHOICE_POINTS = 1 << 28
+_COPY_BYTES = 2 << 30  # of each of two arrays: many times the last-level cache
 _LOG = logging.getLogger(__name__)
+
+MeasureLimits = Callable[..., Limits]
+OpenPeers = Callable[[Problem, GpuDevice], Sequence[Candidate]]
+
+
+def measure_copy(device: GpuDevice, *, rounds: int, seconds: float) -> Limits:
+    """What the memory of the GPU does.
+
+    Args:
+        device: the GPU.
+        rounds: timings.
+        seconds: length of one timing.
+    """
+    work = {"copy": copy_work(device)}
+    return Limits(copy=interleave(work, rounds=rounds, seconds=seconds)["copy"])
+
+
+def copy_work(device: GpuDevice) -> Work:
+    """Copies in memory; units are bytes, read plus written."""
+    with device.use() as cupy:
+        source = cupy.random.default_rng(0).random(_COPY_BYTES // 8)
+        target = cupy.zeros_like(source)
+
+    def run(repetitions: int) -> None:
+        with device.use():
+            for _ in range(repetitions):
+                target.data.copy_from_device_async(source.data, source.nbytes, device.stream)
+        device.stream.synchronize()
+
+    return Work(run, units=2 * source.nbytes)
+
+
+@contextmanager
+def measured_gpu(
+    *, rounds: int, seconds: float, measure: MeasureLimits = measure_copy
+) -> Iterator[tuple[Result, GpuDevice]]:
+    """A result without rates and the device to measure them with; its limits are measured before,
+    and after what is done inside.
+
+    Args:
+        rounds: timings of each limit.
+        seconds: length of one timing.
+        measure: the limits.
+
+    Raises:
+        UnsupportedError: there is no GPU.
+    """
+    machine = find_machine()
+    if not machine.gpus:
+        msg = f"there is no GPU to measure: {machine.gpus_reason}"
+        raise UnsupportedError(msg)
+
+    gpu = machine.gpus[0]
+    device = GpuDevice(gpu.number)
+    try:
+        limits: dict[When, Limits] = {"before": measure(device, rounds=rounds, seconds=seconds)}
+        device.release()
+        about = provenance()
+        yield Result(**about, rounds=rounds, seconds=seconds, gpu=gpu, gpu_limits=limits), device
+        limits["after"] = measure(device, rounds=rounds, seconds=seconds)
+    finally:
+        device.close()
 
 
 def bench_gpu(
@@ -47,22 +105,26 @@ def bench_gpu(
     dtypes: Sequence[str] = ("float64",),
     rounds: int = 7,
     seconds: float = 0.4,
-) -> dict[str, Any]:
+    measure: MeasureLimits = measure_copy,
+    peers: OpenPeers = lambda problem, device: (),
+) -> Result:
     """Every stencil in every dtype with every method, between two measurements of the limits.
 
     Args:
         names: stencils of the catalogue; heat kernels with equal neighbours, the others with random
             weights, and the boxes once more with symmetric ones.
         shape: interior points, array order; the usual grid of each dimension if not given.
-        dtypes: of `PRECISIONS`; sums of float16 are float32, and so is its bound on CUDA cores.
+        dtypes: of `PRECISIONS`.
         rounds: timings of each candidate, interleaved.
         seconds: length of one timing.
+        measure: the limits.
+        peers: what else is timed on each problem.
 
     Raises:
         UnsupportedError: there is no GPU.
     """
-    with measured_gpu(rounds=rounds, seconds=seconds) as (result, device, _):
-        kernels = []
+    kernels = []
+    with measured_gpu(rounds=rounds, seconds=seconds, measure=measure) as (result, device):
         for name in names:
             grid = shape or SHAPES[named_stencil(name).stencil.ndim]
             kinds = weight_kinds(name)
@@ -71,22 +133,25 @@ def bench_gpu(
                     random_problem(name, grid, dtype, weights, "periodic"),
                     initial=random_on(device, dtype),
                 )
-                kernel = bench_gpu_kernel(problem, device, rounds=rounds, seconds=seconds)
-                if weights == kinds[0]:  # baselines do not know what weights have in common
-                    baselines = open_baselines(problem, device)
-                    kernel["rows"][:0] = time_steady(baselines, rounds=rounds, seconds=seconds)
-                best = max(kernel["rows"], key=lambda row: float(row["steady"]["median"]))
-                _LOG.info(
-                    "%s, %s: %s, %.4g GStencil/s",
+                methods, refusals = _time_methods(problem, device, rounds=rounds, seconds=seconds)
+                others: list[Row] = []
+                if weights == kinds[0]:  # peers do not know what weights have in common
+                    others = time_steady(peers(problem, device), rounds=rounds, seconds=seconds)
+
+                case = Case(
                     name,
                     dtype,
-                    best["name"],
-                    best["steady"]["median"] / 1e9,
+                    grid,
+                    problem.stencil.n_points,
+                    rows=(*others, *methods),
+                    refusals=refusals,
+                    weights=weights,
                 )
-                faces = bench_faces(problem, best, device, rounds=rounds, seconds=seconds)
-                kernels.append({"stencil": name, "weights": weights, **kernel, "faces": faces})
-    limits = result["gpu_limits"]
-    return {**result, "gpu_kernels": [judge_gpu(kernel, limits) for kernel in kernels]}
+                best = case.fastest
+                _LOG.info("%s, %s: %s, %.4g GStencil/s", name, dtype, best.name, best.rate / 1e9)
+                faces = time_faces(problem, best, device, rounds=rounds, seconds=seconds)
+                kernels.append(dataclasses.replace(case, faces=faces))
+    return dataclasses.replace(result, gpu_kernels=tuple(kernels))
 
 
 def random_on(device: GpuDevice, dtype: str) -> InitialField:
@@ -109,12 +174,12 @@ def weight_kinds(name: str) -> tuple[WeightKind, ...]:
     return ("random", "symmetric") if name.startswith("box") else ("random",)
 
 
-def bench_gpu_kernel(
+def _time_methods(
     problem: Problem, device: GpuDevice, *, rounds: int, seconds: float
-) -> dict[str, Any]:
-    """Steady-state rates of every tuned method for one problem."""
+) -> tuple[list[Row], dict[str, str]]:
+    """Steady-state rates of every tuned method for one problem, and why the others have none."""
     refusals = {method.name: method.refusal(problem) for method in METHODS}
-    tried: dict[str, list[dict[str, Any]]] = {}
+    tried: dict[str, tuple[Trial, ...]] = {}
     candidates = []
     for method in METHODS:
         if refusals[method.name] is None:
@@ -123,58 +188,35 @@ def bench_gpu_kernel(
                 candidates.append(open_method(problem, method, parameters, device))
             except UnsupportedError as error:
                 refusals[method.name] = str(error)
+
     rows = time_steady(candidates, rounds=rounds, seconds=seconds)
-    for row in rows:
-        row["tried"] = tried[row["name"]]
-    return {
-        "n_terms": problem.stencil.n_points,
-        "shape": list(problem.grid.shape),
-        "dtype": problem.dtype.name,
-        "refusals": {name: reason for name, reason in refusals.items() if reason is not None},
-        "rows": rows,
-    }
+    return (
+        [dataclasses.replace(row, tried=tried[row.name]) for row in rows],
+        {name: reason for name, reason in refusals.items() if reason is not None},
+    )
 
 
-def bench_faces(
-    problem: Problem, best: Mapping[str, Any], device: GpuDevice, *, rounds: int, seconds: float
-) -> dict[str, Any]:
-    """Rates of the fastest method with each kind of face, by its name; nothing if a baseline is the
+def time_faces(
+    problem: Problem, best: Row, device: GpuDevice, *, rounds: int, seconds: float
+) -> Mapping[str, Timing]:
+    """Rates of the fastest method with each kind of face, by its name; nothing if a peer is the
     fastest.
     """
-    found: dict[str, Any] = {}
-    method = next((method for method in METHODS if method.name == best["name"]), None)
+    timings: dict[str, Timing] = {}
+    method = next((method for method in METHODS if method.name == best.name), None)
     if method is None:
-        return found
+        return timings
     for kind, face in FACES.items():
         other = dataclasses.replace(problem, boundary=Boundary.everywhere(face, problem.grid.ndim))
-        candidate = open_method(other, method, best["parameters"], device)
+        candidate = open_method(other, method, best.parameters, device)
         (row,) = time_steady([candidate], rounds=rounds, seconds=seconds)
-        found[kind] = row["steady"]
-    return found
-
-
-def judge_gpu(kernel: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any]:
-    """The same kernel with its bounds; rows with their share of the FMA bound and multiples of one
-    sweep's bound.
-    """
-    itemsize, arithmetic = np.dtype(kernel["dtype"]).itemsize, arithmetic_of(kernel["dtype"]).name
-    fma = max(float(limits[when]["fma"][arithmetic]["median"]) for when in ("before", "after"))
-    copy = max(float(limits[when]["copy"]["median"]) for when in ("before", "after"))
-    bounds = find_bounds(kernel["n_terms"], itemsize, fma_rate=fma, copy_rate=copy)
-    rows = [
-        {
-            **row,
-            "share_of_fma": row["steady"]["median"] / bounds.fma,
-            "times_one_sweep": row["steady"]["median"] / bounds.memory,
-        }
-        for row in kernel["rows"]
-    ]
-    return {**kernel, "bounds": asdict(bounds), "rows": rows}
+        timings[kind] = row.steady
+    return timings
 
 
 def _choose(
     problem: Problem, method: Method, device: GpuDevice, seconds: float
-) -> tuple[Parameters, list[dict[str, Any]]]:
+) -> tuple[Parameters, tuple[Trial, ...]]:
     """The fastest parameters, on a piece of the problem that is quickly loaded."""
     shape = list(problem.grid.shape)
     if problem.grid.n_points > _CHOICE_POINTS:

@@ -7,14 +7,14 @@ kernels: cores that are shared with others, or that clock down, show in both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.bench.probes import CHAINS, TURN, lanes, make_probes
+from tetris_sim.bench.result import CacheLimit, Limits
 from tetris_sim.bench.timing import Work, interleave
 from tetris_sim.cpu_kernels.common.caches import find_caches
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
@@ -30,7 +30,7 @@ _COPY_DTYPE = "float64"  # bytes are bytes
 
 def measure_limits(
     team: ThreadTeam, dtypes: tuple[str, ...], *, rounds: int, seconds: float
-) -> dict[str, Any]:
+) -> Limits:
     """Every limit, measured with all threads of the team at once.
 
     Args:
@@ -38,68 +38,44 @@ def measure_limits(
         dtypes: of the multiply-adds.
         rounds: timings of each, interleaved.
         seconds: length of one timing.
-
-    Returns:
-        plain data: `threads`; `fma` and `fma_one_thread` per dtype, in multiply-adds of one element
-        per second; `copy` and `copy_past_caches` of memory and `caches`, in bytes per second, read
-        plus written; `load` into registers from the first level.
     """
     caches = [cache for cache in find_caches() if cache.share(team.size) >= 2 * _PAGE]
     works = {}
     for dtype in dtypes:
         works[f"fma {dtype}"] = fma_work(team, dtype, team.size)
         works[f"fma_one_thread {dtype}"] = fma_work(team, dtype, 1)
+
     for cache in caches:
         # Half of the cache: a source and a target of a quarter each, which the level below does not
         # hold.
         works[f"L{cache.level}"] = _copy_work(team, cache.share(team.size) // 4)
     works["load"] = _load_work(team, caches[0].share(team.size) // 2 if caches else _PAGE)
+
     n_bytes = min(
         _MOST_COPY, max(_LEAST_COPY, 4 * sum(cache.capacity(team.size) for cache in caches))
     )
     memory = _allocate_pairs(team, n_bytes // team.size)
     works["copy"] = _copy_work(team, n_bytes // team.size, memory)
     works["copy_past_caches"] = _copy_work(team, n_bytes // team.size, memory, past_caches=True)
-    found = {
-        name: asdict(timing)
-        for name, timing in interleave(works, rounds=rounds, seconds=seconds).items()
-    }
-    return {
-        "threads": team.size,
-        "fma": {dtype: found[f"fma {dtype}"] for dtype in dtypes},
-        "fma_one_thread": {dtype: found[f"fma_one_thread {dtype}"] for dtype in dtypes},
-        "load": found["load"],
-        "copy": found["copy"],
-        "copy_past_caches": found["copy_past_caches"],
-        "caches": [
-            {
-                "level": cache.level,
-                "n_bytes": cache.n_bytes,
-                "sharing": cache.sharing,
-                "capacity": cache.capacity(team.size),
-                "copy": found[f"L{cache.level}"],
-            }
+
+    timings = interleave(works, rounds=rounds, seconds=seconds)
+    return Limits(
+        copy=timings["copy"],
+        copy_past_caches=timings["copy_past_caches"],
+        load=timings["load"],
+        fma={dtype: timings[f"fma {dtype}"] for dtype in dtypes},
+        fma_one_thread={dtype: timings[f"fma_one_thread {dtype}"] for dtype in dtypes},
+        caches=tuple(
+            CacheLimit(
+                cache.level,
+                cache.n_bytes,
+                cache.sharing,
+                cache.capacity(team.size),
+                timings[f"L{cache.level}"],
+            )
             for cache in caches
-        ],
-    }
-
-
-def fma_rate(limits: Mapping[str, Any], dtype: str) -> float:
-    """Multiply-adds per second of all threads: the better of before and after, which is the harder
-    limit.
-    """
-    return max(
-        float(found["fma"][dtype]["median"]) for found in (limits["before"], limits["after"])
-    )
-
-
-def copy_rate(limits: Mapping[str, Any]) -> float:
-    """Bytes per second, read plus written, of the faster kind of copy in memory, the better of
-    before and after.
-    """
-    kinds = ("copy", "copy_past_caches")
-    return max(
-        float(limits[when][kind]["median"]) for when in ("before", "after") for kind in kinds
+        ),
+        threads=team.size,
     )
 
 

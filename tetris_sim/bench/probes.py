@@ -98,6 +98,7 @@ def probe_source(dtype: str, n_lanes: int) -> str:
     chains = range(CHAINS)
     pieces = [f"i + {k * n_lanes}" for k in range(UNROLLED)]
     pad = " " * 12
+
     return _SOURCE.format(
         dtype=dtype,
         lanes=n_lanes,

@@ -1,135 +1,142 @@
-"""A result of the benchmark as tables, for the terminal and for the pages of docs/benchmarks/.
-
-Everything comes from the plain data of the result, so a page can be made again from the JSON file
-beside it.
-"""
+"""A result of the benchmark as tables, for the terminal and for the pages of docs/benchmarks/."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tetris_sim.bench.cells import Table, billions, grid, mebibytes, parameters, percent
-from tetris_sim.bench.cpu import compare_precisions
-from tetris_sim.bench.device_tables import devices_table, left_out
-from tetris_sim.bench.gpu_tables import gpu_tables
+from tetris_sim.bench.bounds import bounds_of, share_of_fma, share_of_sweep
+from tetris_sim.bench.cells import Table, billions, grid, parameters, percent, spread
+from tetris_sim.bench.result import Case, Limits, Result, SetCase, SetRow, SetShare, When
 from tetris_sim.wording import listed
 
+_LEFT_OUT = " gets nothing: "  # stands in the sentence of a plan about a worker that it leaves out
 
-def as_text(result: Mapping[str, Any]) -> str:
-    """The result for the terminal: who and when, then the tables in columns."""
+
+def as_text(result: Result, more: Iterable[Table] = (), notes: Iterable[str] = ()) -> str:
+    """The result for the terminal: who and when, then the tables in columns.
+
+    Args:
+        result: what was measured.
+        more: tables of what a benchmark of the tests measured besides.
+        notes: of the same.
+    """
     parts = [describe_machine(result)]
-    for table in tables(result):
-        widths = [max(map(len, column)) for column in zip(table.header, *table.rows, strict=True)]
-        lines = [
-            "  ".join(
-                cell.ljust(width) if k < table.words else cell.rjust(width)
-                for k, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in (table.header, *table.rows)
-        ]
-        parts.append("\n".join([f"{table.title}:", *lines]))
-    return "\n\n".join([*parts, *notes(result)])
+    parts += [table.as_text() for table in (*tables(result), *more)]
+    return "\n\n".join([*parts, *_paragraph(result, notes)])
 
 
-def as_markdown(result: Mapping[str, Any]) -> str:
-    """The result for a page: who and when, then Markdown tables."""
+def as_markdown(result: Result, more: Iterable[Table] = (), notes: Iterable[str] = ()) -> str:
+    """The result for a page: who and when, then Markdown tables; arguments as of `as_text`."""
     parts = [f"{describe_machine(result)}."]
-    parts += [table_as_markdown(table) for table in tables(result)]
-    return "\n\n".join([*parts, *notes(result)]) + "\n"
+    parts += [table.as_markdown() for table in (*tables(result), *more)]
+    return "\n\n".join([*parts, *_paragraph(result, notes)]) + "\n"
 
 
-def table_as_markdown(table: Table) -> str:
-    """Its title and its cells, for a page."""
-    rule = ["---" if k < table.words else "---:" for k in range(len(table.header))]
-    lines = [f"| {' | '.join(row)} |" for row in (table.header, rule, *table.rows)]
-    return "\n".join([f"{table.title}:", "", *lines])
-
-
-def describe_machine(result: Mapping[str, Any]) -> str:
+def describe_machine(result: Result) -> str:
     """Machine, date, commit and versions in a line."""
     versions = ", ".join(
-        f"{name} {result['versions'][name]}" for name in ("python", "numpy", "numba", "llvmlite")
+        f"{name} {result.versions[name]}" for name in ("python", "numpy", "numba", "llvmlite")
     )
-    device = f"{result['cpu']}, {result['threads']} threads"
-    if "gpu" in result:
-        device = (
-            f"{result['gpu']['name']} ({result['gpu']['architecture']}, CUDA "
-            f"{result['gpu']['driver']})"
-        )
-    return f"{device}, {result['date']}, commit {result['commit']}, {versions}"
+    device = f"{result.cpu}, {result.threads} threads"
+    if result.gpu is not None:
+        device = f"{result.gpu.name} ({result.gpu.architecture}, CUDA {result.gpu.driver})"
+    return f"{device}, {result.date}, commit {result.commit}, {versions}"
 
 
-def tables(result: Mapping[str, Any]) -> Iterator[Table]:
+def tables(result: Result) -> Iterator[Table]:
     """All that the result has something for."""
-    if "limits" in result:
-        yield limits_table(result["limits"])
-    yield from gpu_tables(result)
-    if "kernels" in result:
-        yield kernels_table(result["kernels"])
-        yield bounds_table(result["kernels"])
-        if compare_precisions(result["kernels"]):
-            yield precisions_table(result["kernels"])
-    if "devices" in result:
-        yield devices_table(result["devices"])
-    if "breakdown" in result:
-        yield breakdown_table(result["breakdown"])
-    if "sizes" in result:
-        yield sizes_table(result["sizes"])
-        yield threads_table(result["threads_sweep"])
+    if result.limits:
+        yield limits_table(result.limits)
+    if result.gpu_limits:
+        yield gpu_limits_table(result.gpu_limits)
+
+    if result.gpu_kernels:
+        yield gpu_table(result.gpu_kernels, result.gpu_limits)
+        yield gpu_faces_table(result.gpu_kernels)
+    if result.kernels:
+        yield kernels_table(result.kernels, result.limits)
+        yield bounds_table(result.kernels, result.limits)
+        precisions = precisions_table(result.kernels)
+        if precisions.rows:
+            yield precisions
+    if result.devices:
+        yield devices_table(result.devices)
 
 
-def notes(result: Mapping[str, Any]) -> list[str]:
-    """Why something is not in the tables: a sentence each."""
-    refused: dict[tuple[str, str], list[str]] = {}  # (what, why): for which stencils
-    for kernel in (*result.get("kernels", ()), *result.get("gpu_kernels", ())):
-        for name, reason in kernel["refusals"].items():
-            refused.setdefault((name, reason), []).append(kernel["stencil"])
-    for ladder in (*result.get("breakdown", ()), *result.get("gpu_breakdown", ())):
-        for label, reason in ladder["missing"].items():
-            refused.setdefault((f'"{label}"', reason), []).append(ladder["stencil"])
-    found = [
-        f"{what} not for {listed(list(dict.fromkeys(names)), 'and')}: {why}."
-        for (what, why), names in refused.items()
+def _paragraph(result: Result, notes: Iterable[str]) -> list[str]:
+    """Why something is not in the tables: a line each, in one paragraph."""
+    lines = [*refused(result.kernels), *refused(result.gpu_kernels), *notes]
+    lines += left_out(result.devices)
+    return ["\n".join(dict.fromkeys(lines))] if lines else []
+
+
+def refused(cases: Sequence[Case]) -> list[str]:
+    """What was not timed and why, once for all stencils of which it is true."""
+    stencils: dict[tuple[str, str], list[str]] = {}  # by (what, why)
+    for case in cases:
+        for name, reason in case.refusals.items():
+            stencils.setdefault((name, reason), []).append(case.stencil)
+    return [
+        f"{name} not for {listed(list(dict.fromkeys(names)), 'and')}: {reason}."
+        for (name, reason), names in stencils.items()
     ]
-    found += [
-        f"{label} not for {sweep['stencil']} on {grid(point['shape'])} points: {reason}."
-        for sweep in result.get("gpu_sizes", ())
-        for point in sweep["points"]
-        for label, reason in point["missing"].items()
+
+
+def left_out(cases: Sequence[SetCase]) -> list[str]:
+    """Why devices got nothing, in the words of the plans."""
+    return [
+        f"{case.stencil} on {measured.devices}, {case.threads} threads: {reason}"
+        for case in cases
+        for measured in case.sets
+        for reason in measured.reasons
+        if _LEFT_OUT in reason
     ]
-    found += left_out(result.get("devices", ()))
-    return ["\n".join(dict.fromkeys(found))] if found else []
 
 
-def limits_table(limits: Mapping[str, Any]) -> Table:
-    """The measured limits, before and after."""
+def limits_table(limits: Mapping[When, Limits]) -> Table:
+    """The measured limits of the CPU, before and after."""
     before, after = limits["before"], limits["after"]
     rows = []
-    for dtype in before["fma"]:
-        for key, name in (("fma", "all threads"), ("fma_one_thread", "one thread")):
-            rates = [billions(found[key][dtype]["median"]) for found in (before, after)]
+    for dtype in before.fma:
+        for name, one, other in (
+            ("all threads", before.fma, after.fma),
+            ("one thread", before.fma_one_thread, after.fma_one_thread),
+        ):
+            rates = [billions(fma[dtype].median) for fma in (one, other)]
             rows.append((f"multiply-adds, {dtype}, {name}", "1e9/s", *rates))
+
     copies = [
-        ("copy in memory", "copy"),
-        ("copy in memory, past the caches", "copy_past_caches"),
-        ("load, L1", "load"),
+        ("copy in memory", before.copy, after.copy),
+        ("copy in memory, past the caches", before.copy_past_caches, after.copy_past_caches),
+        ("load, L1", before.load, after.load),
     ]
-    for label, key in copies:
-        rows.append((label, "GB/s", *(billions(found[key]["median"]) for found in (before, after))))
-    for one, other in zip(before["caches"], after["caches"], strict=True):
-        rates = [billions(cache["copy"]["median"]) for cache in (one, other)]
-        rows.append((f"copy in L{one['level']}", "GB/s", *rates))
-    return Table(
-        "Limits of the machine (copies: read plus written)",
-        ("limit", "unit", "before", "after"),
-        rows,
-        2,
-    )
+    copies += [
+        (f"copy in L{one.level}", one.copy, other.copy)
+        for one, other in zip(before.caches, after.caches, strict=True)
+    ]
+    for name, first, second in copies:
+        if first is not None and second is not None:
+            rows.append((name, "GB/s", billions(first.median), billions(second.median)))
+    header = ("limit", "unit", "before", "after")
+    return Table("Limits of the machine (copies: read plus written)", header, rows, 2)
 
 
-def kernels_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
-    """Rates of every candidate and what they are of the limits."""
+def gpu_limits_table(limits: Mapping[When, Limits]) -> Table:
+    """The measured limits of a GPU, before and after."""
+    before, after = limits["before"], limits["after"]
+    rows = [("copy in memory", "GB/s", billions(before.copy.median), billions(after.copy.median))]
+    for dtype in before.fma:
+        rates = [billions(found.fma[dtype].median) for found in (before, after)]
+        rows.append((f"multiply-adds, {dtype}, CUDA cores", "1e9/s", rates[0], rates[1]))
+    if before.tensor is not None and after.tensor is not None:
+        rates = [billions(before.tensor.median), billions(after.tensor.median)]
+        rows.append(("multiply-adds, float64, tensor cores", "1e9/s", rates[0], rates[1]))
+    header = ("limit", "unit", "before", "after")
+    return Table("Limits of the GPU (copies: read plus written)", header, rows, 2)
+
+
+def kernels_table(cases: Sequence[Case], limits: Mapping[When, Limits]) -> Table:
+    """Rates of every candidate on the CPU, over the better loop and as shares of the limits."""
     words = ("stencil", "grid", "dtype", "candidate", "parameters")
     numbers = (
         "GStencil/s",
@@ -140,132 +147,129 @@ def kernels_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
         "end to end",
         "memory at hand",
     )
+
     rows = []
-    for kernel in kernels:
-        for row in kernel["rows"]:
-            steady, whole = row["steady"], row.get("end_to_end")
-            cells = [kernel["stencil"], grid(kernel["shape"]), kernel["dtype"], row["name"]]
-            cells += [parameters(row["parameters"]), billions(steady["median"])]
-            cells += [
-                f"{billions(steady['low'])}..{billions(steady['high'])}",
-                f"{row['ratio_to_prange']:.2f}",
-            ]
-            cells += [percent(row["share_of_fma"]), percent(row.get("share_of_sweep_bound"))]
+    for case in cases:
+        bounds, prange = bounds_of(case, limits), better_loop(case)
+        for row in case.rows:
+            whole = row.end_to_end
             shares = [
-                whole and whole.get(key) for key in ("share_of_steady", "share_without_memory")
+                share_of_fma(row, case, bounds),
+                share_of_sweep(row, bounds),
+                None if whole is None else whole.share_of_steady,
+                None if whole is None else whole.share_without_memory,
             ]
-            rows.append([*cells, *map(percent, shares)])
-    return Table(
-        "Steady state, and end to end as a share of it", (*words, *numbers), rows, len(words)
-    )
+            cells = [case.stencil, grid(case.shape), case.dtype, row.name]
+            cells += [parameters(row.parameters), billions(row.rate), spread(row.steady)]
+            rows.append([*cells, f"{row.rate / prange:.2f}", *map(percent, shares)])
+
+    title = "Steady state, and end to end as a share of it"
+    return Table(title, (*words, *numbers), rows, len(words))
 
 
-def bounds_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
+def better_loop(case: Case) -> float:
+    """The rate of the better loop that a user would write by hand."""
+    return max(row.rate for row in case.rows if row.name.startswith("prange"))
+
+
+def bounds_table(cases: Sequence[Case], limits: Mapping[When, Limits]) -> Table:
     """What each stencil cannot exceed, and which limit is tighter for a sweep through memory."""
-    rows = [
-        [
-            kernel["stencil"],
-            kernel["dtype"],
-            {"fma": "multiply-adds", "memory": "memory"}[kernel["bounds"]["tighter"]],
-            billions(kernel["bounds"]["fma"]),
-            billions(kernel["bounds"]["memory"]),
-        ]
-        for kernel in kernels
-    ]
+    words = {"fma": "multiply-adds", "memory": "memory"}
+    rows = []
+    for case in cases:
+        bounds = bounds_of(case, limits)
+        cells = [case.stencil, case.dtype, words[bounds.tighter]]
+        rows.append([*cells, billions(bounds.fma), billions(bounds.memory)])
     header = ("stencil", "dtype", "tighter for a sweep through memory", "FMA limit", "memory limit")
     return Table("Limits in GStencil/s", header, rows, 3)
 
 
-def precisions_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
-    """Both precisions beside each other."""
-    rows = [
-        [
-            pair["stencil"],
-            pair["name"],
-            billions(pair["float64"]),
-            billions(pair["float32"]),
-            f"{pair['ratio']:.2f}",
-        ]
-        for pair in compare_precisions(kernels)
-    ]
-    return Table(
-        "GStencil/s by precision", ("stencil", "candidate", "float64", "float32", "ratio"), rows, 2
-    )
-
-
-def breakdown_table(ladders: Sequence[Mapping[str, Any]]) -> Table:
-    """What each technique adds."""
-    header = (
-        "stencil",
-        "grid",
-        "dtype",
-        "technique",
-        "parameters",
-        "GStencil/s",
-        "x plain",
-        "x above",
-        "of FMA limit",
-    )
+def precisions_table(cases: Sequence[Case]) -> Table:
+    """float64 and float32 beside each other, for every stencil and candidate that has both."""
+    rates = {(case.stencil, row.name, case.dtype): row.rate for case in cases for row in case.rows}
     rows = []
-    for ladder in ladders:
-        for row in ladder["steps"]:
-            cells = [ladder["stencil"], grid(ladder["shape"]), ladder["dtype"], row["name"]]
-            cells += [parameters(row["parameters"]), billions(row["steady"]["median"])]
-            cells += [
-                f"{row['over_first']:.2f}",
-                f"{row['over_previous']:.2f}",
-                percent(row["share_of_fma"]),
-            ]
-            rows.append(cells)
-    return Table("What each technique adds", header, rows, 5)
+    for (stencil, name, dtype), rate in rates.items():
+        other = rates.get((stencil, name, "float32"))
+        if dtype == "float64" and other is not None:
+            rows.append([stencil, name, billions(rate), billions(other), f"{other / rate:.2f}"])
+    header = ("stencil", "candidate", "float64", "float32", "ratio")
+    return Table("GStencil/s by precision", header, rows, 2)
 
 
-def sizes_table(sweeps: Sequence[Mapping[str, Any]]) -> Table:
-    """Cost against size, with the parts of the model."""
-    rows = [
-        [
-            sweep["stencil"],
-            sweep["dtype"],
-            grid(point["shape"]),
-            row["name"],
-            mebibytes(point),
-            *_costs(row),
-        ]
-        for sweep in sweeps
-        for point in sweep["points"]
-        for row in point["rows"]
-    ]
-    header = ("stencil", "dtype", "grid", "candidate", "MiB", *_COSTS)
-    return Table(
-        "Cost against size, ns per point update, beside the data transfer model", header, rows, 4
+def gpu_table(cases: Sequence[Case], limits: Mapping[When, Limits]) -> Table:
+    """Rates of every candidate on a GPU, and what they are of the limits that were measured."""
+    words = ("stencil", "weights", "grid", "dtype", "candidate", "parameters")
+    with_fma = bool(limits["before"].fma)
+    numbers = ("GStencil/s", "spread", *(("of FMA limit",) if with_fma else ()), "x one sweep")
+
+    rows = []
+    for case in cases:
+        bounds = bounds_of(case, limits)
+        for row in case.rows:
+            cells = [case.stencil, case.weights, grid(case.shape), case.dtype, row.name]
+            cells += [parameters(row.parameters), billions(row.rate), spread(row.steady)]
+            cells += [percent(row.rate / bounds.fma)] if with_fma else []
+            rows.append([*cells, f"{row.rate / bounds.memory:.2f}"])
+
+    title = (
+        "Steady state on the whole grid, faces included; x one sweep: multiples of what memory "
+        "allows a single step"
+    )
+    return Table(title, (*words, *numbers), rows, len(words))
+
+
+def gpu_faces_table(cases: Sequence[Case]) -> Table:
+    """What faces cost the fastest method."""
+    kinds = list(dict.fromkeys(kind for case in cases for kind in case.faces))
+    rows = []
+    for case in cases:
+        rates = [billions(case.faces[kind].median) if kind in case.faces else "" for kind in kinds]
+        rows.append([case.stencil, case.weights, case.dtype, case.fastest.name, *rates])
+    header = ("stencil", "weights", "dtype", "method", *kinds)
+    return Table("GStencil/s of the fastest method with other faces", header, rows, 4)
+
+
+def devices_table(cases: Sequence[SetCase]) -> Table:
+    """Rates of every set of devices, who got what, how long halos kept them waiting, and how idle
+    the idlest was.
+    """
+    words = ("stencil", "grid", "dtype", "ranks", "threads", "devices", "shares")
+    numbers = (
+        "GStencil/s",
+        "spread",
+        "predicted",
+        "of the sum alone",
+        "steps per block",
+        "exchange",
+        "idle",
     )
 
+    rows = []
+    for case in cases:
+        threads = "all" if case.threads is None else str(case.threads)
+        for measured in case.sets:
+            idle = max((row.measured_idle for row in measured.rows), default=None)
+            cells = [case.stencil, grid(case.shape), case.dtype, str(case.ranks), threads]
+            cells += [_devices(measured), _shares(measured.shares), billions(measured.rate)]
+            cells += [spread(measured.steady), billions(measured.predicted)]
+            cells += [percent(measured.of_sum), str(measured.time_block)]
+            rows.append([*cells, percent(measured.exchange_share), percent(idle)])
 
-def threads_table(sweeps: Sequence[Mapping[str, Any]]) -> Table:
-    """Cost against threads, with the parts of the model."""
-    rows = [
-        [
-            sweep["stencil"],
-            sweep["dtype"],
-            grid(sweep["shape"]),
-            row["name"],
-            str(point["threads"]),
-            *_costs(row),
-        ]
-        for sweep in sweeps
-        for point in sweep["points"]
-        for row in point["rows"]
-    ]
-    header = ("stencil", "dtype", "grid", "candidate", "threads", *_COSTS)
-    return Table(
-        "Cost against threads, ns per point update, beside the data transfer model", header, rows, 4
-    )
+    title = "Whole grids on sets of devices, steady state, halos included"
+    return Table(title, (*words, *numbers), rows, len(words))
 
 
-_COSTS = ("GStencil/s", "measured", "T_d", "its parts, outermost first", "multiply-adds")
+def _devices(measured: SetRow) -> str:
+    by_speed = ", each its share by speed alone" if measured.forced else ""
+    return f"{measured.devices}{by_speed}"
 
 
-def _costs(row: Mapping[str, Any]) -> list[str]:
-    parts = " + ".join(f"{ns:.3f}" for ns in row["transfer_ns"].values())
-    ns = [f"{row[key]:.3f}" for key in ("ns", "transfer_total_ns", "fma_ns")]
-    return [billions(row["steady"]["median"]), *ns[:2], parts, ns[2]]
+def _shares(shares: Sequence[SetShare]) -> str:
+    total = sum(share.points for share in shares)
+    several = len({share.rank for share in shares}) > 1
+    parts = []
+    for share in shares:
+        name = f"rank {share.rank} {share.worker}" if several else share.worker
+        streamed = " (streamed)" if share.streamed else ""
+        parts.append(f"{name}{streamed} {share.points / total:.1%}")
+    return ", ".join(parts)

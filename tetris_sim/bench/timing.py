@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tetris_sim.bench.result import Timing
 from tetris_sim.report import package_versions
 from tetris_sim.scheduler.machine.machine import find_machine
 
@@ -35,24 +36,6 @@ class Work:
     quantum: int = 1
 
 
-@dataclass(frozen=True)
-class Timing:
-    """Rates over the rounds, in units per second.
-
-    Attributes:
-        median: of the rounds.
-        low: slowest round.
-        high: fastest round.
-        of_yardstick: median of the rate over that of a yardstick timed just before, in units of its
-            work.
-    """
-
-    median: float
-    low: float
-    high: float
-    of_yardstick: float | None = None
-
-
 def interleave(
     works: Mapping[str, Work], *, rounds: int, seconds: float, yardstick: Work | None = None
 ) -> dict[str, Timing]:
@@ -70,6 +53,7 @@ def interleave(
     settle = min(_SETTLE, seconds)
     repetitions = {name: _calibrate(work, seconds, settle) for name, work in works.items()}
     measure = _calibrate(yardstick, seconds / 4, settle) if yardstick else 0
+
     rates: dict[str, list[float]] = {name: [] for name in works}
     ratios: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
@@ -82,14 +66,15 @@ def interleave(
             elapsed = _elapsed(work, repetitions[name], settle)
             rates[name].append(work.units * repetitions[name] / elapsed)
             ratios[name].append(rates[name][-1] / limit)
+
     return {
         name: Timing(
-            statistics.median(found),
-            min(found),
-            max(found),
+            statistics.median(of_rounds),
+            min(of_rounds),
+            max(of_rounds),
             statistics.median(ratios[name]) if yardstick else None,
         )
-        for name, found in rates.items()
+        for name, of_rounds in rates.items()
     }
 
 
@@ -124,10 +109,10 @@ def provenance() -> dict[str, Any]:
 
 def _commit() -> str:
     root = Path(__file__).parents[2]
-    found = subprocess.run(
+    said = subprocess.run(
         ["git", "-C", str(root), "describe", "--always", "--dirty"],
         capture_output=True,
         text=True,
         check=False,
     )
-    return found.stdout.strip() or "unknown"
+    return said.stdout.strip() or "unknown"

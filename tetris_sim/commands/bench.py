@@ -7,12 +7,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
 from tetris_sim.errors import ConfigError, ExitCode
+from tetris_sim.files import atomic_text
+
+if TYPE_CHECKING:
+    from tetris_sim.bench.result import Result
 
 HELP = "measure how fast this machine is"
 
@@ -41,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     grid.add_argument(
         "--shape", metavar="NXxNYxNZ", help="points along x, y, z, for example 4800x2400"
     )
+
     parser.add_argument(
         "--dtype",
         choices=list(_DTYPES),
@@ -53,18 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=float, default=0.4, help="length of one timing (default 0.4)"
     )
-    kind = parser.add_mutually_exclusive_group()
-    kind.add_argument(
-        "--breakdown",
-        action="store_true",
-        help="what each technique adds, as in figures of the papers",
-    )
-    kind.add_argument(
-        "--sweep", action="store_true", help="speed against size; on the CPU also against threads"
-    )
-    kind.add_argument(
-        "--counters", action="store_true", help="GPU: hardware counters of every kernel, by ncu"
-    )
+
     parser.add_argument(
         "--sets",
         metavar="SETS",
@@ -76,12 +69,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu-memory", metavar="SIZE", help="devices: most memory of each GPU, for example 4GiB"
     )
+
     parser.add_argument(
         "-o",
         "--output",
         type=Path,
         metavar="FILE.json",
-        help="also write the result here, and its pictures beside it",
+        help="also write the result here",
     )
 
 
@@ -91,27 +85,40 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: if an argument has a value that nothing can be measured with.
     """
-    if args.what == "devices":
-        result = _on_devices(args)
-    else:
-        names, shape = _check(args)
-        bench, default = _kind_of_benchmark(args)
-        result = bench(names or default, shape=shape, **_amount(args))
+    result = measure(args)
     if result is None:
         return ExitCode.OK  # the first rank says it
     from tetris_sim.bench.tables import as_text
 
+    data = result.as_json()
     if args.output is not None:
-        _write(result, args.output)
-    print(json.dumps(result) if args.json else as_text(result))
+        atomic_text(args.output, json.dumps(data, indent=1) + "\n")
+    print(json.dumps(data) if args.json else as_text(result))
     return ExitCode.OK
 
 
-def _amount(args: argparse.Namespace) -> dict[str, Any]:
+def measure(args: argparse.Namespace) -> Result | None:
+    """What was asked for; None on all ranks but the first."""
+    if args.what == "devices":
+        return _on_devices(args)
+    names, shape = check(args)
+    names = names or STENCIL_NAMES
+    # Numba takes 0.4 s to import, and a wrong argument is found without it.
+    if args.what == "gpu":
+        from tetris_sim.bench.gpu import bench_gpu
+
+        return bench_gpu(names, shape=shape, **amount(args))
+    from tetris_sim.bench.cpu import bench_cpu
+
+    return bench_cpu(names, shape=shape, **amount(args))
+
+
+def amount(args: argparse.Namespace) -> dict[str, Any]:
+    """How much is measured, as the benchmarks take it."""
     return {"dtypes": _DTYPES[args.dtype], "rounds": args.rounds, "seconds": args.seconds}
 
 
-def _on_devices(args: argparse.Namespace) -> dict[str, Any] | None:
+def _on_devices(args: argparse.Namespace) -> Result | None:
     """The result on the first rank, None on the others."""
     from tetris_sim.bench import devices
     from tetris_sim.scheduler.comm.agreement import everywhere
@@ -119,48 +126,24 @@ def _on_devices(args: argparse.Namespace) -> dict[str, Any] | None:
 
     args.stencils = args.stencils or ",".join(devices.STENCILS)
     with open_communicator() as ranks:
-        names, shape = everywhere(ranks, lambda: _check(args))
+        names, shape = everywhere(ranks, lambda: check(args))
         wanted: dict[str, Any] = {} if args.sets is None else {"sets": tuple(args.sets.split(","))}
         if args.threads is not None:
             wanted["threads"] = tuple(map(int, args.threads.split(",")))
         if args.gpu_memory is not None:
             wanted["gpu_memory"] = args.gpu_memory
         result = devices.bench_devices(
-            names or (), shape=shape, **_amount(args), **wanted, ranks=ranks
+            names or (), shape=shape, **amount(args), **wanted, ranks=ranks
         )
     return result if ranks.rank == 0 else None
 
 
-def _kind_of_benchmark(
-    args: argparse.Namespace,
-) -> tuple[Callable[..., dict[str, Any]], Sequence[str]]:
-    """What to run, and the stencils it takes if none are named."""
-    # Numba takes 0.4 s to import, and a wrong argument is found without it.
-    if args.what == "gpu":
-        return _kind_on_a_gpu(args)
-    from tetris_sim.bench import breakdown, cpu, sweeps
+def check(args: argparse.Namespace) -> tuple[tuple[str, ...] | None, tuple[int, ...] | None]:
+    """(stencils or None for the default, shape in array order or None for the default).
 
-    if args.breakdown:
-        return breakdown.bench_breakdown, breakdown.STENCILS
-    if args.sweep:
-        return sweeps.bench_sweeps, sweeps.STENCILS
-    return cpu.bench_cpu, STENCIL_NAMES
-
-
-def _kind_on_a_gpu(args: argparse.Namespace) -> tuple[Callable[..., dict[str, Any]], Sequence[str]]:
-    from tetris_sim.bench import gpu, gpu_breakdown, gpu_counters, gpu_sweeps
-
-    if args.breakdown:
-        return gpu_breakdown.bench_gpu_breakdown, gpu_breakdown.STENCILS
-    if args.sweep:
-        return gpu_sweeps.bench_gpu_sweep, gpu_sweeps.STENCILS
-    if args.counters:
-        return gpu_counters.bench_gpu_counters, gpu_counters.STENCILS
-    return gpu.bench_gpu, STENCIL_NAMES
-
-
-def _check(args: argparse.Namespace) -> tuple[tuple[str, ...] | None, tuple[int, ...] | None]:
-    """(stencils or None for the default, shape in array order or None for the default)."""
+    Raises:
+        ConfigError: if an argument has a value that nothing can be measured with.
+    """
     if args.rounds < 1:
         msg = f"--rounds is {args.rounds}: at least one timing of each candidate is needed"
         raise ConfigError(msg)
@@ -170,12 +153,7 @@ def _check(args: argparse.Namespace) -> tuple[tuple[str, ...] | None, tuple[int,
     if args.output is not None and not args.output.absolute().parent.is_dir():
         msg = f"--output: there is no folder {args.output.absolute().parent}; make it first"
         raise ConfigError(msg)
-    if args.what != "gpu" and args.counters:
-        msg = "--counters belongs to bench gpu"
-        raise ConfigError(msg)
-    if args.what == "devices" and (args.breakdown or args.sweep):
-        msg = "--breakdown and --sweep belong to bench cpu and bench gpu"
-        raise ConfigError(msg)
+
     for flag, value in (
         ("--sets", args.sets),
         ("--threads", args.threads),
@@ -184,17 +162,16 @@ def _check(args: argparse.Namespace) -> tuple[tuple[str, ...] | None, tuple[int,
         if args.what != "devices" and value is not None:
             msg = f"{flag} belongs to bench devices"
             raise ConfigError(msg)
+
     counts = [] if args.threads is None else args.threads.split(",")
     if not all(count.isdecimal() and int(count) > 0 for count in counts):
         msg = (
             f"--threads is {args.threads!r}: it must be whole numbers joined by commas, like 1,2,4"
         )
         raise ConfigError(msg)
+
     if args.what == "cpu" and args.dtype == "float16":
         msg = "--dtype is float16, which CPUs only convert: bench gpu measures it"
-        raise ConfigError(msg)
-    if args.what == "gpu" and args.breakdown and args.dtype != "float64":
-        msg = f"--dtype is {args.dtype}, but the breakdown on a GPU is of FP64 tensor cores"
         raise ConfigError(msg)
     names = _names(args.stencils)
     return names, _shape(args, names)
@@ -219,10 +196,12 @@ def _shape(args: argparse.Namespace, names: tuple[str, ...] | None) -> tuple[int
     flag, text = ("--size", args.size) if args.size is not None else ("--shape", args.shape)
     if text is None:
         return None
+
     dimensions = {named_stencil(name).stencil.ndim for name in names or STENCIL_NAMES}
     if len(dimensions) > 1:
         msg = f"{flag} is for stencils of one dimension at a time: name them with --stencils"
         raise ConfigError(msg)
+
     ndim = dimensions.pop()
     counts = (text,) * ndim if flag == "--size" else tuple(reversed(text.split("x")))
     if not all(count.isdecimal() and int(count) > 0 for count in counts):
@@ -240,12 +219,3 @@ def _shape(args: argparse.Namespace, names: tuple[str, ...] | None) -> tuple[int
         )
         raise ConfigError(msg)
     return tuple(map(int, counts))
-
-
-def _write(result: dict[str, Any], path: Path) -> None:
-    from tetris_sim.bench.plots import draw_all, save
-    from tetris_sim.files import atomic_text
-
-    atomic_text(path, json.dumps(result, indent=1) + "\n")
-    for name, figure in draw_all(result).items():
-        save(figure, path.with_name(f"{path.stem}-{name}.svg"))
