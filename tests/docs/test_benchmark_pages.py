@@ -62,7 +62,8 @@ def test_a_page_takes_its_tables_from_runs_of_one_file(
     maker: dict[str, Any], tmp_path: Path
 ) -> None:
     versions = dict.fromkeys(("python", "numpy", "numba", "llvmlite"), "1.2.3")
-    one = {"cpu": "Some CPU", "threads": 2, "versions": versions, "date": "2026-01-02"}
+    one = {"cpu": "Some CPU", "host": "here", "threads": 2, "versions": versions}
+    one |= {"date": "2026-01-02", "rounds": 3, "seconds": 0.1}
     runs = {"one": {**one, "commit": "abc"}, "other": {**one, "commit": "def"}}
     (tmp_path / "a.json").write_text(json.dumps({"runs": runs}), encoding="utf-8")
     page = "".join(

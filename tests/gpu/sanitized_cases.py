@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "kernels"), str(ROOT / "tests" / "gpu")]
+sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / name) for name in (".", "kernels", "gpu"))]
 
 from cases import boundary_of, dtype_of, make_problem, run, stencil_of  # noqa: E402
 from variants import VARIANTS, agrees  # noqa: E402
