@@ -16,10 +16,9 @@ from tetris_sim.problem import Problem
 from tetris_sim.scheduler.comm.agreement import everywhere, on_root
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.comm.links import measure_link
+from tetris_sim.scheduler.facts.division import Link
 from tetris_sim.scheduler.facts.domain import Domain
-from tetris_sim.scheduler.facts.link import Link
-from tetris_sim.scheduler.facts.reasons import about
-from tetris_sim.scheduler.facts.shares import Draft, Plan
+from tetris_sim.scheduler.facts.shares import Draft, Plan, about
 from tetris_sim.scheduler.machine.devices import Device, choose_devices
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.machine.seats import own_part

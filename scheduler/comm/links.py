@@ -10,7 +10,7 @@ import time
 import numpy as np
 
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.facts.link import Link
+from tetris_sim.scheduler.facts.division import Link
 
 _SHORT, _LONG = 8, 1 << 20  # bytes
 _TIMES = 9

@@ -1,11 +1,28 @@
-"""Capacity, Division and Profile: what workers can do, and who therefore gets what."""
+"""Link, Capacity, Division and Profile: what messages cost, what workers can do, and who therefore
+gets what.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from tetris_sim.scheduler.facts.domain import Work
-from tetris_sim.scheduler.facts.link import FREE, Link
+
+
+@dataclass(frozen=True)
+class Link:
+    """A message of n bytes takes `latency + n * seconds_per_byte`.
+
+    Attributes:
+        latency: [s].
+        seconds_per_byte: [s].
+    """
+
+    latency: float
+    seconds_per_byte: float
+
+
+FREE = Link(0.0, 0.0)
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,46 @@
-"""Share and Plan: which slab to which worker, which method, how many steps per block, and why."""
+"""Share and Plan: which slab to which worker, which method, how many steps per block, and why.
+
+A reason is kept together with what it is about, so that who decides something anew can leave out
+what was said of it before.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from tetris_sim.method import Method, Parameters
 from tetris_sim.scheduler.facts.division import Profile
-from tetris_sim.scheduler.facts.reasons import Reason, sentences_of
-from tetris_sim.scheduler.facts.streaming import Streaming
+from tetris_sim.scheduler.facts.domain import Streaming
 from tetris_sim.schema import SimulatedSection
 from tetris_sim.slab import Slab
 from tetris_sim.wording import count_threads
+
+Topic = Literal["device", "method", "shares", "left out", "block", "streaming", "checkpoints"]
+
+
+class Reason(NamedTuple):
+    """Why something was decided as it was.
+
+    Attributes:
+        topic: what was decided.
+        sentence: why, for people.
+    """
+
+    topic: Topic
+    sentence: str
+
+
+def about(topic: Topic, sentences: Iterable[str]) -> tuple[Reason, ...]:
+    """Sentences about one thing."""
+    return tuple(Reason(topic, sentence) for sentence in sentences)
+
+
+def sentences_of(reasons: Iterable[Reason]) -> tuple[str, ...]:
+    """The sentences, each once."""
+    return tuple(dict.fromkeys(reason.sentence for reason in reasons))
 
 
 @dataclass(frozen=True)

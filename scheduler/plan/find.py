@@ -11,8 +11,7 @@ from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.facts.division import Capacity
 from tetris_sim.scheduler.facts.domain import shortened
-from tetris_sim.scheduler.facts.reasons import Reason, about
-from tetris_sim.scheduler.facts.shares import Share
+from tetris_sim.scheduler.facts.shares import Reason, Share, about
 from tetris_sim.scheduler.machine.devices import Device
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import Machine

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.facts.domain import Work
+from tetris_sim.scheduler.facts.domain import Streaming, Work
 from tetris_sim.scheduler.facts.shares import Share
-from tetris_sim.scheduler.facts.streaming import Streaming
 from tetris_sim.scheduler.plan.block import divide_block
 from tetris_sim.scheduler.plan.offer import Offer
 from tetris_sim.scheduler.plan.streaming import fewest_pieces, largest_piece, streaming_with

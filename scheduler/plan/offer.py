@@ -7,12 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.facts.division import Capacity
-from tetris_sim.scheduler.facts.domain import Work, shortened
-from tetris_sim.scheduler.facts.link import Link
-from tetris_sim.scheduler.facts.reasons import Reason
-from tetris_sim.scheduler.facts.shares import Share
-from tetris_sim.scheduler.facts.streaming import Streaming
+from tetris_sim.scheduler.facts.division import Capacity, Link
+from tetris_sim.scheduler.facts.domain import Streaming, Work, shortened
+from tetris_sim.scheduler.facts.shares import Reason, Share
 from tetris_sim.scheduler.machine.devices import Kind
 from tetris_sim.scheduler.plan.streaming import Lane
 from tetris_sim.scheduler.tuning.measure import steps_per_block

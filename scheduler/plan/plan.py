@@ -16,8 +16,7 @@ from tetris_sim.problem import Problem
 from tetris_sim.reference import tolerance
 from tetris_sim.scheduler.facts.division import Division, Profile
 from tetris_sim.scheduler.facts.domain import Domain, Work
-from tetris_sim.scheduler.facts.reasons import Reason
-from tetris_sim.scheduler.facts.shares import Draft, Plan, Share
+from tetris_sim.scheduler.facts.shares import Draft, Plan, Reason, Share
 from tetris_sim.scheduler.plan.block import block_alone, block_of_teams, responsive_block
 from tetris_sim.scheduler.plan.give import give, host_bytes, refuse_shortages
 from tetris_sim.scheduler.plan.offer import Measures, Offer

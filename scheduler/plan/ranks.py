@@ -12,11 +12,9 @@ from typing import TypeVar
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.grid import Grid
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.facts.division import Capacity
+from tetris_sim.scheduler.facts.division import Capacity, Link
 from tetris_sim.scheduler.facts.domain import Domain
-from tetris_sim.scheduler.facts.link import Link
-from tetris_sim.scheduler.facts.reasons import Reason, Topic, sentences_of
-from tetris_sim.scheduler.facts.shares import Draft, Plan, Share
+from tetris_sim.scheduler.facts.shares import Draft, Plan, Reason, Share, Topic, sentences_of
 from tetris_sim.scheduler.machine.devices import Kind
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.plan.cost import Crew

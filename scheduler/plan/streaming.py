@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.facts.domain import Work
-from tetris_sim.scheduler.facts.streaming import Streaming
+from tetris_sim.scheduler.facts.domain import Streaming, Work
 from tetris_sim.slab import Slab
 
 _GAIN = 1.002  # longer passes and more pieces must be this much faster

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tetris_sim.scheduler.facts.division import Capacity, Division
+from tetris_sim.scheduler.facts.division import Capacity, Division, Link
 from tetris_sim.scheduler.facts.domain import Work
-from tetris_sim.scheduler.facts.link import Link
-from tetris_sim.scheduler.facts.reasons import Reason, about
-from tetris_sim.scheduler.facts.shares import Share
+from tetris_sim.scheduler.facts.shares import Reason, Share, about
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.plan.block import responsive_block
 from tetris_sim.scheduler.plan.partition import halo_points, is_slabs

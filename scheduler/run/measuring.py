@@ -13,8 +13,8 @@ import numpy as np
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.comm.agreement import everywhere
 from tetris_sim.scheduler.comm.communicator import Communicator
+from tetris_sim.scheduler.facts.division import Link
 from tetris_sim.scheduler.facts.domain import Work, shortened
-from tetris_sim.scheduler.facts.link import Link
 from tetris_sim.scheduler.facts.shares import Share
 from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0, halo_points

@@ -17,7 +17,7 @@ import numpy as np
 from tetris_sim.boundary import SIDES, Side
 from tetris_sim.method import Box, EdgePlanes
 from tetris_sim.problem import Field, InitialField, Problem
-from tetris_sim.scheduler.facts.streaming import Streaming
+from tetris_sim.scheduler.facts.domain import Streaming
 from tetris_sim.scheduler.plan.streaming import Piece, cut_into_pieces, needed_later
 from tetris_sim.slab import Ranges, Slab, batches, slices
 

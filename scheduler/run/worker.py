@@ -6,8 +6,8 @@ from typing import Any
 
 from tetris_sim.method import Stepper
 from tetris_sim.problem import Problem
+from tetris_sim.scheduler.facts.domain import Streaming
 from tetris_sim.scheduler.facts.shares import Share
-from tetris_sim.scheduler.facts.streaming import Streaming
 from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.plan.streaming import largest_piece
 from tetris_sim.scheduler.run.queued import QueuedStepper, told_as_failure

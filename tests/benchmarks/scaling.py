@@ -19,9 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.facts.division import Capacity
+from tetris_sim.scheduler.facts.division import Capacity, Link
 from tetris_sim.scheduler.facts.domain import Domain
-from tetris_sim.scheduler.facts.link import Link
 from tetris_sim.scheduler.plan.block import BLOCK_SECONDS
 from tetris_sim.scheduler.plan.cost import Crew
 from tetris_sim.scheduler.plan.partition import (

@@ -16,7 +16,7 @@ from tetris_sim.bench.problems import random_problem
 from tetris_sim.bench.result import read_result
 from tetris_sim.method import STEPS_PER_BLOCK
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.facts.link import Link
+from tetris_sim.scheduler.facts.division import Link
 
 NVLINK = 450e9
 """Bytes per second from one H200 to another: half of NVIDIA's 900 GB/s, which are both ways

@@ -19,7 +19,7 @@ from tetris_sim.gpu_kernels.steppers.passes import GpuMethod
 from tetris_sim.gpu_kernels.steppers.streamed import Flat, GpuConveyor, measure_copies
 from tetris_sim.method import STEPS_PER_BLOCK, Parameters
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler.facts.streaming import Streaming
+from tetris_sim.scheduler.facts.domain import Streaming
 from tetris_sim.scheduler.plan.streaming import largest_piece
 from tetris_sim.scheduler.run.streamed import StreamedStepper
 from tetris_sim.slab import Slab

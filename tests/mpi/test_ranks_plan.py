@@ -24,10 +24,9 @@ from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler import planner
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.comm.links import measure_link
-from tetris_sim.scheduler.facts.link import Link
-from tetris_sim.scheduler.facts.reasons import Reason
-from tetris_sim.scheduler.facts.shares import Draft, Plan, Share, names_of
-from tetris_sim.scheduler.facts.streaming import Streaming
+from tetris_sim.scheduler.facts.division import Link
+from tetris_sim.scheduler.facts.domain import Streaming
+from tetris_sim.scheduler.facts.shares import Draft, Plan, Reason, Share, names_of
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import PER_TASK, Machine
 from tetris_sim.scheduler.machine.seats import Seat, take_seat

@@ -15,7 +15,7 @@ from tetris_sim.method import Method
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler import planner
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.facts.link import Link
+from tetris_sim.scheduler.facts.division import Link
 from tetris_sim.scheduler.facts.shares import Draft, Plan, Share
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.scheduler.planner import plan_together

@@ -90,7 +90,8 @@ def test_a_file_has_at_most_400_lines(path: Path) -> None:
 
 
 def test_modules_and_rooms_are_few() -> None:
-    assert len(MODULES) <= MOST_MODULES
+    # Those that hold code: an `__init__` says what its room is for.
+    assert len([path for path in MODULES if path.name != "__init__.py"]) <= MOST_MODULES
     rooms = [path for path in (ROOT / "gpu_kernels").iterdir() if path.name != "__pycache__"]
     assert len(rooms) <= MOST_IN_GPU_KERNELS
 

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tetris_sim.scheduler.facts.division import Capacity
+from tetris_sim.scheduler.facts.division import Capacity, Link
 from tetris_sim.scheduler.facts.domain import Domain, Work
-from tetris_sim.scheduler.facts.link import Link
 from tetris_sim.scheduler.plan.cost import Crew, Cut, forecast, seconds_per_step
 from tetris_sim.scheduler.plan.search import cut_into, divide, fastest_grid, predict
 from tetris_sim.scheduler.plan.streaming import Lane, choose_streaming

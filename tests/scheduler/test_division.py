@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.scheduler.facts.division import Capacity, Division
+from tetris_sim.scheduler.facts.division import Capacity, Division, Link
 from tetris_sim.scheduler.facts.domain import Work
-from tetris_sim.scheduler.facts.link import Link
 from tetris_sim.scheduler.plan.search import divide, without
 from tetris_sim.scheduler.plan.streaming import blocks_in_flight
 

@@ -19,7 +19,7 @@ from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler import planner
-from tetris_sim.scheduler.facts.link import Link
+from tetris_sim.scheduler.facts.division import Link
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import Machine, find_machine

@@ -26,7 +26,7 @@ from cases import (
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler.facts.streaming import Streaming
+from tetris_sim.scheduler.facts.domain import Streaming
 from tetris_sim.scheduler.run.queued import WorkerError
 from tetris_sim.scheduler.run.simulated import SimulatedDevice
 from tetris_sim.scheduler.run.simulated_conveyor import SimulatedConveyor

@@ -5,6 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 
 from tetris_sim.stencils.entry import (
+    COLLATZ,
+    FORNBERG,
+    OREILLY_BECK,
     Expansion,
     NamedStencil,
     biharmonic,
@@ -21,7 +24,6 @@ from tetris_sim.stencils.exact import (
     diagonal,
     star,
 )
-from tetris_sim.stencils.sources import COLLATZ, FORNBERG, OREILLY_BECK
 
 DOMAIN = "Laplacian and biharmonic operators"
 

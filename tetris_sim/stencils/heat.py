@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tetris_sim.stencils.entry import NamedStencil, derivatives, laplacian, named
+from tetris_sim.stencils.entry import (
+    COLLATZ,
+    FORNBERG,
+    OREILLY_BECK,
+    NamedStencil,
+    derivatives,
+    laplacian,
+    named,
+)
 from tetris_sim.stencils.exact import (
     Weights,
     add,
@@ -20,7 +28,6 @@ from tetris_sim.stencils.exact import (
     scaled,
     star,
 )
-from tetris_sim.stencils.sources import COLLATZ, FORNBERG, OREILLY_BECK
 
 DOMAIN = "heat and diffusion"
 

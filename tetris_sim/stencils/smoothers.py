@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tetris_sim.stencils.entry import NamedStencil, derivatives, laplacian, named
+from tetris_sim.stencils.entry import COLLATZ, NamedStencil, derivatives, laplacian, named
 from tetris_sim.stencils.exact import (
     Number,
     Weights,
@@ -20,7 +20,6 @@ from tetris_sim.stencils.exact import (
     scaled,
     star,
 )
-from tetris_sim.stencils.sources import COLLATZ
 
 DOMAIN = "Poisson smoothers"
 

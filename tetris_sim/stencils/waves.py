@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tetris_sim.stencils.entry import NamedStencil, biharmonic, derivatives, laplacian, named
+from tetris_sim.stencils.entry import (
+    COLLATZ,
+    OREILLY_BECK,
+    NamedStencil,
+    biharmonic,
+    derivatives,
+    laplacian,
+    named,
+)
 from tetris_sim.stencils.exact import (
     Weights,
     add,
@@ -26,7 +34,6 @@ from tetris_sim.stencils.exact import (
     scaled,
     star,
 )
-from tetris_sim.stencils.sources import COLLATZ, OREILLY_BECK
 
 DOMAIN = "acoustic and elastic waves"
 
