@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from tetris_sim.method import Method, Parameters
 from tetris_sim.scheduler.facts.division import Profile
@@ -21,7 +21,8 @@ from tetris_sim.wording import count_threads
 Topic = Literal["device", "method", "shares", "left out", "block", "streaming", "checkpoints"]
 
 
-class Reason(NamedTuple):
+@dataclass(frozen=True)
+class Reason:
     """Why something was decided as it was.
 
     Attributes:
