@@ -34,7 +34,7 @@ def lasting_sides(problem: Problem, slab: Slab) -> Sides:
     Of faces that contradict each other where they meet, as many as agree are taken.
     """
     faces = problem.boundary.faces
-    found = [
+    lasting = [
         [problem.boundary.periodic(axis) and halo == (0, 0)] * 2
         for axis, halo in enumerate(slab.halo)
     ]
@@ -45,8 +45,8 @@ def lasting_sides(problem: Problem, slab: Slab) -> Sides:
         if not halo[side] and _lasts(problem, axis, faces[axis][side])
     ]
     for axis, side in _most_that_agree(problem, mirrors):
-        found[axis][side] = True
-    return tuple((low, high) for low, high in found)
+        lasting[axis][side] = True
+    return tuple((low, high) for low, high in lasting)
 
 
 def free_sides(slab: Slab) -> Sides:

@@ -38,9 +38,8 @@ from tetris_sim.cpu_kernels.common.layout import (
 from tetris_sim.problem import Field, Problem
 from tetris_sim.slab import Ranges, Slab
 
-_JOINED = (
-    1 << 17
-)  # points of a 1D piece: lifting takes it lane by lane, and it should stay in the L2 cache
+# points of a 1D piece: lifting takes it lane by lane, and it should stay in the L2 cache
+_JOINED = 1 << 17
 
 
 def _copies() -> ModuleType:

@@ -31,9 +31,8 @@ from tetris_sim.scheduler.plan.partition import (
     split_by_speed,
 )
 
-_ALL_SUBSETS = (
-    4  # workers; of more, those are tried that are left when one after the other is dropped
-)
+# workers; of more, those are tried that are left when one after the other is dropped
+_ALL_SUBSETS = 4
 _BLOCKS_TRIED = 48
 # Share of a step below which predictions cannot tell cuts apart: what was measured on two GPUs is
 # up to 2.3 % off (docs/scaling.md), and planes of later axes, which do not lie together in memory,

@@ -107,9 +107,8 @@ _WARM, _BEAT = (
     0.5,
     0.05,
 )  # seconds: of launches before clock and power are read, and of one timing meanwhile
-_UNSEEN = (
-    0.01  # where threads move less of the data, bulk copies do, and their sectors are not counted
-)
+# where threads move less of the data, bulk copies do, and their sectors are not counted
+_UNSEEN = 0.01
 _LOG = logging.getLogger(__name__)
 
 
@@ -222,9 +221,8 @@ def read_counters(text: str) -> list[dict[str, float | None]]:
         return []
     wanted = {**METRICS, **{stall: _STALL.format(stall) for stall in STALLS}}
     rows = csv.DictReader(io.StringIO("\n".join(lines[begin:])))
-    launches = (
-        row for row in rows if (row["ID"] or "").isdigit()
-    )  # the line below the header has the units
+    # the line below the header has the units
+    launches = (row for row in rows if (row["ID"] or "").isdigit())
     return [{name: _number(row.get(metric)) for name, metric in wanted.items()} for row in launches]
 
 

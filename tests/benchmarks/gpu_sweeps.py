@@ -49,9 +49,8 @@ _COMPOSING = (
     "gpu.trapezoid",
     "gpu.dual_tessellation",
 )  # apply a composed stencil: one step is as natural as several
-_CHOICE_POINTS = (
-    1 << 27
-)  # larger grids take the parameters of the one before: loading takes longer than timing
+# larger grids take the parameters of the one before: loading takes longer than timing
+_CHOICE_POINTS = 1 << 27
 _SETTLED_POINTS = 1 << 22  # from here on, what is far behind at one size is not tried at the next
 _FAR_BEHIND = 1.25
 _PART = 4  # choosing takes a timing of this part of `seconds`

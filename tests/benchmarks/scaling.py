@@ -33,9 +33,8 @@ from tetris_sim.scheduler.plan.partition import (
 from tetris_sim.scheduler.plan.search import fastest_grid
 from tetris_sim.slab import Slab
 
-_START_SECONDS = (
-    5e-5  # of a block: as `scheduler/plan/find.py` has it for a worker with a thread of its own
-)
+# of a block: as `scheduler/plan/find.py` has it for a worker with a thread of its own
+_START_SECONDS = 5e-5
 _BLOCKS_TRIED = 32
 _WAYS = 2  # of an agreement: to the root and back
 

@@ -183,9 +183,8 @@ def test_a_range_of_two_least_widths_is_cut_and_one_point_less_is_not(
 ) -> None:
     steps = 4
     width = tiles.least_width(steps, radius)
-    to_come = (
-        2 * (steps - 1) * radius if kind == "open" else 0
-    )  # an open range is longer at the first step
+    # an open range is longer at the first step
+    to_come = 2 * (steps - 1) * radius if kind == "open" else 0
     line = Line(n=2 * width - to_come, radius=radius, kind=kind, rim=0, tile=1)
     assert tiles.lay(line.numbers(), line.tile, steps, 0).n_upright == 2
     check_block((MISSING, MISSING, line), steps, 0, np.random.default_rng(0))
