@@ -106,14 +106,16 @@ def _offer(
     problem: Problem, machine: Machine, compute: ComputeSection, tuned: Tuned, *, queued: bool
 ) -> Offer:
     """What a device brings; one with a thread of its own is told what to do, which takes time."""
-    share, latency = _share_alone(problem, compute, tuned, queued), tuned.choice.speed.latency
+    share, speed = _share_alone(problem, compute, tuned, queued), tuned.choice.speed
+    # A device that is made slower than its method is as slow in blocks of any length.
+    capped = share.points_per_second < speed.points_per_second
     capacity = Capacity(
         name=share.worker,
         points_per_second=share.points_per_second,
-        start=latency + _HANDING_OVER if queued else latency,
+        start=speed.latency + _HANDING_OVER if queued else speed.latency,
         # Teams have one memory, into which all slabs must fit together.
         room=planes_in(problem, share, tuned.usable) if queued else Capacity.room,
-        depth=steps_per_block(share.parameters),
+        depth=1 if capped else steps_per_block(share.parameters),
         fixed=tuned.gpu is not None,
     )
 

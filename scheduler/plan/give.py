@@ -144,7 +144,9 @@ def refuse_shortages(plane_bytes: int, offers: Sequence[Offer], shares: Sequence
     offer, needed, free = shortage.offer, gib(shortage.needed), gib(shortage.free)
     there = f"{gib(RESERVE)} beside it, but {gib(shortage.free + RESERVE)} can be had"
 
-    if len({share.rank for share in shares}) > 1:
+    many = len({share.rank for share in shares}) > 1
+    # A made-up memory is what it is said to be: nothing beside it is kept free.
+    if many and not (shortage.own and offer.kind == "simulated"):
         msg = (
             f"the part of rank {offer.share.rank} on {offer.host} needs {needed} of "
             f"{shortage.place} and {there}. Start more ranks on other computers, or use "

@@ -74,9 +74,6 @@ def offers_of(draft: Draft, machine: Machine, rank: int) -> list[Offer]:
         draft: how the rank would advance an even part of the grid alone.
         machine: its part of the computer.
         rank: which one.
-
-    Raises:
-        UnsupportedError: a worker would have to stream its part.
     """
     shares = draft.plan.shares
     rate = sum(share.points_per_second for share in shares)

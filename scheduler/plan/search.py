@@ -335,7 +335,8 @@ def _balance(
     twice = cuts * work.radius * (block - 1) / 2
     plane_seconds = crew.slowness(block) * work.plane_points * block
     passing = crew.latencies + block * work.radius * work.plane_bytes * crew.seconds_per_byte
-    ready = crew.starts + np.where(crew.one_way, 0.0, cuts * passing)
+    gives = (work.radius > 0) & ~crew.one_way  # a step that reaches nowhere needs no message
+    ready = crew.starts + np.where(gives, cuts * passing, 0.0)
 
     # The planes that all together can own grow with the time, linearly from each moment at which
     # somebody has its fewest or its most to the next such moment.

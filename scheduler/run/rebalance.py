@@ -18,6 +18,7 @@ from tetris_sim.scheduler.facts.division import Capacity, Division, Profile
 from tetris_sim.scheduler.facts.domain import Work
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.plan.block import divide_block
+from tetris_sim.scheduler.plan.cost import Crew
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
 from tetris_sim.scheduler.plan.search import divide, of_members, predict
 from tetris_sim.scheduler.run.exchange import box_of, join, overlap
@@ -52,25 +53,28 @@ def better_division(
 
 
 def measured_rate(
-    work: Work, planes: int, cuts: int, blocks: Sequence[tuple[int, float]], start: float
+    work: Work, planes: int, cuts: int, blocks: Sequence[tuple[int, float]], capacity: Capacity
 ) -> float | None:
-    """Points per second of a worker, from the median of its last blocks; None if there were too
-    few.
+    """Points per second of a worker in blocks of a length that its method likes, from the median of
+    its last blocks; None if there were too few.
 
     Args:
         work: what is divided.
         planes: that it owns.
         cuts: its neighbours.
         blocks: (steps, seconds) of each.
-        start: what starting and ending a block takes [s]; never more than half of what a block took
-            is believed.
+        capacity: what starting and ending a block takes, of which never more than half of what a
+            block took is believed, and how long steps take in short blocks.
     """
     if len(blocks) < _FEWEST_BLOCKS:
         return None
-    rates = []
+    crew, rates = Crew.of([capacity]), []
     for steps, seconds in blocks:
         points = work.plane_points * (planes + cuts * work.radius * (steps - 1) / 2)
-        rates.append(points * steps / max(seconds - start, seconds / 2, 1e-9))
+        rate = points * steps / max(seconds - capacity.start, seconds / 2, 1e-9)
+
+        # Who predicts counts short blocks again, from the rate in long ones.
+        rates.append(rate * float(crew.slowness(steps)[0]) * capacity.points_per_second)
     return statistics.median(rates)
 
 
@@ -273,7 +277,7 @@ def _as_measured(profile: Profile, workers: Sequence[Worker]) -> list[Capacity] 
         stepper = worker.stepper
         blocks = list(stepper.recent) if isinstance(stepper, QueuedStepper) else []
         cuts, planes = profile.work.cuts(place, len(workers)), profile.division.planes[place]
-        rate = measured_rate(profile.work, planes, cuts, blocks, capacity.start)
+        rate = measured_rate(profile.work, planes, cuts, blocks, capacity)
         if rate is None:
             return None
         capacities.append(dataclasses.replace(capacity, points_per_second=rate))

@@ -132,7 +132,7 @@ def _proposals(problem: Problem, method: Method) -> tuple[str | None, tuple[Para
 def _too_large(problem: Problem, candidate: Candidate, memory: int) -> str | None:
     try:
         needed = candidate.method.memory(problem, Slab.whole(problem.grid), candidate.parameters)
-    except Exception as error:  # as above; also parameters of the user's that the method cannot use
+    except Exception as error:  # as above
         log.debug("%s failed", candidate.label, exc_info=True)
         return describe_failure(error)
     return (

@@ -1,6 +1,6 @@
 """One cost for all plans: what it says of cuts, and how it compares with the three models before it.
 
-`predictions.json` has what those said, and what they decided, in 500 situations. They were recorded
+`predictions.json` has what those said, and what they decided, in 601 situations. They were recorded
 by the last commit that had them (95718d9), which could be asked again.
 """
 

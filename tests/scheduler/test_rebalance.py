@@ -80,13 +80,36 @@ def test_a_rate_is_the_median_of_enough_blocks() -> None:
     # 10 steps of 500 planes and of 4.5 more on average for the one neighbour, in 5.145 ms.
     seconds = 10 * (500 + 4.5) * 1000 / 1e9 + 1e-4
     blocks = [(10, seconds)] * 7 + [(10, 100 * seconds)]
-    assert measured_rate(WORK, 500, 1, blocks, 1e-4) == pytest.approx(1e9)
-    assert measured_rate(WORK, 500, 1, blocks[:7], 1e-4) is None
+    worker = Capacity("w", 1e9, start=1e-4)
+    assert measured_rate(WORK, 500, 1, blocks, worker) == pytest.approx(1e9)
+    assert measured_rate(WORK, 500, 1, blocks[:7], worker) is None
     # A start that was measured longer than whole blocks take now does not make a worker infinitely
     # fast.
-    assert measured_rate(WORK, 500, 1, blocks, 1.0) == pytest.approx(
+    worker = Capacity("w", 1e9, start=1.0)
+    assert measured_rate(WORK, 500, 1, blocks, worker) == pytest.approx(
         2 * 10 * 504.5 * 1000 / seconds
     )
+
+
+@pytest.mark.parametrize("block", [3, 4, 6, 7, 16])
+def test_a_run_that_goes_as_predicted_is_left_as_it_is_however_short_its_blocks(block: int) -> None:
+    capacities = (
+        Capacity("gpu:0", 20e9, start=1e-5, depth=4, fixed=True),
+        Capacity("cpu:0", 15e9, start=2e-5, depth=16),
+    )
+    profile = Profile(WORK, capacities, divide(WORK, capacities, most=100, time_block=block))
+    division = profile.division
+    assert division.time_block == block
+    assert min(division.planes) > 0
+
+    now = []
+    for place, capacity in enumerate(capacities):
+        blocks = [(block, division.busy[place])] * 8
+        rate = measured_rate(WORK, division.planes[place], 1, blocks, capacity)
+        assert rate is not None
+        assert rate == pytest.approx(capacity.points_per_second, rel=1e-9)
+        now.append(dataclasses.replace(capacity, points_per_second=rate))
+    assert better_division(profile, now, steps_left=10**9, move_seconds=0.0) is None
 
 
 def plan_of(
