@@ -182,12 +182,11 @@ def _attach(launched: Launched, prepared: Prepared, *, bar: bool) -> Iterator[At
     outputs, saving = writers
     recovery.latest = saving.newest
     progress = Progress(prepared.problem, launched.start.step, bar=bar)
-    try:
-        yield attached | Attachments(outputs=outputs, saving=saving, progress=progress)
-    finally:
-        progress.close()
+    with contextlib.ExitStack() as stack:
         # A run that ended has nothing under way; one that failed must not write on.
-        saving.abandon()
+        stack.callback(saving.abandon)
+        stack.callback(progress.close)
+        yield attached | Attachments(outputs=outputs, saving=saving, progress=progress)
 
 
 def _make_writers(launched: Launched, prepared: Prepared) -> tuple[tuple[Output, ...], Checkpoints]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from tetris_sim.clock import PhaseClock
 from tetris_sim.device_failure import go_on_without
@@ -50,14 +50,14 @@ class Attached:
 
 
 class Attachments(TypedDict, total=False):
-    """`Attached` as keywords, each of which may be left out."""
+    """`Attached` as keywords, each of which may be left out or None."""
 
     outputs: Sequence[Output]
     saving: Saving | None
     progress: Progress | None
-    stopping: Stopping
-    clock: PhaseClock
-    ranks: Communicator
+    stopping: Stopping | None
+    clock: PhaseClock | None
+    ranks: Communicator | None
     recovery: Recovery | None
 
 
@@ -90,10 +90,11 @@ class Simulation(Fleet):
         problem: Problem,
         plan: Plan,
         workers: Sequence[Worker],
-        attached: Attached,
+        attached: Attached | None = None,
         *,
         step: int = 0,
     ) -> None:
+        attached = attached or Attached()
         super().__init__(
             problem, plan, workers, step=step, clock=attached.clock, ranks=attached.ranks
         )
@@ -216,7 +217,8 @@ def open_simulation(
         step: the step to begin at, 0 unless a run is resumed.
         attachments: what the run takes along, as keywords (`ranks=ranks`); see `Attached`.
     """
-    attached = Attached(**attachments)
+    given: dict[str, Any] = {name: it for name, it in attachments.items() if it is not None}
+    attached = Attached(**given)
     clock, ranks = attached.clock, attached.ranks
     with contextlib.ExitStack() as stack:
         for output in attached.outputs:

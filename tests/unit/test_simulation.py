@@ -101,6 +101,14 @@ def test_every_output_sees_exactly_the_steps_it_wants(time_block: int) -> None:
         )
 
 
+def test_what_a_run_takes_along_may_be_none() -> None:
+    problem = heat()
+    plan = make_plan(problem, 4)
+    with open_simulation(problem, plan, ranks=None, clock=None, stopping=None) as simulation:
+        assert simulation.run() is None
+    assert simulation.step == problem.steps
+
+
 def test_a_checkpoint_is_saved_after_the_outputs_of_its_step_were_flushed() -> None:
     problem = heat()
     log: Log = []
