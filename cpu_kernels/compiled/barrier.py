@@ -1,9 +1,8 @@
 """A barrier for threads that are inside compiled code and do not hold the interpreter lock.
 
 Idea    One counter and one generation number in shared memory. The last thread to arrive resets the
-counter and starts
-        the next generation; the others spin on the generation, and after a while offer their core
-        to someone else, so that more threads than cores still make progress.
+        counter and starts the next generation; the others spin on the generation, and after a while
+        offer their core to someone else, so that more threads than cores still make progress.
 Layout  `new_barrier()` is an int64 array; counter and generation lie on cache lines of their own.
 Test    tests/kernels/test_intrinsics.py
 """

@@ -2,14 +2,13 @@
 multiply-add, a barrier.
 
 Idea    Numba's own indexing adds a test for negative indices that keeps LLVM from vectorising `u[p
-- 1]`, and its
-        `a * b + c` leaves the rounding to the compiler. These intrinsics emit exactly one LLVM
-        operation each.
+        - 1]`, and its `a * b + c` leaves the rounding to the compiler. These intrinsics emit
+        exactly one LLVM operation each.
 Layout  `load` and `store` take a flat array and an element index; the caller guarantees that it is
-inside. Limits  `load` and `store` carry the promise that what is loaded from is never what is
-stored to within one function:
-        use `load` for the source and `store` for the destination of a sweep, plain indexing for
-        anything else.
+        inside.
+Limits  `load` and `store` carry the promise that what is loaded from is never what is stored to
+        within one function: use `load` for the source and `store` for the destination of a sweep,
+        plain indexing for anything else.
 Test    tests/kernels/test_intrinsics.py
 """
 

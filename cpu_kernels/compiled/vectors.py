@@ -2,13 +2,11 @@
 transposition.
 
 Idea    LLVM has vector types of any length and turns each operation on them into the widest
-instructions of the
-        machine; Numba has no name for them. `vector_operations(dtype, lanes)` gives a Numba type
-        for one such vector and one intrinsic per operation, each of which emits exactly what its
-        name says.
+        instructions of the machine; Numba has no name for them. `vector_operations(dtype, lanes)`
+        gives a Numba type for one such vector and one intrinsic per operation, each of which emits
+        exactly what its name says.
 Layout  Arrays are flat, or bare pointers (`elements_of`); an index counts elements. `load` and
-`store` need no more
-        alignment than one element, `store_past_caches` that of a whole vector.
+        `store` need no more alignment than one element, `store_past_caches` that of a whole vector.
 Limits  Lanes are a power of two. The caller guarantees that indices are inside.
 Test    tests/kernels/test_vectors.py
 """

@@ -1,20 +1,18 @@
 """The time loop of one thread: sweep its planes, publish their ghosts, meet the others, again.
 
 Idea    One call advances many steps, so Python is not in the loop. Threads own ranges of planes and
-meet at one barrier
-        per step: whoever computed the points that a ghost mirrors also writes that ghost.
+        meet at one barrier per step: whoever computed the points that a ghost mirrors also writes
+        that ghost.
 Layout  u, v: flat arrays of n_fields fields, each a padded box of three axes (slowest first;
-missing axes have
-        one point and no ghosts). `axes[d]` holds the columns of `columns.py`. Axis d has `axes[d,
-        LINKS]` planes of ghosts; number k lies at padded index `links[d, k, 0]` and takes a + b * u
-        at index `links[d, k, 1]`, with (a, b) = `faces[d, k]`. A periodic ghost has b = 1 and a =
-        -0.0, which leaves every bit as it is. A side with SHRINK is owned by a neighbour: there the
-        computed range shrinks by as much a step, starting from steps * SHRINK planes of halo that
-        were right.
+        missing axes have one point and no ghosts). `axes[d]` holds the columns of `columns.py`.
+        Axis d has `axes[d, LINKS]` planes of ghosts; number k lies at padded index `links[d, k, 0]`
+        and takes a + b * u at index `links[d, k, 1]`, with (a, b) = `faces[d, k]`. A periodic ghost
+        has b = 1 and a = -0.0, which leaves every bit as it is. A side with SHRINK is owned by a
+        neighbour: there the computed range shrinks by as much a step, starting from steps * SHRINK
+        planes of halo that were right.
 Limits  Never refuses. The update of a row is made for each stencil: `generate.py` copies this file
-and puts it in
-        place of the one between the two markers, which is the stencil that reads the point itself.
-        With it comes what is done to values before they are stored.
+        and puts it in place of the one between the two markers, which is the stencil that reads the
+        point itself. With it comes what is done to values before they are stored.
 Test    tests/kernels/test_against_reference.py
 """
 

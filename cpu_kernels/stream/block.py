@@ -1,11 +1,9 @@
 """One time block after the other: what lies beyond periodic faces, and parts dealt out to threads.
 
 Idea    Each thread takes its own parts of the slab first and then those that nobody has begun.
-Parts need nothing from
-        each other within a block, so the threads meet once per block.
+        Parts need nothing from each other within a block, so the threads meet once per block.
 Layout  u, v: flat arrays of padded boxes as in `sweep.py`; a margin of levels * radius beyond
-periodic faces.
-        `constants` are the weights and the (a, b) of every ghost.
+        periodic faces. `constants` are the weights and the (a, b) of every ghost.
 Test    tests/kernels/test_stream.py
 """
 

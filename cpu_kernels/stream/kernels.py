@@ -2,19 +2,17 @@
 loads and FMAs.
 
 Idea    Each kernel is a C function of a thread's scratch memory and its numbers (`numbers.py`).
-Rows are in lifted
-        layout: neighbours along x are neighbouring aligned vectors, so there are no shuffles. Rows
-        are jammed: `jam` rows per axis are updated together, so that each loaded vector serves
-        several of them. Gather keeps the vectors around the point in a window of registers that
-        slides along the row; it needs a register per vector in sight. Scatter loads each vector
-        once and adds it to every sum that needs it; it needs a register per sum. Stars are cheaper
-        the first way, wide boxes the second.
+        Rows are in lifted layout: neighbours along x are neighbouring aligned vectors, so there are
+        no shuffles. Rows are jammed: `jam` rows per axis are updated together, so that each loaded
+        vector serves several of them. Gather keeps the vectors around the point in a window of
+        registers that slides along the row; it needs a register per vector in sight. Scatter loads
+        each vector once and adds it to every sum that needs it; it needs a register per sum. Stars
+        are cheaper the first way, wide boxes the second.
 Layout  A unit is a piece of a plane: rows of `pitch` elements, 2 radius of them and 2 radius
-vectors of each row in
-        front of what is computed. A level reads what lies at or before its own place (the strips
-        are skewed): the neighbour at (dy, dx) of row j, vector p of the target lies in row j + ry +
-        dy, vector p + rx + dx of the source, and the target itself in row j + 2 ry, vector p + 2
-        rx.
+        vectors of each row in front of what is computed. A level reads what lies at or before its
+        own place (the strips are skewed): the neighbour at (dy, dx) of row j, vector p of the
+        target lies in row j + ry + dy, vector p + rx + dx of the source, and the target itself in
+        row j + 2 ry, vector p + 2 rx.
 Limits  Sums run in `chain_order`, so every form gives the same bits.
 Test    tests/kernels/test_stream.py
 """

@@ -2,17 +2,16 @@
 registers.
 
 Idea    A tile of columns is lifted into the second-level cache once per block. A pass over it
-advances FUSED levels:
-        as vector i is loaded, level 1 is computed from the last 2 radius + 1 vectors of level 0,
-        level 2 from the last of level 1, and so on, all in registers, and the last of them is
-        stored where vector i was. Tiles lean over as strips do: at level t a tile covers columns t
-        radii further to the left, so that it needs only what the tile before it left behind, which
-        is the end of its last lane at the first level of each pass.
+        advances FUSED levels: as vector i is loaded, level 1 is computed from the last 2 radius + 1
+        vectors of level 0, level 2 from the last of level 1, and so on, all in registers, and the
+        last of them is stored where vector i was. Tiles lean over as strips do: at level t a tile
+        covers columns t radii further to the left, so that it needs only what the tile before it
+        left behind, which is the end of its last lane at the first level of each pass.
 Layout  As in `strips.py`: vector p holds the p-th column of every lane's piece; 2 FUSED radius
-vectors lie in front. Limits  Ghosts would be in the way of the passes. The columns that a face can
-reach within the block are computed apart,
-        step by step, from the same field (`_advance_end`); so is a part that is too short for
-        tiles.
+        vectors lie in front.
+Limits  Ghosts would be in the way of the passes. The columns that a face can reach within the block
+        are computed apart, step by step, from the same field (`_advance_end`); so is a part that is
+        too short for tiles.
 Test    tests/kernels/test_stream.py
 """
 

@@ -2,25 +2,26 @@
 at once.
 
 Idea    A time block advances the whole slab by `levels` steps in one pass over memory. Each thread
-owns a box (a part).
-        It cuts the box into strips along x (and y in 3D) and streams the planes of a strip along
-        axis 0: as a group of planes is loaded (level 0), level 1 is computed one radius behind it,
-        level 2 another radius behind, and so on; only the last planes of each level are kept, in
-        rings that stay in the caches, and the last level goes back to memory. A strip leans over:
-        at level t it covers columns (and rows) t radii further to the left, so that it reads only
-        from itself and from what the strip before it left behind at its edge (`edges`): nothing is
-        computed twice between strips. Only where a part meets another thread's, a neighbour's halo
-        or a periodic face, the part is extended by levels * radius and that is computed by both.
+        owns a box (a part). It cuts the box into strips along x (and y in 3D) and streams the
+        planes of a strip along axis 0: as a group of planes is loaded (level 0), level 1 is
+        computed one radius behind it, level 2 another radius behind, and so on; only the last
+        planes of each level are kept, in rings that stay in the caches, and the last level goes
+        back to memory. A strip leans over: at level t it covers columns (and rows) t radii further
+        to the left, so that it reads only from itself and from what the strip before it left behind
+        at its edge (`edges`): nothing is computed twice between strips. Only where a part meets
+        another thread's, a neighbour's halo or a periodic face, the part is extended by levels *
+        radius and that is computed by both.
 Layout  u, v: flat arrays of padded boxes as in `sweep.py`. In the rings a row of n columns is
-lifted: it is cut into
-        LANES equal pieces and vector p holds the p-th point of every piece, so neighbours along x
-        are neighbouring vectors. In front of each row lie 2 radius vectors, and in front of each
-        unit (the rows of one plane in one strip) 2 radius rows, which the strip before has left
-        behind. Lifting and its inverse happen on the way from and to memory, once per block.
-        `numbers` (n) and `scratch` (g) are the thread's own; `numbers.py` names what is where.
-        Ghosts are filled in the rings after every level, axis 0 first; u and v need none.
+        lifted: it is cut into LANES equal pieces and vector p holds the p-th point of every piece,
+        so neighbours along x are neighbouring vectors. In front of each row lie 2 radius vectors,
+        and in front of each unit (the rows of one plane in one strip) 2 radius rows, which the
+        strip before has left behind. Lifting and its inverse happen on the way from and to memory,
+        once per block. `numbers` (n) and `scratch` (g) are the thread's own; `numbers.py` names
+        what is where. Ghosts are filled in the rings after every level, axis 0 first; u and v need
+        none.
 Limits  Every axis has at least `radius` points, and a strip at a face as many rows and columns as
-LEVELS + 2 radii. Test    tests/kernels/test_stream.py, tests/kernels/test_against_reference.py
+        LEVELS + 2 radii.
+Test    tests/kernels/test_stream.py, tests/kernels/test_against_reference.py
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Compiled copies between boxes of points as users know them and lifted rows (`lifted.py`).
 
 Idea    Lane by lane: the side of the box is read in order, the lifted row is written with a stride
-and stays in a cache
-        until all its lanes are there. The copies are called from all threads, each with planes of
-        its own.
+        and stays in a cache until all its lanes are there. The copies are called from all threads,
+        each with planes of its own.
 Layout  values: (fields, planes, rows, points). flat: lifted rows; `first` is the element of vector
-0 of the first row. Test    tests/kernels/test_lifted.py
+        0 of the first row.
+Test    tests/kernels/test_lifted.py
 """
 
 from __future__ import annotations

@@ -5,13 +5,11 @@ Each source is `update_box` for `tile_sweep.py`. All of them add up the terms of
 get into registers:
 
 natural    A scalar loop, which LLVM turns into unaligned vector loads: a stencil of p points loads
-p vectors per
-           vector.
+           p vectors per vector.
 lifted     Rows are stored lane by lane (`lifted.py`): the neighbours are other aligned vectors. A
-star keeps the
-           vectors of its own rows in a window that slides along the row; any other shape adds each
-           column of vectors, as soon as it is loaded, to all the points in whose stencil it lies.
-           `jam` rows are computed together and share loads.
+           star keeps the vectors of its own rows in a window that slides along the row; any other
+           shape adds each column of vectors, as soon as it is loaded, to all the points in whose
+           stencil it lies. `jam` rows are computed together and share loads.
 swizzled   The paper's arithmetic within registers, in a file of its own: `swizzled.py`.
 """
 

@@ -6,16 +6,14 @@ of a vector. Here all loads are aligned, and the neighbours are made in register
 doubles, [0 1 2 3] and [4 5 6 7] being two consecutive vectors ("tetrominoes") of a row:
 
 - Swizzling: joining the low halves of their 128-bit lanes gives [0 4 2 6], joining the high halves
-[1 5 3 7]. These
-  "diagonal tetrominoes" are each other's neighbours, element by element, for the price of one cheap
-  shuffle within lanes.
+  [1 5 3 7]. These "diagonal tetrominoes" are each other's neighbours, element by element, for the
+  price of one cheap shuffle within lanes.
 - Skewing: one permutation of whole 128-bit lanes makes [2 3 4 5] of two vectors. The skewed
-tetrominoes [2 3 4 5] and
-  [6 7 8 9], swizzled, are [2 6 4 8] and [3 7 5 9]: the next two neighbours. One permutation every
-  two vectors is enough, because a skewed vector serves again when the row has moved on.
+  tetrominoes [2 3 4 5] and [6 7 8 9], swizzled, are [2 6 4 8] and [3 7 5 9]: the next two
+  neighbours. One permutation every two vectors is enough, because a skewed vector serves again when
+  the row has moved on.
 - All sums are made of diagonal tetrominoes, so two vectors of points are computed at once;
-swizzling the two sums
-  brings the points back into order, since the joining is its own inverse.
+  swizzling the two sums brings the points back into order, since the joining is its own inverse.
 
 This generalises to any number of lanes: `diagonal(k)` below holds, in every 16 bytes, points k, k +
 1, ... from the first vector beside the same from the second. A shift by less than 8 bytes exists

@@ -2,21 +2,19 @@
 the next one.
 
 Idea    Tiles of a stage need nothing from each other (`tiles.py`, which is also the arithmetic that
-runs here), so
-        threads meet only after each stage. Each thread begins with the tiles of its own part of the
-        grid, whose pages lie near it, and then takes what others have left: tiles are handed out by
-        counters that are added to atomically. A tile near a face also writes the ghosts of what it
-        computed, right after each step; the others do not know that faces exist.
+        runs here), so threads meet only after each stage. Each thread begins with the tiles of its
+        own part of the grid, whose pages lie near it, and then takes what others have left: tiles
+        are handed out by counters that are added to atomically. A tile near a face also writes the
+        ghosts of what it computed, right after each step; the others do not know that faces exist.
 Layout  As in `sweep.py`, for both arrays and for `axes`, `links` and `faces`. Units along the last
-axis are elements
-        or, in a lifted row (`lifted.py`), vectors; the links of axis 2 are in elements of a row
-        always. counters: two sets of N_KINDS x threads numbers on cache lines of their own; a stage
-        uses one and clears the other.
-        kernel: address of the compiled function that makes one step of a box (`call_box` in
-        `intrinsics.py`). Being called by address, it is compiled for each stencil alone, and this
-        loop once for each dtype.
+        axis are elements or, in a lifted row (`lifted.py`), vectors; the links of axis 2 are in
+        elements of a row always. counters: two sets of N_KINDS x threads numbers on cache lines of
+        their own; a stage uses one and clears the other. kernel: address of the compiled function
+        that makes one step of a box (`call_box` in `intrinsics.py`). Being called by address, it is
+        compiled for each stencil alone, and this loop once for each dtype.
 Limits  `generate.py` copies this file and puts dtype and lanes of the layout between the two
-markers. Test    tests/kernels/test_tessellate.py, tests/unit/test_tiles.py
+        markers.
+Test    tests/kernels/test_tessellate.py, tests/unit/test_tiles.py
 """
 
 from __future__ import annotations

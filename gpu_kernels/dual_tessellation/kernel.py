@@ -3,8 +3,8 @@ cores.
 
 Several steps are composed into one stencil (`Stencil.power`), which a kernel applies once:
 `dual_tessellation_1d.cu`, `dual_tessellation.cu` (2D) and `dual_tessellation_3d.cu`. What they
-compute is written out in NumPy in `stencil2row.py`; how fast it can be, in `convstencil_model.py`.
-The paper is Chen et al., "ConvStencil", PPoPP 2024.
+compute is written out in NumPy in `tests/papers/convstencil/stencil2row.py`; how fast it can be, in
+`convstencil_model.py`. The paper is Chen et al., "ConvStencil", PPoPP 2024.
 
 Parameters:
     steps_per_block: steps composed.

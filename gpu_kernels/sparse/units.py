@@ -1,8 +1,8 @@
 """A patch in units: rows of points that are multiplied when they arrive, for all results that
 depend on them.
 
-The paper makes a patch one product: all points that 16 results depend on (`patches`). Here it is
-cut:
+The paper makes a patch one product: all points that 16 results depend on
+(`tests/papers/sparstencil/patches.py`). Here it is cut:
 
     unit     r2 rows of `width` points; r1 r2 = 16 results of a patch depend on several of them
     flight   how many, along the axis that is streamed: y in 2D, z in 3D; none in 1D
