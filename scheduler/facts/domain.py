@@ -12,6 +12,8 @@ from typing import Self
 from tetris_sim.grid import Grid
 from tetris_sim.problem import Problem
 
+Parts = tuple[int, ...]  # per axis, into how many pieces it is cut
+
 
 @dataclass(frozen=True)
 class Domain:

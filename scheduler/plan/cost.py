@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.scheduler.facts.division import Capacity
-from tetris_sim.scheduler.facts.domain import Domain
+from tetris_sim.scheduler.facts.domain import Domain, Parts
 
 # A step that does not fill the method's depth takes that many times as long: single sweeps beside
 # the fastest fused method, 3 to 10 by stencil on an H200 (docs/benchmarks/gpu.md).
@@ -34,7 +34,6 @@ _LEFT_OVER = 4.0
 _SHORTER = 1 / 3
 
 Numbers = npt.NDArray[np.float64]
-Parts = tuple[int, ...]  # per axis, into how many pieces it is cut
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 
 from tetris_sim.boundary import Boundary
 from tetris_sim.grid import Grid
-from tetris_sim.scheduler.facts.domain import Domain
+from tetris_sim.scheduler.facts.domain import Domain, Parts
 from tetris_sim.slab import Slab
 
-Parts = tuple[int, ...]  # per axis, into how many pieces it is cut
 # Reaches of a step: the halos on both sides of a slab for 16 steps, as many as the deepest methods
 # make at a time. In thinner ones these could not show what they can, and they are seldom the
 # fastest cut.

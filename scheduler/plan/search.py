@@ -19,11 +19,10 @@ import numpy as np
 
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.scheduler.facts.division import Capacity, Division
-from tetris_sim.scheduler.facts.domain import Domain, Work
+from tetris_sim.scheduler.facts.domain import Domain, Parts, Work
 from tetris_sim.scheduler.plan.block import responsive_block
 from tetris_sim.scheduler.plan.cost import Crew, Cut, Numbers, forecast, seconds_per_step
 from tetris_sim.scheduler.plan.partition import (
-    Parts,
     axis_pieces,
     is_slabs,
     longest_block,

@@ -20,11 +20,10 @@ import numpy as np
 
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.facts.division import Capacity, Link
-from tetris_sim.scheduler.facts.domain import Domain
+from tetris_sim.scheduler.facts.domain import Domain, Parts
 from tetris_sim.scheduler.plan.block import BLOCK_SECONDS
 from tetris_sim.scheduler.plan.cost import Crew
 from tetris_sim.scheduler.plan.partition import (
-    Parts,
     factorizations,
     halo_points,
     longest_block,

@@ -16,10 +16,9 @@ from tetris_sim.boundary import Boundary, Neumann, Periodic
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.grid import Grid
 from tetris_sim.scheduler.facts.division import Capacity, Link
-from tetris_sim.scheduler.facts.domain import Domain
+from tetris_sim.scheduler.facts.domain import Domain, Parts
 from tetris_sim.scheduler.plan.cost import Crew, seconds_per_step
 from tetris_sim.scheduler.plan.partition import (
-    Parts,
     cut,
     factorizations,
     halo_points,

@@ -22,9 +22,9 @@ from tetris_sim.errors import ElsewhereError, ExitCode, NumericsError, Unsupport
 from tetris_sim.method import Box
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.facts.domain import Domain
+from tetris_sim.scheduler.facts.domain import Domain, Parts
 from tetris_sim.scheduler.facts.shares import Share
-from tetris_sim.scheduler.plan.partition import Parts, cut
+from tetris_sim.scheduler.plan.partition import cut
 from tetris_sim.scheduler.run.exchange import Exchange
 from tetris_sim.scheduler.run.rank_exchange import make_exchange
 from tetris_sim.scheduler.run.worker import Worker
