@@ -17,6 +17,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from tetris_sim.conduction import RuledFace
+
 Side = Literal["low", "high"]  # towards smaller / larger index along an axis
 SIDES: tuple[Side, Side] = ("low", "high")
 Reflection = tuple[float, float]  # (a, b)
@@ -103,7 +105,7 @@ class Periodic:
     """The face is joined to the opposite one."""
 
 
-Face = Dirichlet | Fixed | Neumann | Robin | Periodic
+Face = Dirichlet | Fixed | Neumann | Robin | Periodic | RuledFace
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,9 @@ class Boundary:
         face = self.faces[axis][SIDES.index(side)]
         if isinstance(face, Periodic):
             msg = f"axis {axis} is periodic: its ghost points are copies, not reflections"
+            raise TypeError(msg)
+        if isinstance(face, RuledFace):
+            msg = f"axis {axis}, {side}: ghosts follow from a rule, not from a reflection"
             raise TypeError(msg)
         reflections = tuple(face.reflection((2 * j - 1) * spacing) for j in range(1, width + 1))
         if not all(math.isfinite(value) for pair in reflections for value in pair):

@@ -60,7 +60,7 @@ def _replace(
         failed.add(failure.worker)
         plan = recovery.plan_without(fleet.problem, fleet.plan, failed)
         try:
-            return plan, restore(fleet.problem, fleet.workers, failed, plan, state)
+            return plan, restore(fleet.problem, fleet.workers, failed, plan, state, fleet.step)
         except WorkerError as another:
             failure = another
     raise failure

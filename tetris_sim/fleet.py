@@ -105,7 +105,7 @@ class Fleet:
         if plan is None:
             return
         with self.clock.phase("exchange"):
-            workers = move(self.problem, self.workers, plan)
+            workers = move(self.problem, self.workers, plan, self.step)
             why = f"Planes moved at step {self.step}, since the workers' speeds have changed"
             self.take_up(plan, workers, why)
 

@@ -46,8 +46,14 @@ class Stepper(Protocol):
 
     slab: Slab
 
-    def load(self, initial: InitialField) -> None:
-        """Take the owned points from a function, called part by part, from any thread."""
+    def load(self, initial: InitialField, step: int = 0) -> None:
+        """Take the owned points from a function, called part by part, from any thread.
+
+        Args:
+            initial: the state.
+            step: steps that it has behind it; a stepper counts on from there, for what changes with
+                time.
+        """
 
     def advance(self, steps: int) -> None:
         """Advance the owned points by `steps`; may return early, whatever is called next waits.

@@ -20,7 +20,8 @@ import math
 
 import numpy as np
 
-from tetris_sim.boundary import Dirichlet, Face, Neumann
+from tetris_sim.boundary import Dirichlet, Face, Neumann, Reflection
+from tetris_sim.conduction import RuledFace
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
@@ -72,13 +73,21 @@ def _commute(one: Face, other: Face) -> bool:
     """Whether images of images are the same in either order: a1 + b1 (a2 + b2 u) = a2 + b2 (a1 + b1
     u).
     """
-    assert isinstance(one, Dirichlet | Neumann)
-    assert isinstance(other, Dirichlet | Neumann)
-    (a1, b1), (a2, b2) = one.reflection(1.0), other.reflection(1.0)
+    (a1, b1), (a2, b2) = _image(one), _image(other)
     return a1 * (1 - b2) == a2 * (1 - b1)
 
 
+def _image(face: Face) -> Reflection:
+    if isinstance(face, RuledFace):
+        assert face.lasting is not None
+        return face.lasting
+    assert isinstance(face, Dirichlet | Neumann)
+    return face.reflection(1.0)
+
+
 def _lasts(problem: Problem, axis: int, face: Face) -> bool:
+    if isinstance(face, RuledFace):
+        return face.lasting is not None
     if not isinstance(face, Dirichlet | Neumann) or not problem.stencil.is_mirrored(axis):
         return False
     return face.reflection(1.0)[0] == 0 or _keeps_constants(problem)

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.boundary import Boundary
+from tetris_sim.boundary import SIDES, Boundary, Side
+from tetris_sim.conduction import Conduction, Ids, RuledFace, padded
 from tetris_sim.grid import Grid
-from tetris_sim.slab import Slab
+from tetris_sim.slab import Ranges, Slab
 from tetris_sim.stencil import Stencil
 
 # host array, (n_fields, n0[, n1[, n2]]), float64, float32 or float16
@@ -64,12 +65,12 @@ class Variable:
 
 @dataclass(frozen=True)
 class Problem:
-    """u(t + dt) = stencil applied to u(t), with ghosts from the boundary, `steps` times.
+    """u(t + dt) = a step applied to u(t), with ghosts from the boundary, `steps` times.
 
     Attributes:
         grid: the points.
-        stencil: one time step.
-        boundary: what holds on the faces.
+        stencil: one time step; with `conduction` only which points it reads (`star_mean`).
+        boundary: what holds on the faces; with `conduction` each face is periodic or ruled.
         initial: the state at time 0 as a function of a slab: (n_fields, *slab.shape). Restart
             passes another one.
         dt: time step [s].
@@ -78,6 +79,8 @@ class Problem:
             weights and operations.
         variables: one per field.
         dt_limit: largest stable dt [s]; infinite where a time step means nothing.
+        conduction: one time step where it is not the same at every point and time; None if the
+            stencil is all.
     """
 
     grid: Grid
@@ -89,12 +92,22 @@ class Problem:
     dtype: np.dtype[Any]
     variables: tuple[Variable, ...]
     dt_limit: float = math.inf
+    conduction: Conduction | None = None
 
     def __post_init__(self) -> None:
         if not self.grid.ndim == self.stencil.ndim == self.boundary.ndim:
             msg = (
                 f"grid, stencil and boundary must have the same number of axes, "
                 f"got {self.grid.ndim}, {self.stencil.ndim} and {self.boundary.ndim}"
+            )
+            raise ValueError(msg)
+
+        ruled = [isinstance(face, RuledFace) for pair in self.boundary.faces for face in pair]
+        joined = [self.boundary.periodic(axis) for axis in range(self.grid.ndim) for _ in SIDES]
+        if any(ruled) if self.conduction is None else not all(map(max, ruled, joined)):
+            msg = (
+                "a problem with conduction has rules at all faces that are not periodic, one "
+                f"without has none, got {self.boundary.faces}"
             )
             raise ValueError(msg)
 
@@ -148,6 +161,15 @@ class Problem:
         """
         return math.prod(self.state_shape) * self.arithmetic.itemsize
 
+    @property
+    def why_not_one_stencil(self) -> str | None:
+        """Why what makes the same step everywhere cannot do it, as a sentence; None if it can."""
+        if self.conduction is None:
+            return None
+        return (
+            "it makes the same step at every point, and this body has materials, sources or rules"
+        )
+
     def on_shape(self, shape: Sequence[int]) -> Problem:
         """The same on a grid of another shape, with the same spacing and the same first point."""
         return replace(self, grid=replace(self.grid, shape=tuple(shape)))
@@ -155,3 +177,15 @@ class Problem:
     def time(self, step: int) -> float:
         """Simulated time after `step` steps [s]; never accumulated, so it does not drift."""
         return step * self.dt
+
+    def padded_ids(self, box: Ranges) -> Ids:
+        """Materials of a box of global indices that may reach beyond the grid: see `padded`."""
+        assert self.conduction is not None
+        periodic = [self.boundary.periodic(axis) for axis in range(self.grid.ndim)]
+        return padded(self.conduction.medium.ids, box, self.grid.shape, periodic)
+
+    def ruled_face(self, axis: int, side: Side) -> RuledFace:
+        """The rule at a face that is not periodic, of a problem with conduction."""
+        face = self.boundary.faces[axis][SIDES.index(side)]
+        assert isinstance(face, RuledFace)
+        return face

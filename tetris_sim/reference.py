@@ -6,9 +6,13 @@ import itertools
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tetris_sim.boundary import SIDES, Boundary
+from tetris_sim.conduction import MIRROR, Rule
+from tetris_sim.formula import evaluate
 from tetris_sim.problem import Field, Problem, arithmetic_of
+from tetris_sim.slab import Ranges
 from tetris_sim.stencil import Stencil
 
 # by which a number changes, relative to itself, when it is rounded to float16
@@ -62,11 +66,89 @@ def step(u: Field, stencil: Stencil, boundary: Boundary, spacing: tuple[float, .
     return new.astype(u.dtype, copy=False)
 
 
-def advance(u: Field, problem: Problem, steps: int) -> Field:
-    """`steps` time steps of the whole state (n_fields, n0, ...), in the dtype of `problem`."""
+def conduct(u: Field, problem: Problem, number: int) -> Field:
+    """Step `number` of (1, n0, ...) by conduction through a medium; see `conduction.py`."""
+    conduction, grid = problem.conduction, problem.grid
+    assert conduction is not None
+    medium, coefficients = conduction.medium, conduction.coefficients
+    kind = problem.arithmetic.type
+    here = u[0].astype(kind)
+    whole = tuple((0, n) for n in grid.shape)
+    ids = medium.ids(whole)
+
+    gained = np.zeros(grid.shape, kind)
+    if conduction.source is not None:
+        gained += _follow(conduction.source, problem, number, whole, ids.astype(np.int64), {})
+        if coefficients is not None:
+            gained *= coefficients.volume(whole).astype(kind)
+
+    for axis, side in itertools.product(range(grid.ndim), SIDES):
+        shift = -1 if side == "low" else 1
+        there = np.roll(here, -shift, axis)
+        edge = _planes(whole, axis, 0 if side == "low" else grid.shape[axis] - 1)
+        beside = problem.padded_ids(_planes(whole, axis, shift, grid.shape[axis] + shift))
+        if not problem.boundary.periodic(axis):
+            face, outermost = problem.ruled_face(axis, side), _cut(edge)
+            codes = face.codes(edge, ids[outermost], medium.n_ids)
+            seen = {MIRROR: here[outermost]}
+            ghosts = _follow(face.rule, problem, number, edge, codes, seen)
+            there[outermost] = ghosts.astype(problem.dtype)
+
+        if coefficients is None:
+            between = medium.conductance[axis][ids, beside]
+        else:
+            low = min(shift, 0)
+            between = coefficients.conductance(
+                axis, _planes(whole, axis, low, grid.shape[axis] + low)
+            )
+        gained += between.astype(kind) * (there - here)
+
+    rates = conduction.rates(problem.dt, whole)
+    rate = rates[ids] if coefficients is None else rates
+    new = here + rate.astype(kind) * gained
+    return np.asarray(new, problem.dtype)[np.newaxis]
+
+
+def _follow(
+    rule: Rule,
+    problem: Problem,
+    number: int,
+    box: Ranges,
+    codes: npt.NDArray[np.int64],
+    seen: dict[str, npt.NDArray[Any]],
+) -> npt.NDArray[Any]:
+    """What a rule gives at the points of a box."""
+    values = dict(seen)
+    for parameter in rule.parameters:
+        row = parameter.rows(problem.time, number, 1)[0]
+        values[parameter.name] = row[codes] if row.size > 1 else row
+    for axis, name in enumerate(problem.grid.axis_names):
+        along = [-1 if k == axis else 1 for k in range(problem.grid.ndim)]
+        values[name] = problem.grid.coordinates(axis, *box[axis]).reshape(along)
+    with np.errstate(all="ignore"):  # both sides of a condition are computed
+        return np.asarray(evaluate(rule.program.tree, values), problem.arithmetic)
+
+
+def _planes(box: Ranges, axis: int, low: int, high: int | None = None) -> Ranges:
+    """A box with other planes along one axis, from `low` to before `high`, or one."""
+    span = (low, low + 1 if high is None else high)
+    return (*box[:axis], span, *box[axis + 1 :])
+
+
+def _cut(box: Ranges) -> tuple[slice, ...]:
+    return tuple(slice(low, high) for low, high in box)
+
+
+def advance(u: Field, problem: Problem, steps: int, first: int = 0) -> Field:
+    """`steps` time steps of the whole state (n_fields, n0, ...) at step `first`, in the dtype of
+    `problem`.
+    """
     u = np.asarray(u, dtype=problem.dtype)
-    for _ in range(steps):
-        u = step(u, problem.stencil, problem.boundary, problem.grid.spacing)
+    for number in range(first, first + steps):
+        if problem.conduction is None:
+            u = step(u, problem.stencil, problem.boundary, problem.grid.spacing)
+        else:
+            u = conduct(u, problem, number)
     return u
 
 
@@ -122,7 +204,7 @@ def largest_magnitude(u: Field, problem: Problem) -> float:
     bound = float(np.abs(u).max(initial=0.0))
     ghosts = 0.0
     for axis, side in itertools.product(range(problem.grid.ndim), SIDES):
-        if not problem.boundary.periodic(axis):
+        if not problem.boundary.periodic(axis) and problem.conduction is None:
             pairs = problem.boundary.reflections(
                 axis, side, spacing=problem.grid.spacing[axis], width=problem.stencil.radii[axis]
             )

@@ -228,7 +228,7 @@ def open_simulation(
             mine = [share for share in plan.shares if share.rank == ranks.rank]
             workers = everywhere(ranks, lambda: _open_workers(problem, mine, stack))
         with clock.phase("initial"):
-            everywhere(ranks, lambda: _load(problem, workers))
+            everywhere(ranks, lambda: _load(problem, workers, step))
 
         simulation = Simulation(problem, plan, workers, attached, step=step)
         stack.callback(simulation.close)
@@ -246,6 +246,6 @@ def _open_workers(
     return workers
 
 
-def _load(problem: Problem, workers: Sequence[Worker]) -> None:
+def _load(problem: Problem, workers: Sequence[Worker], step: int) -> None:
     for worker in workers:
-        worker.stepper.load(problem.initial)
+        worker.stepper.load(problem.initial, step)

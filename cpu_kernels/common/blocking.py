@@ -15,6 +15,8 @@ def why_not_blocked(problem: Problem, method: str) -> str | None:
     """Why a method whose kernels are written out point by point refuses a problem; None if it does
     not.
     """
+    if (why_not := problem.why_not_one_stencil) is not None:
+        return why_not
     if problem.dtype == np.float16:
         return (
             "it computes in float64 or float32; float16, which would not be faster here, is left "

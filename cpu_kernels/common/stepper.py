@@ -60,14 +60,15 @@ class CpuStepper:
             problem.dtype
         )  # of what comes and goes; memory has that of the layout
         self._weights = np.array(problem.stencil.weights, dtype=problem.arithmetic)
-        self._barrier = new_barrier()
+        self._barrier, self._step = new_barrier(), 0
         self._radii = problem.stencil.radii
 
-    def load(self, initial: InitialField) -> None:
+    def load(self, initial: InitialField, step: int = 0) -> None:
         """Take the owned points; each thread writes the planes it will compute, so that their pages
         lie near it.
         """
         self._team.wait()
+        self._step = step
 
         def fill(thread: int) -> None:
             for ranges in self._layout.batches(thread, self._team.size, _LOAD_POINTS):
@@ -87,6 +88,7 @@ class CpuStepper:
         arguments = (self._current, self._next, layout.n_fields, layout.field_pitch, *geometry)
         rest = (self._weights, steps, self._barrier)
         team.start(lambda thread: self._advance(thread, team.size, *arguments, *rest))
+        self._step += steps
         if self._passes(steps) % 2:
             self._current, self._next = self._next, self._current
 

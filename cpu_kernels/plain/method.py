@@ -22,8 +22,8 @@ class PlainMethod:
     exact: bool = True
 
     def refusal(self, problem: Problem) -> str | None:
-        """Never refuses."""
-        return None
+        """Refuses what is not one stencil."""
+        return problem.why_not_one_stencil
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
         """Nothing to choose."""

@@ -64,13 +64,15 @@ class FusedMethod:
         """What its kernels refuse, and steps so many that not even the smallest tile of a frame
         fits.
         """
+        if (why_not := problem.why_not_one_stencil) is not None:
+            return why_not
         family = self.families.get(problem.grid.ndim)
         if family is None:
             return f"it has no kernels for {problem.grid.ndim} axes"
-        why_not = family.refusal(problem.stencil, np.dtype(problem.dtype))
-        if why_not is None and not self._proposals(problem):
+        refusal = family.refusal(problem.stencil, np.dtype(problem.dtype))
+        if refusal is None and not self._proposals(problem):
             return "the points that its steps reach along a face do not fit into shared memory"
-        return why_not
+        return refusal
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
         """Those of its kernels."""

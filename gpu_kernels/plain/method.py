@@ -27,6 +27,8 @@ class PlainMethod:
 
     def refusal(self, problem: Problem) -> str | None:
         """Refuses stencils of thousands of points."""
+        if (why_not := problem.why_not_one_stencil) is not None:
+            return why_not
         if problem.stencil.n_points > _MOST_TERMS:
             return (
                 f"the stencil has {problem.stencil.n_points} points, and {_MOST_TERMS} fit into a "

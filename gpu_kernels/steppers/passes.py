@@ -57,7 +57,7 @@ class GpuMethod(Method, Protocol):
 
 
 class State:
-    """The two arrays of a slab. `now` holds the state, `then` takes the next one."""
+    """The two arrays of a slab. `now` holds the state at `step`, `then` takes the next one."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class State:
     ) -> None:
         self.problem, self.slab, self.layout, self.device = problem, slab, layout, device
         self._arrays = arrays
-        self.turn = 0
+        self.turn, self.step = 0, 0
         self.memory = memory_argument(*layout.pitches, layout.within)
         self.weights = by_value(term_weights(problem))
 
@@ -104,6 +104,7 @@ class State:
     def advance(self, way: Pass, later: int) -> None:
         """One pass."""
         way.launch(later)
+        self.step += way.depth
         self.swap()
 
     def close(self) -> None:

@@ -65,8 +65,9 @@ class GpuStepper:
                     for turn in self._state.turns()
                 }
 
-    def load(self, initial: InitialField) -> None:
+    def load(self, initial: InitialField, step: int = 0) -> None:
         """Take the owned points, some planes at a time."""
+        self._state.step = step
         with self._device.use() as cupy:
             for ranges in self._batches(self.slab.local()):
                 self._layout.view(self._state.now, ranges)[...] = cupy.asarray(
@@ -173,7 +174,9 @@ class GpuStepper:
         records = steps // (way.depth * _GRAPH_PASSES) if self._graphs else 0
         for _ in range(records):
             self._graphs[way.depth, self._state.turn].launch(self._device.stream)
-        return records * way.depth * _GRAPH_PASSES
+        made = records * way.depth * _GRAPH_PASSES
+        self._state.step += made
+        return made
 
     def _record(self, way: Pass) -> Any:
         """A graph of an even number of passes, which begins and ends with the array that is the

@@ -74,10 +74,10 @@ class QueuedStepper:
         self._thread = threading.Thread(target=self._serve, name=f"worker-{name}", daemon=True)
         self._thread.start()
 
-    def load(self, initial: InitialField) -> None:
+    def load(self, initial: InitialField, step: int = 0) -> None:
         """Take the owned points."""
         self.wait()
-        self._now(lambda: self._stepper.load(initial))
+        self._now(lambda: self._stepper.load(initial, step))
 
     def advance(self, steps: int) -> None:
         """Let the thread advance; returns at once."""

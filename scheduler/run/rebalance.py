@@ -172,7 +172,7 @@ def with_division(
     )
 
 
-def move(problem: Problem, workers: Sequence[Worker], plan: Plan) -> list[Worker]:
+def move(problem: Problem, workers: Sequence[Worker], plan: Plan, step: int) -> list[Worker]:
     """Let the workers take the slabs of a plan; those without a share are closed.
 
     What a worker keeps waits in host memory while its new slab is opened, worker after worker;
@@ -182,6 +182,7 @@ def move(problem: Problem, workers: Sequence[Worker], plan: Plan) -> list[Worker
         problem: what is advanced.
         workers: as they are, all of the state is there.
         plan: what is to be.
+        step: steps that the state has behind it.
 
     Returns:
         The workers of the plan, in its order, with every point in its place; halos are not there
@@ -198,7 +199,7 @@ def move(problem: Problem, workers: Sequence[Worker], plan: Plan) -> list[Worker
         if (kept := overlap(share.slab, box_of(worker))) is not None:
             parts.append((kept, worker.stepper.interior(kept)))
         worker.change(problem, share)
-        worker.stepper.load(assembled(problem, parts))
+        worker.stepper.load(assembled(problem, parts), step)
 
     for name, worker in by_name.items():
         if name not in arriving:
@@ -212,6 +213,7 @@ def restore(
     failed: Collection[str],
     plan: Plan,
     state: InitialField,
+    step: int,
 ) -> list[Worker]:
     """Let the workers take the slabs of a plan and their points from a state that was kept; open
     those that are new.
@@ -223,6 +225,7 @@ def restore(
             share for.
         plan: what is to be.
         state: any part of the grid.
+        step: steps that it has behind it.
 
     Raises:
         WorkerError: another one fails.
@@ -238,7 +241,7 @@ def restore(
         if share.worker in usable:
             usable[share.worker].change(problem, share)
         worker = usable[share.worker] if share.worker in usable else open_worker(problem, share)
-        worker.stepper.load(state)
+        worker.stepper.load(state, step)
         restored.append(worker)
     return restored
 

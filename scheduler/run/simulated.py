@@ -65,9 +65,9 @@ class SimulatedStepper:
         self._n_fields, self._itemsize = problem.n_fields, problem.dtype.itemsize
         self._radii = problem.stencil.radii
 
-    def load(self, initial: InitialField) -> None:
+    def load(self, initial: InitialField, step: int = 0) -> None:
         """Take the owned points."""
-        self._stepper.load(initial)
+        self._stepper.load(initial, step)
         self._device.transfer(self.slab.n_points * self._n_fields * self._itemsize)
 
     def advance(self, steps: int) -> None:

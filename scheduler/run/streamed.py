@@ -96,8 +96,10 @@ class StreamedStepper:
         # (first plane, end, when) of the pass before
         self._written: list[tuple[int, int, Event]] = []
 
-    def load(self, initial: InitialField) -> None:
-        """Take the owned points, all threads a part at a time."""
+    def load(self, initial: InitialField, step: int = 0) -> None:
+        """Take the owned points, all threads a part at a time; what is streamed does not change
+        with time.
+        """
         self.wait()
 
         def fill(ranges: Ranges) -> None:

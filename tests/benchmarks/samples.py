@@ -106,7 +106,7 @@ class PacedStepper:
     def __init__(self, problem: Problem, slab: Slab, pace: float) -> None:
         self.slab, self._pace, self._dtype = slab, pace, problem.dtype
 
-    def load(self, initial: InitialField) -> None:
+    def load(self, initial: InitialField, step: int = 0) -> None:
         initial(self.slab)
 
     def advance(self, steps: int) -> None:

@@ -174,7 +174,8 @@ def test_moved_planes_keep_every_bit(name: str, teams: dict[int, ThreadTeam]) ->
                 better = with_division(
                     problem, simulation.plan, simulation.plan.profile.capacities, division
                 )
-                simulation.take_up(better, move(problem, simulation.workers, better), "moved")
+                workers = move(problem, simulation.workers, better, simulation.step)
+                simulation.take_up(better, workers, "moved")
                 assert [worker.stepper.slab.shape[0] for worker in simulation.workers] == [
                     n for n in planes if n
                 ]

@@ -1,0 +1,341 @@
+"""Conduction: heat that flows between neighbouring points of a medium that differs from place to
+place.
+
+Cells are finite volumes. Through the face between two cells a and b flows, per area,
+(u_b - u_a) / (d_a / (2 k_a) + R_ab + d_b / (2 k_b)), the same number for both, so heat is kept to
+rounding and the steady state of layers is exact (S. V. Patankar, Numerical Heat Transfer and Fluid
+Flow, 1980, section 4.2). With this flow by cell volume as K (u_b - u_a), a time step is
+
+    S  = q                                         what heats the point [W/m^3]
+    S  = K (u_j - u) + S                           for each neighbour j: along the first axis the
+                                                   lower, then the upper, then along the next axis
+    u' = dt / (rho c) S + u
+
+each line one fused multiply-add: this chain is what all exact methods compute. K depends on the
+materials on both sides, `Medium`, or is given for every face, `Coefficients`.
+
+What is given at the faces of the domain and what heats the points are rules: programs whose
+parameters are numbers by code (a material, a patch of a face) and by time step.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.formula import Operation, Variable
+from tetris_sim.program import Program
+from tetris_sim.slab import Ranges
+from tetris_sim.stencil import Stencil
+
+Ids = npt.NDArray[np.unsignedinteger[Any]]
+Numbers = npt.NDArray[np.float64]
+_CHUNK = 64  # steps whose numbers are computed together
+
+MIRROR = "mirror"  # input of a face's program: the state of the point inside the face
+AFFINE = Program(
+    Operation("add", (Operation("multiply", (Variable("b"), Variable(MIRROR))), Variable("a")))
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Parameter:
+    """A number that a program reads, by code, and by time step if it changes.
+
+    Attributes:
+        name: of the input.
+        values: by code (n_codes,), or one for all codes (1,); or a function of times (n,) [s] that
+            gives (n, n_codes) or (n, 1).
+    """
+
+    name: str
+    values: Numbers | Callable[[Numbers], Numbers]
+
+    @property
+    def changes(self) -> bool:
+        """Whether it depends on time."""
+        return callable(self.values)
+
+    def rows(self, time: Callable[[int], float], first: int, steps: int) -> Numbers:
+        """The numbers of some steps, (steps, n_codes) or (steps, 1), one row if they do not change.
+
+        They are computed for whole chunks of steps: vector functions round the ends of an array
+        differently from its middle, and a number may not depend on who asks.
+
+        Args:
+            time: the time of a step [s].
+            first: the first step.
+            steps: how many.
+        """
+        if not callable(self.values):
+            return np.asarray(self.values, np.float64).reshape(1, -1)
+        chunks = range(first // _CHUNK, -(-(first + steps) // _CHUNK))
+        rows = np.concatenate(
+            [
+                self._chunk(tuple(time(chunk * _CHUNK + k) for k in range(_CHUNK)))
+                for chunk in chunks
+            ]
+        )
+        begin = first - chunks[0] * _CHUNK
+        return rows[begin : begin + steps]
+
+    @functools.cached_property
+    def _chunk(self) -> Callable[[tuple[float, ...]], Numbers]:
+        @functools.lru_cache(maxsize=32)
+        def chunk(times: tuple[float, ...]) -> Numbers:
+            assert callable(self.values)
+            found = np.asarray(self.values(np.array(times)), np.float64)
+            return np.broadcast_to(found, (len(times), found.shape[1]))
+
+        return chunk
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """A program with what it reads.
+
+    Attributes:
+        program: its inputs are the parameters, coordinates x, y, z [m], and what its place provides
+            (the mirror point of a face).
+        parameters: by code.
+    """
+
+    program: Program
+    parameters: tuple[Parameter, ...]
+
+    @property
+    def changes(self) -> bool:
+        """Whether it depends on time."""
+        return any(parameter.changes for parameter in self.parameters)
+
+    def tabulate(
+        self, time: Callable[[int], float], first: int, steps: int, dtype: np.dtype[Any]
+    ) -> Table:
+        """The parameters of some steps as one array; arguments as those of `Parameter.rows`."""
+        rows = [it.rows(time, first, steps) for it in self.parameters]
+        places, begin = np.zeros((max(1, len(rows)), 3), np.int64), 0
+        for place, row in zip(places, rows, strict=False):
+            place[:] = begin, row.shape[1] * (len(row) > 1), row.shape[1] > 1
+            begin += row.size
+        flat = np.concatenate([row.reshape(-1) for row in rows] or [np.zeros(1)])
+        return Table(flat.astype(dtype), places)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Numbers of a rule for some steps.
+
+    Attributes:
+        numbers: all of them, flat.
+        places: (n_parameters, 3): where parameter p begins, and the distance from step to step and
+            from code to code; a distance is 0 where the number is the same.
+    """
+
+    numbers: npt.NDArray[Any]
+    places: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class RuledFace:
+    """A face whose ghosts follow from a rule: ghost = program(mirror, ...).
+
+    Attributes:
+        rule: parameters by code, patch * n_ids + the id of the mirror point. The flow through the
+            face is K[axis][id][id] (ghost - mirror).
+        patches: the patch of points, (...), of a box of global indices that is one point thick
+            along the face's axis; None for a single one.
+        n_patches: number of patches.
+        lasting: (a, b) if ghosts a + b * mirror, filled once as deep as a block of steps reaches,
+            stay right for all of them; None if they do not.
+    """
+
+    rule: Rule
+    patches: Callable[[Ranges], Ids] | None = None
+    n_patches: int = 1
+    lasting: tuple[float, float] | None = None
+
+    @property
+    def is_affine(self) -> bool:
+        """Whether its ghosts are a + b * mirror."""
+        return self.rule.program == AFFINE
+
+    def codes(self, box: Ranges, ids: Ids, n_ids: int) -> npt.NDArray[np.int64]:
+        """Codes of the mirror points of a box whose ids are given."""
+        if self.patches is None:
+            return ids.astype(np.int64)
+        return self.patches(box).astype(np.int64) * n_ids + ids
+
+
+@dataclass(frozen=True, eq=False)
+class Medium:
+    """What the points are made of.
+
+    Attributes:
+        ids: the material of the points of a box of global indices, a function of these alone.
+        conductance: K by axis (array order) and the ids on both sides, (ndim, n_ids, n_ids)
+            [W/(m^3 K)], symmetric. Between a point and its ghost beyond a face it is that of its id
+            with itself.
+        capacity: rho c by id, (n_ids,) [J/(m^3 K)]; infinite where the state is held.
+        names: of the material of each id; ids may share one.
+    """
+
+    ids: Callable[[Ranges], Ids]
+    conductance: Numbers
+    capacity: Numbers
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        n = len(self.capacity)
+        if self.conductance.shape[1:] != (n, n) or len(self.names) != n:
+            msg = (
+                f"{n} capacities need {n} names and conductances (ndim, {n}, {n}), got "
+                f"{len(self.names)} and {self.conductance.shape}"
+            )
+            raise ValueError(msg)
+        if not np.array_equal(self.conductance, self.conductance.transpose(0, 2, 1)):
+            msg = "conductances must be symmetric: what leaves one cell enters the other"
+            raise ValueError(msg)
+        if not (np.isfinite(self.conductance).all() and (self.conductance >= 0).all()):
+            msg = "conductances are finite and 0 or more"
+            raise ValueError(msg)
+        if not (self.capacity > 0).all():
+            msg = f"heat capacities are positive, got {self.capacity} J/(m^3 K)"
+            raise ValueError(msg)
+
+    @property
+    def n_ids(self) -> int:
+        """Number of ids."""
+        return len(self.capacity)
+
+
+class Coefficients(Protocol):
+    """Conductances that differ from face to face, as on graded axes, in W/K and per cell."""
+
+    def conductance(self, axis: int, box: Ranges) -> Numbers:
+        """Of the upper face along an axis of the points of a box [W/K].
+
+        Along that axis the box may begin at -1, whose upper face is the low face of the domain. At
+        faces of the domain it is that between the point and its ghost.
+        """
+
+    def capacity(self, box: Ranges) -> Numbers:
+        """Rho c times volume of the points of a box [J/K]; infinite where the state is held."""
+
+    def volume(self, box: Ranges) -> Numbers:
+        """Of the cells of the points of a box [m^3]; what heats a point is multiplied by it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Conduction:
+    """A time step by conservation of heat.
+
+    Attributes:
+        medium: what the points are made of.
+        source: what heats the points [W/m^3], parameters by id; None for nothing.
+        coefficients: conductance of every face, instead of the medium's.
+    """
+
+    medium: Medium
+    source: Rule | None = None
+    coefficients: Coefficients | None = None
+
+    def rates(self, dt: float, box: Ranges | None = None) -> Numbers:
+        """A time step by heat capacity: by id, (n_ids,) [s m^3 K/J]; with coefficients of the
+        points of a box [s K/J].
+        """
+        if self.coefficients is not None and box is not None:
+            return dt / self.coefficients.capacity(box)
+        return np.asarray(dt / self.medium.capacity)
+
+
+def in_series(spacing: float, conductivity: Numbers, resistance: Numbers | float = 0.0) -> Numbers:
+    """Conductance between neighbours of any two materials, (n_ids, n_ids) [W/(m^3 K)].
+
+    Args:
+        spacing: between points along the axis [m].
+        conductivity: along the axis by id [W/(m K)]; 0 lets nothing pass.
+        resistance: of the contact of two materials, (n_ids, n_ids), symmetric [m^2 K/W].
+    """
+    with np.errstate(divide="ignore"):
+        half = spacing / (2 * np.asarray(conductivity, np.float64))
+    return np.asarray(1 / (spacing * (np.add.outer(half, half) + resistance)))
+
+
+def star_mean(ndim: int) -> Stencil:
+    """The points that a step reads, as the mean of them."""
+    offsets = [(0,) * ndim]
+    for axis, shift in itertools.product(range(ndim), (-1, 1)):
+        offsets.append(tuple(shift * (k == axis) for k in range(ndim)))
+    return Stencil(offsets=tuple(offsets), weights=(1 / len(offsets),) * len(offsets))
+
+
+def padded(
+    of_box: Callable[[Ranges], npt.NDArray[Any]],
+    box: Ranges,
+    shape: Sequence[int],
+    periodic: Sequence[bool],
+) -> npt.NDArray[Any]:
+    """What points of a box have that reaches beyond the grid: there what their mirror points have,
+    along a periodic axis what the points have that they are.
+
+    >>> padded(lambda box: np.arange(*box[0]), ((-2, 5),), (3,), (False,)).tolist()
+    [1, 0, 0, 1, 2, 2, 1]
+
+    Args:
+        of_box: it, of any box inside the grid.
+        box: global indices; beyond the grid by no more than it is long.
+        shape: of the grid.
+        periodic: per axis.
+    """
+    runs = [_runs(span, n, ring) for span, n, ring in zip(box, shape, periodic, strict=True)]
+    shape_of_box = tuple(high - low for low, high in box)
+    result: npt.NDArray[Any] | None = None
+    for parts in itertools.product(*runs):
+        inside = of_box(tuple(part.inside for part in parts))
+        if result is None:
+            result = np.empty(shape_of_box, inside.dtype)
+        target = tuple(slice(part.begin, part.begin + part.length) for part in parts)
+        result[target] = inside[tuple(slice(None, None, part.direction) for part in parts)]
+    assert result is not None
+    return result
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Points of an axis that come one after the other, forwards or backwards."""
+
+    begin: int  # in the padded span
+    inside: tuple[int, int]
+    direction: int
+
+    @property
+    def length(self) -> int:
+        return self.inside[1] - self.inside[0]
+
+
+def _runs(span: tuple[int, int], n: int, ring: bool) -> list[_Run]:
+    low, high = span
+    runs = []
+    if ring:
+        at = low
+        while at < high:
+            inside = at % n
+            length = min(n - inside, high - at)
+            runs.append(_Run(at - low, (inside, inside + length), 1))
+            at += length
+        return runs
+
+    if low < 0:
+        runs.append(_Run(0, (max(-min(high, 0), 0), -low), -1))
+    if max(low, 0) < min(high, n):
+        runs.append(_Run(max(low, 0) - low, (max(low, 0), min(high, n)), 1))
+    if high > n:
+        begin = max(low, n)
+        runs.append(_Run(begin - low, (2 * n - high, 2 * n - begin), -1))
+    return runs

@@ -1,0 +1,282 @@
+"""Program: what is computed for one point, as a list of operations in one order for every device.
+
+A formula (`formula.py`) is a tree; a program is the same as instructions on registers: parts that
+occur twice are computed once, products that are added become fused multiply-adds, and everything
+that has several meanings in different languages (minimum, remainder, powers) is written out.
+`reference.py` computes the tree with NumPy; `cpu_kernels` and `gpu_kernels` print the instructions,
+one line each. What is made of + - * /, sqrt, fma, comparisons and `where` has the same bits
+wherever it is printed; sin, exp and the like have those of the library of one kind of device.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tetris_sim.formula import COMPARISONS, Comparison, Constant, Node, Operation, Variable
+from tetris_sim.formula import evaluate as evaluate_tree
+
+INPUT, CONSTANT = "input", "constant"
+LOGICAL = frozenset({*COMPARISONS, "and", "or", "not"})  # whose results are true or false
+_LARGEST_POWER = 64  # that is written out as products
+# Every other operation that instructions may have; their arguments and results are numbers, but for
+# the first argument of `where`, which is true or false.
+NUMERIC = frozenset(
+    {"add", "subtract", "multiply", "divide", "fma", "negative", "where", "sqrt", "abs"}
+    | {"floor", "ceil", "fmod", "power", "sin", "cos", "tan", "asin", "acos", "atan", "atan2"}
+    | {"sinh", "cosh", "tanh", "exp", "log", "log10", "erf"}
+)
+# Those whose last bits depend on the library of a device.
+INEXACT = NUMERIC - {
+    *("add", "subtract", "multiply", "divide", "fma", "negative", "where", "sqrt", "abs"),
+    *("floor", "ceil", "fmod"),
+}
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One register and how it comes about.
+
+    Attributes:
+        operation: of `NUMERIC` or `LOGICAL`, or `INPUT` or `CONSTANT`.
+        arguments: numbers of earlier registers.
+        name: of an input.
+        value: of a constant.
+    """
+
+    operation: str
+    arguments: tuple[int, ...] = ()
+    name: str = ""
+    value: float = 0.0
+
+    @property
+    def is_logical(self) -> bool:
+        """Whether the register is true or false instead of a number."""
+        return self.operation in LOGICAL
+
+
+@dataclass(frozen=True)
+class Program:
+    """A formula that is computed at every point of a grid or of a face.
+
+    Attributes:
+        tree: the formula; its variables are the inputs.
+    """
+
+    tree: Node
+
+    @functools.cached_property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """The registers in the order in which they are computed; the last one is the result."""
+        return _Lowering().lower(self.tree)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the inputs, in the order in which they are first used."""
+        return tuple(it.name for it in self.instructions if it.operation == INPUT)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it has the same bits on every device."""
+        return not any(it.operation in INEXACT for it in self.instructions)
+
+
+def print_lines(
+    program: Program, phrase: Callable[[Instruction, tuple[str, ...]], str], prefix: str = "r"
+) -> Iterator[tuple[str, str, Instruction]]:
+    """The registers of a program as text: (name of the register, expression, instruction).
+
+    Args:
+        program: what is printed.
+        phrase: an instruction and the names of its arguments as an expression of some language.
+        prefix: of the names of registers.
+    """
+    for number, it in enumerate(program.instructions):
+        arguments = tuple(f"{prefix}{k}" for k in it.arguments)
+        yield f"{prefix}{number}", phrase(it, arguments), it
+
+
+@dataclass
+class _Lowering:
+    """Turns a tree into registers; equal ones are made once."""
+
+    registers: list[Instruction] = field(default_factory=list)
+    numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
+
+    def lower(self, tree: Node) -> tuple[Instruction, ...]:
+        result = self.number(self.visit(tree))
+        if result != len(self.registers) - 1:  # shared with what came before
+            self.registers.append(Instruction("add", (result, self.constant(-0.0))))
+        return tuple(self.registers)
+
+    def visit(self, node: Node) -> int:
+        match node:
+            case Constant(value):
+                return self.constant(value)
+            case Variable(name):
+                return self.put(Instruction(INPUT, name=name))
+            case Comparison(signs, operands):
+                sides = [self.number(self.visit(operand)) for operand in operands]
+                pairs = [self.emit(sign, sides[k], sides[k + 1]) for k, sign in enumerate(signs)]
+                return functools.reduce(lambda a, b: self.emit("and", a, b), pairs)
+            case Operation(name, arguments):
+                return self.operation(name, [self.visit(argument) for argument in arguments])
+
+    def put(self, it: Instruction) -> int:
+        """The register of an instruction."""
+        # Python takes 0.0 and -0.0 for equal, which they are not here.
+        key = (it.operation, it.arguments, it.name, it.value, math.copysign(1.0, it.value))
+        if key not in self.numbers:
+            self.numbers[key] = len(self.registers)
+            self.registers.append(it)
+        return self.numbers[key]
+
+    def constant(self, value: float) -> int:
+        return self.put(Instruction(CONSTANT, value=float(value)))
+
+    def emit(self, operation: str, *arguments: int) -> int:
+        return self.put(Instruction(operation, arguments))
+
+    def value(self, register: int) -> float | None:
+        """The value of a register that is a constant."""
+        it = self.registers[register]
+        return it.value if it.operation == CONSTANT else None
+
+    def number(self, register: int) -> int:
+        """A register as a number: true counts as 1."""
+        if not self.registers[register].is_logical:
+            return register
+        return self.emit("where", register, self.constant(1.0), self.constant(0.0))
+
+    def truth(self, register: int) -> int:
+        """A register as true or false: any number but 0 is true."""
+        if self.registers[register].is_logical:
+            return register
+        return self.emit("!=", register, self.constant(0.0))
+
+    def operation(self, name: str, given: list[int]) -> int:
+        if name in ("and", "or"):
+            return functools.reduce(
+                lambda a, b: self.emit(name, a, b), [self.truth(it) for it in given]
+            )
+        if name == "not":
+            return self.emit("not", self.truth(given[0]))
+        if name == "where":
+            return self.where(self.truth(given[0]), self.number(given[1]), self.number(given[2]))
+
+        given = [self.number(it) for it in given]
+        constants = [self.value(it) for it in given]
+        if all(it is not None for it in constants):
+            tree = Operation(name, tuple(Constant(it) for it in constants if it is not None))
+            with np.errstate(all="ignore"):
+                return self.constant(float(evaluate_tree(tree, {})))
+
+        special = getattr(self, f"lower_{name}", None)
+        return special(*given) if special else self.emit(name, *given)
+
+    def where(self, condition: int, yes: int, no: int) -> int:
+        return yes if yes == no else self.emit("where", condition, yes, no)
+
+    def factors(self, register: int) -> tuple[int, int] | None:
+        """The factors of a register that is a product."""
+        it = self.registers[register]
+        return (it.arguments[0], it.arguments[1]) if it.operation == "multiply" else None
+
+    def lower_positive(self, a: int) -> int:
+        return a
+
+    def lower_negative(self, a: int) -> int:
+        return self.emit("negative", a)
+
+    def lower_add(self, a: int, b: int) -> int:
+        for product, other in ((a, b), (b, a)):
+            if (factors := self.factors(product)) is not None:
+                return self.emit("fma", *factors, other)
+        return self.emit("add", a, b)
+
+    def lower_subtract(self, a: int, b: int) -> int:
+        if (factors := self.factors(b)) is not None:
+            return self.emit("fma", self.emit("negative", factors[0]), factors[1], a)
+        if (factors := self.factors(a)) is not None:
+            return self.emit("fma", *factors, self.emit("negative", b))
+        return self.emit("subtract", a, b)
+
+    def lower_divide(self, a: int, b: int) -> int:
+        by = self.value(b)
+        if (
+            by is not None
+            and by != 0
+            and abs(math.frexp(by)[0]) == 0.5
+            and 1e-300 < abs(by) < 1e300
+        ):
+            return self.emit("multiply", a, self.constant(1 / by))  # exact for powers of two
+        return self.emit("divide", a, b)
+
+    def lower_power(self, a: int, b: int) -> int:
+        exponent = self.value(b)
+        if exponent is None or not (exponent == 0.5 or self.is_small(exponent)):
+            return self.emit("power", a, b)
+        if exponent == 0.5:
+            return self.emit("sqrt", a)
+        product = self.product(a, int(abs(exponent)))
+        return product if exponent >= 0 else self.emit("divide", self.constant(1.0), product)
+
+    @staticmethod
+    def is_small(exponent: float) -> bool:
+        return exponent == int(exponent) and abs(exponent) <= _LARGEST_POWER
+
+    def product(self, a: int, n: int) -> int:
+        """A to the power of n by squaring."""
+        if n == 0:
+            return self.constant(1.0)
+        if n == 1:
+            return a
+        half = self.product(a, n // 2)
+        square = self.emit("multiply", half, half)
+        return self.emit("multiply", square, a) if n % 2 else square
+
+    def lower_remainder(self, a: int, b: int) -> int:
+        # As in Python: of the sign of b.
+        rest, zero = self.emit("fmod", a, b), self.constant(0.0)
+        other_sign = self.emit("<", self.emit("multiply", rest, b), zero)
+        return self.where(other_sign, self.emit("add", rest, b), rest)
+
+    def lower_floor_divide(self, a: int, b: int) -> int:
+        whole = self.emit("divide", self.emit("subtract", a, self.lower_remainder(a, b)), b)
+        return self.emit("floor", self.emit("add", whole, self.constant(0.5)))
+
+    def lower_min(self, *given: int) -> int:
+        return functools.reduce(lambda a, b: self.smaller(a, b, "<="), given)
+
+    def lower_max(self, *given: int) -> int:
+        return functools.reduce(lambda a, b: self.smaller(a, b, ">="), given)
+
+    def smaller(self, a: int, b: int, sign: str) -> int:
+        # A NaN on either side is passed on.
+        first = self.emit("or", self.emit(sign, a, b), self.emit("!=", a, a))
+        return self.where(first, a, b)
+
+    def lower_clip(self, a: int, low: int, high: int) -> int:
+        return self.smaller(self.smaller(a, low, ">="), high, "<=")
+
+    def lower_hypot(self, *given: int) -> int:
+        first, *others = given
+        total = self.emit("multiply", first, first)
+        for it in others:
+            total = self.emit("fma", it, it, total)
+        return self.emit("sqrt", total)
+
+    def lower_sign(self, a: int) -> int:
+        zero = self.constant(0.0)
+        below = self.where(self.emit("<", a, zero), self.constant(-1.0), a)
+        return self.where(self.emit(">", a, zero), self.constant(1.0), below)
+
+    def lower_heaviside(self, a: int) -> int:
+        zero, half = self.constant(0.0), self.constant(0.5)
+        at_zero = self.where(self.emit("==", a, zero), half, a)
+        below = self.where(self.emit("<", a, zero), zero, at_zero)
+        return self.where(self.emit(">", a, zero), self.constant(1.0), below)
