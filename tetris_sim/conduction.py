@@ -29,6 +29,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.enthalpy import Enthalpy
 from tetris_sim.formula import Operation, Variable
 from tetris_sim.program import Program
 from tetris_sim.slab import Ranges
@@ -38,7 +39,9 @@ Ids = npt.NDArray[np.unsignedinteger[Any]]
 Numbers = npt.NDArray[np.float64]
 _CHUNK = 64  # steps whose numbers are computed together
 
-MIRROR = "mirror"  # input of a face's program: the state of the point inside the face
+# Inputs of a face's program: the point inside the face, what flows by difference of (the state, or
+# with enthalpy its potential, which the program gives for the ghost), its temperature, and its k.
+MIRROR, TEMPERATURE, CONDUCTIVITY = "mirror", "temperature", "conductivity"
 AFFINE = Program(
     Operation("add", (Operation("multiply", (Variable("b"), Variable(MIRROR))), Variable("a")))
 )
@@ -239,11 +242,15 @@ class Conduction:
         medium: what the points are made of.
         source: what heats the points [W/m^3], parameters by id; None for nothing.
         coefficients: conductance of every face, instead of the medium's.
+        enthalpy: what a heat content means, if that is the state instead of a temperature; the
+            medium's conductances are then those by potential, of ids with themselves
+            [1/m^2], its capacities 1, or infinite where the state is held.
     """
 
     medium: Medium
     source: Rule | None = None
     coefficients: Coefficients | None = None
+    enthalpy: Enthalpy | None = None
 
     def rates(self, dt: float, box: Ranges | None = None) -> Numbers:
         """A time step by heat capacity: by id, (n_ids,) [s m^3 K/J]; with coefficients of the

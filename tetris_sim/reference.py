@@ -9,12 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.boundary import SIDES, Boundary
-from tetris_sim.conduction import MIRROR, Rule
+from tetris_sim.conduction import CONDUCTIVITY, MIRROR, TEMPERATURE, Conduction, Ids, Rule
+from tetris_sim.enthalpy import Enthalpy
 from tetris_sim.formula import evaluate
 from tetris_sim.problem import Field, Problem, arithmetic_of
 from tetris_sim.slab import Ranges
 from tetris_sim.stencil import Stencil
 
+Values = npt.NDArray[Any]
 # by which a number changes, relative to itself, when it is rounded to float16
 HALF_PLACE = 2.0**-11
 _SMALLEST_HALF = 2.0**-24  # the smallest float16 above 0, and the distance of its neighbours
@@ -72,9 +74,10 @@ def conduct(u: Field, problem: Problem, number: int) -> Field:
     assert conduction is not None
     medium, coefficients = conduction.medium, conduction.coefficients
     kind = problem.arithmetic.type
-    here = u[0].astype(kind)
     whole = tuple((0, n) for n in grid.shape)
     ids = medium.ids(whole)
+    heat = u[0].astype(kind)
+    here = _seen(conduction, heat, ids)
 
     gained = np.zeros(grid.shape, kind)
     if conduction.source is not None:
@@ -84,29 +87,65 @@ def conduct(u: Field, problem: Problem, number: int) -> Field:
 
     for axis, side in itertools.product(range(grid.ndim), SIDES):
         shift = -1 if side == "low" else 1
-        there = np.roll(here, -shift, axis)
         edge = _planes(whole, axis, 0 if side == "low" else grid.shape[axis] - 1)
         beside = problem.padded_ids(_planes(whole, axis, shift, grid.shape[axis] + shift))
+        there = {name: np.roll(values, -shift, axis) for name, values in here.items()}
         if not problem.boundary.periodic(axis):
             face, outermost = problem.ruled_face(axis, side), _cut(edge)
             codes = face.codes(edge, ids[outermost], medium.n_ids)
-            seen = {MIRROR: here[outermost]}
-            ghosts = _follow(face.rule, problem, number, edge, codes, seen)
-            there[outermost] = ghosts.astype(problem.dtype)
+            inside = {name: values[outermost] for name, values in here.items()}
+            ghosts = _follow(face.rule, problem, number, edge, codes, inside)
+            there[MIRROR][outermost] = ghosts.astype(problem.dtype)
 
         if coefficients is None:
             between = medium.conductance[axis][ids, beside]
         else:
             low = min(shift, 0)
-            between = coefficients.conductance(
-                axis, _planes(whole, axis, low, grid.shape[axis] + low)
+            faces = _planes(whole, axis, low, grid.shape[axis] + low)
+            between = coefficients.conductance(axis, faces)
+        flow = between.astype(kind) * (there[MIRROR] - here[MIRROR])
+        if conduction.enthalpy is not None:
+            alike = conduction.enthalpy.kinds[ids] == conduction.enthalpy.kinds[beside]
+            flow = np.where(
+                alike, flow, _between_materials(conduction.enthalpy, axis, here, there, ids, beside)
             )
-        gained += between.astype(kind) * (there - here)
+        gained += flow
 
     rates = conduction.rates(problem.dt, whole)
     rate = rates[ids] if coefficients is None else rates
-    new = here + rate.astype(kind) * gained
+    new = heat + rate.astype(kind) * gained
     return np.asarray(new, problem.dtype)[np.newaxis]
+
+
+def _seen(conduction: Conduction, heat: Values, ids: Ids) -> dict[str, Values]:
+    """What neighbours and faces see of points: what flows by its difference, and with enthalpy also
+    temperature and conductivity.
+    """
+    enthalpy = conduction.enthalpy
+    if enthalpy is None:
+        return {MIRROR: heat}
+    return {
+        MIRROR: enthalpy.of(enthalpy.potential, heat, ids),
+        TEMPERATURE: enthalpy.of(enthalpy.temperature, heat, ids),
+        CONDUCTIVITY: enthalpy.of(enthalpy.conductivity, heat, ids),
+    }
+
+
+def _between_materials(
+    enthalpy: Enthalpy,
+    axis: int,
+    here: dict[str, Values],
+    there: dict[str, Values],
+    ids: Ids,
+    beside: Ids,
+) -> Values:
+    """What flows from neighbours of other materials: temperature over resistance."""
+    kind = here[MIRROR].dtype
+    half, contact = enthalpy.half[axis].astype(kind), enthalpy.contact[axis].astype(kind)
+    resistance = half[ids] / here[CONDUCTIVITY] + half[beside] / there[CONDUCTIVITY]
+    total = resistance + contact[ids, beside]
+    with np.errstate(divide="ignore", invalid="ignore"):  # the other ones are not taken
+        return np.asarray((there[TEMPERATURE] - here[TEMPERATURE]) / total)
 
 
 def _follow(
@@ -115,8 +154,8 @@ def _follow(
     number: int,
     box: Ranges,
     codes: npt.NDArray[np.int64],
-    seen: dict[str, npt.NDArray[Any]],
-) -> npt.NDArray[Any]:
+    seen: dict[str, Values],
+) -> Values:
     """What a rule gives at the points of a box."""
     values = dict(seen)
     for parameter in rule.parameters:

@@ -1,0 +1,182 @@
+"""What k(T), c(T) and a latent heat mean as functions of heat content (`enthalpy.py`)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tetris_sim.enthalpy import Curve, Enthalpy, Numbers
+
+Table = tuple[tuple[float, float], ...]
+
+_ACCURACY = 1e-5  # of a temperature, relative to the range of its table
+_MOST_PIECES = 256
+_COLD = 0.0  # degC, where H and phi are 0
+
+
+@dataclass(frozen=True)
+class Melting:
+    """A change of phase.
+
+    Attributes:
+        latent_heat: [J/kg].
+        solidus: where melting begins [degC].
+        liquidus: where it ends [degC], not below the solidus.
+    """
+
+    latent_heat: float
+    solidus: float
+    liquidus: float
+
+
+@dataclass(frozen=True)
+class Properties:
+    """A material whose properties depend on temperature.
+
+    Attributes:
+        conductivity: (T [degC], k [W/(m K)]), ascending; linear between, constant beyond.
+        heat_capacity: (T [degC], rho c [J/(m^3 K)]), alike.
+        density: [kg/m^3], for the latent heat.
+        melting: change of phase, if there is one.
+    """
+
+    conductivity: Table
+    heat_capacity: Table
+    density: float
+    melting: Melting | None = None
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """A material at temperatures that ascend; where two are the same, it melts there."""
+
+    temperature: Numbers
+    heat: Numbers
+    potential: Numbers
+    conductivity: Numbers
+
+
+def make_enthalpy(
+    materials: Sequence[Properties],
+    kinds: Sequence[int],
+    spacing: Sequence[float],
+    *,
+    factors: Numbers | None = None,
+    resistance: Numbers | float = 0.0,
+) -> Enthalpy:
+    """Curves of every id.
+
+    Args:
+        materials: by kind.
+        kinds: the material of each id.
+        spacing: between points per axis [m].
+        factors: by which k is larger along an axis, (ndim, n_ids); 1 if not given.
+        resistance: between ids of different materials, (n_ids, n_ids), symmetric [m^2 K/W].
+    """
+    pieces = [_pieces(material) for material in materials]
+    most = max(len(it.temperature) for it in pieces)
+    of_kind = [_curves(it, most) for it in pieces]
+    knots, temperature, potential, conductivity = (
+        np.array([of_kind[kind][part] for kind in kinds]) for part in range(4)
+    )
+    steps = np.asarray(spacing, np.float64)
+    ones = np.ones((len(steps), len(kinds)))
+    return Enthalpy(
+        knots=knots[:, 0],
+        temperature=Curve(temperature[:, 0], temperature[:, 1]),
+        potential=Curve(potential[:, 0], potential[:, 1]),
+        conductivity=Curve(conductivity[:, 0], conductivity[:, 1]),
+        kinds=np.asarray(kinds, np.int64),
+        half=steps[:, None] ** 2 / (2 * (ones if factors is None else factors)),
+        contact=steps[:, None, None] * np.broadcast_to(resistance, (len(kinds),) * 2),
+    )
+
+
+def _curves(it: _Pieces, most: int) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    """Knots, T, phi and k as (begins, slopes) of `most` pieces; pieces that a material lacks begin
+    at infinity.
+    """
+    widths = np.diff(it.heat)
+    found = []
+    for values in (it.temperature, it.potential, it.conductivity):
+        # Beyond the table, k and rho c stay what they are at its ends.
+        slopes = np.append(np.diff(values) / widths, 0.0)
+        found.append(np.array([values, slopes]))
+    found[0][1, -1] = _last_slope(it.temperature, widths)
+    found[1][1, -1] = found[0][1, -1] * it.conductivity[-1]
+
+    # The first piece goes on below the first knot.
+    missing = most - len(it.heat)
+    knots = np.pad(it.heat, (0, missing), constant_values=math.inf)
+    padded = [np.pad(values, ((0, 0), (0, missing))) for values in found]
+    return np.array([knots]), padded[0], padded[1], padded[2]
+
+
+def _last_slope(temperature: Numbers, widths: Numbers) -> float:
+    return float((temperature[-1] - temperature[-2]) / widths[-1])
+
+
+def _pieces(material: Properties) -> _Pieces:
+    """The material at temperatures so close that straight lines between them are accurate."""
+    temperatures = _temperatures(material)
+    k = _interpolate(temperatures, material.conductivity)
+    c = _interpolate(temperatures, material.heat_capacity)
+    step = np.diff(temperatures)
+
+    heat = np.append(0.0, np.cumsum(step * (c[1:] + c[:-1]) / 2))
+    potential = np.append(0.0, np.cumsum(step * (k[1:] + k[:-1]) / 2))
+    if material.melting is not None:
+        heat = heat + _latent(material.melting, material.density, temperatures)
+    # Both are 0 at one temperature, the same for all materials; what melts there is solid.
+    cold = int(np.searchsorted(temperatures, _COLD))
+    return _Pieces(temperatures, heat - heat[cold], potential - potential[cold], k)
+
+
+def _interpolate(at: Numbers | list[float], table: Table) -> Numbers:
+    temperatures, values = np.array(table).T
+    return np.asarray(np.interp(at, temperatures, values))
+
+
+def _latent(melting: Melting, density: float, temperatures: Numbers) -> Numbers:
+    whole = melting.latent_heat * density
+    if melting.liquidus > melting.solidus:
+        share = (temperatures - melting.solidus) / (melting.liquidus - melting.solidus)
+        return np.asarray(whole * np.clip(share, 0.0, 1.0))
+    # The temperature is there twice: before and after.
+    after = np.searchsorted(temperatures, melting.solidus, side="right") - 1
+    return np.asarray(whole * (np.arange(len(temperatures)) >= after))
+
+
+def _temperatures(material: Properties) -> Numbers:
+    """Where pieces begin: the points of the tables, where melting begins and ends, and as many
+    between them as straight lines need; a unit below and above, where everything stays as it is.
+    """
+    points = {t for t, _ in (*material.conductivity, *material.heat_capacity)}
+    if material.melting is not None:
+        points |= {material.melting.solidus, material.melting.liquidus}
+    known = sorted({*points, _COLD})
+    span = max(known[-1] - known[0], 1.0)
+    marks = [known[0] - 1.0]
+    for low, high in itertools.pairwise(known):
+        n = _parts(material, low, high, span, len(known))
+        marks += list(np.linspace(low, high, n + 1)[:-1])
+    marks += [known[-1], known[-1] + 1.0]
+    melting = material.melting
+    if melting is not None and melting.solidus == melting.liquidus:
+        marks.append(melting.solidus)
+    return np.sort(np.array(marks))
+
+
+def _parts(material: Properties, low: float, high: float, span: float, intervals: int) -> int:
+    """Pieces of an interval in which T and phi are as accurate as wished."""
+    worst = 0.0
+    for table in (material.heat_capacity, material.conductivity):
+        ends = _interpolate([low, high], table)
+        # A parabola is off its chord by (change of slope) * width / 8.
+        worst = max(worst, abs(ends[1] - ends[0]) / min(ends) * (high - low) / 8)
+    n = math.ceil(math.sqrt(worst / (_ACCURACY * span)))
+    return max(1, min(n, _MOST_PIECES // max(1, intervals)))

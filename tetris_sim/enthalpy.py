@@ -1,0 +1,91 @@
+"""Enthalpy: heat content as the state, where k and c depend on temperature or a material melts.
+
+The state is the heat content H of a cubic metre [J/m^3]. Temperature T(H), the potential phi(H),
+which is the integral of k dT (Kirchhoff), and the conductivity k(H) are piecewise linear, others
+for each material; while a material melts, T stands still or grows slowly, and H takes up the
+latent heat. Between two cells of one material flows (phi_b - phi_a) / d, exact for any k(T);
+between different materials (T_b - T_a) over the resistance of half a cell each, with the
+conductivities of now, and of their contact. A time step is then, as in `conduction.py`,
+
+    S  = K (phi_j - phi) + S     or     S = (T_j - T) / ((c / k + c_j / k_j) + R) + S
+    H' = dt S + H
+
+(V. R. Voller, M. Cross, Int. J. Heat Mass Transfer 24 (1981) 545; H. S. Carslaw, J. C. Jaeger,
+Conduction of Heat in Solids, 1959, section 1.6.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A piecewise linear function of H for every id.
+
+    Attributes:
+        begins: value where each piece begins, (n_ids, n_pieces).
+        slopes: of each piece, (n_ids, n_pieces).
+    """
+
+    begins: Numbers
+    slopes: Numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Enthalpy:
+    """What a heat content means, by id.
+
+    Attributes:
+        knots: where each piece begins, ascending, (n_ids, n_pieces) [J/m^3]. The first piece goes
+            on below the first knot, the last one above the last.
+        temperature: T [degC].
+        potential: phi [W/m].
+        conductivity: k [W/(m K)], positive.
+        kinds: the material of each id, (n_ids,); ids of one material differ in what heats them.
+        half: c by axis and id, (ndim, n_ids) [m^2]: spacing^2 / 2, over the factor by which k is
+            larger along this axis.
+        contact: R by axis and ids, (ndim, n_ids, n_ids), symmetric [m^3 K/W]: spacing times the
+            resistance between different materials; infinite where nothing passes.
+    """
+
+    knots: Numbers
+    temperature: Curve
+    potential: Curve
+    conductivity: Curve
+    kinds: npt.NDArray[np.int64]
+    half: Numbers
+    contact: Numbers
+
+    @property
+    def n_pieces(self) -> int:
+        """Pieces of every curve."""
+        return int(self.knots.shape[1])
+
+    def of(self, curve: Curve, state: npt.NDArray[Any], ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The values of a curve for heat contents and ids of one shape, in the dtype of `state`."""
+        piece = np.zeros(state.shape, np.int64)
+        for number in range(1, self.n_pieces):
+            piece += state >= self.knots.astype(state.dtype)[ids, number]
+
+        knots, begins, slopes = (
+            numbers.astype(state.dtype)[ids, piece]
+            for numbers in (self.knots, curve.begins, curve.slopes)
+        )
+        return np.asarray(slopes * (state - knots) + begins)
+
+    def from_temperature(self, temperature: Numbers, ids: npt.NDArray[Any]) -> Numbers:
+        """Heat content [J/m^3] by temperature [degC]; what melts at just this one is solid."""
+        begins, slopes = self.temperature.begins, self.temperature.slopes
+        piece = np.zeros(np.shape(temperature), np.int64)
+        for number in range(1, self.n_pieces):
+            piece += temperature > begins[ids, number]
+        return np.asarray(
+            self.knots[ids, piece] + (temperature - begins[ids, piece]) / slopes[ids, piece]
+        )
