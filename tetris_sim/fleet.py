@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tetris_sim.clock import PhaseClock
-from tetris_sim.outputs.output import Snapshot
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.shares import Plan
@@ -78,7 +77,7 @@ class Fleet:
         with self.clock.phase(phase):
             self.exchange.lead(self.workers, work)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> StateSnapshot:
         """The state as it is now, for rank 0, which must read it where all ranks take part."""
         return StateSnapshot(
             self.problem,

@@ -196,7 +196,10 @@ def _make_writers(launched: Launched, prepared: Prepared) -> tuple[tuple[Output,
 
     # The pictures compare with the state at step 0, which a resumed run does not begin with.
     first = None if start.state is None else config.build(dt=problem.dt).initial
-    outputs = make_outputs(config, problem, launched.directory, initial=first, run_id=run_id)
+    seen_first = None if first is None else problem.see(first)
+    outputs = make_outputs(
+        config, problem.seen, launched.directory, initial=seen_first, run_id=run_id
+    )
 
     states = RunStates(config, problem, plan, launched.clock, earlier=start.state, run_id=run_id)
     within = start.path is not None and is_within(start.path, launched.directory)

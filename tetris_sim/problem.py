@@ -63,6 +63,20 @@ class Variable:
     total: Total
 
 
+@dataclass(frozen=True, eq=False)
+class View:
+    """What people see of a state that is kept as something else.
+
+    Attributes:
+        variables: what they see, one per field of the result.
+        look: it, (n_variables, ...), in a box of global indices, from the state there,
+            (n_fields, ...).
+    """
+
+    variables: tuple[Variable, ...]
+    look: Callable[[Ranges, Field], Field]
+
+
 @dataclass(frozen=True)
 class Problem:
     """u(t + dt) = a step applied to u(t), with ghosts from the boundary, `steps` times.
@@ -81,6 +95,7 @@ class Problem:
         dt_limit: largest stable dt [s]; infinite where a time step means nothing.
         conduction: one time step where it is not the same at every point and time; None if the
             stencil is all.
+        view: what is written down instead of the state; None for the state itself.
     """
 
     grid: Grid
@@ -93,6 +108,7 @@ class Problem:
     variables: tuple[Variable, ...]
     dt_limit: float = math.inf
     conduction: Conduction | None = None
+    view: View | None = None
 
     def __post_init__(self) -> None:
         if not self.grid.ndim == self.stencil.ndim == self.boundary.ndim:
@@ -159,7 +175,22 @@ class Problem:
         """Bytes of the whole state in a file for other programs: hardly any reads float16, so it
         becomes float32.
         """
-        return math.prod(self.state_shape) * self.arithmetic.itemsize
+        return math.prod(self.seen.state_shape) * self.arithmetic.itemsize
+
+    @property
+    def seen(self) -> Problem:
+        """The same for those who write it down: with the variables that people see."""
+        if self.view is None:
+            return self
+        return replace(
+            self, variables=self.view.variables, initial=self.see(self.initial), view=None
+        )
+
+    def see(self, state: InitialField) -> InitialField:
+        """What people see of a state."""
+        if (view := self.view) is None:
+            return state
+        return lambda slab: view.look(slab.spans, state(slab))
 
     @property
     def why_not_one_stencil(self) -> str | None:

@@ -43,6 +43,7 @@ class StateSnapshot:
     step: int
     read: Read
     slabs: Callable[[Callable[[int, Box, Read], Any]], list[Any]] | None = None
+    origin: StateSnapshot | None = None
     _field: Field | None = field(default=None, repr=False)
 
     @property
@@ -61,6 +62,21 @@ class StateSnapshot:
         if self._field is not None:
             return self._field[(slice(None), *(slice(low, high) for low, high in box))]
         return self.read(box)
+
+    def hidden(self, box: Box) -> Field:
+        """The state itself inside `box`."""
+        return self.box(box) if self.origin is None else self.origin.box(box)
+
+    def seen(self) -> StateSnapshot:
+        """What people see of it; see `Problem.view`."""
+        if (view := self.problem.view) is None:
+            return self
+        return StateSnapshot(
+            self.problem.seen,
+            self.step,
+            lambda box: view.look(box, self.box(box)),
+            origin=self,
+        )
 
     def each_slab(self, work: Callable[[int, Box, Read], T]) -> list[T]:
         """Call `work(number, box, read)` for each slab where it lies; see `Exchange.each_slab`."""

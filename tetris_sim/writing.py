@@ -75,7 +75,7 @@ class Writing:
             output.start(step)
 
     def _write(self, fleet: Fleet) -> None:
-        snapshot = fleet.snapshot()
+        snapshot = fleet.snapshot().seen()
         for output in self._outputs:
             if fleet.step == 0 or output.next_step(fleet.step - 1) == fleet.step:
                 output.write(snapshot)

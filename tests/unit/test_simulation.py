@@ -15,7 +15,7 @@ from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import ExitCode, NumericsError
 from tetris_sim.outputs.output import Snapshot
-from tetris_sim.problem import Field, Problem
+from tetris_sim.problem import Field, Problem, Total, Variable, View
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.simulation import open_simulation
 from tetris_sim.slab import Slab
@@ -99,6 +99,29 @@ def test_every_output_sees_exactly_the_steps_it_wants(time_block: int) -> None:
         np.testing.assert_allclose(
             field, reference.advance(state, problem, step), rtol=0, atol=1e-13
         )
+
+
+def test_outputs_see_what_people_see_and_checkpoints_the_state() -> None:
+    shown = Variable("u", "1", "u", Total("sum", "1", 1.0))
+    squares = View((shown, shown), lambda box, state: np.concatenate([state, state**2]))
+    problem = dataclasses.replace(heat(), view=squares)
+    log: Log = []
+    saved: list[Field] = []
+
+    class Keeper(Saver):
+        def finish(self, snapshot: Snapshot, *, early: bool) -> None:
+            saved.append(snapshot.field())
+
+    output, keeper = Recorder("output", 10, log), Keeper("saver", 1000, log)
+    plan = make_plan(problem, 7)
+    with open_simulation(problem, plan, outputs=[output], saving=keeper) as simulation:
+        simulation.run()
+
+    assert saved[-1].shape == problem.state_shape
+    assert output.fields[20].shape == problem.seen.state_shape == (2, *problem.grid.shape)
+    np.testing.assert_array_equal(output.fields[20], np.concatenate([saved[-1], saved[-1] ** 2]))
+    first = problem.seen.initial(Slab.whole(problem.grid))
+    np.testing.assert_array_equal(output.fields[0], first)
 
 
 def test_what_a_run_takes_along_may_be_none() -> None:

@@ -27,6 +27,9 @@ class Snapshot(Protocol):
     def box(self, box: Box) -> Field:
         """The part of the state inside `box`, (n_fields, ...), without fetching the rest."""
 
+    def hidden(self, box: Box) -> Field:
+        """The same of the state itself, where what people see of it is something else."""
+
     def each_slab(self, work: Callable[[int, Box, Callable[[Box], Field]], T]) -> list[T]:
         """Call `work(number, box, read)` for each slab where it lies; the results, slab by slab.
 
