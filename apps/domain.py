@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
 
 from tetris_sim.apps.initial import make_initial
-from tetris_sim.boundary import SIDES, Boundary
+from tetris_sim.boundary import SIDES, Boundary, Dirichlet, Fixed, Periodic
 from tetris_sim.errors import ConfigError
 from tetris_sim.grid import Grid
 from tetris_sim.problem import Field, InitialField, Problem, Variable, arithmetic_of
@@ -19,6 +19,8 @@ from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
 
 KeyPath = tuple[str | int, ...]
+
+_ROUNDING = 1e-9  # of the largest weight: by how much weights that should be equal may differ
 
 
 def refuse(problems: Iterable[tuple[KeyPath, str]]) -> None:
@@ -94,6 +96,64 @@ def check_numbers(stencil: Stencil, boundary: Boundary, grid: Grid, dtype: np.dt
             f"{dtype}"
         )
         raise ConfigError(msg)
+
+
+def keeps_fluxes(stencil: Stencil, axis: int) -> bool:
+    """Whether mirrored ghosts make the flux through the faces of an axis what is asked for.
+
+    Conduction that depends on direction lets heat cross a face by its gradient along the face: the
+    weights of a mirrored neighbour and of the one that it stands for then differ, and what one
+    point gains no other loses. No affine reflection makes up for that. What flows (weights that are
+    not symmetric) or differentiates (weights that sum to 0) has no total to keep.
+
+    Args:
+        stencil: one time step.
+        axis: normal to the face.
+    """
+    largest = max(map(abs, stencil.weights))
+    differentiates = abs(math.fsum(stencil.weights)) <= _ROUNDING * largest
+    flows = not _stays(stencil, range(stencil.ndim))
+    return differentiates or flows or _stays(stencil, (axis,))
+
+
+def _stays(stencil: Stencil, turned: Collection[int]) -> bool:
+    """Whether a stencil stays the same, but for rounding, when some axes are turned around."""
+    terms = stencil.terms
+    slack = _ROUNDING * max(map(abs, stencil.weights))
+    images = (
+        tuple(-c if axis in turned else c for axis, c in enumerate(offset))
+        for offset in stencil.offsets
+    )
+    return all(
+        abs(terms.get(image, 0.0) - weight) <= slack
+        for image, weight in zip(images, stencil.weights, strict=True)
+    )
+
+
+def flux_refusal(name: str) -> str:
+    """Why a face that lets a given flux through does not go with `keeps_fluxes`.
+
+    Args:
+        name: of the axis.
+    """
+    return (
+        f"the weights of the stencil change when {name} is turned around, so that mirrored ghosts "
+        "would create heat at a face with a given flux; take periodic, fixed or dirichlet faces "
+        f"along {name}, or a stencil that is its own mirror image"
+    )
+
+
+def check_fluxes(stencil: Stencil, boundary: Boundary, grid: Grid) -> None:
+    """Make sure that no heat comes from nowhere at the faces.
+
+    Raises:
+        ConfigError: a face with a given flux along an axis where the stencil does not keep it.
+    """
+    for axis, faces in enumerate(boundary.faces):
+        given = all(isinstance(face, Dirichlet | Fixed | Periodic) for face in faces)
+        if not given and not keeps_fluxes(stencil, axis):
+            msg = f"boundary, axis {axis}: {flux_refusal(grid.axis_names[axis])}"
+            raise ConfigError(msg)
 
 
 def assemble(

@@ -41,7 +41,11 @@ def conductivity_gaps(
             section = boundaries[key]
             if isinstance(section, RobinFace) and section.conductivity is None:
                 yield key, "a robin face"
-            if isinstance(section, NeumannFace) and section.flux != 0:
+            if (
+                isinstance(section, NeumannFace)
+                and section.flux != 0
+                and section.conductivity is None
+            ):
                 yield key, "a neumann face with a flux"
 
 
@@ -91,12 +95,10 @@ def _face(boundaries: Mapping[str, FaceSection], name: str, conductivity: float 
         case NeumannFace() if section.flux == 0:
             return Neumann()
         case NeumannFace():
-            return Neumann(section.flux, _known(conductivity, key))
+            return Neumann(section.flux, _known(section.conductivity or conductivity, key))
         case RobinFace():
-            own = section.conductivity
-            return Robin(
-                section.h, section.ambient, _known(conductivity, key) if own is None else own
-            )
+            known = _known(section.conductivity or conductivity, key)
+            return Robin(section.h, section.ambient, known)
         case PeriodicFace():
             return Periodic()
 

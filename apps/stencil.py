@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from tetris_sim.apps.domain import KeyPath, assemble, make_grid, refuse
-from tetris_sim.apps.faces import make_boundary
+from tetris_sim.apps.domain import (
+    KeyPath,
+    assemble,
+    flux_refusal,
+    keeps_fluxes,
+    make_grid,
+    refuse,
+)
+from tetris_sim.apps.faces import conductivity_gaps, find_face, make_boundary
 from tetris_sim.apps.timestep import MAX_STEPS, count_steps
 from tetris_sim.catalogue import catalogue, named_stencil
 from tetris_sim.errors import ConfigError, UnstableStepError
+from tetris_sim.grid import AXIS_NAMES
 from tetris_sim.problem import Problem, Total, Variable
 from tetris_sim.schema import Request
 from tetris_sim.section import Section
 from tetris_sim.stencil import Offset, Stencil
 from tetris_sim.wording import suggestion
 
+_GIVEN = ("dirichlet", "fixed", "periodic")  # faces at which the field is given, not a flux
 _ROUNDING = 1e-12  # how far rounding of the weights may lift the spectral radius above 1
 _LARGEST = 1e100  # beyond it a symbol cannot be squared
 _MOST_WORK = 1 << 30  # waves tried times points of the stencil: some ten seconds
@@ -130,6 +139,17 @@ class StencilModel(Section):
                 f"the stencil has {stencil.ndim} axes, but the grid has {request.ndim}",
             )
 
+        yield from self._leaks(stencil, request)
+        for key, kind in conductivity_gaps(request.boundaries, request.ndim):
+            yield (
+                ("boundaries", key),
+                (
+                    f"{kind} needs the conductivity of the body, and a bare stencil has none; say "
+                    "it there (conductivity: 1 where the field has no unit), or take dirichlet, "
+                    "fixed, periodic or an insulated face"
+                ),
+            )
+
         for key, value in (("dt", time.dt), ("cfl", time.cfl)):
             if value is not None:
                 yield (
@@ -137,6 +157,16 @@ class StencilModel(Section):
                     f"{key} = {value} means nothing for a bare stencil: one application is one "
                     "step, and its time counts as 1 s; give steps only",
                 )
+
+    def _leaks(self, stencil: Stencil, request: Request) -> Iterator[tuple[KeyPath, str]]:
+        """Faces at which the stencil would create heat."""
+        names = AXIS_NAMES[: stencil.ndim][::-1]
+        for axis, name in enumerate(names):
+            if keeps_fluxes(stencil, axis):
+                continue
+            for key in dict.fromkeys(find_face(request.boundaries, name + sign) for sign in "-+"):
+                if key is not None and request.boundaries[key].type not in _GIVEN:
+                    yield ("boundaries", key), flux_refusal(name)
 
     def build(self, request: Request, *, dt: float | None = None) -> Problem:
         """The problem that the configuration describes; a step counts as 1 s.
@@ -163,7 +193,7 @@ class StencilModel(Section):
             request,
             grid=grid,
             stencil=stencil,
-            boundary=make_boundary(request.boundaries, grid.ndim, conductivity=1.0),
+            boundary=make_boundary(request.boundaries, grid.ndim, conductivity=None),
             variable=Variable(
                 "u", "1", "u", Total("integral", "m" if grid.ndim == 1 else f"m^{grid.ndim}", 1.0)
             ),

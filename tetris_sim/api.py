@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.apps.domain import check_numbers
+from tetris_sim.apps.domain import check_fluxes, check_numbers
 from tetris_sim.apps.thermal import heat_operator
 from tetris_sim.apps.timestep import is_unstable
 from tetris_sim.boundary import Boundary, Face, Neumann
@@ -237,6 +237,7 @@ def _make_problem(
         owned = tuple(slice(start, stop) for start, stop in zip(slab.start, slab.stop, strict=True))
         return state[owned][np.newaxis]
 
+    check_fluxes(step, boundary, grid)
     check_numbers(step, boundary, grid, state.dtype)
     total = Total("integral", f"degC m^{grid.ndim}" if grid.ndim > 1 else "degC m", 1.0)
     try:

@@ -109,6 +109,8 @@ class NeumannFace(Section):
 
     type: Literal["neumann"]
     flux: HeatFlux = 0.0
+    conductivity: Conductivity | None = None
+    """Of the body; taken from the material if not given. A flux of 0 needs none."""
 
 
 class RobinFace(Section):
@@ -118,7 +120,7 @@ class RobinFace(Section):
     h: HeatTransferCoefficient
     ambient: Temperature
     conductivity: Conductivity | None = None
-    """Of the body; taken from the material if not given."""
+    """Of the body; taken from the material if not given. A bare stencil has none to take."""
 
 
 class PeriodicFace(Section):

@@ -203,6 +203,14 @@ def test_arguments_that_do_not_fit_are_refused_in_words(
         ts.thermal_diffusion(**{"field": start(2), "steps": 1, **arguments})
 
 
+def test_a_stencil_that_would_create_heat_at_an_insulated_face_is_refused() -> None:
+    skew = ts.named_stencil("heat-2d-tensor").stencil
+    with pytest.raises(ConfigError, match=r"boundary, axis 0: the weights .* create heat"):
+        ts.thermal_diffusion(np.ones((8, 9)), 3, skew)
+    u = ts.thermal_diffusion(np.ones((8, 9)), 3, skew, boundary=ts.Dirichlet(1.0))
+    np.testing.assert_allclose(u, 1.0, rtol=1e-14)
+
+
 def test_an_unstable_step_is_refused_with_the_largest_stable_one() -> None:
     with pytest.raises(UnstableStepError, match=r"0\.3 is unstable.*0\.25"):
         ts.thermal_diffusion(start(2), 1, cfl=0.3)

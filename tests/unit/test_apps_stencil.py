@@ -3,14 +3,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tetris_sim import reference
+from tetris_sim.apps.domain import keeps_fluxes
 from tetris_sim.apps.stencil import StencilModel
 from tetris_sim.boundary import Boundary, Neumann, Periodic, Robin
 from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
 from tetris_sim.config import make_config
 from tetris_sim.errors import ConfigError, UnstableStepError
-from tetris_sim.problem import Problem
+from tetris_sim.problem import Field, Problem
 from tetris_sim.stencil import Stencil
 
 
@@ -178,15 +181,67 @@ def test_a_stencil_too_large_to_search_is_refused_with_the_way_out() -> None:
         build({"offsets": [[0]], "weights": [1e300]}, **sections)
 
 
-def test_flows_are_in_units_of_the_field_and_the_grid() -> None:
-    faces = {"x": {"type": "robin", "h": 2, "ambient": 3}, "y": {"type": "periodic"}}
+def test_flows_are_those_of_the_conductivity_that_the_face_says() -> None:
+    faces = {
+        "x": {"type": "robin", "h": 2, "ambient": 3, "conductivity": 1},
+        "y": {"type": "periodic"},
+    }
     assert build({"stencil": "heat-2d"}, boundaries=faces).boundary == Boundary(
         ((Periodic(), Periodic()), (Robin(2, 3, 1), Robin(2, 3, 1)))
     )
-    flux = {"*": {"type": "neumann", "flux": 4}}
+    flux = {"*": {"type": "neumann", "flux": 4, "conductivity": 5}}
     assert build({"stencil": "heat-2d"}, boundaries=flux).boundary == Boundary.everywhere(
-        Neumann(4, 1), 2
+        Neumann(4, 5), 2
     )
+
+
+@pytest.mark.parametrize(
+    "face", [{"type": "robin", "h": "2 W/(m^2 K)", "ambient": 3}, {"type": "neumann", "flux": 4}]
+)
+def test_a_flow_through_a_face_of_a_bare_stencil_is_not_guessed(face: dict[str, Any]) -> None:
+    with pytest.raises(
+        ConfigError, match=r"boundaries\.x: a .* bare stencil has none.*conductivity: 1"
+    ):
+        build({"stencil": "heat-2d"}, boundaries={"*": {"type": "neumann"}, "x": face})
+
+
+SKEW = ("heat-2d-tensor", "triangle-mass-2d7p", "motion-blur-2d5p")
+FLUX_FACES = [
+    {"type": "neumann"},
+    {"type": "robin", "h": 1, "ambient": 0, "conductivity": 1},
+]
+
+
+@pytest.mark.parametrize("face", FLUX_FACES)
+@pytest.mark.parametrize("name", SKEW)
+def test_a_stencil_that_conducts_askew_is_refused_where_mirrored_ghosts_would_create_heat(
+    name: str, face: dict[str, Any]
+) -> None:
+    with pytest.raises(
+        ConfigError, match=r"y: the weights .* change when y .*take periodic, fixed or dirichlet"
+    ):
+        build({"stencil": name}, boundaries={"x": {"type": "periodic"}, "y": face})
+    for kept in ({"type": "fixed", "value": 1}, {"type": "dirichlet", "value": 1}):
+        assert build({"stencil": name}, boundaries={"*": kept}).steps == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [("heat-2d-tensor", False), ("heat-2d-anisotropic", True), ("box-2d9p", True)],
+)
+def test_what_is_refused_does_create_heat_and_what_is_not_does_not(name: str, kept: bool) -> None:
+    stencil, insulated = named_stencil(name).stencil, Boundary.everywhere(Neumann(), 2)
+    state: Field = np.zeros((1, 8, 9))
+    state[0, 0, 0] = 64.0
+    for _ in range(200):
+        state = reference.step(state, stencil, insulated, (1.0, 1.0))
+    assert (abs(state.sum() - 64.0) < 1e-10) == kept
+    assert all(keeps_fluxes(stencil, axis) is kept for axis in (0, 1))
+
+
+@pytest.mark.parametrize("name", ["upwind-2d", "sobel-2d", "d2q9-flow-2d", "box-2d25p"])
+def test_a_stencil_without_a_flux_to_keep_takes_a_slope_of_zero(name: str) -> None:
+    assert build({"stencil": name, "allow_growth": True}, boundaries={"*": {"type": "neumann"}})
 
 
 def test_the_variable_has_no_unit() -> None:
