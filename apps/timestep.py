@@ -33,6 +33,31 @@ def count_steps(t_end: float, dt: float) -> int:
     return max(1, math.ceil(wanted * (1 - _ROUNDING)))
 
 
+def steps_left(t_end: float, begun: float, dt: float) -> tuple[float, int]:
+    """The time step [s] and the number of steps from `begun` [s] to `t_end` [s].
+
+    dt is kept, to the bit, if whole steps of it end at `t_end`: always, but where the end of a run
+    was moved. Else it is shrunk for the rest, as at the beginning of a run. The number is negative
+    if `t_end` has passed.
+
+    >>> steps_left(1.0, 0.5, 0.1), steps_left(1.0, 0.5, 0.3), steps_left(0.4, 0.5, 0.3)
+    ((0.1, 5), (0.25, 2), (0.3, -1))
+
+    Raises:
+        ConfigError: more steps than can be counted.
+    """
+    left = t_end - begun
+    if not abs(left) / dt <= MAX_STEPS:
+        return dt, count_steps(left, dt)
+    whole = round(left / dt)
+    if abs(left - whole * dt) <= _ROUNDING * t_end:
+        return dt, whole
+    if left < 0:
+        return dt, math.floor(left / dt)
+    steps = count_steps(left, dt)
+    return left / steps, steps
+
+
 def is_unstable(step: float, limit: float) -> bool:
     """Whether a step is larger than the largest stable one, by more than roundings.
 
@@ -84,7 +109,7 @@ def choose_time_step(
     if time.t_end is None:
         return wanted, _checked_count(time.steps or 0)
     steps = count_steps(time.t_end, wanted)
-    # A continued run keeps its step to the bit and may end a fraction of a step after t_end.
+    # A continued run keeps its step to the bit; `steps_left` says what the rest of it needs.
     return (wanted if dt is not None else time.t_end / steps), steps
 
 

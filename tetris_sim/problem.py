@@ -96,6 +96,8 @@ class Problem:
         conduction: one time step where it is not the same at every point and time; None if the
             stencil is all.
         view: what is written down instead of the state; None for the state itself.
+        start: a step and its time [s], from which on every step takes dt: not (0, 0.0) only where a
+            run was continued with another dt.
     """
 
     grid: Grid
@@ -109,6 +111,7 @@ class Problem:
     dt_limit: float = math.inf
     conduction: Conduction | None = None
     view: View | None = None
+    start: tuple[int, float] = (0, 0.0)
 
     def __post_init__(self) -> None:
         if not self.grid.ndim == self.stencil.ndim == self.boundary.ndim:
@@ -206,8 +209,11 @@ class Problem:
         return replace(self, grid=replace(self.grid, shape=tuple(shape)))
 
     def time(self, step: int) -> float:
-        """Simulated time after `step` steps [s]; never accumulated, so it does not drift."""
-        return step * self.dt
+        """Simulated time after `step` steps [s], from `start` on; never accumulated, so it does not
+        drift.
+        """
+        first, begun = self.start
+        return begun + (step - first) * self.dt
 
     def padded_ids(self, box: Ranges) -> Ids:
         """Materials of a box of global indices that may reach beyond the grid: see `padded`."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from tetris_sim import results
+from tetris_sim.apps.timestep import steps_left
 from tetris_sim.checkpoint import (
     Checkpoint,
     RunState,
@@ -125,8 +127,10 @@ def build_problem(
     """
     if checkpoint is None:
         return config.build(dt=dt)
-    problem = config.build(dt=checkpoint.state.dt)
+    state = checkpoint.state
+    problem = dataclasses.replace(config.build(dt=state.dt), start=state.start)
     refuse_changed_problem(checkpoint, config, problem)
+    problem = _ending_in_time(config, problem, state)
     if checkpoint.state.step > problem.steps:
         msg = (
             f"{checkpoint.path} is at step {checkpoint.state.step}, but the run is to end at step "
@@ -135,6 +139,17 @@ def build_problem(
         )
         raise CheckpointError(msg)
     return dataclasses.replace(problem, initial=checkpoint.initial)
+
+
+def _ending_in_time(config: Config, problem: Problem, state: RunState) -> Problem:
+    """The problem with the steps that lead from a checkpoint to `time.t_end`, and no further."""
+    if config.time.t_end is None or math.isinf(problem.dt_limit):  # of bare stencils: steps count
+        return problem
+    dt, steps = steps_left(config.time.t_end, state.time, state.dt)
+    start = state.start
+    if dt != state.dt:
+        problem, start = config.build(dt=dt), (state.step, state.time)
+    return dataclasses.replace(problem, steps=state.step + steps, start=start)
 
 
 def method_of(state: RunState | None) -> Asked | None:

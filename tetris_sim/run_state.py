@@ -65,4 +65,5 @@ class RunStates:
             versions=package_versions(),
             wall_time_s=self._clock.elapsed + self._wall_before,
             outputs={},
+            start=self._problem.start,
         )

@@ -44,6 +44,16 @@ def test_rounding_does_not_move_a_step_that_lies_on_a_multiple() -> None:
     assert due_steps(schedule) == list(range(100, 5001, 100))
 
 
+def test_after_a_change_of_the_step_multiples_are_counted_from_time_zero() -> None:
+    # 40 steps of 0.3 s lead to 12 s, all others take 0.25 s.
+    schedule = StepSchedule(Every(1.0, "s"), dt=0.25, last=60, start=(40, 12.0))
+    assert due_steps(schedule, begin=40) == [44, 48, 52, 56, 60]
+    schedule = StepSchedule(Every(1.0, "s"), dt=0.25, last=60, start=(41, 12.3))
+    assert due_steps(schedule, begin=41) == [44, 48, 52, 56, 60]  # 13.05 s, 14.05 s, ...
+    schedule = StepSchedule(Every(30, "steps"), dt=0.25, last=70, start=(41, 12.3))
+    assert due_steps(schedule, begin=41) == [60, 70]
+
+
 def test_a_period_shorter_than_a_step_is_due_at_every_step() -> None:
     assert due_steps(StepSchedule(Every(0.1, "s"), dt=1.0, last=5)) == [1, 2, 3, 4, 5]
 

@@ -86,7 +86,7 @@ class Checkpoints:
             make_state,
             schedule=None
             if every is None or by_clock
-            else StepSchedule(every, problem.dt, problem.steps),
+            else StepSchedule(every, problem.dt, problem.steps, problem.start),
             wall_seconds=every.value if every is not None and by_clock else None,
             keep=section.keep,
             at_end=section.at_end,

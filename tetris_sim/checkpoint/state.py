@@ -33,6 +33,7 @@ class RunState:
         versions: package to version.
         wall_time_s: wall time of the run so far, earlier parts included [s].
         outputs: what outputs want to remember; plain JSON data.
+        start: that of the problem: the step from which on steps take dt, and its time [s].
     """
 
     step: int
@@ -47,11 +48,13 @@ class RunState:
     versions: Mapping[str, str] = field(default_factory=dict)
     wall_time_s: float = 0.0
     outputs: Mapping[str, Any] = field(default_factory=dict)
+    start: tuple[int, float] = (0, 0.0)
 
     @property
     def time(self) -> float:
         """Simulated time [s]."""
-        return self.step * self.dt
+        first, begun = self.start
+        return begun + (self.step - first) * self.dt
 
 
 def problem_digest(problem: Problem) -> str:
@@ -97,6 +100,8 @@ def write_state(group: Any, state: RunState) -> None:
     group.attrs["steps"] = np.int64(state.steps)
     group.attrs["dt"] = np.float64(state.dt)
     group.attrs["time"] = np.float64(state.time)
+    group.attrs["start_step"] = np.int64(state.start[0])
+    group.attrs["start_time"] = np.float64(state.start[1])
     group.attrs["wall_time_s"] = np.float64(state.wall_time_s)
     for name in ("run_id", "problem_digest", "created"):
         group.attrs[name] = getattr(state, name)
@@ -128,6 +133,8 @@ def read_state(group: Any) -> RunState:
         versions=json.loads(attributes["versions"]),
         wall_time_s=float(attributes["wall_time_s"]),
         outputs=json.loads(_text(group["outputs"])),
+        # A file of an earlier version has none: its dt never changed.
+        start=(int(attributes.get("start_step", 0)), float(attributes.get("start_time", 0.0))),
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -61,25 +61,32 @@ def write_record(
     """Write the file of one step, block by block, and rename it into place."""
     path = directory / record_name(snapshot.step)
     with atomic_hdf5(path) as file:
-        _write_frame(file, snapshot.problem, [snapshot.step], provenance)
+        _write_frame(file, snapshot.problem, {snapshot.step: snapshot.time}, provenance)
         _write_values(file, snapshot, compression)
     return path
 
 
 def write_index(
-    directory: Path, problem: Problem, steps: Sequence[int], provenance: Provenance
+    directory: Path, problem: Problem, records: Mapping[int, float], provenance: Provenance
 ) -> Path:
-    """Write `fields.h5`: the files of all steps seen as one, by relative names."""
+    """Write `fields.h5`: the files of all steps seen as one, by relative names.
+
+    Args:
+        directory: where they lie.
+        problem: what they are about.
+        records: time [s] of each by its step, ascending.
+        provenance: what they say about the run.
+    """
     import h5py
 
     path = directory / INDEX
     shape = problem.grid.shape
     with atomic_hdf5(path) as file:
-        _write_frame(file, problem, steps, provenance)
+        _write_frame(file, problem, records, provenance)
 
         for variable in problem.variables:
-            layout = h5py.VirtualLayout(shape=(len(steps), *shape), dtype=problem.arithmetic)
-            for i, step in enumerate(steps):
+            layout = h5py.VirtualLayout(shape=(len(records), *shape), dtype=problem.arithmetic)
+            for i, step in enumerate(records):
                 layout[i : i + 1] = h5py.VirtualSource(
                     record_name(step), variable.name, shape=(1, *shape)
                 )
@@ -93,7 +100,9 @@ def write_index(
     return path
 
 
-def _write_frame(file: Any, problem: Problem, steps: Sequence[int], provenance: Provenance) -> None:
+def _write_frame(
+    file: Any, problem: Problem, records: Mapping[int, float], provenance: Provenance
+) -> None:
     """Everything but the variables."""
     file.attrs["format"] = FORMAT
     file.attrs["format_version"] = FORMAT_VERSION
@@ -105,8 +114,8 @@ def _write_frame(file: Any, problem: Problem, steps: Sequence[int], provenance: 
     meta.attrs["steps"] = problem.steps
     meta.attrs["variables"] = json.dumps([variable.name for variable in problem.variables])
 
-    time = add_times(file, [problem.time(step) for step in steps])
-    add_steps(file, steps, time)
+    time = add_times(file, list(records.values()))
+    add_steps(file, list(records), time)
     add_positions(file, problem.grid)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from tetris_sim.errors import CheckpointError
@@ -52,7 +54,7 @@ class FieldsOutput:
         self._schedule = schedule
         self._provenance = provenance
         self._compression: Compression = compression
-        self._steps: list[int] = []
+        self._times: dict[int, float] = {}  # of each record, by its step
         self._index_is_old = False
         self._n_indexed = 0
 
@@ -73,14 +75,16 @@ class FieldsOutput:
 
         recorded = recorded_steps(self._directory)
         # A run that starts at step 0 writes it again, so nothing of an earlier run can stay.
-        self._steps = [earlier for earlier in recorded if 0 < step >= earlier]
+        kept = [earlier for earlier in recorded if 0 < step >= earlier]
         with disk_errors(folder):
-            for late in recorded[len(self._steps) :]:
+            for late in recorded[len(kept) :]:
                 (self._directory / record_name(late)).unlink()
             sync_directory(folder)
 
-        if self._steps:
-            self._refuse_other_grid(self._directory / record_name(self._steps[-1]))
+        self._times = {}
+        if kept:
+            self._refuse_other_grid(self._directory / record_name(kept[-1]))
+            self._times = self._read_times(kept)
             self._write_index()
         else:
             self._index_is_old, self._n_indexed = False, 0
@@ -92,9 +96,9 @@ class FieldsOutput:
         write_record(
             self._directory, snapshot, provenance=self._provenance, compression=self._compression
         )
-        self._steps = sorted({*self._steps, snapshot.step})
+        self._times = dict(sorted({**self._times, snapshot.step: snapshot.time}.items()))
         self._index_is_old = True
-        if len(self._steps) - self._n_indexed > len(self._steps) // _OFTEN:
+        if len(self._times) - self._n_indexed > len(self._times) // _OFTEN:
             self._write_index()
 
     def flush(self) -> None:
@@ -108,17 +112,32 @@ class FieldsOutput:
 
     def _write_index(self) -> None:
         problem = self._problem
-        write_index(self._directory, problem, self._steps, self._provenance)
+        write_index(self._directory, problem, self._times, self._provenance)
         shape = (1, *problem.grid.shape)
         frames = [
             Frame(
-                problem.time(step),
+                time,
                 {v.name: Source(record_name(step), v.name, shape) for v in problem.variables},
             )
-            for step in self._steps
+            for step, time in self._times.items()
         ]
         atomic_text(self._directory / XDMF, xdmf_text(problem.grid, problem.arithmetic, frames))
-        self._index_is_old, self._n_indexed = False, len(self._steps)
+        self._index_is_old, self._n_indexed = False, len(self._times)
+
+    def _read_times(self, steps: Sequence[int]) -> dict[int, float]:
+        """When the records of some steps are [s]: of the index, or of the file of a step."""
+        known: dict[int, float] = {}
+        with contextlib.suppress(CheckpointError), open_fields(self._directory / INDEX) as series:
+            known = dict(zip(series.steps, series.times, strict=True))
+
+        times = {}
+        for step in steps:
+            if step in known:
+                times[step] = known[step]
+                continue
+            with open_fields(self._directory / record_name(step)) as series:
+                times[step] = series.times[0]
+        return times
 
     def _refuse_other_grid(self, path: Path) -> None:
         problem = self._problem

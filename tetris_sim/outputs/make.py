@@ -41,7 +41,7 @@ def make_outputs(
     """
 
     def schedule(every: Every) -> StepSchedule:
-        return StepSchedule(every, problem.dt, problem.steps)
+        return StepSchedule(every, problem.dt, problem.steps, problem.start)
 
     section = request.output
     outputs: list[Output] = []

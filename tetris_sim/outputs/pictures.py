@@ -142,7 +142,9 @@ class PicturesOutput:
     def _sample(self, readers: Sequence[Reader], step: int) -> Sampled:
         problem = self._problem
         cuts = default_cuts(problem.grid)
-        label = moment(step, problem.time(step), timeless=math.isinf(problem.dt_limit))
+        # Step 0 lies before `problem.start` if dt has changed since.
+        time = problem.time(step) if step else 0.0
+        label = moment(step, time, timeless=math.isinf(problem.dt_limit))
         return Sampled(tuple(sample(read, problem.grid, cuts) for read in readers), label)
 
     def _first_state(self) -> Sampled | None:

@@ -19,11 +19,13 @@ class StepSchedule:
         every: the interval, in steps or in seconds of simulated time.
         dt: time step [s].
         last: the last step of the run.
+        start: a step and its time [s], from which on every step takes dt; see `Problem.start`.
     """
 
     every: Every
     dt: float
     last: int
+    start: tuple[int, float] = (0, 0.0)
 
     def next_step(self, step: int) -> int | None:
         """Smallest due step greater than `step`; None after the last."""
@@ -36,6 +38,9 @@ class StepSchedule:
             due = step + 1
             # The k-th multiple of the period falls on the first step whose time is not before it,
             # to within rounding.
-            k = math.floor(step * self.dt / self.every.value * (1 + 1e-12)) + 1
-            due = max(due, math.ceil(k * self.every.value / self.dt * (1 - 1e-12)))
+            first, begun = self.start
+            time = begun + (step - first) * self.dt
+            k = math.floor(time / self.every.value * (1 + 1e-12)) + 1
+            multiple = k * self.every.value / self.dt * (1 - 1e-12)
+            due = max(due, first + math.ceil(multiple - begun / self.dt))
         return min(due, self.last)
