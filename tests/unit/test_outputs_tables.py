@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 import math
 import struct
 from pathlib import Path
@@ -22,11 +23,12 @@ from outputs_samples import (
     state,
 )
 
-from tetris_sim.boundary import Dirichlet, Periodic
+from tetris_sim.boundary import Dirichlet, Fixed, Neumann, Periodic, Robin
 from tetris_sim.errors import CheckpointError, ExitCode, UnsupportedError
 from tetris_sim.outputs import statistics
 from tetris_sim.outputs.blocks import blocks
-from tetris_sim.outputs.probes import ProbeOutput, neighbours
+from tetris_sim.outputs.places import neighbours
+from tetris_sim.outputs.probes import ProbeOutput
 from tetris_sim.outputs.statistics import StatisticsOutput
 from tetris_sim.outputs.table import Table, read_table
 from tetris_sim.problem import Problem
@@ -230,14 +232,47 @@ def test_a_probe_on_a_point_has_the_point_s_bits(tmp_path: Path) -> None:
     assert taken.boxes == [((1, 2), (5, 6))]
 
 
-@pytest.mark.parametrize("face", [None, Dirichlet(3.0)])
-def test_between_the_outermost_point_and_the_face_the_nearest_point_counts(
-    tmp_path: Path, face: Any
+def test_between_the_outermost_point_and_an_insulated_face_the_nearest_point_counts(
+    tmp_path: Path,
 ) -> None:
-    problem = make_problem((4, 8), (4.0, 8.0), face=face)
+    problem = make_problem((4, 8), (4.0, 8.0))
     taken = snapshot(problem, 0)
     assert probe(problem, tmp_path, (0.25, 8.0), taken)[2] == taken.values[0, 0, 7]
     assert probe(problem, tmp_path, (4.0, 0.0), taken)[2] == taken.values[0, 3, 0]
+
+
+def test_on_a_face_a_probe_reads_what_the_condition_there_says(tmp_path: Path) -> None:
+    u = snapshot(make_problem((4, 8), (4.0, 8.0)), 0).values[0]
+
+    def on_the_face(face: Any, place: float = 0.0) -> float:
+        problem = make_problem((4, 8), (4.0, 8.0), face=face)
+        return probe(problem, tmp_path, (1.5, place), snapshot(problem, 0))[2]
+
+    assert on_the_face(Dirichlet(3.0)) == on_the_face(Dirichlet(3.0), 8.0) == 3.0
+    assert on_the_face(Dirichlet(3.0), 0.25) == pytest.approx((3.0 + u[1, 0]) / 2)
+    assert on_the_face(Fixed(3.0)) == pytest.approx((3.0 + u[1, 0]) / 2)
+    assert on_the_face(Neumann(6.0, 2.0)) == pytest.approx(u[1, 0] + 0.5 * 6.0 / 2.0)
+    # Half a cell of conductivity k and the film h in series.
+    k, h, ambient = 2.0, 5.0, -7.0
+    flux = (ambient - u[1, 7]) / (0.5 / k + 1 / h)
+    assert on_the_face(Robin(h, ambient, k), 8.0) == pytest.approx(ambient - flux / h)
+
+
+def test_in_a_corner_a_probe_is_of_second_order(tmp_path: Path) -> None:
+    errors = []
+    for n in (8, 16, 32):
+        problem = make_problem((n, n + 2), (1.0, 1.0), face=Robin(3.0, 0.5, 2.0))
+        x, y = (problem.grid.coordinates(axis) for axis in (1, 0))
+
+        # The product of two solutions of k du/dn = h (T - u), less T, on both faces at 0.
+        def wave(z: Any) -> Any:
+            return np.cos(z) + 1.5 * np.sin(z)
+
+        values = (0.5 + wave(y)[:, None] * wave(x)[None, :])[None]
+        row = probe(problem, tmp_path, (0.0, 0.0), FakeSnapshot(problem, 0, values))
+        errors.append(abs(row[2] - 1.5))
+    assert errors[0] < 0.01
+    assert all(coarse / fine > 3.5 for coarse, fine in itertools.pairwise(errors))
 
 
 def test_on_a_periodic_axis_the_first_and_the_last_point_are_neighbours(tmp_path: Path) -> None:

@@ -1,0 +1,130 @@
+"""What is the field at a place that is no point? Linear between the points around it, axis by axis.
+
+Between the outermost points and a face the value on the face takes the place of the next point: the
+mean of the outermost point and its ghost, which is what the condition on the face is about. So a
+place anywhere in the box, faces and corners included, has a value of second order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tetris_sim.boundary import Side
+from tetris_sim.method import Box
+from tetris_sim.problem import Field, Problem
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The points around a position along one axis, and their weights.
+
+    The value there is offset + sum of weights * values.
+
+    Attributes:
+        indices: one or two global indices.
+        weights: one per index; they sum to 1 but beyond the outermost points.
+        offset: what a face adds.
+    """
+
+    indices: tuple[int, ...]
+    weights: tuple[float, ...]
+    offset: float = 0.0
+
+
+Along = tuple[int, int] | Neighbours  # points start..stop-1 of an axis, or a position on it
+
+
+def neighbours(
+    position: float, *, origin: float, spacing: float, n: int, periodic: bool
+) -> Neighbours:
+    """Which points of an axis surround `position`.
+
+    Beyond the outermost points (between a cell centre and the face) the nearest one counts alone;
+    on a periodic axis the first and the last point are neighbours there.
+
+    >>> neighbours(1.25, origin=0.5, spacing=1.0, n=4, periodic=False)
+    Neighbours(indices=(0, 1), weights=(0.25, 0.75), offset=0.0)
+
+    Args:
+        position: [m].
+        origin: of the first point [m].
+        spacing: between points [m].
+        n: number of points.
+        periodic: whether the axis is.
+    """
+    place = (position - origin) / spacing
+    low = math.floor(place)
+    weight = place - low
+    if periodic:
+        pair = (low % n, (low + 1) % n)
+    else:
+        pair = (min(max(low, 0), n - 1), min(max(low + 1, 0), n - 1))
+    if weight == 0 or pair[0] == pair[1]:
+        return Neighbours(pair[:1], (1.0,))
+    return Neighbours(pair, (1 - weight, weight))
+
+
+def neighbours_of(problem: Problem, axis: int, position: float) -> Neighbours:
+    """What the field at a position along an axis [m] is made of, faces included."""
+    grid, periodic = problem.grid, problem.boundary.periodic(axis)
+    origin, spacing, n = grid.origin[axis], grid.spacing[axis], grid.shape[axis]
+    found = neighbours(position, origin=origin, spacing=spacing, n=n, periodic=periodic)
+
+    side: Side = "low" if position < origin else "high"
+    outermost = origin if side == "low" else origin + (n - 1) * spacing
+    outside = (position < outermost) if side == "low" else (position > outermost)
+    if periodic or not outside:
+        return found
+
+    (a, b), *_ = problem.boundary.reflections(axis, side, spacing=spacing, width=1)
+    share = min(abs(position - outermost) / (spacing / 2), 1.0)  # of the way to the face
+    # On the face lies (u + a + b u) / 2.
+    weight = (1 - share) + share * (1 + b) / 2
+    return Neighbours(found.indices, (weight,), share * a / 2)
+
+
+def read_along(read: Callable[[Box], Field], axes: Sequence[Along]) -> Field:
+    """The state at a product of points and positions.
+
+    Only the points around the positions are read. Axis 0 comes first, as where ghosts are filled.
+
+    Args:
+        read: reads a box, (n_fields, ...).
+        axes: per axis of the problem.
+
+    Returns:
+        (n_fields, one axis per range of points); float64 if there is a position.
+    """
+    ranges = [axis for axis in axes if not isinstance(axis, Neighbours)]
+    if len(ranges) == len(axes):
+        return read(tuple(ranges))
+
+    runs = [_runs(axis) for axis in axes]
+
+    def gather(box: Box) -> Field:
+        if len(box) == len(runs):
+            return read(box).astype(np.float64)
+        parts = [gather((*box, run)) for run in runs[len(box)]]
+        return np.concatenate(parts, axis=1 + len(box))
+
+    state, kept = gather(()), 1
+    for axis in axes:
+        if isinstance(axis, Neighbours):
+            state = np.tensordot(state, np.array(axis.weights), axes=(kept, 0)) + axis.offset
+        else:
+            kept += 1
+    return state
+
+
+def _runs(axis: Along) -> list[tuple[int, int]]:
+    """The points of an axis to be read at once; two runs around the seam of a periodic axis."""
+    if not isinstance(axis, Neighbours):
+        return [axis]
+    first, last = axis.indices[0], axis.indices[-1]
+    if last in (first, first + 1):
+        return [(first, last + 1)]
+    return [(index, index + 1) for index in axis.indices]
