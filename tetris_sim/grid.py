@@ -23,11 +23,14 @@ class Grid:
         shape: interior points per axis, (n0, n1, ...).
         spacing: distance between neighbouring points per axis [m].
         origin: position of the first interior point per axis [m].
+        cut: of a slice through a grid of more axes: those that it lacks, by name, and where it lies
+            on them [m].
     """
 
     shape: tuple[int, ...]
     spacing: tuple[float, ...]
     origin: tuple[float, ...]
+    cut: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.shape) <= 3:
@@ -81,8 +84,25 @@ class Grid:
 
     @property
     def axis_names(self) -> tuple[str, ...]:
-        """Names of the axes in array order, the last one being x: ("z", "y", "x") in 3D."""
-        return AXIS_NAMES[: self.ndim][::-1]
+        """Names of the axes in array order, the last one being x: ("z", "y", "x") in 3D; of a slice
+        normal to y ("z", "x").
+        """
+        lacking = dict(self.cut)
+        whole = AXIS_NAMES[: self.ndim + len(lacking)]
+        return tuple(name for name in reversed(whole) if name not in lacking)
+
+    def within(self, axis: int, low: float, high: float) -> tuple[int, int]:
+        """The points start..stop-1 of an axis that lie between two positions [m], both included.
+
+        >>> Grid.box((10,), (1.0,)).within(0, 0.25, 0.4)
+        (2, 4)
+        """
+        n = self.shape[axis]
+        slack = 1e-9 * n  # a point on a bound may be off by a rounding
+        begin, end = ((place - self.origin[axis]) / self.spacing[axis] for place in (low, high))
+        start = math.ceil(min(max(begin - slack, 0), n))
+        stop = math.floor(min(max(end + slack, -1), n - 1)) + 1
+        return start, max(start, stop)
 
     def coordinates(
         self, axis: int, start: int = 0, stop: int | None = None

@@ -125,6 +125,7 @@ class Quantity:
 Length = Annotated[float, Quantity("a length", "m", ("15 mm",))]
 PositiveLength = Annotated[float, Quantity("a length", "m", ("15 mm",), "positive")]
 PositiveDuration = Annotated[float, Quantity("a time", "s", ("1 ms",), "positive")]
+Moment = Annotated[float, Quantity("a time", "s", ("1 s", "5 ms"), "nonnegative")]
 WallTime = Annotated[float, Quantity("a time", "s", ("2 h", "30 min"), "positive")]
 TuningTime = Annotated[float, Quantity("a time", "s", ("5 s", "1 min"), "nonnegative")]
 Memory = Annotated[float, Quantity("an amount of memory", "byte", ("4 GiB",), "positive")]

@@ -1,7 +1,7 @@
 """The results directory of a run: what lies in it, who may write to it, and what may be replaced.
 
 resolved.yaml          resolved configuration
-fields.h5 fields.xdmf fields/     probes/  statistics.csv      outputs
+fields.h5 fields.xdmf fields/     fields-<name>.h5 ...     probes/  statistics.csv      outputs
 initial.png final.png difference.png overview.png
 checkpoints/           the newest ones
 report.json report.txt
@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -19,12 +20,15 @@ from pathlib import Path
 
 from tetris_sim.config import Config
 from tetris_sim.errors import ConfigError, UnsupportedError
+from tetris_sim.grid import Grid
 from tetris_sim.problem import Problem
+from tetris_sim.schema import FieldsSection, PartSection
 
 CONFIG = "resolved.yaml"  # never the name of a file that a person writes
 CHECKPOINTS = "checkpoints"
 REPORT_JSON = "report.json"
 REPORT_TEXT = "report.txt"
+_PARTS = "fields-*"
 # patterns: only what a run writes, so that nothing else in the folder is ever taken for ours
 _OURS = (
     CONFIG,
@@ -36,6 +40,9 @@ _OURS = (
     "fields/fields_*.h5",
     "fields.h5",
     "fields.xdmf",
+    "fields/before.h5",
+    f"{_PARTS}/fields_*.h5",
+    f"{_PARTS}/before.h5",
     "probes/*.csv",
     "statistics.csv",
     "initial*.png",
@@ -43,7 +50,8 @@ _OURS = (
     "difference*.png",
     "overview*.png",
 )
-_FOLDERS = (f"{CHECKPOINTS}/parts_*", CHECKPOINTS, "fields", "probes")
+_FOLDERS = (f"{CHECKPOINTS}/parts_*", CHECKPOINTS, "fields", _PARTS, "probes")
+_INDICES = (".h5", ".xdmf")
 _LOCK = ".lock"
 _DEFAULT = "results/run"  # of a configuration that comes from no file and does not say where
 
@@ -54,7 +62,11 @@ def directory_of(config: Config) -> Path:
 
 
 def _files(directory: Path) -> list[Path]:
-    return [path for pattern in _OURS for path in directory.glob(pattern)]
+    files = [path for pattern in _OURS for path in directory.glob(pattern)]
+    # What lies beside a folder with records is their index; other files may have such a name too.
+    folders = dict.fromkeys(path.parent for path in files if path.parent.match(_PARTS))
+    indices = (folder.with_name(folder.name + end) for folder in folders for end in _INDICES)
+    return files + [path for path in indices if path.exists()]
 
 
 def has_results(directory: Path) -> bool:
@@ -161,16 +173,37 @@ def refuse_full_disk(directory: Path, needed: int) -> None:
 def predicted_bytes(config: Config, problem: Problem) -> int:
     """Most bytes on the disk at one time: of fields and checkpoints, the rest is small."""
     checkpoints = (config.checkpoint.keep + 1) * problem.state_bytes
-    return checkpoints + count_fields(config, problem) * problem.field_bytes
+    fields = count_fields(config, problem) * problem.field_bytes
+    parts = sum(
+        count_records(part, problem) * _points(part, problem.grid) * problem.field_bytes
+        for part in config.output.parts
+    )
+    return checkpoints + fields + parts // problem.grid.n_points
 
 
 def count_fields(config: Config, problem: Problem) -> int:
     """How many times the whole field will be written."""
-    if config.output.fields is None:
-        return 0
-    every = config.output.fields.every
+    fields = config.output.fields
+    return 0 if fields is None else count_records(fields, problem)
+
+
+def count_records(section: FieldsSection, problem: Problem) -> int:
+    """How many times one output of fields will be written."""
+    if section.every is None:
+        return len(section.at)
+    every = section.every
     period = every.value if every.unit == "steps" else max(every.value / problem.dt, 1.0)
-    return 1 + int(-(-problem.steps // period))
+    return 1 + int(-(-problem.steps // period)) + len(section.at)
+
+
+def _points(part: PartSection, grid: Grid) -> int:
+    """How many points of a grid a part holds."""
+    n = 1
+    for axis, name in enumerate(grid.axis_names):
+        if name not in part.slice:
+            start, stop = grid.within(axis, *part.box.get(name, (-math.inf, math.inf)))
+            n *= stop - start
+    return n
 
 
 def free_bytes(directory: Path) -> int:

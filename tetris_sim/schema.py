@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from tetris_sim.conditions import FaceName, FaceSection, InitialSection
 from tetris_sim.quantities import (
@@ -19,6 +19,7 @@ from tetris_sim.quantities import (
     Interval,
     Length,
     Memory,
+    Moment,
     PositiveDuration,
     PositiveLength,
     TuningTime,
@@ -41,6 +42,7 @@ ProbeName = Annotated[
     ),
 ]
 
+AxisName = Annotated[str, Field(pattern=r"^[xyz]$", description="an axis: x, y or z")]
 Count = Annotated[int, Field(gt=0, le=2**31 - 1)]
 
 _TUNING_SECONDS = 5.0
@@ -186,8 +188,45 @@ class ComputeSection(Section):
 class FieldsSection(Section):
     """The whole field, as HDF5."""
 
-    every: Interval
+    every: Interval | None = None
+    """Beside or instead of `at`."""
+    at: tuple[Moment, ...] = ()
+    """Times that are hit exactly [s]; between two time steps the field is linear in time."""
     compression: Literal["none", "gzip"] = "none"
+
+    @model_validator(mode="after")
+    def _some_time(self) -> FieldsSection:
+        if self.every is None and not self.at:
+            msg = "neither every nor at is given, so nothing would be written; give one of them"
+            raise ValueError(msg)
+        return self
+
+
+class PartSection(FieldsSection):
+    """A box of the field, or a slice through it, in the same kind of files as the whole."""
+
+    name: ProbeName
+    """Of its files, fields-<name>."""
+    box: dict[AxisName, tuple[Length, Length]] = Field(default={})
+    """From where to where, by axis [m]; an axis that is not named is taken whole."""
+    slice: dict[AxisName, Length] = Field(default={})
+    """Where it is cut, by axis [m]. Values are linear between the points around, and those of the
+    face on it.
+    """
+
+    @model_validator(mode="after")
+    def _less_than_the_whole(self) -> PartSection:
+        if not self.box and not self.slice:
+            msg = f"{self.name} has neither box nor slice; give one, or take output.fields"
+            raise ValueError(msg)
+        for axis, (low, high) in self.box.items():
+            if axis in self.slice:
+                msg = f"{axis} is in box and in slice; give one of them"
+                raise ValueError(msg)
+            if not low < high:
+                msg = f"box.{axis} reaches from {low:g} m to {high:g} m; the lower end comes first"
+                raise ValueError(msg)
+        return self
 
 
 class ProbeSection(Section):
@@ -214,20 +253,27 @@ class OutputSection(Section):
     the config file>.
     """
     fields: FieldsSection | None = None
+    parts: tuple[PartSection, ...] = ()
+    """Boxes of the field and slices through it."""
     probes: tuple[ProbeSection, ...] = ()
     statistics: StatisticsSection | None = None
     pictures: bool = True
     """Pictures of the initial and the final state and of their difference."""
 
-    @field_validator("probes", mode="after")
+    @field_validator("probes", "parts", mode="after")
     @classmethod
-    def _distinct_names(cls, probes: tuple[ProbeSection, ...]) -> tuple[ProbeSection, ...]:
-        names = [probe.name for probe in probes if probe.name is not None]
+    def _distinct_names(
+        cls, outputs: tuple[ProbeSection | PartSection, ...], which: ValidationInfo
+    ) -> tuple[ProbeSection | PartSection, ...]:
+        names = [output.name for output in outputs if output.name is not None]
         for name in names:
             if names.count(name) > 1:
-                msg = f"two probes are named {name!r}; names become file names, so they must differ"
+                msg = (
+                    f"two {which.field_name} are named {name!r}; names become file names, so they "
+                    "must differ"
+                )
                 raise ValueError(msg)
-        return probes
+        return outputs
 
 
 class CheckpointSection(Section):

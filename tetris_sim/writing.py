@@ -55,7 +55,7 @@ class Writing:
 
     def start(self, fleet: Fleet) -> None:
         """Let every output forget what comes after this step."""
-        fleet.lead("output", partial(self._start, fleet.step))
+        fleet.lead("output", partial(self._start, fleet))
 
     def write(self, fleet: Fleet) -> None:
         """Hand the state to every output that wants it at this step."""
@@ -70,9 +70,11 @@ class Writing:
         """Save the last state, and wait until everything is on the disk."""
         fleet.lead("checkpoint", partial(self._finish, fleet))
 
-    def _start(self, step: int) -> None:
+    def _start(self, fleet: Fleet) -> None:
+        snapshot = fleet.snapshot()
         for output in self._outputs:
-            output.start(step)
+            if output.start(fleet.step) and fleet.step > 0:
+                output.write(snapshot)
 
     def _write(self, fleet: Fleet) -> None:
         snapshot = fleet.snapshot().seen()

@@ -257,9 +257,9 @@ def test_with_many_records_the_index_is_not_written_with_each_of_them(
     written: list[int] = []
     real = field_file.write_index
 
-    def write_index(directory: Path, problem: Problem, steps: list[int], provenance: Any) -> Path:
-        written.append(len(steps))
-        return real(directory, problem, steps, provenance)
+    def write_index(directory: Path, problem: Problem, records: Any, *more: Any) -> Path:
+        written.append(len(records))
+        return real(directory, problem, records, *more)
 
     monkeypatch.setattr(fields, "write_index", write_index)
     monkeypatch.setattr(fields, "_OFTEN", 4)

@@ -221,7 +221,7 @@ def test_the_home_of_a_misplaced_key_is_known() -> None:
     assert homes(Config, "sigma") == ["initial (type: gaussian)"]
     assert homes(Config, "material") == ["model (type: heat)"]
     assert homes(Config, "grid") == ["the top level"]
-    assert homes(Config, "compression") == ["output.fields"]
+    assert homes(Config, "compression") == ["output.fields", "output.parts"]
     assert homes(Config, "type") == []
     assert homes(Config, "no such key") == []
 

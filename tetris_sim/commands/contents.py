@@ -116,6 +116,9 @@ def describe_results(directory: Path) -> Facts:
     facts: Facts = {"kind": "results", "path": str(directory)}
     if (directory / INDEX).exists():
         facts["fields"] = describe_fields(directory / INDEX)
+    folders = sorted(folder for folder in directory.glob(f"{FOLDER}-*") if folder.is_dir())
+    indices = [folder.with_name(f"{folder.name}.h5") for folder in folders]
+    facts["parts"] = [describe_fields(path) for path in indices if path.exists()]
     tables = [*sorted((directory / probes.FOLDER).glob("*.csv")), directory / statistics.FILE]
     facts["tables"] = [describe_table(path) for path in tables if path.exists()]
     names = (pictures.INITIAL, pictures.FINAL, pictures.DIFFERENCE, pictures.OVERVIEW)
@@ -164,6 +167,8 @@ def _read_report(path: Path) -> Facts:
 def _describe_grid(grid: Grid) -> Facts:
     """Lists along axes are in the order x, y, z, as in a configuration."""
     return {
+        "axes": list(grid.axis_names[::-1]),
+        "cut_m": dict(grid.cut),
         "shape": list(grid.shape[::-1]),
         "size_m": list(grid.size[::-1]),
         "spacing_m": list(grid.spacing[::-1]),

@@ -111,8 +111,8 @@ def _result_lines(facts: Facts) -> Iterator[str]:
         yield f"  checkpoints  {', '.join(names)}"
     if facts["pictures"]:
         yield f"  pictures     {', '.join(Path(path).name for path in facts['pictures'])}"
-    parts = [facts.get("fields"), *facts["tables"], facts.get("newest_checkpoint")]
-    for part in parts:
+    parts = [facts.get("fields"), *facts["parts"], *facts["tables"]]
+    for part in (*parts, facts.get("newest_checkpoint")):
         if part is not None:
             yield from (f"  {line}" if i else line for i, line in enumerate(_indented(part)))
 
@@ -176,12 +176,13 @@ def _table_rows(facts: Facts) -> Iterator[tuple[str, str]]:
 def _grid_text(facts: Facts) -> str:
     unit = length_unit(facts["size_m"])
     points = " x ".join(map(str, facts["shape"]))
-    axes = ", ".join("xyz"[: len(facts["shape"])])
+    axes = ", ".join(facts["axes"])
     size = " x ".join(unit.text(length) for length in facts["size_m"])
     fine = length_unit(facts["spacing_m"])
     return (
         f"{points} points ({axes}), {size}, spacing "
         f"{' x '.join(fine.text(h) for h in facts['spacing_m'])}"
+        + "".join(f", at {axis} = {unit.text(place)}" for axis, place in facts["cut_m"].items())
     )
 
 

@@ -11,6 +11,7 @@ from tetris_sim.commands.arguments import add_config_arguments, load
 from tetris_sim.config import Config
 from tetris_sim.errors import ExitCode, TetrisError
 from tetris_sim.problem import Problem
+from tetris_sim.schema import FieldsSection
 
 HELP = "check a configuration: all mistakes at once, with line numbers"
 
@@ -87,7 +88,8 @@ def _results(config: Config) -> str:
     output, checkpoint = config.output, config.checkpoint
     parts = []
     if output.fields is not None:
-        parts.append(f"fields every {output.fields.every}")
+        parts.append(f"fields {_when(output.fields)}")
+    parts += [f"part {part.name} {_when(part)}" for part in output.parts]
     if output.probes:
         parts.append(f"{len(output.probes)} {'probe' if len(output.probes) == 1 else 'probes'}")
     if output.statistics is not None:
@@ -102,3 +104,9 @@ def _results(config: Config) -> str:
 
     place = f", in {output.directory}" if output.directory else ""
     return ", ".join(parts or ["nothing"]) + place
+
+
+def _when(section: FieldsSection) -> str:
+    every = [] if section.every is None else [f"every {section.every}"]
+    times = [f"at {', '.join(f'{time:g}' for time in section.at)} s"] if section.at else []
+    return " and ".join(every + times)

@@ -6,6 +6,7 @@ is left out, so that everything that can be said is said at once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -28,6 +29,7 @@ from tetris_sim.scheduler.machine.devices import named_devices
 from tetris_sim.schema import (
     CheckpointSection,
     ComputeSection,
+    FieldsSection,
     GridSection,
     OutputSection,
     Request,
@@ -55,6 +57,8 @@ def check_together(sections: Mapping[str, Any]) -> Iterator[Finding]:
         (_center, ("grid", "initial")),
         (_expression, ("grid", "initial")),
         (_probes, ("grid", "output")),
+        (_parts, ("grid", "output")),
+        (_moments, ("time", "output")),
         (_numbers_in_precision, ("compute", "initial", "boundaries")),
         (_shares, ("compute",)),
         (_method, ("compute",)),
@@ -154,6 +158,50 @@ def _center(grid: GridSection, initial: InitialSection) -> Iterator[Finding]:
 def _probes(grid: GridSection, output: OutputSection) -> Iterator[Finding]:
     for number, probe in enumerate(output.probes):
         yield from _position(("output", "probes", number, "at"), probe.at, grid)
+
+
+def _parts(grid: GridSection, output: OutputSection) -> Iterator[Finding]:
+    lengths = dict(zip(AXIS_NAMES, _box(grid), strict=False))
+    for number, part in enumerate(output.parts):
+        path: KeyPath = ("output", "parts", number)
+        for key, axes in (("box", part.box), ("slice", part.slice)):
+            for axis in axes.keys() - lengths.keys():
+                message = f"the grid has {_axes(grid)}, so there is no axis {axis}"
+                yield Finding((*path, key, axis), message, at_key=True)
+
+        bounds = [("box", axis, place) for axis in part.box for place in part.box[axis]]
+        cuts = [("slice", axis, place) for axis, place in part.slice.items()]
+        for key, axis, place in (*bounds, *cuts):
+            if not 0 <= place <= lengths.get(axis, math.inf):
+                yield Finding(
+                    (*path, key, axis),
+                    (
+                        f"{axis} = {place:g} m is outside the box, which reaches from 0 to "
+                        f"{lengths[axis]:g} m"
+                    ),
+                )
+
+        if part.slice.keys() >= lengths.keys():
+            yield Finding((*path, "slice"), "no axis is left uncut; a probe is for a single place")
+
+
+def _fields(output: OutputSection) -> Iterator[tuple[KeyPath, FieldsSection]]:
+    """What is written of the field, and where it is asked for."""
+    if output.fields is not None:
+        yield ("output", "fields"), output.fields
+    for number, part in enumerate(output.parts):
+        yield ("output", "parts", number), part
+
+
+def _moments(time: TimeSection, output: OutputSection) -> Iterator[Finding]:
+    end = math.inf if time.t_end is None else time.t_end
+    for path, section in _fields(output):
+        for number, moment in enumerate(section.at):
+            if moment > end * (1 + 1e-12):
+                yield Finding(
+                    (*path, "at", number),
+                    f"{moment:g} s is after the end of the run, time.t_end = {end:g} s",
+                )
 
 
 def _expression(grid: GridSection, initial: InitialSection) -> Iterator[Finding]:
@@ -257,25 +305,28 @@ def _steps(time: TimeSection) -> float | None:
 def _amount_of_output(time: TimeSection, output: OutputSection) -> Iterator[Finding]:
     """A file per output time: a slip in a unit must not fill a disk with millions of them."""
     steps = _steps(time)
-    if output.fields is None or steps is None:
+    if steps is None:
         return
 
-    every = output.fields.every
-    if every.unit == "steps":
-        files = steps / every.value
-    elif time.t_end is not None:
-        files = min(steps, time.t_end / every.value)
-    else:
-        return  # the time step is not known yet; `plan` and `run` hold the bytes against the disk
+    for path, section in _fields(output):
+        every = section.every
+        if every is None:
+            continue
+        if every.unit == "steps":
+            files = steps / every.value
+        elif time.t_end is not None:
+            files = min(steps, time.t_end / every.value)
+        else:
+            continue  # the time step is not known yet; `plan` and `run` look at the disk
 
-    if files > _MOST_FILES:
-        yield Finding(
-            ("output", "fields", "every"),
-            (
-                f"every {every} makes {files:.3g} files, one per output time; at most "
-                f"{_MOST_FILES} are allowed"
-            ),
-        )
+        if files > _MOST_FILES:
+            yield Finding(
+                (*path, "every"),
+                (
+                    f"every {every} makes {files:.3g} files, one per output time; at most "
+                    f"{_MOST_FILES} are allowed"
+                ),
+            )
 
 
 def _checkpoints(time: TimeSection, checkpoint: CheckpointSection) -> Iterator[Finding]:

@@ -63,7 +63,7 @@ def write_csv(series: Series, records: Sequence[int], path: Path) -> None:
         writer.writerow(
             (
                 *LEADING,
-                "x [m]",
+                f"{series.grid.axis_names[0]} [m]",
                 *(f"{variable.name} [{variable.unit}]" for variable in series.variables),
             )
         )

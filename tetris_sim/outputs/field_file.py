@@ -1,8 +1,9 @@
 """What do the HDF5 files of the fields look like, and how is one written?
 
 Two kinds of file have the same structure: `fields/fields_<step>.h5` holds one time, `fields.h5` all
-of them as virtual datasets. Variables and their dimension scales lie side by side in the root
-group, because that is where readers of netCDF files look for coordinates:
+of them as virtual datasets; those of a part of the field are called fields-<name>. Variables and
+their dimension scales lie side by side in the root group, because that is where readers of netCDF
+files look for coordinates:
 
     /time (time) /step (time) /z (z) /y (y) /x (x)      coordinates
     /<variable>  (time, z, y, x)    values at the points, cell centres; float16 as float32
@@ -13,36 +14,54 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from tetris_sim.files import atomic_hdf5
+from tetris_sim.grid import Grid
+from tetris_sim.method import Box
 from tetris_sim.outputs.blocks import blocks, chunk_shape, slices
-from tetris_sim.outputs.output import Snapshot
+from tetris_sim.outputs.parts import WHOLE, Part, whole
 from tetris_sim.outputs.provenance import CREATOR, Provenance, write_meta
-from tetris_sim.outputs.scales import add_positions, add_steps, add_times
-from tetris_sim.problem import Problem, Variable
+from tetris_sim.outputs.scales import add_positions, add_steps, add_times, auxiliary
+from tetris_sim.problem import Field, Problem, Variable
 
 FORMAT = "tetris_sim fields"
 FORMAT_VERSION = 1
-FOLDER = "fields"
-INDEX = "fields.h5"
+FOLDER = WHOLE
+INDEX = f"{WHOLE}.h5"
 
 Compression = Literal["none", "gzip"]
 _RECORD = re.compile(r"fields_(\d{12,})\.h5")
 
 
-def record_name(step: int) -> str:
+@dataclass(frozen=True)
+class Record:
+    """One time of a part of the field.
+
+    Attributes:
+        step: number of time steps; of a time between two steps, the later one.
+        time: simulated time [s].
+        read: a box of the part -> its values, (n_fields, ...).
+    """
+
+    step: int
+    time: float
+    read: Callable[[Box], Field]
+
+
+def record_name(step: int, folder: str = FOLDER) -> str:
     """Path of the file of one step, relative to the index beside its folder."""
-    return f"{FOLDER}/fields_{step:012d}.h5"
+    return f"{folder}/fields_{step:012d}.h5"
 
 
-def recorded_steps(directory: Path) -> list[int]:
+def recorded_steps(directory: Path, folder: str = FOLDER) -> list[int]:
     """Steps that have a file below the results directory, ascending."""
-    matches = (_RECORD.fullmatch(path.name) for path in (directory / FOLDER).glob("fields_*.h5"))
+    matches = (_RECORD.fullmatch(path.name) for path in (directory / folder).glob("fields_*.h5"))
     return sorted(int(match[1]) for match in matches if match is not None)
 
 
@@ -52,22 +71,27 @@ def is_field_file(file: Any) -> bool:
 
 
 def write_record(
-    directory: Path,
-    snapshot: Snapshot,
+    path: Path,
+    record: Record,
+    problem: Problem,
+    part: Part,
     *,
     provenance: Provenance,
     compression: Compression = "none",
 ) -> Path:
     """Write the file of one step, block by block, and rename it into place."""
-    path = directory / record_name(snapshot.step)
     with atomic_hdf5(path) as file:
-        _write_frame(file, snapshot.problem, {snapshot.step: snapshot.time}, provenance)
-        _write_values(file, snapshot, compression)
+        _write_frame(file, problem, part, {record.step: record.time}, provenance)
+        _write_values(file, problem, part, record, compression)
     return path
 
 
 def write_index(
-    directory: Path, problem: Problem, records: Mapping[int, float], provenance: Provenance
+    directory: Path,
+    problem: Problem,
+    records: Mapping[int, float],
+    provenance: Provenance,
+    part: Part | None = None,
 ) -> Path:
     """Write `fields.h5`: the files of all steps seen as one, by relative names.
 
@@ -76,37 +100,43 @@ def write_index(
         problem: what they are about.
         records: time [s] of each by its step, ascending.
         provenance: what they say about the run.
+        part: of the field; all of it if not given.
     """
     import h5py
 
-    path = directory / INDEX
-    shape = problem.grid.shape
+    part = part or whole(problem)
+    path, shape = directory / f"{part.folder}.h5", part.grid.shape
     with atomic_hdf5(path) as file:
-        _write_frame(file, problem, records, provenance)
+        _write_frame(file, problem, part, records, provenance)
 
         for variable in problem.variables:
             layout = h5py.VirtualLayout(shape=(len(records), *shape), dtype=problem.arithmetic)
             for i, step in enumerate(records):
                 layout[i : i + 1] = h5py.VirtualSource(
-                    record_name(step), variable.name, shape=(1, *shape)
+                    record_name(step, part.folder), variable.name, shape=(1, *shape)
                 )
             # A file that somebody deleted reads as NaN.
             _describe(
                 file,
                 file.create_virtual_dataset(variable.name, layout, fillvalue=np.nan),
                 variable,
-                problem,
+                part.grid,
             )
     return path
 
 
 def _write_frame(
-    file: Any, problem: Problem, records: Mapping[int, float], provenance: Provenance
+    file: Any,
+    problem: Problem,
+    part: Part,
+    records: Mapping[int, float],
+    provenance: Provenance,
 ) -> None:
     """Everything but the variables."""
     file.attrs["format"] = FORMAT
     file.attrs["format_version"] = FORMAT_VERSION
     file.attrs["creator"] = CREATOR
+    file.attrs["folder"] = part.folder
 
     meta = write_meta(file, provenance)
     meta.attrs["dt"] = problem.dt
@@ -116,12 +146,13 @@ def _write_frame(
 
     time = add_times(file, list(records.values()))
     add_steps(file, list(records), time)
-    add_positions(file, problem.grid)
+    add_positions(file, part.grid)
 
 
-def _write_values(file: Any, snapshot: Snapshot, compression: Compression) -> None:
-    problem = snapshot.problem
-    shape, itemsize = problem.grid.shape, problem.arithmetic.itemsize
+def _write_values(
+    file: Any, problem: Problem, part: Part, record: Record, compression: Compression
+) -> None:
+    shape, itemsize = part.grid.shape, problem.arithmetic.itemsize
 
     options: dict[str, Any] = {}
     chunk = None
@@ -141,17 +172,17 @@ def _write_values(file: Any, snapshot: Snapshot, compression: Compression) -> No
         for variable in problem.variables
     ]
     for dataset, variable in zip(datasets, problem.variables, strict=True):
-        _describe(file, dataset, variable, problem)
+        _describe(file, dataset, variable, part.grid)
 
     for box in blocks(shape, itemsize * problem.n_fields, multiple=chunk):
-        values = snapshot.box(box)
+        values = record.read(box)
         for dataset, field in zip(datasets, values, strict=True):
             dataset[(0, *slices(box))] = field
 
 
-def _describe(file: Any, dataset: Any, variable: Variable, problem: Problem) -> None:
+def _describe(file: Any, dataset: Any, variable: Variable, grid: Grid) -> None:
     dataset.attrs["units"] = variable.unit
     dataset.attrs["long_name"] = variable.long_name
-    dataset.attrs["coordinates"] = "step"
-    for axis, name in enumerate(("time", *problem.grid.axis_names)):
+    dataset.attrs["coordinates"] = auxiliary(grid)
+    for axis, name in enumerate(("time", *grid.axis_names)):
         dataset.dims[axis].attach_scale(file[name])

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from tetris_sim.errors import CheckpointError
 from tetris_sim.files import atomic_text, disk_errors, make_directory, remove_parts, sync_directory
+from tetris_sim.method import Box
 from tetris_sim.outputs.field_file import (
-    FOLDER,
-    INDEX,
     Compression,
+    Record,
     record_name,
     recorded_steps,
     write_index,
     write_record,
 )
 from tetris_sim.outputs.output import Snapshot
+from tetris_sim.outputs.parts import Part, whole
 from tetris_sim.outputs.provenance import Provenance
-from tetris_sim.outputs.schedule import StepSchedule
-from tetris_sim.outputs.series import open_fields
+from tetris_sim.outputs.schedule import Moments, StepSchedule
+from tetris_sim.outputs.series import Series, open_fields
 from tetris_sim.outputs.xdmf import Frame, Source, xdmf_text
-from tetris_sim.problem import Problem
+from tetris_sim.problem import Field, Problem
 
-XDMF = "fields.xdmf"
 # Up to so many records the index is written with each, then ever less often: linear cost in all.
 _OFTEN = 100
 
@@ -35,71 +39,95 @@ class FieldsOutput:
     Args:
         problem: what is simulated.
         directory: the results directory.
-        schedule: when.
+        schedule: when; None if only at `moments`.
         provenance: what the files say about the run.
         compression: of the values.
+        part: of the field; all of it if not given.
+        moments: times that are hit exactly. One that is known at a step at which the schedule wants
+            a record takes its place.
     """
 
     def __init__(
         self,
         problem: Problem,
         directory: Path,
-        schedule: StepSchedule,
+        schedule: StepSchedule | None,
         *,
         provenance: Provenance,
         compression: Compression = "none",
+        part: Part | None = None,
+        moments: Moments | None = None,
     ) -> None:
         self._problem = problem
         self._directory = directory
         self._schedule = schedule
         self._provenance = provenance
         self._compression: Compression = compression
+        self._part = part or whole(problem)
+        self._moments = moments or Moments((), problem.dt, problem.steps)
+        # The state before a moment, from its step to the next.
+        self._before = directory / self._part.folder / "before.h5"
         self._times: dict[int, float] = {}  # of each record, by its step
         self._index_is_old = False
         self._n_indexed = 0
 
     def next_step(self, step: int) -> int | None:
-        """The schedule's next step."""
-        return self._schedule.next_step(step)
+        """The next step of the schedule, of a moment, or before one."""
+        scheduled = None if self._schedule is None else self._schedule.next_step(step)
+        wanted = (scheduled, self._moments.next_step(step))
+        return min((due for due in wanted if due is not None), default=None)
 
-    def start(self, step: int) -> None:
+    def start(self, step: int) -> bool:
         """Remove the files of later steps and what a killed run left unfinished.
+
+        Returns:
+            Whether the state that the run begins with is wanted: a moment lies in its first step.
 
         Raises:
             CheckpointError: the files that stay belong to another grid.
         """
-        folder = self._directory / FOLDER
+        folder = self._directory / self._part.folder
         make_directory(folder)
         remove_parts(folder)
-        remove_parts(self._directory, "fields.")
+        remove_parts(self._directory, f"{folder.name}.")
+        self._before.unlink(missing_ok=True)
 
-        recorded = recorded_steps(self._directory)
+        recorded = recorded_steps(self._directory, folder.name)
         # A run that starts at step 0 writes it again, so nothing of an earlier run can stay.
         kept = [earlier for earlier in recorded if 0 < step >= earlier]
         with disk_errors(folder):
             for late in recorded[len(kept) :]:
-                (self._directory / record_name(late)).unlink()
+                self._record_path(late).unlink()
             sync_directory(folder)
 
         self._times = {}
         if kept:
-            self._refuse_other_grid(self._directory / record_name(kept[-1]))
+            self._refuse_other_grid(self._record_path(kept[-1]))
             self._times = self._read_times(kept)
             self._write_index()
         else:
             self._index_is_old, self._n_indexed = False, 0
-            (self._directory / INDEX).unlink(missing_ok=True)
-            (self._directory / XDMF).unlink(missing_ok=True)
+            self._index_path(".h5").unlink(missing_ok=True)
+            self._index_path(".xdmf").unlink(missing_ok=True)
+        return step in self._moments.before
 
     def write(self, snapshot: Snapshot) -> None:
-        """Write the file of the snapshot's step."""
-        write_record(
-            self._directory, snapshot, provenance=self._provenance, compression=self._compression
-        )
-        self._times = dict(sorted({**self._times, snapshot.step: snapshot.time}.items()))
-        self._index_is_old = True
-        if len(self._times) - self._n_indexed > len(self._times) // _OFTEN:
-            self._write_index()
+        """Write the file of the snapshot's step, or of the moment that is known at it."""
+        step = snapshot.step
+        record = Record(step, snapshot.time, functools.partial(self._part.read, snapshot))
+        time, share = self._moments.due.get(step, (None, 1.0))
+        if time is not None and share < 1:
+            with open_fields(self._before) as series:
+                self._keep(Record(step, time, between(series, record.read, share)))
+        elif time is not None:
+            self._keep(replace(record, time=time))
+        elif self._is_scheduled(step):
+            self._keep(record)
+
+        if step in self._moments.before:
+            self._write_record(self._before, record)
+        else:
+            self._before.unlink(missing_ok=True)
 
     def flush(self) -> None:
         """Bring the index up to date; the files themselves were flushed when they were written."""
@@ -110,24 +138,56 @@ class FieldsOutput:
         """Bring the index up to date."""
         self.flush()
 
+    def _is_scheduled(self, step: int) -> bool:
+        """Whether a step is more than the one before a moment."""
+        if self._schedule is None:
+            return False
+        return step == 0 or step not in self._moments.before or self._schedule.is_due(step)
+
+    def _keep(self, record: Record) -> None:
+        self._write_record(self._record_path(record.step), record)
+        self._times = dict(sorted({**self._times, record.step: record.time}.items()))
+        self._index_is_old = True
+        if len(self._times) - self._n_indexed > len(self._times) // _OFTEN:
+            self._write_index()
+
+    def _write_record(self, path: Path, record: Record) -> None:
+        write_record(
+            path,
+            record,
+            self._problem,
+            self._part,
+            provenance=self._provenance,
+            compression=self._compression,
+        )
+
     def _write_index(self) -> None:
-        problem = self._problem
-        write_index(self._directory, problem, self._times, self._provenance)
-        shape = (1, *problem.grid.shape)
+        problem, part = self._problem, self._part
+        write_index(self._directory, problem, self._times, self._provenance, part)
+        shape = (1, *part.grid.shape)
         frames = [
             Frame(
                 time,
-                {v.name: Source(record_name(step), v.name, shape) for v in problem.variables},
+                {
+                    v.name: Source(record_name(step, part.folder), v.name, shape)
+                    for v in problem.variables
+                },
             )
             for step, time in self._times.items()
         ]
-        atomic_text(self._directory / XDMF, xdmf_text(problem.grid, problem.arithmetic, frames))
+        atomic_text(self._index_path(".xdmf"), xdmf_text(part.grid, problem.arithmetic, frames))
         self._index_is_old, self._n_indexed = False, len(self._times)
+
+    def _record_path(self, step: int) -> Path:
+        return self._directory / record_name(step, self._part.folder)
+
+    def _index_path(self, suffix: str) -> Path:
+        return self._directory / f"{self._part.folder}{suffix}"
 
     def _read_times(self, steps: Sequence[int]) -> dict[int, float]:
         """When the records of some steps are [s]: of the index, or of the file of a step."""
         known: dict[int, float] = {}
-        with contextlib.suppress(CheckpointError), open_fields(self._directory / INDEX) as series:
+        with contextlib.suppress(CheckpointError), open_fields(self._index_path(".h5")) as series:
             known = dict(zip(series.steps, series.times, strict=True))
 
         times = {}
@@ -135,7 +195,7 @@ class FieldsOutput:
             if step in known:
                 times[step] = known[step]
                 continue
-            with open_fields(self._directory / record_name(step)) as series:
+            with open_fields(self._record_path(step)) as series:
                 times[step] = series.times[0]
         return times
 
@@ -145,11 +205,27 @@ class FieldsOutput:
         with open_fields(path) as series:
             grid, dtype = series.grid, series.dtype
             there = [variable.name for variable in series.variables]
-        if (grid, dtype, there) != (problem.grid, problem.arithmetic, names):
+        if (grid, dtype, there) != (self._part.grid, problem.arithmetic, names):
             msg = (
                 f"{path} holds {', '.join(there)} on {grid.shape} points as {dtype}, but "
-                f"this run has {', '.join(names)} on {problem.grid.shape} points as "
+                f"this run has {', '.join(names)} on {self._part.grid.shape} points as "
                 f"{problem.arithmetic}, on the same box; choose another output.directory, or start "
                 "anew with --overwrite"
             )
             raise CheckpointError(msg)
+
+
+def between(series: Series, later: Callable[[Box], Field], share: float) -> Callable[[Box], Field]:
+    """A state between two steps, as a function of a box.
+
+    Args:
+        series: with the earlier one as its only record.
+        later: the other one.
+        share: weight of the later one.
+    """
+
+    def read(box: Box) -> Field:
+        earlier = np.stack([series.read(0, k, box) for k in range(len(series.variables))])
+        return (1 - share) * earlier.astype(np.float64) + share * later(box).astype(np.float64)
+
+    return read

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from tetris_sim.errors import ConfigError
 from tetris_sim.grid import Grid
 from tetris_sim.outputs.fields import FieldsOutput
 from tetris_sim.outputs.output import Output
+from tetris_sim.outputs.parts import Part, make_part, whole
 from tetris_sim.outputs.pictures import PicturesOutput
 from tetris_sim.outputs.probes import ProbeOutput
 from tetris_sim.outputs.provenance import make_provenance
-from tetris_sim.outputs.schedule import StepSchedule
+from tetris_sim.outputs.schedule import Moments, StepSchedule
 from tetris_sim.outputs.statistics import StatisticsOutput
 from tetris_sim.problem import InitialField, Problem
 from tetris_sim.quantities import Every
-from tetris_sim.schema import ProbeSection, Request
+from tetris_sim.schema import FieldsSection, OutputSection, ProbeSection, Request
 
 
 def make_outputs(
@@ -37,7 +39,7 @@ def make_outputs(
         run_id: what tells this run from others; it goes into the files.
 
     Raises:
-        ConfigError: a probe lies outside the box.
+        ConfigError: a probe lies outside the box, a part holds no point, or a time is not reached.
     """
 
     def schedule(every: Every) -> StepSchedule:
@@ -45,14 +47,16 @@ def make_outputs(
 
     section = request.output
     outputs: list[Output] = []
-    if section.fields is not None:
+    for fields, part in _parts(section, problem):
         outputs.append(
             FieldsOutput(
                 problem,
                 directory,
-                schedule(section.fields.every),
+                None if fields.every is None else schedule(fields.every),
                 provenance=make_provenance(request, run_id),
-                compression=section.fields.compression,
+                compression=fields.compression,
+                part=part,
+                moments=Moments(fields.at, problem.dt, problem.steps, problem.start),
             )
         )
 
@@ -67,6 +71,14 @@ def make_outputs(
     if section.pictures:
         outputs.append(PicturesOutput(problem, directory, heading=request.title, initial=initial))
     return tuple(outputs)
+
+
+def _parts(section: OutputSection, problem: Problem) -> Iterator[tuple[FieldsSection, Part]]:
+    """What is written of the field, and when."""
+    if section.fields is not None:
+        yield section.fields, whole(problem)
+    for part in section.parts:
+        yield part, make_part(problem, part.name, box=part.box, slices=part.slice)
 
 
 def name_probes(probes: tuple[ProbeSection, ...]) -> dict[str, ProbeSection]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from tetris_sim.files import atomic_hdf5
 from tetris_sim.outputs.blocks import blocks, chunk_shape, slices
 from tetris_sim.outputs.provenance import CREATOR
-from tetris_sim.outputs.scales import add_positions, add_steps, add_times
+from tetris_sim.outputs.scales import add_positions, add_steps, add_times, auxiliary
 from tetris_sim.outputs.series import Series
 from tetris_sim.problem import arithmetic_of
 
@@ -52,7 +52,11 @@ def write_netcdf(series: Series, records: Sequence[int], path: Path) -> None:
                 shuffle=True,
             )
             dataset.attrs.update(
-                {"units": variable.unit, "long_name": variable.long_name, "coordinates": "step"}
+                {
+                    "units": variable.unit,
+                    "long_name": variable.long_name,
+                    "coordinates": auxiliary(grid),
+                }
             )
             for axis, name in enumerate(("time", *grid.axis_names)):
                 dataset.dims[axis].attach_scale(file[name])

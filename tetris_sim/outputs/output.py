@@ -46,8 +46,12 @@ class Output(Protocol):
         A function of the step alone, so that it is the same on every rank and after every restart.
         """
 
-    def start(self, step: int) -> None:
-        """Called once before the loop: forget records later than `step` (of an earlier run)."""
+    def start(self, step: int) -> bool | None:
+        """Called once before the loop: forget records later than `step` (of an earlier run).
+
+        Returns:
+            Whether it wants the snapshot of this step, which it gets in any case at step 0.
+        """
 
     def write(self, snapshot: Snapshot) -> None:
         """Record the snapshot. A record that already exists for the step is replaced."""

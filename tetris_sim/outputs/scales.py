@@ -28,7 +28,16 @@ def add_positions(group: Any, grid: Grid, *, spacing: bool = True) -> list[Any]:
         if spacing:
             scale.attrs["spacing"] = np.float64(grid.spacing[axis])
         scales.append(scale)
+
+    for name, position in grid.cut:  # a number, not an axis
+        scalar = group.create_dataset(name, data=np.float64(position))
+        scalar.attrs.update({"units": "m", "long_name": f"position along {name}"})
     return scales
+
+
+def auxiliary(grid: Grid) -> str:
+    """The attribute `coordinates` of a variable: what belongs to it besides its axes."""
+    return " ".join(("step", *(name for name, _ in grid.cut)))
 
 
 def add_times(group: Any, times: Sequence[float]) -> Any:

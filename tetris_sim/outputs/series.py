@@ -16,7 +16,7 @@ from tetris_sim.errors import CheckpointError
 from tetris_sim.grid import AXIS_NAMES, Grid
 from tetris_sim.method import Box
 from tetris_sim.outputs.blocks import slices
-from tetris_sim.outputs.field_file import FORMAT_VERSION, INDEX, is_field_file, record_name
+from tetris_sim.outputs.field_file import FOLDER, FORMAT_VERSION, is_field_file, record_name
 from tetris_sim.wording import first_line
 
 Values = npt.NDArray[np.floating[Any]]
@@ -137,20 +137,25 @@ def read_meta(file: Any) -> dict[str, Any]:
 
 def _read_frame(path: Path, file: Any) -> Series:
     meta = read_meta(file)
-    names = [name for name in reversed(AXIS_NAMES) if name in file]
+    present = [name for name in reversed(AXIS_NAMES) if name in file]
+    names = [name for name in present if file[name].shape]
     grid = Grid(
         shape=tuple(len(file[name]) for name in names),
         spacing=tuple(float(file[name].attrs["spacing"]) for name in names),
         origin=tuple(float(file[name][0]) for name in names),
+        cut=tuple((name, float(file[name][()])) for name in present if name not in names),
     )
     datasets = [file[name] for name in meta["variables"]]
     steps = tuple(map(int, file["step"][:]))
+    folder = str(file.attrs.get("folder", FOLDER))
 
     def place(record: int, variable: int) -> Place:
         one_time = (1, *grid.shape)
         name = datasets[variable].name
         return (
-            path.parent / record_name(steps[record]) if datasets[variable].is_virtual else path,
+            path.parent / record_name(steps[record], folder)
+            if datasets[variable].is_virtual
+            else path,
             name,
             one_time,
         )
@@ -159,7 +164,7 @@ def _read_frame(path: Path, file: Any) -> Series:
         source = place(record, variable)[0]
         if not source.is_file():
             msg = (
-                f"{source} is not there, but {path} refers to it; move {INDEX} and its folder "
+                f"{source} is not there, but {path} refers to it; move {path.name} and its folder "
                 "together"
             )
             raise CheckpointError(msg)

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.axes import on_three
 from tetris_sim.files import atomic_hdf5
 from tetris_sim.outputs.blocks import blocks, chunk_shape, slices
+from tetris_sim.outputs.parts import in_space
 from tetris_sim.outputs.series import Series
 from tetris_sim.problem import arithmetic_of
 
@@ -36,13 +36,13 @@ def write_vtkhdf(series: Series, records: Sequence[int], path: Path) -> None:
         # A string of fixed length, or VTK does not find it.
         root.attrs["Type"] = np.bytes_("ImageData")
 
-        cells = on_three(grid.shape, 0)[::-1]
+        cells = in_space(grid, grid.shape, 0)[::-1]
         root.attrs["WholeExtent"] = np.array(
             [bound for n in cells for bound in (0, n)], dtype=np.int64
         )
         corner = [p - h / 2 for p, h in zip(grid.origin, grid.spacing, strict=True)]
-        root.attrs["Origin"] = np.array(on_three(corner, 0.0)[::-1])
-        root.attrs["Spacing"] = np.array(on_three(grid.spacing, min(grid.spacing))[::-1])
+        root.attrs["Origin"] = np.array(in_space(grid, corner, 0.0, grid.cut)[::-1])
+        root.attrs["Spacing"] = np.array(in_space(grid, grid.spacing, min(grid.spacing))[::-1])
         root.attrs["Direction"] = np.eye(3).ravel()
 
         steps = root.create_group("Steps")

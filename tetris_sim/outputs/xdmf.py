@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from tetris_sim.axes import on_three
 from tetris_sim.grid import Grid
+from tetris_sim.outputs.parts import in_space
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,10 @@ def xdmf_text(grid: Grid, dtype: np.dtype[Any], frames: Sequence[Frame]) -> str:
 
 
 def _add_mesh(element: ElementTree.Element, grid: Grid) -> None:
-    nodes = on_three([n + 1 for n in grid.shape], 2)
-    spacing = on_three(grid.spacing, min(grid.spacing))
-    corner = on_three([p - h / 2 for p, h in zip(grid.origin, grid.spacing, strict=True)], 0.0)
+    nodes = in_space(grid, [n + 1 for n in grid.shape], 2)
+    spacing = in_space(grid, grid.spacing, min(grid.spacing))
+    middle = in_space(grid, grid.origin, min(grid.spacing) / 2, grid.cut)
+    corner = [p - h / 2 for p, h in zip(middle, spacing, strict=True)]
 
     ElementTree.SubElement(
         element, "Topology", TopologyType="3DCoRectMesh", Dimensions=_words(nodes)
@@ -92,7 +93,7 @@ def _add_mesh(element: ElementTree.Element, grid: Grid) -> None:
 def _add_source(
     attribute: ElementTree.Element, source: Source, grid: Grid, dtype: np.dtype[Any]
 ) -> None:
-    cells = on_three(grid.shape, 1)
+    cells = in_space(grid, grid.shape, 1)
     precision = str(dtype.itemsize)
     leading = len(source.shape) - grid.ndim
     start = (0,) * len(source.shape)
