@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.boundary import SIDES, Boundary
+from tetris_sim.boundary import SIDES, Boundary, Side
 from tetris_sim.conduction import CONDUCTIVITY, MIRROR, TEMPERATURE, Conduction, Ids, Rule
 from tetris_sim.enthalpy import Enthalpy
 from tetris_sim.formula import evaluate
@@ -115,6 +115,30 @@ def conduct(u: Field, problem: Problem, number: int) -> Field:
     rate = rates[ids] if coefficients is None else rates
     new = heat + rate.astype(kind) * gained
     return np.asarray(new, problem.dtype)[np.newaxis]
+
+
+def rise_to_face(
+    problem: Problem, number: int, axis: int, side: Side, box: Ranges, state: Values
+) -> Values:
+    """How much warmer the face is than the outermost points of a box of them: half of the way to
+    their ghosts.
+
+    Args:
+        problem: with conduction.
+        number: the step.
+        axis: normal to the face.
+        side: which of the two.
+        box: points beside the face, one along the axis.
+        state: that of the points, of the shape of the box.
+    """
+    conduction, face = problem.conduction, problem.ruled_face(axis, side)
+    assert conduction is not None
+    ids = conduction.medium.ids(box)
+    here = _seen(conduction, state.astype(problem.arithmetic.type), ids)
+    codes = face.codes(box, ids, conduction.medium.n_ids)
+    half = (_follow(face.rule, problem, number, box, codes, here) - here[MIRROR]) / 2
+    # A potential rises by k per degree.
+    return half if conduction.enthalpy is None else half / here[CONDUCTIVITY]
 
 
 def _seen(conduction: Conduction, heat: Values, ids: Ids) -> dict[str, Values]:

@@ -71,7 +71,7 @@ class Writing:
         fleet.lead("checkpoint", partial(self._finish, fleet))
 
     def _start(self, fleet: Fleet) -> None:
-        snapshot = fleet.snapshot()
+        snapshot = fleet.snapshot().seen()
         for output in self._outputs:
             if output.start(fleet.step) and fleet.step > 0:
                 output.write(snapshot)

@@ -6,6 +6,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from conduction_cases import Case, radiating, waving
 from hypothesis import given
 from hypothesis import strategies as st
 from outputs_samples import PROVENANCE, FakeSnapshot, every, make_problem, snapshot, state
@@ -21,6 +22,7 @@ from tetris_sim.outputs.sampling import default_cuts, sample
 from tetris_sim.outputs.schedule import Moments
 from tetris_sim.outputs.series import Series, open_fields
 from tetris_sim.problem import Field, Problem
+from tetris_sim.slab import Slab
 
 SHAPE, SIZE = (4, 6, 5), (4.0, 3.0, 10.0)  # spacing 1, 0.5, 2
 
@@ -122,6 +124,11 @@ def test_a_run_that_goes_on_before_a_time_asks_for_the_state_that_it_begins_with
         output.write(snapshot(problem, 3))  # what an earlier run left is not taken
 
 
+def whole_slab(problem: Problem) -> Slab:
+    shape = problem.grid.shape
+    return Slab(start=(0,) * len(shape), stop=shape, halo=((0, 0),) * len(shape))
+
+
 def part_of(problem: Problem, box: Any = None, slices: Any = None) -> Part:
     return make_part(problem, "some", box=box or {}, slices=slices or {})
 
@@ -179,6 +186,27 @@ def test_a_slice_on_a_face_has_the_values_there_and_one_in_a_seam_those_of_both_
     line = part_of(joined, {"y": (0, 1.5)}, {"x": 10.0, "z": 0.5})
     found = line.read(snapshot(joined, 0), ((0, 3),))
     np.testing.assert_allclose(found, (u[:, 0, :3, 0] + u[:, 0, :3, -1]) / 2, rtol=1e-15)
+
+
+def test_on_a_face_with_a_rule_a_slice_has_what_the_rule_says_at_its_time() -> None:
+    def face(axis: int, side: int, n_ids: int) -> Any:
+        return waving(3.0, 5.0) if (axis, side) == (0, 0) else radiating(2)
+
+    problem = Case("plate", (6, 8), 3, face).problem()
+    taken = FakeSnapshot(problem, 17, problem.initial(whole_slab(problem)))
+    line = part_of(problem, slices={"y": 0.0}).read(taken, ((0, 8),))
+    wave = 3.0 * np.sin(2 * np.pi * problem.time(17) / 5.0)
+    np.testing.assert_allclose(line, np.full((1, 8), wave), rtol=1e-13)
+
+    # Half of the way to the face, and on the other one half of the way to the ghosts.
+    size = problem.grid.size[0]
+    line = part_of(problem, slices={"y": 0.25 * problem.grid.spacing[0]}).read(taken, ((0, 8),))
+    np.testing.assert_allclose(line, (taken.values[:, 0] + wave) / 2, rtol=1e-13)
+    line = part_of(problem, slices={"y": size}).read(taken, ((0, 8),))
+    mirror, x = taken.values[:, -1], problem.grid.coordinates(1)
+    y = problem.grid.coordinates(0)[-1]
+    ghost = mirror + 0.01 * (1.5**4 - (abs(mirror) + 0.1) ** 4) * (1 + 0.1 * x * y)
+    np.testing.assert_allclose(line, (mirror + ghost) / 2, rtol=1e-13)
 
 
 def test_a_box_between_two_points_is_refused() -> None:

@@ -41,7 +41,7 @@ class Part:
             else:
                 low, high = next(wanted)
                 along.append((axis[0] + low, axis[0] + high))
-        return read_along(snapshot.box, along)
+        return read_along(snapshot, along)
 
 
 def in_space(

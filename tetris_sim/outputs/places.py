@@ -8,14 +8,16 @@ place anywhere in the box, faces and corners included, has a value of second ord
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tetris_sim.boundary import Side
 from tetris_sim.method import Box
+from tetris_sim.outputs.output import Snapshot
 from tetris_sim.problem import Field, Problem
+from tetris_sim.reference import rise_to_face
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,14 @@ class Neighbours:
         indices: one or two global indices.
         weights: one per index; they sum to 1 but beyond the outermost points.
         offset: what a face adds.
+        beyond: beyond the outermost points of a face with a rule: which of the two, and the share
+            of the way to it; the rule adds to the values what it makes of them.
     """
 
     indices: tuple[int, ...]
     weights: tuple[float, ...]
     offset: float = 0.0
+    beyond: tuple[Side, float] | None = None
 
 
 Along = tuple[int, int] | Neighbours  # points start..stop-1 of an axis, or a position on it
@@ -47,7 +52,7 @@ def neighbours(
     on a periodic axis the first and the last point are neighbours there.
 
     >>> neighbours(1.25, origin=0.5, spacing=1.0, n=4, periodic=False)
-    Neighbours(indices=(0, 1), weights=(0.25, 0.75), offset=0.0)
+    Neighbours(indices=(0, 1), weights=(0.25, 0.75), offset=0.0, beyond=None)
 
     Args:
         position: [m].
@@ -80,20 +85,22 @@ def neighbours_of(problem: Problem, axis: int, position: float) -> Neighbours:
     if periodic or not outside:
         return found
 
-    (a, b), *_ = problem.boundary.reflections(axis, side, spacing=spacing, width=1)
     share = min(abs(position - outermost) / (spacing / 2), 1.0)  # of the way to the face
+    if problem.conduction is not None:
+        return replace(found, beyond=(side, share))
+    (a, b), *_ = problem.boundary.reflections(axis, side, spacing=spacing, width=1)
     # On the face lies (u + a + b u) / 2.
     weight = (1 - share) + share * (1 + b) / 2
     return Neighbours(found.indices, (weight,), share * a / 2)
 
 
-def read_along(read: Callable[[Box], Field], axes: Sequence[Along]) -> Field:
+def read_along(snapshot: Snapshot, axes: Sequence[Along]) -> Field:
     """The state at a product of points and positions.
 
     Only the points around the positions are read. Axis 0 comes first, as where ghosts are filled.
 
     Args:
-        read: reads a box, (n_fields, ...).
+        snapshot: the state.
         axes: per axis of the problem.
 
     Returns:
@@ -101,13 +108,13 @@ def read_along(read: Callable[[Box], Field], axes: Sequence[Along]) -> Field:
     """
     ranges = [axis for axis in axes if not isinstance(axis, Neighbours)]
     if len(ranges) == len(axes):
-        return read(tuple(ranges))
+        return snapshot.box(tuple(ranges))
 
     runs = [_runs(axis) for axis in axes]
 
     def gather(box: Box) -> Field:
         if len(box) == len(runs):
-            return read(box).astype(np.float64)
+            return _lifted(snapshot, axes, box)
         parts = [gather((*box, run)) for run in runs[len(box)]]
         return np.concatenate(parts, axis=1 + len(box))
 
@@ -117,6 +124,19 @@ def read_along(read: Callable[[Box], Field], axes: Sequence[Along]) -> Field:
             state = np.tensordot(state, np.array(axis.weights), axes=(kept, 0)) + axis.offset
         else:
             kept += 1
+    return state
+
+
+def _lifted(snapshot: Snapshot, axes: Sequence[Along], box: Box) -> Field:
+    """The state in a box, in float64, carried on towards the faces with rules beyond it."""
+    state = np.array(snapshot.box(box), np.float64)
+    for number, axis in enumerate(axes):
+        if isinstance(axis, Neighbours) and axis.beyond is not None:
+            side, share = axis.beyond
+            heat = snapshot.hidden(box)[0]
+            state[0] += share * rise_to_face(
+                snapshot.problem, snapshot.step, number, side, box, heat
+            )
     return state
 
 

@@ -43,4 +43,4 @@ class ProbeOutput(TableOutput):
 
     def _at_the_place(self, snapshot: Snapshot) -> list[float]:
         """Every variable at the probe; only the points around it are read."""
-        return [float(value) for value in read_along(snapshot.box, self._axes)]
+        return [float(value) for value in read_along(snapshot, self._axes)]
