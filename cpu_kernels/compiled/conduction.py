@@ -16,7 +16,6 @@ from tetris_sim.cpu_kernels.compiled.programs import name_of_result, program_lin
 from tetris_sim.problem import Problem
 from tetris_sim.program import Program
 
-_INDICES = ("i", "j", "x")  # padded, of the first point of a row
 _HEAD = "@njit(nogil=True, cache=True)"
 
 
@@ -34,8 +33,9 @@ def _row(problem: Problem) -> Iterator[str]:
     source, ndim = problem.conduction.source, problem.grid.ndim
     by_point = problem.conduction.coefficients is not None
     yield _HEAD
-    yield "def update_row(u, v, p, n, i, j, x, arrays, numbers, places, row, pitch0, pitch1):"
+    yield "def update_row(u, v, p, n, place, axes, arrays, numbers, places, row):"
     yield "    ids, conductance, rates, volume, extents, _, _, coordinates, starts = arrays"
+    yield "    pitch0, pitch1 = axes[0, PITCH], axes[1, PITCH]"
     yield "    n_ids, apart = extents[0], extents[1]"
     if source is not None:
         yield from _indented(1, _places(problem, source.program, "0"))
@@ -45,7 +45,7 @@ def _row(problem: Problem) -> Iterator[str]:
     yield "        m = np.intp(load(ids, q))"
     yield "        here = load(u, q)"
     if source is not None:
-        inputs = _inputs(problem, source.program, "m", "load(numbers, {})", "k")
+        inputs = _inputs(problem, source.program, "m", "load(numbers, {})")
         yield from _indented(2, program_lines(source.program, inputs))
         heat = name_of_result(source.program)
         yield f"        gained = {heat} * load(volume, q)" if by_point else f"        gained = {heat}"
@@ -69,31 +69,26 @@ def _row(problem: Problem) -> Iterator[str]:
 def _ghosts(problem: Problem) -> Iterator[str]:
     """Source of `ghost_row`, with a loop for every program."""
     yield _HEAD
-    yield (
-        "def ghost_row(side, v, ghost, mirror, n, stride, i, j, x, along, arrays, numbers, places, "
-        "row):"
-    )
+    yield "def ghost_row(v, mirror, n, place, side, axes, arrays, numbers, places, row):"
     yield "    _, _, _, _, _, sides, codes, coordinates, starts = arrays"
-    yield "    kind, rule = sides[side, KIND], sides[side, RULE]"
+    yield "    kind, rule, axis = sides[side, KIND], sides[side, RULE], sides[side, AXIS]"
+    yield "    ghost = mirror + (sides[side, GHOST] - sides[side, MIRROR]) * axes[axis, PITCH]"
     yield "    if kind == 0:"
     yield "        for k in range(n):"
-    yield "            v[ghost + k * stride] = v[mirror + k * stride]"
+    yield "            v[ghost + k] = v[mirror + k]"
     yield "    code = sides[side, CODES]"
-    for padded, index in enumerate(_INDICES):
-        yield f"    code += {index} * sides[side, CODE_PITCH + {padded}]"
-    yield "    code_pitch = sides[side, CODE_PITCH + along]"
+    yield "    for d in range(3):"
+    yield "        code += place[d] * sides[side, CODE_PITCH + d]"
     for kind, program in enumerate(face_programs(problem), 1):
         yield f"    if kind == {kind}:"
         yield from _indented(2, _places(problem, program, "rule"))
         yield from _indented(2, _starts(problem, program))
-        for padded, name in _coordinates(problem, program):
-            yield f"        {name}_by = 1 if along == {padded} else 0"
         yield "        for k in range(n):"
-        yield "            m = np.intp(codes[code + k * code_pitch])"
-        inputs = _inputs(problem, program, "m", "numbers[{}]", None)
-        inputs[MIRROR] = "v[mirror + k * stride]"
+        yield "            m = np.intp(codes[code + k * sides[side, CODE_PITCH + 2]])"
+        inputs = _inputs(problem, program, "m", "numbers[{}]")
+        inputs[MIRROR] = "v[mirror + k]"
         yield from _indented(3, program_lines(program, inputs))
-        yield f"            v[ghost + k * stride] = as_stored({name_of_result(program)})"
+        yield f"            v[ghost + k] = as_stored({name_of_result(program)})"
 
 
 def _indented(depth: int, lines: Iterator[str]) -> Iterator[str]:
@@ -117,12 +112,10 @@ def _coordinates(problem: Problem, program: Program) -> list[tuple[int, str]]:
 def _starts(problem: Problem, program: Program) -> Iterator[str]:
     """Where the coordinates of a row lie, as `x_at`."""
     for padded, name in _coordinates(problem, program):
-        yield f"{name}_at = starts[{padded}] + {_INDICES[padded]}"
+        yield f"{name}_at = starts[{padded}] + place[{padded}]"
 
 
-def _inputs(
-    problem: Problem, program: Program, code: str, read: str, step: str | None
-) -> dict[str, str]:
+def _inputs(problem: Problem, program: Program, code: str, read: str) -> dict[str, str]:
     """Expressions for the parameters and coordinates of point k.
 
     Args:
@@ -130,15 +123,13 @@ def _inputs(
         program: reads them.
         code: expression for the code of the point.
         read: a number of the tables at the place that is put in.
-        step: what is added along a row to the place of x; None if rows have any direction.
     """
     inputs = {
         name: read.format(f"at_{number} + {code} * by_{number}")
         for number, name in enumerate(parameters_of(program, problem))
     }
     for padded, name in _coordinates(problem, program):
-        shift = f"k * {name}_by" if step is None else step if padded == 2 else "0"
-        inputs[name] = f"coordinates[{name}_at + {shift}]"
+        inputs[name] = f"coordinates[{name}_at{' + k' if padded == 2 else ''}]"
     return inputs
 
 

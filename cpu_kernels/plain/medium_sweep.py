@@ -46,9 +46,9 @@ ID = types.uint8
 
 
 @njit(nogil=True, cache=True)
-def update_row(u, v, p, n, i, j, x, arrays, numbers, places, row, pitch0, pitch1):
-    """v[p + k] = the step at u[p + k] for k = 0 .. n-1, the padded indices of the first being i, j
-    and x.
+def update_row(u, v, p, n, place, axes, arrays, numbers, places, row):
+    """v[p + k] = the step at u[p + k] for k = 0 .. n-1; `place` has the padded indices of the
+    first.
     """
     _, conductance, rates, _, _, _, _, _, _ = arrays
     for k in range(n):
@@ -60,12 +60,14 @@ def update_row(u, v, p, n, i, j, x, arrays, numbers, places, row, pitch0, pitch1
 
 
 @njit(nogil=True, cache=True)
-def ghost_row(side, v, ghost, mirror, n, stride, i, j, x, along, arrays, numbers, places, row):
-    """v[ghost + k * stride] from v[mirror + k * stride] for k = 0 .. n-1, along one padded axis; i,
-    j and x are the padded indices of the first mirror point.
+def ghost_row(v, mirror, n, place, side, axes, arrays, numbers, places, row):
+    """The ghosts beyond a side that follow from v[mirror + k] for k = 0 .. n-1; `place` has the
+    padded indices of the first.
     """
+    sides = arrays[5]
+    ghost = mirror + (sides[side, GHOST] - sides[side, MIRROR]) * axes[sides[side, AXIS], PITCH]
     for k in range(n):
-        v[ghost + k * stride] = v[mirror + k * stride]
+        v[ghost + k] = v[mirror + k]
 
 
 # [the row update ends]
@@ -104,29 +106,24 @@ def _fill_ghosts(v, planes, rows, columns, axes, arrays, numbers, places, row):
     """Every ghost that follows from some planes."""
     pitch0, pitch1, sides = axes[0, PITCH], axes[1, PITCH], arrays[5]
     for side in range(len(sides)):
-        axis, ghost, mirror = sides[side, AXIS], sides[side, GHOST], sides[side, MIRROR]
-        if axis == 0 and planes[0] <= mirror < planes[1]:
-            n, shift, x = columns[1] - columns[0], (ghost - mirror) * pitch0, columns[0]
-            for j in range(rows[0], rows[1]):
-                p = mirror * pitch0 + j * pitch1 + x
-                ghost_row(
-                    side, v, p + shift, p, n, 1, mirror, j, x, 2, arrays, numbers, places, row
-                )
+        axis, mirror = sides[side, AXIS], sides[side, MIRROR]
+        first, last, run = planes, rows, columns
+        if axis == 0:
+            if not planes[0] <= mirror < planes[1]:
+                continue
+            first = (mirror, mirror + 1)
         elif axis == 1:
-            n, shift, x = columns[1] - columns[0], (ghost - mirror) * pitch1, columns[0]
-            for i in range(planes[0], planes[1]):
-                p = i * pitch0 + mirror * pitch1 + x
-                ghost_row(
-                    side, v, p + shift, p, n, 1, i, mirror, x, 2, arrays, numbers, places, row
-                )
-        elif axis == 2 and columns[0] <= mirror < columns[1]:
-            # in 1D another thread may have computed the mirror point
-            n, shift, j = rows[1] - rows[0], ghost - mirror, rows[0]
-            for i in range(planes[0], planes[1]):
-                p = i * pitch0 + j * pitch1 + mirror
-                ghost_row(
-                    side, v, p + shift, p, n, pitch1, i, j, mirror, 1, arrays, numbers, places, row
-                )
+            last = (mirror, mirror + 1)
+        else:
+            if not columns[0] <= mirror < columns[1]:
+                continue  # in 1D another thread may have computed the mirror point
+            run = (mirror, mirror + 1)
+
+        n = run[1] - run[0]
+        for i in range(first[0], first[1]):
+            for j in range(last[0], last[1]):
+                p, place = i * pitch0 + j * pitch1 + run[0], (i, j, run[0])
+                ghost_row(v, p, n, place, side, axes, arrays, numbers, places, row)
 
 
 @njit(SIGNATURE, nogil=True, cache=True)
@@ -136,25 +133,20 @@ def advance(thread, threads, u, v, axes, arrays, numbers, places, steps, barrier
     The result is in u if `steps` is even, in v if it is odd.
     """
     pitch0, pitch1 = axes[0, PITCH], axes[1, PITCH]
-    planes, rows, columns = ranges(axes, steps, thread, threads)
-    _fill_ghosts(u, planes, rows, columns, axes, arrays, numbers, places, 0)
-    wait(barrier, threads)
-
     block = max(1, CACHED_POINTS // pitch0)
-    for step in range(steps):
+    u, v = v, u  # what is there already only needs its ghosts
+    for step in range(-1, steps):
         planes, rows, columns = ranges(axes, steps - 1 - step, thread, threads)
         n = columns[1] - columns[0]
         for first in range(planes[0], planes[1], block):
             last = min(first + block, planes[1])
-            for i in range(first, last):
-                for j in range(rows[0], rows[1]):
-                    p = i * pitch0 + j * pitch1 + columns[0]
-                    update_row(
-                        u, v, p, n, i, j, columns[0], arrays, numbers, places, step, pitch0, pitch1
-                    )
+            if step >= 0:
+                for i in range(first, last):
+                    for j in range(rows[0], rows[1]):
+                        p, place = i * pitch0 + j * pitch1 + columns[0], (i, j, columns[0])
+                        update_row(u, v, p, n, place, axes, arrays, numbers, places, step)
             if step + 1 < steps:  # the tables end with the last step
-                _fill_ghosts(
-                    v, (first, last), rows, columns, axes, arrays, numbers, places, step + 1
-                )
+                part = (first, last)
+                _fill_ghosts(v, part, rows, columns, axes, arrays, numbers, places, step + 1)
         wait(barrier, threads)
         u, v = v, u
