@@ -3,11 +3,11 @@
 In a file of their own, so that the host side knows them without compiling anything. `sweep.py`
 reads the first eight, `tile_sweep.py` all of them.
 
-Of `axes`. FIRST, COUNT, PITCH: padded index of the first computed unit, their number, elements from one to the
-next. LINKS: number of rows of `links` that belong to the axis. SHRINK and GHOSTS: + side, planes of
-halo used up per step, planes of ghosts. REACH: radius of the stencil along the axis. SEAM: 1 if the
-axis is a ring, so that its two ends may be computed as one tile. RIM: units at either end that only
-that tile computes.
+Of `axes`. FIRST, COUNT, PITCH: padded index of the first computed unit, their number, elements from
+one to the next. LINKS: number of rows of `links` that belong to the axis. SHRINK and GHOSTS: +
+side, planes of halo used up per step, planes of ghosts. REACH: radius of the stencil along the
+axis. SEAM: 1 if the axis is a ring, so that its two ends may be computed as one tile. RIM: units at
+either end that only that tile computes.
 
 Of `sides`, which has a row per side of a slab that has ghosts (`medium.py`). AXIS: padded axis.
 GHOST, MIRROR: padded index of the ghost plane and of the plane it follows from. KIND: number of its

@@ -7,6 +7,9 @@ tables, made for the steps of a block: `numbers` holds those of all rules, the s
 
 from __future__ import annotations
 
+import functools
+import itertools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +21,7 @@ from tetris_sim.conduction import MIRROR as MIRROR_INPUT
 from tetris_sim.conduction import Coefficients, Conduction, Rule, RuledFace, padded
 from tetris_sim.cpu_kernels.common import columns
 from tetris_sim.cpu_kernels.common.layout import PaddedField, allocate_aligned
+from tetris_sim.grid import Grid
 from tetris_sim.problem import Problem
 from tetris_sim.program import Program
 from tetris_sim.slab import Ranges, Slab, batches
@@ -30,12 +34,9 @@ _MOST_NUMBERS = 1 << 20  # in the tables of one block
 def rules_of(problem: Problem) -> tuple[Rule | None, ...]:
     """The source's rule, None if nothing heats, then those of the faces that are not periodic."""
     assert problem.conduction is not None
-    faces = [face.rule for pair in problem.boundary.faces for face in pair if _is_ruled(face)]
-    return (problem.conduction.source, *faces)
-
-
-def _is_ruled(face: Any) -> bool:
-    return isinstance(face, RuledFace)
+    faces = itertools.chain(*problem.boundary.faces)
+    ruled = [face.rule for face in faces if isinstance(face, RuledFace)]
+    return (problem.conduction.source, *ruled)
 
 
 def face_programs(problem: Problem) -> tuple[Program, ...]:
@@ -82,7 +83,7 @@ class ConductionData:
             axis in `conductance`: by axis and ids, or with coefficients by axis and point; `rates`
             is by id or by point. The coordinate of padded index k of padded axis d is
             coordinates[starts[d] + k].
-        longest: steps that the tables of one block may cover.
+        longest: steps that one block may have, so that its tables stay small.
     """
 
     def __init__(self, problem: Problem, slab: Slab, layout: PaddedField) -> None:
@@ -102,14 +103,18 @@ class ConductionData:
             codes,
             *self._coordinates(),
         )
-        per_step = sum(
+        changing = [
             parameter.rows(problem.time, 0, 1).size
             for rule in self._rules
             if rule is not None
             for parameter in rule.parameters
             if parameter.changes
+        ]
+        self._changes = bool(changing)
+        # A halo lasts for one block, and those are short.
+        self.longest = (
+            sys.maxsize if any(map(any, slab.halo)) else _MOST_NUMBERS // sum(changing, 1)
         )
-        self.longest = max(1, _MOST_NUMBERS // per_step) if per_step else None
         self._kept: tuple[Array, Array] | None = None
 
     def tables(self, step: int, steps: int) -> tuple[Array, Array]:
@@ -134,7 +139,7 @@ class ConductionData:
             size += table.numbers.size
 
         found = np.concatenate(numbers), places
-        if self.longest is None:  # nothing changes
+        if not self._changes:
             self._kept = found
         return found
 
@@ -149,7 +154,9 @@ class ConductionData:
         """Padded index of the first point that is kept."""
         return self._layout.first[padded_axis] - self._layout.margin[padded_axis][0]
 
-    def _lay(self, of_box: Callable[[Ranges], Array], ranges: Ranges, dtype: np.dtype[Any]) -> Array:
+    def _lay(
+        self, of_box: Callable[[Ranges], Array], ranges: Ranges, dtype: np.dtype[Any]
+    ) -> Array:
         """An array that lies as the state does, with what points of global indices have."""
         layout = self._layout
         n_bytes = layout.n_bytes // layout.dtype.itemsize * dtype.itemsize
@@ -179,9 +186,7 @@ class ConductionData:
         return (
             np.concatenate(faces),
             self._lay(rates, ranges, dtype),
-            np.zeros(1, dtype)
-            if conduction.source is None
-            else self._lay(volume, ranges, dtype),
+            np.zeros(1, dtype) if conduction.source is None else self._lay(volume, ranges, dtype),
         )
 
     def _upper_faces(self, given: Coefficients, axis: int) -> Array:
@@ -259,13 +264,13 @@ class ConductionData:
         grid, box = self._problem.grid, self._slab.globally(self._margins())
         for axis, padded_axis in enumerate(self._layout.axis_of):
             ring = (self._problem.boundary.periodic(axis),)
-            along = padded(
-                lambda span, axis=axis: grid.coordinates(axis, *span[0]),
-                (box[axis],),
-                (grid.shape[axis],),
-                ring,
-            )
+            of_span = functools.partial(_positions, grid, axis)
+            along = padded(of_span, (box[axis],), (grid.shape[axis],), ring)
             starts[padded_axis] = size - self._origin(padded_axis)
             found.append(along.astype(self._layout.dtype))
             size += along.size
         return np.concatenate(found), starts
+
+
+def _positions(grid: Grid, axis: int, span: Ranges) -> Array:
+    return grid.coordinates(axis, *span[0])

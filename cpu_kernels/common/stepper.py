@@ -4,6 +4,7 @@ a team call.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -87,8 +88,8 @@ class CpuStepper:
     def advance(self, steps: int) -> None:
         """Advance by `steps`; returns at once."""
         self.slab.refuse_short_halo(steps, self._radii)
-        longest = steps if self._conduction is None else self._conduction.longest or steps
-        for first in range(0, steps, max(1, longest)):
+        longest = sys.maxsize if self._conduction is None else max(1, self._conduction.longest)
+        for first in range(0, steps, longest):
             self._advance_block(min(longest, steps - first))
 
     def _advance_block(self, steps: int) -> None:

@@ -48,7 +48,9 @@ def _row(problem: Problem) -> Iterator[str]:
         inputs = _inputs(problem, source.program, "m", "load(numbers, {})")
         yield from _indented(2, program_lines(source.program, inputs))
         heat = name_of_result(source.program)
-        yield f"        gained = {heat} * load(volume, q)" if by_point else f"        gained = {heat}"
+        yield (
+            f"        gained = {heat} * load(volume, q)" if by_point else f"        gained = {heat}"
+        )
 
     first = source is None
     for axis, padded in enumerate(OUTER[ndim]):

@@ -1,8 +1,8 @@
 """The time loop of one thread through a medium: sweep its planes, publish their ghosts, meet the
 others, again.
 
-Idea    As in `sweep.py`, but the update of a row reads the ids of its points, and ghosts follow from
-        the program of their side with the numbers of the step. Corners are never read.
+Idea    As in `sweep.py`, but the update of a row reads the ids of its points, and ghosts follow
+        from the program of their side with the numbers of the step. Corners are never read.
 Layout  u, v: flat arrays of one padded box. `axes` has the columns of `columns.py`, `sides` too, a
         row per side with ghosts. `arrays`, `numbers` and `places` are those of `medium.py`; the
         ghosts of a block's step number k are made with row k of the tables.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math  # noqa: F401  for programs
 
-import numpy as np
+import numpy as np  # noqa: F401
 from numba import njit
 from numba.core import types
 
