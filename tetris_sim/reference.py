@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.boundary import SIDES, Boundary
+from tetris_sim.boundary import SIDES, Boundary, Side
 from tetris_sim.conduction import MIRROR, Rule
 from tetris_sim.formula import evaluate
 from tetris_sim.problem import Field, Problem, arithmetic_of
@@ -85,13 +85,9 @@ def conduct(u: Field, problem: Problem, number: int) -> Field:
     for axis, side in itertools.product(range(grid.ndim), SIDES):
         shift = -1 if side == "low" else 1
         there = np.roll(here, -shift, axis)
-        edge = _planes(whole, axis, 0 if side == "low" else grid.shape[axis] - 1)
         beside = problem.padded_ids(_planes(whole, axis, shift, grid.shape[axis] + shift))
         if not problem.boundary.periodic(axis):
-            face, outermost = problem.ruled_face(axis, side), _cut(edge)
-            codes = face.codes(edge, ids[outermost], medium.n_ids)
-            seen = {MIRROR: here[outermost]}
-            ghosts = _follow(face.rule, problem, number, edge, codes, seen)
+            outermost, ghosts = _ghosts(here, problem, number, axis, side)
             there[outermost] = ghosts.astype(problem.dtype)
 
         if coefficients is None:
@@ -107,6 +103,20 @@ def conduct(u: Field, problem: Problem, number: int) -> Field:
     rate = rates[ids] if coefficients is None else rates
     new = here + rate.astype(kind) * gained
     return np.asarray(new, problem.dtype)[np.newaxis]
+
+
+def _ghosts(
+    here: npt.NDArray[Any], problem: Problem, number: int, axis: int, side: Side
+) -> tuple[tuple[slice, ...], npt.NDArray[Any]]:
+    """(the outermost plane of (n0, ...) at a ruled face, its ghosts)."""
+    assert problem.conduction is not None
+    medium, shape = problem.conduction.medium, problem.grid.shape
+    whole = tuple((0, n) for n in shape)
+    edge = _planes(whole, axis, 0 if side == "low" else shape[axis] - 1)
+    face, outermost = problem.ruled_face(axis, side), _cut(edge)
+    codes = face.codes(edge, medium.ids(edge), medium.n_ids)
+    seen = {MIRROR: here[outermost]}
+    return outermost, _follow(face.rule, problem, number, edge, codes, seen)
 
 
 def _follow(
@@ -200,11 +210,20 @@ def rounding_error(
 
 
 def largest_magnitude(u: Field, problem: Problem) -> float:
-    """Largest magnitude of a state and of the ghost values it leads to, for `tolerance`."""
+    """Largest magnitude of a state and of the ghost values it leads to, for `tolerance`.
+
+    Where ghosts change with time, of those at time 0.
+    """
     bound = float(np.abs(u).max(initial=0.0))
     ghosts = 0.0
     for axis, side in itertools.product(range(problem.grid.ndim), SIDES):
-        if not problem.boundary.periodic(axis) and problem.conduction is None:
+        if problem.boundary.periodic(axis):
+            continue
+        if problem.conduction is not None:
+            kind = problem.arithmetic.type
+            at_start = _ghosts(u[0].astype(kind, copy=False), problem, 0, axis, side)[1]
+            ghosts = max(ghosts, float(np.abs(at_start).max()))
+        else:
             pairs = problem.boundary.reflections(
                 axis, side, spacing=problem.grid.spacing[axis], width=problem.stencil.radii[axis]
             )

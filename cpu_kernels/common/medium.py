@@ -191,10 +191,12 @@ class ConductionData:
 
     def _upper_faces(self, given: Coefficients, axis: int) -> Array:
         """Conductance of the upper face of every point, from the ghost below the first one on."""
-        grid, ring = self._problem.grid, self._problem.boundary.periodic(axis)
-        shift = tuple(int(k == axis and not ring) for k in range(grid.ndim))
+        grid = self._problem.grid
+        cut_ring = self._problem.boundary.periodic(axis) and any(self._slab.halo[axis])
+        shift = tuple(int(k == axis and not cut_ring) for k in range(grid.ndim))
 
-        # Faces of an axis that is no ring are one more than its points, and count from -1.
+        # Faces of an axis are one more than its points, and count from -1; those around a ring that
+        # is cut have the numbers of points.
         def of_faces(box: Ranges) -> Array:
             down = tuple((low - s, high - s) for (low, high), s in zip(box, shift, strict=True))
             return given.conductance(axis, down)
