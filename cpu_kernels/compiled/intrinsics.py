@@ -101,7 +101,7 @@ def call_library(typing_context, name, numbers):
         name: of the function for doubles, a literal.
         numbers: a tuple of its arguments.
     """
-    if not isinstance(name, types.StringLiteral):
+    if not isinstance(name, types.StringLiteral):  # type: ignore[attr-defined]
         return None
     kind = numbers.dtype
     symbol = name.literal_value + ("f" if kind == types.float32 else "")

@@ -74,7 +74,7 @@ def ghost_row(v, mirror, n, place, side, axes, arrays, numbers, places, row):
 
 _INT = types.intp
 _AXES = types.int64[:, ::1]
-_ARRAYS = types.Tuple(
+_ARRAYS = types.Tuple(  # type: ignore[attr-defined]
     (
         ID[::1],
         REAL[::1],

@@ -37,7 +37,7 @@ def fma(a: Any, b: Any, c: Any) -> Any:
 
 def run_program(program: Program, kind: Any, **inputs: Any) -> Any:
     """The instructions one by one on scalars of a NumPy type."""
-    known = {
+    known: dict[str, Any] = {
         **OPERATIONS,
         **COMPARISONS,
         "fma": fma,
