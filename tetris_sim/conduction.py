@@ -23,7 +23,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -259,6 +259,34 @@ class Conduction:
         if self.coefficients is not None and box is not None:
             return dt / self.coefficients.capacity(box)
         return np.asarray(dt / self.medium.capacity)
+
+    def repeated(self, shape: tuple[int, ...]) -> Conduction:
+        """The same on any grid: what lies on a grid of a shape, over and over again."""
+        medium = replace(self.medium, ids=repeated(self.medium.ids, shape))
+        given = self.coefficients and _RepeatedCoefficients(self.coefficients, shape)
+        return replace(self, medium=medium, coefficients=given)
+
+
+@dataclass(frozen=True, eq=False)
+class _RepeatedCoefficients:
+    given: Coefficients
+    shape: tuple[int, ...]
+
+    def conductance(self, axis: int, box: Ranges) -> Numbers:
+        return repeated(functools.partial(self.given.conductance, axis), self.shape)(box)
+
+    def capacity(self, box: Ranges) -> Numbers:
+        return repeated(self.given.capacity, self.shape)(box)
+
+    def volume(self, box: Ranges) -> Numbers:
+        return repeated(self.given.volume, self.shape)(box)
+
+
+def repeated(
+    of_box: Callable[[Ranges], npt.NDArray[Any]], shape: tuple[int, ...]
+) -> Callable[[Ranges], npt.NDArray[Any]]:
+    """What points of any box have if a grid of a shape is repeated along every axis."""
+    return lambda box: padded(of_box, box, shape, (True,) * len(shape))
 
 
 def in_series(spacing: float, conductivity: Numbers, resistance: Numbers | float = 0.0) -> Numbers:

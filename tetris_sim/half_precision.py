@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tetris_sim import reference
-from tetris_sim.boundary import SIDES
+from tetris_sim.boundary import SIDES, Side
 from tetris_sim.config import Config
 from tetris_sim.errors import TetrisError
 from tetris_sim.mirrors import lasting_sides
@@ -89,11 +89,12 @@ def first_step(problem: Problem) -> FirstStep:
     """Look at the first step of a problem in float64."""
     largest, ghosts, change, seen = _pulled_to(problem), 0.0, 0.0, 0
     for before, after, n_planes in _slabs(problem):
+        there = problem.on_shape(before.shape[1:])
         largest = max(
             largest, *(float(np.abs(field).max(initial=0.0)) for field in (before, after))
         )
         ghosts = max(
-            ghosts, *(reference.largest_magnitude(field, problem) for field in (before, after))
+            ghosts, *(reference.largest_magnitude(field, there) for field in (before, after))
         )
         change = max(change, float(np.abs(after - before).max(initial=0.0)))
         seen += n_planes
@@ -105,6 +106,9 @@ def _pulled_to(problem: Problem) -> float:
     limits = [0.0]
     for axis, side in itertools.product(range(problem.grid.ndim), SIDES):
         if not problem.boundary.periodic(axis):
+            if problem.conduction is not None:
+                limits += _pulled_by(problem, axis, side)
+                continue
             spacing = problem.grid.spacing[axis]
             limits += [
                 abs(a / (1 - b))
@@ -114,10 +118,23 @@ def _pulled_to(problem: Problem) -> float:
     return max(limits)
 
 
+def _pulled_by(problem: Problem, axis: int, side: Side) -> list[float]:
+    """The same for a face that follows a rule, as far as a and b are known before the run."""
+    face = problem.ruled_face(axis, side)
+    if not face.is_affine:
+        return []
+    numbers = {it.name: it.rows(problem.time, 0, 1)[0] for it in face.rule.parameters}
+    a, b = np.broadcast_arrays(numbers["a"], numbers["b"])
+    return [float(limit) for limit in np.abs(a[b != 1] / (1 - b[b != 1]))]
+
+
 def _slabs(problem: Problem) -> Iterator[tuple[Field, Field, int]]:
     """(state, one step later, number of planes) of up to `_MOST_SLABS` slabs across axis 0."""
     grid, radius = problem.grid, problem.stencil.radii[0]
     n, plane = grid.shape[0], math.prod(grid.shape[1:])
+    if problem.conduction is not None:
+        yield _first_planes(problem, min(n, max(2, _SLAB_POINTS // plane)))
+        return
     thickness = min(n, max(1, _SLAB_POINTS // plane))
     count = min(_MOST_SLABS, -(-n // thickness))
 
@@ -136,6 +153,18 @@ def _slabs(problem: Problem) -> Iterator[tuple[Field, Field, int]]:
             cut_low = cut_high = True
         inner = slice(radius * cut_low, high - low - radius * cut_high)
         yield before[:, inner], after[:, inner], min(thickness, high - low)
+
+
+def _first_planes(problem: Problem, planes: int) -> tuple[Field, Field, int]:
+    """The same of the first planes: a body differs from place to place, and its grid begins
+    there.
+    """
+    first = problem.on_shape((planes, *problem.grid.shape[1:]))
+    before = first.initial(Slab.whole(first.grid))
+    after = reference.conduct(before, first, 0)
+    # The last of them was given ghosts that it does not have.
+    right = planes - (planes < problem.grid.shape[0])
+    return before[:, :right], after[:, :right], right
 
 
 def _in_float64(config: Config, problem: Problem) -> Problem:
@@ -176,7 +205,8 @@ def _sentences(problem: Problem, first: FirstStep, together: int, rounded: str) 
 def _difference(problem: Problem, first: FirstStep, together: int, unit: str) -> str:
     """How far from float64 the result may be."""
     stencil = problem.stencil
-    if sum(map(abs, stencil.weights)) > 1 + _GROWS and stencil.spectral_radius > 1 + _GROWS:
+    grows = sum(map(abs, stencil.weights)) > 1 + _GROWS and stencil.spectral_radius > 1 + _GROWS
+    if grows or (problem.conduction is not None and problem.dt > problem.dt_limit):
         return (
             "float16: waves grow with every step, and so do rounding errors, so nothing bounds "
             "the difference from float64; compare with a run in float32."

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.boundary import SIDES, Boundary, Side
-from tetris_sim.conduction import Conduction, Ids, RuledFace, padded
+from tetris_sim.boundary import SIDES, Boundary, Face, Side
+from tetris_sim.conduction import Conduction, Ids, RuledFace, padded, repeated
 from tetris_sim.grid import Grid
 from tetris_sim.slab import Ranges, Slab
 from tetris_sim.stencil import Stencil
@@ -205,8 +205,17 @@ class Problem:
         )
 
     def on_shape(self, shape: Sequence[int]) -> Problem:
-        """The same on a grid of another shape, with the same spacing and the same first point."""
-        return replace(self, grid=replace(self.grid, shape=tuple(shape)))
+        """The same on a grid of another shape, with the same spacing and the same first point.
+
+        A body that ends before such a grid does begins anew there.
+        """
+        grid = replace(self.grid, shape=tuple(shape))
+        old = self.grid.shape
+        if self.conduction is None or all(n <= m for n, m in zip(shape, old, strict=True)):
+            return replace(self, grid=grid)
+        faces = [tuple(_repeated(face, old) for face in pair) for pair in self.boundary.faces]
+        boundary = Boundary(tuple((low, high) for low, high in faces))
+        return replace(self, grid=grid, boundary=boundary, conduction=self.conduction.repeated(old))
 
     def time(self, step: int) -> float:
         """Simulated time after `step` steps [s], from `start` on; never accumulated, so it does not
@@ -226,3 +235,9 @@ class Problem:
         face = self.boundary.faces[axis][SIDES.index(side)]
         assert isinstance(face, RuledFace)
         return face
+
+
+def _repeated(face: Face, shape: tuple[int, ...]) -> Face:
+    if not isinstance(face, RuledFace) or face.patches is None:
+        return face
+    return replace(face, patches=repeated(face.patches, shape))

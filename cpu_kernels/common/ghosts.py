@@ -4,6 +4,8 @@ one axis.
 
 from __future__ import annotations
 
+import math
+
 from tetris_sim.boundary import SIDES, Reflection
 from tetris_sim.problem import Problem
 
@@ -11,6 +13,7 @@ Links = list[
     tuple[tuple[int, int], Reflection]
 ]  # ((ghost, source), (a, b)): the ghost takes a + b * source
 COPY: Reflection = (-0.0, 1.0)  # adding -0.0 leaves every bit as it is
+RULED: Reflection = (math.nan, math.nan)  # no two numbers, but what a program computes
 
 
 def face_links(problem: Problem, axis: int, side: int, owned: tuple[int, int], width: int) -> Links:
@@ -30,9 +33,11 @@ def face_links(problem: Problem, axis: int, side: int, owned: tuple[int, int], w
             return [((first - 1 - j, last - j % n), COPY) for j in range(width)]
         return [((last + 1 + j, first + j % n), COPY) for j in range(width)]
     radius = problem.stencil.radii[axis]
-    pairs = problem.boundary.reflections(
-        axis, SIDES[side], spacing=problem.grid.spacing[axis], width=radius
-    )
+    pairs = (RULED,) * radius
+    if problem.conduction is None:
+        pairs = problem.boundary.reflections(
+            axis, SIDES[side], spacing=problem.grid.spacing[axis], width=radius
+        )
     if side == 0:
         return [((first - 1 - j, first + j), pair) for j, pair in enumerate(pairs)]
     return [((last + 1 + j, last - j), pair) for j, pair in enumerate(pairs)]

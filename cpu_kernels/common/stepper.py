@@ -4,13 +4,16 @@ a team call.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from tetris_sim.boundary import SIDES, Side
 from tetris_sim.cpu_kernels.common.layout import Layout, pad
+from tetris_sim.cpu_kernels.common.medium import ConductionData
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.compiled.barrier import new_barrier
 from tetris_sim.method import Box, EdgePlanes
@@ -37,6 +40,7 @@ class CpuStepper:
         advance: Callable[..., None],
         layout: Layout | None = None,
         passes: Callable[[int], int] = int,
+        conduction: ConductionData | None = None,
     ) -> None:
         """Take memory.
 
@@ -48,6 +52,8 @@ class CpuStepper:
             layout: how points lie in memory; `pad(problem, slab)` if not given.
             passes: how often the two arrays change places in so many steps; once per step if not
                 given.
+            conduction: what `advance` needs to conduct through a medium; it is then called with the
+                arguments of `advance` in `medium_sweep.py`.
         """
         self.slab = slab
         self._layout = pad(problem, slab) if layout is None else layout
@@ -55,7 +61,7 @@ class CpuStepper:
         self._advance = advance
         self._passes = passes
         self._current, self._next = self._layout.allocate(), self._layout.allocate(_HALF_PAGE)
-        self._geometry = self._layout.geometry(problem, slab)
+        self._geometry, self._conduction = self._layout.geometry(problem, slab), conduction
         self._dtype = np.dtype(
             problem.dtype
         )  # of what comes and goes; memory has that of the layout
@@ -82,15 +88,27 @@ class CpuStepper:
     def advance(self, steps: int) -> None:
         """Advance by `steps`; returns at once."""
         self.slab.refuse_short_halo(steps, self._radii)
+        longest = sys.maxsize if self._conduction is None else max(1, self._conduction.longest)
+        for first in range(0, steps, longest):
+            self._advance_block(min(longest, steps - first))
+
+    def _advance_block(self, steps: int) -> None:
         self._team.wait()
-        layout, team = self._layout, self._team
-        geometry = (self._geometry.axes, self._geometry.links, self._geometry.faces)
-        arguments = (self._current, self._next, layout.n_fields, layout.field_pitch, *geometry)
-        rest = (self._weights, steps, self._barrier)
-        team.start(lambda thread: self._advance(thread, team.size, *arguments, *rest))
+        state, team = (self._current, self._next), self._team
+        rest = (*self._operands(steps), steps, self._barrier)
+        team.start(lambda thread: self._advance(thread, team.size, *state, *rest))
         self._step += steps
         if self._passes(steps) % 2:
             self._current, self._next = self._next, self._current
+
+    def _operands(self, steps: int) -> tuple[Any, ...]:
+        """What `advance` gets between the two arrays and the number of steps."""
+        layout, geometry = self._layout, self._geometry
+        if self._conduction is not None:
+            tables = self._conduction.tables(self._step, steps)
+            return (geometry.axes, self._conduction.arrays, *tables)
+        numbers = (geometry.axes, geometry.links, geometry.faces, self._weights)
+        return (layout.n_fields, layout.field_pitch, *numbers)
 
     def edge(self, axis: int, side: Side) -> Field:
         """The owned planes that the neighbour on `side` needs, a contiguous copy."""

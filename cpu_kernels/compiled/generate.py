@@ -28,6 +28,7 @@ _CALLEES = (
     "compiled/barrier.py",
     "common/columns.py",
     "compiled/vectors.py",
+    "plain/parts.py",
     "tessellate/tiles.py",
 )
 
@@ -57,15 +58,20 @@ def row_update(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> str:
 
 def make_advance(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> Callable[..., None]:
     """The compiled `advance` of `sweep.py` for a stencil's offsets and dtype."""
-    stored = "round_to_half(value)" if dtype == np.float16 else "value"
+    part = row_update(offsets, dtype) + stored_source(dtype)
+    return splice("plain/sweep.py", part).advance  # type: ignore[no-any-return]
+
+
+def stored_source(dtype: np.dtype[Any]) -> str:
+    """Source of `as_stored` for the dtype of a state."""
     lines = [
         '@njit(nogil=True, cache=True, inline="always")',
         "def as_stored(value):",
-        f"    return {stored}",
+        f"    return {'round_to_half(value)' if dtype == np.float16 else 'value'}",
         "",
         "",
     ]
-    return splice("plain/sweep.py", "\n".join([row_update(offsets, dtype), *lines])).advance  # type: ignore[no-any-return]
+    return "\n".join(lines)
 
 
 def splice(template: str, part: str) -> ModuleType:

@@ -83,6 +83,44 @@ def fma(typing_context, a, b, c):
 
 
 @intrinsic
+def divide(typing_context, a, b):
+    """A / b by the rules of IEEE: Numba's own raises where b is 0."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.fdiv(*arguments)
+
+    return a(a, b), generate
+
+
+@intrinsic(prefer_literal=True)
+def call_library(typing_context, name, numbers):
+    """What a function of the C library's mathematics gives: of doubles "sin", of floats sinf.
+
+    Args:
+        typing_context: from Numba.
+        name: of the function for doubles, a literal.
+        numbers: a tuple of its arguments.
+    """
+    if not isinstance(name, types.StringLiteral):  # type: ignore[attr-defined]
+        return None
+    kind = numbers.dtype
+    symbol = name.literal_value + ("f" if kind == types.float32 else "")
+
+    def generate(context, builder, signature, arguments):
+        real = context.get_value_type(kind)
+        values = cgutils.unpack_tuple(builder, arguments[1])
+        function = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(real, [real] * len(values)), symbol
+        )
+        # LLVM may not take it for what it knows by that name: it would call vectors of it, which
+        # have other last bits.
+        function.attributes.add("nobuiltin")
+        return builder.call(function, values)
+
+    return kind(name, numbers), generate
+
+
+@intrinsic
 def round_to_half(typing_context, value):
     """The float16 nearest to a float32, ties to even, as float32: what `cvt` of a GPU and NumPy's
     `astype` make of it.

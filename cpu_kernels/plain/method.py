@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tetris_sim.cpu_kernels.common.layout import pad
+from tetris_sim.cpu_kernels.common.medium import ConductionData, conduction_bytes
 from tetris_sim.method import KnownGpu, Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
@@ -22,8 +23,8 @@ class PlainMethod:
     exact: bool = True
 
     def refusal(self, problem: Problem) -> str | None:
-        """Refuses what is not one stencil."""
-        return problem.why_not_one_stencil
+        """Never refuses."""
+        return None
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
         """Nothing to choose."""
@@ -40,8 +41,10 @@ class PlainMethod:
         return None
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
-        """Two padded copies of the state."""
-        return 2 * pad(problem, slab).n_bytes
+        """Two padded copies of the state, and what the points are made of."""
+        layout = pad(problem, slab)
+        state = 2 * layout.n_bytes
+        return state if problem.conduction is None else state + conduction_bytes(problem, layout)
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
         """Compile the time loop and take two padded copies of the slab; `device` is a
@@ -49,7 +52,11 @@ class PlainMethod:
         """
         # Numba takes 0.4 s to import, and planning or reading a file does not need it.
         from tetris_sim.cpu_kernels.common.stepper import CpuStepper
+        from tetris_sim.cpu_kernels.compiled.conduction import make_conduct
         from tetris_sim.cpu_kernels.compiled.generate import make_advance
 
-        advance = make_advance(problem.stencil.offsets, np.dtype(problem.dtype))
-        return CpuStepper(problem, slab, device, advance)
+        if problem.conduction is None:
+            advance = make_advance(problem.stencil.offsets, np.dtype(problem.dtype))
+            return CpuStepper(problem, slab, device, advance)
+        data = ConductionData(problem, slab, pad(problem, slab))
+        return CpuStepper(problem, slab, device, make_conduct(problem), conduction=data)

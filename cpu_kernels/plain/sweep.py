@@ -21,9 +21,10 @@ from __future__ import annotations
 from numba import njit
 from numba.core import types
 
-from tetris_sim.cpu_kernels.common.columns import COUNT, FIRST, GHOSTS, LINKS, PITCH, SHRINK
+from tetris_sim.cpu_kernels.common.columns import GHOSTS, LINKS, PITCH
 from tetris_sim.cpu_kernels.compiled.barrier import wait
 from tetris_sim.cpu_kernels.compiled.intrinsics import fma, load, round_to_half, store  # noqa: F401  for float16
+from tetris_sim.cpu_kernels.plain.parts import CACHED_POINTS, ranges
 
 # [the row update begins]
 REAL = types.float64
@@ -49,8 +50,6 @@ def as_stored(value):
 
 # [the row update ends]
 
-# planes of about this many points get their ghosts while they are in the L2 cache
-CACHED_POINTS = 1 << 15
 _INT = types.intp
 _AXES = types.int64[:, ::1]
 _LINKS = types.int64[:, :, ::1]
@@ -68,16 +67,6 @@ SIGNATURE = types.void(
     _INT,
     types.int64[::1],
 )
-
-
-@njit(nogil=True, cache=True)
-def _computed(axes, axis, steps_left):
-    """First and one past the last padded index along `axis` that is computed when `steps_left` more
-    steps follow.
-    """
-    low = axes[axis, FIRST] - steps_left * axes[axis, SHRINK]
-    high = axes[axis, FIRST] + axes[axis, COUNT] + steps_left * axes[axis, SHRINK + 1]
-    return low, high
 
 
 @njit(nogil=True, cache=True)
@@ -120,28 +109,6 @@ def _fill_ghosts(v, base, planes, axes, links, faces, rows, columns):
             _fill_sides(v, base, (ghost, ghost + 1), axes, links, faces, rows, columns)
 
 
-@njit(nogil=True, cache=True)
-def _part(span, thread, threads):
-    """This thread's piece of the range span[0] .. span[1]-1."""
-    low, n = span[0], span[1] - span[0]
-    return low + n * thread // threads, low + n * (thread + 1) // threads
-
-
-@njit(nogil=True, cache=True)
-def _ranges(axes, steps_left, thread, threads):
-    """Planes, rows and columns this thread computes. A grid of one plane and one row is cut along
-    its columns.
-    """
-    planes, rows, columns = (
-        _computed(axes, 0, steps_left),
-        _computed(axes, 1, steps_left),
-        _computed(axes, 2, steps_left),
-    )
-    if planes[1] - planes[0] == 1 and rows[1] - rows[0] == 1 and axes[0, LINKS] == 0:
-        return planes, rows, _part(columns, thread, threads)
-    return _part(planes, thread, threads), rows, columns
-
-
 @njit(SIGNATURE, nogil=True, cache=True)
 def advance(
     thread, threads, u, v, n_fields, field_pitch, axes, links, faces, weights, steps, barrier
@@ -151,14 +118,14 @@ def advance(
     The result is in u if `steps` is even, in v if it is odd.
     """
     pitch0, pitch1 = axes[0, PITCH], axes[1, PITCH]
-    planes, rows, columns = _ranges(axes, steps, thread, threads)
+    planes, rows, columns = ranges(axes, steps, thread, threads)
     for field in range(n_fields):
         _fill_ghosts(u, field * field_pitch, planes, axes, links, faces, rows, columns)
     wait(barrier, threads)
 
     block = max(1, CACHED_POINTS // pitch0)
     for steps_left in range(steps - 1, -1, -1):
-        planes, rows, columns = _ranges(axes, steps_left, thread, threads)
+        planes, rows, columns = ranges(axes, steps_left, thread, threads)
         for field in range(n_fields):
             base = field * field_pitch
             for first in range(planes[0], planes[1], block):

@@ -4,12 +4,10 @@ slab that is larger than a device's memory goes through it.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Self
 
-from tetris_sim.grid import Grid
 from tetris_sim.problem import Problem
 
 Parts = tuple[int, ...]  # per axis, into how many pieces it is cut
@@ -25,6 +23,8 @@ class Domain:
         periodic: whether the first and the last point along each axis are neighbours.
         n_fields: values of a point.
         itemsize: bytes of a value in a message.
+        alike: whether a step is the same at every point and time, so that one stepper can advance
+            any piece.
     """
 
     shape: tuple[int, ...]
@@ -32,6 +32,7 @@ class Domain:
     periodic: tuple[bool, ...]
     n_fields: int
     itemsize: float
+    alike: bool = True
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
@@ -42,6 +43,7 @@ class Domain:
             tuple(problem.boundary.periodic(axis) for axis in range(problem.grid.ndim)),
             problem.n_fields,
             problem.dtype.itemsize,
+            problem.why_not_one_stencil is None,
         )
 
     @property
@@ -107,9 +109,7 @@ class Work:
 def shortened(problem: Problem, planes: int) -> Problem:
     """The problem on another number of planes."""
     shape = (max(planes, problem.stencil.radii[0], 1), *problem.grid.shape[1:])
-    return dataclasses.replace(
-        problem, grid=Grid(shape=shape, spacing=problem.grid.spacing, origin=problem.grid.origin)
-    )
+    return problem.on_shape(shape)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,10 @@ from tetris_sim.scheduler.plan.words import (
 from tetris_sim.schema import ComputeSection
 from tetris_sim.wording import gib, listed
 
+_NOT_ALIKE = (
+    "pieces are advanced by one stepper after the other, and that knows the materials, sources and "
+    "faces of a single place and time"
+)
 _STREAMED_SECONDS = 2.0  # a run that is streamed looks at the clock and at signals this often
 _PIECE_SECONDS = 1e-3  # of Python for the copies and launches of a piece: an upper bound
 
@@ -190,7 +194,7 @@ def _options(
     needs = ", ".join(f"{gib(offer.usable)} of {offer.name}" for offer in offers)
     msg = (
         f"the grid of {gib(2 * domain.state_bytes)} does not fit into {needs}, nor can it be "
-        f"streamed: {failure}"
+        f"streamed: {failure if domain.alike else _NOT_ALIKE}"
     )
     raise UnsupportedError(msg)
 
@@ -206,6 +210,8 @@ def _ways(
     if there are such and all of them can be.
     """
     yield offers
+    if not domain.alike:
+        return
     small = {offer.name for offer in offers if offer.remote and offer.capacity.room < work.n_planes}
     streamed = [
         _streamed(domain, work, offer, asked, measures) if offer.name in small else offer

@@ -35,8 +35,9 @@ def make_trial_problem(
     """The problem on at most `n_bytes` of state with random data, never fewer points along an axis
     than it needs.
 
-    The weights are scaled down if a step could make the largest value grow, so that any number of
-    steps stays finite; compiled code takes weights as arguments, so it is the same code.
+    The weights are scaled down, or the time step is, if a step could make the largest value grow,
+    so that any number of steps stays finite; compiled code takes weights as arguments, so it is the
+    same code.
 
     Args:
         problem: the real one.
@@ -56,7 +57,10 @@ def make_trial_problem(
     gain = sum(abs(weight) for weight in problem.stencil.weights)
     stencil = scale(problem.stencil, 1 / gain) if gain > 1 else problem.stencil
     return dataclasses.replace(
-        problem.on_shape(shape), stencil=stencil, initial=random_field(problem, shape)
+        problem.on_shape(shape),
+        stencil=stencil,
+        dt=min(problem.dt, problem.dt_limit) if problem.conduction is not None else problem.dt,
+        initial=random_field(problem, shape),
     )
 
 

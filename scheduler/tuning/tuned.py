@@ -21,6 +21,7 @@ from typing import Any
 
 from tetris_sim import cpu_kernels, gpu_kernels
 from tetris_sim.cache import cache_directory
+from tetris_sim.conduction import Conduction, RuledFace
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.files import atomic_text
 from tetris_sim.problem import Problem
@@ -116,7 +117,25 @@ def tuning_key(
         "shape": list(shape_class(problem.grid.shape)),
         "n_fields": problem.n_fields,
         "dtype": problem.dtype.name,
+        **({} if problem.conduction is None else {"conduction": _body(problem.conduction)}),
+        **({} if problem.conduction is None else {"faces": _programs(problem)}),
     }
+
+
+def _body(conduction: Conduction) -> Mapping[str, Any]:
+    """What code is compiled for, and how large tables are."""
+    return {
+        "n_ids": conduction.medium.n_ids,
+        "source": conduction.source and str(conduction.source.program.tree),
+        "coefficients": conduction.coefficients is not None,
+    }
+
+
+def _programs(problem: Problem) -> list[list[str]]:
+    return [
+        [str(face.rule.program.tree) for face in pair if isinstance(face, RuledFace)]
+        for pair in problem.boundary.faces
+    ]
 
 
 def recall(key: Key) -> Remembered | None:

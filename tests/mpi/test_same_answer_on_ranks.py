@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import SHAPES, make_problem, mixed_boundaries
+from conduction_cases import CASES
 from thread_ranks import run_ranks
 
 from tetris_sim.catalogue import named_stencil
@@ -108,3 +109,15 @@ def test_grids_that_are_cut_along_two_axes_give_the_same_bits(
         (shared, plan), *_ = solve(problem, method, 4, monkeypatch, time_block=3)
         assert len({share.slab.start[1] for share in plan.shares}) > 1
         np.testing.assert_array_equal(shared, alone, err_msg=kind)
+
+
+@pytest.mark.parametrize("number", [2, 4, 8])  # two plates and a block
+def test_a_body_of_materials_has_the_same_bits_on_ranks(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = CASES[number].problem(steps=STEPS)
+    ((alone, _),) = solve(problem, PLAIN, 1, monkeypatch)
+    for size in (2, 3):
+        (shared, plan), *_ = solve(problem, PLAIN, size, monkeypatch, time_block=size)
+        np.testing.assert_array_equal(shared, alone)
+        assert len(plan.shares) == size

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases import make_problem, mixed_boundaries, stencil_of
+from conduction_cases import CASES
 from test_rebalance import FAST, plan_of, resident
 
 from tetris_sim.__main__ import main
@@ -72,6 +73,21 @@ def test_the_answer_does_not_know_of_a_failure(seed: int, teams: dict[int, Threa
     assert f"simulated:{victim}" not in [share.worker for share in after.shares]
     (note,) = after.notes
     assert note.startswith(f"simulated:{victim} failed: it was to fail in its time block number")
+
+
+@pytest.mark.usefixtures("at_any_cost")
+@pytest.mark.parametrize("every", [0.0, 1e9])
+def test_what_changes_with_time_goes_on_where_it_was(
+    every: float, teams: dict[int, ThreadTeam]
+) -> None:
+    problem = CASES[2].problem(steps=60)
+    plan = keeping(plan_of(problem, (10, 9), 3, failing(11), None))
+    recovery = Recovery(find_machine({}), GOES_ON, every=every)
+    with open_simulation(problem, plan, recovery=recovery) as simulation:
+        assert simulation.run() is None
+        found = simulation.field()
+        assert len(simulation.plan.notes) == 1
+    np.testing.assert_array_equal(found, resident(problem, 60, teams[1]))
 
 
 @pytest.mark.usefixtures("at_any_cost")

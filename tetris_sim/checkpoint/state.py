@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.boundary import SIDES
+from tetris_sim.checkpoint.digest import conduction_digest
 from tetris_sim.problem import Problem
 
 
@@ -66,6 +67,8 @@ def problem_digest(problem: Problem) -> str:
     faces = [
         "periodic"
         if boundary.periodic(axis)
+        else "ruled"  # part of the digest of the conduction
+        if problem.conduction is not None
         else [
             [_hex(pair) for pair in boundary.reflections(axis, side, spacing=spacing, width=radius)]
             for side in SIDES
@@ -86,6 +89,8 @@ def problem_digest(problem: Problem) -> str:
         "dtype": problem.dtype.name,
         "variables": [(variable.name, variable.unit) for variable in problem.variables],
     }
+    if problem.conduction is not None:
+        everything["conduction"] = conduction_digest(problem)
     return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()
 
 

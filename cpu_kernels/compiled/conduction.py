@@ -1,0 +1,140 @@
+"""Source of what differs from problem to problem in loops that conduct heat through a medium: the
+update of a row and the ghosts of a row, made of the programs of its source and faces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from tetris_sim.axes import OUTER
+from tetris_sim.conduction import MIRROR
+from tetris_sim.cpu_kernels.common.medium import face_programs, id_type, parameters_of
+from tetris_sim.cpu_kernels.compiled.generate import splice, stored_source
+from tetris_sim.cpu_kernels.compiled.programs import name_of_result, program_lines
+from tetris_sim.problem import Problem
+from tetris_sim.program import Program
+
+_HEAD = "@njit(nogil=True, cache=True)"
+
+
+def conduction_source(problem: Problem) -> str:
+    """`REAL`, `ID`, `update_row`, `ghost_row` and `as_stored` of `medium_sweep.py`."""
+    lines = [f"REAL = types.{problem.arithmetic.name}", f"ID = types.{id_type(problem)}", "", ""]
+    lines += [stored_source(np.dtype(problem.dtype))]
+    lines += [*_row(problem), "", "", *_ghosts(problem), "", ""]
+    return "\n".join(lines)
+
+
+def _row(problem: Problem) -> Iterator[str]:
+    """Source of `update_row`; the chain of operations is that of `conduction.py`."""
+    assert problem.conduction is not None
+    source, ndim = problem.conduction.source, problem.grid.ndim
+    by_point = problem.conduction.coefficients is not None
+    yield _HEAD
+    yield "def update_row(u, v, p, n, place, axes, arrays, numbers, places, row):"
+    yield "    ids, conductance, rates, volume, extents, _, _, coordinates, starts = arrays"
+    yield "    pitch0, pitch1 = axes[0, PITCH], axes[1, PITCH]"
+    yield "    n_ids, apart = extents[0], extents[1]"
+    if source is not None:
+        yield from _indented(1, _places(problem, source.program, "0"))
+        yield from _indented(1, _starts(problem, source.program))
+    yield "    for k in range(n):"
+    yield "        q = p + k"
+    yield "        m = np.intp(load(ids, q))"
+    yield "        here = load(u, q)"
+    if source is not None:
+        inputs = _inputs(problem, source.program, "m", "load(numbers, {})")
+        yield from _indented(2, program_lines(source.program, inputs))
+        heat = name_of_result(source.program)
+        yield (
+            f"        gained = {heat} * load(volume, q)" if by_point else f"        gained = {heat}"
+        )
+
+    first = source is None
+    for axis, padded in enumerate(OUTER[ndim]):
+        pitch = ("pitch0", "pitch1", "1")[padded]
+        for sign in "-+":
+            if by_point:
+                place = f"{axis} * apart + q" + (f" - {pitch}" if sign == "-" else "")
+            else:
+                place = f"{axis} * apart + m * n_ids + np.intp(load(ids, q {sign} {pitch}))"
+            between, rise = f"load(conductance, {place})", f"load(u, q {sign} {pitch}) - here"
+            flow = f"{between} * ({rise})" if first else f"fma({between}, {rise}, gained)"
+            yield f"        gained = {flow}"
+            first = False
+    rate = "load(rates, q)" if by_point else "load(rates, m)"
+    yield f"        store(v, q, as_stored(fma({rate}, gained, here)))"
+
+
+def _ghosts(problem: Problem) -> Iterator[str]:
+    """Source of `ghost_row`, with a loop for every program."""
+    yield _HEAD
+    yield "def ghost_row(v, mirror, n, place, side, axes, arrays, numbers, places, row):"
+    yield "    _, _, _, _, _, sides, codes, coordinates, starts = arrays"
+    yield "    kind, rule, axis = sides[side, KIND], sides[side, RULE], sides[side, AXIS]"
+    yield "    ghost = mirror + (sides[side, GHOST] - sides[side, MIRROR]) * axes[axis, PITCH]"
+    yield "    if kind == 0:"
+    yield "        for k in range(n):"
+    yield "            v[ghost + k] = v[mirror + k]"
+    yield "    code = sides[side, CODES]"
+    yield "    for d in range(3):"
+    yield "        code += place[d] * sides[side, CODE_PITCH + d]"
+    for kind, program in enumerate(face_programs(problem), 1):
+        yield f"    if kind == {kind}:"
+        yield from _indented(2, _places(problem, program, "rule"))
+        yield from _indented(2, _starts(problem, program))
+        yield "        for k in range(n):"
+        yield "            m = np.intp(codes[code + k * sides[side, CODE_PITCH + 2]])"
+        inputs = _inputs(problem, program, "m", "numbers[{}]")
+        inputs[MIRROR] = "v[mirror + k]"
+        yield from _indented(3, program_lines(program, inputs))
+        yield f"            v[ghost + k] = as_stored({name_of_result(program)})"
+
+
+def _indented(depth: int, lines: Iterator[str]) -> Iterator[str]:
+    return (4 * depth * " " + line for line in lines)
+
+
+def _places(problem: Problem, program: Program, rule: str) -> Iterator[str]:
+    """Where the parameters of a rule lie at this step, as `at_number` and `by_number`."""
+    for number, _ in enumerate(parameters_of(program, problem)):
+        place = f"places[{rule}, {number}"
+        yield f"at_{number} = {place}, 0] + row * {place}, 1]"
+        yield f"by_{number} = {place}, 2]"
+
+
+def _coordinates(problem: Problem, program: Program) -> list[tuple[int, str]]:
+    """(padded axis, name) of the coordinates that a program reads."""
+    names = zip(OUTER[problem.grid.ndim], problem.grid.axis_names, strict=True)
+    return [(padded, name) for padded, name in names if name in program.inputs]
+
+
+def _starts(problem: Problem, program: Program) -> Iterator[str]:
+    """Where the coordinates of a row lie, as `x_at`."""
+    for padded, name in _coordinates(problem, program):
+        yield f"{name}_at = starts[{padded}] + place[{padded}]"
+
+
+def _inputs(problem: Problem, program: Program, code: str, read: str) -> dict[str, str]:
+    """Expressions for the parameters and coordinates of point k.
+
+    Args:
+        problem: whose axes have names.
+        program: reads them.
+        code: expression for the code of the point.
+        read: a number of the tables at the place that is put in.
+    """
+    inputs = {
+        name: read.format(f"at_{number} + {code} * by_{number}")
+        for number, name in enumerate(parameters_of(program, problem))
+    }
+    for padded, name in _coordinates(problem, program):
+        inputs[name] = f"coordinates[{name}_at{' + k' if padded == 2 else ''}]"
+    return inputs
+
+
+def make_conduct(problem: Problem) -> Callable[..., None]:
+    """The compiled `advance` of `medium_sweep.py`."""
+    return splice("plain/medium_sweep.py", conduction_source(problem)).advance  # type: ignore[no-any-return]
