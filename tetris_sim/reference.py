@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.boundary import SIDES, Boundary
+from tetris_sim.boundary import SIDES, Boundary, Side
 from tetris_sim.conduction import CONDUCTIVITY, MIRROR, TEMPERATURE, Conduction, Ids, Rule
 from tetris_sim.enthalpy import Enthalpy
 from tetris_sim.formula import evaluate
@@ -17,6 +17,7 @@ from tetris_sim.slab import Ranges
 from tetris_sim.stencil import Stencil
 
 Values = npt.NDArray[Any]
+Seen = dict[str, Values]  # what is seen of points, by the names of a face's inputs
 # by which a number changes, relative to itself, when it is rounded to float16
 HALF_PLACE = 2.0**-11
 _SMALLEST_HALF = 2.0**-24  # the smallest float16 above 0, and the distance of its neighbours
@@ -77,11 +78,11 @@ def conduct(u: Field, problem: Problem, number: int) -> Field:
     whole = tuple((0, n) for n in grid.shape)
     ids = medium.ids(whole)
     heat = u[0].astype(kind)
-    here = _seen(conduction, heat, ids)
+    here = potentials(conduction, heat, ids)
 
     gained = np.zeros(grid.shape, kind)
     if conduction.source is not None:
-        gained += _follow(conduction.source, problem, number, whole, ids.astype(np.int64), {})
+        gained += follow(conduction.source, problem, number, whole, ids.astype(np.int64), {})
         if coefficients is not None:
             gained *= coefficients.volume(whole).astype(kind)
 
@@ -91,25 +92,15 @@ def conduct(u: Field, problem: Problem, number: int) -> Field:
         beside = problem.padded_ids(_planes(whole, axis, shift, grid.shape[axis] + shift))
         there = {name: np.roll(values, -shift, axis) for name, values in here.items()}
         if not problem.boundary.periodic(axis):
-            face, outermost = problem.ruled_face(axis, side), _cut(edge)
-            codes = face.codes(edge, ids[outermost], medium.n_ids)
+            outermost = _cut(edge)
             inside = {name: values[outermost] for name, values in here.items()}
-            ghosts = _follow(face.rule, problem, number, edge, codes, inside)
-            there[MIRROR][outermost] = ghosts.astype(problem.dtype)
-
-        if coefficients is None:
-            between = medium.conductance[axis][ids, beside]
-        else:
-            low = min(shift, 0)
-            faces = _planes(whole, axis, low, grid.shape[axis] + low)
-            between = coefficients.conductance(axis, faces)
-        flow = between.astype(kind) * (there[MIRROR] - here[MIRROR])
-        if conduction.enthalpy is not None:
-            alike = conduction.enthalpy.kinds[ids] == conduction.enthalpy.kinds[beside]
-            flow = np.where(
-                alike, flow, _between_materials(conduction.enthalpy, axis, here, there, ids, beside)
+            there[MIRROR][outermost] = ruled_ghosts(
+                problem, axis, side, number, box=edge, ids=ids[outermost], inside=inside
             )
-        gained += flow
+
+        low = min(shift, 0)
+        faces = _planes(whole, axis, low, grid.shape[axis] + low)
+        gained += flow(problem, axis, faces, (here, ids), (there, beside))
 
     rates = conduction.rates(problem.dt, whole)
     rate = rates[ids] if coefficients is None else rates
@@ -117,27 +108,51 @@ def conduct(u: Field, problem: Problem, number: int) -> Field:
     return np.asarray(new, problem.dtype)[np.newaxis]
 
 
-def _seen(conduction: Conduction, heat: Values, ids: Ids) -> dict[str, Values]:
+def potentials(conduction: Conduction, state: Values, ids: Ids) -> Seen:
     """What neighbours and faces see of points: what flows by its difference, and with enthalpy also
     temperature and conductivity.
     """
     enthalpy = conduction.enthalpy
     if enthalpy is None:
-        return {MIRROR: heat}
+        return {MIRROR: state}
     return {
-        MIRROR: enthalpy.of(enthalpy.potential, heat, ids),
-        TEMPERATURE: enthalpy.of(enthalpy.temperature, heat, ids),
-        CONDUCTIVITY: enthalpy.of(enthalpy.conductivity, heat, ids),
+        MIRROR: enthalpy.of(enthalpy.potential, state, ids),
+        TEMPERATURE: enthalpy.of(enthalpy.temperature, state, ids),
+        CONDUCTIVITY: enthalpy.of(enthalpy.conductivity, state, ids),
     }
 
 
+def flow(
+    problem: Problem, axis: int, faces: Ranges, here: tuple[Seen, Ids], there: tuple[Seen, Ids]
+) -> Values:
+    """What flows into points from their neighbours along an axis: by volume of a cell [W/m^3], or
+    with coefficients as it is [W].
+
+    Args:
+        problem: whose points.
+        axis: which axis, array order.
+        faces: the cells whose upper faces lie between, global indices.
+        here: `potentials` and ids of the points.
+        there: the same of their neighbours; of ghosts, the potential and the ids of the mirrors.
+    """
+    conduction = problem.conduction
+    assert conduction is not None
+    (mine, ids), (theirs, beside) = here, there
+    if conduction.coefficients is None:
+        between = conduction.medium.conductance[axis][ids, beside]
+    else:
+        between = conduction.coefficients.conductance(axis, faces)
+
+    flow = between.astype(mine[MIRROR].dtype) * (theirs[MIRROR] - mine[MIRROR])
+    enthalpy = conduction.enthalpy
+    if enthalpy is None:
+        return np.asarray(flow)
+    alike = enthalpy.kinds[ids] == enthalpy.kinds[beside]
+    return np.where(alike, flow, _between_materials(enthalpy, axis, mine, theirs, ids, beside))
+
+
 def _between_materials(
-    enthalpy: Enthalpy,
-    axis: int,
-    here: dict[str, Values],
-    there: dict[str, Values],
-    ids: Ids,
-    beside: Ids,
+    enthalpy: Enthalpy, axis: int, here: Seen, there: Seen, ids: Ids, beside: Ids
 ) -> Values:
     """What flows from neighbours of other materials: temperature over resistance."""
     kind = here[MIRROR].dtype
@@ -148,15 +163,46 @@ def _between_materials(
         return np.asarray((there[TEMPERATURE] - here[TEMPERATURE]) / total)
 
 
-def _follow(
+def ruled_ghosts(
+    problem: Problem, axis: int, side: Side, number: int, *, box: Ranges, ids: Ids, inside: Seen
+) -> Values:
+    """The ghosts beyond a ruled face at step `number`, in the dtype of the state.
+
+    Args:
+        problem: whose face.
+        axis: which axis, array order.
+        side: which of its two faces.
+        number: of the step.
+        box: global indices of mirror points, one plane of them along the axis.
+        ids: of these points.
+        inside: `potentials` of them.
+    """
+    face = problem.ruled_face(axis, side)
+    assert problem.conduction is not None
+    codes = face.codes(box, ids, problem.conduction.medium.n_ids)
+    ghosts = follow(face.rule, problem, number, box, codes, inside)
+    return np.broadcast_to(ghosts.astype(problem.dtype), ids.shape)
+
+
+def follow(
     rule: Rule,
     problem: Problem,
     number: int,
     box: Ranges,
     codes: npt.NDArray[np.int64],
-    seen: dict[str, Values],
+    seen: Seen,
 ) -> Values:
-    """What a rule gives at the points of a box."""
+    """What a rule gives at the points of a box at step `number`, in the arithmetic of the
+    problem, of the shape of the box or one that is broadcast to it.
+
+    Args:
+        rule: a program and its parameters.
+        problem: says when the step is and where the points are.
+        number: of the step.
+        box: global indices.
+        codes: of the points.
+        seen: what their place provides, by name.
+    """
     values = dict(seen)
     for parameter in rule.parameters:
         row = parameter.rows(problem.time, number, 1)[0]

@@ -1,0 +1,238 @@
+"""Which materials does a body have, how warm is each, and how much heat flows between them?"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.conduction import Conduction, Ids, Numbers
+from tetris_sim.method import Box
+from tetris_sim.outputs.blocks import blocks
+from tetris_sim.outputs.output import Snapshot
+from tetris_sim.outputs.sums import exact_sum
+from tetris_sim.problem import Problem
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Material:
+    """Points of one name; those whose state is held (a fluid, a void) are apart from others.
+
+    Attributes:
+        name: of the material.
+        held: whether the state of its points does not change.
+    """
+
+    name: str
+    held: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """A problem with conduction as heat sees it.
+
+    Attributes:
+        problem: the problem.
+    """
+
+    problem: Problem
+
+    @property
+    def conduction(self) -> Conduction:
+        """How heat flows in it."""
+        assert self.problem.conduction is not None
+        return self.problem.conduction
+
+    @functools.cached_property
+    def materials(self) -> tuple[Material, ...]:
+        """All that have an id, in the order of their first ones."""
+        return tuple(dict.fromkeys(self._material_of_id))
+
+    @functools.cached_property
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """The number of the material of each id, (n_ids,)."""
+        return np.array([self.materials.index(it) for it in self._material_of_id])
+
+    @property
+    def _material_of_id(self) -> list[Material]:
+        medium = self.conduction.medium
+        held = np.isinf(medium.capacity)
+        return [Material(*of_id) for of_id in zip(medium.names, held.tolist(), strict=True)]
+
+    def ids(self, box: Box) -> Ids:
+        """Of the points of a box inside the grid."""
+        return self.conduction.medium.ids(box)
+
+    def volume(self, box: Box) -> Numbers:
+        """Of the cells of a box [m^3]: an array, or one number for all."""
+        if self.conduction.coefficients is not None:
+            return self.conduction.coefficients.volume(box)
+        return np.array(self.problem.grid.cell_volume)
+
+    def capacity(self, box: Box, ids: Ids) -> Numbers:
+        """Of the cells of a box [J/K], 0 where the state is held: these store nothing."""
+        if self.conduction.coefficients is not None:
+            capacity = self.conduction.coefficients.capacity(box)
+        else:
+            capacity = self.conduction.medium.capacity[ids] * self.problem.grid.cell_volume
+        return np.where(np.isinf(capacity), 0.0, capacity)
+
+    def conductance(self, axis: int, box: Box, ids: Ids, beside: Ids) -> Numbers:
+        """Of the upper faces of the cells of a box, between `ids` and `beside` [W/K]."""
+        if self.conduction.coefficients is not None:
+            return self.conduction.coefficients.conductance(axis, box)
+        between = self.conduction.medium.conductance[axis][ids, beside]
+        return np.asarray(between * self.problem.grid.cell_volume)
+
+    def seams(self) -> Iterator[tuple[int, Box, Box]]:
+        """Where the grid is joined to itself, in blocks: (axis, last plane, first plane)."""
+        grid = self.problem.grid
+        for axis in range(grid.ndim):
+            if self.problem.boundary.periodic(axis):
+                last, first = (plane_blocks(grid.shape, axis, at) for at in (-1, 0))
+                yield from ((axis, *pair) for pair in zip(last, first, strict=True))
+
+
+def plane_blocks(shape: tuple[int, ...], axis: int, index: int) -> Iterator[Box]:
+    """Boxes that cover one plane normal to an axis; -1 is the last one."""
+    at = index % shape[axis]
+    for box in blocks((*shape[:axis], 1, *shape[axis + 1 :]), 8):
+        yield (*box[:axis], (at, at + 1), *box[axis + 1 :])
+
+
+@dataclass
+class Warmth:
+    """What is known of the points of a material after some blocks.
+
+    Attributes:
+        low: the lowest value.
+        high: the highest.
+        heat: stored, measured from 0 [J].
+        integral: of the value over the volume.
+        volume: of the points [m^3].
+    """
+
+    low: float = math.inf
+    high: float = -math.inf
+    heat: list[float] = field(default_factory=list)
+    integral: list[float] = field(default_factory=list)
+    volume: list[float] = field(default_factory=list)
+
+    def add(self, values: Numbers, capacity: Numbers, volume: Numbers) -> None:
+        """Take in some points, (n,)."""
+        self.low = float(np.minimum(self.low, values.min()))  # unlike min(), passes NaN on
+        self.high = float(np.maximum(self.high, values.max()))
+        self.heat.append(exact_sum(capacity * values))
+        self.integral.append(exact_sum(volume * values))
+        self.volume.append(exact_sum(np.broadcast_to(volume, values.shape)))
+
+
+@dataclass
+class Survey:
+    """A state of a body, seen once.
+
+    Attributes:
+        warmth: of each material.
+        passed: heat flow from material to material, (n_materials, n_materials) [W].
+        touching: which of them touch, and something can flow.
+    """
+
+    warmth: list[Warmth]
+    passed: Numbers
+    touching: npt.NDArray[np.bool_]
+
+    def flow(self, pair: Pair) -> float:
+        """Heat flow from the first of two materials to the second [W]."""
+        return float(self.passed[pair] - self.passed[pair[::-1]])
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """Different materials that touch."""
+        both = self.touching | self.touching.T
+        return [(int(a), int(b)) for a, b in np.argwhere(np.triu(both, 1))]
+
+
+def survey(body: Body, snapshot: Snapshot | None) -> Survey:
+    """Look at a state block by block; blocks, and so all bits of the sums, depend on the grid
+    alone. Without a state, only at the materials.
+    """
+    problem, n = body.problem, len(body.materials)
+    found = Survey([Warmth() for _ in range(n)], np.zeros((n, n)), np.zeros((n, n), np.bool_))
+    shape = problem.grid.shape
+    for box in blocks(shape, 8):
+        # One plane more on each upper side, for the faces between this block and the next ones.
+        wide = tuple((low, min(high + 1, m)) for (low, high), m in zip(box, shape, strict=True))
+        values, ids = _read(snapshot, wide), body.ids(wide)
+        core = tuple(slice(0, high - low) for low, high in box)
+        _add_points(body, found, box, values[core], ids[core])
+
+        for axis in range(problem.grid.ndim):
+            along = (*core[:axis], slice(None), *core[axis + 1 :])
+            first, second = (
+                (*core[:axis], part, *core[axis + 1 :]) for part in (slice(0, -1), slice(1, None))
+            )
+            if ids[along].shape[axis] > 1:
+                low = (*box[:axis], (wide[axis][0], wide[axis][1] - 1), *box[axis + 1 :])
+                sides = [(values[it], ids[it]) for it in (first, second)]
+                _add_faces(body, found, axis, low, *sides)
+
+    for axis, last, first_plane in body.seams():
+        sides = [(_read(snapshot, box), body.ids(box)) for box in (last, first_plane)]
+        _add_faces(body, found, axis, last, *sides)
+    return found
+
+
+def _read(snapshot: Snapshot | None, box: Box) -> Numbers:
+    if snapshot is None:
+        return np.zeros([high - low for low, high in box])
+    return np.asarray(snapshot.box(box)[0], np.float64)
+
+
+def _add_points(body: Body, found: Survey, box: Box, values: Numbers, ids: Ids) -> None:
+    numbers, capacity = body.numbers[ids], body.capacity(box, ids)
+    volume = np.broadcast_to(body.volume(box), values.shape)
+    for number in np.unique(numbers):
+        here = numbers == number
+        found.warmth[number].add(values[here], capacity[here], volume[here])
+
+
+def _add_faces(
+    body: Body,
+    found: Survey,
+    axis: int,
+    box: Box,
+    low: tuple[Numbers, Ids],
+    high: tuple[Numbers, Ids],
+) -> None:
+    """The upper faces of a box of cells: (state, ids) of them and of their upper neighbours."""
+    (here, ids), (there, beside) = low, high
+    between = body.numbers[ids] != body.numbers[beside]
+    if not between.any():
+        return
+
+    conductance = np.broadcast_to(body.conductance(axis, box, ids, beside), ids.shape)[between]
+    sides = body.numbers[ids[between]], body.numbers[beside[between]]
+    np.add.at(found.passed, sides, conductance * (here[between] - there[between]))
+    found.touching[tuple(side[conductance > 0] for side in sides)] = True
+
+
+def held_pairs(body: Body, pairs: list[Pair]) -> Iterator[tuple[Pair, int]]:
+    """Pairs between what is held and what is not, with the sign of the flow into the latter."""
+    for pair in pairs:
+        first, second = (body.materials[k].held for k in pair)
+        if first != second:
+            yield pair, 1 if first else -1
+
+
+def described(materials: tuple[Material, ...]) -> list[str]:
+    """Names of materials, each different from the others."""
+    names = [it.name for it in materials]
+    return [
+        f"{it.name} (held)" if it.held and names.count(it.name) > 1 else it.name for it in materials
+    ]
