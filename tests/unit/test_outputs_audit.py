@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from conduction_cases import CASES, RADIATION, Case, closed, heating, mixed_faces, rings
@@ -16,9 +14,11 @@ from outputs_samples import make_problem as constant_problem
 
 from tetris_sim import reference
 from tetris_sim.boundary import SIDES, Boundary, Dirichlet, Fixed, Neumann, Robin
+from tetris_sim.config import make_config
+from tetris_sim.launch import launch
 from tetris_sim.outputs import materials
 from tetris_sim.outputs.blocks import blocks
-from tetris_sim.outputs.statistics import StatisticsOutput
+from tetris_sim.outputs.statistics import StatisticsOutput, read_audit
 from tetris_sim.outputs.table import read_table
 from tetris_sim.problem import Field, Problem
 from tetris_sim.slab import Slab
@@ -32,18 +32,18 @@ def start_of(problem: Problem) -> Field:
 
 
 def follow(
-    problem: Problem, directory: Path, steps: Sequence[int], *, begin: int = 0, state: Any = None
+    problem: Problem, directory: Path, steps: Sequence[int], *, begin: int = 0, state: Field | None = None
 ) -> Field:
     """Let the statistics see the state at some steps; the last state."""
     output = StatisticsOutput(problem, directory, every(1, problem))
     output.start(begin)
-    at, state = begin, start_of(problem) if state is None else state
+    at, u = begin, start_of(problem) if state is None else state
     for step in steps:
-        state = reference.advance(state, problem, step - at, at)
+        u = reference.advance(u, problem, step - at, at)
         at = step
-        output.write(FakeSnapshot(problem, step, state))
+        output.write(FakeSnapshot(problem, step, u))
     output.close()
-    return state
+    return u
 
 
 def rows_of(directory: Path) -> list[Row]:
@@ -136,9 +136,9 @@ def test_materials_and_flows_are_those_of_a_loop_over_the_points(tmp_path: Path)
                 names = medium.names[a], medium.names[b]
                 flow = medium.conductance[axis, a, b] * (u[i, j] - u[k, m]) * volume
                 wanted[names] = wanted.get(names, 0.0) + float(flow)
-    for a, b in (("die", "air"), ("die", "glue"), ("air", "glue")):
-        flow = wanted.get((a, b), 0.0) - wanted.get((b, a), 0.0)
-        assert row[f"heat flow {a} to {b} [W]"] == pytest.approx(flow)
+    for one, other in (("die", "air"), ("die", "glue"), ("air", "glue")):
+        flow = wanted.get((one, other), 0.0) - wanted.get((other, one), 0.0)
+        assert row[f"heat flow {one} to {other} [W]"] == pytest.approx(flow)
     power = np.linspace(-1, 2, 4)[ids]
     assert row["sources [W]"] == pytest.approx(power[body].sum() * volume)
 
@@ -218,3 +218,31 @@ def test_a_body_that_is_the_same_everywhere_has_flows_and_balance_too(tmp_path: 
 def test_without_heat_or_open_faces_nothing_is_added(tmp_path: Path) -> None:
     follow(constant_problem(), tmp_path, (0,))
     assert list(rows_of(tmp_path)[0])[-1] == "heat [J]"
+
+
+def test_the_report_of_a_run_has_the_balance_at_its_end(tmp_path: Path) -> None:
+    config = make_config(
+        {
+            "grid": {"shape": [12, 9], "size": ["15 mm", "15 mm"]},
+            "model": {"type": "heat", "material": "copper"},
+            "initial": {"type": "constant", "value": 100},
+            "boundaries": {"*": {"type": "neumann"}, "x-": {"type": "dirichlet", "value": 20}},
+            "time": {"cfl": 0.2, "steps": 20},
+            "compute": {"method": "cpu.plain", "devices": "cpu", "threads": 1},
+            "output": {
+                "directory": str(tmp_path),
+                "statistics": {"every": "1 steps"},
+                "pictures": False,
+            },
+        },
+        environ={},
+    )
+    report = launch(config)
+    last = rows_of(tmp_path)[-1]
+    assert last["step"] == 20
+    assert report.heat == {name: last[name] for name in list(last)[6:]}
+    assert report.heat["heat flow x- [W/m]"] < -100
+    stored = report.heat["heat stored [J/m]"]
+    assert abs(report.heat["heat residual [J/m]"]) < 1e-12 * last["heat [J/m]"]
+    assert f"heat stored {stored:.6g} J/m, through surfaces {stored:.6g} J/m" in report.as_text()
+    assert read_audit(tmp_path, 19) == {}

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from tetris_sim.outputs.balance import GIVEN, PASSED, Balance, Entry
+from tetris_sim.outputs.balance import GIVEN, PASSED, RESIDUAL, STORED, Balance, Entry
 from tetris_sim.outputs.heat_flows import Sources, flow_through, openings, power_unit
 from tetris_sim.outputs.materials import Body, Survey, described, held_pairs, survey
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.problem import Problem
 
 SOURCES = "sources"
+FLOW = "heat flow"
+AUDITED = (FLOW, SOURCES, STORED, GIVEN, PASSED, RESIDUAL)  # what columns of the audit begin with
 
 
 class Audit:
@@ -128,13 +130,13 @@ class Audit:
         return [names[k] for k in numbers]
 
     def _names_of_flows(self) -> list[str]:
-        faces = [f"heat flow {opening.name}" for opening in self._openings]
-        return faces + [f"heat flow {' to '.join(self._names(pair))}" for pair in self._pairs]
+        faces = [f"{FLOW} {opening.name}" for opening in self._openings]
+        return faces + [f"{FLOW} {' to '.join(self._names(pair))}" for pair in self._pairs]
 
     def _inflow(self, flows: Mapping[str, float]) -> float:
         """Into all that is not held, through faces and from what is held [W]."""
-        through = [flows[f"heat flow {opening.name}"] for opening in self._openings]
+        through = [flows[f"{FLOW} {opening.name}"] for opening in self._openings]
         if self._body is not None:
             for pair, sign in held_pairs(self._body, self._pairs):
-                through.append(sign * flows[f"heat flow {' to '.join(self._names(pair))}"])
+                through.append(sign * flows[f"{FLOW} {' to '.join(self._names(pair))}"])
         return math.fsum(through)

@@ -84,7 +84,8 @@ def _flows(problem: Problem, opening: Opening, box: Box, snapshot: Snapshot) -> 
         ((a, b),) = problem.boundary.reflections(
             axis, side, spacing=problem.grid.spacing[axis], width=1
         )
-        return constant_conductance(problem, axis) * (a + (b - 1) * mirrors.astype(np.float64))
+        gaps = a + (b - 1) * mirrors.astype(np.float64)
+        return np.asarray(constant_conductance(problem, axis) * gaps)
 
     body = Body(problem)
     ids = body.ids(box)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tetris_sim.outputs.audit import Audit
+from tetris_sim.outputs.audit import AUDITED, Audit
 from tetris_sim.outputs.blocks import blocks
 from tetris_sim.outputs.heat_flows import has_heat
 from tetris_sim.outputs.output import Snapshot
@@ -94,3 +94,14 @@ class StatisticsOutput(TableOutput):
             factor = variable.total.density * problem.grid.cell_volume
             values += [one.low, one.high, one.sum / problem.grid.n_points, factor * one.sum]
         return values if audit is None else [*values, *audit.look_at_faces(snapshot, values[-1])]
+
+
+def read_audit(directory: Path, step: int) -> dict[str, float]:
+    """Flows of heat and the balance at a step, by column, if the last record is of that step."""
+    if not (directory / FILE).exists():
+        return {}
+    header, rows = read_table(directory / FILE)
+    if not rows or rows[-1][0] != step:
+        return {}
+    values = dict(zip(header, rows[-1], strict=True))
+    return {name: value for name, value in values.items() if name.startswith(AUDITED)}
