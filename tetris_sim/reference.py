@@ -143,12 +143,13 @@ def flow(
     else:
         between = conduction.coefficients.conductance(axis, faces)
 
-    flow = between.astype(mine[MIRROR].dtype) * (theirs[MIRROR] - mine[MIRROR])
+    by_potential = between.astype(mine[MIRROR].dtype) * (theirs[MIRROR] - mine[MIRROR])
     enthalpy = conduction.enthalpy
     if enthalpy is None:
-        return np.asarray(flow)
+        return np.asarray(by_potential)
     alike = enthalpy.kinds[ids] == enthalpy.kinds[beside]
-    return np.where(alike, flow, _between_materials(enthalpy, axis, mine, theirs, ids, beside))
+    by_temperature = _between_materials(enthalpy, axis, mine, theirs, ids, beside)
+    return np.where(alike, by_potential, by_temperature)
 
 
 def _between_materials(

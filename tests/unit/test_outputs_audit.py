@@ -5,23 +5,39 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+
 import numpy as np
 import pytest
-from conduction_cases import CASES, RADIATION, Case, closed, heating, mixed_faces, rings
+from conduction_cases import (
+    CASES,
+    RADIATION,
+    Case,
+    affine,
+    closed,
+    heating,
+    insulated,
+    mixed_faces,
+    rings,
+)
 from outputs_samples import FakeSnapshot, every
 from outputs_samples import make_problem as constant_problem
 
 from tetris_sim import reference
+from tetris_sim.apps.curves import Melting, Properties, make_enthalpy
 from tetris_sim.boundary import SIDES, Boundary, Dirichlet, Fixed, Neumann, Robin
+from tetris_sim.conduction import Conduction, Medium
 from tetris_sim.config import make_config
+from tetris_sim.grid import Grid
 from tetris_sim.launch import launch
 from tetris_sim.outputs import materials
 from tetris_sim.outputs.blocks import blocks
 from tetris_sim.outputs.statistics import StatisticsOutput, read_audit
 from tetris_sim.outputs.table import read_table
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.problem import Field, Problem, Total, Variable, View
+from tetris_sim.slab import Ranges, Slab
+from tetris_sim.snapshot import StateSnapshot
 
 Row = dict[str, float]
 EPS = float(np.finfo(np.float64).eps)
@@ -32,7 +48,12 @@ def start_of(problem: Problem) -> Field:
 
 
 def follow(
-    problem: Problem, directory: Path, steps: Sequence[int], *, begin: int = 0, state: Field | None = None
+    problem: Problem,
+    directory: Path,
+    steps: Sequence[int],
+    *,
+    begin: int = 0,
+    state: Field | None = None,
 ) -> Field:
     """Let the statistics see the state at some steps; the last state."""
     output = StatisticsOutput(problem, directory, every(1, problem))
@@ -156,7 +177,7 @@ def test_flows_through_faces_are_those_of_the_oracle(tmp_path: Path) -> None:
             mirrors = u[0][tuple(slice(*span) for span in box)]
             ids = problem.conduction.medium.ids(box)
             ghosts = reference.ruled_ghosts(
-                problem, axis, side, 3, box=box, ids=ids, mirrors=mirrors
+                problem, axis, side, 3, box=box, ids=ids, inside={"mirror": mirrors}
             )
             flow = problem.conduction.medium.conductance[axis][ids, ids] * (ghosts - mirrors)
             column = f"heat flow {name}{sign} [W]"
@@ -184,6 +205,66 @@ def test_blocks_may_be_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     whole, parts = (rows_of(tmp_path / name)[0] for name in ("whole", "parts"))
     assert list(whole) == list(parts)
     np.testing.assert_allclose(list(parts.values()), list(whole.values()), rtol=1e-12, atol=1e-12)
+
+
+def _part(state: Field, box: Ranges) -> Field:
+    return np.asarray(state[(slice(None), *(slice(*span) for span in box))])
+
+
+def test_where_heat_content_is_the_state_it_is_what_is_stored(tmp_path: Path) -> None:
+    """Wax that melts beside a metal, heated from the left."""
+    n, h = 12, 0.1
+    solids = [
+        Properties(((0.0, 3.0),), ((0.0, 2.0),), 1.0),
+        Properties(((0.0, 0.5),), ((0.0, 1.0),), 1.0, Melting(4.0, 0.5, 0.8)),
+    ]
+    enthalpy = make_enthalpy(solids, range(2), (h,), resistance=np.array([[0, 0.1], [0.1, 0]]))
+    ids = np.repeat(np.arange(2, dtype=np.uint8), n // 2)
+    medium = Medium(
+        lambda box: ids[slice(*box[0])], np.eye(2)[None] / h**2, np.ones(2), ("metal", "wax")
+    )
+    shown = Variable("temperature", "degC", "temperature", Total("heat", "J/m^2", 1.0))
+    melt = Variable("melt", "1", "melt", Total("volume", "m", 1.0))
+
+    def look(box: Ranges, state: Field) -> Field:
+        warm = enthalpy.of(enthalpy.temperature, state[0], ids[slice(*box[0])])
+        return np.stack([warm, np.clip((warm - 0.5) / 0.3, 0, 1)])
+
+    hot = affine(np.array([2 * 6.0]), -np.ones(1))  # the potential at 2 degC
+    problem = replace(
+        Case("rod", (n,), 1, closed).problem(),
+        grid=Grid((n,), (h,), (h / 2,)),
+        boundary=Boundary(((hot, insulated()),)),
+        dt=0.3 * h * h,
+        conduction=Conduction(medium, enthalpy=enthalpy),
+        initial=lambda slab: np.zeros((1, *slab.shape)),
+        view=View((shown, melt), look),
+    )
+
+    states = [np.zeros((1, n))]
+    for step in range(120):
+        states.append(reference.advance(states[-1], problem, 1, step))
+
+    def observe(directory: Path, steps: Sequence[int], begin: int = 0) -> None:
+        output = StatisticsOutput(problem.seen, directory, every(1, problem))
+        output.start(begin)
+        for step in steps:
+            read = partial(_part, states[step])
+            output.write(StateSnapshot(problem, step, read).seen())
+        output.close()
+
+    observe(tmp_path / "once", range(121))
+    observe(tmp_path / "twice", range(5))
+    observe(tmp_path / "twice", range(5, 121), begin=4)
+    tables = [(tmp_path / name / "statistics.csv").read_text() for name in ("once", "twice")]
+    assert tables[0] == tables[1]
+    last, u = rows_of(tmp_path / "once")[-1], states[-1]
+    assert 0.5 < last["wax max [degC]"] < last["metal min [degC]"] < 2.0
+    assert last["melt max [1]"] > 0.1
+    assert last["wax heat [J/m^2]"] == pytest.approx(u[0, n // 2 :].sum() * h)
+    assert last["temperature heat [J/m^2]"] == pytest.approx(u.sum() * h)
+    assert last["heat flow metal to wax [W/m^2]"] > 0.1
+    assert abs(last["heat residual [J/m^2]"]) < 1e-13
 
 
 FACES = (

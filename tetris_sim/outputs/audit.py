@@ -73,7 +73,8 @@ class Audit:
         total, power = self._problem.variables[0].total, power_unit(self._problem)
         first, last = (dict(zip(header, row, strict=True)) for row in (rows[0], rows[-1]))
         flows = {name: last[f"{name} [{power}]"] for name in self._names_of_flows()}
-        heat = f"{total.name} [{total.unit}]"
+        prefix = f"{self._problem.variables[0].name} " if self._problem.n_fields > 1 else ""
+        heat = f"{prefix}{total.name} [{total.unit}]"
         latest = Entry(
             step=int(last["step"]),
             heat=last[heat],
@@ -84,10 +85,9 @@ class Audit:
         )
         self._balance.go_on(first[heat], latest)
 
-    def look_at_body(self, snapshot: Snapshot) -> list[float]:
-        """A whole row of a body with materials, minimum, maximum, mean and heat at its beginning.
-
-        What is said of the whole body leaves out points whose state is held.
+    def look_at_body(self, snapshot: Snapshot) -> tuple[list[float], list[float]]:
+        """Minimum, maximum, mean and heat of a body with materials but for what is held, and the
+        audit.
         """
         assert self._body is not None
         found = survey(self._body, snapshot)
@@ -95,20 +95,21 @@ class Audit:
         volume = math.fsum(part for one in warmth for part in one.volume)
         integral = math.fsum(part for one in warmth for part in one.integral)
         heat = math.fsum(part for one in warmth for part in one.heat)
-        values = [
+        whole = [
             min((one.low for one in warmth), default=math.nan),
             max((one.high for one in warmth), default=math.nan),
             integral / volume if volume else math.nan,
             heat,
         ]
 
+        values: list[float] = []
         for one in warmth:
             mean = math.fsum(one.integral) / math.fsum(one.volume)
             values += [one.low, one.high, mean, math.fsum(one.heat)]
-        return [*values, *self._flows_and_balance(snapshot, heat, found)]
+        return whole, [*values, *self._flows_and_balance(snapshot, heat, found)]
 
     def look_at_faces(self, snapshot: Snapshot, heat: float) -> list[float]:
-        """The rest of a row of a body that is the same everywhere and holds so much heat [J]."""
+        """The audit of a body that is the same everywhere and holds so much heat [J]."""
         return self._flows_and_balance(snapshot, heat, None) if self._is_open else []
 
     def _flows_and_balance(

@@ -14,7 +14,7 @@ import numpy as np
 
 from tetris_sim import reference
 from tetris_sim.boundary import SIDES, Neumann, Side
-from tetris_sim.conduction import Numbers, Rule, RuledFace
+from tetris_sim.conduction import MIRROR, Numbers, Rule, RuledFace
 from tetris_sim.formula import evaluate
 from tetris_sim.method import Box
 from tetris_sim.outputs.blocks import blocks
@@ -43,8 +43,11 @@ class Opening:
 
 
 def has_heat(problem: Problem) -> bool:
-    """Whether the state is a temperature whose integral is an energy, so that flows are known."""
-    return problem.n_fields == 1 and problem.variables[0].total.unit.startswith("J")
+    """Whether what people see is a temperature that stands for an energy, so that flows are
+    known.
+    """
+    one = problem.n_fields == 1 or problem.conduction is not None
+    return one and problem.variables[0].total.unit.startswith("J")
 
 
 def power_unit(problem: Problem) -> str:
@@ -79,7 +82,7 @@ def flow_through(opening: Opening, snapshot: Snapshot) -> float:
 
 def _flows(problem: Problem, opening: Opening, box: Box, snapshot: Snapshot) -> Numbers:
     axis, side = opening.axis, opening.side
-    mirrors = snapshot.box(box)[0].astype(problem.arithmetic)
+    mirrors = snapshot.hidden(box)[0].astype(problem.arithmetic)
     if problem.conduction is None:
         ((a, b),) = problem.boundary.reflections(
             axis, side, spacing=problem.grid.spacing[axis], width=1
@@ -89,14 +92,16 @@ def _flows(problem: Problem, opening: Opening, box: Box, snapshot: Snapshot) -> 
 
     body = Body(problem)
     ids = body.ids(box)
+    inside = reference.potentials(body.conduction, mirrors, ids)
     ghosts = reference.ruled_ghosts(
-        problem, axis, side, snapshot.step, box=box, ids=ids, mirrors=mirrors
+        problem, axis, side, snapshot.step, box=box, ids=ids, inside=inside
     )
     # The low face of the domain is the upper one of the cells below it.
     shift = 1 if side == "low" else 0
     (low, high) = box[axis]
     faces = (*box[:axis], (low - shift, high - shift), *box[axis + 1 :])
-    flows = body.conductance(axis, faces, ids, ids) * (ghosts.astype(np.float64) - mirrors)
+    beyond = {**inside, MIRROR: ghosts.astype(problem.arithmetic)}
+    flows = body.flow(axis, faces, (inside, ids), (beyond, ids))
     return np.where(body.capacity(box, ids) > 0, flows, 0.0)
 
 

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim import reference
 from tetris_sim.conduction import Conduction, Ids, Numbers
 from tetris_sim.method import Box
 from tetris_sim.outputs.blocks import blocks
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.sums import exact_sum
 from tetris_sim.problem import Problem
+from tetris_sim.reference import Seen
 
 Pair = tuple[int, int]
 
@@ -83,12 +85,21 @@ class Body:
             capacity = self.conduction.medium.capacity[ids] * self.problem.grid.cell_volume
         return np.where(np.isinf(capacity), 0.0, capacity)
 
-    def conductance(self, axis: int, box: Box, ids: Ids, beside: Ids) -> Numbers:
-        """Of the upper faces of the cells of a box, between `ids` and `beside` [W/K]."""
-        if self.conduction.coefficients is not None:
-            return self.conduction.coefficients.conductance(axis, box)
-        between = self.conduction.medium.conductance[axis][ids, beside]
-        return np.asarray(between * self.problem.grid.cell_volume)
+    def flow(self, axis: int, box: Box, here: tuple[Seen, Ids], there: tuple[Seen, Ids]) -> Numbers:
+        """Into cells from their neighbours, through the upper faces of the cells of a box [W]."""
+        flow = reference.flow(self.problem, axis, box, here, there).astype(np.float64)
+        by_cell = self.conduction.coefficients is not None
+        return flow if by_cell else flow * self.problem.grid.cell_volume
+
+    def lets_pass(self, axis: int, box: Box, ids: Ids, beside: Ids) -> npt.NDArray[np.bool_]:
+        """Where heat can flow through the upper faces of the cells of a box."""
+        conduction = self.conduction
+        if conduction.coefficients is not None:
+            return conduction.coefficients.conductance(axis, box) > 0
+        if (enthalpy := conduction.enthalpy) is not None:
+            half = enthalpy.half[axis]
+            return np.isfinite(half[ids] + half[beside] + enthalpy.contact[axis][ids, beside])
+        return np.asarray(conduction.medium.conductance[axis][ids, beside] > 0)
 
     def seams(self) -> Iterator[tuple[int, Box, Box]]:
         """Where the grid is joined to itself, in blocks: (axis, last plane, first plane)."""
@@ -124,11 +135,11 @@ class Warmth:
     integral: list[float] = field(default_factory=list)
     volume: list[float] = field(default_factory=list)
 
-    def add(self, values: Numbers, capacity: Numbers, volume: Numbers) -> None:
-        """Take in some points, (n,)."""
+    def add(self, values: Numbers, heat: Numbers, volume: Numbers) -> None:
+        """Take in some points: value, heat and volume, (n,)."""
         self.low = float(np.minimum(self.low, values.min()))  # unlike min(), passes NaN on
         self.high = float(np.maximum(self.high, values.max()))
-        self.heat.append(exact_sum(capacity * values))
+        self.heat.append(exact_sum(heat))
         self.integral.append(exact_sum(volume * values))
         self.volume.append(exact_sum(np.broadcast_to(volume, values.shape)))
 
@@ -160,7 +171,7 @@ class Survey:
 
 def survey(body: Body, snapshot: Snapshot | None) -> Survey:
     """Look at a state block by block; blocks, and so all bits of the sums, depend on the grid
-    alone. Without a state, only at the materials.
+    alone. Without a state, at what there is and what touches.
     """
     problem, n = body.problem, len(body.materials)
     found = Survey([Warmth() for _ in range(n)], np.zeros((n, n)), np.zeros((n, n), np.bool_))
@@ -168,9 +179,10 @@ def survey(body: Body, snapshot: Snapshot | None) -> Survey:
     for box in blocks(shape, 8):
         # One plane more on each upper side, for the faces between this block and the next ones.
         wide = tuple((low, min(high + 1, m)) for (low, high), m in zip(box, shape, strict=True))
-        values, ids = _read(snapshot, wide), body.ids(wide)
         core = tuple(slice(0, high - low) for low, high in box)
-        _add_points(body, found, box, values[core], ids[core])
+        ids, state = body.ids(wide), _read(snapshot, wide)
+        seen = None if snapshot is None else snapshot.box(box)[0].astype(np.float64)
+        _add_points(body, found, box, ids[core], state=state[core], seen=seen)
 
         for axis in range(problem.grid.ndim):
             along = (*core[:axis], slice(None), *core[axis + 1 :])
@@ -179,7 +191,7 @@ def survey(body: Body, snapshot: Snapshot | None) -> Survey:
             )
             if ids[along].shape[axis] > 1:
                 low = (*box[:axis], (wide[axis][0], wide[axis][1] - 1), *box[axis + 1 :])
-                sides = [(values[it], ids[it]) for it in (first, second)]
+                sides = [(state[it], ids[it]) for it in (first, second)]
                 _add_faces(body, found, axis, low, *sides)
 
     for axis, last, first_plane in body.seams():
@@ -191,15 +203,18 @@ def survey(body: Body, snapshot: Snapshot | None) -> Survey:
 def _read(snapshot: Snapshot | None, box: Box) -> Numbers:
     if snapshot is None:
         return np.zeros([high - low for low, high in box])
-    return np.asarray(snapshot.box(box)[0], np.float64)
+    return np.asarray(snapshot.hidden(box)[0], np.float64)
 
 
-def _add_points(body: Body, found: Survey, box: Box, values: Numbers, ids: Ids) -> None:
-    numbers, capacity = body.numbers[ids], body.capacity(box, ids)
+def _add_points(
+    body: Body, found: Survey, box: Box, ids: Ids, *, state: Numbers, seen: Numbers | None
+) -> None:
+    numbers, heat = body.numbers[ids], body.capacity(box, ids) * state
+    values = state if seen is None else seen
     volume = np.broadcast_to(body.volume(box), values.shape)
     for number in np.unique(numbers):
         here = numbers == number
-        found.warmth[number].add(values[here], capacity[here], volume[here])
+        found.warmth[number].add(values[here], heat[here], volume[here])
 
 
 def _add_faces(
@@ -211,15 +226,17 @@ def _add_faces(
     high: tuple[Numbers, Ids],
 ) -> None:
     """The upper faces of a box of cells: (state, ids) of them and of their upper neighbours."""
-    (here, ids), (there, beside) = low, high
+    (state, ids), (above, beside) = low, high
     between = body.numbers[ids] != body.numbers[beside]
     if not between.any():
         return
 
-    conductance = np.broadcast_to(body.conductance(axis, box, ids, beside), ids.shape)[between]
-    sides = body.numbers[ids[between]], body.numbers[beside[between]]
-    np.add.at(found.passed, sides, conductance * (here[between] - there[between]))
-    found.touching[tuple(side[conductance > 0] for side in sides)] = True
+    open_faces = between & body.lets_pass(axis, box, ids, beside)
+    numbers = body.numbers[ids[open_faces]], body.numbers[beside[open_faces]]
+    found.touching[numbers] = True
+    here = reference.potentials(body.conduction, state, ids), ids
+    there = reference.potentials(body.conduction, above, beside), beside
+    np.add.at(found.passed, numbers, -body.flow(axis, box, here, there)[open_faces])
 
 
 def held_pairs(body: Body, pairs: list[Pair]) -> Iterator[tuple[Pair, int]]:

@@ -87,13 +87,19 @@ class StatisticsOutput(TableOutput):
     def _summary(self, snapshot: Snapshot) -> Sequence[float]:
         audit, problem = self._audit, snapshot.problem
         if audit is not None and problem.conduction is not None:
-            return audit.look_at_body(snapshot)
+            whole, rest = audit.look_at_body(snapshot)
+            others = self._tallied(snapshot)[len(whole) :] if problem.n_fields > 1 else []
+            return [*whole, *others, *rest]
 
-        values: list[float] = []
+        values = self._tallied(snapshot)
+        return values if audit is None else [*values, *audit.look_at_faces(snapshot, values[-1])]
+
+    def _tallied(self, snapshot: Snapshot) -> list[float]:
+        problem, values = snapshot.problem, []
         for variable, one in zip(problem.variables, tally(snapshot), strict=True):
             factor = variable.total.density * problem.grid.cell_volume
             values += [one.low, one.high, one.sum / problem.grid.n_points, factor * one.sum]
-        return values if audit is None else [*values, *audit.look_at_faces(snapshot, values[-1])]
+        return values
 
 
 def read_audit(directory: Path, step: int) -> dict[str, float]:
