@@ -241,7 +241,7 @@ def test_where_heat_content_is_the_state_it_is_what_is_stored(tmp_path: Path) ->
         view=View((shown, melt), look),
     )
 
-    states = [np.zeros((1, n))]
+    states: list[Field] = [np.zeros((1, n))]
     for step in range(120):
         states.append(reference.advance(states[-1], problem, 1, step))
 

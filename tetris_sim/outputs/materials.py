@@ -95,7 +95,7 @@ class Body:
         """Where heat can flow through the upper faces of the cells of a box."""
         conduction = self.conduction
         if conduction.coefficients is not None:
-            return conduction.coefficients.conductance(axis, box) > 0
+            return np.asarray(conduction.coefficients.conductance(axis, box) > 0)
         if (enthalpy := conduction.enthalpy) is not None:
             half = enthalpy.half[axis]
             return np.isfinite(half[ids] + half[beside] + enthalpy.contact[axis][ids, beside])
