@@ -98,7 +98,8 @@ class Body:
             return np.asarray(conduction.coefficients.conductance(axis, box) > 0)
         if (enthalpy := conduction.enthalpy) is not None:
             half = enthalpy.half[axis]
-            return np.isfinite(half[ids] + half[beside] + enthalpy.contact[axis][ids, beside])
+            total = half[ids] + half[beside] + enthalpy.contact[axis][ids, beside]
+            return np.asarray(np.isfinite(total))
         return np.asarray(conduction.medium.conductance[axis][ids, beside] > 0)
 
     def seams(self) -> Iterator[tuple[int, Box, Box]]:
