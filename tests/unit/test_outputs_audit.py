@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from outputs_samples import make_problem as constant_problem
 from tetris_sim import reference
 from tetris_sim.apps.curves import Melting, Properties, make_enthalpy
 from tetris_sim.boundary import SIDES, Boundary, Dirichlet, Fixed, Neumann, Robin
-from tetris_sim.conduction import Conduction, Medium
+from tetris_sim.conduction import Conduction, Medium, Numbers
 from tetris_sim.config import make_config
 from tetris_sim.grid import Grid
 from tetris_sim.launch import launch
@@ -205,6 +205,48 @@ def test_blocks_may_be_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     whole, parts = (rows_of(tmp_path / name)[0] for name in ("whole", "parts"))
     assert list(whole) == list(parts)
     np.testing.assert_allclose(list(parts.values()), list(whole.values()), rtol=1e-12, atol=1e-12)
+
+
+@dataclass(frozen=True)
+class AsArrays:
+    """The numbers of a medium, given for every face and cell."""
+
+    problem: Problem
+
+    @property
+    def medium(self) -> Medium:
+        assert self.problem.conduction is not None
+        return self.problem.conduction.medium
+
+    def conductance(self, axis: int, box: Ranges) -> Numbers:
+        low, high = box[axis]
+        beside = (*box[:axis], (low + 1, high + 1), *box[axis + 1 :])
+        ids = [self.problem.padded_ids(it) for it in (box, beside)]
+        return np.asarray(
+            self.medium.conductance[axis][ids[0], ids[1]] * self.problem.grid.cell_volume
+        )
+
+    def capacity(self, box: Ranges) -> Numbers:
+        return np.asarray(
+            self.medium.capacity[self.medium.ids(box)] * self.problem.grid.cell_volume
+        )
+
+    def volume(self, box: Ranges) -> Numbers:
+        return np.full([high - low for low, high in box], self.problem.grid.cell_volume)
+
+
+@pytest.mark.parametrize("case", [CASES[2], CASES[8]], ids=lambda case: case.name)
+def test_coefficients_say_the_same_as_the_medium_they_are_made_of(
+    tmp_path: Path, case: Case
+) -> None:
+    problem = partly_held(case.problem())
+    assert problem.conduction is not None
+    conduction = replace(problem.conduction, coefficients=AsArrays(problem))
+    follow(problem, tmp_path / "medium", (0, 4, 9))
+    follow(replace(problem, conduction=conduction), tmp_path / "arrays", (0, 4, 9))
+    medium, arrays = (rows_of(tmp_path / name)[-1] for name in ("medium", "arrays"))
+    assert list(medium) == list(arrays)
+    np.testing.assert_allclose(list(arrays.values()), list(medium.values()), rtol=1e-11, atol=1e-11)
 
 
 def _part(state: Field, box: Ranges) -> Field:

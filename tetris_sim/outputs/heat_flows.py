@@ -185,6 +185,9 @@ def _volumes(body: Body) -> Numbers:
     volumes = np.zeros(body.conduction.medium.n_ids)
     for box in blocks(body.problem.grid.shape, 8):
         ids = body.ids(box)
-        of_cells = np.where(body.capacity(box, ids) > 0, body.volume(box), 0.0)
-        volumes += np.bincount(ids.ravel(), of_cells.ravel(), minlength=len(volumes))
-    return volumes
+        if body.conduction.coefficients is None:
+            volumes += np.bincount(ids.ravel(), minlength=len(volumes)) * body.volume(box)
+        else:
+            of_cells = np.where(body.capacity(box, ids) > 0, body.volume(box), 0.0)
+            volumes += np.bincount(ids.ravel(), of_cells.ravel(), minlength=len(volumes))
+    return np.where(np.isinf(body.conduction.medium.capacity), 0.0, volumes)

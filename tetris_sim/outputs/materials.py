@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -77,7 +78,7 @@ class Body:
             return self.conduction.coefficients.volume(box)
         return np.array(self.problem.grid.cell_volume)
 
-    def capacity(self, box: Box, ids: Ids) -> Numbers:
+    def capacity(self, box: Box, ids: Ids | np.unsignedinteger[Any]) -> Numbers:
         """Of the cells of a box [J/K], 0 where the state is held: these store nothing."""
         if self.conduction.coefficients is not None:
             capacity = self.conduction.coefficients.capacity(box)
@@ -136,13 +137,19 @@ class Warmth:
     integral: list[float] = field(default_factory=list)
     volume: list[float] = field(default_factory=list)
 
-    def add(self, values: Numbers, heat: Numbers, volume: Numbers) -> None:
-        """Take in some points: value, heat and volume, (n,)."""
+    def add(self, values: Numbers, state: Numbers, capacity: Numbers, volume: Numbers) -> None:
+        """Take in some points; capacity and volume of each, or one number for all."""
         self.low = float(np.minimum(self.low, values.min()))  # unlike min(), passes NaN on
         self.high = float(np.maximum(self.high, values.max()))
-        self.heat.append(exact_sum(heat))
-        self.integral.append(exact_sum(volume * values))
-        self.volume.append(exact_sum(np.broadcast_to(volume, values.shape)))
+        self.heat.append(_weighted(capacity, state))
+        self.integral.append(_weighted(volume, values))
+        self.volume.append(exact_sum(volume) if volume.ndim else float(volume) * values.size)
+
+
+def _weighted(weights: Numbers, numbers: Numbers) -> float:
+    if weights.ndim == 0:
+        return float(weights) * exact_sum(numbers)
+    return exact_sum(weights * numbers)
 
 
 @dataclass
@@ -210,12 +217,18 @@ def _read(snapshot: Snapshot | None, box: Box) -> Numbers:
 def _add_points(
     body: Body, found: Survey, box: Box, ids: Ids, *, state: Numbers, seen: Numbers | None
 ) -> None:
-    numbers, heat = body.numbers[ids], body.capacity(box, ids) * state
     values = state if seen is None else seen
-    volume = np.broadcast_to(body.volume(box), values.shape)
-    for number in np.unique(numbers):
-        here = numbers == number
-        found.warmth[number].add(values[here], heat[here], volume[here])
+    # Of a medium these are numbers of its ids, else arrays.
+    by_id = body.conduction.coefficients is None
+    counts = np.bincount(ids.ravel())
+    for number in np.flatnonzero(counts):
+        here = ids == number if counts[number] < ids.size else np.s_[...]
+        cells = (ids.dtype.type(number),) if by_id else (ids,)
+        capacity, volume = body.capacity(box, *cells), body.volume(box)
+        if not by_id:
+            capacity, volume = capacity[here], volume[here]
+        warmth = found.warmth[body.numbers[number]]
+        warmth.add(values[here], state[here], capacity, volume)
 
 
 def _add_faces(
@@ -228,16 +241,21 @@ def _add_faces(
 ) -> None:
     """The upper faces of a box of cells: (state, ids) of them and of their upper neighbours."""
     (state, ids), (above, beside) = low, high
-    between = body.numbers[ids] != body.numbers[beside]
+    between = ids != beside
     if not between.any():
         return
 
-    open_faces = between & body.lets_pass(axis, box, ids, beside)
-    numbers = body.numbers[ids[open_faces]], body.numbers[beside[open_faces]]
-    found.touching[numbers] = True
+    if body.conduction.coefficients is None:  # a medium needs to know nothing but the ids
+        state, ids, above, beside = (it[between] for it in (state, ids, above, beside))
     here = reference.potentials(body.conduction, state, ids), ids
     there = reference.potentials(body.conduction, above, beside), beside
-    np.add.at(found.passed, numbers, -body.flow(axis, box, here, there)[open_faces])
+    passed = -body.flow(axis, box, here, there)
+
+    first, second = body.numbers[ids], body.numbers[beside]
+    open_faces = (first != second) & body.lets_pass(axis, box, ids, beside)
+    numbers = first[open_faces], second[open_faces]
+    found.touching[numbers] = True
+    np.add.at(found.passed, numbers, passed[open_faces])
 
 
 def held_pairs(body: Body, pairs: list[Pair]) -> Iterator[tuple[Pair, int]]:
