@@ -23,6 +23,7 @@ from tetris_sim.errors import ExitCode
 from tetris_sim.files import atomic_text, remove_parts
 from tetris_sim.outputs.make import make_outputs
 from tetris_sim.outputs.output import Output
+from tetris_sim.outputs.statistics import read_audit
 from tetris_sim.preparing import Prepared, describe, prepare
 from tetris_sim.problem import Problem
 from tetris_sim.progress import Progress
@@ -256,6 +257,7 @@ def _report(
         traffic=simulation.exchange.traffic,
         ranks=launched.ranks,
         busy_s=simulation.busy_s,
+        heat=on_root(launched.ranks, lambda: read_audit(directory, simulation.step)),
     )
 
     made_steps = simulation.step > first_step

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -54,6 +54,8 @@ class Report:
             bytes sent; empty for one alone.
         workers: of each worker of several kinds its share, speed, and predicted and measured idle
             time.
+        heat: flows of heat and the balance since the first record, by column of the statistics;
+            empty if these were not written at the last step.
     """
 
     exit_code: int
@@ -77,6 +79,7 @@ class Report:
     notes: tuple[str, ...] = ()
     ranks: tuple[dict[str, Any], ...] = ()
     workers: tuple[WorkerRow, ...] = ()
+    heat: dict[str, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Everything as plain data."""
@@ -101,6 +104,7 @@ class Report:
             *(f"  {note}" for note in self.notes),
             *(f"  {row}" for row in self.workers),
             *self._lines_of_ranks(),
+            *(f"  {line}" for line in lines_of_heat(self.heat)),
             f"  wall time {format_duration(self.wall_s)}:",
         ]
 
@@ -130,6 +134,31 @@ class Report:
         ]
 
 
+def lines_of_heat(heat: Mapping[str, float]) -> list[str]:
+    """The balance and the flows of heat, for people.
+
+    >>> lines_of_heat({"heat flow x- [W]": 2.5, "heat stored [J]": 1.0, "heat residual [J]": 1e-15})
+    ['heat stored 1 J, residual 1e-15 J', 'heat flow x- 2.5 W']
+
+    Args:
+        heat: by column of the statistics, "heat stored [J]".
+    """
+    balance: list[str] = []
+    flows: list[str] = []
+    for column, value in heat.items():
+        name, _, unit = column.rpartition(" [")
+        is_flow = unit.startswith("W")
+        words = f"{name.removeprefix('heat flow ' if is_flow else 'heat ')} {value:.6g}"
+        (flows if is_flow else balance).append(f"{words} {unit.rstrip(']')}")
+    if len(flows) > _LISTED:
+        flows[_LISTED:] = [f"{len(flows) - _LISTED} more in the statistics"]
+    return [
+        f"{kind} {', '.join(words)}"
+        for kind, words in (("heat", balance), ("heat flow", flows))
+        if words
+    ]
+
+
 def make_report(
     problem: Problem,
     plan: Plan,
@@ -144,6 +173,7 @@ def make_report(
     traffic: Traffic | None = None,
     ranks: Communicator | None = None,
     busy_s: Mapping[str, float] | None = None,
+    heat: Mapping[str, float] | None = None,
 ) -> Report:
     """Collect the figures at the end of a run.
 
@@ -160,6 +190,7 @@ def make_report(
         traffic: what this rank sent to others.
         ranks: all of them call this; one alone if not given.
         busy_s: time that each worker computed, where they measure that [s].
+        heat: flows of heat and the balance at the end, by column of the statistics.
     """
     points = problem.grid.n_points * problem.n_fields
     updates = points * (step - first_step)
@@ -192,6 +223,7 @@ def make_report(
         notes=plan.notes,
         ranks=tuple(rows) if len(rows) > 1 else (),
         workers=worker_rows(plan, busy_s or {}, computing),
+        heat=dict(heat or {}),
     )
 
 

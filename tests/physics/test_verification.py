@@ -21,6 +21,7 @@ from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
 from tetris_sim.verification.case import Case, Outcome
+from tetris_sim.verification.heated import check_balance
 from tetris_sim.verification.solutions import cooling_series
 from tetris_sim.verification.solver import Solver
 from tetris_sim.verification.suite import Result, all_cases, choose_methods, verify
@@ -127,18 +128,48 @@ def depends_on_place(problem: Problem, state: Field, workers: int) -> Field:
     return result
 
 
+def materials_mixed(problem: Problem, state: Field, workers: int) -> Field:
+    """Between two materials the mean of their conductances, as if they were one."""
+    assert problem.conduction is not None
+    medium = problem.conduction.medium
+    own = np.diagonal(medium.conductance, axis1=1, axis2=2)
+    mean = (own[:, :, None] + own[:, None, :]) / 2
+    medium = dataclasses.replace(medium, conductance=mean)
+    return advance(
+        problem, state, conduction=dataclasses.replace(problem.conduction, medium=medium)
+    )
+
+
+def numbers_of_the_next_step(problem: Problem, state: Field, workers: int) -> Field:
+    return reference.advance(state, problem, problem.steps, first=1)
+
+
+def numbers_stand_still(problem: Problem, state: Field, workers: int) -> Field:
+    for _ in range(problem.steps):
+        state = reference.advance(state, problem, 1)
+    return state
+
+
+def sources_forgotten(problem: Problem, state: Field, workers: int) -> Field:
+    conduction = dataclasses.replace(problem.conduction, source=None)  # type: ignore[type-var]
+    return advance(problem, state, conduction=conduction)
+
+
 def not_a_number(problem: Problem, state: Field, workers: int) -> Field:
     return np.full_like(state, np.nan)
 
 
 DEFECTS = {
     one_step_too_few: ("wave", "mode", "pure shift", "spreading"),
-    sides_exchanged: ("mode", "convective", "steady"),
+    sides_exchanged: ("mode", "convective", "steady", "composite", "damped", "moving"),
+    materials_mixed: ("composite", "wall with", "chip"),
+    numbers_stand_still: ("damped", "chip"),
+    sources_forgotten: ("chip",),
     spacings_exchanged: ("convective",),
     offsets_mirrored: ("wave of a skew", "pure shift"),
     axes_exchanged: ("wave of a skew", "pure shift"),
     weights_slightly_off: ("conservation", "wave", "mode"),
-    one_point_forgotten: ("wave", "mode", "translation", "convective", "steady"),
+    one_point_forgotten: ("wave", "mode", "translation", "convective", "steady", "composite"),
     computed_in_single: ("wave", "mode", "conservation"),
     seam_between_workers: ("two workers",),
     depends_on_place: ("translation",),
@@ -153,6 +184,8 @@ DEFECTS = {
         "conv",
         "spread",
         "steady",
+        "composite",
+        "NAFEMS T3",
     ),
 }
 
@@ -178,9 +211,24 @@ def test_a_wrong_answer_is_noticed(
     assert failing(defect, family)
 
 
-@pytest.mark.parametrize("family", ["wave", "mode", "pure", "conservation", "maximum", "steady"])
+@pytest.mark.parametrize(
+    "family",
+    [
+        *("wave", "mode", "pure", "conservation", "maximum", "steady"),
+        *("composite", "wall with", "damped", "NAFEMS T3", "chip"),
+    ],
+)
 def test_the_reference_itself_passes(family: str) -> None:
     assert not failing(right, family)
+
+
+@pytest.mark.parametrize("defect", [numbers_of_the_next_step, sources_forgotten, one_step_too_few])
+def test_a_balance_that_is_not_kept_is_noticed(
+    defect: Callable[[Problem, Field, int], Field],
+) -> None:
+    double = np.dtype(np.float64)
+    assert check_balance(300, Wrong(right), double).passed
+    assert not check_balance(300, Wrong(defect), double).passed
 
 
 def test_a_range_that_is_left_is_noticed() -> None:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from tetris_sim.files import atomic_file
 from tetris_sim.outputs.labels import LengthUnit, length_unit
+from tetris_sim.outputs.outlines import borders, outlines
 from tetris_sim.outputs.sampling import Plane
 
 if TYPE_CHECKING:
@@ -237,6 +238,12 @@ def _draw_map(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> Any
         aspect="auto",  # the panel itself has the box's shape
     )
 
+    if plane.materials is not None:
+        cells = tuple(
+            np.linspace(*ends, n + 1) for ends, n in zip(edges, plane.values.shape, strict=True)
+        )
+        axes.add_collection(_make_outlines(outlines(plane.materials, (cells[0], cells[1]))))
+
     (y_low, y_high), (x_low, x_high) = plane.bounds
     axes.set_xlim(x_low / unit.metres, x_high / unit.metres)
     axes.set_ylim(y_low / unit.metres, y_high / unit.metres)
@@ -258,6 +265,17 @@ def _draw_map(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> Any
     return image
 
 
+def _make_outlines(lines: npt.NDArray[np.float64]) -> Any:
+    """Lines that are seen on light and on dark colours."""
+    from matplotlib.collections import LineCollection
+    from matplotlib.patheffects import Normal, withStroke
+
+    effects = [withStroke(linewidth=1.5, foreground="black", alpha=0.55), Normal()]
+    return LineCollection(
+        list(lines), colors="white", linewidths=0.6, capstyle="projecting", path_effects=effects
+    )
+
+
 def _draw_graph(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> Any:
     plane = panel.plane
     positions = plane.positions[0] / unit.metres
@@ -276,6 +294,11 @@ def _draw_graph(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> A
 
     if panel.limits[0] < 0 < panel.limits[1]:
         axes.axhline(0.0, color="0.75", linewidth=0.8, zorder=0)
+
+    if plane.materials is not None:
+        for after in borders(plane.materials):
+            place = positions[after : after + 2].mean()
+            axes.axvline(place, color="0.5", linewidth=0.9, linestyle=(0, (5, 3)), zorder=1.9)
 
     margin = 0.05 * (panel.limits[1] - panel.limits[0])
     axes.set_ylim(panel.limits[0] - margin, panel.limits[1] + margin)

@@ -6,8 +6,10 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from tetris_sim.errors import TetrisError
 from tetris_sim.files import make_directory, remove_parts
@@ -15,6 +17,7 @@ from tetris_sim.method import Box
 from tetris_sim.outputs.compositions import draw_change, draw_overview, draw_state
 from tetris_sim.outputs.field_file import record_name
 from tetris_sim.outputs.labels import Caption, moment
+from tetris_sim.outputs.materials import Body
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.sampling import Plane, Reader, default_cuts, sample
 from tetris_sim.outputs.series import open_fields
@@ -142,10 +145,35 @@ class PicturesOutput:
     def _sample(self, readers: Sequence[Reader], step: int) -> Sampled:
         problem = self._problem
         cuts = default_cuts(problem.grid)
+<<<<<<< HEAD
         # Step 0 lies before `problem.start` if dt has changed since.
         time = problem.time(step) if step else 0.0
         label = moment(step, time, timeless=math.isinf(problem.dt_limit))
         return Sampled(tuple(sample(read, problem.grid, cuts) for read in readers), label)
+=======
+        label = moment(step, problem.time(step), timeless=math.isinf(problem.dt_limit))
+        planes = (sample(read, problem.grid, cuts) for read in readers)
+        return Sampled(tuple(self._with_materials(it) for it in planes), label)
+
+    def _with_materials(self, planes: tuple[Plane, ...]) -> tuple[Plane, ...]:
+        if not self._materials:
+            return planes
+        return tuple(
+            replace(plane, materials=numbers.values.astype(np.int64))
+            for plane, numbers in zip(planes, self._materials, strict=True)
+        )
+
+    @functools.cached_property
+    def _materials(self) -> tuple[Plane, ...]:
+        """Numbers of materials on the planes that are drawn; nothing of a body that has one."""
+        if self._problem.conduction is None:
+            return ()
+        body, grid = Body(self._problem), self._problem.grid
+        planes = sample(
+            lambda box: body.numbers[body.ids(box)].astype(float), grid, default_cuts(grid)
+        )
+        return planes if len(body.materials) > 1 else ()
+>>>>>>> refs/heads/outputs
 
     def _first_state(self) -> Sampled | None:
         """The state at time 0 of a run that was resumed; None, with a warning, if it is lost."""

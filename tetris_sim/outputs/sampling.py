@@ -31,6 +31,8 @@ class Plane:
         bounds: the box's extent per axis [m].
         values: (n,) or (rows, columns).
         place: name of the axis that is cut and where it is cut [m]; None if nothing is.
+        materials: numbers of the points' materials, of the shape of the values; None if there is
+            only one.
     """
 
     axes: tuple[str, ...]
@@ -39,6 +41,7 @@ class Plane:
     bounds: tuple[tuple[float, float], ...]
     values: Values
     place: tuple[str, float] | None = None
+    materials: npt.NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)

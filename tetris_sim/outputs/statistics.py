@@ -1,4 +1,4 @@
-"""Minimum, maximum, mean and total of every variable over time, as CSV."""
+"""Minimum, maximum, mean and total of every variable over time, and where heat flows, as CSV."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
+from tetris_sim.outputs.audit import AUDITED, Audit
 from tetris_sim.outputs.blocks import blocks
+from tetris_sim.outputs.heat_flows import has_heat
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.schedule import StepSchedule
-from tetris_sim.outputs.table import Table, TableOutput
+from tetris_sim.outputs.sums import exact_sum
+from tetris_sim.outputs.table import Table, TableOutput, read_table
 from tetris_sim.problem import Field, Problem
 
 FILE = "statistics.csv"
-_RUN = 4096  # points that NumPy adds up pairwise before the exact summation takes over
 
 
 @dataclass
@@ -31,11 +33,8 @@ class Tally:
         """Take in the points of a block, (n0, ...)."""
         self.low = float(np.minimum(self.low, block.min()))  # unlike min(), passes NaN on
         self.high = float(np.maximum(self.high, block.max()))
-        flat = np.ravel(block)
-        whole = len(flat) // _RUN * _RUN
-        runs = flat[:whole].reshape(-1, _RUN).sum(axis=1, dtype=np.float64)
         # Exact up to one rounding, in any order: what comes before is the same for any partition.
-        self.sums.append(math.fsum((*runs.tolist(), float(flat[whole:].sum(dtype=np.float64)))))
+        self.sums.append(exact_sum(block))
 
     @property
     def sum(self) -> float:
@@ -57,7 +56,7 @@ def tally(snapshot: Snapshot) -> list[Tally]:
 
 
 class StatisticsOutput(TableOutput):
-    """Writes `statistics.csv`.
+    """Writes `statistics.csv`: of each variable, and of a body with heat where that flows.
 
     Args:
         problem: what is simulated.
@@ -66,6 +65,8 @@ class StatisticsOutput(TableOutput):
     """
 
     def __init__(self, problem: Problem, directory: Path, schedule: StepSchedule) -> None:
+        self._path = directory / FILE
+        self._audit = Audit(problem) if has_heat(problem) else None
         columns: list[str] = []
         for variable in problem.variables:
             columns += [
@@ -73,13 +74,40 @@ class StatisticsOutput(TableOutput):
             ]
             prefix = f"{variable.name} " if problem.n_fields > 1 else ""
             columns.append(f"{prefix}{variable.total.name} [{variable.total.unit}]")
-        super().__init__(Table(directory / FILE, columns), schedule, _summary)
+        if self._audit is not None:
+            columns += self._audit.columns
+        super().__init__(Table(self._path, columns), schedule, self._summary)
+
+    def start(self, step: int) -> None:
+        """Open the table, forget rows later than `step`, and go on from those before."""
+        super().start(step)
+        if self._audit is not None:
+            self._audit.go_on(*read_table(self._path))
+
+    def _summary(self, snapshot: Snapshot) -> Sequence[float]:
+        audit, problem = self._audit, snapshot.problem
+        if audit is not None and problem.conduction is not None:
+            whole, rest = audit.look_at_body(snapshot)
+            others = self._tallied(snapshot)[len(whole) :] if problem.n_fields > 1 else []
+            return [*whole, *others, *rest]
+
+        values = self._tallied(snapshot)
+        return values if audit is None else [*values, *audit.look_at_faces(snapshot, values[-1])]
+
+    def _tallied(self, snapshot: Snapshot) -> list[float]:
+        problem, values = snapshot.problem, []
+        for variable, one in zip(problem.variables, tally(snapshot), strict=True):
+            factor = variable.total.density * problem.grid.cell_volume
+            values += [one.low, one.high, one.sum / problem.grid.n_points, factor * one.sum]
+        return values
 
 
-def _summary(snapshot: Snapshot) -> Sequence[float]:
-    problem = snapshot.problem
-    values: list[float] = []
-    for variable, one in zip(problem.variables, tally(snapshot), strict=True):
-        factor = variable.total.density * problem.grid.cell_volume
-        values += [one.low, one.high, one.sum / problem.grid.n_points, factor * one.sum]
-    return values
+def read_audit(directory: Path, step: int) -> dict[str, float]:
+    """Flows of heat and the balance at a step, by column, if the last record is of that step."""
+    if not (directory / FILE).exists():
+        return {}
+    header, rows = read_table(directory / FILE)
+    if not rows or rows[-1][0] != step:
+        return {}
+    values = dict(zip(header, rows[-1], strict=True))
+    return {name: value for name, value in values.items() if name.startswith(AUDITED)}

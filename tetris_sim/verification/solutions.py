@@ -6,7 +6,7 @@ The grid is refined, and the error must fall with the order of accuracy of the s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -16,8 +16,8 @@ import numpy.typing as npt
 from tetris_sim.config import make_config
 from tetris_sim.problem import Problem
 from tetris_sim.verification.case import Advance, Case, Outcome, rounding_per_step
+from tetris_sim.verification.refinement import refine
 
-_MARGIN = 0.15  # observed orders approach the true one from either side as the grid is refined
 _DIFFUSIVITY = 1e-5  # m^2/s
 _CONDUCTIVITY = 0.5  # W/(m K)
 
@@ -57,13 +57,6 @@ def solution_cases() -> Iterator[Case]:
 def _build(**sections: Any) -> Problem:
     # Not the variables of the user's environment: they are for the user's runs.
     return make_config(sections, environ={}).build()
-
-
-def _refine(errors: Sequence[float], sizes: Sequence[int], order: int) -> Outcome:
-    """The error on the finest grid: it must have fallen with the order of the scheme."""
-    ratio = sizes[-1] / sizes[-2]
-    observed = math.log(errors[-2] / errors[-1]) / math.log(ratio)
-    return Outcome(errors[-1], errors[-2] / ratio ** (order - _MARGIN), observed)
 
 
 def cooling_series(biot: float, fourier: float, depth: Values, terms: int = 30) -> Values:
@@ -125,7 +118,7 @@ def _check_cooling(ndim: int, advance: Advance, dtype: np.dtype[Any]) -> Outcome
             exact = np.multiply.outer(series, exact)  # x becomes the last axis
         errors.append(float(np.abs(advance(problem)[0] - (20 + 100 * exact)).max()))
 
-    return _refine(errors, sizes, 2)
+    return refine(errors, sizes, 2)
 
 
 def _check_gaussian(
@@ -139,7 +132,7 @@ def _check_gaussian(
         shape = [n, n * 5 // 4, n][:ndim]
         count = round(steps * (n / sizes[0]) ** order)  # whole by the choice of `steps`
         errors.append(_gaussian_error(name, shape, lengths, 150.0, count, advance))
-    return _refine(errors, sizes, order)
+    return refine(errors, sizes, order)
 
 
 def _check_isotropic(name: str, ndim: int, advance: Advance, dtype: np.dtype[Any]) -> Outcome:
@@ -153,7 +146,7 @@ def _check_isotropic(name: str, ndim: int, advance: Advance, dtype: np.dtype[Any
     for n in sizes:
         count = round(steps * (n / sizes[0]) ** 2)
         errors.append(_gaussian_error(name, [n] * ndim, (1.0,) * ndim, duration, count, advance))
-    return _refine(errors, sizes, 4)
+    return refine(errors, sizes, 4)
 
 
 def _gaussian_error(

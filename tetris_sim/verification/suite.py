@@ -16,10 +16,12 @@ from tetris_sim.method import Method
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.scheduler.machine.place import every_method
 from tetris_sim.verification.case import Case, Outcome, finite_or_null
+from tetris_sim.verification.heated import heated_cases
 from tetris_sim.verification.invariants import invariant_cases
 from tetris_sim.verification.modes import mode_cases
 from tetris_sim.verification.solutions import solution_cases
 from tetris_sim.verification.solver import RefusalError, Solver
+from tetris_sim.verification.walls import wall_cases
 
 Verdict = Literal["pass", "FAIL", "refused"]
 
@@ -55,7 +57,13 @@ class Result:
 @functools.cache
 def all_cases() -> tuple[Case, ...]:
     """Every case, in the order of the table."""
-    return (*mode_cases(), *invariant_cases(), *solution_cases())
+    return (
+        *mode_cases(),
+        *invariant_cases(),
+        *solution_cases(),
+        *wall_cases(),
+        *heated_cases(),
+    )
 
 
 def choose_methods(name: str | None) -> tuple[Method, ...]:
