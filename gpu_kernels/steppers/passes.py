@@ -1,8 +1,8 @@
 """Passes: what advances a state on the GPU by one launch or a few, from one array into the other.
 
-`Sweep` makes one step (`plain.cu`) after the ghosts that it reads (`ghosts.cu`). `Fused` makes
-several: a fused kernel after the ghosts that last for all of them, and beside it the frame along
-the other faces (`frame.cu`).
+`Sweep` makes one step (`plain.cu`) after the ghosts that it reads (`ghosts.cu`), `ConductionSweep`
+one of a body (`conduction.cu`, `ruled_ghosts.cu`). `Fused` makes several: a fused kernel after the
+ghosts that last for all of them, and beside it the frame along the other faces (`frame.cu`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
+from tetris_sim.gpu_kernels.common.body import Body, body_defines
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import (
     Box3,
@@ -21,7 +24,7 @@ from tetris_sim.gpu_kernels.common.layout import (
 from tetris_sim.gpu_kernels.common.terms import term_defines, term_weights
 from tetris_sim.gpu_kernels.faces.boxes import has_frame, owned_with_halo, without_frame
 from tetris_sim.gpu_kernels.faces.frame import Frame, Tiles
-from tetris_sim.gpu_kernels.faces.ghosts import Ghosts
+from tetris_sim.gpu_kernels.faces.ghosts import Ghosts, RuledGhosts
 from tetris_sim.gpu_kernels.fused.kernel import CompiledKernel, FusedKernel, Launch
 from tetris_sim.method import Method, Parameters
 from tetris_sim.mirrors import free_sides, lasting_sides
@@ -66,12 +69,28 @@ class State:
         layout: PitchedField,
         device: GpuDevice,
         arrays: list[Any],
+        depth: int = 1,
     ) -> None:
+        """Take what is needed beside the arrays.
+
+        Args:
+            problem: what is advanced.
+            slab: which part of it.
+            layout: of the arrays.
+            device: the GPU.
+            arrays: two.
+            depth: steps for which ghosts that last are filled at once, as of `pitch_slab`.
+        """
         self.problem, self.slab, self.layout, self.device = problem, slab, layout, device
         self._arrays = arrays
         self.turn, self.step = 0, 0
         self.memory = memory_argument(*layout.pitches, layout.within)
         self.weights = by_value(term_weights(problem))
+        self.body = None
+        if problem.conduction is not None:
+            self.body = Body(problem, slab, layout, device, depth)
+        # of the next launch's first step in the numbers of rules
+        self.row = 0
 
     @property
     def now(self) -> Any:
@@ -103,6 +122,8 @@ class State:
 
     def advance(self, way: Pass, later: int) -> None:
         """One pass."""
+        if self.body is not None:
+            self.row = self.body.numbers.row(self.step, way.depth)
         way.launch(later)
         self.step += way.depth
         self.swap()
@@ -134,6 +155,37 @@ class Sweep:
         for now, then in state.fields():
             arguments = (now, then, state.memory, box_argument(box), state.weights)
             self._function(_sweep_grid(box, _block(state)), _block(state), arguments)
+
+
+class ConductionSweep:
+    """One step of every point of a body, after the ghosts that it reads."""
+
+    depth = 1
+
+    def prepare(self, state: State) -> None:
+        """Compile."""
+        self._state = state
+        self._function = state.device.function(
+            "conduction.cu", "conduct", body_defines(state.problem)
+        )
+        self._ghosts = RuledGhosts(state.problem, state.slab, state.device)
+        self._ghosts.prepare(self.depth)
+
+    def launch(self, later: int) -> None:
+        """Two launches per field."""
+        state = self._state
+        assert state.body is not None
+        body, row = state.body.argument(), np.int32(state.row)
+        box = owned_with_halo(state.problem, state.slab, later)
+        for now, then in state.fields():
+            self._ghosts.fill(now, state.memory, later + self.depth, body, state.row)
+            arguments = (now, then, state.memory, box_argument(box), body, row)
+            self._function(_sweep_grid(box, _block(state)), _block(state), arguments)
+
+
+def single_step(problem: Problem) -> Pass:
+    """The pass that makes one step of any problem."""
+    return Sweep() if problem.conduction is None else ConductionSweep()
 
 
 class Fused:
