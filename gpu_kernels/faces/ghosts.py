@@ -53,19 +53,18 @@ class RuledGhosts:
         self._tiles = _GhostTiles(problem, slab, device, free_sides(slab), 1)
         self._function = device.function("ruled_ghosts.cu", "ruled_ghosts", body_defines(problem))
 
-    def fill(self, field: Any, memory: Any, later: int, body: Any, row: int) -> None:
+    def fill(self, field: Any, memory: Any, later: int, numbers: tuple[Any, ...]) -> None:
         """Write them around the points that `later` steps need.
 
         Args:
             field: begins with its first owned point.
             memory: where its points lie.
             later: steps that follow.
-            body: `struct Body`.
-            row: of the step in the numbers of rules.
+            numbers: `struct Body`, and the row of the step.
         """
         tiles, count = self.prepare(later)
         if count:
-            arguments = (field, memory, tiles, body, np.int32(row))
+            arguments = (field, memory, tiles, *numbers)
             self._function((count, 1, 1), (_THREADS, 1, 1), arguments)
 
     def prepare(self, later: int) -> tuple[Any, int]:

@@ -110,6 +110,14 @@ class State:
         ]
         return [(self.now[start:], self.then[start:]) for start in starts]
 
+    def numbers(self) -> tuple[Any, ...]:
+        """What a step is made with: the weights; of a body `struct Body` and the row of the next
+        launch's first step.
+        """
+        if self.body is None:
+            return (self.weights,)
+        return self.body.argument(), np.int32(self.row)
+
     def swap(self) -> None:
         """Let the other array be the state."""
         self.turn = 1 - self.turn
@@ -174,12 +182,10 @@ class ConductionSweep:
     def launch(self, later: int) -> None:
         """Two launches per field."""
         state = self._state
-        assert state.body is not None
-        body, row = state.body.argument(), np.int32(state.row)
         box = owned_with_halo(state.problem, state.slab, later)
         for now, then in state.fields():
-            self._ghosts.fill(now, state.memory, later + self.depth, body, state.row)
-            arguments = (now, then, state.memory, box_argument(box), body, row)
+            self._ghosts.fill(now, state.memory, later + self.depth, state.numbers())
+            arguments = (now, then, state.memory, box_argument(box), *state.numbers())
             self._function(_sweep_grid(box, _block(state)), _block(state), arguments)
 
 
@@ -231,11 +237,12 @@ class Fused:
             side.wait_event(main.record())
             with side:
                 for now, then in state.fields():
-                    self._frame.launch(now, then, state.memory, state.weights, tiles)
+                    self._frame.launch(now, then, state.memory, tiles, state.numbers())
 
         self._ghosts.fill([now for now, _ in state.fields()], state.memory, later + self.depth)
+        body = () if state.body is None else state.numbers()
         for now, then in state.fields():
-            self._inner.launch(now, then, state.memory, inner)
+            self._inner.launch(now, then, state.memory, inner, body)
 
         if tiles.count:
             main.wait_event(side.record())
@@ -250,7 +257,7 @@ class Fused:
             inner = without_frame(state.problem, state.slab, outer, self.depth)
             assert inner is not None  # `fits` said so for the smallest box
             self._ghosts.prepare(later + self.depth)
-            self._launches[outer] = self._inner.cut(inner), self._frame.tiles(outer, inner)
+            self._launches[outer] = self._inner.cut(inner, state), self._frame.tiles(outer, inner)
         return self._launches[outer]
 
 

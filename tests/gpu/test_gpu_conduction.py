@@ -8,15 +8,19 @@ from pathlib import Path
 import exact_conduction
 import numpy as np
 import pytest
-from conduction_cases import CASES, RADIATION, Case
+from conduction_cases import CASES, RADIATION, Case, beam, heating, mixed_faces, radiating, rings
 from emulator.emulation import COMPILER, NO_COMPILER, at, emulate
 from emulator.host_gpu import HostGpu
 
 from tetris_sim import reference
-from tetris_sim.conduction import Parameter, Rule
+from tetris_sim.conduction import Parameter, Rule, RuledFace
 from tetris_sim.expressions import compile_expression
+from tetris_sim.gpu_kernels.common.body import body_defines
 from tetris_sim.gpu_kernels.common.programs import print_rules
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.steppers.passes import ConductionSweep, Fused
+from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
 from tetris_sim.problem import Field, Problem
 from tetris_sim.program import Program
 from tetris_sim.slab import Slab
@@ -41,6 +45,41 @@ extern "C" __global__ void __launch_bounds__(64)
     if (code >= n) return;
     for (int program = 0; program < PROGRAMS; program++)
         found[program * n + code] = follow(program, {numbers, places, 1, code, 0, {0, 0, x + code}});
+}
+"""
+
+
+# As many steps at once as it is told, each point by itself.
+ONE_BY_ONE = """
+#include "body.cuh"
+template <int made>
+__device__ wide after(const real* src, const Memory& memory, const Body& body, int step, int i,
+    int j, int k) {
+    const Point point = point_at(memory, i, j, k);
+    if constexpr (made == 0) return widen(src[point.at]);
+    else {
+        const long long stride[3] = {memory.plane, memory.row, 1};
+        const auto before = [&](int di, int dj, int dk) {
+            return after<made - 1>(src, memory, body, step, i + di, j + dj, k + dk);
+        };
+        return widen(conducted(body, point, stride, step + made - 1, before(0, 0, 0),
+            [&](int d, int shift) {
+                return before(shift * (d == 0), shift * (d == 1), shift * (d == 2));
+            }));
+    }
+}
+struct Weights { double w[1]; };
+extern "C" __global__ void __launch_bounds__(32)
+    one_by_one(const real* src, real* dst, const Memory memory, const Box box,
+        const Weights, int start, const Body body, int step) {
+    if (start != 0) return;
+    const int i = box.low[0] + blockIdx.z;
+    for (int m = threadIdx.x; m < 64; m += 32) {
+        const int j = box.low[1] + 4 * blockIdx.y + m / 16, k = box.low[2] + 16 * blockIdx.x + m % 16;
+        if (j < box.high[1] && k < box.high[2])
+            dst[point_at(memory, i, j, k).at] =
+                narrow(after<TS_DEPTH>(src, memory, body, step, i, j, k));
+    }
 }
 """
 
@@ -97,3 +136,51 @@ def test_sweeps_have_the_bits_of_the_chain(case: Case) -> None:
     near = reference.advance(state, problem, 9, 3)
     eps = float(np.finfo(problem.arithmetic).eps)
     np.testing.assert_allclose(found, near, rtol=0, atol=100 * eps * np.abs(near).max())
+
+
+def one_by_one(folder: Path, problem: Problem, depth: int) -> FusedKernel:
+    """A kernel that makes several steps of every point by itself, the body being all it needs."""
+    source = folder / "one_by_one.cu"
+    source.write_text(ONE_BY_ONE)
+    return FusedKernel(
+        source=str(source),
+        entry="one_by_one",
+        defines={**body_defines(problem), "TS_DEPTH": depth},
+        depth=depth,
+        tile=(1, 4, 16),
+        threads=32,
+        shared_bytes=0,
+        weights=np.zeros(1),
+        beside=lambda state, box: (np.int32(state.slab.start[0]),),
+    )
+
+
+FUSED_CASES = (
+    Case("rod", (90,), 3, mixed_faces, heating(3, changes=True)),
+    Case("plate", (21, 43), 5, mixed_faces, heating(5, changes=True)),
+    Case("plate, ring", (17, 43), 4, rings, beam()),
+    Case("plate, radiation", (17, 43), 3, lambda axis, side, n: radiating(2)),
+    Case("plate, float16", (17, 90), 3, mixed_faces, heating(3, changes=True), np.float16),
+    Case("block", (9, 11, 37), 6, mixed_faces, heating(6, changes=True)),
+)
+
+
+@pytest.mark.parametrize("case", FUSED_CASES, ids=lambda case: case.name)
+def test_frames_and_lasting_ghosts_beside_a_fused_kernel(tmp_path: Path, case: Case) -> None:
+    problem, depth = case.problem(), 3
+    gpu, slab = HostGpu(), Slab.whole(problem.grid)
+    fused = Fused(one_by_one(tmp_path, problem, depth))
+    assert fused.fits(problem, slab)
+    stepper = GpuStepper(problem, slab, gpu, [fused, ConductionSweep()])
+    stepper.load(problem.initial, 2)
+    stepper.advance(7)
+    state = problem.initial(slab)
+    wanted = exact_conduction.advance(state, problem, 7, 2)
+    assert gpu.launches.count("one_by_one") == 2
+    faces = [face for pair in problem.boundary.faces for face in pair]
+    lasting = {face.lasting for face in faces if isinstance(face, RuledFace)} - {None}
+    if lasting <= {(0.0, 1.0)}:
+        np.testing.assert_array_equal(stepper.interior(), wanted)
+    else:
+        eps = float(np.finfo(problem.dtype).eps)
+        np.testing.assert_allclose(stepper.interior(), wanted, rtol=0, atol=40 * eps)
