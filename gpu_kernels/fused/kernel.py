@@ -99,8 +99,8 @@ class FusedKernel:
             all lanes of a warp read the same one; where each reads its own they wait in turn
             (`gpu.sparse` on 512 x 512 points, one H200: 33 us a launch with matrices by value, 22
             us by pointer).
-        beside: what a kernel for bodies needs of a state for a box besides its body: arguments,
-            which are kept as long as the box is. Also called again when the body has another place.
+        beside: what a kernel for bodies needs of a state for a box: arguments. Called once for
+            each box, and again when the body has another place.
     """
 
     source: str
@@ -161,7 +161,7 @@ class CompiledKernel:
         return Launch(grid, (box_argument(box), self._weights, *streamed, *beside))
 
     def launch(
-        self, now: Any, then: Any, memory: Any, launch: Launch, body: tuple[Any, ...] = ()
+        self, now: Any, then: Any, memory: Any, launch: Launch, row: tuple[Any, ...] = ()
     ) -> None:
         """Write the box that was cut.
 
@@ -170,13 +170,13 @@ class CompiledKernel:
             then: as `now`.
             memory: where points lie.
             launch: of `cut`.
-            body: of a body, `struct Body` and the row of the first step.
+            row: of the first step in the numbers of rules, for a body.
         """
         block = (self._kernel.threads, 1, 1)
         self._function(
             launch.grid,
             block,
-            (now, then, memory, *launch.arguments, *body),
+            (now, then, memory, *launch.arguments, *row),
             shared_mem=self._kernel.shared_bytes,
         )
 

@@ -240,9 +240,9 @@ class Fused:
                     self._frame.launch(now, then, state.memory, tiles, state.numbers())
 
         self._ghosts.fill([now for now, _ in state.fields()], state.memory, later + self.depth)
-        body = () if state.body is None else state.numbers()
+        row = () if state.body is None else (np.int32(state.row),)
         for now, then in state.fields():
-            self._inner.launch(now, then, state.memory, inner, body)
+            self._inner.launch(now, then, state.memory, inner, row)
 
         if tiles.count:
             main.wait_event(side.record())

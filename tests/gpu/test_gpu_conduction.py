@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
+from typing import Any
 
 import exact_conduction
 import numpy as np
@@ -16,10 +17,11 @@ from tetris_sim import reference
 from tetris_sim.conduction import Parameter, Rule, RuledFace
 from tetris_sim.expressions import compile_expression
 from tetris_sim.gpu_kernels.common.body import body_defines
+from tetris_sim.gpu_kernels.common.layout import Box3
 from tetris_sim.gpu_kernels.common.programs import print_rules
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
-from tetris_sim.gpu_kernels.steppers.passes import ConductionSweep, Fused
+from tetris_sim.gpu_kernels.steppers.passes import ConductionSweep, Fused, State
 from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
 from tetris_sim.problem import Field, Problem
 from tetris_sim.program import Program
@@ -138,6 +140,12 @@ def test_sweeps_have_the_bits_of_the_chain(case: Case) -> None:
     np.testing.assert_allclose(found, near, rtol=0, atol=100 * eps * np.abs(near).max())
 
 
+def start_and_body(state: State, box: Box3) -> tuple[Any, ...]:
+    """Arguments of that kernel."""
+    assert state.body is not None
+    return np.int32(state.slab.start[0]), state.body.argument()
+
+
 def one_by_one(folder: Path, problem: Problem, depth: int) -> FusedKernel:
     """A kernel that makes several steps of every point by itself, the body being all it needs."""
     source = folder / "one_by_one.cu"
@@ -151,7 +159,7 @@ def one_by_one(folder: Path, problem: Problem, depth: int) -> FusedKernel:
         threads=32,
         shared_bytes=0,
         weights=np.zeros(1),
-        beside=lambda state, box: (np.int32(state.slab.start[0]),),
+        beside=start_and_body,
     )
 
 
@@ -168,7 +176,8 @@ FUSED_CASES = (
 @pytest.mark.parametrize("case", FUSED_CASES, ids=lambda case: case.name)
 def test_frames_and_lasting_ghosts_beside_a_fused_kernel(tmp_path: Path, case: Case) -> None:
     problem, depth = case.problem(), 3
-    gpu, slab = HostGpu(), Slab.whole(problem.grid)
+    gpu: Any = HostGpu()
+    slab = Slab.whole(problem.grid)
     fused = Fused(one_by_one(tmp_path, problem, depth))
     assert fused.fits(problem, slab)
     stepper = GpuStepper(problem, slab, gpu, [fused, ConductionSweep()])
