@@ -113,8 +113,12 @@ class Body:
         """Fill in what belongs to a slab, of the shape of the first one."""
         self._slab = slab
         margins = margins_of(self._problem, slab, self._depth)
+        # A point has one image beyond each face: there are no deeper passes where that is too few.
         self._around = tuple(
-            (-low, n + high) for n, (low, high) in zip(slab.shape, margins, strict=True)
+            (-min(low, most), n + min(high, most))
+            for n, (low, high), most in zip(
+                slab.shape, margins, self._problem.grid.shape, strict=True
+            )
         )
         self._fill()
         self._place_tables()

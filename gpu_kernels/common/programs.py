@@ -71,27 +71,21 @@ def print_constant(value: float) -> str:
 def print_rules(rules: Sequence[Rule], ndim: int) -> tuple[str, list[int]]:
     """Programs of rules as the cases of a `switch`, and the case of each rule.
 
-    Rules that have the same program and parameters of the same names share a case: numbers of
-    parameters are arguments.
+    Rules that are printed alike share a case: numbers of parameters are arguments.
 
     Args:
         rules: of a problem.
         ndim: its axes, which say where coordinates come from.
     """
-    cases: dict[tuple[Program, tuple[str, ...]], int] = {}
-    numbers = []
-    for rule in rules:
-        key = rule.program, tuple(parameter.name for parameter in rule.parameters)
-        numbers.append(cases.setdefault(key, len(cases)))
-
     # The last axis is x.
     places = {
         name: f"given.coordinate({three})"
         for name, three in zip("xyz", reversed(LAST[ndim]), strict=False)
     }
-    lines = []
-    for (program, names), number in cases.items():
-        parameters = {name: f"given.parameter({k})" for k, name in enumerate(names)}
-        inputs = {MIRROR: "given.mirror", **parameters, **places}
-        lines.append(f"case {number}: {{ {print_program(program, inputs)} }}")
-    return " ".join(lines), numbers
+    cases: dict[str, int] = {}
+    numbers = []
+    for rule in rules:
+        parameters = {it.name: f"given.parameter({k})" for k, it in enumerate(rule.parameters)}
+        text = print_program(rule.program, {MIRROR: "given.mirror", **parameters, **places})
+        numbers.append(cases.setdefault(text, len(cases)))
+    return " ".join(f"case {number}: {{ {text} }}" for text, number in cases.items()), numbers

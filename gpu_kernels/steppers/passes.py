@@ -118,6 +118,12 @@ class State:
             return (self.weights,)
         return self.body.argument(), np.int32(self.row)
 
+    def place(self, slab: Slab) -> None:
+        """Let the arrays be another slab of the same shape, with neighbours on the same sides."""
+        if self.body is not None and slab != self.slab:
+            self.body.place(slab)
+        self.slab = slab
+
     def swap(self) -> None:
         """Let the other array be the state."""
         self.turn = 1 - self.turn
@@ -200,7 +206,7 @@ class Fused:
     def __init__(self, kernel: FusedKernel) -> None:
         self.depth = kernel.depth
         self._kernel = kernel
-        self._launches: dict[Box3, tuple[Launch, Tiles]] = {}
+        self._launches: dict[Box3, tuple[Slab, Launch, Tiles]] = {}
 
     def fits(self, problem: Problem, slab: Slab) -> bool:
         """Whether the slab has points that no face concerns, and frame tiles fit into shared
@@ -253,12 +259,15 @@ class Fused:
         outer = owned_with_halo(state.problem, state.slab, later)
         # By box, which without a halo is one for any number of steps: working it out takes
         # milliseconds.
-        if outer not in self._launches:
+        slab, launch, tiles = self._launches.get(outer, (None, None, None))
+        if launch is None or tiles is None or (state.body is not None and slab != state.slab):
             inner = without_frame(state.problem, state.slab, outer, self.depth)
             assert inner is not None  # `fits` said so for the smallest box
             self._ghosts.prepare(later + self.depth)
-            self._launches[outer] = self._inner.cut(inner, state), self._frame.tiles(outer, inner)
-        return self._launches[outer]
+            launch = self._inner.cut(inner, state)
+            tiles = self._frame.tiles(outer, inner) if tiles is None else tiles
+            self._launches[outer] = state.slab, launch, tiles
+        return launch, tiles
 
 
 def _block(state: State) -> tuple[int, int, int]:

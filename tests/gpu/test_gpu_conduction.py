@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import exact_conduction
 import numpy as np
 import pytest
-from conduction_cases import CASES, RADIATION, Case, beam, heating, mixed_faces, radiating, rings
+from conduction_cases import (
+    CASES,
+    RADIATION,
+    Case,
+    beam,
+    closed,
+    graded,
+    heating,
+    mixed_faces,
+    radiating,
+    random_medium,
+    rings,
+    stable_dt,
+)
 from emulator.emulation import COMPILER, NO_COMPILER, at, emulate
 from emulator.host_gpu import HostGpu
+from test_gpu_streamed import HostCopies, streamed
 
 from tetris_sim import reference
-from tetris_sim.conduction import Parameter, Rule, RuledFace
+from tetris_sim.boundary import SIDES
+from tetris_sim.conduction import Conduction, Parameter, Rule, RuledFace, padded
 from tetris_sim.expressions import compile_expression
 from tetris_sim.gpu_kernels.common.body import body_defines
 from tetris_sim.gpu_kernels.common.layout import Box3
 from tetris_sim.gpu_kernels.common.programs import print_rules
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
-from tetris_sim.gpu_kernels.steppers.passes import ConductionSweep, Fused, State
+from tetris_sim.gpu_kernels.steppers.passes import ConductionSweep, Fused, Pass, State
 from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
+from tetris_sim.method import Parameters
 from tetris_sim.problem import Field, Problem
 from tetris_sim.program import Program
-from tetris_sim.slab import Slab
+from tetris_sim.slab import Ranges, Slab
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 
@@ -73,8 +90,8 @@ __device__ wide after(const real* src, const Memory& memory, const Body& body, i
 struct Weights { double w[1]; };
 extern "C" __global__ void __launch_bounds__(32)
     one_by_one(const real* src, real* dst, const Memory memory, const Box box,
-        const Weights, int start, const Body body, int step) {
-    if (start != 0) return;
+        const Weights, int seven, const Body body, int step) {
+    if (seven != 7) return;
     const int i = box.low[0] + blockIdx.z;
     for (int m = threadIdx.x; m < 64; m += 32) {
         const int j = box.low[1] + 4 * blockIdx.y + m / 16, k = box.low[2] + 16 * blockIdx.x + m % 16;
@@ -140,10 +157,10 @@ def test_sweeps_have_the_bits_of_the_chain(case: Case) -> None:
     np.testing.assert_allclose(found, near, rtol=0, atol=100 * eps * np.abs(near).max())
 
 
-def start_and_body(state: State, box: Box3) -> tuple[Any, ...]:
+def seven_and_body(state: State, box: Box3) -> tuple[Any, ...]:
     """Arguments of that kernel."""
     assert state.body is not None
-    return np.int32(state.slab.start[0]), state.body.argument()
+    return np.int32(7), state.body.argument()
 
 
 def one_by_one(folder: Path, problem: Problem, depth: int) -> FusedKernel:
@@ -159,8 +176,23 @@ def one_by_one(folder: Path, problem: Problem, depth: int) -> FusedKernel:
         threads=32,
         shared_bytes=0,
         weights=np.zeros(1),
-        beside=start_and_body,
+        beside=seven_and_body,
     )
+
+
+@dataclass(frozen=True)
+class Stepwise(PlainMethod):
+    """A fused method with that kernel."""
+
+    folder: Path = Path()
+    of_block: int = 3
+
+    def depth(self, problem: Problem, parameters: Parameters) -> int:
+        return self.of_block
+
+    def passes(self, problem: Problem, slab: Slab, parameters: Parameters) -> list[Pass]:
+        fused = Fused(one_by_one(self.folder, problem, self.of_block))
+        return [fused, ConductionSweep()] if fused.fits(problem, slab) else [ConductionSweep()]
 
 
 FUSED_CASES = (
@@ -193,3 +225,97 @@ def test_frames_and_lasting_ghosts_beside_a_fused_kernel(tmp_path: Path, case: C
     else:
         eps = float(np.finfo(problem.dtype).eps)
         np.testing.assert_allclose(stepper.interior(), wanted, rtol=0, atol=40 * eps)
+
+
+PROBLEMS = {case.name: case.problem() for case in (*CASES, *RADIATION)} | {
+    "graded": graded((12, 15), mixed_faces),
+    "graded, ring": graded((11, 9), rings),
+}
+HALOS: list[tuple[str, tuple[tuple[int, int], ...]]] = [
+    ("ring", ((6, 5),)),
+    ("plate", ((0, 5), (5, 0))),
+    ("plate, ring", ((5, 5), (0, 6))),
+    ("plate, beam", ((5, 0), (5, 6))),
+    ("block", ((0, 3), (3, 3), (3, 0))),
+    ("graded", ((5, 0), (0, 5))),
+    ("graded, ring", ((5, 5), (0, 0))),
+]
+
+
+@pytest.mark.parametrize(("name", "halo"), HALOS)
+def test_a_slab_has_the_bits_of_the_whole(name: str, halo: tuple[tuple[int, int], ...]) -> None:
+    problem, first = PROBLEMS[name], 3
+    shape, steps = problem.grid.shape, min(it for pair in halo for it in pair if it)
+    rings_at = [problem.boundary.periodic(axis) for axis in range(len(shape))]
+    # A ring that is cut begins at 1, so that its halo goes around.
+    spans = tuple(
+        (
+            0 if not low else 1 if ring else n // 2,
+            n if not high else n - 1 if ring else n - high,
+        )
+        for n, ring, (low, high) in zip(shape, rings_at, halo, strict=True)
+    )
+    slab = replace(Slab.box(spans), halo=halo)
+    state = problem.initial(Slab.whole(problem.grid))
+
+    gpu: Any = HostGpu()
+    stepper = PlainMethod().prepare(problem, slab, {}, gpu)
+    stepper.load(problem.initial, first)
+    for axis, widths in enumerate(halo):
+        for side, width in zip(SIDES, widths, strict=True):
+            if width:
+                box = slab.globally(slab.halo_ranges(axis, SIDES.index(side)))
+                planes = padded(lambda it: state[0][cut(it)], box, shape, rings_at)
+                stepper.set_halo(axis, side, planes[np.newaxis])
+    stepper.advance(steps)
+    wanted = exact_conduction.advance(state, problem, steps, first)
+    np.testing.assert_array_equal(stepper.interior()[0], wanted[0][cut(slab.spans)])
+
+
+def cut(box: Ranges) -> tuple[slice, ...]:
+    return tuple(slice(*span) for span in box)
+
+
+@pytest.mark.parametrize("name", ["rod", "graded"])
+def test_records_of_launches_are_given_the_numbers_of_their_steps(name: str) -> None:
+    problem = PROBLEMS[name]
+    gpu: Any = HostGpu()
+    stepper = PlainMethod().prepare(problem, Slab.whole(problem.grid), {}, gpu)
+    stepper.load(problem.initial, 5)
+    stepper.advance(3 * 32 + 7)
+    assert gpu.replays == 3
+    state = problem.initial(Slab.whole(problem.grid))
+    wanted = exact_conduction.advance(state, problem, 3 * 32 + 7, 5)
+    np.testing.assert_array_equal(stepper.interior(), wanted)
+
+
+@pytest.mark.parametrize("name", ["plate, ring", "plate", "graded"])
+def test_pieces_have_the_bits_of_the_whole(name: str) -> None:
+    problem = PROBLEMS[name]
+    gpu: Any = HostGpu()
+    n = problem.grid.shape[0]
+    found = streamed(PlainMethod(), problem, {}, gpu, HostCopies(gpu), (3, max(5, n // 3), 8))
+    state = problem.initial(Slab.whole(problem.grid))
+    np.testing.assert_array_equal(found, exact_conduction.advance(state, problem, 9))
+
+
+def test_fused_steps_of_pieces_agree_with_the_chain(tmp_path: Path) -> None:
+    problem = Case("plate", (31, 43), 5, mixed_faces, heating(5, changes=True)).problem()
+    gpu: Any = HostGpu()
+    method = Stepwise(folder=tmp_path)
+    found = streamed(method, problem, {}, gpu, HostCopies(gpu), (6, 13, 8))
+    state = problem.initial(Slab.whole(problem.grid))
+    wanted = exact_conduction.advance(state, problem, 9)
+    assert "one_by_one" in gpu.launches
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_many_materials_have_wide_ids() -> None:
+    problem = Case("plate", (9, 40), 1, closed).problem()
+    ids = np.add.outer(7 * np.arange(9), 31 * np.arange(40)).astype(np.uint16) % 300
+    medium = random_medium(ids, 300, problem.grid.spacing)
+    problem = replace(problem, conduction=Conduction(medium), dt=stable_dt(medium))
+    assert body_defines(problem)["TS_ID"] == "unsigned short"
+    state = problem.initial(Slab.whole(problem.grid))
+    wanted = exact_conduction.advance(state, problem, 3)
+    np.testing.assert_array_equal(advanced(problem, [3]), wanted)

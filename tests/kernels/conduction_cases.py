@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from tetris_sim.conduction import (
     Rule,
     RuledFace,
     in_series,
+    padded,
     star_mean,
 )
 from tetris_sim.expressions import compile_expression
@@ -235,3 +236,71 @@ RADIATION = tuple(
     Case(f"radiation, {len(shape)}D", shape, 3, partial(_radiating, len(shape)))
     for shape in ((23,), (14, 15), (6, 7, 8))
 )
+
+
+@dataclass(frozen=True, eq=False)
+class GradedAxes:
+    """Cells of different widths, with a conductivity of their own each.
+
+    Attributes:
+        widths: of the cells along each axis [m].
+        conductivity: of every cell [W/(m K)].
+        periodic: per axis.
+    """
+
+    widths: tuple[Numbers, ...]
+    conductivity: Numbers
+    periodic: tuple[bool, ...]
+
+    def conductance(self, axis: int, box: Ranges) -> Numbers:
+        """By the rule of series, of cells of any width."""
+        ahead = tuple((low + (k == axis), high + (k == axis)) for k, (low, high) in enumerate(box))
+        resistance = [
+            self._cells(lambda b: self._width(axis, b), it)
+            / (2 * self._cells(lambda b: self.conductivity[_inside(b)], it))
+            for it in (box, ahead)
+        ]
+        area = self._cells(self.volume, box) / self._cells(lambda b: self._width(axis, b), box)
+        return np.asarray(area / sum(resistance))
+
+    def capacity(self, box: Ranges) -> Numbers:
+        """That of the volume."""
+        return 2.0 * self.volume(box)
+
+    def volume(self, box: Ranges) -> Numbers:
+        """Product of the widths."""
+        product = np.ones([1] * len(box))
+        for axis in range(len(box)):
+            product = product * self._width(axis, box)
+        return product
+
+    def _width(self, axis: int, box: Ranges) -> Numbers:
+        shape = [-1 if k == axis else 1 for k in range(len(box))]
+        along = self.widths[axis][slice(*box[axis])].reshape(shape)
+        return np.broadcast_to(along, [high - low for low, high in box])
+
+    def _cells(self, of_box: Callable[[Ranges], Numbers], box: Ranges) -> Numbers:
+        return padded(of_box, box, self.conductivity.shape, self.periodic)
+
+
+def _inside(box: Ranges) -> tuple[slice, ...]:
+    return tuple(slice(low, high) for low, high in box)
+
+
+def graded(shape: tuple[int, ...], face: Callable[[int, int, int], RuledFace | None]) -> Problem:
+    """A source in a body whose cells are all different."""
+    problem = Case("graded", shape, 2, face, heating(2, changes=True)).problem()
+    assert problem.conduction is not None
+    rng = np.random.default_rng(11)
+    coefficients = GradedAxes(
+        tuple(rng.uniform(0.5, 1.5, n) for n in shape),
+        rng.uniform(0.2, 2.0, shape),
+        tuple(problem.boundary.periodic(axis) for axis in range(len(shape))),
+    )
+    whole = tuple((0, n) for n in shape)
+    most = sum(2 * coefficients.conductance(axis, whole).max() for axis in range(len(shape)))
+    return replace(
+        problem,
+        conduction=replace(problem.conduction, coefficients=coefficients),
+        dt=0.4 * float(coefficients.capacity(whole).min() / most),
+    )
