@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tetris_sim.axes import LAST
 from tetris_sim.boundary import SIDES
 from tetris_sim.conduction import Conduction, Numbers, Rule, padded
+from tetris_sim.enthalpy import Enthalpy
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import PitchedField, ends_of, margins_of, to_device
 from tetris_sim.gpu_kernels.common.programs import print_rules
@@ -30,7 +31,8 @@ _BODY = np.dtype(
     [
         *[(name, np.uint64) for name in ("ids", "tables", "upper_z", "upper_y", "upper_x")],
         *[(name, np.uint64) for name in ("rate", "volume", "numbers", "places", "codes", "faces")],
-        *[("n_ids", np.int32), ("along", np.int32, 3), ("source", np.int32, 2)],
+        *[("n_ids", np.int32), ("n_pieces", np.int32), ("knots", np.int32)],
+        *[("along", np.int32, 3), ("source", np.int32, 2)],
         *[("low", np.int32, 3), ("high", np.int32, 3), ("period", np.int32, 3)],
     ],
     align=True,
@@ -48,6 +50,7 @@ def body_defines(problem: Problem) -> dict[str, str | int]:
         "TS_AXES": problem.grid.ndim,
         "TS_SOURCE": 0 if conduction.source is None else programs[0] + 1,
         "TS_COEFFICIENTS": int(conduction.coefficients is not None),
+        "TS_ENTHALPY": int(conduction.enthalpy is not None),
         "TS_RULES": text,
     }
 
@@ -158,7 +161,7 @@ class Body:
         return padded(of_box, box, self._problem.grid.shape, _rings(self._problem))
 
     def _place_tables(self) -> None:
-        """Conductances and rates by id, then the coordinates of the points."""
+        """Conductances and rates by id, the coordinates of the points, curves of heat contents."""
         problem, grid = self._problem, self._problem.grid
         n_ids = self._conduction.medium.n_ids
         conductance = np.zeros((3, n_ids, n_ids))
@@ -170,6 +173,10 @@ class Body:
             self._along[LAST[grid.ndim][axis]] = sum(map(len, parts)) - low
             span = (self._slab.start[axis] + low, self._slab.start[axis] + high)
             parts.append(_padded_coordinates(problem, axis, span))
+        self._knots, self._n_pieces = sum(map(len, parts)), 0
+        if (enthalpy := self._conduction.enthalpy) is not None:
+            self._n_pieces = enthalpy.n_pieces
+            parts += _curves(enthalpy)
         tables = np.concatenate(parts).astype(problem.arithmetic)
         self._tables = to_device(self._device, tables)
 
@@ -223,10 +230,25 @@ class Body:
         body["numbers"], body["places"] = map(address, (self.numbers.there, self.numbers.places))
 
         body["n_ids"], body["along"] = self._conduction.medium.n_ids, self._along
+        body["n_pieces"], body["knots"] = self._n_pieces, self._knots
         if self._has_source:
             body["source"] = self._programs[0], self.numbers.first_places[0]
         body["low"], body["high"], body["period"] = ends_of(self._problem, self._slab)
         return body
+
+
+def _curves(enthalpy: Enthalpy) -> list[Numbers]:
+    """Knots, curves, kinds, halves and contacts, as body.cuh says."""
+    curves = (enthalpy.temperature, enthalpy.potential, enthalpy.conductivity)
+    pairs = [numbers for curve in curves for numbers in (curve.begins, curve.slopes)]
+    missing = 3 - len(enthalpy.half)
+    halves, contacts = (
+        np.concatenate([np.zeros((missing, *numbers.shape[1:])), numbers])
+        for numbers in (enthalpy.half, enthalpy.contact)
+    )
+    kinds = enthalpy.kinds.astype(np.float64)
+    parts = (enthalpy.knots, np.stack(pairs, axis=-1), kinds, halves, contacts)
+    return [np.asarray(part, np.float64).reshape(-1) for part in parts]
 
 
 def _rules_of(problem: Problem) -> list[Rule]:

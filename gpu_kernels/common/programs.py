@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from tetris_sim import program as programs
 from tetris_sim.axes import LAST
-from tetris_sim.conduction import MIRROR, Rule
+from tetris_sim.conduction import CONDUCTIVITY, MIRROR, TEMPERATURE, Rule
 from tetris_sim.program import LOGICAL, Instruction, Program, print_lines
 
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "and": "&&", "or": "||"}
@@ -82,10 +82,11 @@ def print_rules(rules: Sequence[Rule], ndim: int) -> tuple[str, list[int]]:
         name: f"given.coordinate({three})"
         for name, three in zip("xyz", reversed(LAST[ndim]), strict=False)
     }
+    seen = {name: f"given.{name}" for name in (MIRROR, TEMPERATURE, CONDUCTIVITY)}
     cases: dict[str, int] = {}
     numbers = []
     for rule in rules:
         parameters = {it.name: f"given.parameter({k})" for k, it in enumerate(rule.parameters)}
-        text = print_program(rule.program, {MIRROR: "given.mirror", **parameters, **places})
+        text = print_program(rule.program, {**seen, **parameters, **places})
         numbers.append(cases.setdefault(text, len(cases)))
     return " ".join(f"case {number}: {{ {text} }}" for text, number in cases.items()), numbers

@@ -30,6 +30,8 @@ struct Given {
     int step;
     int code;
     wide mirror;
+    wide temperature;  // of the mirror point, and its conductivity, where the state is heat content
+    wide conductivity;
     const wide* coordinates[3];  // of this point along z, y, x
 
     __device__ __forceinline__ wide parameter(int p) const {

@@ -20,9 +20,10 @@ __constant__ constexpr int radii[3] = {first_axis <= 0, first_axis <= 1, 1};
 
 // The ghosts whose mirror point is one near a face. Not inlined: it would cost the loops around it
 // registers.
-__device__ __noinline__ void put_ghosts(
-    real* level, const Span& all, const Body& body, int i, int j, int k, int step, real value) {
+__device__ __noinline__ void put_ghosts(real* level, const Span& all, const Body& body,
+    const Memory& memory, int i, int j, int k, int step, real value) {
     const int index[3] = {i, j, k};
+    const int id = body.ids[point_at(memory, i, j, k).at];
     for (int d = first_axis; d < 3; d++)
         for (int side = 0; side < 2; side++) {
             if (index[d] != (side == 0 ? body.inside.low[d] : body.inside.high[d] - 1)) continue;
@@ -30,15 +31,16 @@ __device__ __noinline__ void put_ghosts(
             p[d] += side == 0 ? -1 : 1;
             if (holds(all, p))
                 level[place(all, p[0], p[1], p[2])] =
-                    ghost_beyond(body, body.faces[2 * d + side], index, step, value);
+                    ghost_beyond(body, body.faces[2 * d + side], index, id, step, value);
         }
 }
 
 // Keeps what a point has before step `step`, and the ghosts that follow from it.
-__device__ __forceinline__ void put(
-    real* level, const Span& all, const Body& body, int i, int j, int k, int step, real value) {
+__device__ __forceinline__ void put(real* level, const Span& all, const Body& body,
+    const Memory& memory, int i, int j, int k, int step, real value) {
     level[place(all, i, j, k)] = value;
-    if (is_near_face(body.inside, i, j, k)) put_ghosts(level, all, body, i, j, k, step, value);
+    if (is_near_face(body.inside, i, j, k))
+        put_ghosts(level, all, body, memory, i, j, k, step, value);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
@@ -56,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(256)
         const real value =
             src[wrapped(i, body.period[0]) * memory.plane +
                 wrapped(j, body.period[1]) * memory.row + wrapped(k, body.period[2])];
-        put(now, all, body, i, j, k, step, value);
+        put(now, all, body, memory, i, j, k, step, value);
     });
 
     const long long stride[3] = {memory.plane, memory.row, 1};
@@ -70,7 +72,8 @@ extern "C" __global__ void __launch_bounds__(256)
         __syncthreads();  // a step reads what other threads wrote
         const int made = depth - 1 - later;
         for_each(needed(tile, body.inside, later, 0), [&](int i, int j, int k) {
-            put(then, all, body, i, j, k, step + made + 1, after(now, i, j, k, step + made));
+            const real value = after(now, i, j, k, step + made);
+            put(then, all, body, memory, i, j, k, step + made + 1, value);
         });
         real* const written = then;
         then = now;

@@ -35,9 +35,11 @@ extern "C" __global__ void __launch_bounds__(256)
             mirror[d] = (side == 0) == (period > 0) ? high - 1 : low;
         }
         if (n_beyond != 1) return;
-        const real value = field[point_at(memory, mirror[0], mirror[1], mirror[2]).at];
+        const long long at = point_at(memory, mirror[0], mirror[1], mirror[2]).at;
         const Face& face = body.faces[2 * axis + side];
         field[point_at(memory, i, j, k).at] =
-            body.period[axis] > 0 ? value : ghost_beyond(body, face, mirror, step, value);
+            body.period[axis] > 0
+                ? field[at]
+                : ghost_beyond(body, face, mirror, body.ids[at], step, field[at]);
     });
 }

@@ -27,9 +27,7 @@ class PlainMethod:
     exact: bool = True
 
     def refusal(self, problem: Problem) -> str | None:
-        """Refuses stencils of thousands of points, and states that are heat contents."""
-        if problem.conduction is not None and problem.conduction.enthalpy is not None:
-            return "it advances temperatures, and the state of this body is its heat content"
+        """Refuses stencils of thousands of points."""
         if problem.stencil.n_points > _MOST_TERMS:
             return (
                 f"the stencil has {problem.stencil.n_points} points, and {_MOST_TERMS} fit into a "

@@ -18,6 +18,7 @@ from benchmarks.gpu_limits import SOURCE as LIMITS
 from benchmarks.gpu_peers import NAIVE
 from cases import CUSTOM, boundary_of, make_problem, stencil_of
 from conduction_cases import CASES, RADIATION, Case, graded, mixed_faces
+from melting_cases import melting
 
 from tetris_sim.catalogue import STENCIL_NAMES
 from tetris_sim.gpu_kernels import METHODS
@@ -27,7 +28,7 @@ from tetris_sim.gpu_kernels.common.terms import term_defines
 from tetris_sim.gpu_kernels.faces.frame import frame_defines
 from tetris_sim.gpu_kernels.faces.ghosts import ghosts_defines
 from tetris_sim.gpu_kernels.fused.method import FusedMethod
-from tetris_sim.problem import PRECISIONS
+from tetris_sim.problem import PRECISIONS, Problem
 from tetris_sim.scheduler.tuning.choice import label_of
 
 pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
@@ -140,9 +141,13 @@ def test_sweeps_and_frames_of_bodies_compile(case: Case, dtype: str, architectur
     assert frame.spilled <= 2 * FEW_BYTES
 
 
-def test_sweeps_with_coefficients_compile() -> None:
-    defines = body_defines(graded((12, 15), mixed_faces))
-    assert compile_source("conduction.cu", defines, "sm_90").spilled == 0
+@pytest.mark.parametrize("problem", [graded((12, 15), mixed_faces), melting((6, 7, 8))])
+def test_sweeps_of_coefficients_and_heat_contents_compile(problem: Problem) -> None:
+    defines = body_defines(problem)
+    for name in ("conduction.cu", "ruled_ghosts.cu"):
+        assert compile_source(name, defines, "sm_90").spilled == 0
+    frame = compile_source("frame_conduction.cu", frame_defines(problem, 4), "sm_90")
+    assert frame.spilled <= 2 * FEW_BYTES
 
 
 def disassembled(compiled: Compiled) -> str:

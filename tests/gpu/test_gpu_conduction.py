@@ -26,6 +26,7 @@ from conduction_cases import (
 )
 from emulator.emulation import COMPILER, NO_COMPILER, at, emulate
 from emulator.host_gpu import HostGpu
+from melting_cases import melting
 from test_gpu_streamed import HostCopies, streamed
 
 from tetris_sim import reference
@@ -81,7 +82,7 @@ __device__ wide after(const real* src, const Memory& memory, const Body& body, i
         const auto before = [&](int di, int dj, int dk) {
             return after<made - 1>(src, memory, body, step, i + di, j + dj, k + dk);
         };
-        return widen(conducted(body, point, stride, step + made - 1, before(0, 0, 0),
+        return widen(conducted<true>(body, point, stride, step + made - 1, before(0, 0, 0),
             [&](int d, int shift) {
                 return before(shift * (d == 0), shift * (d == 1), shift * (d == 2));
             }));
@@ -319,3 +320,33 @@ def test_many_materials_have_wide_ids() -> None:
     state = problem.initial(Slab.whole(problem.grid))
     wanted = exact_conduction.advance(state, problem, 3)
     np.testing.assert_array_equal(advanced(problem, [3]), wanted)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((31,), np.float64), ((9, 14), np.float64), ((5, 6, 7), np.float32)]
+)
+def test_heat_contents_have_the_bits_of_the_chain(shape: tuple[int, ...], dtype: Any) -> None:
+    problem = melting(shape, dtype)
+    state = problem.initial(Slab.whole(problem.grid))
+    wanted = exact_conduction.advance(state, problem, 40, 3)
+    found = advanced(problem, [3, 37], 3)
+    np.testing.assert_array_equal(found, wanted)
+    near = reference.advance(state, problem, 40, 3)
+    eps = float(np.finfo(dtype).eps)
+    np.testing.assert_allclose(found, near, rtol=0, atol=400 * eps * np.abs(near).max())
+
+
+def test_frames_advance_heat_contents_step_by_step(tmp_path: Path) -> None:
+    problem, depth = melting((17, 43)), 3
+    gpu: Any = HostGpu()
+    stepper = GpuStepper(
+        problem,
+        Slab.whole(problem.grid),
+        gpu,
+        [Fused(one_by_one(tmp_path, problem, depth)), ConductionSweep()],
+    )
+    stepper.load(problem.initial, 2)
+    stepper.advance(7)
+    state = problem.initial(Slab.whole(problem.grid))
+    wanted = exact_conduction.advance(state, problem, 7, 2)
+    np.testing.assert_array_equal(stepper.interior(), wanted)

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.boundary import SIDES
-from tetris_sim.conduction import MIRROR, Rule
+from tetris_sim.conduction import CONDUCTIVITY, MIRROR, TEMPERATURE, Rule
+from tetris_sim.enthalpy import Enthalpy
 from tetris_sim.formula import COMPARISONS, OPERATIONS
 from tetris_sim.problem import Field, Problem
 from tetris_sim.program import CONSTANT, INPUT, Program
@@ -72,8 +73,10 @@ def _step(u: Field, problem: Problem, number: int) -> Field:
     conduction, grid, kind = problem.conduction, problem.grid, problem.arithmetic
     assert conduction is not None
     medium, coefficients = conduction.medium, conduction.coefficients
-    here, whole = u[0].astype(kind), tuple((0, n) for n in grid.shape)
+    heat, whole = u[0].astype(kind), tuple((0, n) for n in grid.shape)
     ids = medium.ids(whole)
+    seen = _seen(conduction.enthalpy, heat, ids)
+    here = seen[MIRROR]
     gained: npt.NDArray[Any] | None = None
     if conduction.source is not None:
         gained = _follow(conduction.source, problem, number, whole, ids, {})
@@ -82,7 +85,8 @@ def _step(u: Field, problem: Problem, number: int) -> Field:
 
     for axis, side in itertools.product(range(grid.ndim), SIDES):
         shift, n = (-1 if side == "low" else 1), grid.shape[axis]
-        there = np.roll(here, -shift, axis)
+        beyond = {name: np.roll(values, -shift, axis) for name, values in seen.items()}
+        there = beyond[MIRROR]
         between_box = _with(whole, axis, (min(shift, 0), n + min(shift, 0)))
         beside = problem.padded_ids(_with(whole, axis, (shift, n + shift)))
         if not problem.boundary.periodic(axis):
@@ -91,8 +95,8 @@ def _step(u: Field, problem: Problem, number: int) -> Field:
             outermost = tuple(slice(*span) for span in edge)
             face = problem.ruled_face(axis, side)
             codes = face.codes(edge, ids[outermost], medium.n_ids)
-            seen = {MIRROR: here[outermost]}
-            ghosts = _follow(face.rule, problem, number, edge, codes, seen)
+            inside = {name: values[outermost] for name, values in seen.items()}
+            ghosts = _follow(face.rule, problem, number, edge, codes, inside)
             there[outermost] = ghosts.astype(problem.dtype)
         between = (
             medium.conductance[axis][ids, beside]
@@ -100,12 +104,45 @@ def _step(u: Field, problem: Problem, number: int) -> Field:
             else coefficients.conductance(axis, between_box)
         ).astype(kind)
         difference = there - here
+        before = gained
         gained = between * difference if gained is None else fma(between, difference, gained)
+        if (enthalpy := conduction.enthalpy) is not None:
+            half, contact = (it[axis].astype(kind) for it in (enthalpy.half, enthalpy.contact))
+            resistance = half[ids] / seen[CONDUCTIVITY] + half[beside] / beyond[CONDUCTIVITY]
+            rise = beyond[TEMPERATURE] - seen[TEMPERATURE]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                flow = rise / (resistance + contact[ids, beside])
+            alike = enthalpy.kinds[ids] == enthalpy.kinds[beside]
+            gained = np.where(alike, gained, flow if before is None else before + flow)
 
     rates = conduction.rates(problem.dt, whole)
     rate = (rates[ids] if coefficients is None else rates).astype(kind)
     assert gained is not None
-    return fma(rate, gained, here).astype(problem.dtype)[np.newaxis]
+    return fma(rate, gained, heat).astype(problem.dtype)[np.newaxis]
+
+
+def _seen(
+    enthalpy: Enthalpy | None, heat: npt.NDArray[Any], ids: npt.NDArray[Any]
+) -> dict[str, npt.NDArray[Any]]:
+    """What flows by its difference, and with enthalpy temperature and conductivity."""
+    if enthalpy is None:
+        return {MIRROR: heat}
+    knots = enthalpy.knots.astype(heat.dtype)[ids]
+    piece = (knots[..., 1:] <= heat[..., None]).sum(axis=-1)
+    above = heat - np.take_along_axis(knots, piece[..., None], -1)[..., 0]
+    curves = {
+        MIRROR: enthalpy.potential,
+        TEMPERATURE: enthalpy.temperature,
+        CONDUCTIVITY: enthalpy.conductivity,
+    }
+    return {
+        name: fma(
+            curve.slopes.astype(heat.dtype)[ids, piece],
+            above,
+            curve.begins.astype(heat.dtype)[ids, piece],
+        )
+        for name, curve in curves.items()
+    }
 
 
 def _follow(
