@@ -87,7 +87,9 @@ def _image(face: Face) -> Reflection:
 
 def _lasts(problem: Problem, axis: int, face: Face) -> bool:
     if isinstance(face, RuledFace):
-        return face.lasting is not None
+        # What heats a point heats its image as much, and an image upside down would cool.
+        heated = problem.conduction is not None and problem.conduction.source is not None
+        return face.lasting is not None and not (heated and face.lasting != (0.0, 1.0))
     if not isinstance(face, Dirichlet | Neumann) or not problem.stencil.is_mirrored(axis):
         return False
     return face.reflection(1.0)[0] == 0 or _keeps_constants(problem)

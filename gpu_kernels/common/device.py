@@ -115,6 +115,10 @@ class GpuDevice:
         )
         return self.multiprocessors * max(1, int(resident))
 
+    def address(self, array: Any) -> int:
+        """Where an array of this GPU begins, for structs that hold pointers."""
+        return int(array.data.ptr)
+
     def bring(self, values: npt.NDArray[Any]) -> tuple[Any, Any]:
         """Start to copy a contiguous array of the host: (the array here, what must be kept until
         that is done).

@@ -151,13 +151,8 @@ def pitch_slab(problem: Problem, slab: Slab, depth: int = 1) -> PitchedField:
             are filled at every step.
     """
     dtype = np.dtype(problem.dtype)
-    around = [
-        ((halo[0] or radius * (depth if low else 1)), (halo[1] or radius * (depth if high else 1)))
-        for halo, radius, (low, high) in zip(
-            slab.halo, problem.stencil.radii, lasting_sides(problem, slab), strict=True
-        )
-    ]
-    margin, count = on_three(around, (0, 0)), on_three(slab.shape, 1)
+    margin = on_three(margins_of(problem, slab, depth), (0, 0))
+    count = on_three(slab.shape, 1)
 
     line = LINE // dtype.itemsize
     lead = -(-max(margin[2][0], 1) // line) * line
@@ -171,6 +166,39 @@ def pitch_slab(problem: Problem, slab: Slab, depth: int = 1) -> PitchedField:
         n_fields=problem.n_fields,
         dtype=dtype,
     )
+
+
+def margins_of(problem: Problem, slab: Slab, depth: int = 1) -> list[tuple[int, int]]:
+    """Points kept around a slab per axis of the problem, ghosts or halo; arguments as of
+    `pitch_slab`.
+    """
+    return [
+        ((halo[0] or radius * (depth if low else 1)), (halo[1] or radius * (depth if high else 1)))
+        for halo, radius, (low, high) in zip(
+            slab.halo, problem.stencil.radii, lasting_sides(problem, slab), strict=True
+        )
+    ]
+
+
+def ends_of(problem: Problem, slab: Slab) -> npt.NDArray[np.int32]:
+    """Where the domain ends, counted from the first owned point: (low, high, period) of each of
+    three axes, (3, 3).
+
+    An end that is no face is far away; the period is the length of an axis that is a ring within
+    the slab, else 0.
+    """
+    ends = np.zeros((3, 3), np.int32)
+    ends[0], ends[1] = -FAR, FAR
+    for axis, (n, halo) in enumerate(zip(slab.shape, slab.halo, strict=True)):
+        three = LAST[problem.grid.ndim][axis]
+        if problem.boundary.periodic(axis):
+            ends[2, three] = n if halo == (0, 0) else 0
+            continue
+        if not halo[0]:
+            ends[0, three] = 0
+        if not halo[1]:
+            ends[1, three] = n
+    return ends
 
 
 def by_value(numbers: npt.NDArray[Any]) -> npt.NDArray[np.void]:

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.axes import LAST
-from tetris_sim.boundary import SIDES
-from tetris_sim.gpu_kernels.common.layout import FAR
+from tetris_sim.boundary import SIDES, Reflection, Side
+from tetris_sim.gpu_kernels.common.layout import ends_of
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
@@ -23,23 +23,26 @@ def domain_argument(problem: Problem, slab: Slab, depth: int = 1) -> npt.NDArray
         align=True,
     )
 
-    # Until something else is said, an axis ends far away.
     domain = np.zeros(1, dtype=kind)
-    domain["low"], domain["high"] = -FAR, FAR
+    domain["low"], domain["high"], domain["period"] = ends_of(problem, slab)
 
-    for axis, (n, radius) in enumerate(zip(slab.shape, problem.stencil.radii, strict=True)):
+    for axis, radius in enumerate(problem.stencil.radii):
         three = LAST[problem.grid.ndim][axis]
-        if problem.boundary.periodic(axis):
-            domain["period"][0, three] = n if slab.halo[axis] == (0, 0) else 0
-            continue
-
         for number, side in enumerate(SIDES):
-            if slab.halo[axis][number]:
+            if problem.boundary.periodic(axis) or slab.halo[axis][number]:
                 continue
-            domain["low" if side == "low" else "high"][0, three] = 0 if side == "low" else n
-            pairs = problem.boundary.reflections(
-                axis, side, spacing=problem.grid.spacing[axis], width=depth * radius
-            )
+            pairs = _reflections(problem, axis, side, depth * radius)
             for ghost, (a, b) in enumerate(pairs):
                 domain["a"][0, three, number, ghost], domain["b"][0, three, number, ghost] = a, b
     return domain
+
+
+def _reflections(problem: Problem, axis: int, side: Side, width: int) -> tuple[Reflection, ...]:
+    """As of `Boundary`; of a rule those that last, and any of one that does not: it is told by the
+    body.
+    """
+    if problem.conduction is None:
+        return problem.boundary.reflections(
+            axis, side, spacing=problem.grid.spacing[axis], width=width
+        )
+    return (problem.ruled_face(axis, side).lasting or (0.0, 0.0),) * width

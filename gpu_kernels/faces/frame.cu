@@ -18,48 +18,17 @@
 #error "frame.cu needs -DTS_REAL, -DTS_TERMS, -DTS_OFFSETS, -DTS_RADII (z, y, x), -DTS_DEPTH"
 #endif
 #include "domain.cuh"
-#include "span.cuh"
 
 constexpr int n_terms = TS_TERMS;
 constexpr int unrolled = n_terms <= 128 ? n_terms : 1;
 constexpr int depth = TS_DEPTH;
 __constant__ constexpr int offsets[n_terms][3] = {TS_OFFSETS};
 __constant__ constexpr int radii[3] = {TS_RADII};
+#include "frame.cuh"
 
 struct Weights {
     wide w[n_terms];
 };
-
-// The points that are needed when `later` steps follow, as far as there are any within `bounds`.
-__device__ __forceinline__ Span needed(const Box& tile, const Box& bounds, int later, int beyond) {
-    Span found;
-#pragma unroll
-    for (int d = 0; d < 3; d++) {
-        found.low[d] = max(tile.low[d] - later * radii[d], bounds.low[d] - beyond * radii[d]);
-        found.n[d] =
-            min(tile.high[d] + later * radii[d], bounds.high[d] + beyond * radii[d]) - found.low[d];
-    }
-    return found;
-}
-
-__device__ __forceinline__ int wrapped(int i, int period) {
-    return period == 0 ? i : i < 0 ? i + period : i >= period ? i - period : i;
-}
-
-__device__ __forceinline__ bool is_near_face(const Box& inside, int i, int j, int k) {
-    return i < inside.low[0] + radii[0] || i >= inside.high[0] - radii[0] ||
-           j < inside.low[1] + radii[1] || j >= inside.high[1] - radii[1] ||
-           k < inside.low[2] + radii[2] || k >= inside.high[2] - radii[2];
-}
-
-__device__ __forceinline__ int place(const Span& all, int i, int j, int k) {
-    return ((i - all.low[0]) * all.n[1] + (j - all.low[1])) * all.n[2] + (k - all.low[2]);
-}
-
-__device__ __forceinline__ bool holds(const Span& all, const int (&p)[3]) {
-    return p[0] >= all.low[0] && p[0] < all.low[0] + all.n[0] && p[1] >= all.low[1] &&
-           p[1] < all.low[1] + all.n[1] && p[2] >= all.low[2] && p[2] < all.low[2] + all.n[2];
-}
 
 // The images of a point along axis d and all later ones; `p` is the point or one of its images
 // along earlier ones.

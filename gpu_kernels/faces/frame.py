@@ -1,5 +1,5 @@
 """Frame: the points near faces that a fused kernel leaves, advanced by as many steps at once
-(`frame.cu`).
+(`frame.cu`, of a body `frame_conduction.cu`).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tetris_sim.gpu_kernels.common.body import body_defines
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import Box3, boxes_argument, to_device
 from tetris_sim.gpu_kernels.common.terms import term_defines
@@ -42,7 +43,9 @@ class Tiles:
 
 
 def frame_defines(problem: Problem, depth: int) -> dict[str, str | int]:
-    """Parameters of frame.cu."""
+    """Parameters of frame.cu, or of frame_conduction.cu."""
+    if problem.conduction is not None:
+        return {**body_defines(problem), "TS_DEPTH": depth}
     radii = three_radii(problem)
     return {
         **term_defines(problem),
@@ -58,10 +61,15 @@ class Frame:
     def __init__(self, problem: Problem, slab: Slab, device: GpuDevice, depth: int) -> None:
         self._problem, self._slab, self._device, self._depth = problem, slab, device, depth
         self._itemsize = np.dtype(problem.dtype).itemsize
+        name = "frame" if problem.conduction is None else "frame_conduction"
         self._function = device.function(
-            "frame.cu", "frame", frame_defines(problem, depth), SHARED_BYTES
+            f"{name}.cu", name, frame_defines(problem, depth), SHARED_BYTES
         )
-        self._domain = to_device(device, domain_argument(problem, slab))
+        self._domain = (
+            to_device(device, domain_argument(problem, slab))
+            if problem.conduction is None
+            else None  # the body knows it
+        )
 
     def tiles(self, outer: Box3, inner: Box3) -> Tiles:
         """The tiles that make up what `outer` has and `inner` has not."""
@@ -75,9 +83,23 @@ class Frame:
             return Tiles(None, 0, 0)
         return Tiles(to_device(self._device, boxes_argument(boxes)), len(boxes), capacity)
 
-    def launch(self, now: Any, then: Any, memory: Any, weights: Any, tiles: Tiles) -> None:
-        """Advance one field; the arguments are those of the kernel."""
+    def launch(
+        self, now: Any, then: Any, memory: Any, tiles: Tiles, numbers: tuple[Any, ...]
+    ) -> None:
+        """Advance one field.
+
+        Args:
+            now: begins with its first owned point.
+            then: takes the new state.
+            memory: where points lie.
+            tiles: what is written.
+            numbers: the weights; of a body `struct Body` and the row of the first step.
+        """
         capacity = np.int32(tiles.capacity)
-        arguments = (now, then, memory, weights, tiles.boxes, self._domain, capacity)
+        arguments: tuple[Any, ...]
+        if self._problem.conduction is None:
+            arguments = (now, then, memory, *numbers, tiles.boxes, self._domain, capacity)
+        else:
+            arguments = (now, then, memory, tiles.boxes, *numbers, capacity)
         shared = 2 * tiles.capacity * self._itemsize
         self._function((tiles.count, 1, 1), (_THREADS, 1, 1), arguments, shared_mem=shared)

@@ -1,5 +1,5 @@
 """Ghosts: the points beyond faces, filled before a step or before a block of steps that needs them
-(`ghosts.cu`).
+(`ghosts.cu`, for rules `ruled_ghosts.cu`).
 """
 
 from __future__ import annotations
@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from tetris_sim.gpu_kernels.common.body import body_defines
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import Box3, boxes_argument, to_device
 from tetris_sim.gpu_kernels.common.terms import STORED
 from tetris_sim.gpu_kernels.faces.boxes import frame_of, owned_with_halo, tiles_of, with_ghosts
 from tetris_sim.gpu_kernels.faces.domain import domain_argument
-from tetris_sim.mirrors import Sides
+from tetris_sim.mirrors import Sides, free_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
@@ -27,11 +28,9 @@ class Ghosts:
     def __init__(
         self, problem: Problem, slab: Slab, device: GpuDevice, sides: Sides, depth: int
     ) -> None:
-        self._problem, self._slab, self._device = problem, slab, device
-        self._sides, self._depth = sides, depth
+        self._tiles = _GhostTiles(problem, slab, device, sides, depth)
         self._function = device.function("ghosts.cu", "ghosts", ghosts_defines(problem, depth))
         self._domain = to_device(device, domain_argument(problem, slab, depth))
-        self._tiles: dict[Box3, tuple[Any, int]] = {}
 
     def fill(self, fields: list[Any], memory: Any, later: int) -> None:
         """Write them around the points that `later` steps need, in every field."""
@@ -44,6 +43,47 @@ class Ghosts:
 
     def prepare(self, later: int) -> tuple[Any, int]:
         """(the boxes that blocks of threads write, on the GPU; how many there are)."""
+        return self._tiles.around(later)
+
+
+class RuledGhosts:
+    """Ghosts that one step of conduction reads (`ruled_ghosts.cu`)."""
+
+    def __init__(self, problem: Problem, slab: Slab, device: GpuDevice) -> None:
+        self._tiles = _GhostTiles(problem, slab, device, free_sides(slab), 1)
+        self._function = device.function("ruled_ghosts.cu", "ruled_ghosts", body_defines(problem))
+
+    def fill(self, field: Any, memory: Any, later: int, numbers: tuple[Any, ...]) -> None:
+        """Write them around the points that `later` steps need.
+
+        Args:
+            field: begins with its first owned point.
+            memory: where its points lie.
+            later: steps that follow.
+            numbers: `struct Body`, and the row of the step.
+        """
+        tiles, count = self.prepare(later)
+        if count:
+            arguments = (field, memory, tiles, *numbers)
+            self._function((count, 1, 1), (_THREADS, 1, 1), arguments)
+
+    def prepare(self, later: int) -> tuple[Any, int]:
+        """As of `Ghosts`."""
+        return self._tiles.around(later)
+
+
+class _GhostTiles:
+    """The boxes that blocks of threads write."""
+
+    def __init__(
+        self, problem: Problem, slab: Slab, device: GpuDevice, sides: Sides, depth: int
+    ) -> None:
+        self._problem, self._slab, self._device = problem, slab, device
+        self._sides, self._depth = sides, depth
+        self._tiles: dict[Box3, tuple[Any, int]] = {}
+
+    def around(self, later: int) -> tuple[Any, int]:
+        """(boxes around the points that `later` steps need, on the GPU; how many there are)."""
         inside = owned_with_halo(self._problem, self._slab, later)
         if inside not in self._tiles:
             boxes = list(ghost_tiles(self._problem, self._slab, self._sides, self._depth, later))

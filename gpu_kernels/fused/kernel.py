@@ -8,7 +8,7 @@ around it along each axis.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from tetris_sim.gpu_kernels.common.layout import Box3, box_argument, by_value, t
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.common.device import GpuDevice
+    from tetris_sim.gpu_kernels.steppers.passes import State
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,8 @@ class FusedKernel:
             all lanes of a warp read the same one; where each reads its own they wait in turn
             (`gpu.sparse` on 512 x 512 points, one H200: 33 us a launch with matrices by value, 22
             us by pointer).
+        beside: what a kernel for bodies needs of a state for a box: arguments. Called once for
+            each box, and again when the body has another place.
     """
 
     source: str
@@ -110,6 +113,7 @@ class FusedKernel:
     weights: npt.NDArray[Any] = field(repr=False)
     stream: Stream | None = None
     by_pointer: bool = False
+    beside: Callable[[State, Box3], tuple[Any, ...]] | None = None
 
     def cut(self, box: Box3, slots: int) -> tuple[tuple[int, int, int], int]:
         """(blocks along x, y, z for a box on a GPU that holds `slots` of them at a time, points of
@@ -147,21 +151,32 @@ class CompiledKernel:
             to_device(device, kernel.weights) if kernel.by_pointer else by_value(kernel.weights)
         )
 
-    def cut(self, box: Box3) -> Launch:
-        """How a box is shared by blocks of threads."""
+    def cut(self, box: Box3, state: State | None = None) -> Launch:
+        """How a box is shared by blocks of threads; of a state, if its body matters."""
         grid, chunk = self._kernel.cut(box, self._slots)
         streamed = () if self._kernel.stream is None else (np.int32(chunk),)
-        return Launch(grid, (box_argument(box), self._weights, *streamed))
+        beside: tuple[Any, ...] = ()
+        if self._kernel.beside is not None and state is not None:
+            beside = self._kernel.beside(state, box)
+        return Launch(grid, (box_argument(box), self._weights, *streamed, *beside))
 
-    def launch(self, now: Any, then: Any, memory: Any, launch: Launch) -> None:
-        """Write the box that was cut: `now` and `then` begin with the first owned point of a
-        field.
+    def launch(
+        self, now: Any, then: Any, memory: Any, launch: Launch, row: tuple[Any, ...] = ()
+    ) -> None:
+        """Write the box that was cut.
+
+        Args:
+            now: begins with the first owned point of a field.
+            then: as `now`.
+            memory: where points lie.
+            launch: of `cut`.
+            row: of the first step in the numbers of rules, for a body.
         """
         block = (self._kernel.threads, 1, 1)
         self._function(
             launch.grid,
             block,
-            (now, then, memory, *launch.arguments),
+            (now, then, memory, *launch.arguments, *row),
             shared_mem=self._kernel.shared_bytes,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from tetris_sim.gpu_kernels.common.body import body_bytes
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
 from tetris_sim.method import KnownGpu, Parameters
 from tetris_sim.problem import Problem
@@ -27,8 +28,6 @@ class PlainMethod:
 
     def refusal(self, problem: Problem) -> str | None:
         """Refuses stencils of thousands of points."""
-        if (why_not := problem.why_not_one_stencil) is not None:
-            return why_not
         if problem.stencil.n_points > _MOST_TERMS:
             return (
                 f"the stencil has {problem.stencil.n_points} points, and {_MOST_TERMS} fit into a "
@@ -51,8 +50,9 @@ class PlainMethod:
         return None
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
-        """Two pitched copies of the state."""
-        return 2 * pitch_slab(problem, slab).n_bytes
+        """Two pitched copies of the state, and what the body is made of."""
+        layout = pitch_slab(problem, slab)
+        return 2 * layout.n_bytes + body_bytes(problem, layout)
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
         """Compile and take two copies of the slab; `device` is a `GpuDevice`."""
@@ -66,6 +66,6 @@ class PlainMethod:
 
     def passes(self, problem: Problem, slab: Slab, parameters: Parameters) -> list[Pass]:
         """Single sweeps."""
-        from tetris_sim.gpu_kernels.steppers.passes import Sweep
+        from tetris_sim.gpu_kernels.steppers.passes import single_step
 
-        return [Sweep()]
+        return [single_step(problem)]

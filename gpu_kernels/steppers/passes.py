@@ -1,8 +1,8 @@
 """Passes: what advances a state on the GPU by one launch or a few, from one array into the other.
 
-`Sweep` makes one step (`plain.cu`) after the ghosts that it reads (`ghosts.cu`). `Fused` makes
-several: a fused kernel after the ghosts that last for all of them, and beside it the frame along
-the other faces (`frame.cu`).
+`Sweep` makes one step (`plain.cu`) after the ghosts that it reads (`ghosts.cu`), `ConductionSweep`
+one of a body (`conduction.cu`, `ruled_ghosts.cu`). `Fused` makes several: a fused kernel after the
+ghosts that last for all of them, and beside it the frame along the other faces (`frame.cu`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
+from tetris_sim.gpu_kernels.common.body import Body, body_defines
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import (
     Box3,
@@ -21,7 +24,7 @@ from tetris_sim.gpu_kernels.common.layout import (
 from tetris_sim.gpu_kernels.common.terms import term_defines, term_weights
 from tetris_sim.gpu_kernels.faces.boxes import has_frame, owned_with_halo, without_frame
 from tetris_sim.gpu_kernels.faces.frame import Frame, Tiles
-from tetris_sim.gpu_kernels.faces.ghosts import Ghosts
+from tetris_sim.gpu_kernels.faces.ghosts import Ghosts, RuledGhosts
 from tetris_sim.gpu_kernels.fused.kernel import CompiledKernel, FusedKernel, Launch
 from tetris_sim.method import Method, Parameters
 from tetris_sim.mirrors import free_sides, lasting_sides
@@ -66,12 +69,28 @@ class State:
         layout: PitchedField,
         device: GpuDevice,
         arrays: list[Any],
+        depth: int = 1,
     ) -> None:
+        """Take what is needed beside the arrays.
+
+        Args:
+            problem: what is advanced.
+            slab: which part of it.
+            layout: of the arrays.
+            device: the GPU.
+            arrays: two.
+            depth: steps for which ghosts that last are filled at once, as of `pitch_slab`.
+        """
         self.problem, self.slab, self.layout, self.device = problem, slab, layout, device
         self._arrays = arrays
         self.turn, self.step = 0, 0
         self.memory = memory_argument(*layout.pitches, layout.within)
         self.weights = by_value(term_weights(problem))
+        self.body = None
+        if problem.conduction is not None:
+            self.body = Body(problem, slab, layout, device, depth)
+        # of the next launch's first step in the numbers of rules
+        self.row = 0
 
     @property
     def now(self) -> Any:
@@ -91,6 +110,20 @@ class State:
         ]
         return [(self.now[start:], self.then[start:]) for start in starts]
 
+    def numbers(self) -> tuple[Any, ...]:
+        """What a step is made with: the weights; of a body `struct Body` and the row of the next
+        launch's first step.
+        """
+        if self.body is None:
+            return (self.weights,)
+        return self.body.argument(), np.int32(self.row)
+
+    def place(self, slab: Slab) -> None:
+        """Let the arrays be another slab of the same shape, with neighbours on the same sides."""
+        if self.body is not None and slab != self.slab:
+            self.body.place(slab)
+        self.slab = slab
+
     def swap(self) -> None:
         """Let the other array be the state."""
         self.turn = 1 - self.turn
@@ -103,6 +136,8 @@ class State:
 
     def advance(self, way: Pass, later: int) -> None:
         """One pass."""
+        if self.body is not None:
+            self.row = self.body.numbers.row(self.step, way.depth)
         way.launch(later)
         self.step += way.depth
         self.swap()
@@ -136,13 +171,42 @@ class Sweep:
             self._function(_sweep_grid(box, _block(state)), _block(state), arguments)
 
 
+class ConductionSweep:
+    """One step of every point of a body, after the ghosts that it reads."""
+
+    depth = 1
+
+    def prepare(self, state: State) -> None:
+        """Compile."""
+        self._state = state
+        self._function = state.device.function(
+            "conduction.cu", "conduct", body_defines(state.problem)
+        )
+        self._ghosts = RuledGhosts(state.problem, state.slab, state.device)
+        self._ghosts.prepare(self.depth)
+
+    def launch(self, later: int) -> None:
+        """Two launches per field."""
+        state = self._state
+        box = owned_with_halo(state.problem, state.slab, later)
+        for now, then in state.fields():
+            self._ghosts.fill(now, state.memory, later + self.depth, state.numbers())
+            arguments = (now, then, state.memory, box_argument(box), *state.numbers())
+            self._function(_sweep_grid(box, _block(state)), _block(state), arguments)
+
+
+def single_step(problem: Problem) -> Pass:
+    """The pass that makes one step of any problem."""
+    return Sweep() if problem.conduction is None else ConductionSweep()
+
+
 class Fused:
     """Several steps: a fused kernel, the ghosts that it reads, and the frame that it leaves."""
 
     def __init__(self, kernel: FusedKernel) -> None:
         self.depth = kernel.depth
         self._kernel = kernel
-        self._launches: dict[Box3, tuple[Launch, Tiles]] = {}
+        self._launches: dict[Box3, tuple[Slab, Launch, Tiles]] = {}
 
     def fits(self, problem: Problem, slab: Slab) -> bool:
         """Whether the slab has points that no face concerns, and frame tiles fit into shared
@@ -179,11 +243,12 @@ class Fused:
             side.wait_event(main.record())
             with side:
                 for now, then in state.fields():
-                    self._frame.launch(now, then, state.memory, state.weights, tiles)
+                    self._frame.launch(now, then, state.memory, tiles, state.numbers())
 
         self._ghosts.fill([now for now, _ in state.fields()], state.memory, later + self.depth)
+        row = () if state.body is None else (np.int32(state.row),)
         for now, then in state.fields():
-            self._inner.launch(now, then, state.memory, inner)
+            self._inner.launch(now, then, state.memory, inner, row)
 
         if tiles.count:
             main.wait_event(side.record())
@@ -194,12 +259,15 @@ class Fused:
         outer = owned_with_halo(state.problem, state.slab, later)
         # By box, which without a halo is one for any number of steps: working it out takes
         # milliseconds.
-        if outer not in self._launches:
+        slab, launch, tiles = self._launches.get(outer, (None, None, None))
+        if launch is None or tiles is None or (state.body is not None and slab != state.slab):
             inner = without_frame(state.problem, state.slab, outer, self.depth)
             assert inner is not None  # `fits` said so for the smallest box
             self._ghosts.prepare(later + self.depth)
-            self._launches[outer] = self._inner.cut(inner), self._frame.tiles(outer, inner)
-        return self._launches[outer]
+            launch = self._inner.cut(inner, state)
+            tiles = self._frame.tiles(outer, inner) if tiles is None else tiles
+            self._launches[outer] = state.slab, launch, tiles
+        return launch, tiles
 
 
 def _block(state: State) -> tuple[int, int, int]:

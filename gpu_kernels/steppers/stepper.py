@@ -10,6 +10,7 @@ import numpy as np
 from tetris_sim.boundary import SIDES, Side
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
+from tetris_sim.gpu_kernels.common.rule_numbers import PASSES
 from tetris_sim.gpu_kernels.steppers.passes import Pass, State
 from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes, take_planes
 from tetris_sim.method import Box, EdgePlanes
@@ -20,7 +21,6 @@ _BATCH_POINTS = 1 << 24  # points that travel or are looked at together
 # smaller slabs take hardly longer for a launch than Python does: their launches are recorded
 _GRAPH_POINTS = 1 << 25
 _COPIES = 2  # of an edge: the neighbour may still read the one before
-_GRAPH_PASSES = 32  # in one record; an even number, so that the arrays are back in their places
 
 
 class GpuStepper:
@@ -42,14 +42,15 @@ class GpuStepper:
         self._problem, self._device, self._passes = problem, device, passes
         self._arriving: list[Any] = []  # planes whose copies may be under way
         self._leaving: dict[tuple[int, Side], list[Any]] = {}  # copies of edges that take turns
-        self._layout = pitch_slab(problem, slab, max(way.depth for way in passes))
+        depth = max(way.depth for way in passes)
+        self._layout = pitch_slab(problem, slab, depth)
 
         with device.use() as cupy:
             arrays = [
                 cupy.zeros(self._layout.n_bytes // self._layout.dtype.itemsize, self._layout.dtype)
                 for _ in "ab"
             ]
-            self._state = State(problem, slab, self._layout, device, arrays)
+            self._state = State(problem, slab, self._layout, device, arrays, depth)
             for way in passes:
                 way.prepare(self._state)
 
@@ -171,10 +172,13 @@ class GpuStepper:
         """Launch records of many passes, as many as fit into so many steps; the steps that this
         makes.
         """
-        records = steps // (way.depth * _GRAPH_PASSES) if self._graphs else 0
-        for _ in range(records):
+        records = steps // (way.depth * PASSES) if self._graphs else 0
+        for record in range(records):
+            if self._state.body is not None:
+                done = record * way.depth * PASSES
+                self._state.body.numbers.begin_at(self._state.step + done)
             self._graphs[way.depth, self._state.turn].launch(self._device.stream)
-        made = records * way.depth * _GRAPH_PASSES
+        made = records * way.depth * PASSES
         self._state.step += made
         return made
 
@@ -185,7 +189,8 @@ class GpuStepper:
         stream = self._device.stream
         stream.begin_capture()
         try:
-            for _ in range(_GRAPH_PASSES):
+            for made in range(PASSES):
+                self._state.row = made * way.depth
                 way.launch(0)
                 self._state.swap()
         finally:

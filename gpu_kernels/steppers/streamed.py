@@ -28,6 +28,7 @@ from tetris_sim.problem import Field, Problem
 from tetris_sim.slab import Ranges, Slab
 
 ARRAYS = 4
+_BODIES = 2  # that are on the device; as many as the memory of a method counts for four arrays
 _TRIAL_BYTES = 256 << 20  # of a copy that is timed: 5 ms at 55 GB/s
 _TRIALS = 3
 _CLEARED = 1 << 23  # elements that a thread clears together
@@ -199,7 +200,7 @@ class GpuConveyor:
             arrived = self._copies.bringing.record()
         return Cargo(slab, array, arrived), arrived
 
-    def advance(self, cargo: Cargo, steps: int) -> None:
+    def advance(self, cargo: Cargo, steps: int, first: int) -> None:
         """As a `GpuStepper` does it, between the array that holds the cargo and a free one."""
         other, free = self._free.popleft()
         with self._device.use():
@@ -208,7 +209,7 @@ class GpuConveyor:
             elements = ways.state.layout.n_bytes // ways.state.layout.dtype.itemsize
             pair = cargo.array, other
             ways.arrays[:] = [array[:elements] for array in pair]
-            ways.state.turn = 0
+            ways.state.turn, ways.state.step = 0, first
 
             later = steps
             for way in ways.passes:
@@ -258,15 +259,21 @@ class GpuConveyor:
         return [slice(start, start + length) for start in starts]
 
     def _ways_of(self, slab: Slab) -> _Ways:
-        """Kernels know only how large a piece is and where it has neighbours, not where it lies."""
+        """Kernels know only how large a piece is and where it has neighbours, not where it lies;
+        what it is made of is brought for each.
+        """
         key = slab.shape, slab.halo
         if key not in self._ways:
+            if self._problem.conduction is not None and len(self._ways) == _BODIES:
+                del self._ways[next(iter(self._ways))]
             arrays: list[Any] = [None, None]
-            state = State(self._problem, slab, self._layout(slab), self._device, arrays)
+            layout = self._layout(slab)
+            state = State(self._problem, slab, layout, self._device, arrays, self._depth)
             passes = self._method.passes(self._problem, slab, self._parameters)
             for way in passes:
                 way.prepare(state)
             self._ways[key] = _Ways(arrays, state, passes)
+        self._ways[key].state.place(slab)
         return self._ways[key]
 
 

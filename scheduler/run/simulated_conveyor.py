@@ -123,7 +123,7 @@ class SimulatedConveyor:
         cargo.ready = self._belts[0].put(after, work)
         return cargo, cargo.ready
 
-    def advance(self, cargo: _Cargo, steps: int) -> None:
+    def advance(self, cargo: _Cargo, steps: int, first: int) -> None:
         """By the CPU method, on a slab of the piece's shape."""
 
         def work() -> None:
@@ -140,7 +140,7 @@ class SimulatedConveyor:
                 return cargo.values[:, low : low + n][(slice(None), *box)]
 
             def compute() -> None:
-                stepper.load(initial)
+                stepper.load(initial, first)
                 if low:
                     stepper.set_halo(0, "low", cargo.values[:, :low])
                 if high:
@@ -191,7 +191,9 @@ class SimulatedConveyor:
         self._steppers.clear()
 
     def _stepper(self, slab: Slab) -> Stepper:
-        key = slab.shape, slab.halo
+        # Without conduction what matters is how large it is and where it has neighbours.
+        where = () if self._problem.conduction is None else slab.start
+        key = slab.shape, slab.halo, where
         if key not in self._steppers:
             self._steppers[key] = self._method.prepare(
                 self._problem, slab, self._parameters, self._device.team

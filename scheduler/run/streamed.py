@@ -62,8 +62,10 @@ class Conveyor(Protocol):
             The cargo, and when it has arrived.
         """
 
-    def advance(self, cargo: Any, steps: int) -> None:
-        """Advance a cargo when it has arrived."""
+    def advance(self, cargo: Any, steps: int, first: int) -> None:
+        """Advance a cargo by steps, of which `first` is the number of the first one, when it has
+        arrived.
+        """
 
     def take(self, cargo: Any, target: Field, after: Sequence[Event]) -> Event:
         """Copy the owned planes of a cargo back; it is not there any more afterwards."""
@@ -88,6 +90,7 @@ class StreamedStepper:
         self._problem, self._conveyor, self._streaming = problem, conveyor, streaming
         self._radius = problem.stencil.radii[0]
         self._host: HostSlab = conveyor.hold(slab)
+        self._step = 0
         self._wraps = problem.boundary.periodic(0) and not any(slab.halo[0])
         # Where the first planes of a pass are kept for its last piece, if that reaches them: two
         # that take turns.
@@ -97,10 +100,9 @@ class StreamedStepper:
         self._written: list[tuple[int, int, Event]] = []
 
     def load(self, initial: InitialField, step: int = 0) -> None:
-        """Take the owned points, all threads a part at a time; what is streamed does not change
-        with time.
-        """
+        """Take the owned points, all threads a part at a time."""
         self.wait()
+        self._step = step
 
         def fill(ranges: Ranges) -> None:
             self._host.view(ranges)[...] = initial(self.slab.part(ranges))
@@ -115,6 +117,7 @@ class StreamedStepper:
             once = min(later, self._streaming.steps)
             later -= once
             self._pass(once, later)
+            self._step += once
 
     def edge(self, axis: int, side: Side) -> Field:
         """The owned planes that the neighbour on `side` needs, a contiguous copy."""
@@ -184,7 +187,7 @@ class StreamedStepper:
                 brought.append(self._bring(pieces[len(brought)], before))
 
             cargo, _ = brought[k]
-            self._conveyor.advance(cargo, steps)
+            self._conveyor.advance(cargo, steps, self._step)
             first, count = piece.slab.start[0] - self.slab.start[0], piece.slab.shape[0]
             readers = [event for _, event in brought[k + 1 : read_by[k] + 1]]
             event = self._conveyor.take(cargo, self._host.planes(first, count), readers)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import exact_conduction
 import numpy as np
 import pytest
 from cases import (
@@ -21,6 +22,7 @@ from cases import (
     run_with_halo,
     stencil_of,
 )
+from conduction_cases import CASES, RADIATION, Case
 
 from tetris_sim import reference
 from tetris_sim.boundary import Boundary
@@ -31,6 +33,7 @@ from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
 from tetris_sim.problem import PRECISIONS, Field, Problem
+from tetris_sim.slab import Slab
 
 pytestmark = pytest.mark.gpu
 
@@ -185,3 +188,22 @@ def test_replayed_launches_give_the_bits_of_single_ones(method: Method, gpu: Any
 
 def test_the_first_box_with_a_nan_is_named(gpu: Any) -> None:
     check_the_first_nan_is_named(PlainMethod(), gpu)
+
+
+@pytest.mark.parametrize("case", CASES + RADIATION, ids=lambda case: case.name)
+def test_sweeps_of_bodies_have_the_bits_of_the_chain(case: Case, gpu: Any) -> None:
+    problem = case.problem()
+    stepper = PlainMethod().prepare(problem, Slab.whole(problem.grid), {}, gpu)
+    stepper.load(problem.initial, 3)
+    for steps in (4, 71):  # by themselves and in records of launches
+        stepper.advance(steps)
+    found = stepper.interior()
+    stepper.close()
+    state = problem.initial(Slab.whole(problem.grid))
+    wanted = exact_conduction.advance(state, problem, 75, 3)
+    source = None if problem.conduction is None else problem.conduction.source
+    if source is None or source.program.is_exact:
+        np.testing.assert_array_equal(found, wanted)
+    else:
+        eps = float(np.finfo(problem.dtype).eps)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=75 * 8 * eps)

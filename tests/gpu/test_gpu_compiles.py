@@ -4,6 +4,7 @@ FP64 tensor cores.
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import subprocess
 import sys
@@ -16,15 +17,18 @@ import pytest
 from benchmarks.gpu_limits import SOURCE as LIMITS
 from benchmarks.gpu_peers import NAIVE
 from cases import CUSTOM, boundary_of, make_problem, stencil_of
+from conduction_cases import CASES, RADIATION, Case, graded, mixed_faces
+from melting_cases import melting
 
 from tetris_sim.catalogue import STENCIL_NAMES
 from tetris_sim.gpu_kernels import METHODS
+from tetris_sim.gpu_kernels.common.body import body_defines
 from tetris_sim.gpu_kernels.common.build import Compiled, compile_source
 from tetris_sim.gpu_kernels.common.terms import term_defines
 from tetris_sim.gpu_kernels.faces.frame import frame_defines
 from tetris_sim.gpu_kernels.faces.ghosts import ghosts_defines
 from tetris_sim.gpu_kernels.fused.method import FusedMethod
-from tetris_sim.problem import PRECISIONS
+from tetris_sim.problem import PRECISIONS, Problem
 from tetris_sim.scheduler.tuning.choice import label_of
 
 pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
@@ -115,6 +119,35 @@ def test_sweeps_and_frames_compile(name: str, dtype: str, architecture: str) -> 
     limits = compile_source(LIMITS, {"TS_REAL": terms["TS_REAL"], "TS_TURNS": 100}, architecture)
     assert limits.spilled == 0
     assert ("DMMA" in disassembled(limits)) == (architecture == "sm_90")
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    ("case", "dtype"),
+    [
+        (CASES[2], "float64"),
+        (CASES[5], "float32"),
+        (CASES[7], "float16"),
+        (RADIATION[2], "float64"),
+    ],
+    ids=lambda it: it if isinstance(it, str) else it.name,
+)
+def test_sweeps_and_frames_of_bodies_compile(case: Case, dtype: str, architecture: str) -> None:
+    problem = dataclasses.replace(case, dtype=np.dtype(dtype)).problem()
+    for name in ("conduction.cu", "ruled_ghosts.cu"):
+        assert compile_source(name, body_defines(problem), architecture).spilled == 0
+    frame = compile_source("frame_conduction.cu", frame_defines(problem, 4), architecture)
+    # As of the other frames.
+    assert frame.spilled <= 2 * FEW_BYTES
+
+
+@pytest.mark.parametrize("problem", [graded((12, 15), mixed_faces), melting((6, 7, 8))])
+def test_sweeps_of_coefficients_and_heat_contents_compile(problem: Problem) -> None:
+    defines = body_defines(problem)
+    for name in ("conduction.cu", "ruled_ghosts.cu"):
+        assert compile_source(name, defines, "sm_90").spilled == 0
+    frame = compile_source("frame_conduction.cu", frame_defines(problem, 4), "sm_90")
+    assert frame.spilled <= 2 * FEW_BYTES
 
 
 def disassembled(compiled: Compiled) -> str:

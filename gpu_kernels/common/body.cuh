@@ -1,0 +1,185 @@
+// body.cuh: what a slab is made of, what heats it, and what holds at its faces, for kernels that
+// make steps of conduction.
+//
+// Order   For each point the chain of tetris_sim/conduction.py: what heats it, then each neighbour
+//         along z, y, x, the lower one first, and at last the rate; one fused multiply-add each,
+//         but where heat flows between different materials whose state is heat content
+//         (tetris_sim/enthalpy.py). So the bits are the same in every kernel that uses it.
+
+#pragma once
+#include "rules.cuh"
+
+#if !defined(TS_ID) || !defined(TS_AXES) || !defined(TS_SOURCE) || !defined(TS_COEFFICIENTS) || \
+    !defined(TS_ENTHALPY)
+#error "body.cuh needs -DTS_ID, -DTS_AXES, -DTS_SOURCE, -DTS_COEFFICIENTS, -DTS_ENTHALPY"
+#endif
+
+using Id = TS_ID;
+constexpr int first_axis = 3 - TS_AXES;              // of three; those before have one point
+constexpr bool has_source = TS_SOURCE;               // else nothing heats the points
+constexpr bool has_coefficients = TS_COEFFICIENTS;  // each face its own; else by ids
+constexpr bool has_enthalpy = TS_ENTHALPY;           // the state is heat content
+
+// A face with a rule. Code of the point inside it at (i, j, k): codes[begin + i * stride[0] + ...];
+// along the face's own axis the stride is 0.
+struct Face {
+    long long begin;
+    int stride[3];
+    Rule rule;  // program -1 where there is no face, or one that joins an axis into a ring
+};
+
+// Made by `Body` of body.py. Fields that are laid out as the state begin with its owned point
+// (0, 0, 0).
+struct Body {
+    const Id* ids;  // of every point, its ghosts and halo
+    // [z, y, x][n_ids][n_ids] conductances, [n_ids] rates, coordinates; then of heat contents the
+    // knots [n_ids][n_pieces], curves [n_ids][n_pieces][6] (temperature, potential, conductivity,
+    // each its value where the piece begins and its slope), kinds [n_ids], halves [z, y, x][n_ids],
+    // contacts [z, y, x][n_ids][n_ids]
+    const wide* tables;
+    // with coefficients, laid out as the state: conductance of the upper face of each point along
+    // z, y, x; rate; volume, by which what heats a point is multiplied
+    const wide* upper[3];
+    const wide* rate;
+    const wide* volume;
+    const wide* numbers;  // of rules, of the steps that come
+    const Place* places;
+    const int* codes;
+    const Face* faces;  // [z, y, x][low, high]
+    int n_ids;
+    int n_pieces;
+    int knots;      // where they begin in `tables`
+    int along[3];  // coordinate of index 0 along z, y, x in `tables`
+    Rule source;
+    Box inside;     // faces; an end that is none is far away
+    int period[3];  // points of an axis that is a ring within the slab, else 0
+};
+
+// A point, and where it lies in memory.
+struct Point {
+    int index[3];
+    long long at;
+};
+
+__device__ __forceinline__ Point point_at(const Memory& memory, int i, int j, int k) {
+    return {{i, j, k}, i * memory.plane + j * memory.row + k};
+}
+
+__device__ __forceinline__ Given given_at(
+    const Body& body, const Rule& rule, const int (&index)[3], int step, int code, wide mirror) {
+    Given given{body.numbers, body.places + rule.places, step, code, mirror, wide(0), wide(0), {}};
+#pragma unroll
+    for (int d = 0; d < 3; d++) given.coordinates[d] = body.tables + (body.along[d] + index[d]);
+    return given;
+}
+
+// The piece of the curves of an id on which a heat content lies.
+struct Piece {
+    wide above;            // the knot where it begins
+    const wide* numbers;   // of the curves
+
+    __device__ __forceinline__ wide value(int curve) const {
+        return fma_real(numbers[2 * curve + 1], above, numbers[2 * curve]);
+    }
+    __device__ __forceinline__ wide temperature() const { return value(0); }
+    __device__ __forceinline__ wide potential() const { return value(1); }
+    __device__ __forceinline__ wide conductivity() const { return value(2); }
+};
+
+__device__ __forceinline__ Piece piece_of(const Body& body, int id, wide heat) {
+    const wide* const knots = body.tables + body.knots + id * body.n_pieces;
+    int piece = 0, last = body.n_pieces - 1;  // the last knot that is not above the heat content
+    while (piece < last) {
+        const int middle = (piece + last + 1) / 2;
+        if (knots[middle] <= heat) piece = middle;
+        else last = middle - 1;
+    }
+    const wide* const curves = body.tables + body.knots + body.n_ids * body.n_pieces;
+    return {heat - knots[piece], curves + 6 * (id * body.n_pieces + piece)};
+}
+
+// What the ghost beyond a face holds whose mirror point is `index`, of an id, and has the state
+// `mirror`; where that is heat content, the ghost holds a potential.
+__device__ __forceinline__ real ghost_beyond(
+    const Body& body, const Face& face, const int (&index)[3], int id, int step, real mirror) {
+    long long at = face.begin;
+#pragma unroll
+    for (int d = 0; d < 3; d++) at += (long long)index[d] * face.stride[d];
+    Given given = given_at(body, face.rule, index, step, body.codes[at], widen(mirror));
+    if (has_enthalpy) {
+        const Piece piece = piece_of(body, id, given.mirror);
+        given.mirror = piece.potential();
+        given.temperature = piece.temperature();
+        given.conductivity = piece.conductivity();
+    }
+    return narrow(follow(face.rule.program, given));
+}
+
+// Between neighbours whose state is heat content: the difference of their potentials, or between
+// different materials what flows.
+struct Flow {
+    wide value;
+    bool is_difference;
+};
+
+__device__ __forceinline__ Flow flow_between(const Body& body, int axis, int id, int beside,
+    const Piece& mine, wide there, bool is_ghost) {
+    if (is_ghost) return {there - mine.potential(), true};
+    const int n = body.n_ids;
+    const wide* const kinds = body.tables + body.knots + 7 * n * body.n_pieces;
+    const Piece its = piece_of(body, beside, there);
+    if (kinds[id] == kinds[beside]) return {its.potential() - mine.potential(), true};
+    const wide* const halves = kinds + n;
+    const wide* const contacts = halves + 3 * n;
+    const wide resistance = (halves[axis * n + id] / mine.conductivity() +
+                                halves[axis * n + beside] / its.conductivity()) +
+                            contacts[(axis * n + id) * n + beside];
+    return {(its.temperature() - mine.temperature()) / resistance, false};
+}
+
+// The state of a point after a step. `neighbour(axis, shift)` is the state of the point next to it,
+// `stride` the distance of points along each axis in fields laid out as the state. Where the state
+// is heat content, ghosts of one step are potentials; those that last are mirrored states.
+template <bool ghosts_last = false, class Neighbour>
+__device__ __forceinline__ real conducted(const Body& body, const Point& point,
+    const long long (&stride)[3], int step, wide here, Neighbour neighbour) {
+    const int id = body.ids[point.at];
+    Piece mine{};
+    if (has_enthalpy) mine = piece_of(body, id, here);
+    wide sum = wide(0);
+    if (has_source) {
+        sum = follow(TS_SOURCE - 1,
+            given_at(body, body.source, point.index, step, id, wide(0)));
+        if (has_coefficients) sum = mul_real(sum, body.volume[point.at]);
+    }
+#pragma unroll
+    for (int d = first_axis; d < 3; d++)
+#pragma unroll
+        for (int side = 0; side < 2; side++) {
+            const bool is_first = !has_source && d == first_axis && side == 0;
+            const int shift = side == 0 ? -1 : 1;
+            const long long beside = point.at + shift * stride[d];
+            const wide there = neighbour(d, shift);
+            wide difference = there - here;
+            if (has_enthalpy) {
+                const int i = point.index[d] + shift;
+                const bool is_ghost =
+                    !ghosts_last && (i < body.inside.low[d] || i >= body.inside.high[d]);
+                const Flow flow =
+                    flow_between(body, d, id, body.ids[beside], mine, there, is_ghost);
+                difference = flow.value;
+                if (!flow.is_difference) {
+                    sum = is_first ? difference : sum + difference;
+                    continue;
+                }
+            }
+            const wide between =
+                has_coefficients
+                    ? body.upper[d][side == 0 ? beside : point.at]
+                    : body.tables[(d * body.n_ids + id) * body.n_ids + body.ids[beside]];
+            sum = is_first ? mul_real(between, difference) : fma_real(between, difference, sum);
+        }
+    const wide rate =
+        has_coefficients ? body.rate[point.at] : body.tables[3 * body.n_ids * body.n_ids + id];
+    return narrow(fma_real(rate, sum, here));
+}

@@ -1,0 +1,318 @@
+"""Body: what a slab is made of, what heats it and what holds at its faces, in the memory of a GPU
+(`body.cuh`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.axes import LAST
+from tetris_sim.boundary import SIDES
+from tetris_sim.conduction import Conduction, Numbers, Rule, padded
+from tetris_sim.enthalpy import Enthalpy
+from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.gpu_kernels.common.layout import PitchedField, ends_of, margins_of, to_device
+from tetris_sim.gpu_kernels.common.programs import print_rules
+from tetris_sim.gpu_kernels.common.rule_numbers import PASSES, RuleNumbers
+from tetris_sim.gpu_kernels.common.terms import STORED
+from tetris_sim.problem import Problem
+from tetris_sim.slab import Ranges, Slab, batches
+
+_BATCH_POINTS = 1 << 24  # whose ids are found together
+_NO_RULE = -1
+_UPPER = {ndim: tuple("upper_" + "zyx"[three] for three in places) for ndim, places in LAST.items()}
+_BODY = np.dtype(
+    [
+        *[(name, np.uint64) for name in ("ids", "tables", "upper_z", "upper_y", "upper_x")],
+        *[(name, np.uint64) for name in ("rate", "volume", "numbers", "places", "codes", "faces")],
+        *[("n_ids", np.int32), ("n_pieces", np.int32), ("knots", np.int32)],
+        *[("along", np.int32, 3), ("source", np.int32, 2)],
+        *[("low", np.int32, 3), ("high", np.int32, 3), ("period", np.int32, 3)],
+    ],
+    align=True,
+)
+_FACE = np.dtype([("begin", np.int64), ("stride", np.int32, 3), ("rule", np.int32, 2)], align=True)
+
+
+def body_defines(problem: Problem) -> dict[str, str | int]:
+    """Parameters of body.cuh and rules.cuh, the same for all slabs."""
+    conduction = conduction_of(problem)
+    text, programs = print_rules(_rules_of(problem), problem.grid.ndim)
+    return {
+        "TS_REAL": STORED[problem.dtype.name],
+        "TS_ID": {1: "unsigned char", 2: "unsigned short"}[id_dtype(problem).itemsize],
+        "TS_AXES": problem.grid.ndim,
+        "TS_SOURCE": 0 if conduction.source is None else programs[0] + 1,
+        "TS_COEFFICIENTS": int(conduction.coefficients is not None),
+        "TS_ENTHALPY": int(conduction.enthalpy is not None),
+        "TS_RULES": text,
+    }
+
+
+def body_bytes(problem: Problem, layout: PitchedField) -> int:
+    """Of GPU memory that a body takes beside the state: what there is for every point."""
+    if problem.conduction is None:
+        return 0
+    of_point = id_dtype(problem).itemsize
+    if problem.conduction.coefficients is not None:
+        of_point += (problem.grid.ndim + 2) * problem.arithmetic.itemsize
+    return layout.field_pitch * of_point
+
+
+def conduction_of(problem: Problem) -> Conduction:
+    """The conduction of a problem that has one."""
+    assert problem.conduction is not None
+    return problem.conduction
+
+
+def id_dtype(problem: Problem) -> np.dtype[Any]:
+    """What ids are kept in."""
+    return np.dtype(np.uint8 if conduction_of(problem).medium.n_ids <= 1 << 8 else np.uint16)
+
+
+class Body:
+    """The arrays of one slab, and the numbers of rules for the steps that come.
+
+    Attributes:
+        ids: of every point, on the GPU, flat, laid out as a field of the state: those of ghosts are
+            those of their mirror points.
+        numbers: of its rules.
+    """
+
+    def __init__(
+        self, problem: Problem, slab: Slab, layout: PitchedField, device: GpuDevice, depth: int
+    ) -> None:
+        """Take memory and fill it.
+
+        Args:
+            problem: with conduction.
+            slab: part of it.
+            layout: of the state.
+            device: the GPU.
+            depth: steps for which ghosts that last are filled at once, as of `pitch_slab`.
+        """
+        self._problem, self._layout, self._device, self._depth = problem, layout, device, depth
+        self._conduction = conduction_of(problem)
+        rules = _rules_of(problem)
+        self._programs = print_rules(rules, problem.grid.ndim)[1]
+        self.numbers = RuleNumbers(rules, problem, device, steps=depth * PASSES)
+
+        n, arithmetic = layout.field_pitch, problem.arithmetic
+        with device.use() as cupy:
+            self.ids = cupy.zeros(n, id_dtype(problem))
+            self._coefficients = {}
+            if self._conduction.coefficients is not None:
+                names = (*_UPPER[problem.grid.ndim], "rate", "volume")
+                self._coefficients = {name: cupy.zeros(n, arithmetic) for name in names}
+        self.place(slab)
+
+    def place(self, slab: Slab) -> None:
+        """Fill in what belongs to a slab, of the shape of the first one."""
+        self._slab = slab
+        margins = margins_of(self._problem, slab, self._depth)
+        # A point has one image beyond each face: there are no deeper passes where that is too few.
+        self._around = tuple(
+            (-min(low, most), n + min(high, most))
+            for n, (low, high), most in zip(
+                slab.shape, margins, self._problem.grid.shape, strict=True
+            )
+        )
+        self._fill()
+        self._place_tables()
+        self._place_faces()
+        self._argument = self._pack()
+
+    def argument(self) -> npt.NDArray[np.void]:
+        """`struct Body` of body.cuh."""
+        return self._argument
+
+    def _fill(self) -> None:
+        """Ids and coefficients, some planes at a time."""
+        problem, coefficients = self._problem, self._conduction.coefficients
+        for ranges in batches(self._around, _BATCH_POINTS):
+            box = self._slab.globally(ranges)
+            self._put(self.ids, ranges, problem.padded_ids(box))
+            if coefficients is None:
+                continue
+
+            rate = self._padded(lambda part: self._conduction.rates(problem.dt, part), box)
+            volume = self._padded(coefficients.volume, box)
+            upper = [_padded_conductance(problem, axis, box) for axis in range(problem.grid.ndim)]
+            for flat, values in zip(
+                self._coefficients.values(), (*upper, rate, volume), strict=True
+            ):
+                self._put(flat, ranges, values)
+
+    def _put(self, flat: Any, ranges: Ranges, values: npt.NDArray[Any]) -> None:
+        """Write points of a field, counted from the first owned one."""
+        layout = replace(self._layout, n_fields=1, dtype=np.dtype(flat.dtype))
+        with self._device.use() as cupy:
+            layout.view(flat, ranges)[...] = cupy.asarray(values.astype(flat.dtype))
+
+    def _padded(
+        self, of_box: Callable[[Ranges], npt.NDArray[Any]], box: Ranges
+    ) -> npt.NDArray[Any]:
+        return padded(of_box, box, self._problem.grid.shape, _rings(self._problem))
+
+    def _place_tables(self) -> None:
+        """Conductances and rates by id, the coordinates of the points, curves of heat contents."""
+        problem, grid = self._problem, self._problem.grid
+        n_ids = self._conduction.medium.n_ids
+        conductance = np.zeros((3, n_ids, n_ids))
+        conductance[3 - grid.ndim :] = self._conduction.medium.conductance
+        parts = [conductance.reshape(-1), self._conduction.rates(problem.dt)]
+
+        self._along = [0, 0, 0]
+        for axis, (low, high) in enumerate(self._around):
+            self._along[LAST[grid.ndim][axis]] = sum(map(len, parts)) - low
+            span = (self._slab.start[axis] + low, self._slab.start[axis] + high)
+            parts.append(_padded_coordinates(problem, axis, span))
+        self._knots, self._n_pieces = sum(map(len, parts)), 0
+        if (enthalpy := self._conduction.enthalpy) is not None:
+            self._n_pieces = enthalpy.n_pieces
+            parts += _curves(enthalpy)
+        tables = np.concatenate(parts).astype(problem.arithmetic)
+        self._tables = to_device(self._device, tables)
+
+    def _place_faces(self) -> None:
+        """Where codes of the points inside each face are, and the codes."""
+        problem, slab = self._problem, self._slab
+        places = LAST[problem.grid.ndim]
+        faces = np.zeros((3, 2), _FACE)
+        faces["rule"] = _NO_RULE
+        codes, begin = [np.zeros(0, np.int32)], 0
+        for number, (axis, side) in enumerate(_ruled_sides(problem), self._has_source):
+            if slab.halo[axis][side]:
+                continue
+
+            edge = (0, 1) if side == 0 else (slab.shape[axis] - 1, slab.shape[axis])
+            ranges = (*self._around[:axis], edge, *self._around[axis + 1 :])
+            found = self._padded(self._codes_of(axis, side), slab.globally(ranges))
+            face = faces[places[axis], side]
+            face["rule"] = self._programs[number], self.numbers.first_places[number]
+            strides = [n // found.itemsize for n in found.strides]
+            face["begin"] = begin
+            for other, stride in enumerate(strides):
+                if other != axis:
+                    face["stride"][places[other]] = stride
+                    face["begin"] -= stride * ranges[other][0]
+            codes.append(found.reshape(-1))
+            begin += found.size
+        self._codes = to_device(self._device, np.concatenate(codes))
+        self._faces = to_device(self._device, faces)
+
+    def _codes_of(self, axis: int, side: int) -> Callable[[Ranges], npt.NDArray[np.int32]]:
+        medium, face = self._conduction.medium, self._problem.ruled_face(axis, SIDES[side])
+
+        def codes(box: Ranges) -> npt.NDArray[np.int32]:
+            return face.codes(box, medium.ids(box), medium.n_ids).astype(np.int32)
+
+        return codes
+
+    @property
+    def _has_source(self) -> bool:
+        return self._conduction.source is not None
+
+    def _pack(self) -> npt.NDArray[np.void]:
+        body, origin = np.zeros(1, _BODY), self._layout.origin
+        address = self._device.address
+        body["ids"] = address(self.ids[origin:])
+        for name, flat in self._coefficients.items():
+            body[name] = address(flat[origin:])
+        body["tables"], body["codes"] = address(self._tables), address(self._codes)
+        body["faces"] = address(self._faces)
+        body["numbers"], body["places"] = map(address, (self.numbers.there, self.numbers.places))
+
+        body["n_ids"], body["along"] = self._conduction.medium.n_ids, self._along
+        body["n_pieces"], body["knots"] = self._n_pieces, self._knots
+        if self._has_source:
+            body["source"] = self._programs[0], self.numbers.first_places[0]
+        body["low"], body["high"], body["period"] = ends_of(self._problem, self._slab)
+        return body
+
+
+def _curves(enthalpy: Enthalpy) -> list[Numbers]:
+    """Knots, curves, kinds, halves and contacts, as body.cuh says."""
+    curves = (enthalpy.temperature, enthalpy.potential, enthalpy.conductivity)
+    pairs = [numbers for curve in curves for numbers in (curve.begins, curve.slopes)]
+    missing = 3 - len(enthalpy.half)
+    halves, contacts = (
+        np.concatenate([np.zeros((missing, *numbers.shape[1:])), numbers])
+        for numbers in (enthalpy.half, enthalpy.contact)
+    )
+    kinds = enthalpy.kinds.astype(np.float64)
+    parts = (enthalpy.knots, np.stack(pairs, axis=-1), kinds, halves, contacts)
+    return [np.asarray(part, np.float64).reshape(-1) for part in parts]
+
+
+def _rules_of(problem: Problem) -> list[Rule]:
+    """All rules of a problem: what heats it, then its faces."""
+    source = conduction_of(problem).source
+    faces = [problem.ruled_face(axis, SIDES[side]).rule for axis, side in _ruled_sides(problem)]
+    return faces if source is None else [source, *faces]
+
+
+def _ruled_sides(problem: Problem) -> list[tuple[int, int]]:
+    axes = (axis for axis in range(problem.grid.ndim) if not problem.boundary.periodic(axis))
+    return list(itertools.product(axes, (0, 1)))
+
+
+def _rings(problem: Problem) -> list[bool]:
+    return [problem.boundary.periodic(axis) for axis in range(problem.grid.ndim)]
+
+
+def _padded_coordinates(problem: Problem, axis: int, span: tuple[int, int]) -> Numbers:
+    """Positions along an axis that may reach beyond the grid [m]: there of the points that ghosts
+    and halos stand for.
+    """
+    grid, ring = problem.grid, problem.boundary.periodic(axis)
+    found = padded(
+        lambda part: grid.coordinates(axis, *part[0]), (span,), (grid.shape[axis],), (ring,)
+    )
+    return np.asarray(found, np.float64)
+
+
+def _padded_conductance(problem: Problem, axis: int, box: Ranges) -> npt.NDArray[Any]:
+    """Conductance of the upper faces of points of a box that may reach beyond the grid: there of
+    their mirror images.
+    """
+    coefficients, shape, rings = (
+        conduction_of(problem).coefficients,
+        problem.grid.shape,
+        _rings(problem),
+    )
+    assert coefficients is not None
+    if rings[axis]:
+        return padded(lambda part: coefficients.conductance(axis, part), box, shape, rings)
+
+    # Faces counted from the low one of the domain on, one more than there are points; the two at
+    # its ends are their own images.
+    n = shape[axis]
+    low, high = (end + 1 for end in box[axis])
+    spans = (
+        (1 - min(high, 0), 1 - low, -1),
+        (max(low, 0), min(high, n + 1), 1),
+        (2 * n - high + 1, 2 * n - max(low, n + 1) + 1, -1),
+    )
+
+    def with_span(part: Ranges, first: int, last: int) -> Ranges:
+        return (*part[:axis], (first, last), *part[axis + 1 :])
+
+    def of_faces(part: Ranges) -> npt.NDArray[Any]:
+        first, last = part[axis]
+        return coefficients.conductance(axis, with_span(part, first - 1, last - 1))
+
+    counted = tuple(length + (k == axis) for k, length in enumerate(shape))
+    parts = [
+        np.flip(found, axis) if direction < 0 else found
+        for first, last, direction in spans
+        if first < last
+        for found in [padded(of_faces, with_span(box, first, last), counted, rings)]
+    ]
+    return np.concatenate(parts, axis)

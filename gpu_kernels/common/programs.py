@@ -1,0 +1,92 @@
+"""Programs as CUDA: the instructions of `program.py`, one line each, as definitions of
+`rules.cuh`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from tetris_sim import program as programs
+from tetris_sim.axes import LAST
+from tetris_sim.conduction import CONDUCTIVITY, MIRROR, TEMPERATURE, Rule
+from tetris_sim.program import LOGICAL, Instruction, Program, print_lines
+
+_SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "and": "&&", "or": "||"}
+_SIGNS |= {sign: sign for sign in ("<", "<=", ">", ">=", "==", "!=")}
+# Operations whose function in CUDA has another name than they.
+_FUNCTIONS = {"fma": "fma_real", "abs": "fabs", "power": "pow"}
+
+
+def print_program(program: Program, inputs: Mapping[str, str]) -> str:
+    """The statements of a program, a `return` last.
+
+    Nothing is contracted (`build.py`), so each operation rounds as its instruction says.
+
+    >>> from tetris_sim.formula import Operation, Variable
+    >>> double = Program(Operation("add", (Variable("x"), Variable("x"))))
+    >>> print_program(double, {"x": "given"})
+    'const wide r0 = given; const wide r1 = r0 + r0; return r1;'
+
+    Args:
+        program: what is printed.
+        inputs: the expression of each input.
+    """
+
+    def phrase(it: Instruction, arguments: tuple[str, ...]) -> str:
+        match it.operation:
+            case programs.INPUT:
+                return inputs[it.name]
+            case programs.CONSTANT:
+                return print_constant(it.value)
+            case "negative":
+                return f"-{arguments[0]}"
+            case "not":
+                return f"!{arguments[0]}"
+            case "where":
+                return "{} ? {} : {}".format(*arguments)
+        if it.operation in _SIGNS:
+            return f" {_SIGNS[it.operation]} ".join(arguments)
+        return f"{_FUNCTIONS.get(it.operation, it.operation)}({', '.join(arguments)})"
+
+    lines, name = [], ""
+    for name, text, it in print_lines(program, phrase):
+        lines.append(f"const {'bool' if it.operation in LOGICAL else 'wide'} {name} = {text};")
+    return " ".join([*lines, f"return {name};"])
+
+
+def print_constant(value: float) -> str:
+    """A number with all of its bits.
+
+    >>> print_constant(0.1), print_constant(-math.inf)
+    ('wide(0x1.999999999999ap-4)', '-infinity()')
+    """
+    if math.isnan(value):
+        return "(infinity() - infinity())"
+    if math.isinf(value):
+        return "infinity()" if value > 0 else "-infinity()"
+    return f"wide({value.hex()})"
+
+
+def print_rules(rules: Sequence[Rule], ndim: int) -> tuple[str, list[int]]:
+    """Programs of rules as the cases of a `switch`, and the case of each rule.
+
+    Rules that are printed alike share a case: numbers of parameters are arguments.
+
+    Args:
+        rules: of a problem.
+        ndim: its axes, which say where coordinates come from.
+    """
+    # The last axis is x.
+    places = {
+        name: f"given.coordinate({three})"
+        for name, three in zip("xyz", reversed(LAST[ndim]), strict=False)
+    }
+    seen = {name: f"given.{name}" for name in (MIRROR, TEMPERATURE, CONDUCTIVITY)}
+    cases: dict[str, int] = {}
+    numbers = []
+    for rule in rules:
+        parameters = {it.name: f"given.parameter({k})" for k, it in enumerate(rule.parameters)}
+        text = print_program(rule.program, {**seen, **parameters, **places})
+        numbers.append(cases.setdefault(text, len(cases)))
+    return " ".join(f"case {number}: {{ {text} }}" for text, number in cases.items()), numbers

@@ -1,0 +1,352 @@
+"""Conduction on GPUs without one: programs and gpu.plain on emulated kernels, bit for bit."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import exact_conduction
+import numpy as np
+import pytest
+from conduction_cases import (
+    CASES,
+    RADIATION,
+    Case,
+    beam,
+    closed,
+    graded,
+    heating,
+    mixed_faces,
+    radiating,
+    random_medium,
+    rings,
+    stable_dt,
+)
+from emulator.emulation import COMPILER, NO_COMPILER, at, emulate
+from emulator.host_gpu import HostGpu
+from melting_cases import melting
+from test_gpu_streamed import HostCopies, streamed
+
+from tetris_sim import reference
+from tetris_sim.boundary import SIDES
+from tetris_sim.conduction import Conduction, Parameter, Rule, RuledFace, padded
+from tetris_sim.expressions import compile_expression
+from tetris_sim.gpu_kernels.common.body import body_defines
+from tetris_sim.gpu_kernels.common.layout import Box3
+from tetris_sim.gpu_kernels.common.programs import print_rules
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
+from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.steppers.passes import ConductionSweep, Fused, Pass, State
+from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
+from tetris_sim.method import Parameters
+from tetris_sim.problem import Field, Problem
+from tetris_sim.program import Program
+from tetris_sim.slab import Ranges, Slab
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+
+FORMULAS = (
+    *("x*a + b", "a - x*b", "x*b - a", "a/b + x/4", "-x", "x % 0.7", "a // 0.3", "x**3", "a**-2"),
+    *("sqrt(abs(x))", "x**0.5", "min(x, a, 0.3)", "max(x, b)", "clip(x, -1, b)", "hypot(x, a, 2)"),
+    *("x if a > 0 else -b", "0 < x <= a < 2", "not x or a > 1", "(x > 0) + (a > 0)"),
+    *("sign(x) + heaviside(a)", "floor(x) - ceil(b)", "1/0 - x", "where(x > 0, 0.0, -0.0)", "3"),
+)
+ROUNDED = (
+    *("sin(x) + cos(a)*tan(b)", "asin(x/9) + acos(a/9)", "atan(x) + atan2(a, b)", "erf(x)"),
+    *("sinh(x) + cosh(a) + tanh(b)", "exp(x)", "log(abs(x)) + log10(abs(a))", "abs(x)**b"),
+)
+KERNEL = """
+#include "rules.cuh"
+extern "C" __global__ void __launch_bounds__(64)
+    follow_all(wide* found, const wide* numbers, const Place* places, const wide* x, int n) {
+    const int code = blockIdx.x * blockDim.x + threadIdx.x;
+    if (code >= n) return;
+    for (int program = 0; program < PROGRAMS; program++)
+        found[program * n + code] = follow(program, {numbers, places, 1, code, 0, {0, 0, x + code}});
+}
+"""
+
+
+# As many steps at once as it is told, each point by itself.
+ONE_BY_ONE = """
+#include "body.cuh"
+template <int made>
+__device__ wide after(const real* src, const Memory& memory, const Body& body, int step, int i,
+    int j, int k) {
+    const Point point = point_at(memory, i, j, k);
+    if constexpr (made == 0) return widen(src[point.at]);
+    else {
+        const long long stride[3] = {memory.plane, memory.row, 1};
+        const auto before = [&](int di, int dj, int dk) {
+            return after<made - 1>(src, memory, body, step, i + di, j + dj, k + dk);
+        };
+        return widen(conducted<true>(body, point, stride, step + made - 1, before(0, 0, 0),
+            [&](int d, int shift) {
+                return before(shift * (d == 0), shift * (d == 1), shift * (d == 2));
+            }));
+    }
+}
+struct Weights { double w[1]; };
+extern "C" __global__ void __launch_bounds__(32)
+    one_by_one(const real* src, real* dst, const Memory memory, const Box box,
+        const Weights, int seven, const Body body, int step) {
+    if (seven != 7) return;
+    const int i = box.low[0] + blockIdx.z;
+    for (int m = threadIdx.x; m < 64; m += 32) {
+        const int j = box.low[1] + 4 * blockIdx.y + m / 16, k = box.low[2] + 16 * blockIdx.x + m % 16;
+        if (j < box.high[1] && k < box.high[2])
+            dst[point_at(memory, i, j, k).at] =
+                narrow(after<TS_DEPTH>(src, memory, body, step, i, j, k));
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_printed_programs_have_the_bits_of_their_instructions(tmp_path: Path, dtype: str) -> None:
+    n, kind = 97, np.dtype(dtype)
+    rng = np.random.default_rng(5)
+    x, a, b = rng.uniform(-3, 3, (3, n)).astype(kind)
+    x[:5] = 0, -0.0, np.nan, np.inf, -np.inf
+    parameters = (Parameter("a", a), Parameter("b", lambda t: np.outer(t, b)))
+    programs = [Program(compile_expression(text, "xab").tree) for text in FORMULAS + ROUNDED]
+    text, numbers = print_rules([Rule(it, parameters) for it in programs], 1)
+    assert numbers == list(range(len(programs)))
+
+    source = tmp_path / "follow_all.cu"
+    source.write_text(KERNEL.replace("PROGRAMS", str(len(programs))))
+    defines = {"TS_REAL": {"float64": "double", "float32": "float"}[dtype], "TS_RULES": text}
+    table = Rule(programs[0], parameters).tabulate(lambda step: 1.0 * step, 0, 2, kind)
+    places, found = table.places.astype(np.int32), np.zeros((len(programs), n), kind)
+    # of (0, b) and (1, b) the second row is told
+    arguments = (at(found), at(table.numbers), at(places), at(x), ctypes.c_int(n))
+    emulate(source, defines).launch("follow_all", (2, 1, 1), (64, 1, 1), arguments)
+    for row, text, it in zip(found, FORMULAS + ROUNDED, programs, strict=True):
+        wanted = np.broadcast_to(exact_conduction.run(it, kind, x=x, a=a, b=b), (n,))
+        if text in FORMULAS:
+            np.testing.assert_array_equal(row, wanted, err_msg=text)
+            signed = np.isfinite(wanted)
+            np.testing.assert_array_equal(
+                np.signbit(row[signed]), np.signbit(wanted[signed]), err_msg=text
+            )
+        else:
+            eps = 8 * float(np.finfo(kind).eps)
+            np.testing.assert_allclose(row, wanted, rtol=eps, atol=eps, err_msg=text)
+
+
+def advanced(problem: Problem, steps: list[int], first: int = 0) -> Field:
+    stepper = PlainMethod().prepare(problem, Slab.whole(problem.grid), {}, HostGpu())
+    stepper.load(problem.initial, first)
+    for n in steps:
+        stepper.advance(n)
+    found: Field = stepper.interior()
+    stepper.close()
+    return found
+
+
+@pytest.mark.parametrize("case", CASES + RADIATION, ids=lambda case: case.name)
+def test_sweeps_have_the_bits_of_the_chain(case: Case) -> None:
+    problem = case.problem()
+    state = problem.initial(Slab.whole(problem.grid))
+    wanted = exact_conduction.advance(state, problem, 9, 3)
+    found = advanced(problem, [4, 5], 3)
+    np.testing.assert_array_equal(found, wanted)
+    near = reference.advance(state, problem, 9, 3)
+    eps = float(np.finfo(problem.arithmetic).eps)
+    np.testing.assert_allclose(found, near, rtol=0, atol=100 * eps * np.abs(near).max())
+
+
+def seven_and_body(state: State, box: Box3) -> tuple[Any, ...]:
+    """Arguments of that kernel."""
+    assert state.body is not None
+    return np.int32(7), state.body.argument()
+
+
+def one_by_one(folder: Path, problem: Problem, depth: int) -> FusedKernel:
+    """A kernel that makes several steps of every point by itself, the body being all it needs."""
+    source = folder / "one_by_one.cu"
+    source.write_text(ONE_BY_ONE)
+    return FusedKernel(
+        source=str(source),
+        entry="one_by_one",
+        defines={**body_defines(problem), "TS_DEPTH": depth},
+        depth=depth,
+        tile=(1, 4, 16),
+        threads=32,
+        shared_bytes=0,
+        weights=np.zeros(1),
+        beside=seven_and_body,
+    )
+
+
+@dataclass(frozen=True)
+class Stepwise(PlainMethod):
+    """A fused method with that kernel."""
+
+    folder: Path = Path()
+    of_block: int = 3
+
+    def depth(self, problem: Problem, parameters: Parameters) -> int:
+        return self.of_block
+
+    def passes(self, problem: Problem, slab: Slab, parameters: Parameters) -> list[Pass]:
+        fused = Fused(one_by_one(self.folder, problem, self.of_block))
+        return [fused, ConductionSweep()] if fused.fits(problem, slab) else [ConductionSweep()]
+
+
+FUSED_CASES = (
+    Case("rod", (90,), 3, mixed_faces, heating(3, changes=True)),
+    Case("plate", (21, 43), 5, mixed_faces, heating(5, changes=True)),
+    Case("plate, ring", (17, 43), 4, rings, beam()),
+    Case("plate, radiation", (17, 43), 3, lambda axis, side, n: radiating(2)),
+    Case("plate, float16", (17, 90), 3, mixed_faces, heating(3, changes=True), np.float16),
+    Case("block", (9, 11, 37), 6, mixed_faces, heating(6, changes=True)),
+)
+
+
+@pytest.mark.parametrize("case", FUSED_CASES, ids=lambda case: case.name)
+def test_frames_and_lasting_ghosts_beside_a_fused_kernel(tmp_path: Path, case: Case) -> None:
+    problem, depth = case.problem(), 3
+    gpu: Any = HostGpu()
+    slab = Slab.whole(problem.grid)
+    fused = Fused(one_by_one(tmp_path, problem, depth))
+    assert fused.fits(problem, slab)
+    stepper = GpuStepper(problem, slab, gpu, [fused, ConductionSweep()])
+    stepper.load(problem.initial, 2)
+    stepper.advance(7)
+    state = problem.initial(slab)
+    wanted = exact_conduction.advance(state, problem, 7, 2)
+    assert gpu.launches.count("one_by_one") == 2
+    faces = [face for pair in problem.boundary.faces for face in pair]
+    lasting = {face.lasting for face in faces if isinstance(face, RuledFace)} - {None}
+    if lasting <= {(0.0, 1.0)}:
+        np.testing.assert_array_equal(stepper.interior(), wanted)
+    else:
+        eps = float(np.finfo(problem.dtype).eps)
+        np.testing.assert_allclose(stepper.interior(), wanted, rtol=0, atol=40 * eps)
+
+
+PROBLEMS = {case.name: case.problem() for case in (*CASES, *RADIATION)} | {
+    "graded": graded((12, 15), mixed_faces),
+    "graded, ring": graded((11, 9), rings),
+}
+HALOS: list[tuple[str, tuple[tuple[int, int], ...]]] = [
+    ("ring", ((6, 5),)),
+    ("plate", ((0, 5), (5, 0))),
+    ("plate, ring", ((5, 5), (0, 6))),
+    ("plate, beam", ((5, 0), (5, 6))),
+    ("block", ((0, 3), (3, 3), (3, 0))),
+    ("graded", ((5, 0), (0, 5))),
+    ("graded, ring", ((5, 5), (0, 0))),
+]
+
+
+@pytest.mark.parametrize(("name", "halo"), HALOS)
+def test_a_slab_has_the_bits_of_the_whole(name: str, halo: tuple[tuple[int, int], ...]) -> None:
+    problem, first = PROBLEMS[name], 3
+    shape, steps = problem.grid.shape, min(it for pair in halo for it in pair if it)
+    rings_at = [problem.boundary.periodic(axis) for axis in range(len(shape))]
+    # A ring that is cut begins at 1, so that its halo goes around.
+    spans = tuple(
+        (
+            0 if not low else 1 if ring else n // 2,
+            n if not high else n - 1 if ring else n - high,
+        )
+        for n, ring, (low, high) in zip(shape, rings_at, halo, strict=True)
+    )
+    slab = replace(Slab.box(spans), halo=halo)
+    state = problem.initial(Slab.whole(problem.grid))
+
+    gpu: Any = HostGpu()
+    stepper = PlainMethod().prepare(problem, slab, {}, gpu)
+    stepper.load(problem.initial, first)
+    for axis, widths in enumerate(halo):
+        for side, width in zip(SIDES, widths, strict=True):
+            if width:
+                box = slab.globally(slab.halo_ranges(axis, SIDES.index(side)))
+                planes = padded(lambda it: state[0][cut(it)], box, shape, rings_at)
+                stepper.set_halo(axis, side, planes[np.newaxis])
+    stepper.advance(steps)
+    wanted = exact_conduction.advance(state, problem, steps, first)
+    np.testing.assert_array_equal(stepper.interior()[0], wanted[0][cut(slab.spans)])
+
+
+def cut(box: Ranges) -> tuple[slice, ...]:
+    return tuple(slice(*span) for span in box)
+
+
+@pytest.mark.parametrize("name", ["rod", "graded"])
+def test_records_of_launches_are_given_the_numbers_of_their_steps(name: str) -> None:
+    problem = PROBLEMS[name]
+    gpu: Any = HostGpu()
+    stepper = PlainMethod().prepare(problem, Slab.whole(problem.grid), {}, gpu)
+    stepper.load(problem.initial, 5)
+    stepper.advance(3 * 32 + 7)
+    assert gpu.replays == 3
+    state = problem.initial(Slab.whole(problem.grid))
+    wanted = exact_conduction.advance(state, problem, 3 * 32 + 7, 5)
+    np.testing.assert_array_equal(stepper.interior(), wanted)
+
+
+@pytest.mark.parametrize("name", ["plate, ring", "plate", "graded"])
+def test_pieces_have_the_bits_of_the_whole(name: str) -> None:
+    problem = PROBLEMS[name]
+    gpu: Any = HostGpu()
+    n = problem.grid.shape[0]
+    found = streamed(PlainMethod(), problem, {}, gpu, HostCopies(gpu), (3, max(5, n // 3), 8))
+    state = problem.initial(Slab.whole(problem.grid))
+    np.testing.assert_array_equal(found, exact_conduction.advance(state, problem, 9))
+
+
+def test_fused_steps_of_pieces_agree_with_the_chain(tmp_path: Path) -> None:
+    problem = Case("plate", (31, 43), 5, mixed_faces, heating(5, changes=True)).problem()
+    gpu: Any = HostGpu()
+    method = Stepwise(folder=tmp_path)
+    found = streamed(method, problem, {}, gpu, HostCopies(gpu), (6, 13, 8))
+    state = problem.initial(Slab.whole(problem.grid))
+    wanted = exact_conduction.advance(state, problem, 9)
+    assert "one_by_one" in gpu.launches
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_many_materials_have_wide_ids() -> None:
+    problem = Case("plate", (9, 40), 1, closed).problem()
+    ids = np.add.outer(7 * np.arange(9), 31 * np.arange(40)).astype(np.uint16) % 300
+    medium = random_medium(ids, 300, problem.grid.spacing)
+    problem = replace(problem, conduction=Conduction(medium), dt=stable_dt(medium))
+    assert body_defines(problem)["TS_ID"] == "unsigned short"
+    state = problem.initial(Slab.whole(problem.grid))
+    wanted = exact_conduction.advance(state, problem, 3)
+    np.testing.assert_array_equal(advanced(problem, [3]), wanted)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((31,), np.float64), ((9, 14), np.float64), ((5, 6, 7), np.float32)]
+)
+def test_heat_contents_have_the_bits_of_the_chain(shape: tuple[int, ...], dtype: Any) -> None:
+    problem = melting(shape, dtype)
+    state = problem.initial(Slab.whole(problem.grid))
+    wanted = exact_conduction.advance(state, problem, 40, 3)
+    found = advanced(problem, [3, 37], 3)
+    np.testing.assert_array_equal(found, wanted)
+    near = reference.advance(state, problem, 40, 3)
+    eps = float(np.finfo(dtype).eps)
+    np.testing.assert_allclose(found, near, rtol=0, atol=400 * eps * np.abs(near).max())
+
+
+def test_frames_advance_heat_contents_step_by_step(tmp_path: Path) -> None:
+    problem, depth = melting((17, 43)), 3
+    gpu: Any = HostGpu()
+    stepper = GpuStepper(
+        problem,
+        Slab.whole(problem.grid),
+        gpu,
+        [Fused(one_by_one(tmp_path, problem, depth)), ConductionSweep()],
+    )
+    stepper.load(problem.initial, 2)
+    stepper.advance(7)
+    state = problem.initial(Slab.whole(problem.grid))
+    wanted = exact_conduction.advance(state, problem, 7, 2)
+    np.testing.assert_array_equal(stepper.interior(), wanted)
