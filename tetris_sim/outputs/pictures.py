@@ -145,13 +145,9 @@ class PicturesOutput:
     def _sample(self, readers: Sequence[Reader], step: int) -> Sampled:
         problem = self._problem
         cuts = default_cuts(problem.grid)
-<<<<<<< HEAD
         # Step 0 lies before `problem.start` if dt has changed since.
         time = problem.time(step) if step else 0.0
         label = moment(step, time, timeless=math.isinf(problem.dt_limit))
-        return Sampled(tuple(sample(read, problem.grid, cuts) for read in readers), label)
-=======
-        label = moment(step, problem.time(step), timeless=math.isinf(problem.dt_limit))
         planes = (sample(read, problem.grid, cuts) for read in readers)
         return Sampled(tuple(self._with_materials(it) for it in planes), label)
 
@@ -173,7 +169,6 @@ class PicturesOutput:
             lambda box: body.numbers[body.ids(box)].astype(float), grid, default_cuts(grid)
         )
         return planes if len(body.materials) > 1 else ()
->>>>>>> refs/heads/outputs
 
     def _first_state(self) -> Sampled | None:
         """The state at time 0 of a run that was resumed; None, with a warning, if it is lost."""
