@@ -275,3 +275,24 @@ def record_at(typing_context, pointer):
         return arguments[0]  # a record is handed around as the pointer to it
 
     return pointer.dtype(pointer), generate
+
+
+@intrinsic
+def elements_at(typing_context, address, dtype):
+    """A bare pointer to elements of a dtype at an address."""
+    kind = types.CPointer(dtype.dtype)  # type: ignore[attr-defined]
+
+    def generate(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], context.get_value_type(kind))
+
+    return kind(address, dtype), generate
+
+
+@intrinsic
+def moved(typing_context, pointer, elements):
+    """A bare pointer moved by some elements."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.gep(arguments[0], [arguments[1]])
+
+    return pointer(pointer, types.intp), generate

@@ -55,10 +55,13 @@ class VectorOperations:
             without taking a place in the caches; i must be aligned to a whole vector.
         broadcast: (scalar) -> the vector with it in every lane.
         multiply: (a, b) -> a * b, rounded.
+        subtract: (a, b) -> a - b, rounded.
+        negative: (a) -> -a; of a factor of `fma` it costs nothing.
         fma: (a, b, c) -> a * b + c, rounded once.
         shift_up: (vector, scalar) -> [scalar, vector[0], ..., vector[lanes - 2]].
         shift_down: (vector, scalar) -> [vector[1], ..., vector[lanes - 1], scalar].
         last: (vector) -> vector[lanes - 1].
+        gather: (array, places, i) -> the vector of array[places[i + lane]].
         transpose_in: (source, i, stride, target, j): lanes vectors at source[i + k * stride] are
             read, transposed, and written at target[j + k * lanes].
         transpose_out: (source, i, target, j, stride): the inverse of `transpose_in`.
@@ -72,10 +75,13 @@ class VectorOperations:
     store_past_caches: Any
     broadcast: Any
     multiply: Any
+    subtract: Any
+    negative: Any
     fma: Any
     shift_up: Any
     shift_down: Any
     last: Any
+    gather: Any
     transpose_in: Any
     transpose_out: Any
     transpose_out_past_caches: Any
@@ -246,7 +252,7 @@ def _memory(kind: VectorType) -> tuple[Any, Any, Any]:
     return load, make_store(past=False), make_store(past=True)
 
 
-def _arithmetic(kind: VectorType) -> tuple[Any, Any, Any]:
+def _arithmetic(kind: VectorType) -> tuple[Any, ...]:
     scalar = getattr(types, kind.dtype)
 
     @intrinsic
@@ -267,6 +273,20 @@ def _arithmetic(kind: VectorType) -> tuple[Any, Any, Any]:
         return kind(kind, kind), generate
 
     @intrinsic
+    def subtract(typing_context, a, b):
+        def generate(context, builder, signature, arguments):
+            return builder.fsub(*arguments)
+
+        return kind(kind, kind), generate
+
+    @intrinsic
+    def negative(typing_context, a):
+        def generate(context, builder, signature, arguments):
+            return builder.fneg(*arguments)
+
+        return kind(kind), generate
+
+    @intrinsic
     def fma(typing_context, a, b, c):
         def generate(context, builder, signature, arguments):
             shape = _shape(kind)
@@ -278,10 +298,10 @@ def _arithmetic(kind: VectorType) -> tuple[Any, Any, Any]:
 
         return kind(kind, kind, kind), generate
 
-    return broadcast, multiply, fma
+    return broadcast, multiply, subtract, negative, fma
 
 
-def _lane_moves(kind: VectorType) -> tuple[Any, Any, Any]:
+def _lane_moves(kind: VectorType) -> tuple[Any, ...]:
     lanes, scalar = kind.lanes, getattr(types, kind.dtype)
 
     def make_shift(mask: list[int], lane: int) -> Any:
@@ -302,7 +322,21 @@ def _lane_moves(kind: VectorType) -> tuple[Any, Any, Any]:
 
         return scalar(kind), generate
 
-    return make_shift([0, *range(lanes - 1)], 0), make_shift([*range(1, lanes), 0], lanes - 1), last
+    @intrinsic
+    def gather(typing_context, array, places, index):
+        def generate(context, builder, signature, arguments):
+            data, numbers, first = arguments
+            vector = ir.Constant(_shape(kind), ir.Undefined)
+            for lane in range(lanes):
+                number = builder.load(builder.gep(numbers, [builder.add(first, _INT64(lane))]))
+                place = builder.gep(data, [builder.zext(number, _INT64)])
+                vector = builder.insert_element(vector, builder.load(place), _INT32(lane))
+            return vector
+
+        return kind(array, places, types.intp), generate
+
+    up, down = [0, *range(lanes - 1)], [*range(1, lanes), 0]
+    return make_shift(up, 0), make_shift(down, lanes - 1), last, gather
 
 
 def _shuffle_pair(dtype: str, lanes: int, mask: tuple[int, ...]) -> Any:

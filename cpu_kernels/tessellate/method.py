@@ -40,9 +40,13 @@ class TessellateMethod:
     exact: bool = True
 
     def refusal(self, problem: Problem) -> str | None:
-        """Refuses float16, and stencils of so many points that compiling takes longer than most
-        runs.
+        """Refuses float16, stencils of so many points that compiling takes longer than most runs,
+        and conduction with rules that depend on more than material and time.
         """
+        if problem.conduction is not None and problem.dtype != np.float16:
+            from tetris_sim.cpu_kernels.tessellate.records import why_not_conducting
+
+            return why_not_conducting(problem)
         return why_not_blocked(problem, self.name)
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
@@ -62,22 +66,25 @@ class TessellateMethod:
         return None
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
-        """Two copies of the state."""
-        return 2 * _layout(problem, slab, self._complete(problem, parameters)).n_bytes
+        """Two copies of the state, and what is known of a body."""
+        layout = _layout(problem, slab, self._complete(problem, parameters))
+        if problem.conduction is None:
+            return 2 * layout.n_bytes
+        from tetris_sim.cpu_kernels.tessellate.records import record_bytes
+
+        assert isinstance(layout, LiftedField)
+        return 2 * layout.n_bytes + record_bytes(problem, layout)
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
         """Compile the tile loop and take two copies of the slab; `device` is a `ThreadTeam`."""
         from tetris_sim.cpu_kernels.common.stepper import CpuStepper
-        from tetris_sim.cpu_kernels.compiled.generate import compiled_module, splice
+        from tetris_sim.cpu_kernels.compiled.generate import compiled_module
+        from tetris_sim.cpu_kernels.tessellate.stepper import ConductingStepper, make_loop
 
         chosen = self._complete(problem, parameters)
         layout = _layout(problem, slab, chosen)
         kernel = compiled_module(_update(problem, chosen, layout)).update_box
         lanes = layout.lanes if isinstance(layout, LiftedField) else 1
-        compiled = splice(
-            "tessellate/tile_sweep.py",
-            f"REAL, LANES = types.{np.dtype(problem.dtype).name}, {lanes}\n",
-        ).advance
         counters = np.zeros(2 * N_KINDS * device.size * _LINE, dtype=np.int64)
         plan = (
             kernel.address,
@@ -85,8 +92,13 @@ class TessellateMethod:
             max(1, chosen["steps_per_block"]),
             counters,
         )
+
+        if isinstance(layout, LiftedField) and problem.conduction is not None:
+            return ConductingStepper(problem, slab, device, plan, layout)
+        compiled, no_codes = make_loop(problem, lanes), np.zeros(0, dtype=np.int32)
+        rest = (*plan, no_codes, (0, 0))
         return CpuStepper(
-            problem, slab, device, lambda *arguments: compiled(*arguments, plan), layout
+            problem, slab, device, lambda *arguments: compiled(*arguments, rest), layout
         )
 
     def _complete(self, problem: Problem, parameters: Parameters) -> Parameters:
@@ -101,7 +113,9 @@ def candidates(problem: Problem, caches: Caches, cores: int) -> tuple[Parameters
 
     names = [f"tile_{name}" for name in problem.grid.axis_names]
     # A box stencil keeps 2 radius + 1 sums per row in registers, so fewer rows fit.
-    jams = (1,) if problem.grid.ndim == 1 else (4, 2) if problem.stencil.is_star else (2, 4)
+    # So do a body's, of which differences and records are kept.
+    few = problem.conduction is not None or not problem.stencil.is_star
+    jams = (1,) if problem.grid.ndim == 1 else (2, 4) if few else (4, 2)
     choices: list[Parameters] = []
     tilings = _tilings(problem, caches, cores)
     for jam in jams:
@@ -150,6 +164,8 @@ def _steps(width: int, per_step: int) -> int:
 
 def _layout(problem: Problem, slab: Slab, parameters: Parameters) -> Layout:
     lanes = parameters["width"] // np.dtype(problem.dtype).itemsize
+    if problem.conduction is not None:
+        return lift_slab(problem, slab, lanes if can_lift(problem, slab, lanes) else 1)
     lifted = parameters["rows"] == LIFTED and can_lift(problem, slab, lanes)
     return lift_slab(problem, slab, lanes) if lifted else pad(problem, slab)
 
@@ -161,6 +177,11 @@ def _update(problem: Problem, parameters: Parameters, layout: Layout) -> str:
     offsets, dtype, kind = problem.stencil.offsets, np.dtype(problem.dtype), parameters["rows"]
     lanes = parameters["width"] // dtype.itemsize
     if isinstance(layout, LiftedField):
+        if problem.conduction is not None:
+            from tetris_sim.cpu_kernels.tessellate.conducting import conducting_source
+            from tetris_sim.cpu_kernels.tessellate.records import kind_of
+
+            return conducting_source(kind_of(problem), dtype, layout.lanes, parameters["jam"])
         jam = parameters["jam"] if problem.grid.ndim > 1 else 1
         return rows.lifted_source(problem.stencil, dtype, layout.lanes, jam)
     if kind == SKEWED:

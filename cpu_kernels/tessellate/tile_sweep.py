@@ -11,10 +11,12 @@ Layout  As in `sweep.py`, for both arrays and for `axes`, `links` and `faces`. U
         elements of a row always. counters: two sets of N_KINDS x threads numbers on cache lines of
         their own; a stage uses one and clears the other. kernel: address of the compiled function
         that makes one step of a box (`call_box` in `intrinsics.py`). Being called by address, it is
-        compiled for each stencil alone, and this loop once for each dtype.
-Limits  `generate.py` copies this file and puts dtype and lanes of the layout between the two
-        markers.
-Test    tests/kernels/test_tessellate.py, tests/unit/test_tiles.py
+        compiled for each stencil alone, and this loop once for each dtype. RULED: faces follow
+        rules (`conduction.py`): `codes` has a number for each ghost, by its element, and `faces`
+        (a, b) by step and code; weights are a table by step (`OPERANDS` of `conducting.py`).
+Limits  `generate.py` copies this file and puts dtype and lanes of the layout, dtype of the weights
+        and whether there are rules between the two markers.
+Test    tests/kernels/test_tessellate.py, test_tessellate_conduction.py, tests/unit/test_tiles.py
 """
 
 from __future__ import annotations
@@ -33,7 +35,13 @@ from tetris_sim.cpu_kernels.common.columns import (
     SHRINK,
 )
 from tetris_sim.cpu_kernels.compiled.barrier import wait
-from tetris_sim.cpu_kernels.compiled.intrinsics import call_box, fetch_add, fma, store_release
+from tetris_sim.cpu_kernels.compiled.intrinsics import (
+    call_box,
+    fetch_add,
+    fma,
+    moved,
+    store_release,
+)
 from tetris_sim.cpu_kernels.compiled.vectors import elements_of, vector_operations
 from tetris_sim.cpu_kernels.tessellate import tiles
 from tetris_sim.cpu_kernels.tessellate.tiles import (
@@ -49,11 +57,12 @@ from tetris_sim.cpu_kernels.tessellate.tiles import (
 )
 
 # [the row update begins]
-REAL, LANES = types.float64, 1
+REAL, LANES, WEIGHT, RULED = types.float64, 1, types.float64, False
 # [the row update ends]
 
-# In the functions below `shape` is (axes, links, faces, links per axis), the first three as bare
-# pointers, and `kernel` is (address, weights).
+# In the functions below `shape` is (axes, links, faces, links per axis, codes, elements of faces from
+# step to step), arrays as bare pointers, and `kernel` is (address, weights, elements of weights from
+# step to step).
 _LINE = 8  # counters per cache line
 _SIDE_BY_SIDE = 8  # planes that a kernel may compute together before their ghosts are filled, in 2D
 _INT = types.intp
@@ -69,8 +78,13 @@ SIGNATURE = types.void(
         types.int64[:, :, ::1],
         REAL[:, :, ::1],
     ),
-    *(REAL[::1], _INT, types.int64[::1]),
-    types.Tuple((_INT, types.UniTuple(_INT, 3), _INT, types.int64[::1])),  # type: ignore[attr-defined]
+    *(WEIGHT[::1], _INT, types.int64[::1]),
+    types.Tuple(  # type: ignore[attr-defined]
+        (
+            *(_INT, types.UniTuple(_INT, 3), _INT, types.int64[::1]),
+            *(types.int32[::1], types.UniTuple(_INT, 2)),
+        )
+    ),
 )
 _VECTORS = vector_operations(REAL.name, LANES)
 _load, _store, _shift_up, _shift_down = (
@@ -113,9 +127,9 @@ def _link(shape, axis, k):
 
 
 @_inner
-def _mirrored(v, source, shape, axis, k):
-    """What the ghost of link k takes if its source lies at an element."""
-    place = (axis * shape[3] + k) * 2
+def _mirrored(v, source, ghost, shape, axis, k):
+    """What the ghost of link k takes if it and its source lie at these elements."""
+    place = (shape[4][ghost] if RULED else axis * shape[3] + k) * 2
     return fma(shape[2][place + 1], v[source], shape[2][place])
 
 
@@ -126,7 +140,8 @@ def _join_lanes(v, row, shape):
     """
     half = _number(shape, 2, REACH) * LANES
     for k in range(0, 2 * half, LANES):
-        ghost = _mirrored(v, row + _link(shape, 2, k)[1], shape, 2, k)
+        outermost, mirror = _link(shape, 2, k)
+        ghost = _mirrored(v, row + mirror, row + outermost, shape, 2, k)
         begin, source = _link(shape, 2, k + 1)
         if k < half:  # the ghost is lane 0, and the link after it leads to lane 1
             _store(v, row + begin - 1, _shift_up(_load(v, row + source), ghost))
@@ -143,14 +158,14 @@ def _fill_ends(v, row, columns, shape):
     for k in range(_number(shape, 2, LINKS)):
         ghost, source = _link(shape, 2, k)
         if columns[0] <= source // LANES < columns[1]:
-            v[row + ghost] = _mirrored(v, row + source, shape, 2, k)
+            v[row + ghost] = _mirrored(v, row + source, row + ghost, shape, 2, k)
 
 
 @_inner
 def _mirror_row(v, row, to, columns, shape, axis, k):
     """A ghost row `to` elements away, over the computed columns."""
     for x in range(row + columns[0] * LANES, row + columns[1] * LANES):
-        v[x + to] = _mirrored(v, x, shape, axis, k)
+        v[x + to] = _mirrored(v, x, x + to, shape, axis, k)
 
 
 @_inner
@@ -188,9 +203,10 @@ def _fill_box(v, base, planes, rows, columns, shape):
 
 @_inner
 def _advance_box(u, v, base, planes, rows, columns, near_face, shape, kernel):
-    """One step of a box and, near a face, its ghosts while the planes they mirror are in the
-    cache.
+    """One step of a box and, near a face, its ghosts of the next step while the planes they mirror
+    are in the cache.
     """
+    shape = _later(shape, kernel, 1)[0]
     pitch0, pitch1 = _number(shape, 0, PITCH), _number(shape, 1, PITCH)
     group = planes[1] - planes[0]
     if near_face:
@@ -201,6 +217,16 @@ def _advance_box(u, v, base, planes, rows, columns, near_face, shape, kernel):
         call_box(kernel[0], u, v, kernel[1], base, *box, pitch0, pitch1)
         if near_face:
             _fill_box(v, base, (first, last), rows, columns, shape)
+
+
+@_inner
+def _later(shape, kernel, steps):
+    """Both as they are so many steps later."""
+    axes, links, faces, per_axis, codes, stride = shape
+    return (
+        (axes, links, moved(faces, steps * stride), per_axis, codes, stride),
+        (kernel[0], moved(kernel[1], steps * kernel[2]), kernel[2]),
+    )
 
 
 @_inner
@@ -229,6 +255,7 @@ def _advance_tile(u, v, base, cuts, kind, number, shape, kernel, steps):
                     if planes[0] < planes[1] and rows[0] < rows[1] and columns[0] < columns[1]:
                         _advance_box(u, v, base, planes, rows, columns, near_face, shape, kernel)
         u, v = v, u
+        shape, kernel = _later(shape, kernel, 1)
 
 
 @_inner
@@ -291,13 +318,15 @@ def advance(
     """Advance the state in u by `steps`, to be called by all `threads` at once.
 
     The result is in u if `steps` is even, in v if it is odd. `plan` is (address of the kernel,
-    width of a tile along each axis, steps per block, counters); the other arguments are those of
-    `advance` in `sweep.py`.
+    width of a tile along each axis, steps per block, counters, codes, elements of weights and of
+    faces from step to step); the other arguments are those of `advance` in `sweep.py`.
     """
-    address, tile, steps_per_block, counters = plan
+    address, tile, steps_per_block, counters, codes, strides = plan
     # Bare pointers from here on: Numba would count references to arrays at every call.
-    now, then, kernel = elements_of(u), elements_of(v), (address, elements_of(weights))
-    shape = (elements_of(axes), elements_of(links), elements_of(faces), links.shape[1])
+    now, then = elements_of(u), elements_of(v)
+    kernel = (address, elements_of(weights), strides[0])
+    where = (elements_of(axes), elements_of(links), elements_of(faces))
+    shape = (where[0], where[1], where[2], links.shape[1], elements_of(codes), strides[1])
     team, fields = (thread, threads), (n_fields, field_pitch)
 
     planes = _part(axes, 0, thread, threads, steps)
@@ -333,5 +362,6 @@ def advance(
                 )
                 wait(barrier, threads)
                 turn = 1 - turn
+        shape, kernel = _later(shape, kernel, block)
         if block % 2:
             now, then = then, now

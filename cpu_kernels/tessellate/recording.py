@@ -1,0 +1,98 @@
+"""Compiled search for equal records, and for blocks of a row that need only one (`conducting.py`).
+
+Idea    A record is compared with the last one that had its hash: bodies repeat themselves near by,
+        and a table that forgets is as large as it ever gets. Two numbers for equal records cost
+        memory, never the answer.
+Layout  values: (slots, planes, rows, points), points of a row from one before the first to one
+        behind the last; ids: (planes, rows, points), or no planes where no patterns are wanted.
+        records and patterns have room for whatever is found. numbers: one per vector of the padded
+        state; `first` is the vector before the first one of the first row.
+Test    tests/kernels/test_tessellate_conduction.py
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+_PRIME, _START = np.uint64(1099511628211), np.uint64(14695981039346656037)  # of the hash FNV-1a
+
+
+@njit(nogil=True, cache=True)
+def number_records(values, ids, sizes, first, pitches, numbers, records, patterns, table, found):
+    """Number the vectors of some planes; the number of records found so far, grown.
+
+    `sizes` is (lanes, points from lane to lane, vectors of a row), `records` the bits of the
+    records as words.
+    """
+    lanes, stride, vectors = sizes
+    slots, planes, rows = values.shape[0], values.shape[1], values.shape[2]
+    record = np.empty(slots * lanes, values.dtype)
+    words = record.view(np.uint32)
+    pattern = np.zeros(lanes, np.int32)
+
+    for i in range(planes):
+        for j in range(rows):
+            for p in range(vectors + 2):
+                for slot in range(slots):
+                    for lane in range(lanes):
+                        record[slot * lanes + lane] = values[slot, i, j, lane * stride + p]
+                if ids.shape[0] > 0:
+                    for lane in range(lanes):
+                        pattern[lane] = ids[i, j, lane * stride + p]
+
+                key = _START
+                for word in words:
+                    key = (key ^ np.uint64(word)) * _PRIME
+                for number in pattern:
+                    key = (key ^ np.uint64(number)) * _PRIME
+                place = (key >> np.uint64(32)) % np.uint64(table.size)
+
+                number = table[place]
+                if number < 0 or not _same(words, pattern, records, patterns, number):
+                    number = found
+                    found += 1
+                    table[place] = number
+                    records[number * words.size : (number + 1) * words.size] = words
+                    if ids.shape[0] > 0:
+                        patterns[number * lanes : (number + 1) * lanes] = pattern
+                numbers[first + i * pitches[0] + j * pitches[1] + p] = number
+    return found
+
+
+@njit(nogil=True, cache=True)
+def _same(words, pattern, records, patterns, number):
+    for k in range(words.size):
+        if records[number * words.size + k] != words[k]:
+            return False
+    if patterns.size > 0:
+        for lane in range(pattern.size):
+            if patterns[number * pattern.size + lane] != pattern[lane]:
+                return False
+    return True
+
+
+@njit(nogil=True, cache=True)
+def tag_blocks(numbers, below, first, count, pitches, block, tags):
+    """Tag blocks of `block` vectors with the record that they and the vectors below them have.
+
+    `below` has the distance to the lower neighbour along each axis but the last, `first` and
+    `count` are those of the layout. Rows around the computed ones keep their -1.
+    """
+    for i in range(tags.shape[0]):
+        for j in range(tags.shape[1]):
+            row = i * pitches[0] + j * pitches[1]
+            if row < below.max():
+                continue
+            for k in range(tags.shape[2]):
+                low, high = max(k * block, first), min((k + 1) * block, first + count)
+                if low >= high:
+                    continue
+                number = numbers[row + low]
+                one = numbers[row + low - 1] == number
+                for p in range(low, high):
+                    one = one and numbers[row + p] == number
+                    for distance in below:
+                        one = one and numbers[row + p - distance] == number
+                if one:
+                    tags[i, j, k] = number

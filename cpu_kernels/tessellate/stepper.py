@@ -1,0 +1,83 @@
+"""The steppers of `cpu.tessellate`: its compiled loop, and what changes with every block of a body's
+steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tetris_sim.cpu_kernels.common.stepper import CpuStepper
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.compiled.generate import splice
+from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField
+from tetris_sim.cpu_kernels.tessellate.records import (
+    ghost_numbers,
+    make_body,
+    operands_of,
+    source_numbers,
+)
+from tetris_sim.problem import Problem
+from tetris_sim.slab import Slab
+
+
+def make_loop(problem: Problem, lanes: int) -> Callable[..., None]:
+    """The compiled `advance` of `tile_sweep.py`.
+
+    Args:
+        problem: gives the dtype, and whether there are rules.
+        lanes: elements of a vector, 1 if rows are not lifted.
+    """
+    real, ruled = np.dtype(problem.dtype).name, problem.conduction is not None
+    weight = "int64" if ruled else real
+    constants = f"REAL, LANES, WEIGHT, RULED = types.{real}, {lanes}, types.{weight}, {ruled}\n"
+    return splice("tessellate/tile_sweep.py", constants).advance  # type: ignore[no-any-return]
+
+
+class ConductingStepper(CpuStepper):
+    """A slab of a body: numbers of ghosts and sources are made for the steps of every block."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        slab: Slab,
+        team: ThreadTeam,
+        plan: tuple[Any, ...],
+        layout: LiftedField,
+    ) -> None:
+        """Take memory and look at the body.
+
+        Args:
+            problem: what to advance.
+            slab: which part of it.
+            team: the threads.
+            plan: the first entries of `plan` in `tile_sweep.py`.
+            layout: how points lie in memory.
+        """
+        compiled = make_loop(problem, layout.lanes)
+
+        def advance(*arguments: Any) -> None:
+            compiled(*arguments, (*plan, self._body.codes, self._strides))
+
+        super().__init__(problem, slab, team, advance, layout)
+        self._problem = problem
+        self._body = make_body(problem, slab, layout)
+        self._strides = (0, 0)
+
+    def advance(self, steps: int) -> None:
+        """Advance by `steps`; returns at once."""
+        self._team.wait()  # what is replaced here may be in use
+        # Ghosts are filled for the step behind the last one, too.
+        faces = ghost_numbers(self._problem, self._body, self._step, steps + 1)
+        self._source = source_numbers(self._problem, self._step, steps)
+        operands = operands_of(self._body, self._source)
+        self._strides = (
+            operands.shape[1] if len(operands) > 1 else 0,
+            faces[0].size if len(faces) > 1 else 0,
+        )
+        self._geometry = replace(self._geometry, faces=faces)
+        self._weights = operands.reshape(-1)
+        super().advance(steps)
