@@ -1,11 +1,8 @@
-"""The steppers of `cpu.tessellate`: its compiled loop, and what changes with every block of a body's
-steps.
-"""
+"""The stepper of a body for `cpu.tessellate`, and the compiled loop of all its steppers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -67,9 +64,7 @@ class ConductingStepper(CpuStepper):
         self._body = make_body(problem, slab, layout)
         self._strides = (0, 0)
 
-    def advance(self, steps: int) -> None:
-        """Advance by `steps`; returns at once."""
-        self._team.wait()  # what is replaced here may be in use
+    def _operands(self, steps: int) -> tuple[Any, ...]:
         # Ghosts are filled for the step behind the last one, too.
         faces = ghost_numbers(self._problem, self._body, self._step, steps + 1)
         self._source = source_numbers(self._problem, self._step, steps)
@@ -78,6 +73,6 @@ class ConductingStepper(CpuStepper):
             operands.shape[1] if len(operands) > 1 else 0,
             faces[0].size if len(faces) > 1 else 0,
         )
-        self._geometry = replace(self._geometry, faces=faces)
-        self._weights = operands.reshape(-1)
-        super().advance(steps)
+        layout, geometry = self._layout, self._geometry
+        where = (layout.n_fields, layout.field_pitch, geometry.axes, geometry.links)
+        return (*where, faces, operands.reshape(-1))
