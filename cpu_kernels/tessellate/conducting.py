@@ -119,14 +119,14 @@ class _Rows:
         yield "x = column"
         yield "while x < last_column:"
         yield f"    k = (x >> {BLOCK_BITS}) + 1"
-        yield f"    n = tags[tag + k - 1]"
+        yield "    n = tags[tag + k - 1]"
         yield f"    one = {self._is_one('k - 1')}"
-        yield f"    if one:"
+        yield "    if one:"
         yield f"        while k << {BLOCK_BITS} < last_column and {self._is_one('k')}:"
-        yield f"            k += 1"
-        yield f"    else:"
+        yield "            k += 1"
+        yield "    else:"
         yield f"        while k << {BLOCK_BITS} < last_column and not ({self._is_any('k')}):"
-        yield f"            k += 1"
+        yield "            k += 1"
         yield f"    stop = min(k << {BLOCK_BITS}, last_column)"
         yield "    if one:"
         yield from ("        " + line for line in self._run(one=True))
@@ -146,7 +146,7 @@ class _Rows:
 
     def _run(self, *, one: bool) -> Iterator[str]:
         """Vectors from x to `stop`: all with record n, or each with its own."""
-        lanes, size, last = self.lanes, self.kind.slots * self.lanes, self.kind.ndim - 1
+        lanes, last = self.lanes, self.kind.ndim - 1
         if one:
             yield from (f"k{a} = {self._slot('n', a)}" for a in range(self.kind.ndim))
             yield f"rate = {self._slot('n', self.kind.ndim)}"

@@ -44,9 +44,9 @@ class TessellateMethod:
         and conduction with rules that depend on more than material and time.
         """
         if problem.conduction is not None and problem.dtype != np.float16:
-            from tetris_sim.cpu_kernels.tessellate.records import why_not_conducting
+            from tetris_sim.cpu_kernels.tessellate.rules import why_not_ruled
 
-            return why_not_conducting(problem)
+            return why_not_ruled(problem)
         return why_not_blocked(problem, self.name)
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:

@@ -30,6 +30,7 @@ def number_records(values, ids, sizes, first, pitches, numbers, records, pattern
     record = np.empty(slots * lanes, values.dtype)
     words = record.view(np.uint32)
     pattern = np.zeros(lanes, np.int32)
+    number = table[0]
 
     for i in range(planes):
         for j in range(rows):
@@ -41,15 +42,11 @@ def number_records(values, ids, sizes, first, pitches, numbers, records, pattern
                     for lane in range(lanes):
                         pattern[lane] = ids[i, j, lane * stride + p]
 
-                key = _START
-                for word in words:
-                    key = (key ^ np.uint64(word)) * _PRIME
-                for number in pattern:
-                    key = (key ^ np.uint64(number)) * _PRIME
-                place = (key >> np.uint64(32)) % np.uint64(table.size)
-
-                number = table[place]
-                if number < 0 or not _same(words, pattern, records, patterns, number):
+                # Most often it is that of the vector before.
+                if not _same(words, pattern, records, patterns, number):
+                    place = _place(words, pattern, table.size)
+                    number = table[place]
+                if not _same(words, pattern, records, patterns, number):
                     number = found
                     found += 1
                     table[place] = number
@@ -61,7 +58,21 @@ def number_records(values, ids, sizes, first, pitches, numbers, records, pattern
 
 
 @njit(nogil=True, cache=True)
+def _place(words, pattern, size):
+    """Where the table remembers a record."""
+    key = _START
+    for word in words:
+        key = (key ^ np.uint64(word)) * _PRIME
+    for number in pattern:
+        key = (key ^ np.uint64(number)) * _PRIME
+    return (key >> np.uint64(32)) % np.uint64(size)
+
+
+@njit(nogil=True, cache=True)
 def _same(words, pattern, records, patterns, number):
+    """Whether a record is the one with a number; there is none below 0."""
+    if number < 0:
+        return False
     for k in range(words.size):
         if records[number * words.size + k] != words[k]:
             return False

@@ -1,47 +1,31 @@
 """What the tiles of `cpu.tessellate` read of a body: records of coefficients, numbers of the
-vectors that have them, codes of ghosts, and the numbers of rules by step.
+vectors that have them, and tags of blocks that have only one.
 
 All of it is made once per slab out of functions of global indices, so it needs no message and is
-the same however a grid is divided. `conducting.py` says how records are used.
+the same however a grid is divided. `conducting.py` says how it is used.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.axes import OUTER, on_three
-from tetris_sim.boundary import SIDES
-from tetris_sim.conduction import AFFINE, Coefficients, Rule, RuledFace, padded
-from tetris_sim.cpu_kernels.common.ghosts import COPY
+from tetris_sim.conduction import Coefficients, padded
 from tetris_sim.cpu_kernels.common.layout import allocate_aligned
 from tetris_sim.cpu_kernels.tessellate.conducting import BLOCK, OPERANDS, Conducting
 from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField
 from tetris_sim.problem import Problem
-from tetris_sim.program import INPUT
 from tetris_sim.slab import Ranges, Slab
 
 Values = npt.NDArray[Any]
 _POINTS = 1 << 21  # whose coefficients are made at a time
 _TABLE = 1 << 16  # records that are remembered
-
-
-def why_not_conducting(problem: Problem) -> str | None:
-    """Why this method cannot follow the rules of a problem with conduction; None if it can."""
-    conduction = problem.conduction
-    assert conduction is not None
-    faces = (face for pair in problem.boundary.faces for face in pair)
-    if not all(face.is_affine for face in faces if isinstance(face, RuledFace)):
-        return "it knows faces whose ghosts are a + b * mirror, and a face of this body has others"
-    if conduction.source is not None and not _is_power(conduction.source):
-        return "it knows sources by material, and one of this body depends on the place"
-    return None
 
 
 def kind_of(problem: Problem) -> Conducting:
@@ -69,16 +53,12 @@ class Body:
         numbers: of the record of each vector of the padded state.
         tags: of each block of a row, (planes, rows, blocks).
         patterns: ids of the points of each record, (n_records, lanes), flat.
-        codes: of each ghost, by its element; 0 where it is a copy.
-        faces: rules of the faces, with those of their codes that occur, in the order of the codes.
     """
 
     records: Values
     numbers: npt.NDArray[np.int32]
     tags: npt.NDArray[np.int32]
     patterns: npt.NDArray[np.int32]
-    codes: npt.NDArray[np.int32]
-    faces: tuple[tuple[Rule, npt.NDArray[np.int64]], ...]
 
 
 def make_body(problem: Problem, slab: Slab, layout: LiftedField) -> Body:
@@ -96,12 +76,10 @@ def make_body(problem: Problem, slab: Slab, layout: LiftedField) -> Body:
     plane, row = layout.pitch[0] // layout.lanes, layout.pitch[1] // layout.lanes
     numbers, tags = np.zeros(vectors, np.int32), _no_tags(layout)
     records, patterns = _number(problem, slab, layout, numbers, recording.number_records)
-    below = np.array({1: [], 2: [plane], 3: [plane, row]}[problem.grid.ndim], np.int64)
-    recording.tag_blocks(
-        numbers, np.append(below, 0), layout.first[2], layout.count[2], (plane, row), BLOCK, tags
-    )
-    codes, faces = _code_ghosts(problem, slab, layout)
-    return Body(records, numbers, tags, patterns, codes, faces)
+    below = np.array({1: [0], 2: [plane], 3: [plane, row]}[problem.grid.ndim])
+    along = (layout.first[2], layout.count[2])
+    recording.tag_blocks(numbers, below, *along, (plane, row), BLOCK, tags)
+    return Body(records, numbers, tags, patterns)
 
 
 def _no_tags(layout: LiftedField) -> npt.NDArray[np.int32]:
@@ -198,13 +176,13 @@ def _coefficients(
         values[axis] = _upper(problem, conduction.coefficients, axis, box).reshape(shape)
     of_points = [functools.partial(conduction.rates, problem.dt), conduction.coefficients.volume]
     for slot, of_box in enumerate(of_points[: 1 + kind.scaled], kind.ndim):
-        values[slot] = padded(of_box, box, problem.grid.shape, _rings(problem)).reshape(shape)
+        values[slot] = padded(of_box, box, problem.grid.shape, rings_of(problem)).reshape(shape)
     return values, ids
 
 
 def _upper(problem: Problem, coefficients: Coefficients, axis: int, box: Ranges) -> Values:
     """Conductance of the upper faces of a box that may reach beyond the grid."""
-    rings = _rings(problem)
+    rings = rings_of(problem)
     if rings[axis]:
         return padded(
             lambda inside: coefficients.conductance(axis, inside), box, problem.grid.shape, rings
@@ -222,7 +200,8 @@ def _upper(problem: Problem, coefficients: Coefficients, axis: int, box: Ranges)
     )
 
 
-def _rings(problem: Problem) -> list[bool]:
+def rings_of(problem: Problem) -> list[bool]:
+    """Which axes are periodic."""
     return [problem.boundary.periodic(axis) for axis in range(problem.grid.ndim)]
 
 
@@ -230,100 +209,6 @@ def _shifted(ids: Values, axis: int) -> Values:
     """Materials of the next points along an axis; of the last one its own, which nobody reads."""
     along = np.moveaxis(ids, axis, 0)
     return np.moveaxis(np.concatenate([along[1:], along[-1:]]), 0, axis)
-
-
-def _code_ghosts(
-    problem: Problem, slab: Slab, layout: LiftedField
-) -> tuple[npt.NDArray[np.int32], tuple[tuple[Rule, npt.NDArray[np.int64]], ...]]:
-    """Codes of the ghosts of all faces, and what they mean."""
-    codes, faces = np.zeros(layout.field_pitch, np.int32), []
-    n_codes = 1  # 0 is a copy
-    for axis, side in itertools.product(range(problem.grid.ndim), (0, 1)):
-        if slab.halo[axis][side] or problem.boundary.periodic(axis):
-            continue
-        face = problem.ruled_face(axis, SIDES[side])
-        found, numbers = np.unique(_face_codes(problem, slab, face, axis, side), return_inverse=True)
-        _write_codes(codes, layout, slab, axis, side, n_codes + numbers)
-        faces.append((face.rule, found))
-        n_codes += len(found)
-    return codes, tuple(faces)
-
-
-def _face_codes(
-    problem: Problem, slab: Slab, face: RuledFace, axis: int, side: int
-) -> npt.NDArray[np.int64]:
-    """Codes of the points inside a face, halos included, one point thick along the axis."""
-    conduction = problem.conduction
-    assert conduction is not None
-    medium = conduction.medium
-    box = [
-        (low - before, high + behind)
-        for (low, high), (before, behind) in zip(slab.spans, slab.halo, strict=True)
-    ]
-    low, high = slab.spans[axis]
-    box[axis] = (high - 1, high) if side else (low, low + 1)
-    return padded(
-        lambda inside: face.codes(inside, medium.ids(inside), medium.n_ids),
-        *(tuple(box), problem.grid.shape, _rings(problem)),
-    )
-
-
-def _write_codes(
-    codes: npt.NDArray[np.int32],
-    layout: LiftedField,
-    slab: Slab,
-    axis: int,
-    side: int,
-    values: npt.NDArray[np.int64],
-) -> None:
-    """Store the codes of the ghosts beyond a face."""
-    shape = [high - low + sum(halo) for (low, high), halo in zip(slab.spans, slab.halo, strict=True)]
-    shape[axis] = 1
-    values = values.reshape(shape)
-    if axis < len(shape) - 1:
-        ranges = [(-low, n + high) for n, (low, high) in zip(slab.shape, slab.halo, strict=True)]
-        n = slab.shape[axis]
-        ranges[axis] = (n, n + 1) if side else (-1, 0)
-        replace(layout, dtype=np.dtype(np.int32)).write(codes, tuple(ranges), values[np.newaxis])
-        return
-
-    beside = layout.first[2] + layout.count[2] if side else layout.first[2] - 1
-    element = beside * layout.lanes + (layout.lanes - 1 if side else 0)
-    planes, rows = on_three(shape, 1, OUTER)[:2]
-    halos = on_three(slab.halo, (0, 0), OUTER)
-    first = [layout.first[k] - halos[k][0] for k in (0, 1)]
-    box = codes.reshape(layout.extent)
-    box[first[0] : first[0] + planes, first[1] : first[1] + rows, element] = values.reshape(planes, rows)
-
-
-def ghost_numbers(problem: Problem, body: Body, first: int, steps: int) -> Values:
-    """(a, b) by step and code, (n, n_codes, 2); n is 1 if nothing changes.
-
-    Args:
-        problem: says what time it is.
-        body: whose ghosts.
-        first: the first step.
-        steps: how many.
-    """
-    n = steps if any(rule.changes for rule, _ in body.faces) else 1
-    columns = [np.broadcast_to(COPY, (n, 1, 2))]
-    for rule, codes in body.faces:
-        by_name = {it.name: it.rows(problem.time, first, n) for it in rule.parameters}
-        pair = [row[:, codes] if row.shape[1] > 1 else row for row in map(by_name.get, "ab")]
-        columns.append(np.stack(np.broadcast_arrays(*pair, np.empty((n, len(codes))))[:2], axis=-1))
-    return np.ascontiguousarray(np.concatenate(columns, axis=1), problem.arithmetic)
-
-
-def source_numbers(problem: Problem, first: int, steps: int) -> Values:
-    """Power by step and id, (n, n_ids); n is 1 if it does not change, or 0 if there is none."""
-    conduction = problem.conduction
-    assert conduction is not None
-    if conduction.source is None:
-        return np.empty((0, 1), problem.arithmetic)
-    (parameter,) = conduction.source.parameters
-    rows = parameter.rows(problem.time, first, steps)
-    shape = (len(rows), conduction.medium.n_ids)
-    return np.ascontiguousarray(np.broadcast_to(rows, shape), problem.arithmetic)
 
 
 def operands_of(body: Body, source: Values) -> npt.NDArray[np.int64]:
@@ -335,10 +220,3 @@ def operands_of(body: Body, source: Values) -> npt.NDArray[np.int64]:
     operands[:, 5] = body.patterns.ctypes.data
     operands[:, 6] = source.ctypes.data + source.strides[0] * np.arange(len(operands))
     return operands
-
-
-def _is_power(source: Rule) -> bool:
-    """Whether a rule is one parameter and nothing else."""
-    parts = source.program.instructions
-    names = [parameter.name for parameter in source.parameters]
-    return len(parts) == 1 and parts[0].operation == INPUT and names == [parts[0].name]

@@ -11,12 +11,8 @@ from tetris_sim.cpu_kernels.common.stepper import CpuStepper
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.compiled.generate import splice
 from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField
-from tetris_sim.cpu_kernels.tessellate.records import (
-    ghost_numbers,
-    make_body,
-    operands_of,
-    source_numbers,
-)
+from tetris_sim.cpu_kernels.tessellate.records import make_body, operands_of
+from tetris_sim.cpu_kernels.tessellate.rules import code_ghosts, ghost_numbers, source_numbers
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
@@ -57,16 +53,19 @@ class ConductingStepper(CpuStepper):
         compiled = make_loop(problem, layout.lanes)
 
         def advance(*arguments: Any) -> None:
-            compiled(*arguments, (*plan, self._body.codes, self._strides))
+            compiled(*arguments, (*plan, self._ghosts.codes, self._strides))
 
         super().__init__(problem, slab, team, advance, layout)
         self._problem = problem
-        self._body = make_body(problem, slab, layout)
+        self._body, self._ghosts = (
+            make_body(problem, slab, layout),
+            code_ghosts(problem, slab, layout),
+        )
         self._strides = (0, 0)
 
     def _operands(self, steps: int) -> tuple[Any, ...]:
         # Ghosts are filled for the step behind the last one, too.
-        faces = ghost_numbers(self._problem, self._body, self._step, steps + 1)
+        faces = ghost_numbers(self._problem, self._ghosts, self._step, steps + 1)
         self._source = source_numbers(self._problem, self._step, steps)
         operands = operands_of(self._body, self._source)
         self._strides = (

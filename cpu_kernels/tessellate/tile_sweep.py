@@ -60,9 +60,9 @@ from tetris_sim.cpu_kernels.tessellate.tiles import (
 REAL, LANES, WEIGHT, RULED = types.float64, 1, types.float64, False
 # [the row update ends]
 
-# In the functions below `shape` is (axes, links, faces, links per axis, codes, elements of faces from
-# step to step), arrays as bare pointers, and `kernel` is (address, weights, elements of weights from
-# step to step).
+# In the functions below `shape` is (axes, links, faces, links per axis, codes, elements of faces
+# from step to step), arrays as bare pointers, and `kernel` is (address, weights, elements of
+# weights from step to step).
 _LINE = 8  # counters per cache line
 _SIDE_BY_SIDE = 8  # planes that a kernel may compute together before their ghosts are filled, in 2D
 _INT = types.intp
