@@ -252,7 +252,7 @@ def _memory(kind: VectorType) -> tuple[Any, Any, Any]:
     return load, make_store(past=False), make_store(past=True)
 
 
-def _arithmetic(kind: VectorType) -> tuple[Any, ...]:
+def _arithmetic(kind: VectorType) -> tuple[Any, Any, Any, Any, Any]:
     scalar = getattr(types, kind.dtype)
 
     @intrinsic
@@ -301,7 +301,7 @@ def _arithmetic(kind: VectorType) -> tuple[Any, ...]:
     return broadcast, multiply, subtract, negative, fma
 
 
-def _lane_moves(kind: VectorType) -> tuple[Any, ...]:
+def _lane_moves(kind: VectorType) -> tuple[Any, Any, Any, Any]:
     lanes, scalar = kind.lanes, getattr(types, kind.dtype)
 
     def make_shift(mask: list[int], lane: int) -> Any:

@@ -129,9 +129,14 @@ def candidates(problem: Problem, caches: Caches, cores: int) -> tuple[Parameters
 
 def _tilings(problem: Problem, caches: Caches, cores: int) -> Sequence[tuple[int, ...]]:
     """(steps per block, width of a tile along each axis), for tiles whose two buffers fill about
-    half a cache.
+    half a cache, together with the coefficients of points that all have their own.
     """
-    point = 2 * np.dtype(problem.dtype).itemsize
+    numbers = 2
+    if problem.conduction is not None and problem.conduction.coefficients is not None:
+        from tetris_sim.cpu_kernels.tessellate.records import kind_of
+
+        numbers += kind_of(problem).slots
+    point = numbers * np.dtype(problem.dtype).itemsize
     reach = max(1, problem.stencil.radius)
     shape = problem.grid.shape
 

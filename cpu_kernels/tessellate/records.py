@@ -174,7 +174,10 @@ def _coefficients(
 
     for axis in range(kind.ndim):
         values[axis] = _upper(problem, conduction.coefficients, axis, box).reshape(shape)
-    of_points = [functools.partial(conduction.rates, problem.dt), conduction.coefficients.volume]
+    of_points: list[Callable[[Ranges], Values]] = [
+        functools.partial(conduction.rates, problem.dt),
+        conduction.coefficients.volume,
+    ]
     for slot, of_box in enumerate(of_points[: 1 + kind.scaled], kind.ndim):
         values[slot] = padded(of_box, box, problem.grid.shape, rings_of(problem)).reshape(shape)
     return values, ids

@@ -30,6 +30,8 @@ def why_not_ruled(problem: Problem) -> str | None:
     """Why this method cannot follow the rules of a problem with conduction; None if it can."""
     conduction = problem.conduction
     assert conduction is not None
+    if conduction.enthalpy is not None:
+        return "it knows states that are temperatures, and that of this body is a heat content"
     faces = (face for pair in problem.boundary.faces for face in pair)
     if not all(face.is_affine for face in faces if isinstance(face, RuledFace)):
         return "it knows faces whose ghosts are a + b * mirror, and a face of this body has others"
@@ -118,7 +120,8 @@ def _write_codes(
         ranges = [(-low, n + high) for n, (low, high) in zip(slab.shape, slab.halo, strict=True)]
         n = slab.shape[axis]
         ranges[axis] = (n, n + 1) if side else (-1, 0)
-        replace(layout, dtype=np.dtype(np.int32)).write(codes, tuple(ranges), values[np.newaxis])
+        whole: Any = values[np.newaxis]
+        replace(layout, dtype=np.dtype(np.int32)).write(codes, tuple(ranges), whole)
         return
 
     beside = layout.first[2] + layout.count[2] if side else layout.first[2] - 1
@@ -145,8 +148,10 @@ def ghost_numbers(problem: Problem, ghosts: Ghosts, first: int, steps: int) -> V
     columns = [np.broadcast_to(COPY, (n, 1, 2))]
     for rule, codes in ghosts.faces:
         by_name = {it.name: it.rows(problem.time, first, n) for it in rule.parameters}
-        pair = [row[:, codes] if row.shape[1] > 1 else row for row in map(by_name.get, "ab")]
-        columns.append(np.stack(np.broadcast_arrays(*pair, np.empty((n, len(codes))))[:2], axis=-1))
+        pair = np.empty((n, len(codes), 2))
+        for k, row in enumerate((by_name["a"], by_name["b"])):
+            pair[:, :, k] = row[:, codes] if row.shape[1] > 1 else row
+        columns.append(pair)
     return np.ascontiguousarray(np.concatenate(columns, axis=1), problem.arithmetic)
 
 

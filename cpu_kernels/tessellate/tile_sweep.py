@@ -81,8 +81,8 @@ SIGNATURE = types.void(
     *(WEIGHT[::1], _INT, types.int64[::1]),
     types.Tuple(  # type: ignore[attr-defined]
         (
-            *(_INT, types.UniTuple(_INT, 3), _INT, types.int64[::1]),
-            *(types.int32[::1], types.UniTuple(_INT, 2)),
+            *(_INT, types.UniTuple(_INT, 3), _INT, types.int64[::1]),  # type: ignore[attr-defined]
+            *(types.int32[::1], types.UniTuple(_INT, 2)),  # type: ignore[attr-defined]
         )
     ),
 )

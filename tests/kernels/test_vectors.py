@@ -10,6 +10,7 @@ from numba import njit
 
 from tetris_sim.cpu_kernels.compiled.vectors import (
     align_pair,
+    elements_of,
     halves_pair,
     native_width,
     vector_operations,
@@ -71,6 +72,26 @@ def test_operations(dtype: str, lanes: int) -> None:
     np.testing.assert_array_equal(low, pieces[:, :, :half].transpose(1, 0, 2).ravel())
     np.testing.assert_array_equal(high, pieces[:, :, half:].transpose(1, 0, 2).ravel())
     np.testing.assert_array_equal(past, y)
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), [("float64", 4), ("float32", 8), ("float64", 1)])
+def test_differences_signs_and_numbers_from_a_table(dtype: str, lanes: int) -> None:
+    v = vector_operations(dtype, lanes)
+    load, store, subtract, negative, gather = v.load, v.store, v.subtract, v.negative, v.gather
+
+    @njit
+    def all_of(a, places, out):  # type: ignore[no-untyped-def]
+        store(out, 0, subtract(load(a, 0), load(a, lanes)))
+        store(out, lanes, negative(load(a, 0)))
+        store(out, 2 * lanes, gather(elements_of(a), elements_of(places), 1))
+
+    a = np.random.default_rng(0).uniform(-1, 1, 2 * lanes).astype(dtype)
+    places = np.random.default_rng(1).permutation(2 * lanes)[: lanes + 1].astype(np.int32)
+    out = np.zeros(3 * lanes, dtype)
+    all_of(a, places, out)
+    np.testing.assert_array_equal(out[:lanes], a[:lanes] - a[lanes:])
+    np.testing.assert_array_equal(out[lanes : 2 * lanes], -a[:lanes])
+    np.testing.assert_array_equal(out[2 * lanes :], a[places[1:]])
 
 
 @pytest.mark.parametrize(("dtype", "lanes"), KINDS)
