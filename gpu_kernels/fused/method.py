@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from tetris_sim.gpu_kernels.common.body import body_bytes
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
 from tetris_sim.gpu_kernels.faces.boxes import has_frame
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
@@ -23,6 +24,23 @@ if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import Pass
 
 Explanation = Callable[[Problem, Parameters, float, KnownGpu], str | None]
+
+
+@dataclass(frozen=True)
+class Conducting:
+    """Kernels for problems with conduction.
+
+    Attributes:
+        kernel: the one with certain parameters.
+        parameters: what may be tried, the best guess first.
+        refusal: why a problem cannot be done, as a sentence; None if it can.
+        memory: bytes that a slab takes beside the state and what the body is made of.
+    """
+
+    kernel: Callable[[Problem, Parameters], FusedKernel]
+    parameters: Callable[[Problem], tuple[Parameters, ...]]
+    refusal: Callable[[Problem], str | None]
+    memory: Callable[[Problem, Slab, Parameters], int]
 
 
 @dataclass(frozen=True)
@@ -52,6 +70,7 @@ class FusedMethod:
         explanation: what to say beside a measured rate, if there is anything; arguments as those of
             `explain`.
         exact: whether it has the bits of all exact methods; sums of fused steps have others.
+        conducting: kernels for problems with conduction, if there are any.
     """
 
     name: str
@@ -59,20 +78,26 @@ class FusedMethod:
     explanation: Explanation | None = None
     device: Literal["gpu"] = "gpu"
     exact: bool = False
+    conducting: Conducting | None = field(default=None, hash=False)
 
     def refusal(self, problem: Problem) -> str | None:
         """What its kernels refuse, and steps so many that not even the smallest tile of a frame
         fits.
         """
+        refusal = self._refusal_of_kernels(problem)
+        if refusal is None and not self._proposals(problem):
+            return "the points that its steps reach along a face do not fit into shared memory"
+        return refusal
+
+    def _refusal_of_kernels(self, problem: Problem) -> str | None:
+        if problem.conduction is not None and self.conducting is not None:
+            return self.conducting.refusal(problem)
         if (why_not := problem.why_not_one_stencil) is not None:
             return why_not
         family = self.families.get(problem.grid.ndim)
         if family is None:
             return f"it has no kernels for {problem.grid.ndim} axes"
-        refusal = family.refusal(problem.stencil, np.dtype(problem.dtype))
-        if refusal is None and not self._proposals(problem):
-            return "the points that its steps reach along a face do not fit into shared memory"
-        return refusal
+        return family.refusal(problem.stencil, np.dtype(problem.dtype))
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
         """Those of its kernels."""
@@ -91,8 +116,12 @@ class FusedMethod:
         return self.explanation(problem, parameters, rate, gpu)
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
-        """Two pitched copies of the state."""
-        return 2 * pitch_slab(problem, slab, self.depth(problem, parameters)).n_bytes
+        """Two pitched copies of the state, and what its kernels read beside them."""
+        layout = pitch_slab(problem, slab, self.depth(problem, parameters))
+        n_bytes = 2 * layout.n_bytes + body_bytes(problem, layout)
+        if problem.conduction is None or self.conducting is None:
+            return n_bytes
+        return n_bytes + self.conducting.memory(problem, slab, self._complete(problem, parameters))
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
         """Compile and take two copies of the slab; `device` is a `GpuDevice`."""
@@ -102,10 +131,11 @@ class FusedMethod:
 
     def passes(self, problem: Problem, slab: Slab, parameters: Parameters) -> list[Pass]:
         """The kernel where it fits, and single sweeps."""
-        from tetris_sim.gpu_kernels.steppers.passes import Fused, Sweep
+        from tetris_sim.gpu_kernels.steppers.passes import Fused, single_step
 
         fused = Fused(self.kernel(problem, parameters))
-        return [fused, Sweep()] if fused.fits(problem, slab) else [Sweep()]
+        last = single_step(problem)
+        return [fused, last] if fused.fits(problem, slab) else [last]
 
     def depth(self, problem: Problem, parameters: Parameters) -> int:
         """Steps that its kernel makes at once, which is a parameter of every family's."""
@@ -113,19 +143,23 @@ class FusedMethod:
 
     def kernel(self, problem: Problem, parameters: Parameters) -> FusedKernel:
         """The kernel for a problem; parameters that are left out are those of the best guess."""
-        family = self.families[problem.grid.ndim]
         complete = self._complete(problem, parameters)
+        if problem.conduction is not None and self.conducting is not None:
+            return self.conducting.kernel(problem, complete)
+        family = self.families[problem.grid.ndim]
         return family.kernel(problem.stencil, np.dtype(problem.dtype), complete)
 
     def _complete(self, problem: Problem, parameters: Parameters) -> Parameters:
         return {**self._proposals(problem)[0], **parameters}
 
     def _proposals(self, problem: Problem) -> tuple[Parameters, ...]:
-        family = self.families[problem.grid.ndim]
+        if problem.conduction is not None and self.conducting is not None:
+            proposed = self.conducting.parameters(problem)
+        else:
+            family = self.families[problem.grid.ndim]
+            proposed = _proposed(family, problem.stencil, np.dtype(problem.dtype))
         return tuple(
-            parameters
-            for parameters in _proposed(family, problem.stencil, np.dtype(problem.dtype))
-            if has_frame(problem, parameters[STEPS_PER_BLOCK])
+            parameters for parameters in proposed if has_frame(problem, parameters[STEPS_PER_BLOCK])
         )
 
 

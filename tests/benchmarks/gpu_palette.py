@@ -1,0 +1,221 @@
+"""How fast gpu.stream is for bodies of a few materials: whole steps with faces, on a GPU.
+
+    python tests/benchmarks/gpu_palette.py 2 10240
+    python tests/benchmarks/gpu_palette.py 3 1024
+
+Eight materials; along each axis one face exchanges heat with what is around it and one is
+insulated. Every proposal is compared with gpu.plain on a smaller grid first. A line has its
+parameters, then GStencil/s for each body.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.boundary import Boundary
+from tetris_sim.conduction import (
+    AFFINE,
+    Conduction,
+    Medium,
+    Parameter,
+    Rule,
+    RuledFace,
+    in_series,
+    star_mean,
+)
+from tetris_sim.formula import Variable as Name
+from tetris_sim.gpu_kernels.common.build import compile_source
+from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.stream.method import METHOD
+from tetris_sim.grid import Grid
+from tetris_sim.method import Method, Parameters
+from tetris_sim.problem import Field, Problem, Total, Variable
+from tetris_sim.program import Program
+from tetris_sim.slab import Slab
+
+N_IDS = 8
+SECONDS = 0.3  # of a timing, about
+NEAREST = """
+extern "C" __global__ void nearest(unsigned char* ids, const float* seeds, int n, int kinds,
+    int nz, int ny, int nx) {
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y, z = blockIdx.z;
+    if (x >= nx) return;
+    float best = 1e30f;
+    int which = 0;
+    for (int s = 0; s < n; ++s) {
+        const float a = x - seeds[3 * s], b = y - seeds[3 * s + 1], c = z - seeds[3 * s + 2];
+        if (a * a + b * b + c * c < best) best = a * a + b * b + c * c, which = s;
+    }
+    ids[((long long)z * ny + y) * nx + x] = which % kinds;
+}
+"""
+Ids = npt.NDArray[np.uint8]
+Shape = tuple[int, ...]
+
+
+def one(cupy: Any, shape: Shape) -> Ids:
+    """Several ids would be in the tables, and one is there."""
+    return np.zeros(shape, np.uint8)
+
+
+def rectangles(cupy: Any, shape: Shape) -> Ids:
+    """60 of them, or boxes."""
+    rng, ids = np.random.default_rng(5), np.zeros(shape, np.uint8)
+    for _ in range(60):
+        sizes = rng.integers(shape[0] // 20, shape[0] // (2 + len(shape)), len(shape))
+        lows = rng.integers(0, shape[0], len(shape))
+        ids[tuple(map(slice, lows, lows + sizes))] = rng.integers(0, N_IDS)
+    return ids
+
+
+def voronoi(cupy: Any, shape: Shape) -> Ids:
+    """200 cells."""
+    nz, ny, nx = (*(1,) * (3 - len(shape)), *shape)
+    seeds = np.random.default_rng(5).uniform(0, 1, (200, 3)) * np.array([nx, ny, nz])
+    ids = cupy.zeros(shape, np.uint8)
+    numbers = map(np.int32, (200, N_IDS, nz, ny, nx))
+    arguments = (ids, cupy.asarray(seeds.astype(np.float32)), *numbers)
+    cupy.RawKernel(NEAREST, "nearest")((-(-nx // 128), ny, nz), (128, 1, 1), arguments)
+    return np.asarray(cupy.asnumpy(ids))
+
+
+def discs(cupy: Any, shape: Shape) -> Ids:
+    """2000 of another material, of different sizes."""
+    rng, n, ids = np.random.default_rng(5), shape[0], np.zeros(shape, np.uint8)
+    for _ in range(2000):
+        r = int(rng.uniform(0.3, 1.7) * 80 * n / 10240) + 2
+        y, x = (int(value) for value in rng.integers(r, n - r, 2))
+        beside, below = np.ogrid[-r : r + 1, -r : r + 1]
+        ids[y - r : y + r + 1, x - r : x + r + 1] |= beside**2 + below**2 <= r * r
+    return ids
+
+
+def random(cupy: Any, shape: Shape) -> Ids:
+    """Another one at every point."""
+    return np.random.default_rng(5).integers(0, N_IDS, shape, dtype=np.uint8)
+
+
+BODIES: dict[int, tuple[Callable[[Any, Shape], Ids], ...]] = {
+    2: (one, rectangles, voronoi, discs, random),
+    3: (one, rectangles, voronoi, random),
+}
+
+
+def make_problem(ids: Ids, sources: bool) -> Problem:
+    """A body of these materials with faces, and sources that change if it has any."""
+    rng, ndim = np.random.default_rng(2), ids.ndim
+    conductance = np.stack([in_series(1.0, rng.uniform(0.3, 5, N_IDS))] * ndim)
+    capacity = rng.uniform(0.5, 2, N_IDS)
+    dt = 0.9 * float((capacity / (2 * conductance.max(axis=2).sum(axis=0))).min())
+    power = rng.uniform(-0.1, 0.1, N_IDS)
+    heat = Parameter("q", lambda t: power * np.sin(t)[:, None])
+
+    def face(a: float, b: float, lasting: tuple[float, float] | None) -> RuledFace:
+        numbers = (Parameter("a", np.array([a])), Parameter("b", np.array([b])))
+        return RuledFace(Rule(AFFINE, numbers), lasting=lasting)
+
+    plane = rng.random((1, 1, *ids.shape[1:]))
+
+    def initial(slab: Slab) -> Field:
+        part = plane[(slice(None), slice(None), *(slice(*span) for span in slab.spans[1:]))]
+        rows = 1 + np.arange(*slab.spans[0]) % 7 / 10.0
+        return np.asarray(part * rows.reshape(-1, *[1] * (ndim - 1)))
+
+    return Problem(
+        grid=Grid(ids.shape, (1.0,) * ndim, (0.5,) * ndim),
+        stencil=star_mean(ndim),
+        boundary=Boundary(tuple((face(0.1, 0.8, None), face(0, 1, (0, 1))) for _ in ids.shape)),
+        initial=initial,
+        dt=dt,
+        steps=1000,
+        dtype=np.dtype(np.float64),
+        variables=(Variable("temperature", "degC", "temperature", Total("heat", "J", 1.0)),),
+        conduction=Conduction(
+            Medium(
+                lambda box: ids[tuple(slice(*span) for span in box)],
+                conductance,
+                capacity,
+                tuple(f"material {n}" for n in range(N_IDS)),
+            ),
+            Rule(Program(Name("q")), (heat,)) if sources else None,
+        ),
+    )
+
+
+def advanced(method: Method, problem: Problem, parameters: Parameters, gpu: Any, n: int) -> Field:
+    """The state after some steps."""
+    stepper = method.prepare(problem, Slab.whole(problem.grid), parameters, gpu)
+    stepper.load(problem.initial)
+    stepper.advance(n)
+    result: Field = stepper.interior()
+    stepper.close()
+    return result
+
+
+def rate(method: Method, problem: Problem, parameters: Parameters, gpu: Any) -> float:
+    """GStencil/s of whole steps, the median of three."""
+    stepper = method.prepare(problem, Slab.whole(problem.grid), parameters, gpu)
+    stepper.load(problem.initial)
+
+    def seconds(steps: int) -> float:
+        begin = time.perf_counter()
+        stepper.advance(steps)
+        stepper.wait()
+        return time.perf_counter() - begin
+
+    depth = method.depth(problem, parameters) if method is METHOD else 1
+    seconds(2 * depth)
+    steps = depth * max(1, round(SECONDS / seconds(depth)))
+    took = float(np.median([seconds(steps) for _ in range(3)]))
+    stepper.close()
+    return steps * float(np.prod(problem.grid.shape)) / took / 1e9
+
+
+def compiled(job: tuple[str, dict[str, str | int]]) -> str:
+    """Registers and spilled bytes; the machine code is kept."""
+    code = compile_source(job[0], job[1], "sm_90")
+    return f"{code.registers} {code.spilled}"
+
+
+def main(ndim: int, n: int) -> None:
+    """Print the table."""
+    gpu, shape = GpuDevice(0), (n,) * ndim
+    small = (n // 8,) * ndim
+    every = []
+    for sources in (False, True):
+        problem = make_problem(one(gpu.cupy, small), sources)
+        every += [(sources, parameters) for parameters in METHOD.parameters(problem)]
+    kernels = [METHOD.kernel(make_problem(one(gpu.cupy, small), s), p) for s, p in every]
+    with ProcessPoolExecutor(12) as pool:
+        said = list(pool.map(compiled, [(k.source, dict(k.defines)) for k in kernels]))
+
+    rates: dict[int, list[str]] = {}
+    for make in BODIES[ndim]:
+        ids, few = make(gpu.cupy, shape), make(gpu.cupy, small)
+        for number, (sources, parameters) in enumerate(every):
+            if sources and make not in (one, voronoi):
+                continue
+            problem, steps = make_problem(few, sources), 2 * METHOD.depth(problem, parameters) + 1
+            found = advanced(METHOD, problem, parameters, gpu, steps)
+            wanted = advanced(PlainMethod(), problem, {}, gpu, steps)
+            error = float(np.abs(found - wanted).max() / np.abs(wanted).max())
+            assert error < 1e-14 * steps, (make.__name__, parameters, error)
+            measured = rate(METHOD, make_problem(ids, sources), parameters, gpu)
+            rates.setdefault(number, []).append(f"{make.__name__} {measured:.0f}")
+        plain = rate(PlainMethod(), make_problem(ids, False), {}, gpu)
+        print(f"{make.__name__}: gpu.plain {plain:.0f}", flush=True)
+    for number, (sources, parameters) in enumerate(every):
+        name = f"{tuple(parameters.values())}{' sources' if sources else ''}"
+        print(f"{name} {said[number]}: {', '.join(rates[number])}", flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
