@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from tetris_sim.conditions import FaceName, FaceSection, InitialSection
+from tetris_sim.conditions import FaceCondition, FaceName, InitialSection
 from tetris_sim.quantities import (
     AnyInterval,
     Bandwidth,
@@ -257,9 +257,10 @@ class Request(Section):
     title: str = ""
     grid: GridSection
     initial: InitialSection
-    boundaries: Annotated[dict[FaceName, FaceSection], Field(min_length=1)]
+    boundaries: Annotated[dict[FaceName, FaceCondition], Field(min_length=1)]
     """Per face x-, x+, y-, ...; `x` means both faces of an axis, `*` every face not named
-    otherwise.
+    otherwise. A list of sections says something of each part of a face: the first whose `where` is
+    true holds.
     """
     time: TimeSection
     compute: ComputeSection = ComputeSection()

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tetris_sim.apps.faces import find_face
+from tetris_sim.apps.faces import find_face, patches
 from tetris_sim.apps.initial import unusable_constant
 from tetris_sim.conditions import (
     ConstantInitial,
     ExpressionInitial,
-    FaceSection,
+    FaceCondition,
     GaussianInitial,
     InitialSection,
     NeumannFace,
@@ -35,7 +35,7 @@ from tetris_sim.schema import (
 )
 from tetris_sim.wording import describe, listed
 
-Boundaries = Mapping[str, FaceSection]
+Boundaries = Mapping[str, FaceCondition]
 
 # Lengths [m] beyond which squares and volumes come close to the limits of a double.
 _SMALLEST, _LARGEST = 1e-30, 1e30
@@ -98,6 +98,14 @@ def _faces(grid: GridSection, boundaries: Boundaries) -> Iterator[Finding]:
             yield Finding(
                 ("boundaries", key),
                 f"the grid has {_axes(grid)}, so there is no face {key}",
+                at_key=True,
+            )
+
+    for path, face in patches(boundaries):
+        if len(path) == 1 and getattr(face, "where", None) is not None:
+            yield Finding(
+                ("boundaries", *path, "where"),
+                "where is for the entries of a list of parts of a face; write the face as a list",
                 at_key=True,
             )
 
@@ -186,12 +194,14 @@ def _numbers_in_precision(
         (("initial", name), getattr(initial, name, 0.0)) for name in names
     ]
 
-    for key, face in boundaries.items():
+    for path, face in patches(boundaries):
         other = "flux" if isinstance(face, NeumannFace) else "value"
         name = "ambient" if hasattr(face, "ambient") else other
         if name == "flux" and compute.precision == "float16":
             continue  # a flux is not stored; what it makes of the points beside the face is
-        numbers.append((("boundaries", key, name), getattr(face, name, 0.0)))
+        number = getattr(face, name, 0.0)
+        if isinstance(number, float):
+            numbers.append((("boundaries", *path, name), number))
 
     for path, number in numbers:
         if abs(number) > largest:
@@ -292,6 +302,13 @@ def _checkpoints(time: TimeSection, checkpoint: CheckpointSection) -> Iterator[F
             f"every {every} is longer than the run, and at_end is false, so there would never be "
             "a checkpoint; shorten it or set checkpoint.at_end: true",
         )
+
+
+def check_in_space(config: Request, model: Any) -> Iterator[Finding]:
+    """What only files and a look at every point tell of a configuration that is right so far."""
+    if hasattr(model, "problems_in_space"):
+        for path, message in model.problems_in_space(config):
+            yield Finding(tuple(path), message)
 
 
 def _model(sections: Mapping[str, Any]) -> Iterator[Finding]:
