@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
@@ -58,7 +58,7 @@ class Substance:
 
 
 class AxesSection(Section):
-    """Of a material that conducts differently along x, y and z, such as fibres or a circuit board."""
+    """Of a material that conducts differently along x, y and z, as fibres and circuit boards do."""
 
     x: Conductivity
     y: Conductivity
@@ -99,9 +99,9 @@ class MaterialSection(Section):
             msg = f"{' and '.join(missing)} missing; give numbers, or a material of the table"
             raise ValueError(msg)
 
-        k: Any = numbers["conductivity"]
+        k, rho, c = cast("tuple[Any, float, float]", tuple(numbers.values()))
         along = (k.x, k.y, k.y if k.z is None else k.z) if isinstance(k, AxesSection) else (k,) * 3
-        density, specific_heat = float(numbers["density"]), float(numbers["specific_heat"])
+        density, specific_heat = rho, c
         diffusivity = tuple(number / density / specific_heat for number in along)
         found = Substance(name, along, density * specific_heat, diffusivity)
         if not all(0 < number < math.inf for number in (*diffusivity, found.capacity)):
@@ -155,8 +155,8 @@ class RegionSection(Place):
     """Instead of a material: nothing, with insulated walls."""
     labels: str | None = None
     """A file of a whole number per point: .npy or HDF5 of the grid's shape (z, y, x), a greyscale
-    picture of x and y, or a closed surface (.stl), which is 1 inside and 0 outside. With `materials`
-    each number has its material; without it the region is where the number is not 0.
+    picture of x and y (0 to 255), or a closed surface (.stl), which is 1 inside and 0 outside. With
+    `materials` each number has its material; without it the region is where the number is not 0.
     """
     materials: Annotated[dict[int, str], Field(min_length=1)] | None = None
     """With `labels`: the material of each number."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from tetris_sim.apps.beams import make_beam
 from tetris_sim.apps.body import BeamSource
 from tetris_sim.apps.courses import Course, check_course, check_in_space, read_course
+from tetris_sim.apps.domain import make_each
 from tetris_sim.apps.faces import condition_of, refuse_half_ring
 from tetris_sim.apps.initial import first_place, positions, shape_of
 from tetris_sim.apps.initial_file import Box
@@ -94,14 +96,17 @@ class FaceMaker:
         """The rules.
 
         Raises:
-            ConfigError: of the first face that cannot be made.
+            ConfigError: some faces cannot be made.
         """
-        faces: list[tuple[Face, Face]] = []
-        for axis, name in enumerate(self.grid.axis_names):
-            low, high = (self._face(axis, name + sign) for sign in "-+")
+        made = make_each(
+            functools.partial(self._face, axis, name + sign)
+            for axis, name in enumerate(self.grid.axis_names)
+            for sign in "-+"
+        )
+        pairs = tuple(zip(made[::2], made[1::2], strict=True))
+        for name, (low, high) in zip(self.grid.axis_names, pairs, strict=True):
             refuse_half_ring(name, isinstance(low, Periodic), isinstance(high, Periodic))
-            faces.append((low, high))
-        return Boundary(tuple(faces))
+        return Boundary(pairs)
 
     def _face(self, axis: int, name: str) -> Face:
         key, condition = condition_of(self._boundaries, name)

@@ -10,7 +10,7 @@ import functools
 import json
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from tetris_sim.apps.body import BeamSource, RegionSection, Substance, VolumeSou
 from tetris_sim.apps.body_checks import stamps, texts_in
 from tetris_sim.apps.body_faces import FaceMaker, openness
 from tetris_sim.apps.courses import check_course, check_in_space
-from tetris_sim.apps.domain import KeyPath, make_grid
+from tetris_sim.apps.domain import KeyPath, make_each, make_grid
 from tetris_sim.apps.initial import positions
 from tetris_sim.apps.painting import Painting
 from tetris_sim.apps.sources import Heating, make_source_rule, read_source
@@ -26,6 +26,7 @@ from tetris_sim.apps.survey import Survey, survey
 from tetris_sim.boundary import Boundary
 from tetris_sim.conduction import Conduction, Numbers
 from tetris_sim.errors import ConfigError
+from tetris_sim.grid import Grid
 from tetris_sim.schema import Request
 
 if TYPE_CHECKING:
@@ -137,12 +138,13 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
         raise ConfigError("\n".join(f"{key}: {said}" for key, said in mistakes.items()))
 
     times = _times(request)
-    heatings = {n: read_source(it, f"model.sources.{n}") for n, it in volumes}
-    for number, heating in heatings.items():
-        _check_source(number, heating, found, times)
     beams = {n: it for n, it in enumerate(model.sources) if isinstance(it, BeamSource)}
-    faces = FaceMaker(request.boundaries, found, beams, times, heated=bool(heatings))
-    return Body(grid, found, heatings, faces.boundary())
+    faces = FaceMaker(request.boundaries, found, beams, times, heated=bool(volumes))
+
+    read = [functools.partial(_read_source, n, it, found, times) for n, it in volumes]
+    made: list[list[Any]] = make_each([lambda: make_each(read), lambda: [faces.boundary()]])
+    heatings = dict(zip(dict(volumes), made[0], strict=True))
+    return Body(grid, found, heatings, *made[1])
 
 
 def _times(request: Request) -> Numbers:
@@ -152,14 +154,17 @@ def _times(request: Request) -> Numbers:
     return np.linspace(0.0, end, _TIMES)
 
 
-def _check_source(number: int, heating: Heating, found: Survey, times: Numbers) -> None:
+def _read_source(number: int, source: VolumeSource, found: Survey, times: Numbers) -> Heating:
+    """The numbers of a source, all of them finite."""
     key, grid = f"model.sources.{number}", found.painting.grid
+    heating = read_source(source, key)
     check_course(heating.factor, times, f"{key}.over_time")
     if not heating.strength.in_space:
         check_course(heating.strength, times, f"{key}.{'power' if heating.is_total else 'density'}")
-        return
+        return heating
     heats = np.array([number in sources for _, sources in found.painting.states])
     for box in found.painting.blocks():
         at = dict(zip(grid.axis_names, positions(grid, box), strict=True))
         marked = heats[found.painting(box)]
         check_in_space(heating.strength, (at, box, grid), times, f"{key}.density", marked)
+    return heating

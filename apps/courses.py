@@ -21,6 +21,7 @@ from tetris_sim.varying import Given, Table, Varying
 
 TIME = "t"
 PLACE = frozenset("xyz")
+_NOUGHT = Constant(0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +33,7 @@ class Course:
         rows: of a table over time instead, (n, 2).
     """
 
-    tree: Node = Constant(0.0)
+    tree: Node = _NOUGHT
     rows: Numbers | None = None
 
     @property
@@ -140,7 +141,7 @@ def in_program(course: Course, name: str) -> tuple[Node, list[Parameter]]:
 
 
 def check_course(course: Course, times: Numbers, key: str, least: float = -math.inf) -> None:
-    """Raise where a number that is the same everywhere is not finite, or too small, at some time."""
+    """Raise where a number that is the same everywhere is not finite, or too small, sometime."""
     values = course.at(times)
     bad = ~np.isfinite(values) | (values < least)
     if bad.any():

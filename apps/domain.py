@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,26 @@ def refuse(problems: Iterable[tuple[KeyPath, str]]) -> None:
     lines = [f"{'.'.join(map(str, path))}: {sentence}" for path, sentence in problems]
     if lines:
         raise ConfigError("\n".join(lines))
+
+
+Thing = TypeVar("Thing")
+
+
+def make_each(makers: Iterable[Callable[[], Thing]]) -> list[Thing]:
+    """What all of the functions return.
+
+    Raises:
+        ConfigError: with what every one says that fails, one a line.
+    """
+    made, wrong = [], []
+    for make in makers:
+        try:
+            made.append(make())
+        except ConfigError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+    return made
 
 
 def make_grid(section: GridSection) -> Grid:

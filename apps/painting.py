@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.body import FluidSection, RegionSection, Substance, VolumeSource
+from tetris_sim.apps.domain import make_each
 from tetris_sim.apps.initial import block_shape, first_place, shape_of, slices_in
 from tetris_sim.apps.initial_file import Box
 from tetris_sim.apps.shapes import Labels, Shape, make_shape, open_labels
@@ -92,11 +93,17 @@ class Painting:
         self.covered: tuple[set[int], set[int]] = (set(), set())
         self.mistakes: dict[str, str] = {}
 
-        self._painters = [self._painter(n, region) for n, region in enumerate(regions)]
+        self._painters = make_each(
+            functools.partial(self._painter, n, region) for n, region in enumerate(regions)
+        )
         self._filling_of_layer = np.array([it.filling for it in self.layers], np.int32)
-        self._sources = [
-            (number, make_shape(source, grid, f"model.sources.{number}"), self._layers_of(source))
+        shapes = make_each(
+            functools.partial(make_shape, source, grid, f"model.sources.{number}")
             for number, source in sources
+        )
+        self._sources = [
+            (number, shape, self._layers_of(source))
+            for (number, source), shape in zip(sources, shapes, strict=True)
         ]
 
         self.states: list[tuple[int, tuple[int, ...]]] = [

@@ -1,8 +1,8 @@
 """What holds on the faces of a body, as rules: ghost = program(mirror, numbers by code and step).
 
-A face gives a temperature, or heat flows through it. With k the conductivity of the mirror point and
-d its distance from the ghost, what flows in per area is k (ghost - mirror) / d, and the temperature
-of the face is the mean of the two. So the ghost of
+A face gives a temperature, or heat flows through it. With k the conductivity of the mirror point
+and d its distance from the ghost, what flows in per area is k (ghost - mirror) / d, and the
+temperature of the face is the mean of the two. So the ghost of
 
     a flux q and convection      2k/d (T - mirror) = q + h (ambient - T),  T = (ghost + mirror) / 2
     radiation besides            ... + emissivity sigma (ambient^4 - T^4), in kelvin
@@ -82,7 +82,11 @@ def flowing(
     if emissivity == 0 and not beams and not any(it.in_space for it in given):
         return _linear(surface, flux, h, ambient)
 
-    parts = {"mirror": Variable(MIRROR), "d": Constant(surface.distance), "k": Variable("k")}
+    parts: dict[str, Node] = {
+        "mirror": Variable(MIRROR),
+        "d": Constant(surface.distance),
+        "k": Variable("k"),
+    }
     parameters = [Parameter("k", surface.conductivity)]
     named = {"h": h, "ambient": ambient, **{f"flux_{n}": it for n, it in enumerate(flux)}}
     for name, course in named.items():
@@ -138,7 +142,11 @@ def _radiating(parts: dict[str, Node], s: float) -> Node:
     # all positive, so nothing cancels.
     b = formula(
         "g*u + h*a + s*a**4 + q",
-        **{"g": g, "u": kelvin, "h": parts["h"], "a": around, "q": parts["flux"]},
+        g=g,
+        u=kelvin,
+        h=parts["h"],
+        a=around,
+        q=parts["flux"],
         s=Constant(s),
     )
     t = formula("min(b/w, sqrt(sqrt(b/s)))", b=b, w=whole, s=Constant(s))

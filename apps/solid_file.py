@@ -71,7 +71,7 @@ def _read(path: Path, key: str) -> Numbers:
     try:
         mesh: Any = trimesh.load_mesh(path)
         corners = np.asarray(mesh.triangles, np.float64)
-    except Exception as error:  # noqa: BLE001 - a damaged file makes it raise whatever comes
+    except Exception as error:  # a damaged file makes it raise whatever comes
         msg = f"{key}: {path} cannot be read as a surface of triangles ({error})"
         raise ConfigError(msg) from error
     if not len(corners) or not mesh.is_watertight:

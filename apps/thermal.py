@@ -134,13 +134,12 @@ class HeatModel(Section):
             return {name: Substance(name, (k,) * 3, capacity, (own.diffusivity,) * 3)}
 
         found = {}
-        named = [it.material for it in self.regions]
+        named = [it.material for it in self.regions if it.material is not None]
         named += [name for it in self.regions for name in (it.materials or {}).values()]
         for name in (*self.materials, *named):
-            if name is not None:
-                given = self.materials.get(name, name)
-                section = MaterialSection(material=given) if isinstance(given, str) else given
-                found[name] = section.substance(name)
+            given = self.materials.get(name, name)
+            section = MaterialSection(material=given) if isinstance(given, str) else given
+            found[name] = section.substance(name)
         return found
 
     def body(self) -> Properties:

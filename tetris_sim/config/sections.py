@@ -82,9 +82,9 @@ def _explain(
     told: set[KeyPath] = set()
     for spot, complaint in sorted(spots, key=lambda pair: pair[1]["type"] not in _TELLING):
         at_choice = spot.choice == len(spot.path)
-        if at_choice and (spot.path in inner or spot.path in told):
+        if (at_choice and spot.path in inner) or spot.path in told:
             continue
-        if at_choice:
+        if spot.choice is not None:
             told.add(spot.path)
         yield _finding(spot, complaint, values, whole)
 

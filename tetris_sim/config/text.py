@@ -27,6 +27,7 @@ PATHS: tuple[KeyPath, ...] = (
     ("boundaries", "*", "*", "table"),
     ("boundaries", "*", "*", "*", "table"),
     ("model", "regions", "*", "labels"),
+    ("model", "sources", "*", "over_time"),
     ("model", "sources", "*", "*", "table"),
     ("model", "sources", "*", "path", "*", "table"),
     ("output", "directory"),

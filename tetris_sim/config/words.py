@@ -164,7 +164,7 @@ def _member(kind: Kind, part: str, rest: Sequence[str | int]) -> Kind | None:
 
     Args:
         kind: the union.
-        part: pydantic's name of the member.
+        part: pydantic's name of the member, which holds that of a section.
         rest: the location from there.
     """
     members = [open_annotation(member) for member in kind.members]
@@ -178,7 +178,7 @@ def _member(kind: Kind, part: str, rest: Sequence[str | int]) -> Kind | None:
                 it
                 for it in members
                 if typing.get_origin(it.base) is dict
-                or (it.section is not None and it.section.__name__ == part)
+                or (it.section is not None and it.section.__name__ in part)
             ),
             None,
         )
@@ -269,8 +269,8 @@ def _keys_below(section: type[Section], place: str) -> Iterator[tuple[str, str]]
 def _keys_in(kind: Kind, place: str) -> Iterator[tuple[str, str]]:
     arguments = typing.get_args(kind.base)
     if kind.tag is None:
-        for member in map(open_annotation, kind.members):
-            yield from _keys_in(member, place)
+        for part in kind.members:
+            yield from _keys_in(open_annotation(part), place)
     if kind.section is not None:
         yield from _keys_below(kind.section, place)
     elif kind.tag is not None:
