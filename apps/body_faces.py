@@ -91,6 +91,7 @@ class FaceMaker:
         self.grid: Grid = found.painting.grid
         self._boundaries, self._found, self._beams = boundaries, found, beams
         self._times, self._heated = times, heated
+        self._used: set[tuple[str, int]] = set()
 
     def boundary(self) -> Boundary:
         """The rules.
@@ -103,6 +104,7 @@ class FaceMaker:
             for axis, name in enumerate(self.grid.axis_names)
             for sign in "-+"
         )
+        self._unused()
         pairs = tuple(zip(made[::2], made[1::2], strict=True))
         for name, (low, high) in zip(self.grid.axis_names, pairs, strict=True):
             refuse_half_ring(name, isinstance(low, Periodic), isinstance(high, Periodic))
@@ -154,14 +156,21 @@ class FaceMaker:
                 "no where"
             )
             raise ConfigError(msg)
-        missing = sorted(set(range(len(sections))) - set(np.unique(patches).tolist()))
-        if missing:
-            msg = (
-                f"boundaries.{key}.{missing[0]}: this entry holds at no point of the face; the "
-                "first whose where is true holds"
-            )
-            raise ConfigError(msg)
+        self._used |= {(key, int(number)) for number in np.unique(patches)}
         return patches
+
+    def _unused(self) -> None:
+        """Raise for an entry with a condition that holds nowhere."""
+        lines = [
+            f"boundaries.{key}.{number}: this entry holds at no point; the first whose where is "
+            "true holds"
+            for key, condition in self._boundaries.items()
+            if isinstance(condition, tuple) and key in {own for own, _ in self._used}
+            for number, section in enumerate(condition)
+            if section.where is not None and (key, number) not in self._used
+        ]
+        if lines:
+            raise ConfigError("\n".join(lines))
 
     def _rule(
         self, section: FaceSection, axis: int, name: str, patch: tuple[str, Box, Any]

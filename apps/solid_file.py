@@ -74,7 +74,10 @@ def _read(path: Path, key: str) -> Numbers:
     except Exception as error:  # a damaged file makes it raise whatever comes
         msg = f"{key}: {path} cannot be read as a surface of triangles ({error})"
         raise ConfigError(msg) from error
-    if not len(corners) or not mesh.is_watertight:
+    if not len(corners):
+        msg = f"{key}: {path} holds no triangles"
+        raise ConfigError(msg)
+    if not mesh.is_watertight:
         msg = (
             f"{key}: the surface in {path} is not closed, so it has no inside; mend it in the "
             "program that wrote it"
