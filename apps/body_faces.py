@@ -181,8 +181,10 @@ class FaceMaker:
             for key, kind in _KINDS.items()
             if hasattr(section, key)
         }
-        for key, course in courses.items():
-            self._check(course, axis, name, (f"{at}.{key}", *patch[1:]))
+        make_each(
+            functools.partial(self._check, course, axis, name, (f"{at}.{key}", *patch[1:]))
+            for key, course in courses.items()
+        )
 
         surface = self._surface(axis, name, getattr(section, "conductivity", None))
         match section:

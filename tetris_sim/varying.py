@@ -140,7 +140,9 @@ class Varying:
                 raise ValueError(msg)
             for column, kind in enumerate((TIME, self.quantity)):
                 try:
-                    rows[number, column] = kind.read(f"{line[column].strip()} {units[column]}".strip())
+                    rows[number, column] = kind.read(
+                        f"{line[column].strip()} {units[column]}".strip()
+                    )
                 except ValueError as error:
                     msg = f"{path}, row {number + 1}: {error}"
                     raise ValueError(msg) from None

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from body_samples import PLAIN, build, finish, heat_in, heat_model, settle, settings, start
+from body_samples import PLAIN, build, finish, heat_in, heat_model, settings, settle, start
 
 from tetris_sim.apps.materials import MATERIALS
 from tetris_sim.boundary import Dirichlet, Neumann, Robin

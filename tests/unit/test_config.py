@@ -66,7 +66,7 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
         "(dirichlet, fixed, neumann, robin, radiation or periodic) is wanted; write {type: periodic}",
         (
             "c.yaml:12:22: boundaries.z.fluxx: unknown key (did you mean 'flux'?); the keys here "
-            "are type and flux"
+            "are where, type and flux"
         ),
         (
             "c.yaml:13:3: boundaries.w: 'w' is not a face (x-, x+, y-, ..., x for both faces of an "

@@ -62,13 +62,13 @@ class Spot:
         path: keys and list indices only.
         kind: what is allowed there; None for a key that does not exist.
         owner: the section whose key it is.
-        choice: length of the path at which a union of several types began; None if there was none.
+        choices: lengths of the path at which unions of several types began.
     """
 
     path: KeyPath
     kind: Kind | None
     owner: type[Section] | None = None
-    choice: int | None = None
+    choices: tuple[int, ...] = ()
 
 
 def open_annotation(annotation: Any) -> Kind:
@@ -142,8 +142,8 @@ def _step(spot: Spot, kind: Kind, part: str | int, rest: Sequence[str | int]) ->
         return replace(spot, kind=Kind(tags_of(kind).get(str(part))))
 
     if kind.members:
-        choice = len(spot.path) if spot.choice is None else spot.choice
-        return replace(spot, kind=_member(kind, str(part), rest) or kind, choice=choice)
+        choices = (*spot.choices, len(spot.path))
+        return replace(spot, kind=_member(kind, str(part), rest) or kind, choices=choices)
 
     # Parts of a list or a section, any of which has the same type.
     arguments, origin = typing.get_args(kind.base), typing.get_origin(kind.base)
