@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.initial_file import Box, open_file
+from tetris_sim.apps.initial_run import open_run
 from tetris_sim.conditions import (
     ConstantInitial,
     ExpressionInitial,
@@ -23,6 +24,7 @@ from tetris_sim.conditions import (
     GaussianInitial,
     InitialSection,
     RandomInitial,
+    RunInitial,
 )
 from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.expressions import ExpressionError, compile_expression, usable_name
@@ -88,6 +90,8 @@ def _make_source(section: InitialSection, grid: Grid) -> Source:
             return _random(section, grid)
         case FileInitial():
             return open_file(section, grid)
+        case RunInitial():
+            return open_run(section, grid)
 
 
 def _gaussian(section: GaussianInitial, grid: Grid) -> Source:

@@ -15,6 +15,7 @@ from tetris_sim.quantities import (
     PositiveLength,
     Temperature,
     TemperatureDifference,
+    Time,
 )
 from tetris_sim.section import Section
 from tetris_sim.varying import VaryingCoefficient, VaryingFlux, VaryingTemperature
@@ -83,8 +84,25 @@ class RandomInitial(Section):
     seed: Annotated[int, Field(ge=0, le=2**128 - 1)] = 0
 
 
+class RunInitial(Section):
+    """The state of another run on as many points; everything else may differ."""
+
+    type: Literal["run"]
+    directory: str = Field(alias="from")
+    """Its results directory; relative paths start at the configuration file."""
+    at: Literal["last"] | Time = "last"
+    """Simulated time of it [s], one of those at which it wrote fields or a checkpoint; the latest
+    of them if not given.
+    """
+
+
 InitialSection = Annotated[
-    GaussianInitial | ExpressionInitial | ConstantInitial | FileInitial | RandomInitial,
+    GaussianInitial
+    | ExpressionInitial
+    | ConstantInitial
+    | FileInitial
+    | RandomInitial
+    | RunInitial,
     Field(discriminator="type"),
 ]
 

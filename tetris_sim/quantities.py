@@ -145,6 +145,7 @@ WallTime = Annotated[float, Quantity("a time", "s", ("2 h", "30 min"), "positive
 TuningTime = Annotated[float, Quantity("a time", "s", ("5 s", "1 min"), "nonnegative")]
 Memory = Annotated[float, Quantity("an amount of memory", "byte", ("4 GiB",), "positive")]
 Bandwidth = Annotated[float, Quantity("a bandwidth", "byte/s", ("10 GB/s",), "positive")]
+Time = Annotated[float, TIME]
 Temperature = Annotated[float, TEMPERATURE]
 TemperatureDifference = Annotated[
     float, Quantity("a temperature difference", "delta_degC", ("100 K",))

@@ -23,7 +23,7 @@ def names(problem: Problem) -> np.ndarray[Any, Any]:
     return np.array(medium.names)[medium.ids(tuple((0, n) for n in problem.grid.shape))]
 
 
-def labelled(path: Path, ndim: int = 2, **keys: Any) -> dict[str, Any]:
+def labelled(path: Path, /, ndim: int = 2, **keys: Any) -> dict[str, Any]:
     return {
         "grid": {"shape": [4, 3, 2][:ndim], "size": [4, 3, 2][:ndim]},
         "model": heat_model({"material": "a"}, {"labels": str(path), **keys}, materials=THREE),
@@ -48,14 +48,14 @@ LABELS = np.array([[0, 0, 7, 7], [0, 255, 255, 7], [0, 0, 0, 0]])
 @pytest.mark.parametrize("kind", ["ids.npy", "ids.h5", "ids.png"])
 def test_labels_choose_materials(tmp_path: Path, kind: str) -> None:
     write(tmp_path / kind, LABELS)
-    keys = {"materials": {"0": "b", "7": "c", "255": "a"}}
+    keys: dict[str, Any] = {"materials": {"0": "b", "7": "c", "255": "a"}}
     found = names(build(**labelled(tmp_path / kind, **keys)))
     assert found.tolist() == [list("bbcc"), list("baac"), list("bbbb")]
 
 
 def test_labels_that_are_not_zero_are_a_region(tmp_path: Path) -> None:
     write(tmp_path / "ids.npy", LABELS)
-    box = {"box": {"x": [0, 3]}}
+    box: dict[str, Any] = {"box": {"x": [0, 3]}}
     found = names(build(**labelled(tmp_path / "ids.npy", material="c", **box)))
     assert found.tolist() == [list("aaca"), list("acca"), list("aaaa")]
 

@@ -244,6 +244,7 @@ def test_every_choice_of_sections_is_made_by_a_tag() -> None:
         "constant",
         "file",
         "random",
+        "run",
     }
 
 
