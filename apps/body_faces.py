@@ -125,7 +125,8 @@ class FaceMaker:
             rules.append(self._rule(section, axis, name, (at, plane, marked)))
         face = join(rules, patches, axis, len(self._found.occurring))
 
-        if self._heated and face.lasting not in (None, (0.0, 1.0)):
+        # A kernel would need the widths of cells mirrored, too.
+        if self.grid.is_graded or (self._heated and face.lasting != (0.0, 1.0)):
             face = dataclasses.replace(face, lasting=None)
         return face
 
@@ -227,4 +228,5 @@ class FaceMaker:
             for it in self._found.fillings
         ]
         position: dict[str, Node] = {name[0]: Constant(self._position(axis, name[1]))}
-        return Surface(self.grid.spacing[axis], np.array(k), position)
+        widths = self.grid.widths(axis)
+        return Surface(float(widths[0 if name[1] == "-" else -1]), np.array(k), position)

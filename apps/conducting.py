@@ -19,6 +19,11 @@ from tetris_sim.apps.body_checks import stamps, texts_in
 from tetris_sim.apps.body_faces import FaceMaker, openness
 from tetris_sim.apps.courses import check_course, check_in_space
 from tetris_sim.apps.domain import KeyPath, make_each, make_grid
+from tetris_sim.apps.graded import (
+    GradedCoefficients,
+    graded_coefficients,
+    largest_stable_step,
+)
 from tetris_sim.apps.initial import positions
 from tetris_sim.apps.painting import Painting
 from tetris_sim.apps.sources import Heating, make_source_rule, read_source
@@ -44,12 +49,18 @@ class Body:
         found: by the look at every point.
         heatings: the sources in the body, by number.
         boundary: rules at all faces that are not periodic.
+        coefficients: of faces between cells that differ in width.
+        dt_limit: largest stable time step [s].
+        limiting: name of the material that sets it.
     """
 
     grid: Grid
     found: Survey
     heatings: dict[int, Heating]
     boundary: Boundary
+    coefficients: GradedCoefficients | None
+    dt_limit: float
+    limiting: str
 
     @property
     def only_substance(self) -> Substance | None:
@@ -59,11 +70,11 @@ class Body:
 
     def conduction(self) -> Conduction:
         """The step, with the tables of the medium."""
-        medium = self.found.medium()
-        if not self.heatings:
-            return Conduction(medium)
-        volumes = {n: self.found.cells(n) * self.grid.cell_volume for n in self.heatings}
-        return Conduction(medium, make_source_rule(self.heatings, self.found.sources, volumes))
+        medium, source = self.found.medium(), None
+        if self.heatings:
+            volumes = {n: self.found.volume(n) for n in self.heatings}
+            source = make_source_rule(self.heatings, self.found.sources, volumes)
+        return Conduction(medium, source, self.coefficients)
 
     @property
     def ambients(self) -> Numbers:
@@ -144,7 +155,13 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
     read = [functools.partial(_read_source, n, it, found, times) for n, it in volumes]
     made: list[list[Any]] = make_each([lambda: make_each(read), lambda: [faces.boundary()]])
     heatings = dict(zip(dict(volumes), made[0], strict=True))
-    return Body(grid, found, heatings, *made[1])
+    beyond = openness(request, grid)
+    graded = graded_coefficients(found, model.contacts, beyond) if grid.is_graded else None
+    limit, limiting = found.dt_limit, found.limiting
+    if graded is not None:
+        limit, number = largest_stable_step(graded, tuple(painting.blocks()), beyond.insulated)
+        limiting = found.fillings[number].name
+    return Body(grid, found, heatings, made[1][0], graded, limit, limiting)
 
 
 def _times(request: Request) -> Numbers:

@@ -13,7 +13,7 @@ from tetris_sim.apps.initial import make_initial
 from tetris_sim.boundary import SIDES, Boundary
 from tetris_sim.conduction import Conduction, Numbers, RuledFace
 from tetris_sim.errors import ConfigError
-from tetris_sim.grid import Grid
+from tetris_sim.grid import AXIS_NAMES, Grid
 from tetris_sim.problem import Field, InitialField, Problem, Variable, arithmetic_of
 from tetris_sim.schema import GridSection, Request
 from tetris_sim.slab import Slab
@@ -61,7 +61,11 @@ def make_grid(section: GridSection) -> Grid:
     """
     shape = section.shape[::-1]
     try:
-        if section.size is not None:
+        if section.size is not None and section.graded:
+            names = AXIS_NAMES[: len(shape)][::-1]
+            edges = [section.graded[n].ends if n in section.graded else None for n in names]
+            grid = Grid.graded(shape, section.size[::-1], edges)
+        elif section.size is not None:
             grid = Grid.box(shape, section.size[::-1])
         else:
             spacing = (1.0,) * len(shape) if section.spacing is None else section.spacing[::-1]

@@ -13,6 +13,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +49,7 @@ class Survey:
     Attributes:
         painting: of the body.
         conductance: by axis and pair of fillings (ndim, n, n) [W/(m^3 K)].
-        counts: cells by state.
+        volumes: of the cells by state [m^3].
         touching: pairs of fillings that lie side by side somewhere, smaller number first.
         dt_limit: largest stable time step [s].
         limiting: name of the material that sets it.
@@ -56,7 +57,7 @@ class Survey:
 
     painting: Painting
     conductance: Numbers
-    counts: npt.NDArray[np.int64]
+    volumes: Numbers
     touching: frozenset[tuple[int, int]]
     dt_limit: float
     limiting: str
@@ -64,7 +65,7 @@ class Survey:
     @functools.cached_property
     def occurring(self) -> tuple[int, ...]:
         """The states that occur, in the order of their ids."""
-        return tuple(int(state) for state in np.flatnonzero(self.counts))
+        return tuple(int(state) for state in np.flatnonzero(self.volumes))
 
     @functools.cached_property
     def fillings(self) -> tuple[Filling, ...]:
@@ -78,10 +79,10 @@ class Survey:
         """The numbers of the sources over each id."""
         return tuple(self.painting.states[state][1] for state in self.occurring)
 
-    def cells(self, source: int) -> int:
-        """How many cells a source heats."""
+    def volume(self, source: int) -> float:
+        """Of the cells that a source heats [m^3]."""
         return sum(
-            int(self.counts[state])
+            float(self.volumes[state])
             for state, sources in zip(self.occurring, self.sources, strict=True)
             if source in sources
         )
@@ -89,7 +90,7 @@ class Survey:
     def medium(self) -> Medium:
         """The tables by id."""
         of_id = np.array([self.painting.states[state][0] for state in self.occurring])
-        number = np.zeros(len(self.counts), np.uint8 if len(of_id) <= 256 else np.uint16)
+        number = np.zeros(len(self.volumes), np.uint8 if len(of_id) <= 256 else np.uint16)
         number[list(self.occurring)] = np.arange(len(of_id))
 
         shape = self.painting.grid.shape
@@ -126,12 +127,7 @@ def conductances(
         spacing: array order [m].
     """
     n = len(fillings)
-    resistance = np.zeros((n, n))
-    names = [it.name if it.substance is not None else None for it in fillings]
-    for contact in contacts:
-        a, b = (names.index(name) for name in contact.between)
-        resistance[a, b] = resistance[b, a] = contact.resistance
-
+    resistance = resistances(fillings, contacts)
     outside = np.array([it.substance is None for it in fillings])
     tables = np.empty((len(spacing), n, n))
     for axis, h in enumerate(spacing):
@@ -145,6 +141,17 @@ def conductances(
         tables[axis] = in_series(h, k, resistance)
         tables[axis][np.ix_(outside, outside)] = 0.0
     return tables
+
+
+def resistances(fillings: Sequence[Filling], contacts: Iterable[ContactSection]) -> Numbers:
+    """Of the joints of fillings, (n, n) [m^2 K/W]."""
+    found = np.zeros((len(fillings), len(fillings)))
+    names = [it.name if it.substance is not None else None for it in fillings]
+    for contact in contacts:
+        for a, b in (contact.between, contact.between[::-1]):
+            for i in (k for k, name in enumerate(names) if name == a):
+                found[i, [k for k, name in enumerate(names) if name == b]] = contact.resistance
+    return found
 
 
 def capacities(fillings: Sequence[Filling]) -> Numbers:
@@ -173,16 +180,21 @@ def survey(
     # Beyond an insulated face lies one filling more, that lets nothing pass.
     walled = np.pad(conductance, ((0, 0), (0, 1), (0, 1)))
     largest = np.zeros(len(fillings))  # sum of conductances around a point, by filling
-    counts = np.zeros(0, np.int64)
+    volumes: npt.NDArray[Any] = np.zeros(0)
     touching: set[tuple[int, int]] = set()
 
     for box in painting.blocks():
         wider = tuple((low - 1, high + 1) for low, high in box)
         states = padded(painting, wider, grid.shape, openness.periodic)
         inside = states[(slice(1, -1),) * grid.ndim]
-        found = np.bincount(inside.reshape(-1), minlength=len(painting.states))
-        found[: len(counts)] += counts
-        counts = found
+        found: Numbers
+        flat, n = inside.reshape(-1), len(painting.states)
+        cells = grid.volumes(box).reshape(-1) if grid.is_graded else None
+        found: npt.NDArray[Any] = np.bincount(flat, cells, n)
+        if cells is None:
+            found = found * grid.cell_volume
+        found[: len(volumes)] += volumes
+        volumes = found
 
         of_state = np.array([filling for filling, _ in painting.states], np.int32)
         around = of_state[states]
@@ -193,7 +205,7 @@ def survey(
     limiting = int(np.argmax(rates))
     dt_limit = 1 / float(rates[limiting]) if rates[limiting] > 0 else math.inf
     return Survey(
-        painting, conductance, counts, frozenset(touching), dt_limit, fillings[limiting].name
+        painting, conductance, volumes, frozenset(touching), dt_limit, fillings[limiting].name
     )
 
 

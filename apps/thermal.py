@@ -222,19 +222,16 @@ class HeatModel(Section):
 
     def _is_plain(self, request: Request) -> bool:
         """Whether it is one constant problem as it is written."""
-        return self._of_one and not self.sources and self._faces_are_constant(request)
+        return self._of_one and not self.sources and self._is_even(request)
 
     def _is_constant(self, body: Body, request: Request) -> bool:
         """Whether it is one constant problem as it turns out."""
-        return (
-            body.only_substance is not None
-            and not self.sources
-            and self._faces_are_constant(request)
-        )
+        return body.only_substance is not None and not self.sources and self._is_even(request)
 
     @staticmethod
-    def _faces_are_constant(request: Request) -> bool:
-        return all(map(is_constant, request.boundaries.values()))
+    def _is_even(request: Request) -> bool:
+        """Whether the same holds on whole faces at all times, and all cells are alike."""
+        return not request.grid.graded and all(map(is_constant, request.boundaries.values()))
 
     def build(self, request: Request, *, dt: float | None = None) -> Problem:
         """The problem that the configuration describes.
@@ -307,12 +304,12 @@ class HeatModel(Section):
         try:
             chosen = choose_time_step(
                 request.time,
-                dt_limit=found.dt_limit,
+                dt_limit=body.dt_limit,
                 cfl_unit=smallest * smallest / most,
                 dt=dt,
             )
         except UnstableStepError as error:
-            msg = f"{error}; it is {found.limiting} that sets the limit"
+            msg = f"{error}; it is {body.limiting} that sets the limit"
             raise UnstableStepError(msg) from error
 
         return assemble(
@@ -322,7 +319,7 @@ class HeatModel(Section):
             boundary=body.boundary,
             variable=Variable("temperature", "degC", "temperature", _total(grid.ndim, None)),
             time=chosen,
-            dt_limit=found.dt_limit,
+            dt_limit=body.dt_limit,
             continued=dt is not None,
             conduction=body.conduction(),
             held=body.ambients,

@@ -203,7 +203,7 @@ class Problem:
 
     def on_shape(self, shape: Sequence[int]) -> Problem:
         """The same on a grid of another shape, with the same spacing and the same first point."""
-        return replace(self, grid=replace(self.grid, shape=tuple(shape)))
+        return replace(self, grid=self.grid.on_shape(shape))
 
     def time(self, step: int) -> float:
         """Simulated time after `step` steps [s]; never accumulated, so it does not drift."""

@@ -4,12 +4,10 @@ slab that is larger than a device's memory goes through it.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Self
 
-from tetris_sim.grid import Grid
 from tetris_sim.problem import Problem
 
 Parts = tuple[int, ...]  # per axis, into how many pieces it is cut
@@ -107,9 +105,7 @@ class Work:
 def shortened(problem: Problem, planes: int) -> Problem:
     """The problem on another number of planes."""
     shape = (max(planes, problem.stencil.radii[0], 1), *problem.grid.shape[1:])
-    return dataclasses.replace(
-        problem, grid=Grid(shape=shape, spacing=problem.grid.spacing, origin=problem.grid.origin)
-    )
+    return problem.on_shape(shape)
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ def check_together(sections: Mapping[str, Any]) -> Iterator[Finding]:
     checks: tuple[tuple[Callable[..., Iterator[Finding]], tuple[str, ...]], ...] = (
         (_lengths, ("grid",)),
         (_faces, ("grid", "boundaries")),
+        (_graded, ("grid", "model")),
         (_center, ("grid", "initial")),
         (_expression, ("grid", "initial")),
         (_probes, ("grid", "output")),
@@ -89,6 +90,16 @@ def _lengths(grid: GridSection) -> Iterator[Finding]:
                 f"{n} points over {length:g} m were found; a spacing above {_SMALLEST:g} m and a "
                 f"length below {_LARGEST:g} m are wanted",
             )
+
+
+def _graded(grid: GridSection, model: Any) -> Iterator[Finding]:
+    if grid.graded and model.type != "heat":
+        yield Finding(
+            ("grid", "graded"),
+            f"model.type: {model.type} makes the same step at every point, so its cells are alike; "
+            "leave graded out",
+            at_key=True,
+        )
 
 
 def _faces(grid: GridSection, boundaries: Boundaries) -> Iterator[Finding]:
