@@ -187,14 +187,12 @@ def survey(
         wider = tuple((low - 1, high + 1) for low, high in box)
         states = padded(painting, wider, grid.shape, openness.periodic)
         inside = states[(slice(1, -1),) * grid.ndim]
-        found: Numbers
         flat, n = inside.reshape(-1), len(painting.states)
         cells = grid.volumes(box).reshape(-1) if grid.is_graded else None
-        found: npt.NDArray[Any] = np.bincount(flat, cells, n)
-        if cells is None:
-            found = found * grid.cell_volume
-        found[: len(volumes)] += volumes
-        volumes = found
+        own: npt.NDArray[Any] = np.bincount(flat, cells, n)
+        own = own if grid.is_graded else own * grid.cell_volume
+        own[: len(volumes)] += volumes
+        volumes = own
 
         of_state = np.array([filling for filling, _ in painting.states], np.int32)
         around = of_state[states]
@@ -233,7 +231,11 @@ def _look_around(around: States, walled: Numbers, largest: Numbers) -> set[tuple
     Returns:
         Pairs of fillings that touch.
     """
-    ndim = around.ndim
+    ndim, first = around.ndim, int(around.flat[0])
+    if first >= 0 and (around == first).all():
+        largest[first] = max(largest[first], 2 * walled[:, first, first].sum())
+        return set()
+
     centre = around[(slice(1, -1),) * ndim]
     beside = []
     for axis, shift in itertools.product(range(ndim), (-1, 1)):

@@ -99,7 +99,7 @@ class Grid:
                 spacing[axis] = float(np.diff(ends).min())
                 origin[axis] = (ends[0] + ends[1]) / 2
         ends_of = tuple(None if ends is None else tuple(ends) for ends in edges)
-        return cls(shape, tuple(spacing), tuple(origin), ends_of)
+        return cls(shape, tuple(spacing), tuple(origin), edges=ends_of)
 
     @property
     def is_graded(self) -> bool:
@@ -147,7 +147,7 @@ class Grid:
             None if ends is None else ends[: n + 1]
             for n, ends in zip(shape, self.edges, strict=bool(self.edges))
         )
-        return Grid(tuple(shape), self.spacing, self.origin, edges)
+        return Grid(tuple(shape), self.spacing, self.origin, edges=edges)
 
     def _edges(self, axis: int) -> tuple[float, ...] | None:
         return self.edges[axis] if self.edges else None
