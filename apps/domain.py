@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tetris_sim.apps.initial import make_initial
 from tetris_sim.boundary import SIDES, Boundary, Dirichlet, Fixed, Periodic
+from tetris_sim.conduction import Conduction, Numbers, RuledFace
 from tetris_sim.errors import ConfigError
-from tetris_sim.grid import Grid
+from tetris_sim.grid import AXIS_NAMES, Grid
 from tetris_sim.problem import Field, InitialField, Problem, Variable, arithmetic_of
 from tetris_sim.schema import GridSection, Request
 from tetris_sim.slab import Slab
@@ -34,6 +35,26 @@ def refuse(problems: Iterable[tuple[KeyPath, str]]) -> None:
         raise ConfigError("\n".join(lines))
 
 
+Thing = TypeVar("Thing")
+
+
+def make_each(makers: Iterable[Callable[[], Thing]]) -> list[Thing]:
+    """What all of the functions return.
+
+    Raises:
+        ConfigError: with what every one says that fails, one a line.
+    """
+    made, wrong = [], []
+    for make in makers:
+        try:
+            made.append(make())
+        except ConfigError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+    return made
+
+
 def make_grid(section: GridSection) -> Grid:
     """The grid, in array order; the spacing is 1 m where neither size nor spacing is given.
 
@@ -42,7 +63,11 @@ def make_grid(section: GridSection) -> Grid:
     """
     shape = section.shape[::-1]
     try:
-        if section.size is not None:
+        if section.size is not None and section.graded:
+            names = AXIS_NAMES[: len(shape)][::-1]
+            edges = [section.graded[n].ends if n in section.graded else None for n in names]
+            grid = Grid.graded(shape, section.size[::-1], edges)
+        elif section.size is not None:
             grid = Grid.box(shape, section.size[::-1])
         else:
             spacing = (1.0,) * len(shape) if section.spacing is None else section.spacing[::-1]
@@ -71,7 +96,7 @@ def check_numbers(stencil: Stencil, boundary: Boundary, grid: Grid, dtype: np.dt
     largest = float(np.finfo(dtype).max)
 
     for axis, side in itertools.product(range(grid.ndim), SIDES):
-        if boundary.periodic(axis):
+        if boundary.periodic(axis) or isinstance(boundary.faces[axis][0], RuledFace):
             continue
         # A stencil wider than the grid is refused later, and may be absurdly wide.
         width, spacing = min(stencil.radii[axis], grid.shape[axis]), grid.spacing[axis]
@@ -166,6 +191,8 @@ def assemble(
     time: tuple[float, int],
     dt_limit: float,
     continued: bool,
+    conduction: Conduction | None = None,
+    held: Numbers | None = None,
 ) -> Problem:
     """The problem of one variable, with everything checked that a kernel relies on.
 
@@ -179,6 +206,9 @@ def assemble(
         dt_limit: largest stable dt [s].
         continued: whether the state comes from a checkpoint; a file of initial values may then be
             gone.
+        conduction: the time step of a body that is not the same everywhere.
+        held: with it: the value that points of each id begin with, (n_ids,); NaN for that of the
+            initial state.
 
     Raises:
         ConfigError: the stencil does not fit into the grid, or numbers overflow in the precision
@@ -187,19 +217,24 @@ def assemble(
     dtype = np.dtype(request.compute.precision)
     check_numbers(stencil, boundary, grid, dtype)
 
+    initial = (
+        _later(request, grid, dtype) if continued else make_initial(request.initial, grid, dtype)
+    )
+    if conduction is not None and held is not None and not np.isnan(held).all():
+        initial = _holding(initial, conduction, held)
+
     try:
         return Problem(
             grid=grid,
             stencil=stencil,
             boundary=boundary,
-            initial=_later(request, grid, dtype)
-            if continued
-            else make_initial(request.initial, grid, dtype),
+            initial=initial,
             dt=time[0],
             steps=time[1],
             dtype=dtype,
             variables=(variable,),
             dt_limit=dt_limit,
+            conduction=conduction,
         )
     except ValueError as error:
         msg = f"grid.shape: {error}"
@@ -211,3 +246,16 @@ def _later(request: Request, grid: Grid, dtype: np.dtype[Any]) -> InitialField:
         return make_initial(request.initial, grid, dtype)(slab)
 
     return initial
+
+
+def _holding(initial: InitialField, conduction: Conduction, held: Numbers) -> InitialField:
+    """The initial state with given values at points of some ids."""
+
+    def holding(slab: Slab) -> Field:
+        state = initial(slab)
+        values = held[conduction.medium.ids(slab.spans)]
+        given = ~np.isnan(values)
+        state[0][given] = values[given]
+        return state
+
+    return holding

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tetris_sim.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
 from tetris_sim.conditions import (
     DirichletFace,
+    FaceCondition,
     FaceSection,
     FixedFace,
     NeumannFace,
     PeriodicFace,
+    RadiationFace,
     RobinFace,
 )
 from tetris_sim.errors import ConfigError
 from tetris_sim.grid import AXIS_NAMES
 
 
-def find_face(boundaries: Mapping[str, FaceSection], name: str) -> str | None:
+def find_face(boundaries: Mapping[str, FaceCondition], name: str) -> str | None:
     """The key that decides about a face: its name before its axis before `*`; None if none does.
 
     Args:
@@ -27,8 +29,29 @@ def find_face(boundaries: Mapping[str, FaceSection], name: str) -> str | None:
     return next((key for key in (name, name[0], "*") if key in boundaries), None)
 
 
+def patches(
+    boundaries: Mapping[str, FaceCondition],
+) -> Iterator[tuple[tuple[str | int, ...], FaceSection]]:
+    """Every section with its key path below `boundaries`, those in lists one by one."""
+    for key, condition in boundaries.items():
+        if isinstance(condition, tuple):
+            yield from (((key, number), patch) for number, patch in enumerate(condition))
+        else:
+            yield (key,), condition
+
+
+def is_constant(condition: FaceCondition) -> bool:
+    """Whether it is one condition with numbers, for the whole face and at all times."""
+    if isinstance(condition, tuple | RadiationFace):
+        return False
+    return all(
+        isinstance(getattr(condition, name, 0.0), float)
+        for name in ("value", "flux", "h", "ambient")
+    )
+
+
 def conductivity_gaps(
-    boundaries: Mapping[str, FaceSection], ndim: int
+    boundaries: Mapping[str, FaceCondition], ndim: int
 ) -> Iterator[tuple[str, str]]:
     """Faces that cannot be computed without the conductivity of the body: (key, kind of face)."""
     seen: set[str] = set()
@@ -38,46 +61,63 @@ def conductivity_gaps(
             if key is None or key in seen:
                 continue
             seen.add(key)
-            section = boundaries[key]
-            if isinstance(section, RobinFace) and section.conductivity is None:
-                yield key, "a robin face"
-            if (
-                isinstance(section, NeumannFace)
-                and section.flux != 0
-                and section.conductivity is None
-            ):
-                yield key, "a neumann face with a flux"
+            for _, section in patches({key: boundaries[key]}):
+                if isinstance(section, RobinFace) and section.conductivity is None:
+                    yield key, "a robin face"
+                if isinstance(section, RadiationFace):
+                    yield key, "a radiation face"
+                if (
+                    isinstance(section, NeumannFace)
+                    and section.flux != 0
+                    and section.conductivity is None
+                ):
+                    yield key, "a neumann face with a flux"
 
 
 def make_boundary(
-    boundaries: Mapping[str, FaceSection], ndim: int, *, conductivity: float | None
+    boundaries: Mapping[str, FaceCondition],
+    ndim: int,
+    *,
+    conductivity: float | Sequence[float] | None,
 ) -> Boundary:
-    """The condition on every face.
+    """The condition on every face, each one of numbers.
 
     Args:
         boundaries: the section, by key: x-, x+, y-, ..., an axis for both of its faces, `*` for the
             rest.
         ndim: number of axes of the grid.
-        conductivity: of the body [W/(m K)], if it is known.
+        conductivity: of the body [W/(m K)], one or per axis in array order, if it is known.
 
     Raises:
         ConfigError: a face has no condition, lacks the conductivity, or is periodic while its
             opposite is not.
     """
     faces: list[tuple[Face, Face]] = []
-    for axis in reversed(AXIS_NAMES[:ndim]):  # the configuration lists x, y, z; arrays (z, y, x)
-        low, high = (_face(boundaries, axis + sign, conductivity) for sign in "-+")
-        if isinstance(low, Periodic) != isinstance(high, Periodic):
-            msg = (
-                f"boundaries: only one of the faces {axis}- and {axis}+ is periodic, but they are "
-                f"joined to each other; write `{axis}: {{type: periodic}}` for both or for neither"
-            )
-            raise ConfigError(msg)
+    along = conductivity if isinstance(conductivity, Sequence) else (conductivity,) * ndim
+    # The configuration lists x, y, z; arrays (z, y, x).
+    for axis, own in zip(reversed(AXIS_NAMES[:ndim]), along, strict=True):
+        low, high = (_face(boundaries, axis + sign, own) for sign in "-+")
+        refuse_half_ring(axis, isinstance(low, Periodic), isinstance(high, Periodic))
         faces.append((low, high))
     return Boundary(faces=tuple(faces))
 
 
-def _face(boundaries: Mapping[str, FaceSection], name: str, conductivity: float | None) -> Face:
+def refuse_half_ring(axis: str, low: bool, high: bool) -> None:
+    """Raise where one of the faces of an axis is periodic and the other is not."""
+    if low != high:
+        msg = (
+            f"boundaries: only one of the faces {axis}- and {axis}+ is periodic, but they are "
+            f"joined to each other; write `{axis}: {{type: periodic}}` for both or for neither"
+        )
+        raise ConfigError(msg)
+
+
+def condition_of(boundaries: Mapping[str, FaceCondition], name: str) -> tuple[str, FaceCondition]:
+    """The key that decides about a face, and what it says.
+
+    Raises:
+        ConfigError: nothing is said about the face.
+    """
     key = find_face(boundaries, name)
     if key is None:
         msg = (
@@ -85,22 +125,29 @@ def _face(boundaries: Mapping[str, FaceSection], name: str, conductivity: float 
             "`*` for the rest"
         )
         raise ConfigError(msg)
+    return key, boundaries[key]
 
-    section = boundaries[key]
+
+def _face(boundaries: Mapping[str, FaceCondition], name: str, conductivity: float | None) -> Face:
+    key, section = condition_of(boundaries, name)
     match section:
-        case DirichletFace():
-            return Dirichlet(section.value)
-        case FixedFace():
-            return Fixed(section.value)
-        case NeumannFace() if section.flux == 0:
+        case DirichletFace(value=float(value)):
+            return Dirichlet(value)
+        case FixedFace(value=float(value)):
+            return Fixed(value)
+        case NeumannFace(flux=0):
             return Neumann()
-        case NeumannFace():
-            return Neumann(section.flux, _known(section.conductivity or conductivity, key))
-        case RobinFace():
-            known = _known(section.conductivity or conductivity, key)
-            return Robin(section.h, section.ambient, known)
+        case NeumannFace(flux=float(flux), conductivity=own):
+            return Neumann(flux, _known(own or conductivity, key))
+        case RobinFace(h=float(h), ambient=float(ambient), conductivity=own):
+            return Robin(h, ambient, _known(own or conductivity, key))
         case PeriodicFace():
             return Periodic()
+    msg = (
+        f"boundaries.{key}: this model takes one condition of numbers for a whole face; radiation, "
+        "expressions, tables and lists of parts belong to model.type: heat"
+    )
+    raise ConfigError(msg)
 
 
 def _known(conductivity: float | None, key: str) -> float:

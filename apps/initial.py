@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.initial_file import Box, open_file
+from tetris_sim.apps.initial_run import open_run
 from tetris_sim.conditions import (
     ConstantInitial,
     ExpressionInitial,
@@ -23,6 +24,7 @@ from tetris_sim.conditions import (
     GaussianInitial,
     InitialSection,
     RandomInitial,
+    RunInitial,
 )
 from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.expressions import ExpressionError, compile_expression, usable_name
@@ -56,18 +58,20 @@ def make_initial(section: InitialSection, grid: Grid, dtype: np.dtype[Any]) -> I
     def initial(slab: Slab) -> Field:
         state = np.empty((1, *slab.shape), dtype=dtype)
         owned = tuple(zip(slab.start, slab.stop, strict=True))
-        for block in _blocks(grid.shape, owned):
+        for block in blocks(grid.shape, owned):
             shared = tuple(
                 (max(b[0], o[0]), min(b[1], o[1])) for b, o in zip(block, owned, strict=True)
             )
             # A formula may overflow on its way to a good value; only what is not finite at the end
             # is refused.
             with np.errstate(all="ignore"):
-                values = np.broadcast_to(np.asarray(source(block), dtype=np.float64), _shape(block))
-                rounded = values[_slices(shared, block)].astype(dtype)
+                values = np.broadcast_to(
+                    np.asarray(source(block), dtype=np.float64), shape_of(block)
+                )
+                rounded = values[slices_in(shared, block)].astype(dtype)
             if not np.isfinite(rounded).all():
                 raise NumericsError(_complaint(section, grid, rounded, shared))
-            state[0][_slices(shared, owned)] = rounded
+            state[0][slices_in(shared, owned)] = rounded
 
         return state
 
@@ -86,6 +90,8 @@ def _make_source(section: InitialSection, grid: Grid) -> Source:
             return _random(section, grid)
         case FileInitial():
             return open_file(section, grid)
+        case RunInitial():
+            return open_run(section, grid)
 
 
 def _gaussian(section: GaussianInitial, grid: Grid) -> Source:
@@ -103,7 +109,7 @@ def _gaussian(section: GaussianInitial, grid: Grid) -> Source:
 
     def values(box: Box) -> Values:
         # Divided before squared: sigma^2 may underflow where sigma does not.
-        distances = [p - c for p, c in zip(_positions(grid, box), center, strict=True)]
+        distances = [p - c for p, c in zip(positions(grid, box), center, strict=True)]
         square = sum((distance / section.sigma) ** 2 for distance in distances)
         return np.asarray(section.background + section.amplitude * np.exp(-square / 2))
 
@@ -127,7 +133,7 @@ def _expression(section: ExpressionInitial, grid: Grid) -> Source:
         raise ConfigError(msg) from error
 
     def values(box: Box) -> npt.ArrayLike:
-        coordinates = dict(zip(grid.axis_names, _positions(grid, box), strict=True))
+        coordinates = dict(zip(grid.axis_names, positions(grid, box), strict=True))
         return expression(**coordinates, **lengths, **section.constants)
 
     return values
@@ -142,25 +148,25 @@ def unusable_constant(name: str) -> str | None:
 
 def _random(section: RandomInitial, grid: Grid) -> Source:
     counts = tuple(
-        math.ceil(n / b) for n, b in zip(grid.shape, _block_shape(grid.shape), strict=True)
+        math.ceil(n / b) for n, b in zip(grid.shape, block_shape(grid.shape), strict=True)
     )
 
     def values(box: Box) -> Values:
         place = tuple(
-            start // b for (start, _), b in zip(box, _block_shape(grid.shape), strict=True)
+            start // b for (start, _), b in zip(box, block_shape(grid.shape), strict=True)
         )
         number = int(np.ravel_multi_index(place, counts))
         # A stream per block, whose raw output is fixed by NumPy's compatibility promise (that of
         # `uniform` is not).
         stream = np.random.Philox(np.random.SeedSequence(section.seed, spawn_key=(number,)))
-        shape = _shape(box)
+        shape = shape_of(box)
         unit = (stream.random_raw(math.prod(shape)) >> np.uint64(11)) * 2.0**-53
         return np.asarray(section.low * (1 - unit) + section.high * unit).reshape(shape)
 
     return values
 
 
-def _positions(grid: Grid, box: Box) -> list[Values]:
+def positions(grid: Grid, box: Box) -> list[Values]:
     """Coordinates of the points of a box per axis [m], shaped to broadcast against each other."""
     return [
         grid.coordinates(axis, start, stop).reshape(
@@ -170,7 +176,7 @@ def _positions(grid: Grid, box: Box) -> list[Values]:
     ]
 
 
-def _block_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+def block_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Whole rows, as many as fit into a block, whole planes if they fit."""
     block: tuple[int, ...] = ()
     for n in reversed(shape):
@@ -178,34 +184,41 @@ def _block_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return block
 
 
-def _blocks(shape: tuple[int, ...], owned: Box) -> Iterator[Box]:
+def blocks(shape: tuple[int, ...], owned: Box) -> Iterator[Box]:
     """The blocks of the whole grid that have points in `owned`."""
     ranges = []
-    for n, width, (start, stop) in zip(shape, _block_shape(shape), owned, strict=True):
+    for n, width, (start, stop) in zip(shape, block_shape(shape), owned, strict=True):
         ranges.append(
             [(low, min(low + width, n)) for low in range(start // width * width, stop, width)]
         )
     yield from itertools.product(*ranges)
 
 
-def _shape(box: Box) -> tuple[int, ...]:
+def shape_of(box: Box) -> tuple[int, ...]:
+    """Points of a box per axis."""
     return tuple(stop - start for start, stop in box)
 
 
-def _slices(part: Box, whole: Box) -> tuple[slice, ...]:
+def slices_in(part: Box, whole: Box) -> tuple[slice, ...]:
     """Where `part` lies in an array of the points of `whole`."""
     return tuple(slice(p[0] - w[0], p[1] - w[0]) for p, w in zip(part, whole, strict=True))
 
 
 def _complaint(section: InitialSection, grid: Grid, values: Field, box: Box) -> str:
     """Which point is the first bad one, in the words of the configuration."""
-    place = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
+    place, where = first_place(~np.isfinite(values), grid, box)
+    return (
+        f"initial: the {section.type} gives {values[place]} at {where}; every initial value must "
+        f"be finite in {values.dtype}, so change it there"
+    )
+
+
+def first_place(marked: npt.NDArray[np.bool_], grid: Grid, box: Box) -> tuple[tuple[int, ...], str]:
+    """The first point of a box that is marked: its place in the box, and where it lies in words."""
+    place = tuple(int(i) for i in np.argwhere(marked)[0])
     index = [start + i for (start, _), i in zip(box, place, strict=True)]
     where = ", ".join(
         f"{name} = {float(grid.coordinates(axis, index[axis], index[axis] + 1)[0]):.6g} m"
         for axis, name in reversed(list(enumerate(grid.axis_names)))
     )
-    return (
-        f"initial: the {section.type} gives {values[place]} at {where} (array index {index}); "
-        f"every initial value must be finite in {values.dtype}, so change it there"
-    )
+    return place, f"{where} (array index {index})"

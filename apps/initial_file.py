@@ -30,16 +30,7 @@ def open_file(section: FileInitial, grid: Grid) -> Reader:
         ConfigError: the file is missing, cannot be read, or does not hold one real number per grid
             point.
     """
-    path = Path(section.path)
-    if not path.is_file():
-        msg = (
-            f"initial.path: {path} is a folder"
-            if path.is_dir()
-            else f"initial.path: there is no file {path}"
-        )
-        msg += "; relative paths start at the configuration file"
-        raise ConfigError(msg)
-
+    path, key = existing_file(section.path, "initial.path"), "initial.path"
     suffix = path.suffix.lower()
     if section.dataset is not None and suffix not in HDF5_SUFFIXES:
         msg = (
@@ -49,39 +40,59 @@ def open_file(section: FileInitial, grid: Grid) -> Reader:
         raise ConfigError(msg)
 
     if suffix == ".npy":
-        return _open_npy(path, grid)
+        return open_npy(path, grid, key)
     if suffix in HDF5_SUFFIXES:
-        return _open_hdf5(path, section.dataset, grid)
+        return open_hdf5(path, section.dataset, grid, key)
     return _open_picture(path, section, grid)
 
 
-def _open_npy(path: Path, grid: Grid) -> Reader:
+def existing_file(path: str, key: str) -> Path:
+    """The path of a file that is there.
+
+    Args:
+        path: what the configuration says.
+        key: where it says so, for messages.
+
+    Raises:
+        ConfigError: it is not there.
+    """
+    file = Path(path)
+    if not file.is_file():
+        what = f"{file} is a folder" if file.is_dir() else f"there is no file {file}"
+        msg = f"{key}: {what}; relative paths start at the configuration file"
+        raise ConfigError(msg)
+    return file
+
+
+def open_npy(path: Path, grid: Grid, key: str) -> Reader:
+    """A reader of a .npy array; `key` is what messages begin with."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        msg = f"initial.path: {path} cannot be read as a .npy array of numbers ({error})"
+        msg = f"{key}: {path} cannot be read as a .npy array of numbers ({error})"
         raise ConfigError(msg) from error
-    _check(path, array.shape, array.dtype, grid)
+    check_array(path, array.shape, array.dtype, grid, key)
     return lambda box: np.asarray(array[_slices(box)])
 
 
-def _open_hdf5(path: Path, name: str | None, grid: Grid) -> Reader:
+def open_hdf5(path: Path, name: str | None, grid: Grid, key: str) -> Reader:
+    """A reader of a dataset; `key` is what messages begin with."""
     import h5py
 
     try:
         with h5py.File(path, "r") as file:
-            dataset = _find_dataset(file, path, name)
+            dataset = _find_dataset(file, path, name, key)
             name = str(dataset.name)
             shape, dtype = tuple(dataset.shape or ()), dataset.dtype
     except OSError as error:
-        msg = f"initial.path: {path} cannot be read as HDF5 ({error})"
+        msg = f"{key}: {path} cannot be read as HDF5 ({error})"
         raise ConfigError(msg) from error
 
     # A file written per output time has a time axis of length 1 in front.
     leading = len(shape) - grid.ndim
     if leading > 0 and set(shape[:leading]) == {1}:
         shape = shape[leading:]
-    _check(path, shape, dtype, grid)
+    check_array(path, shape, dtype, grid, key)
 
     def read(box: Box) -> npt.NDArray[Any]:
         with h5py.File(path, "r") as file:  # not kept open: workers and ranks read when they like
@@ -90,19 +101,20 @@ def _open_hdf5(path: Path, name: str | None, grid: Grid) -> Reader:
     return read
 
 
-def _find_dataset(file: h5py.File, path: Path, name: str | None) -> Any:
+def _find_dataset(file: h5py.File, path: Path, name: str | None, key: str) -> Any:
     import h5py
 
     keys: list[str] = []
-    file.visititems(lambda key, item: keys.append(key) if isinstance(item, h5py.Dataset) else None)
+    file.visititems(
+        lambda name, item: keys.append(name) if isinstance(item, h5py.Dataset) else None
+    )
     if name is None and len(keys) == 1:
         name = keys[0]
 
     if name is None or not isinstance(file.get(name), h5py.Dataset):
+        dataset = f"{key.rpartition('.')[0]}.dataset"
         asked = (
-            "initial.dataset is not given"
-            if name is None
-            else f"initial.dataset = {name!r} is not in {path}"
+            f"{dataset} is not given" if name is None else f"{dataset} = {name!r} is not in {path}"
         )
         msg = (
             f"{asked}; {path} holds "
@@ -113,20 +125,20 @@ def _find_dataset(file: h5py.File, path: Path, name: str | None) -> Any:
 
 
 def _open_picture(path: Path, section: FileInitial, grid: Grid) -> Reader:
-    grey = _read_grey(path)
+    grey = read_grey(path, "initial.path")
     if grid.ndim != 2:
         msg = (
             f"initial.path: {path} is a picture and the grid has {grid.ndim} axes; pictures are "
             "for grids of x and y"
         )
         raise ConfigError(msg)
-    _check(path, grey.shape, grey.dtype, grid)
+    check_array(path, grey.shape, grey.dtype, grid, "initial.path")
     upright = grey[::-1]  # the first row of a picture is its top, where y is largest
     span = section.white - section.black
     return lambda box: section.black + span * upright[_slices(box)]
 
 
-def _read_grey(path: Path) -> npt.NDArray[np.float64]:
+def read_grey(path: Path, key: str) -> npt.NDArray[np.float64]:
     """Brightness from 0 (black) to 1 (white), (rows, columns), the top row first."""
     from PIL import Image, UnidentifiedImageError  # comes with matplotlib
 
@@ -139,10 +151,7 @@ def _read_grey(path: Path) -> npt.NDArray[np.float64]:
                 if picture.mode.startswith("I"):  # 16 bits per point
                     return np.asarray(picture, dtype=np.float64) / 65535
                 if picture.mode == "F":
-                    msg = (
-                        f"initial.path: {path} is a picture of floating-point numbers; save it as "
-                        ".npy"
-                    )
+                    msg = f"{key}: {path} is a picture of floating-point numbers; save it as .npy"
                     raise ConfigError(msg)
                 if picture.mode in ("1", "L", "LA"):
                     return np.asarray(picture.convert("L"), dtype=np.float64) / 255
@@ -155,27 +164,28 @@ def _read_grey(path: Path) -> npt.NDArray[np.float64]:
         ValueError,
     ) as error:
         msg = (
-            f"initial.path: {path} cannot be read ({error}); give a .npy array, an HDF5 file or a "
+            f"{key}: {path} cannot be read ({error}); give a .npy array, an HDF5 file or a "
             "greyscale picture"
         )
         raise ConfigError(msg) from error
 
     if (colours != colours[..., :1]).any():
         msg = (
-            f"initial.path: {path} is in colour, and which colour means which value is not known; "
+            f"{key}: {path} is in colour, and which colour means which value is not known; "
             "save it in grey"
         )
         raise ConfigError(msg)
     return colours[..., 0].astype(np.float64) / 255
 
 
-def _check(path: Path, shape: tuple[int, ...], dtype: Any, grid: Grid) -> None:
+def check_array(path: Path, shape: tuple[int, ...], dtype: Any, grid: Grid, key: str) -> None:
+    """Raise unless a file holds one real number per point."""
     if np.dtype(dtype).kind not in "fiub":
-        msg = f"initial.path: {path} holds {dtype}; real numbers are needed"
+        msg = f"{key}: {path} holds {dtype}; real numbers are needed"
         raise ConfigError(msg)
     if tuple(shape) != grid.shape:
         msg = (
-            f"initial.path: {path} holds an array of shape {_words(tuple(shape))}, but grid.shape "
+            f"{key}: {path} holds an array of shape {_words(tuple(shape))}, but grid.shape "
             f"makes {_words(grid.shape)}; arrays are in the order z, y, x, the configuration in x, "
             "y, z"
         )

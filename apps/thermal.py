@@ -6,22 +6,32 @@ import dataclasses
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, model_validator
+from pydantic import Field, model_validator
 
+from tetris_sim.apps.body import (
+    ContactSection,
+    KnownMaterial,
+    MaterialSection,
+    RegionSection,
+    Source,
+    Substance,
+)
+from tetris_sim.apps.body_checks import body_problems
+from tetris_sim.apps.conducting import Body, examine, key_path
 from tetris_sim.apps.domain import KeyPath, assemble, make_grid, refuse
-from tetris_sim.apps.faces import conductivity_gaps, make_boundary
+from tetris_sim.apps.faces import conductivity_gaps, is_constant, make_boundary
 from tetris_sim.apps.materials import MATERIALS
 from tetris_sim.apps.timestep import choose_time_step
 from tetris_sim.catalogue import laplacian, laplacian_names
-from tetris_sim.errors import ConfigError
+from tetris_sim.conduction import star_mean
+from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.problem import Problem, Total, Variable
 from tetris_sim.quantities import Conductivity, Density, Diffusivity, SpecificHeat
 from tetris_sim.schema import Request
 from tetris_sim.section import Section
 from tetris_sim.stencil import Stencil, euler_step, largest_stable_dt
-from tetris_sim.wording import suggestion
 
 # tables round to two or three digits, so properties that belong together differ by up to that
 _AGREEMENT = 0.01
@@ -29,19 +39,8 @@ _MOST_UNEQUAL = 1e50  # spacing ratios whose fourth power is still far from over
 _HEAT_UNIT = {1: "J/m^2", 2: "J/m", 3: "J"}  # per square metre of cross-section, per metre of depth
 
 
-def _known_material(name: str) -> str:
-    if name not in MATERIALS:
-        meant = suggestion(name, MATERIALS)
-        msg = (
-            f"{name!r} is not in the table{meant}; known are {', '.join(MATERIALS)}; or give a "
-            "diffusivity"
-        )
-        raise ValueError(msg)
-    return name
-
-
 @dataclass(frozen=True)
-class Body:
+class Properties:
     """Thermal properties of a body, as far as they are known.
 
     Attributes:
@@ -56,10 +55,10 @@ class Body:
 
 
 class HeatModel(Section):
-    """Heat conduction in a body at rest with constant properties."""
+    """Heat conduction in a body at rest: of one material, or of several in regions of space."""
 
     type: Literal["heat"]
-    material: Annotated[str, AfterValidator(_known_material)] | None = None
+    material: KnownMaterial | None = None
     """A name of the table of materials; numbers given besides it count more than the table's."""
     diffusivity: Diffusivity | None = None
     """conductivity / (density * specific_heat) [m^2/s]."""
@@ -71,10 +70,35 @@ class HeatModel(Section):
     """[J/(kg K)]."""
     stencil: str | None = None
     """Which Laplacian, by the name of its stencil; the usual one (3, 5 or 7 points) if not given.
+    Only for a body of one material without sources, with conditions of numbers on whole faces.
     """
+    materials: dict[str, KnownMaterial | MaterialSection] = Field(default={})
+    """Instead of `material` and numbers: what `regions` are made of, by a name of your own; a name
+    of the table, or a section.
+    """
+    regions: tuple[RegionSection, ...] = ()
+    """What is where; later ones lie over earlier ones, and every point is in one."""
+    contacts: tuple[ContactSection, ...] = ()
+    """Resistances of joints."""
+    sources: tuple[Source, ...] = ()
+    """What heats the body."""
 
     @model_validator(mode="after")
     def _enough_and_consistent(self) -> HeatModel:
+        given = [
+            name
+            for name in ("material", "diffusivity", "conductivity", "density", "specific_heat")
+            if getattr(self, name) is not None
+        ]
+        if not self._of_one:
+            if given:
+                msg = (
+                    f"{given[0]} is given beside materials or regions; put it into a material of "
+                    "model.materials"
+                )
+                raise ValueError(msg)
+            return self
+
         explicit = (self.diffusivity, self.conductivity, self.density, self.specific_heat)
         if None not in explicit:
             a, k, rho, c = (float(number or 0.0) for number in explicit)
@@ -94,7 +118,31 @@ class HeatModel(Section):
 
         return self
 
-    def body(self) -> Body:
+    @property
+    def _of_one(self) -> bool:
+        """Whether its properties stand beside `type` instead of under `materials`."""
+        return not self.materials and not self.regions
+
+    def substances(self) -> dict[str, Substance]:
+        """Every material by name: those of the section, and those of the table that are named."""
+        if self._of_one:
+            own = self.body()
+            # Where nobody knows them, only their ratio counts.
+            k = own.diffusivity if own.conductivity is None else own.conductivity
+            capacity = 1.0 if own.heat_capacity is None else own.heat_capacity
+            name = self.material or "body"
+            return {name: Substance(name, (k,) * 3, capacity, (own.diffusivity,) * 3)}
+
+        found = {}
+        named = [it.material for it in self.regions if it.material is not None]
+        named += [name for it in self.regions for name in (it.materials or {}).values()]
+        for name in (*self.materials, *named):
+            given = self.materials.get(name, name)
+            section = MaterialSection(material=given) if isinstance(given, str) else given
+            found[name] = section.substance(name)
+        return found
+
+    def body(self) -> Properties:
         """The properties that follow from the material and the numbers given.
 
         With a diffusivity of your own, conductivity and heat capacity are made to fit it: the heat
@@ -120,11 +168,13 @@ class HeatModel(Section):
                     "specific_heat"
                 )
                 raise ValueError(msg)
-            return Body(conductivity / density / specific_heat, conductivity, capacity)
+            return Properties(conductivity / density / specific_heat, conductivity, capacity)
 
         if self.conductivity is not None:
-            return Body(self.diffusivity, self.conductivity, self.conductivity / self.diffusivity)
-        return Body(
+            return Properties(
+                self.diffusivity, self.conductivity, self.conductivity / self.diffusivity
+            )
+        return Properties(
             self.diffusivity, None if capacity is None else self.diffusivity * capacity, capacity
         )
 
@@ -140,7 +190,8 @@ class HeatModel(Section):
                 ),
             )
 
-        if self.body().conductivity is None:
+        yield from body_problems(self, request)
+        if self._of_one and self.body().conductivity is None:
             for key, kind in conductivity_gaps(request.boundaries, request.ndim):
                 yield (
                     ("boundaries", key),
@@ -149,6 +200,38 @@ class HeatModel(Section):
                         "model.conductivity"
                     ),
                 )
+            if self.sources:
+                yield (
+                    ("model", "sources"),
+                    "heat needs the heat capacity of the body; give model.material, or "
+                    "conductivity, density and specific_heat",
+                )
+
+    def problems_in_space(self, request: Request) -> Iterable[tuple[KeyPath, str]]:
+        """What is wrong that only files and a look at every point can tell, with its key path."""
+        if self._is_plain(request):
+            return
+        body, mistakes = examine(self, request)
+        yield from ((key_path(key), message) for key, message in mistakes.items())
+        if body is not None and self.stencil is not None and not self._is_constant(body, request):
+            yield (
+                ("model", "stencil"),
+                "a named Laplacian is for a body of one material without sources and with "
+                "conditions of numbers on whole faces; leave it out",
+            )
+
+    def _is_plain(self, request: Request) -> bool:
+        """Whether it is one constant problem as it is written."""
+        return self._of_one and not self.sources and self._is_even(request)
+
+    def _is_constant(self, body: Body, request: Request) -> bool:
+        """Whether it is one constant problem as it turns out."""
+        return body.only_substance is not None and not self.sources and self._is_even(request)
+
+    @staticmethod
+    def _is_even(request: Request) -> bool:
+        """Whether the same holds on whole faces at all times, and all cells are alike."""
+        return not request.grid.graded and all(map(is_constant, request.boundaries.values()))
 
     def build(self, request: Request, *, dt: float | None = None) -> Problem:
         """The problem that the configuration describes.
@@ -163,11 +246,38 @@ class HeatModel(Section):
             UnstableStepError: the time step is larger than the limit.
         """
         refuse(self.problems(request))
-        grid = make_grid(request.grid)
+        if self._is_plain(request):
+            own = self.body()
+            k = None if own.conductivity is None else (own.conductivity,) * request.ndim
+            a = (own.diffusivity,) * request.ndim
+            return self._constant(request, (a, k), own.heat_capacity, dt)
 
-        smallest, diffusivity = min(grid.spacing), self.body().diffusivity
-        operator = heat_operator(self.stencil, grid.spacing)
-        cfl_unit = smallest * smallest / diffusivity
+        refuse(self.problems_in_space(request))
+        body, _ = examine(self, request)
+        assert body is not None
+        if self._is_constant(body, request) and body.only_substance is not None:
+            whole = body.only_substance
+            a, k = (it[: request.ndim][::-1] for it in (whole.diffusivity, whole.conductivity))
+            return self._constant(request, (a, k), whole.capacity, dt)
+        return self._of_body(request, body, dt)
+
+    def _constant(
+        self,
+        request: Request,
+        along: tuple[tuple[float, ...], tuple[float, ...] | None],
+        capacity: float | None,
+        dt: float | None,
+    ) -> Problem:
+        """The same step everywhere; diffusivity and conductivity are along the axes of arrays."""
+        grid, (diffusivity, conductivity) = make_grid(request.grid), along
+        # Along an axis of less diffusivity points are as if they were farther apart.
+        most = max(diffusivity)
+        spacing = tuple(
+            h * math.sqrt(most / a) for h, a in zip(grid.spacing, diffusivity, strict=True)
+        )
+        smallest = min(spacing)
+        operator = heat_operator(self.stencil, spacing)
+        cfl_unit = smallest * smallest / most
         dt_limit = largest_stable_dt(operator) * cfl_unit
         chosen = choose_time_step(request.time, dt_limit=dt_limit, cfl_unit=cfl_unit, dt=dt)
 
@@ -175,20 +285,51 @@ class HeatModel(Section):
             request,
             grid=grid,
             stencil=euler_step(operator, chosen[0] / cfl_unit),
-            boundary=make_boundary(
-                request.boundaries, grid.ndim, conductivity=self.body().conductivity
-            ),
-            variable=Variable("temperature", "degC", "temperature", self._total(grid.ndim)),
+            boundary=make_boundary(request.boundaries, grid.ndim, conductivity=conductivity),
+            variable=Variable("temperature", "degC", "temperature", _total(grid.ndim, capacity)),
             time=chosen,
             dt_limit=dt_limit,
             continued=dt is not None,
         )
 
-    def _total(self, ndim: int) -> Total:
-        capacity = self.body().heat_capacity
-        if capacity is None:
-            return Total("integral", f"degC m^{ndim}" if ndim > 1 else "degC m", 1.0)
-        return Total("heat", _HEAT_UNIT[ndim], capacity)
+    def _of_body(self, request: Request, body: Body, dt: float | None) -> Problem:
+        """Conduction through a medium."""
+        grid, found = body.grid, body.found
+        smallest = min(grid.spacing)
+        most = max(
+            max(it.substance.diffusivity[: grid.ndim])
+            for it in found.fillings
+            if it.substance is not None
+        )
+        try:
+            chosen = choose_time_step(
+                request.time,
+                dt_limit=body.dt_limit,
+                cfl_unit=smallest * smallest / most,
+                dt=dt,
+            )
+        except UnstableStepError as error:
+            msg = f"{error}; it is {body.limiting} that sets the limit"
+            raise UnstableStepError(msg) from error
+
+        return assemble(
+            request,
+            grid=grid,
+            stencil=star_mean(grid.ndim),
+            boundary=body.boundary,
+            variable=Variable("temperature", "degC", "temperature", _total(grid.ndim, None)),
+            time=chosen,
+            dt_limit=body.dt_limit,
+            continued=dt is not None,
+            conduction=body.conduction(),
+            held=body.ambients,
+        )
+
+
+def _total(ndim: int, capacity: float | None) -> Total:
+    if capacity is None:
+        return Total("integral", f"degC m^{ndim}" if ndim > 1 else "degC m", 1.0)
+    return Total("heat", _HEAT_UNIT[ndim], capacity)
 
 
 def heat_operator(name: str | None, spacing: tuple[float, ...]) -> Stencil:

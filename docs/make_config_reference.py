@@ -17,6 +17,7 @@ from tetris_sim.apps import MODELS
 from tetris_sim.quantities import IntervalText, Quantity
 from tetris_sim.schema import Request
 from tetris_sim.section import Section
+from tetris_sim.varying import Table, Varying
 
 PAGE = Path(__file__).parent / "guide" / "configuration.md"
 
@@ -31,6 +32,11 @@ shows commented files to start from, `tetris-sim validate` says everything that 
 Points are cell centres: spacing = size / shape, and the first point lies half a spacing inside the box. A face lies
 halfway between the outermost point and its ghost.
 
+A number that may vary is a number, an expression in quotes ("10 + 8*sin(2*pi*t/86400)", lengths in m, t in s), or a
+table over time, straight lines between its rows and the first and last value beyond them: `{table: FILE.csv}`, two
+columns time [s] and value, whose first line may name them with units (`time [h], ambient [degC]`), or
+`{table: [[0, 20 degC], [1 h, 30 degC]]}`.
+
 Intervals (`every`) are steps ("100 steps") or simulated time ("1 ms", or a number of seconds); for checkpoints also
 wall time ("30 min wall"). The last step is always written.
 """
@@ -39,11 +45,12 @@ wall time ("30 min wall"). The last step is always written.
 def page() -> str:
     """The whole page."""
     parts = [INTRODUCTION, _section("Top level", Request, "")]
-    parts += [_section(f"model, type: {name}", model, "model.") for name, model in MODELS.items()]
+    for model in MODELS.values():
+        parts += _with_children("model", model)
     for name in ("grid", "initial", "boundaries", "time", "compute", "output", "checkpoint", "run"):
         for section in _sections(Request.model_fields[name].annotation, Request.model_fields[name]):
             parts += _with_children(name, section)
-    return "\n".join(parts)
+    return "\n".join(dict.fromkeys(parts))
 
 
 def _with_children(name: str, section: type[Section]) -> list[str]:
@@ -58,7 +65,7 @@ def _with_children(name: str, section: type[Section]) -> list[str]:
 
 def _sections(annotation: Any, field: FieldInfo | None = None) -> list[type[Section]]:
     if isinstance(annotation, type) and issubclass(annotation, Section):
-        return [annotation]
+        return [] if annotation is Table else [annotation]  # the introduction explains tables
     return [section for part in get_args(annotation) for section in _sections(part)]
 
 
@@ -100,6 +107,10 @@ def _takes(annotation: Any, metadata: Any = ()) -> str:
             return f"{mark.wanted} [{mark.unit.replace('delta_degC', 'K')}]"
         if isinstance(mark, IntervalText):
             return "an interval"
+        if isinstance(mark, Varying):
+            unit = mark.quantity.unit
+            kinds = f"an expression of {', '.join(mark.names)}, or a table"
+            return f"{mark.quantity.wanted} [{unit.replace('dimensionless', '1')}], {kinds}"
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _takes(parts[0], parts[1:])
@@ -113,7 +124,9 @@ def _takes(annotation: Any, metadata: Any = ()) -> str:
         return f"a list: {_takes(parts[0])}" if not _sections(parts[0]) else "a list of sections"
     if origin is dict:
         return (
-            f"a section of {_takes(parts[1])}" if not _sections(parts[1]) else "a section per face"
+            f"a section of {_takes(parts[1])}"
+            if not _sections(parts[1])
+            else f"a section per {'face' if 'pattern' in str(parts[0]) else 'name'}"
         )
     if _sections(annotation):
         return "a section"

@@ -11,14 +11,14 @@ from pydantic import Field
 
 from tetris_sim.quantities import (
     Conductivity,
-    HeatFlux,
-    HeatTransferCoefficient,
     Length,
     PositiveLength,
     Temperature,
     TemperatureDifference,
+    Time,
 )
 from tetris_sim.section import Section
+from tetris_sim.varying import VaryingCoefficient, VaryingFlux, VaryingTemperature
 
 FaceName = Annotated[
     str,
@@ -84,43 +84,81 @@ class RandomInitial(Section):
     seed: Annotated[int, Field(ge=0, le=2**128 - 1)] = 0
 
 
+class RunInitial(Section):
+    """The state of another run on as many points; everything else may differ."""
+
+    type: Literal["run"]
+    directory: str = Field(alias="from")
+    """Its results directory; relative paths start at the configuration file."""
+    at: Literal["last"] | Time = "last"
+    """Simulated time of it [s], one of those at which it wrote fields or a checkpoint; the latest
+    of them if not given.
+    """
+
+
 InitialSection = Annotated[
-    GaussianInitial | ExpressionInitial | ConstantInitial | FileInitial | RandomInitial,
+    GaussianInitial
+    | ExpressionInitial
+    | ConstantInitial
+    | FileInitial
+    | RandomInitial
+    | RunInitial,
     Field(discriminator="type"),
 ]
 
 
-class DirichletFace(Section):
+class PatchSection(Section):
+    """A face, or in a list of several: a part of one."""
+
+    where: str | None = None
+    """In a list: the points of the face that this entry is about, a condition in x, y, z, for
+    example `x < 1e-3`; all that no earlier entry is about if not given.
+    """
+
+
+class DirichletFace(PatchSection):
     """The value on the face."""
 
     type: Literal["dirichlet"]
-    value: Temperature
+    value: VaryingTemperature
 
 
-class FixedFace(Section):
+class FixedFace(PatchSection):
     """A ghost ring held at a value."""
 
     type: Literal["fixed"]
-    value: Temperature
+    value: VaryingTemperature
 
 
-class NeumannFace(Section):
+class NeumannFace(PatchSection):
     """The flux into the body [W/m^2]; 0 is insulated."""
 
     type: Literal["neumann"]
-    flux: HeatFlux = 0.0
+    flux: VaryingFlux = 0.0
     conductivity: Conductivity | None = None
     """Of the body; taken from the material if not given. A flux of 0 needs none."""
 
 
-class RobinFace(Section):
+class RobinFace(PatchSection):
     """Convection: k dT/dn = h (ambient - T), n outward."""
 
     type: Literal["robin"]
-    h: HeatTransferCoefficient
-    ambient: Temperature
+    h: VaryingCoefficient
+    ambient: VaryingTemperature
     conductivity: Conductivity | None = None
     """Of the body; taken from the material if not given. A bare stencil has none to take."""
+
+
+class RadiationFace(PatchSection):
+    """Radiation to large surroundings: k dT/dn = emissivity sigma (ambient^4 - T^4), in kelvin, and
+    convection besides if `h` is given.
+    """
+
+    type: Literal["radiation"]
+    emissivity: Annotated[float, Field(gt=0, le=1)]
+    ambient: VaryingTemperature
+    """Of the surroundings, and of the air if `h` is given."""
+    h: VaryingCoefficient = 0.0
 
 
 class PeriodicFace(Section):
@@ -129,6 +167,14 @@ class PeriodicFace(Section):
     type: Literal["periodic"]
 
 
-FaceSection = Annotated[
-    DirichletFace | FixedFace | NeumannFace | RobinFace | PeriodicFace, Field(discriminator="type")
+Patch = Annotated[
+    DirichletFace | FixedFace | NeumannFace | RobinFace | RadiationFace,
+    Field(discriminator="type"),
 ]
+FaceSection = Annotated[
+    DirichletFace | FixedFace | NeumannFace | RobinFace | RadiationFace | PeriodicFace,
+    Field(discriminator="type"),
+]
+Patches = Annotated[tuple[Patch, ...], Field(min_length=1)]
+FaceCondition = FaceSection | Patches
+"""Of a face: one condition, or a list of them by place, of which the first that fits holds."""

@@ -68,7 +68,7 @@ class Expression:
     @property
     def names(self) -> frozenset[str]:
         """The names that occur in it, without pi and e."""
-        return frozenset(node.name for node in _walk(self.tree) if isinstance(node, Variable))
+        return frozenset(node.name for node in walk(self.tree) if isinstance(node, Variable))
 
     def __call__(self, **values: npt.ArrayLike) -> npt.NDArray[np.float64] | float:
         """Compute it; arrays are broadcast against each other.
@@ -88,27 +88,46 @@ class Expression:
 
 
 def evaluate(node: Node, values: Mapping[str, npt.NDArray[np.float64]]) -> Value:
-    """The value of a tree: a float64 array or scalar."""
+    """The value of a tree: a float64 array or scalar; a part that occurs twice is computed once."""
+    return _evaluate(node, values, {})
+
+
+def _evaluate(
+    node: Node, values: Mapping[str, npt.NDArray[np.float64]], known: dict[int, Value]
+) -> Value:
+    if id(node) in known:
+        return known[id(node)]
+    result: Value
     match node:
         case Constant(value):
             return np.float64(value)  # not a Python float, whose 1/0 and 9**999 raise
         case Variable(name):
             return values[name]
         case Operation(name, arguments):
-            return OPERATIONS[name](*(evaluate(argument, values) for argument in arguments))
+            result = OPERATIONS[name](*(_evaluate(it, values, known) for it in arguments))
         case Comparison(signs, operands):
-            sides = [evaluate(operand, values) for operand in operands]
-            return _all(
+            sides = [_evaluate(operand, values, known) for operand in operands]
+            result = _all(
                 *(COMPARISONS[sign](sides[k], sides[k + 1]) for k, sign in enumerate(signs))
             )
+    known[id(node)] = result
+    return result
 
 
-def _walk(node: Node) -> Iterator[Node]:
-    yield node
-    match node:
-        case Operation(_, below) | Comparison(_, below):
-            for part in below:
-                yield from _walk(part)
+def walk(node: Node) -> Iterator[Node]:
+    """Every part of a tree, those that are shared once."""
+    parts: list[Node] = [node]
+    seen: set[int] = set()
+    while parts:
+        part = parts.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        yield part
+        if isinstance(part, Operation):
+            parts += part.arguments
+        elif isinstance(part, Comparison):
+            parts += part.operands
 
 
 def _not(value: Value) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,15 +23,19 @@ class Grid:
     Attributes:
         shape: interior points per axis, (n0, n1, ...).
         spacing: distance between neighbouring points per axis [m].
+            along a graded axis the smallest width of a cell.
         origin: position of the first interior point per axis [m].
         cut: of a slice through a grid of more axes: those that it lacks, by name, and where it lies
             on them [m].
+        edges: per axis the ends of its cells [m], (n + 1), ascending, if it is graded, so that
+            cells differ in width; None for an even one. Empty if all axes are even.
     """
 
     shape: tuple[int, ...]
     spacing: tuple[float, ...]
     origin: tuple[float, ...]
     cut: tuple[tuple[str, float], ...] = ()
+    edges: tuple[tuple[float, ...] | None, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.shape) <= 3:
@@ -47,6 +52,10 @@ class Grid:
         if any(n < 1 for n in self.shape):
             msg = f"a grid has at least one point per axis, got shape {self.shape}"
             raise ValueError(msg)
+        for n, ends in zip(self.shape, self.edges, strict=bool(self.edges)):
+            if ends is not None and (len(ends) != n + 1 or not (np.diff(ends) > 0).all()):
+                msg = f"{n} cells need {n + 1} ascending edges, got {len(ends)}"
+                raise ValueError(msg)
         if any(not (h > 0 and math.isfinite(h)) for h in self.spacing):
             msg = f"spacing is positive and finite, got {self.spacing} m"
             raise ValueError(msg)
@@ -72,15 +81,79 @@ class Grid:
         """Number of interior points."""
         return math.prod(self.shape)
 
+    @classmethod
+    def graded(
+        cls,
+        shape: tuple[int, ...],
+        size: tuple[float, ...],
+        edges: Sequence[Sequence[float] | None],
+    ) -> Grid:
+        """Grid of a box with one corner at zero, some of whose axes are graded.
+
+        Args:
+            shape: points per axis, array order.
+            size: edge lengths of the box [m], array order.
+            edges: the ends of the cells of each graded axis [m], array order.
+        """
+        even = cls.box(shape, size)
+        spacing, origin = list(even.spacing), list(even.origin)
+        for axis, ends in enumerate(edges):
+            if ends is not None:
+                spacing[axis] = float(np.diff(ends).min())
+                origin[axis] = (ends[0] + ends[1]) / 2
+        ends_of = tuple(None if ends is None else tuple(ends) for ends in edges)
+        return cls(shape, tuple(spacing), tuple(origin), edges=ends_of)
+
+    @property
+    def is_graded(self) -> bool:
+        """Whether cells differ in width along some axis."""
+        return any(ends is not None for ends in self.edges)
+
     @property
     def size(self) -> tuple[float, ...]:
         """Edge lengths of the box [m], array order."""
-        return tuple(n * h for n, h in zip(self.shape, self.spacing, strict=True))
+        return tuple(
+            n * h if (ends := self._edges(axis)) is None else ends[-1] - ends[0]
+            for axis, (n, h) in enumerate(zip(self.shape, self.spacing, strict=True))
+        )
 
     @property
     def cell_volume(self) -> float:
-        """Volume a point stands for [m^3]; an area [m^2] in 2D, a length [m] in 1D."""
+        """Volume a point stands for [m^3]; an area [m^2] in 2D, a length [m] in 1D.
+
+        The mean of all cells where axes are graded: `volumes` has them one by one.
+        """
+        if self.is_graded:
+            return math.prod(self.size) / self.n_points
         return math.prod(self.spacing)
+
+    def widths(self, axis: int, start: int = 0, stop: int | None = None) -> npt.NDArray[np.float64]:
+        """Widths of the cells start..stop-1 along `axis` [m], (stop - start,)."""
+        ends = self._edges(axis)
+        stop = self.shape[axis] if stop is None else stop
+        if ends is None:
+            return np.full(stop - start, self.spacing[axis])
+        return np.diff(np.array(ends[start : stop + 1]))
+
+    def volumes(self, box: Sequence[tuple[int, int]]) -> npt.NDArray[np.float64]:
+        """Volumes of the cells of a box of global indices [m^3], of its shape."""
+        found = np.ones(())
+        for axis, span in enumerate(box):
+            found = np.multiply.outer(found, self.widths(axis, *span))
+        return found
+
+    def on_shape(self, shape: Sequence[int]) -> Grid:
+        """The same spacing and the same first point with other numbers of points; graded axes can
+        only be cut.
+        """
+        edges = tuple(
+            None if ends is None else ends[: n + 1]
+            for n, ends in zip(shape, self.edges, strict=bool(self.edges))
+        )
+        return Grid(tuple(shape), self.spacing, self.origin, edges=edges)
+
+    def _edges(self, axis: int) -> tuple[float, ...] | None:
+        return self.edges[axis] if self.edges else None
 
     @property
     def axis_names(self) -> tuple[str, ...]:
@@ -111,5 +184,9 @@ class Grid:
 
         A point's position depends on its global index only, so every slab sees the same bits.
         """
-        index = np.arange(start, self.shape[axis] if stop is None else stop, dtype=np.float64)
+        stop = self.shape[axis] if stop is None else stop
+        if (ends := self._edges(axis)) is not None:
+            part = np.array(ends[start : stop + 1])
+            return np.asarray((part[1:] + part[:-1]) / 2)
+        index = np.arange(start, stop, dtype=np.float64)
         return np.asarray(self.origin[axis] + index * self.spacing[axis])

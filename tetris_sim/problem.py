@@ -209,7 +209,7 @@ class Problem:
 
         A body that ends before such a grid does begins anew there.
         """
-        grid = replace(self.grid, shape=tuple(shape))
+        grid = self.grid.on_shape(shape)
         old = self.grid.shape
         if self.conduction is None or all(n <= m for n, m in zip(shape, old, strict=True)):
             return replace(self, grid=grid)

@@ -106,6 +106,7 @@ class _Lowering:
 
     registers: list[Instruction] = field(default_factory=list)
     numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
+    visited: dict[int, int] = field(default_factory=dict)  # by identity of a part of the tree
 
     def lower(self, tree: Node) -> tuple[Instruction, ...]:
         result = self.number(self.visit(tree))
@@ -114,6 +115,11 @@ class _Lowering:
         return tuple(self.registers)
 
     def visit(self, node: Node) -> int:
+        if id(node) not in self.visited:
+            self.visited[id(node)] = self.enter(node)
+        return self.visited[id(node)]
+
+    def enter(self, node: Node) -> int:
         match node:
             case Constant(value):
                 return self.constant(value)

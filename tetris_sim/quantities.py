@@ -40,6 +40,11 @@ _WALL = re.compile(r"\s*(\S.*?)\s+wall\s*")
 _ABSOLUTE_ZERO = -273.15  # degC
 
 
+def looks_like_quantity(text: str) -> bool:
+    """Whether a text is a number with or without a unit, as far as its form says."""
+    return len(text) <= _LONGEST and _QUANTITY.fullmatch(text) is not None
+
+
 @dataclass(frozen=True)
 class Quantity:
     """What kind of number a key takes; within an `Annotated[float, ...]` it reads and checks it.
@@ -122,7 +127,18 @@ class Quantity:
         return core_schema.no_info_before_validator_function(self.read, handler(source))
 
 
-Length = Annotated[float, Quantity("a length", "m", ("15 mm",))]
+LENGTH = Quantity("a length", "m", ("15 mm",))
+TIME = Quantity("a time", "s", ("1 ms",))
+TEMPERATURE = Quantity("a temperature", "degC", ("20 degC", "300 K"))
+HEAT_FLUX = Quantity("a heat flux", "W/m^2", ("500 W/m^2",))
+HEAT_TRANSFER_COEFFICIENT = Quantity(
+    "a heat transfer coefficient", "W/(m^2 K)", ("25 W/(m^2 K)",), "nonnegative"
+)
+POWER = Quantity("a power", "W", ("20 W",))
+POWER_DENSITY = Quantity("a power per volume", "W/m^3", ("2e9 W/m^3",))
+NUMBER = Quantity("a number", "dimensionless", ("0.5",))
+
+Length = Annotated[float, LENGTH]
 PositiveLength = Annotated[float, Quantity("a length", "m", ("15 mm",), "positive")]
 PositiveDuration = Annotated[float, Quantity("a time", "s", ("1 ms",), "positive")]
 Moment = Annotated[float, Quantity("a time", "s", ("1 s", "5 ms"), "nonnegative")]
@@ -130,7 +146,8 @@ WallTime = Annotated[float, Quantity("a time", "s", ("2 h", "30 min"), "positive
 TuningTime = Annotated[float, Quantity("a time", "s", ("5 s", "1 min"), "nonnegative")]
 Memory = Annotated[float, Quantity("an amount of memory", "byte", ("4 GiB",), "positive")]
 Bandwidth = Annotated[float, Quantity("a bandwidth", "byte/s", ("10 GB/s",), "positive")]
-Temperature = Annotated[float, Quantity("a temperature", "degC", ("20 degC", "300 K"))]
+Time = Annotated[float, TIME]
+Temperature = Annotated[float, TEMPERATURE]
 TemperatureDifference = Annotated[
     float, Quantity("a temperature difference", "delta_degC", ("100 K",))
 ]
@@ -142,9 +159,10 @@ Density = Annotated[float, Quantity("a density", "kg/m^3", ("8960 kg/m^3",), "po
 SpecificHeat = Annotated[
     float, Quantity("a specific heat", "J/(kg K)", ("385 J/(kg K)",), "positive")
 ]
-HeatFlux = Annotated[float, Quantity("a heat flux", "W/m^2", ("500 W/m^2",))]
-HeatTransferCoefficient = Annotated[
-    float, Quantity("a heat transfer coefficient", "W/(m^2 K)", ("25 W/(m^2 K)",), "nonnegative")
+HeatFlux = Annotated[float, HEAT_FLUX]
+HeatTransferCoefficient = Annotated[float, HEAT_TRANSFER_COEFFICIENT]
+ContactResistance = Annotated[
+    float, Quantity("a thermal contact resistance", "m^2 K/W", ("1e-5 m^2 K/W",), "nonnegative")
 ]
 
 Unit = Literal["steps", "s", "wall"]

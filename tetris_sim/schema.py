@@ -8,11 +8,13 @@ needs to know of another is checked in `config/checks.py`.
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from tetris_sim.conditions import FaceName, FaceSection, InitialSection
+from tetris_sim.conditions import FaceCondition, FaceName, InitialSection
 from tetris_sim.quantities import (
     AnyInterval,
     Bandwidth,
@@ -26,6 +28,7 @@ from tetris_sim.quantities import (
     WallTime,
 )
 from tetris_sim.section import Section
+from tetris_sim.wording import describe
 
 DeviceName = Annotated[
     str,
@@ -48,6 +51,46 @@ Count = Annotated[int, Field(gt=0, le=2**31 - 1)]
 _TUNING_SECONDS = 5.0
 
 
+class SegmentSection(Section):
+    """Cells of equal width up to a place."""
+
+    to: PositiveLength
+    """Where it ends [m]; it begins where the one before ends, the first at 0."""
+    n: Count
+    """Cells."""
+
+
+class GradedSection(Section):
+    """An axis whose cells differ in width."""
+
+    edges: Annotated[tuple[Length, ...], Field(min_length=2)] | None = None
+    """The ends of all cells [m], the first being 0."""
+    segments: Annotated[tuple[SegmentSection, ...], Field(min_length=1)] | None = None
+    """Instead of `edges`."""
+
+    @model_validator(mode="after")
+    def _ascends(self) -> GradedSection:
+        if (self.edges is None) == (self.segments is None):
+            msg = "give either edges or segments"
+            raise ValueError(msg)
+        given = self.edges or (0.0, *(it.to for it in self.segments or ()))
+        if given[0] != 0 or any(b <= a for a, b in itertools.pairwise(given)):
+            msg = f"{describe(given)} was found; they begin at 0 and ascend"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def ends(self) -> tuple[float, ...]:
+        """The ends of all cells [m]."""
+        if self.edges is not None:
+            return self.edges
+        found = [0.0]
+        for it in self.segments or ():
+            low = found[-1]
+            found += [low + (it.to - low) * k / it.n for k in range(1, it.n)] + [it.to]
+        return tuple(found)
+
+
 class GridSection(Section):
     """How many points, and how large the box is."""
 
@@ -59,6 +102,10 @@ class GridSection(Section):
     """Edge lengths along x, y, z [m]. Give this or `spacing`; neither means a spacing of 1."""
     spacing: tuple[PositiveLength, ...] | None = None
     """Distance between points along x, y, z [m]."""
+    graded: dict[Literal["x", "y", "z"], GradedSection] = Field(default={})
+    """Axes whose cells differ in width. Their entries in `shape` and `size` are the number of
+    cells and where the last one ends.
+    """
 
     @model_validator(mode="after")
     def _one_length_per_axis(self) -> GridSection:
@@ -72,7 +119,25 @@ class GridSection(Section):
                     "x, y, z"
                 )
                 raise ValueError(msg)
+        self._refuse_other_axes()
         return self
+
+    def _refuse_other_axes(self) -> None:
+        """Raise where a graded axis is not there, or is not as long as shape and size say."""
+        for name, axis in self.graded.items():
+            number = "xyz".index(name)
+            if number >= len(self.shape):
+                msg = f"graded has {name}, but shape has {len(self.shape)} entries"
+                raise ValueError(msg)
+            if len(axis.ends) != self.shape[number] + 1:
+                msg = (
+                    f"graded.{name} has {len(axis.ends) - 1} cells, but shape says "
+                    f"{self.shape[number]}; write the same number"
+                )
+                raise ValueError(msg)
+            if self.size is None or not math.isclose(self.size[number], axis.ends[-1]):
+                msg = f"graded.{name} ends at {axis.ends[-1]:g} m; size must say the same"
+                raise ValueError(msg)
 
 
 class TimeSection(Section):
@@ -303,9 +368,10 @@ class Request(Section):
     title: str = ""
     grid: GridSection
     initial: InitialSection
-    boundaries: Annotated[dict[FaceName, FaceSection], Field(min_length=1)]
+    boundaries: Annotated[dict[FaceName, FaceCondition], Field(min_length=1)]
     """Per face x-, x+, y-, ...; `x` means both faces of an axis, `*` every face not named
-    otherwise.
+    otherwise. A list of sections says something of each part of a face: the first whose `where` is
+    true holds.
     """
     time: TimeSection
     compute: ComputeSection = ComputeSection()

@@ -10,7 +10,6 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.grid import Grid
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.facts.division import Capacity, Link
 from tetris_sim.scheduler.facts.domain import Domain
@@ -56,14 +55,12 @@ def even_part(problem: Problem, ranks: int) -> Problem:
     """The problem on as many points as each rank gets if all are alike, to be planned for."""
     domain = Domain.of(problem)
     _refuse_too_many(domain, ranks)
-    parts, grid = likely_parts(domain, ranks), problem.grid
+    parts = likely_parts(domain, ranks)
     shape = tuple(
         max(-(-n // pieces), radius, 1)
         for n, pieces, radius in zip(domain.shape, parts, domain.radii, strict=True)
     )
-    return dataclasses.replace(
-        problem, grid=Grid(shape=shape, spacing=grid.spacing, origin=grid.origin)
-    )
+    return problem.on_shape(shape)
 
 
 def offers_of(draft: Draft, machine: Machine, rank: int) -> list[Offer]:

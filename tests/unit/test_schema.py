@@ -204,7 +204,12 @@ def test_a_pydantic_location_becomes_a_path_of_keys() -> None:
     whole = Kind(Config)
     for location, path in [
         (("initial", "gaussian", "sigma"), ("initial", "sigma")),
-        (("boundaries", "x-", "robin", "h"), ("boundaries", "x-", "h")),
+        (("boundaries", "x-", "tagged-union[...]", "robin", "h"), ("boundaries", "x-", "h")),
+        (("boundaries", "x", "tuple[...]", 1, "robin", "h"), ("boundaries", "x", 1, "h")),
+        (
+            ("model", "heat", "materials", "a", "function-after[MaterialSection]", "density"),
+            ("model", "materials", "a", "density"),
+        ),
         (("boundaries", "w", "[key]"), ("boundaries", "w")),
         (("time", "dt", "literal['auto']"), ("time", "dt")),
         (("compute", "devices", "tuple[constrained-str, ...]", 1), ("compute", "devices", 1)),
@@ -219,7 +224,12 @@ def test_a_pydantic_location_becomes_a_path_of_keys() -> None:
 def test_the_home_of_a_misplaced_key_is_known() -> None:
     assert homes(Config, "t_end") == ["time"]
     assert homes(Config, "sigma") == ["initial (type: gaussian)"]
-    assert homes(Config, "material") == ["model (type: heat)"]
+    assert homes(Config, "material") == [
+        "model (type: heat)",
+        "model (type: heat).materials",
+        "model (type: heat).regions",
+        "model (type: heat).sources (type: volume)",
+    ]
     assert homes(Config, "grid") == ["the top level"]
     assert homes(Config, "compression") == ["output.fields", "output.parts"]
     assert homes(Config, "type") == []
@@ -234,6 +244,7 @@ def test_every_choice_of_sections_is_made_by_a_tag() -> None:
         "constant",
         "file",
         "random",
+        "run",
     }
 
 

@@ -18,6 +18,7 @@ TEMPLATES = {
     "plate_2d": "heat2d",
     "rod_1d": "heat1d",
     "block_3d": "heat3d",
+    "body_3d": "body",
     "periodic_2d": "periodic",
     "stencil_2d": "stencil",
 }

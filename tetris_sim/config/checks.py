@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tetris_sim.apps.faces import find_face
+from tetris_sim.apps.faces import find_face, patches
 from tetris_sim.apps.initial import unusable_constant
 from tetris_sim.conditions import (
     ConstantInitial,
     ExpressionInitial,
-    FaceSection,
+    FaceCondition,
     GaussianInitial,
     InitialSection,
     NeumannFace,
@@ -37,7 +37,7 @@ from tetris_sim.schema import (
 )
 from tetris_sim.wording import describe, listed
 
-Boundaries = Mapping[str, FaceSection]
+Boundaries = Mapping[str, FaceCondition]
 
 # Lengths [m] beyond which squares and volumes come close to the limits of a double.
 _SMALLEST, _LARGEST = 1e-30, 1e30
@@ -54,6 +54,7 @@ def check_together(sections: Mapping[str, Any]) -> Iterator[Finding]:
     checks: tuple[tuple[Callable[..., Iterator[Finding]], tuple[str, ...]], ...] = (
         (_lengths, ("grid",)),
         (_faces, ("grid", "boundaries")),
+        (_graded, ("grid", "model")),
         (_center, ("grid", "initial")),
         (_expression, ("grid", "initial")),
         (_probes, ("grid", "output")),
@@ -95,6 +96,16 @@ def _lengths(grid: GridSection) -> Iterator[Finding]:
             )
 
 
+def _graded(grid: GridSection, model: Any) -> Iterator[Finding]:
+    if grid.graded and model.type != "heat":
+        yield Finding(
+            ("grid", "graded"),
+            f"model.type: {model.type} makes the same step at every point, so its cells are alike; "
+            "leave graded out",
+            at_key=True,
+        )
+
+
 def _faces(grid: GridSection, boundaries: Boundaries) -> Iterator[Finding]:
     axes = AXIS_NAMES[: len(grid.shape)]
     for key in boundaries:
@@ -102,6 +113,14 @@ def _faces(grid: GridSection, boundaries: Boundaries) -> Iterator[Finding]:
             yield Finding(
                 ("boundaries", key),
                 f"the grid has {_axes(grid)}, so there is no face {key}",
+                at_key=True,
+            )
+
+    for path, face in patches(boundaries):
+        if len(path) == 1 and getattr(face, "where", None) is not None:
+            yield Finding(
+                ("boundaries", *path, "where"),
+                "where is for the entries of a list of parts of a face; write the face as a list",
                 at_key=True,
             )
 
@@ -234,12 +253,14 @@ def _numbers_in_precision(
         (("initial", name), getattr(initial, name, 0.0)) for name in names
     ]
 
-    for key, face in boundaries.items():
+    for path, face in patches(boundaries):
         other = "flux" if isinstance(face, NeumannFace) else "value"
         name = "ambient" if hasattr(face, "ambient") else other
         if name == "flux" and compute.precision == "float16":
             continue  # a flux is not stored; what it makes of the points beside the face is
-        numbers.append((("boundaries", key, name), getattr(face, name, 0.0)))
+        number = getattr(face, name, 0.0)
+        if isinstance(number, float):
+            numbers.append((("boundaries", *path, name), number))
 
     for path, number in numbers:
         if abs(number) > largest:
@@ -343,6 +364,13 @@ def _checkpoints(time: TimeSection, checkpoint: CheckpointSection) -> Iterator[F
             f"every {every} is longer than the run, and at_end is false, so there would never be "
             "a checkpoint; shorten it or set checkpoint.at_end: true",
         )
+
+
+def check_in_space(config: Request, model: Any) -> Iterator[Finding]:
+    """What only files and a look at every point tell of a configuration that is right so far."""
+    if hasattr(model, "problems_in_space"):
+        for path, message in model.problems_in_space(config):
+            yield Finding(tuple(path), message)
 
 
 def _model(sections: Mapping[str, Any]) -> Iterator[Finding]:

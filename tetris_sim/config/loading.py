@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tetris_sim.apps import AnyModel
-from tetris_sim.config.checks import check_together
+from tetris_sim.config.checks import check_in_space, check_together
 from tetris_sim.config.errors import ConfigMistakesError, Finding, Mistake, Place
 from tetris_sim.config.overrides import (
     Override,
@@ -176,7 +176,15 @@ def read_config(
     Raises:
         ConfigMistakesError: with everything that is wrong.
     """
-    return _read(text, name=name, base=base, overrides=overrides, environ=environ, defaults=())
+    return _read(
+        text,
+        name=name,
+        base=base,
+        overrides=overrides,
+        environ=environ,
+        defaults=(),
+        in_space=False,  # files may be gone that a run began with
+    )
 
 
 def _read(
@@ -187,6 +195,7 @@ def _read(
     overrides: Sequence[str | Override],
     environ: Mapping[str, str] | None,
     defaults: Sequence[Override],
+    in_space: bool = True,
 ) -> Config:
     root, mistakes = read_yaml(text, name)
     if root is None or root.value is None:
@@ -214,6 +223,7 @@ def _read(
         overrides=overrides,
         environ=environ,
         defaults=defaults,
+        in_space=in_space,
     )
 
 
@@ -266,8 +276,12 @@ def _check(
     overrides: Sequence[str | Override],
     environ: Mapping[str, str] | None,
     defaults: Sequence[Override],
+    in_space: bool = True,
 ) -> Config:
-    """Put all sources together and check the result."""
+    """Put all sources together and check the result.
+
+    With `in_space` files are read and all points looked at; without, only what is written counts.
+    """
     environ = os.environ if environ is None else environ
     asked, refused = apply_overrides(values, _read_all(overrides, mistakes))
     mistakes += refused
@@ -277,14 +291,18 @@ def _check(
     sections, wrong = check_sections(Config, values)
     findings += wrong
     findings += check_together(sections)
+    config = None
+    if not findings and not mistakes:
+        config = Config.model_validate(sections)
+        findings += check_in_space(config, config.model) if in_space else ()
     mistakes += [
         Mistake(finding.path, finding.message, _origin(finding, used) or locate(finding))
         for finding in findings
     ]
 
-    if mistakes:
+    if mistakes or config is None:
         raise ConfigMistakesError(mistakes)
-    return Config.model_validate(sections)
+    return config
 
 
 def _read_all(overrides: Sequence[str | Override], mistakes: list[Mistake]) -> list[Override]:

@@ -74,17 +74,18 @@ def _explain(
     # Where one of the possible types fits and only a part of it is wrong, that part alone is worth
     # telling.
     inner = {
-        spot.path[: spot.choice]
+        spot.path[:choice]
         for spot, _ in spots
-        if spot.choice is not None and len(spot.path) > spot.choice
+        for choice in spot.choices
+        if len(spot.path) > choice
     }
 
     told: set[KeyPath] = set()
     for spot, complaint in sorted(spots, key=lambda pair: pair[1]["type"] not in _TELLING):
-        at_choice = spot.choice == len(spot.path)
-        if at_choice and (spot.path in inner or spot.path in told):
+        at_choice = len(spot.path) in spot.choices
+        if (at_choice and spot.path in inner) or spot.path in told:
             continue
-        if at_choice:
+        if spot.choices:
             told.add(spot.path)
         yield _finding(spot, complaint, values, whole)
 
@@ -124,7 +125,7 @@ def _finding(
 
 def _own_words(said: str, spot: Spot, kind: Kind, value: Any) -> str:
     """A sentence of ours, completed by the other types that the value may have."""
-    if spot.choice != len(spot.path):
+    if len(spot.path) not in spot.choices:
         return said
     return f"{said.partition('; ')[0]}; {wanted(kind)} is wanted{_meant(value, kind)}"
 

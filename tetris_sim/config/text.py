@@ -6,7 +6,7 @@ import io
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,18 @@ _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 # Needs no quotes in YAML.
 _PLAIN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+-]+)*")
 
-PATHS: tuple[KeyPath, ...] = (("initial", "path"), ("output", "directory"))
+# Where paths stand; "*" is any key or entry of a list. All but the last are of input files.
+PATHS: tuple[KeyPath, ...] = (
+    ("initial", "path"),
+    ("initial", "from"),
+    ("boundaries", "*", "*", "table"),
+    ("boundaries", "*", "*", "*", "table"),
+    ("model", "regions", "*", "labels"),
+    ("model", "sources", "*", "over_time"),
+    ("model", "sources", "*", "*", "table"),
+    ("model", "sources", "*", "path", "*", "table"),
+    ("output", "directory"),
+)
 
 
 def plain_values(data: Mapping[str, Any], mistakes: list[Mistake]) -> dict[str, Any]:
@@ -101,19 +112,30 @@ def expand_paths(
         What could not be replaced.
     """
     findings: list[Finding] = []
-    for path in PATHS:
-        section = values.get(str(path[0]))
-        text = section.get(path[1]) if isinstance(section, dict) else None
-        if not isinstance(text, str) or not isinstance(section, dict):
-            continue
-
-        expanded, trouble = _expand(text, environ)
-        if trouble is not None:
-            findings.append(Finding(path, trouble))
-        elif path == ("initial", "path"):
-            expanded = os.path.normpath(base.absolute() / expanded)
-        section[path[1]] = expanded
+    for pattern in PATHS:
+        for section, path in _matches(values, pattern):
+            expanded, trouble = _expand(section[path[-1]], environ)
+            if trouble is not None:
+                findings.append(Finding(path, trouble))
+            elif pattern != PATHS[-1]:
+                expanded = os.path.normpath(base.absolute() / expanded)
+            section[path[-1]] = expanded
     return findings
+
+
+def _matches(values: Any, pattern: KeyPath, path: KeyPath = ()) -> Iterator[tuple[Any, KeyPath]]:
+    """The texts that a pattern of `PATHS` fits: what holds each, and its path."""
+    first, *rest = pattern
+    keys: Iterable[Any] = range(len(values)) if isinstance(values, list) else ()
+    if isinstance(values, dict):
+        keys = list(values)
+    for key in keys:
+        if first not in ("*", key):
+            continue
+        if rest:
+            yield from _matches(values[key], tuple(rest), (*path, key))
+        elif isinstance(values[key], str):
+            yield values, (*path, key)
 
 
 def _expand(text: str, environ: Mapping[str, str]) -> tuple[str, str | None]:

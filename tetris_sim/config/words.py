@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 from tetris_sim.config.errors import KeyPath
 from tetris_sim.quantities import IntervalText, Quantity
 from tetris_sim.section import Section
+from tetris_sim.varying import Varying
 from tetris_sim.wording import listed
 
 _LARGE = 1e6  # upper limits above it are told only to those who exceed them
@@ -61,13 +62,13 @@ class Spot:
         path: keys and list indices only.
         kind: what is allowed there; None for a key that does not exist.
         owner: the section whose key it is.
-        choice: length of the path at which a union of several types began; None if there was none.
+        choices: lengths of the path at which unions of several types began.
     """
 
     path: KeyPath
     kind: Kind | None
     owner: type[Section] | None = None
-    choice: int | None = None
+    choices: tuple[int, ...] = ()
 
 
 def open_annotation(annotation: Any) -> Kind:
@@ -141,8 +142,8 @@ def _step(spot: Spot, kind: Kind, part: str | int, rest: Sequence[str | int]) ->
         return replace(spot, kind=Kind(tags_of(kind).get(str(part))))
 
     if kind.members:
-        choice = len(spot.path) if spot.choice is None else spot.choice
-        return replace(spot, kind=_container(kind, rest) or kind, choice=choice)
+        choices = (*spot.choices, len(spot.path))
+        return replace(spot, kind=_member(kind, str(part), rest) or kind, choices=choices)
 
     # Parts of a list or a section, any of which has the same type.
     arguments, origin = typing.get_args(kind.base), typing.get_origin(kind.base)
@@ -158,13 +159,29 @@ def _step(spot: Spot, kind: Kind, part: str | int, rest: Sequence[str | int]) ->
     return spot
 
 
-def _container(kind: Kind, rest: Sequence[str | int]) -> Kind | None:
-    """The member of a union that has parts, if the location goes on into one."""
+def _member(kind: Kind, part: str, rest: Sequence[str | int]) -> Kind | None:
+    """The member of a union that a location goes on into: one that has parts, or a choice itself.
+
+    Args:
+        kind: the union.
+        part: pydantic's name of the member, which holds that of a section.
+        rest: the location from there.
+    """
+    members = [open_annotation(member) for member in kind.members]
+    if part.startswith("tagged-union"):
+        return next((member for member in members if member.tag is not None), None)
+    if rest and isinstance(rest[0], int):
+        return next((it for it in members if typing.get_origin(it.base) is tuple), None)
     if rest:
-        wanted = tuple if isinstance(rest[0], int) else dict
-        for member in map(open_annotation, kind.members):
-            if typing.get_origin(member.base) is wanted:
-                return member
+        return next(
+            (
+                it
+                for it in members
+                if typing.get_origin(it.base) is dict
+                or (it.section is not None and it.section.__name__ in part)
+            ),
+            None,
+        )
     return None
 
 
@@ -178,7 +195,7 @@ def words(kind: Kind) -> list[str]:
 def wanted(kind: Kind) -> str:
     """What is allowed, as a phrase: "auto or a time greater than 0"."""
     for item in kind.metadata:
-        if isinstance(item, Quantity | IntervalText):
+        if isinstance(item, Quantity | IntervalText | Varying):
             return item.wanted
     if kind.description is not None:
         return kind.description
@@ -251,6 +268,9 @@ def _keys_below(section: type[Section], place: str) -> Iterator[tuple[str, str]]
 
 def _keys_in(kind: Kind, place: str) -> Iterator[tuple[str, str]]:
     arguments = typing.get_args(kind.base)
+    if kind.tag is None:
+        for part in kind.members:
+            yield from _keys_in(open_annotation(part), place)
     if kind.section is not None:
         yield from _keys_below(kind.section, place)
     elif kind.tag is not None:

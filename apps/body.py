@@ -1,0 +1,261 @@
+"""What is the body made of, and where? The sections of materials, regions, contacts and sources."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+
+from tetris_sim.apps.materials import MATERIALS
+from tetris_sim.conditions import FaceName
+from tetris_sim.quantities import (
+    Conductivity,
+    ContactResistance,
+    Density,
+    HeatTransferCoefficient,
+    Length,
+    PositiveLength,
+    SpecificHeat,
+    Temperature,
+)
+from tetris_sim.section import Section
+from tetris_sim.varying import VaryingDensity, VaryingFactor, VaryingLength, VaryingPower
+from tetris_sim.wording import suggestion
+
+
+def known_material(name: str) -> str:
+    """The name, if it is in the table of materials."""
+    if name not in MATERIALS:
+        meant = suggestion(name, MATERIALS)
+        msg = (
+            f"{name!r} is not in the table{meant}; known are {', '.join(MATERIALS)}; or give a "
+            "diffusivity"
+        )
+        raise ValueError(msg)
+    return name
+
+
+KnownMaterial = Annotated[str, AfterValidator(known_material)]
+
+
+@dataclass(frozen=True)
+class Substance:
+    """What a material of the body is to the heat.
+
+    Attributes:
+        name: in the configuration.
+        conductivity: along x, y, z [W/(m K)].
+        capacity: density * specific heat [J/(m^3 K)].
+        diffusivity: along x, y, z [m^2/s].
+    """
+
+    name: str
+    conductivity: tuple[float, ...]
+    capacity: float
+    diffusivity: tuple[float, ...]
+
+
+class AxesSection(Section):
+    """Of a material that conducts differently along x, y and z, as fibres and circuit boards do."""
+
+    x: Conductivity
+    y: Conductivity
+    z: Conductivity | None = None
+    """That of y if not given."""
+
+
+class MaterialSection(Section):
+    """A material of the body: a name of the table, or numbers, or both."""
+
+    material: KnownMaterial | None = None
+    """A name of the table of materials; numbers given besides it count more than the table's."""
+    conductivity: Conductivity | AxesSection | None = None
+    """[W/(m K)]; one number, or one for each of x, y, z."""
+    density: Density | None = None
+    """[kg/m^3]."""
+    specific_heat: SpecificHeat | None = None
+    """[J/(kg K)]."""
+
+    @model_validator(mode="after")
+    def _enough(self) -> MaterialSection:
+        self.substance("")
+        return self
+
+    def substance(self, name: str) -> Substance:
+        """Its numbers, under a name.
+
+        Raises:
+            ValueError: some are missing, or beyond what can be computed.
+        """
+        table = None if self.material is None else MATERIALS[self.material]
+        numbers = {
+            key: getattr(table, key, None) if getattr(self, key) is None else getattr(self, key)
+            for key in ("conductivity", "density", "specific_heat")
+        }
+        missing = [key for key, number in numbers.items() if number is None]
+        if missing:
+            msg = f"{' and '.join(missing)} missing; give numbers, or a material of the table"
+            raise ValueError(msg)
+
+        k, rho, c = cast("tuple[Any, float, float]", tuple(numbers.values()))
+        along = (k.x, k.y, k.y if k.z is None else k.z) if isinstance(k, AxesSection) else (k,) * 3
+        density, specific_heat = rho, c
+        diffusivity = tuple(number / density / specific_heat for number in along)
+        found = Substance(name, along, density * specific_heat, diffusivity)
+        if not all(0 < number < math.inf for number in (*diffusivity, found.capacity)):
+            msg = f"the numbers lead to {found}, beyond what can be computed; correct them"
+            raise ValueError(msg)
+        return found
+
+
+class BoxSection(Section):
+    """A box; cells whose centres lie in it belong to it. An axis that is not given is whole."""
+
+    x: tuple[Length, Length] | None = None
+    """From, to [m]."""
+    y: tuple[Length, Length] | None = None
+    z: tuple[Length, Length] | None = None
+
+    @field_validator("x", "y", "z", mode="after")
+    @classmethod
+    def _ascends(cls, span: tuple[float, float] | None) -> tuple[float, float] | None:
+        if span is not None and not span[0] < span[1]:
+            msg = f"a box from {span[0]:g} m to {span[1]:g} m holds nothing; give [from, to]"
+            raise ValueError(msg)
+        return span
+
+
+class Place(Section):
+    """Where something is: all of what is given must hold; the whole body if nothing is."""
+
+    box: BoxSection | None = None
+    where: str | None = None
+    """A condition in x, y, z [m], for example `hypot(x - 5e-3, y - 5e-3) < 1e-3`."""
+
+
+class FluidSection(Section):
+    """Cells of a fluid at a known temperature: what touches them exchanges heat with it."""
+
+    ambient: Temperature
+    h: HeatTransferCoefficient
+
+
+class RegionSection(Place):
+    """A part of the body and what fills it; later regions lie over earlier ones."""
+
+    name: str | None = None
+    """For `sources`."""
+    material: str | None = None
+    """A key of `materials`, or a name of the table."""
+    fluid: FluidSection | None = None
+    """Instead of a material."""
+    void: bool = False
+    """Instead of a material: nothing, with insulated walls."""
+    labels: str | None = None
+    """A file of a whole number per point: .npy or HDF5 of the grid's shape (z, y, x), a greyscale
+    picture of x and y (0 to 255), or a closed surface (.stl), which is 1 inside and 0 outside. With
+    `materials` each number has its material; without it the region is where the number is not 0.
+    """
+    materials: Annotated[dict[int, str], Field(min_length=1)] | None = None
+    """With `labels`: the material of each number."""
+    dataset: str | None = None
+    """For HDF5: which dataset; needed if the file has more than one."""
+    scale: PositiveLength = 1.0
+    """For .stl: the unit of its coordinates [m]; `1 mm` for most."""
+    offset: tuple[Length, Length, Length] = (0.0, 0.0, 0.0)
+    """For .stl: where its origin lies [m]."""
+
+    @model_validator(mode="after")
+    def _one_filling(self) -> RegionSection:
+        given = [
+            name for name in ("material", "fluid", "materials") if getattr(self, name) is not None
+        ] + ["void"] * self.void
+        if len(given) != 1:
+            msg = (
+                f"{' and '.join(given) or 'no filling'} given; give one of material, fluid, void: "
+                "true, or labels with materials"
+            )
+            raise ValueError(msg)
+        if self.materials is not None and self.labels is None:
+            msg = "materials says what the numbers of a file mean; give labels, or material"
+            raise ValueError(msg)
+        return self
+
+
+class ContactSection(Section):
+    """The resistance of the joint of two materials, wherever they touch."""
+
+    between: tuple[str, str]
+    """Two keys of `materials`."""
+    resistance: ContactResistance
+    """[m^2 K/W]."""
+
+
+def _as_table(value: object) -> object:
+    return {"table": value} if isinstance(value, str | list | tuple) else value
+
+
+class VolumeSource(Place):
+    """Heat in a part of the body: a total power, spread evenly, or a power per volume."""
+
+    type: Literal["volume"] = "volume"
+    material: str | None = None
+    """Where this material is."""
+    region: str | None = None
+    """Where the region of this name is seen."""
+    power: VaryingPower | None = None
+    """[W], per metre of depth in 2D, per square metre of cross-section in 1D."""
+    density: VaryingDensity | None = None
+    """[W/m^3]."""
+    over_time: Annotated[VaryingFactor, BeforeValidator(_as_table)] = 1.0
+    """A table, a CSV file or a list of [time, factor], by which the heat is multiplied."""
+
+    @model_validator(mode="after")
+    def _one_strength(self) -> VolumeSource:
+        if (self.power is None) == (self.density is None):
+            msg = "give either power or density"
+            raise ValueError(msg)
+        return self
+
+
+class PathSection(Section):
+    """Where the middle of a beam is: numbers or expressions of t; the middle of the face along an
+    axis that is not given.
+    """
+
+    x: VaryingLength | None = None
+    y: VaryingLength | None = None
+    z: VaryingLength | None = None
+
+
+class BeamSource(Section):
+    """A round Gaussian beam that falls straight on a face of the box and moves over it."""
+
+    type: Literal["beam"]
+    power: VaryingPower
+    """[W]."""
+    absorptivity: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """The share of the power that becomes heat."""
+    d4sigma: PositiveLength
+    """The diameter: four standard deviations, twice the radius at which the intensity is 1/e^2 of
+    that in the middle [m].
+    """
+    face: FaceName
+    """x-, x+, ..., z+."""
+    path: PathSection = PathSection()
+    over_time: Annotated[VaryingFactor, BeforeValidator(_as_table)] = 1.0
+    """A table, a CSV file or a list of [time, factor], by which the power is multiplied."""
+
+
+def _with_type(value: object) -> object:
+    if isinstance(value, dict) and "type" not in value:
+        return {"type": "volume", **value}
+    return value
+
+
+Source = Annotated[
+    Annotated[VolumeSource | BeamSource, Field(discriminator="type")],
+    BeforeValidator(_with_type),
+]

@@ -1,0 +1,232 @@
+"""Which condition holds on which face of a body? Turns the `boundaries` section into rules."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tetris_sim.apps.beams import make_beam
+from tetris_sim.apps.body import BeamSource
+from tetris_sim.apps.courses import Course, check_course, check_in_space, read_course
+from tetris_sim.apps.domain import make_each
+from tetris_sim.apps.faces import condition_of, refuse_half_ring
+from tetris_sim.apps.initial import first_place, positions, shape_of
+from tetris_sim.apps.initial_file import Box
+from tetris_sim.apps.rules import Surface, flowing, held, join
+from tetris_sim.apps.shapes import make_condition
+from tetris_sim.apps.survey import Openness, Survey
+from tetris_sim.boundary import Boundary, Face, Periodic
+from tetris_sim.conditions import (
+    DirichletFace,
+    FaceCondition,
+    FaceSection,
+    FixedFace,
+    NeumannFace,
+    PeriodicFace,
+    RadiationFace,
+    RobinFace,
+)
+from tetris_sim.conduction import Ids, Numbers, Rule
+from tetris_sim.errors import ConfigError
+from tetris_sim.formula import Constant, Node
+from tetris_sim.grid import Grid
+from tetris_sim.quantities import HEAT_FLUX, HEAT_TRANSFER_COEFFICIENT, TEMPERATURE
+from tetris_sim.schema import Request
+from tetris_sim.varying import Varying
+
+_KINDS = {
+    "value": Varying(TEMPERATURE),
+    "ambient": Varying(TEMPERATURE),
+    "flux": Varying(HEAT_FLUX),
+    "h": Varying(HEAT_TRANSFER_COEFFICIENT),
+}
+
+
+def openness(request: Request, grid: Grid) -> Openness:
+    """What lies beyond the faces."""
+    sides = [
+        [condition_of(request.boundaries, axis + sign)[1] for sign in "-+"]
+        for axis in grid.axis_names
+    ]
+    return Openness(
+        periodic=tuple(isinstance(low, PeriodicFace) for low, _ in sides),
+        insulated=tuple((_lets_nothing(low), _lets_nothing(high)) for low, high in sides),
+    )
+
+
+def _lets_nothing(condition: FaceCondition) -> bool:
+    sections = condition if isinstance(condition, tuple) else (condition,)
+    return all(isinstance(section, NeumannFace) for section in sections)
+
+
+class FaceMaker:
+    """Makes the rules of all faces.
+
+    Attributes:
+        grid: where points lie.
+    """
+
+    def __init__(
+        self,
+        boundaries: Mapping[str, FaceCondition],
+        found: Survey,
+        beams: Mapping[int, BeamSource],
+        times: Numbers,
+        *,
+        heated: bool,
+    ) -> None:
+        """Remember what faces depend on.
+
+        Args:
+            boundaries: the section.
+            found: the body.
+            beams: by number of the source.
+            times: of the run, at which numbers are looked at [s].
+            heated: whether sources heat points; ghosts of constant temperatures do not last then.
+        """
+        self.grid: Grid = found.painting.grid
+        self._boundaries, self._found, self._beams = boundaries, found, beams
+        self._times, self._heated = times, heated
+        self._used: set[tuple[str, int]] = set()
+
+    def boundary(self) -> Boundary:
+        """The rules.
+
+        Raises:
+            ConfigError: some faces cannot be made.
+        """
+        made = make_each(
+            functools.partial(self._face, axis, name + sign)
+            for axis, name in enumerate(self.grid.axis_names)
+            for sign in "-+"
+        )
+        self._unused()
+        pairs = tuple(zip(made[::2], made[1::2], strict=True))
+        for name, (low, high) in zip(self.grid.axis_names, pairs, strict=True):
+            refuse_half_ring(name, isinstance(low, Periodic), isinstance(high, Periodic))
+        return Boundary(pairs)
+
+    def _face(self, axis: int, name: str) -> Face:
+        key, condition = condition_of(self._boundaries, name)
+        if isinstance(condition, PeriodicFace):
+            return Periodic()
+        sections = condition if isinstance(condition, tuple) else (condition,)
+        plane = self._plane(axis, name[1])
+        patches = self._patches(sections, plane, key) if isinstance(condition, tuple) else None
+
+        rules = []
+        for number, section in enumerate(sections):
+            at = f"boundaries.{key}" + (f".{number}" if patches is not None else "")
+            marked = np.ones(shape_of(plane), bool) if patches is None else patches == number
+            rules.append(self._rule(section, axis, name, (at, plane, marked)))
+        face = join(rules, patches, axis, len(self._found.occurring))
+
+        # A kernel would need the widths of cells mirrored, too.
+        if self.grid.is_graded or (self._heated and face.lasting != (0.0, 1.0)):
+            face = dataclasses.replace(face, lasting=None)
+        return face
+
+    def _plane(self, axis: int, sign: str) -> Box:
+        """The points beside a face."""
+        n = self.grid.shape[axis]
+        whole = [(0, length) for length in self.grid.shape]
+        whole[axis] = (0, 1) if sign == "-" else (n - 1, n)
+        return tuple(whole)
+
+    def _patches(self, sections: tuple[FaceSection, ...], plane: Box, key: str) -> Ids:
+        """The number of the section that holds at each point: the first whose `where` is true."""
+        patches = np.full(shape_of(plane), len(sections), np.uint16)
+        for number, section in reversed(list(enumerate(sections))):
+            where = getattr(section, "where", None)
+            at = f"boundaries.{key}.{number}"
+            inside = (
+                np.ones(patches.shape, bool)
+                if where is None
+                else make_condition(where, self.grid, f"{at}.where")(plane)
+            )
+            patches[inside] = number
+
+        if (patches == len(sections)).any():
+            _, where = first_place(patches == len(sections), self.grid, plane)
+            msg = (
+                f"boundaries.{key}: no entry of the list is about {where}; let the last one have "
+                "no where"
+            )
+            raise ConfigError(msg)
+        self._used |= {(key, int(number)) for number in np.unique(patches)}
+        return patches
+
+    def _unused(self) -> None:
+        """Raise for an entry with a condition that holds nowhere."""
+        lines = [
+            f"boundaries.{key}.{number}: this entry holds at no point; the first whose where is "
+            "true holds"
+            for key, condition in self._boundaries.items()
+            if isinstance(condition, tuple) and key in {own for own, _ in self._used}
+            for number, section in enumerate(condition)
+            if section.where is not None and (key, number) not in self._used
+        ]
+        if lines:
+            raise ConfigError("\n".join(lines))
+
+    def _rule(
+        self, section: FaceSection, axis: int, name: str, patch: tuple[str, Box, Any]
+    ) -> Rule:
+        at = patch[0]
+        courses = {
+            key: read_course(getattr(section, key), kind, f"{at}.{key}")
+            for key, kind in _KINDS.items()
+            if hasattr(section, key)
+        }
+        make_each(
+            functools.partial(self._check, course, axis, name, (f"{at}.{key}", *patch[1:]))
+            for key, course in courses.items()
+        )
+
+        surface = self._surface(axis, name, getattr(section, "conductivity", None))
+        match section:
+            case DirichletFace():
+                return held(courses["value"], surface)
+            case FixedFace():
+                return held(courses["value"], surface, on_ghost=True)
+        emissivity = section.emissivity if isinstance(section, RadiationFace) else 0.0
+        assert isinstance(section, NeumannFace | RobinFace | RadiationFace)
+        return flowing(
+            surface,
+            flux=[courses["flux"]] if "flux" in courses else [],
+            h=courses.get("h"),
+            ambient=courses.get("ambient"),
+            emissivity=emissivity,
+            beams=[
+                make_beam(beam, number, self.grid, f"model.sources.{number}")
+                for number, beam in self._beams.items()
+                if beam.face == name
+            ],
+        )
+
+    def _check(self, course: Course, axis: int, name: str, patch: tuple[str, Box, Any]) -> None:
+        key, plane, marked = patch
+        if not course.in_space:
+            least = 0.0 if key.endswith(".h") else -np.inf
+            check_course(course, self._times, key, least)
+            return
+        at = dict(zip(self.grid.axis_names, positions(self.grid, plane), strict=True))
+        at[name[0]] = np.full([1] * self.grid.ndim, self._position(axis, name[1]))
+        check_in_space(course, (at, plane, self.grid), self._times, key, marked)
+
+    def _position(self, axis: int, sign: str) -> float:
+        return 0.0 if sign == "-" else self.grid.size[axis]
+
+    def _surface(self, axis: int, name: str, own: float | None) -> Surface:
+        direction = self.grid.ndim - 1 - axis  # of x, y, z
+        k = [
+            1.0 if it.substance is None else own or it.substance.conductivity[direction]
+            for it in self._found.fillings
+        ]
+        position: dict[str, Node] = {name[0]: Constant(self._position(axis, name[1]))}
+        widths = self.grid.widths(axis)
+        return Surface(float(widths[0 if name[1] == "-" else -1]), np.array(k), position)

@@ -1,0 +1,178 @@
+"""Courses: numbers that follow from time and place, as formulas, and as values at many times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.apps.initial import first_place
+from tetris_sim.apps.initial_file import Box
+from tetris_sim.conduction import Numbers, Parameter
+from tetris_sim.errors import ConfigError
+from tetris_sim.expressions import compile_expression
+from tetris_sim.formula import Comparison, Constant, Node, Operation, Variable, evaluate, walk
+from tetris_sim.grid import Grid
+from tetris_sim.varying import Given, Table, Varying
+
+TIME = "t"
+PLACE = frozenset("xyz")
+_NOUGHT = Constant(0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """A number that may change with time, or with time and place.
+
+    Attributes:
+        tree: a formula of t and x, y, z, or a number.
+        rows: of a table over time instead, (n, 2).
+    """
+
+    tree: Node = _NOUGHT
+    rows: Numbers | None = None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The variables of its formula."""
+        return names_in(self.tree)
+
+    @property
+    def value(self) -> float | None:
+        """The number, if it does not change."""
+        if self.rows is not None or self.names:
+            return None
+        with np.errstate(all="ignore"):
+            return float(evaluate(self.tree, {}))
+
+    @property
+    def in_space(self) -> bool:
+        """Whether it differs from place to place."""
+        return bool(self.names & PLACE)
+
+    def at(self, times: Numbers) -> Numbers:
+        """Its values at some times [s], (n,); it is the same everywhere."""
+        if self.rows is not None:
+            return np.asarray(np.interp(times, self.rows[:, 0], self.rows[:, 1]))
+        with np.errstate(all="ignore"):
+            values = evaluate(self.tree, {TIME: times})
+        return np.asarray(np.broadcast_to(values, times.shape), np.float64)
+
+
+def read_course(given: Given, kind: Varying, key: str) -> Course:
+    """What a configuration says about a number.
+
+    Args:
+        given: what it says.
+        kind: which numbers are allowed.
+        key: for messages.
+
+    Raises:
+        ConfigError: a table cannot be read.
+    """
+    if isinstance(given, Table):
+        try:
+            return Course(rows=kind.rows(given))
+        except ValueError as error:
+            msg = f"{key}: {error}"
+            raise ConfigError(msg) from error
+    if isinstance(given, str):
+        return Course(compile_expression(given, kind.names).tree)
+    return Course(Constant(float(given)))
+
+
+def names_in(node: Node) -> frozenset[str]:
+    """The variables of a formula."""
+    return frozenset(part.name for part in walk(node) if isinstance(part, Variable))
+
+
+def substitute(node: Node, values: Mapping[str, Node]) -> Node:
+    """A formula with others in the place of some of its variables; shared parts stay shared."""
+    known: dict[int, Node] = {}
+
+    def visit(part: Node) -> Node:
+        if id(part) not in known:
+            known[id(part)] = changed(part)
+        return known[id(part)]
+
+    def changed(part: Node) -> Node:
+        match part:
+            case Variable(name):
+                return values.get(name, part)
+            case Operation(name, below):
+                return Operation(name, tuple(map(visit, below)))
+            case Comparison(signs, below):
+                return Comparison(signs, tuple(map(visit, below)))
+        return part
+
+    return visit(node)
+
+
+def formula(text: str, **parts: Node) -> Node:
+    """A formula as text, whose names are the given parts.
+
+    >>> formula("2*a", a=Constant(3.0))
+    Operation(name='multiply', arguments=(Constant(value=2.0), Constant(value=3.0)))
+    """
+    return substitute(compile_expression(text, parts).tree, parts)
+
+
+def clock() -> Parameter:
+    """Time itself [s]."""
+    return Parameter(TIME, lambda times: times[:, None])
+
+
+def in_program(course: Course, name: str) -> tuple[Node, list[Parameter]]:
+    """A course as a part of a program: its formula if it depends on the place, else a parameter.
+
+    Args:
+        course: it.
+        name: of the parameter.
+    """
+    if course.in_space:
+        return course.tree, [clock()] if TIME in course.names else []
+    if course.value is not None:
+        return Variable(name), [Parameter(name, np.array([course.value]))]
+    return Variable(name), [Parameter(name, lambda times: course.at(times)[:, None])]
+
+
+def check_course(course: Course, times: Numbers, key: str, least: float = -math.inf) -> None:
+    """Raise where a number that is the same everywhere is not finite, or too small, sometime."""
+    values = course.at(times)
+    bad = ~np.isfinite(values) | (values < least)
+    if bad.any():
+        first = int(np.argmax(bad))
+        wanted = "it must be finite" if least == -math.inf else f"it must be {least:g} or more"
+        msg = f"{key}: it is {values[first]:g} at t = {times[first]:g} s; {wanted}"
+        raise ConfigError(msg)
+
+
+def check_in_space(
+    course: Course,
+    points: tuple[Mapping[str, Any], Box, Grid],
+    times: Numbers,
+    key: str,
+    marked: npt.NDArray[np.bool_],
+) -> None:
+    """Raise where a number that differs from place to place is not finite, at the start or the end.
+
+    Args:
+        course: it.
+        points: coordinates by name, their box, the grid.
+        times: of the run [s].
+        key: for messages.
+        marked: which points are meant.
+    """
+    coordinates, box, grid = points
+    for time in times[[0, -1]]:
+        with np.errstate(all="ignore"):
+            values = evaluate(course.tree, {**coordinates, "t": np.asarray(time)})
+        bad = ~np.isfinite(np.broadcast_to(values, marked.shape)) & marked
+        if bad.any():
+            _, where = first_place(bad, grid, box)
+            msg = f"{key}: the expression is not finite at {where}, t = {time:g} s; it must be"
+            raise ConfigError(msg)

@@ -1,0 +1,249 @@
+"""What holds on the faces of a body, as rules: ghost = program(mirror, numbers by code and step).
+
+A face gives a temperature, or heat flows through it. With k the conductivity of the mirror point
+and d its distance from the ghost, what flows in per area is k (ghost - mirror) / d, and the
+temperature of the face is the mean of the two. So the ghost of
+
+    a flux q and convection      2k/d (T - mirror) = q + h (ambient - T),  T = (ghost + mirror) / 2
+    radiation besides            ... + emissivity sigma (ambient^4 - T^4), in kelvin
+
+follows from one equation for T. Without radiation it is linear, else it is solved by Newton's
+method. With g = 2k/d the equation is (g + h) T + s T^4 = B; T is below both B / (g + h) and
+(B / s)^(1/4), and the smaller of these is at most 1.38 T. From there 5 steps reach rounding errors:
+`tests/unit/test_apps_rules.py` measures it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tetris_sim.apps.courses import Course, clock, formula, in_program, substitute
+from tetris_sim.conduction import AFFINE, MIRROR, Ids, Numbers, Parameter, Rule, RuledFace
+from tetris_sim.formula import Comparison, Constant, Node, Operation, Variable
+from tetris_sim.program import Program
+from tetris_sim.slab import Ranges
+
+STEFAN_BOLTZMANN = 5.670374419e-8  # W/(m^2 K^4), exact since the SI of 2019
+_ZERO = 273.15  # 0 degC in kelvin
+_NEWTON_STEPS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Surface:
+    """Where on the grid a face lies.
+
+    Attributes:
+        distance: between mirror point and ghost [m].
+        conductivity: along the axis by id; any positive number where K is 0 [W/(m K)].
+        position: coordinate of the face by the name of its axis [m].
+    """
+
+    distance: float
+    conductivity: Numbers
+    position: dict[str, Node]
+
+
+def held(value: Course, surface: Surface, *, on_ghost: bool = False) -> Rule:
+    """A temperature on the face, or on the ghost."""
+    if value.in_space:
+        tree = formula(
+            "value" if on_ghost else "2*value - mirror", value=value.tree, mirror=Variable(MIRROR)
+        )
+        return _finished(tree, [clock()] if "t" in value.names else [], surface)
+    factor, b = (1.0, 0.0) if on_ghost else (2.0, -1.0)
+    return _affine(lambda times: factor * value.at(times)[:, None], np.array([b]), [value])
+
+
+def flowing(
+    surface: Surface,
+    *,
+    flux: Sequence[Course] = (),
+    h: Course | None = None,
+    ambient: Course | None = None,
+    emissivity: float = 0.0,
+    beams: Sequence[tuple[Node, list[Parameter]]] = (),
+) -> Rule:
+    """Heat that flows through the face.
+
+    Args:
+        surface: where it is.
+        flux: into the body [W/m^2]; they are added.
+        h: of convection [W/(m^2 K)].
+        ambient: of convection and radiation [degC].
+        emissivity: of radiation; 0 for none.
+        beams: more fluxes as parts of the program.
+    """
+    h, ambient = h or Course(), ambient or Course()
+    given = [*flux, h, ambient]
+    if emissivity == 0 and not beams and not any(it.in_space for it in given):
+        return _linear(surface, flux, h, ambient)
+
+    parts: dict[str, Node] = {
+        "mirror": Variable(MIRROR),
+        "d": Constant(surface.distance),
+        "k": Variable("k"),
+    }
+    parameters = [Parameter("k", surface.conductivity)]
+    named = {"h": h, "ambient": ambient, **{f"flux_{n}": it for n, it in enumerate(flux)}}
+    for name, course in named.items():
+        parts[name], more = in_program(course, name)
+        parameters += more
+    total = [parts.pop(f"flux_{n}") for n in range(len(flux))]
+    for tree, more in beams:
+        total.append(tree)
+        parameters += more
+    parts["flux"] = functools.reduce(_sum, total) if total else Constant(0.0)
+
+    if emissivity == 0 and h.value == 0:
+        tree = formula("mirror + d/k*flux", **{k: parts[k] for k in ("mirror", "d", "k", "flux")})
+        return _finished(tree, parameters, surface)
+    if emissivity == 0:
+        text = "((2*k - h*d)*mirror + 2*d*(h*ambient + flux))/(2*k + h*d)"
+        return _finished(formula(text, **parts), parameters, surface)
+    return _finished(_radiating(parts, emissivity * STEFAN_BOLTZMANN), parameters, surface)
+
+
+def _sum(a: Node, b: Node) -> Node:
+    return Operation("add", (a, b))
+
+
+def _linear(surface: Surface, flux: Sequence[Course], h: Course, ambient: Course) -> Rule:
+    """A flux and convection that are the same everywhere."""
+    k, d = surface.conductivity[None, :], surface.distance
+
+    def a(times: Numbers) -> Numbers:
+        heat = sum((it.at(times) for it in flux), h.at(times) * ambient.at(times))
+        return np.asarray(2 * d * heat[:, None] / (2 * k + h.at(times)[:, None] * d))
+
+    def b(times: Numbers) -> Numbers:
+        hd = h.at(times)[:, None] * d
+        return np.asarray((2 * k - hd) / (2 * k + hd))
+
+    lasting = (
+        _constant([*flux]) and sum(float(it.value or 0.0) for it in flux) == 0 and h.value == 0
+    )
+    steady = b(np.zeros(1))[0]
+    return _affine(
+        a, np.ones(1) if lasting else steady if h.value is not None else b, [*flux, h, ambient]
+    )
+
+
+def _radiating(parts: dict[str, Node], s: float) -> Node:
+    """The ghost beyond a face that radiates; see the head of this file."""
+    kelvin = formula("mirror + zero", mirror=parts["mirror"], zero=Constant(_ZERO))
+    around = formula("ambient + zero", ambient=parts["ambient"], zero=Constant(_ZERO))
+    g = formula("2*k/d", k=parts["k"], d=parts["d"])
+    whole = formula("g + h", g=g, h=parts["h"])
+    # T^4 differs from what it is far away by little where temperatures are close: the numbers are
+    # all positive, so nothing cancels.
+    b = formula(
+        "g*u + h*a + s*a**4 + q",
+        g=g,
+        u=kelvin,
+        h=parts["h"],
+        a=around,
+        q=parts["flux"],
+        s=Constant(s),
+    )
+    t = formula("min(b/w, sqrt(sqrt(b/s)))", b=b, w=whole, s=Constant(s))
+    for _ in range(_NEWTON_STEPS):
+        cube = formula("s*t**3", s=Constant(s), t=t)
+        t = formula("(3*c*t + b)/(w + 4*c)", c=cube, t=t, b=b, w=whole)
+    return formula("2*(t - zero) - mirror", t=t, zero=Constant(_ZERO), mirror=parts["mirror"])
+
+
+def _constant(courses: Sequence[Course]) -> bool:
+    return all(course.value is not None for course in courses)
+
+
+def _affine(a: object, b: object, courses: Sequence[Course]) -> Rule:
+    """Ghosts a + b * mirror; functions of times become numbers if none of the courses changes."""
+    values = [it(np.zeros(1))[0] if callable(it) and _constant(courses) else it for it in (a, b)]
+    return Rule(AFFINE, (Parameter("a", values[0]), Parameter("b", values[1])))  # type: ignore[arg-type]
+
+
+def _finished(tree: Node, parameters: list[Parameter], surface: Surface) -> Rule:
+    """The rule of a tree, on the face: its points lie there, not where the mirror points do."""
+    unique = {it.name: it for it in parameters}
+    return Rule(Program(substitute(tree, surface.position)), tuple(unique.values()))
+
+
+def join(rules: Sequence[Rule], patches: Ids | None, axis: int, n_ids: int) -> RuledFace:
+    """One face out of the rules of its patches.
+
+    Args:
+        rules: by patch.
+        patches: the patch of every point of the face, one point thick along its axis; None if there
+            is one.
+        axis: of the face.
+        n_ids: number of ids.
+    """
+    if patches is None:
+        return RuledFace(rules[0], lasting=_lasting(rules))
+
+    def patch(box: Ranges) -> Ids:
+        return patches[tuple(slice(*((0, 1) if k == axis else span)) for k, span in enumerate(box))]
+
+    programs: list[Program] = []
+    for rule in rules:
+        if rule.program not in programs:
+            programs.append(rule.program)
+    parameters, tree = [], programs[-1].tree
+    for number, program in reversed(list(enumerate(programs))):
+        own = [rule if rule.program == program else None for rule in rules]
+        names = dict.fromkeys(p.name for rule in own if rule is not None for p in rule.parameters)
+        renamed = {name: name if len(programs) == 1 else f"{name}_{number}" for name in names}
+        for name, new in renamed.items():
+            parameters.append(_by_code(name, new, own, n_ids))
+        part = substitute(program.tree, {old: Variable(new) for old, new in renamed.items()})
+        tree = part if number == len(programs) - 1 else _choose(number, part, tree)
+
+    if len(programs) > 1:
+        kinds = [float(programs.index(rule.program)) for rule in rules]
+        parameters.append(Parameter("kind", np.repeat(kinds, n_ids)))
+    return RuledFace(
+        Rule(Program(tree), tuple(parameters)), patch, len(rules), lasting=_lasting(rules)
+    )
+
+
+def _choose(number: int, part: Node, rest: Node) -> Node:
+    is_it = Comparison(("==",), (Variable("kind"), Constant(float(number))))
+    return Operation("where", (is_it, part, rest))
+
+
+def _by_code(name: str, new: str, rules: Sequence[Rule | None], n_ids: int) -> Parameter:
+    """A parameter of several patches, by patch * n_ids + id; 0 where a patch has none."""
+    own = [
+        None if rule is None else next((p for p in rule.parameters if p.name == name), None)
+        for rule in rules
+    ]
+
+    def row(parameter: Parameter | None, times: Numbers) -> Numbers:
+        if parameter is None:
+            return np.zeros((len(times), n_ids))
+        values = parameter.values(times) if callable(parameter.values) else parameter.values[None]
+        return np.broadcast_to(values, (len(times), n_ids))
+
+    def values(times: Numbers) -> Numbers:
+        return np.concatenate([row(parameter, times) for parameter in own], axis=1)
+
+    changes = any(parameter is not None and parameter.changes for parameter in own)
+    return Parameter(new, values if changes else values(np.zeros(1))[0])
+
+
+def _lasting(rules: Sequence[Rule]) -> tuple[float, float] | None:
+    """(a, b) where ghosts a + b * mirror, filled once, stay right as long as nothing heats: those
+    of an insulated face, and of one constant temperature.
+    """
+    pairs = set()
+    for rule in rules:
+        if rule.program != AFFINE or rule.changes:
+            return None
+        a, b = (np.asarray(parameter.values) for parameter in rule.parameters)
+        pairs |= {(float(x), float(y)) for x, y in np.broadcast(a, b)}
+    pair = pairs.pop()
+    return pair if not pairs and (pair == (0.0, 1.0) or pair[1] == -1.0) else None

@@ -1,0 +1,197 @@
+"""Varying numbers: what a configuration gives as a number, a formula of place and time, or a table
+over time.
+
+A section holds them as they were written, in SI units: a number, the text of a formula, or a
+`Table`; files of tables are read when the problem is built.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from tetris_sim.expressions import ExpressionError, compile_expression
+from tetris_sim.quantities import (
+    HEAT_FLUX,
+    HEAT_TRANSFER_COEFFICIENT,
+    LENGTH,
+    NUMBER,
+    POWER,
+    POWER_DENSITY,
+    TEMPERATURE,
+    TIME,
+    Quantity,
+    looks_like_quantity,
+)
+from tetris_sim.section import Section
+from tetris_sim.wording import describe, listed
+
+Rows = npt.NDArray[np.float64]
+
+_UNIT = re.compile(r"\[([^\]]*)\]\s*$")  # at the end of the name of a column
+_MOST_ROWS = 1_000_000
+
+
+class Table(Section):
+    """Values over time, straight lines between them, the first and the last beyond their ends."""
+
+    table: str | tuple[tuple[float, float], ...]
+    """A CSV file of two columns, time [s] and value, whose first line may name them with their
+    units: `time [h], ambient [degC]`; or a list of [time, value]. Times ascend.
+    """
+
+
+Given = float | str | Table
+
+
+@dataclass(frozen=True)
+class Varying:
+    """What kind of number may vary; within an `Annotated` it reads and checks it.
+
+    Attributes:
+        quantity: its kind and unit.
+        names: of the variables that a formula may have.
+    """
+
+    quantity: Quantity
+    names: tuple[str, ...] = ("x", "y", "z", "t")
+
+    @property
+    def wanted(self) -> str:
+        """What is allowed, for messages."""
+        return f"{self.quantity.wanted}, an expression of {listed(self.names, 'and')}, or a table"
+
+    def read(self, value: object) -> Given:
+        """What the value says, in SI units.
+
+        Raises:
+            ValueError: with a sentence saying what was found and what is wanted.
+        """
+        if isinstance(value, Table):
+            return value
+        if isinstance(value, Mapping) and set(value) == {"table"}:
+            return self._table(value["table"])
+        if not isinstance(value, str) or looks_like_quantity(value):
+            return self.quantity.read(value)
+
+        try:
+            compile_expression(value, self.names)
+        except ExpressionError as error:
+            msg = f"{describe(value)} was found; {self.wanted} is wanted ({error})"
+            raise ValueError(msg) from None
+        return value
+
+    def _table(self, table: object) -> Table:
+        if isinstance(table, str):
+            return Table(table=table)
+        if not isinstance(table, list | tuple) or not table:
+            msg = f"{describe(table)} was found; a file or a list of [time, value] is wanted"
+            raise ValueError(msg)
+
+        rows = []
+        for number, row in enumerate(table, 1):
+            if not isinstance(row, list | tuple) or len(row) != 2:
+                msg = f"row {number} of the table is {describe(row)}; [time, value] is wanted"
+                raise ValueError(msg)
+            try:
+                rows.append((TIME.read(row[0]), self.quantity.read(row[1])))
+            except ValueError as error:
+                msg = f"row {number} of the table: {error}"
+                raise ValueError(msg) from None
+
+        ascending([time for time, _ in rows])
+        return Table(table=tuple(rows))
+
+    def rows(self, table: Table) -> Rows:
+        """The rows of a table, (n_rows, 2): time [s] and value.
+
+        Raises:
+            ValueError: the file cannot be read, or its rows are no table.
+        """
+        if not isinstance(table.table, str):
+            return np.array(table.table, np.float64)
+        return self._read_file(Path(table.table))
+
+    def _read_file(self, path: Path) -> Rows:
+        try:
+            with path.open(newline="", encoding="utf-8-sig") as file:
+                lines = [line for line in csv.reader(file) if any(part.strip() for part in line)]
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            msg = f"{path} cannot be read ({error}); a CSV file of times and values is wanted"
+            raise ValueError(msg) from error
+
+        names = lines.pop(0) if lines and not _is_number(lines[0][0]) else ["", ""]
+        units = [match[1] if (match := _UNIT.search(name.strip())) else "" for name in names]
+        rows = np.empty((len(lines), 2))
+        for number, line in enumerate(lines):
+            if len(line) != 2 or len(units) != 2:
+                msg = (
+                    f"{path}, row {number + 1}: {describe(line)} was found; two columns are wanted"
+                )
+                raise ValueError(msg)
+            for column, kind in enumerate((TIME, self.quantity)):
+                try:
+                    rows[number, column] = kind.read(
+                        f"{line[column].strip()} {units[column]}".strip()
+                    )
+                except ValueError as error:
+                    msg = f"{path}, row {number + 1}: {error}"
+                    raise ValueError(msg) from None
+
+        if not 0 < len(rows) <= _MOST_ROWS:
+            msg = f"{path} has {len(rows)} rows; 1 to {_MOST_ROWS} are wanted"
+            raise ValueError(msg)
+        try:
+            ascending(rows[:, 0])
+        except ValueError as error:
+            msg = f"{path}: {error}"
+            raise ValueError(msg) from None
+        return rows
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self.read,
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda value: value.model_dump(mode="json") if isinstance(value, Table) else value
+            ),
+        )
+
+
+def ascending(times: Any) -> None:
+    """Raise where a time is not later than the one before it."""
+    steps = np.diff(np.asarray(times, np.float64))
+    if not (steps > 0).all():
+        row = int(np.argmin(steps > 0))
+        msg = (
+            f"the times of a table ascend, but {times[row]:g} s of row {row + 1} is followed by "
+            f"{times[row + 1]:g} s"
+        )
+        raise ValueError(msg)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+VaryingTemperature = Annotated[float | str | Table, Varying(TEMPERATURE)]
+VaryingFlux = Annotated[float | str | Table, Varying(HEAT_FLUX)]
+VaryingCoefficient = Annotated[float | str | Table, Varying(HEAT_TRANSFER_COEFFICIENT)]
+VaryingDensity = Annotated[float | str | Table, Varying(POWER_DENSITY)]
+VaryingPower = Annotated[float | str | Table, Varying(POWER, ("t",))]
+VaryingFactor = Annotated[float | str | Table, Varying(NUMBER, ("t",))]
+VaryingLength = Annotated[float | str | Table, Varying(LENGTH, ("t",))]
