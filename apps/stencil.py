@@ -16,7 +16,7 @@ from tetris_sim.apps.domain import (
     make_grid,
     refuse,
 )
-from tetris_sim.apps.faces import conductivity_gaps, find_face, make_boundary
+from tetris_sim.apps.faces import conductivity_gaps, find_face, make_boundary, patches
 from tetris_sim.apps.timestep import MAX_STEPS, count_steps
 from tetris_sim.catalogue import catalogue, named_stencil
 from tetris_sim.errors import ConfigError, UnstableStepError
@@ -165,8 +165,9 @@ class StencilModel(Section):
             if keeps_fluxes(stencil, axis):
                 continue
             for key in dict.fromkeys(find_face(request.boundaries, name + sign) for sign in "-+"):
-                if key is not None and request.boundaries[key].type not in _GIVEN:
-                    yield ("boundaries", key), flux_refusal(name)
+                kinds = {} if key is None else {key: request.boundaries[key]}
+                if any(section.type not in _GIVEN for _, section in patches(kinds)):
+                    yield ("boundaries", str(key)), flux_refusal(name)
 
     def build(self, request: Request, *, dt: float | None = None) -> Problem:
         """The problem that the configuration describes; a step counts as 1 s.

@@ -8,7 +8,7 @@ Layout  u, v: flat arrays of one padded box. `axes` has the columns of `columns.
         ghosts of a block's step number k are made with row k of the tables.
 Limits  Never refuses. What stands between the two markers is an example, one material along one
         axis with insulated faces; `compiled/conduction.py` makes it for each problem.
-Test    tests/kernels/test_conduction.py
+Test    tests/kernels/test_conduct.py
 """
 
 from __future__ import annotations
