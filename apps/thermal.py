@@ -317,7 +317,7 @@ class HeatModel(Section):
             grid=grid,
             stencil=star_mean(grid.ndim),
             boundary=body.boundary,
-            variable=Variable("temperature", "degC", "temperature", _total(grid.ndim, None)),
+            variable=Variable("temperature", "degC", "temperature", _total(grid.ndim, math.nan)),
             time=chosen,
             dt_limit=body.dt_limit,
             continued=dt is not None,

@@ -38,7 +38,8 @@ class Total:
     Attributes:
         name: for example "heat".
         unit: for example "J/m" (per metre of depth in 2D).
-        density: factor from the variable to the integrand, for example rho * c [J/(m^3 K)].
+        density: factor from the variable to the integrand, for example rho * c [J/(m^3 K)]; not a
+            number where it differs from place to place.
     """
 
     name: str
