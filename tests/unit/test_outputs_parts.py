@@ -1,18 +1,21 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
-from conduction_cases import Case, radiating, waving
+from conduction_cases import Case, affine, radiating, waving
 from hypothesis import given
 from hypothesis import strategies as st
 from outputs_samples import PROVENANCE, FakeSnapshot, every, make_problem, snapshot, state
 
+from tetris_sim import reference
 from tetris_sim.boundary import Dirichlet, Periodic
 from tetris_sim.config import make_config
+from tetris_sim.enthalpy import Curve, Enthalpy
 from tetris_sim.errors import CheckpointError, ConfigError
 from tetris_sim.grid import Grid
 from tetris_sim.outputs.field_file import record_name
@@ -207,6 +210,30 @@ def test_on_a_face_with_a_rule_a_slice_has_what_the_rule_says_at_its_time() -> N
     y = problem.grid.coordinates(0)[-1]
     ghost = mirror + 0.01 * (1.5**4 - (abs(mirror) + 0.1) ** 4) * (1 + 0.1 * x * y)
     np.testing.assert_allclose(line, (mirror + ghost) / 2, rtol=1e-13)
+
+
+def test_where_the_state_is_heat_the_way_to_a_face_is_in_degrees() -> None:
+    c, k, flux = 4.0, 2.5, 7.0  # H = c T, phi = k T
+    case = Case("rod", (6,), 1, lambda axis, side, n: affine(np.array([0.5 * flux]), np.ones(1)))
+    plain = case.problem()  # a spacing of 0.5; ghosts are potentials
+
+    def curve(slope: float, begin: float = 0.0) -> Curve:
+        return Curve(np.array([[begin]]), np.array([[slope]]))
+
+    enthalpy = Enthalpy(
+        knots=np.zeros((1, 1)),
+        temperature=curve(1 / c),
+        potential=curve(k / c),
+        conductivity=curve(0.0, k),
+        kinds=np.zeros(1, np.int64),
+        half=np.full((1, 1), 0.125),
+        contact=np.zeros((1, 1, 1)),
+    )
+    assert plain.conduction is not None
+    problem = replace(plain, conduction=replace(plain.conduction, enthalpy=enthalpy))
+    heat = problem.initial(whole_slab(problem))[0]
+    risen = reference.rise_to_face(problem, 0, 0, "high", ((5, 6),), heat[5:])
+    np.testing.assert_allclose(risen, 0.25 * flux / k, rtol=1e-13)  # half a cell at flux / k
 
 
 def test_a_box_between_two_points_is_refused() -> None:
