@@ -177,7 +177,7 @@ class ConductionData:
             same = ids[pitch:] == ids[:-pitch]
             alike[: ids.size - pitch] &= same
             alike[pitch : ids.size] &= same
-        return alike.reshape(-1, columns.RUN).min(axis=1)
+        return np.asarray(alike.reshape(-1, columns.RUN).min(axis=1))
 
     def _wrapped(self, of_box: Callable[[Ranges], Array], shape: tuple[int, ...]) -> Any:
         rings = [self._problem.boundary.periodic(axis) for axis in range(len(shape))]
