@@ -22,3 +22,4 @@ REACH, SEAM, RIM = 8, 9, 10
 N_COLUMNS = 11
 AXIS, GHOST, MIRROR, KIND, RULE, CODES, CODE_PITCH = 0, 1, 2, 3, 4, 5, 6  # CODE_PITCH: + axis
 N_SIDE_COLUMNS = 9
+RUN = 32  # points that lie one after the other and share an element of `alike`

@@ -79,10 +79,11 @@ class ConductionData:
 
     Attributes:
         arrays: (ids, conductance, rates, volume, [n_ids, apart], sides, codes, coordinates,
-            starts) as compiled loops want them. `apart` is the number of elements from axis to
-            axis in `conductance`: by axis and ids, or with coefficients by axis and point; `rates`
-            is by id or by point. The coordinate of padded index k of padded axis d is
-            coordinates[starts[d] + k].
+            starts, alike) as compiled loops want them. `apart` is the number of elements from axis
+            to axis in `conductance`: by axis and ids, or with coefficients by axis and point;
+            `rates` is by id or by point. The coordinate of padded index k of padded axis d is
+            coordinates[starts[d] + k]. `alike` is 1 for a run of `columns.RUN` elements if they and
+            their neighbours have one id.
         longest: steps that one block may have, so that its tables stay small.
     """
 
@@ -102,6 +103,7 @@ class ConductionData:
             sides,
             codes,
             *self._coordinates(),
+            self._alike(ids),
         )
         changing = [
             parameter.rows(problem.time, 0, 1).size
@@ -165,6 +167,17 @@ class ConductionData:
         for part in batches(ranges, _LAID_POINTS):
             layout.write(flat, part, of_box(self._slab.globally(part))[np.newaxis])
         return flat
+
+    def _alike(self, ids: Array) -> Array:
+        layout = self._layout
+        alike = np.ones(-(-ids.size // columns.RUN) * columns.RUN, np.uint8)
+        alike[ids.size :] = 0
+        for padded_axis in layout.axis_of:
+            pitch = layout.pitch[padded_axis]
+            same = ids[pitch:] == ids[:-pitch]
+            alike[: ids.size - pitch] &= same
+            alike[pitch : ids.size] &= same
+        return np.asarray(alike.reshape(-1, columns.RUN).min(axis=1))
 
     def _wrapped(self, of_box: Callable[[Ranges], Array], shape: tuple[int, ...]) -> Any:
         rings = [self._problem.boundary.periodic(axis) for axis in range(len(shape))]

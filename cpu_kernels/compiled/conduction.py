@@ -28,51 +28,79 @@ def conduction_source(problem: Problem) -> str:
 
 
 def _row(problem: Problem) -> Iterator[str]:
-    """Source of `update_row`; the chain of operations is that of `conduction.py`."""
+    """Source of `update_row`: runs of points that have one id, with their neighbours, read its
+    numbers once.
+    """
     assert problem.conduction is not None
-    source, ndim = problem.conduction.source, problem.grid.ndim
-    by_point = problem.conduction.coefficients is not None
+    source, by_point = problem.conduction.source, problem.conduction.coefficients is not None
     yield _HEAD
     yield "def update_row(u, v, p, n, place, axes, arrays, numbers, places, row):"
-    yield "    ids, conductance, rates, volume, extents, _, _, coordinates, starts = arrays"
+    yield "    ids, conductance, rates, volume, extents, _, _, coordinates, starts, alike = arrays"
     yield "    pitch0, pitch1 = axes[0, PITCH], axes[1, PITCH]"
     yield "    n_ids, apart = extents[0], extents[1]"
     if source is not None:
         yield from _indented(1, _places(problem, source.program, "0"))
         yield from _indented(1, _starts(problem, source.program))
-    yield "    for k in range(n):"
-    yield "        q = p + k"
-    yield "        m = np.intp(load(ids, q))"
-    yield "        here = load(u, q)"
+    if by_point:
+        yield "    for k in range(n):"
+        yield from _indented(2, _point(problem, "load(conductance, {axis} * apart + {low})", "q"))
+        return
+
+    yield "    last = 0"
+    yield "    while last < n:"
+    yield "        first, same = last, alike[(p + last) // RUN]"
+    yield "        while last < n and alike[(p + last) // RUN] == same:"
+    yield "            last = min(((p + last) // RUN + 1) * RUN - p, n)"
+    yield "        if same != 0:"
+    yield "            m = np.intp(load(ids, p + first))"
+    for axis in range(problem.grid.ndim):
+        yield f"            c{axis} = load(conductance, {axis} * apart + m * (n_ids + 1))"
+    yield "            for k in range(first, last):"
+    yield from _indented(4, _point(problem, "c{axis}", None))
+    yield "        else:"
+    yield "            for k in range(first, last):"
+    pair = "load(conductance, {axis} * apart + m * n_ids + np.intp(load(ids, {there})))"
+    yield from _indented(4, _point(problem, pair, "m"))
+
+
+def _point(problem: Problem, between: str, rate: str | None) -> Iterator[str]:
+    """The step at point k of a row; the chain of operations is that of `conduction.py`.
+
+    Args:
+        problem: is advanced.
+        between: conductance to a neighbour at {there} along {axis}; {low} is the lower of the two.
+        rate: where in `rates`; None if m is known for all points.
+    """
+    assert problem.conduction is not None
+    source, volume = problem.conduction.source, problem.conduction.coefficients is not None
+    yield "q = p + k"
+    if rate is not None:
+        yield "m = np.intp(load(ids, q))"
+    yield "here = load(u, q)"
     if source is not None:
         inputs = _inputs(problem, source.program, "m", "load(numbers, {})")
-        yield from _indented(2, program_lines(source.program, inputs))
+        yield from program_lines(source.program, inputs)
         heat = name_of_result(source.program)
-        yield (
-            f"        gained = {heat} * load(volume, q)" if by_point else f"        gained = {heat}"
-        )
+        yield f"gained = {heat} * load(volume, q)" if volume else f"gained = {heat}"
 
     first = source is None
-    for axis, padded in enumerate(OUTER[ndim]):
+    for axis, padded in enumerate(OUTER[problem.grid.ndim]):
         pitch = ("pitch0", "pitch1", "1")[padded]
         for sign in "-+":
-            if by_point:
-                place = f"{axis} * apart + q" + (f" - {pitch}" if sign == "-" else "")
-            else:
-                place = f"{axis} * apart + m * n_ids + np.intp(load(ids, q {sign} {pitch}))"
-            between, rise = f"load(conductance, {place})", f"load(u, q {sign} {pitch}) - here"
-            flow = f"{between} * ({rise})" if first else f"fma({between}, {rise}, gained)"
-            yield f"        gained = {flow}"
+            there = f"q {sign} {pitch}"
+            factor = between.format(axis=axis, there=there, low=there if sign == "-" else "q")
+            rise = f"load(u, {there}) - here"
+            flow = f"{factor} * ({rise})" if first else f"fma({factor}, {rise}, gained)"
+            yield f"gained = {flow}"
             first = False
-    rate = "load(rates, q)" if by_point else "load(rates, m)"
-    yield f"        store(v, q, as_stored(fma({rate}, gained, here)))"
+    yield f"store(v, q, as_stored(fma(load(rates, {rate or 'm'}), gained, here)))"
 
 
 def _ghosts(problem: Problem) -> Iterator[str]:
     """Source of `ghost_row`, with a loop for every program."""
     yield _HEAD
     yield "def ghost_row(v, mirror, n, place, side, axes, arrays, numbers, places, row):"
-    yield "    _, _, _, _, _, sides, codes, coordinates, starts = arrays"
+    yield "    _, _, _, _, _, sides, codes, coordinates, starts, _ = arrays"
     yield "    kind, rule, axis = sides[side, KIND], sides[side, RULE], sides[side, AXIS]"
     yield "    ghost = mirror + (sides[side, GHOST] - sides[side, MIRROR]) * axes[axis, PITCH]"
     yield "    if kind == 0:"
