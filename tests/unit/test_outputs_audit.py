@@ -249,6 +249,18 @@ def test_coefficients_say_the_same_as_the_medium_they_are_made_of(
     np.testing.assert_allclose(list(arrays.values()), list(medium.values()), rtol=1e-11, atol=1e-11)
 
 
+def test_a_body_without_one_heat_capacity_has_heat_all_the_same(tmp_path: Path) -> None:
+    problem = Case("plate", (7, 9), 2, mixed_faces).problem()
+    total = Total("integral", "degC m^2", 1.0)
+    other = replace(problem, variables=(replace(problem.variables[0], total=total),))
+    follow(problem, tmp_path / "J", (0, 3))
+    follow(other, tmp_path / "J per m", (0, 3))
+    rows, others = (rows_of(tmp_path / name)[-1] for name in ("J", "J per m"))
+    wanted = [name.replace("[J]", "[J/m]").replace("[W]", "[W/m]") for name in rows]
+    assert list(others) == wanted
+    assert list(others.values()) == list(rows.values())
+
+
 def _part(state: Field, box: Ranges) -> Field:
     return np.asarray(state[(slice(None), *(slice(*span) for span in box))])
 

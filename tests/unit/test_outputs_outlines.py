@@ -15,7 +15,6 @@ from hypothesis.extra.numpy import arrays
 from outputs_samples import FakeSnapshot
 from PIL import Image
 
-from tetris_sim.outputs import outlines as module
 from tetris_sim.outputs.outlines import outlines
 from tetris_sim.outputs.pictures import PicturesOutput
 from tetris_sim.outputs.sampling import Plane
@@ -28,9 +27,7 @@ def test_lines_are_the_faces_between_materials_and_no_others(
     materials: npt.NDArray[np.int64],
 ) -> None:
     rows, columns = materials.shape
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_MOST", 1.0)
-        found = outlines(materials, (np.arange(rows + 1.0), np.arange(columns + 1.0)))
+    found = outlines(materials, (np.arange(rows + 1.0), np.arange(columns + 1.0)))
     drawn = set()
     for (x0, y0), (x1, y1) in found.astype(int).tolist():
         assert (x0 == x1) != (y0 == y1)
@@ -49,8 +46,9 @@ def test_lines_are_the_faces_between_materials_and_no_others(
 
 
 def test_what_lines_would_cover_is_not_outlined() -> None:
-    noise = np.arange(64).reshape(8, 8)
-    assert outlines(noise, (np.arange(9.0), np.arange(9.0))).shape == (0, 2, 2)
+    edges = np.arange(81.0), np.arange(81.0)
+    assert outlines(np.arange(6400).reshape(80, 80), edges).shape == (0, 2, 2)
+    assert len(outlines(np.arange(6400).reshape(80, 80) // 640, edges)) == 9
 
 
 @pytest.mark.parametrize("shape", [(40,), (30, 40), (20, 30, 40)])

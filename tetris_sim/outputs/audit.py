@@ -6,7 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tetris_sim.outputs.balance import GIVEN, PASSED, RESIDUAL, STORED, Balance, Entry
-from tetris_sim.outputs.heat_flows import Sources, flow_through, openings, power_unit
+from tetris_sim.outputs.heat_flows import (
+    Sources,
+    flow_through,
+    heat_column,
+    openings,
+    power_unit,
+)
 from tetris_sim.outputs.materials import Body, Survey, described, held_pairs, survey
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.problem import Problem
@@ -52,16 +58,17 @@ class Audit:
     def columns(self) -> list[str]:
         """Names with units: what is said besides minimum, maximum, mean and heat of the whole."""
         variable, power = self._problem.variables[0], power_unit(self._problem)
+        heat, energy = heat_column(self._problem)
         columns = []
         for name in self._names(self._warm):
             columns += [f"{name} {what} [{variable.unit}]" for what in ("min", "max", "mean")]
-            columns.append(f"{name} {variable.total.name} [{variable.total.unit}]")
+            columns.append(f"{name} {heat} [{energy}]")
         columns += [f"{name} [{power}]" for name in self._names_of_flows()]
 
         if self._sources is not None:
             columns.append(f"{SOURCES} [{power}]")
         if self._is_open:
-            columns += [f"{name} [{variable.total.unit}]" for name in self._balance.columns]
+            columns += [f"{name} [{energy}]" for name in self._balance.columns]
         return columns
 
     def go_on(self, header: Sequence[str], rows: Sequence[Sequence[float]]) -> None:
@@ -70,18 +77,19 @@ class Audit:
             self._balance.go_on(None, None)
             return
 
-        total, power = self._problem.variables[0].total, power_unit(self._problem)
+        name, energy = heat_column(self._problem)
+        power = power_unit(self._problem)
         first, last = (dict(zip(header, row, strict=True)) for row in (rows[0], rows[-1]))
-        flows = {name: last[f"{name} [{power}]"] for name in self._names_of_flows()}
+        flows = {flow: last[f"{flow} [{power}]"] for flow in self._names_of_flows()}
         prefix = f"{self._problem.variables[0].name} " if self._problem.n_fields > 1 else ""
-        heat = f"{prefix}{total.name} [{total.unit}]"
+        heat = f"{prefix}{name} [{energy}]"
         latest = Entry(
             step=int(last["step"]),
             heat=last[heat],
             inflow=self._inflow(flows),
             power=last.get(f"{SOURCES} [{power}]", 0.0),
-            given=last.get(f"{GIVEN} [{total.unit}]", 0.0),
-            passed=last[f"{PASSED} [{total.unit}]"],
+            given=last.get(f"{GIVEN} [{energy}]", 0.0),
+            passed=last[f"{PASSED} [{energy}]"],
         )
         self._balance.go_on(first[heat], latest)
 

@@ -43,16 +43,26 @@ class Opening:
 
 
 def has_heat(problem: Problem) -> bool:
-    """Whether what people see is a temperature that stands for an energy, so that flows are
+    """Whether what people see first is a temperature that stands for an energy, so that flows are
     known.
     """
-    one = problem.n_fields == 1 or problem.conduction is not None
-    return one and problem.variables[0].total.unit.startswith("J")
+    if problem.conduction is not None:
+        return True
+    return problem.n_fields == 1 and problem.variables[0].total.unit.startswith("J")
+
+
+def heat_column(problem: Problem) -> tuple[str, str]:
+    """Name and unit of the heat that a body holds."""
+    total = problem.variables[0].total
+    if total.unit.startswith("J"):
+        return total.name, total.unit
+    # There is no one heat capacity, which would make an energy of the integral.
+    return "heat", ("J/m^2", "J/m", "J")[problem.grid.ndim - 1]
 
 
 def power_unit(problem: Problem) -> str:
     """The unit of flows of heat: that of the heat with watts for joules."""
-    return problem.variables[0].total.unit.replace("J", "W", 1)
+    return heat_column(problem)[1].replace("J", "W", 1)
 
 
 def openings(problem: Problem) -> Iterator[Opening]:

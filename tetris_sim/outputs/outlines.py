@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-# Share of cell faces that lie between materials, above which lines would hide what they outline.
-_MOST = 0.15
+# Share of cell faces that lie between materials, above which lines would hide what they outline;
+# among so few cells they do not.
+_MOST, _FEW = 0.15, 2500
 
 Numbers = npt.NDArray[np.float64]
 
@@ -33,7 +34,8 @@ def outlines(materials: npt.NDArray[np.int64], edges: tuple[Numbers, Numbers]) -
         edges: of the cells, (rows + 1,) and (columns + 1,).
     """
     below, beside = (np.diff(materials, axis=axis) != 0 for axis in (0, 1))
-    if below.sum() + beside.sum() > _MOST * (below.size + beside.size):
+    share = (below.sum() + beside.sum()) / max(1, below.size + beside.size)
+    if share > _MOST and materials.size > _FEW:
         return np.zeros((0, 2, 2))
     y, x = edges
     row, columns = _runs(below)

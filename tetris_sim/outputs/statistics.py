@@ -11,7 +11,7 @@ import numpy as np
 
 from tetris_sim.outputs.audit import AUDITED, Audit
 from tetris_sim.outputs.blocks import blocks
-from tetris_sim.outputs.heat_flows import has_heat
+from tetris_sim.outputs.heat_flows import has_heat, heat_column
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.schedule import StepSchedule
 from tetris_sim.outputs.sums import exact_sum
@@ -68,12 +68,15 @@ class StatisticsOutput(TableOutput):
         self._path = directory / FILE
         self._audit = Audit(problem) if has_heat(problem) else None
         columns: list[str] = []
-        for variable in problem.variables:
+        for k, variable in enumerate(problem.variables):
             columns += [
                 f"{variable.name} {what} [{variable.unit}]" for what in ("min", "max", "mean")
             ]
             prefix = f"{variable.name} " if problem.n_fields > 1 else ""
-            columns.append(f"{prefix}{variable.total.name} [{variable.total.unit}]")
+            name, unit = variable.total.name, variable.total.unit
+            if k == 0 and self._audit is not None:
+                name, unit = heat_column(problem)
+            columns.append(f"{prefix}{name} [{unit}]")
         if self._audit is not None:
             columns += self._audit.columns
         super().__init__(Table(self._path, columns), schedule, self._summary)
