@@ -152,7 +152,7 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
         ("initial", "initial: {type: constant, value: 2, sigma: 3}",
          "c.yaml:3:37: initial.sigma: unknown key; sigma belongs under initial (type: gaussian)"),
         ("initial", "initial:", "c.yaml:3:1: initial: missing; a section with a type "
-         "(gaussian, expression, constant, file or random) is wanted"),
+         "(gaussian, expression, constant, file, random or run) is wanted"),
         ("time", "time: {t_end: 1 ms}\noutput: {probes: [{at: [1 mm, 13 mm], every: 1}]}",
          "c.yaml:8:31: output.probes.0.at.1: y = 0.013 m is outside the box, which reaches from 0 to 0.0125 m"),
         ("time", "time: {t_end: 1 ms}\ncompute: {devices: [cpu, cpu], shares: [1, 2, 3]}", "c.yaml:8:32: "
