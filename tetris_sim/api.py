@@ -11,16 +11,19 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.apps.arrays import make_conduction, rule_faces, stable_step
 from tetris_sim.apps.domain import check_fluxes, check_numbers
 from tetris_sim.apps.thermal import heat_operator
 from tetris_sim.apps.timestep import is_unstable
 from tetris_sim.boundary import Boundary, Face, Neumann
 from tetris_sim.catalogue import laplacian_names
+from tetris_sim.conduction import star_mean
 from tetris_sim.errors import ConfigError, NumericsError, UnstableStepError
 from tetris_sim.grid import Grid
 from tetris_sim.problem import PRECISIONS, Field, Problem, Total, Variable
@@ -47,6 +50,10 @@ def thermal_diffusion(
     dtype: npt.DTypeLike | None = None,
     method: str = "auto",
     threads: int | None = None,
+    materials: npt.ArrayLike | None = None,
+    conductivity: npt.ArrayLike | None = None,
+    capacity: npt.ArrayLike | None = None,
+    sources: npt.ArrayLike | None = None,
 ) -> Field:
     """Let heat spread through `field` for a number of steps.
 
@@ -78,6 +85,12 @@ def thermal_diffusion(
             float32. float16 is never chosen unasked.
         method: one of the methods that `tetris-sim doctor` lists; the fastest if not given.
         threads: CPU threads to use; all that this process may use if not given.
+        materials: for a body of several: which one each point is of, an array of the shape of
+            `field`, counted from 0. It, `sources` and the two below go without stencil, cfl and
+            diffusivity; a flux through a face is then one into the points beside it, in W/m^2.
+        conductivity: of each material, or along each axis (ndim, materials) [W/(m K)].
+        capacity: density * specific heat of each material [J/(m^3 K)].
+        sources: what heats each point [W/m^3], an array of the shape of `field`.
 
     Returns:
         The temperatures after `steps` steps, a new array of the shape of `field`.
@@ -90,17 +103,64 @@ def thermal_diffusion(
     """
     state = _checked_field(field, dtype)
     grid = _make_grid(state.shape, spacing)
-    step, dt_taken = _make_step(stencil, grid, cfl=cfl, diffusivity=diffusivity, dt=dt)
+    faces = _make_boundary(boundary, grid.ndim)
+    body = {
+        "materials": materials,
+        "conductivity": conductivity,
+        "capacity": capacity,
+        "sources": sources,
+    }
+    if any(part is not None for part in body.values()):
+        given = {"stencil": stencil, "cfl": cfl, "diffusivity": diffusivity}
+        _refuse_beside_body([name for name, part in given.items() if part is not None])
+        problem = body_problem(state, grid, faces, dt, _counted(steps), **body)
+    else:
+        step, dt_taken = _make_step(stencil, grid, cfl=cfl, diffusivity=diffusivity, dt=dt)
+        problem = _make_problem(state, grid, step, faces, (dt_taken, _counted(steps)))
     compute = ComputeSection(
         method=method, threads="auto" if threads is None else _positive("threads", threads)
-    )
-    problem = _make_problem(
-        state, grid, step, _make_boundary(boundary, grid.ndim), (dt_taken, _counted(steps))
     )
     with open_simulation(problem, make_plan(problem, find_machine(), compute)) as simulation:
         simulation.run()
         result: Field = simulation.field()[0]
     return result
+
+
+def _refuse_beside_body(given: Sequence[str]) -> None:
+    if given:
+        msg = (
+            f"{' and '.join(given)} and materials, conductivity, capacity or sources are given; a "
+            "body follows from its own numbers"
+        )
+        raise ConfigError(msg)
+
+
+def body_problem(
+    state: Field,
+    grid: Grid,
+    boundary: Boundary,
+    dt: float | None,
+    steps: int,
+    *,
+    materials: npt.ArrayLike | None = None,
+    conductivity: npt.ArrayLike | None = None,
+    capacity: npt.ArrayLike | None = None,
+    sources: npt.ArrayLike | None = None,
+) -> Problem:
+    """The problem of a body of arrays; arguments as those of `thermal_diffusion`."""
+    if conductivity is None or capacity is None:
+        msg = "materials and sources need the conductivity and the capacity of each material"
+        raise ConfigError(msg)
+    conduction, k = make_conduction(grid, materials, conductivity, capacity, sources)
+    limit = stable_step(conduction, grid, [boundary.periodic(axis) for axis in range(grid.ndim)])
+    taken = _USUAL * limit if dt is None else _positive("dt", dt)
+    if is_unstable(taken, limit):
+        msg = f"dt = {taken:.6g} s is unstable: the largest stable step is {limit:.6g} s"
+        raise UnstableStepError(msg)
+
+    faces = rule_faces(boundary, grid, k, heated=conduction.source is not None)
+    plain = _make_problem(state, grid, star_mean(grid.ndim), boundary, (taken, steps))
+    return replace(plain, boundary=faces, conduction=conduction, dt_limit=limit)
 
 
 def _checked_field(field: npt.ArrayLike, dtype: npt.DTypeLike | None) -> Field:

@@ -58,8 +58,8 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
             "example '15 mm'"
         ),
         "c.yaml:2:46: grid.t_end: unknown key; t_end belongs under time",
-        "c.yaml:7:9: initial.type: 'gausian' was found; gaussian, expression, constant, file or "
-        "random is wanted (did you mean 'gaussian'?)",
+        "c.yaml:7:9: initial.type: 'gausian' was found; gaussian, expression, constant, file, "
+        "random or run is wanted (did you mean 'gaussian'?)",
         "c.yaml:10:32: boundaries.x-.value: '20 C' is an electric charge; a temperature is wanted, "
         "for example '20 degC' or '300 K'",
         "c.yaml:11:6: boundaries.y: 'periodic' was found; a section with a type "
@@ -147,12 +147,12 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
          "c.yaml:3:56: initial.constants.Lz: 'Lz' already means a position or a length; choose another name"),
         ("initial", "initial: {type: expression, expression: x, constants: {sin: 3}}",
          "c.yaml:3:56: initial.constants.sin: 'sin' already means something in expressions; choose another name"),
-        ("initial", "initial: {sigma: 2}", "c.yaml:3:1: initial.type: missing; gaussian, expression, constant, file or "
-         "random is wanted"),
+        ("initial", "initial: {sigma: 2}", "c.yaml:3:1: initial.type: missing; gaussian, expression, constant, file, "
+         "random or run is wanted"),
         ("initial", "initial: {type: constant, value: 2, sigma: 3}",
          "c.yaml:3:37: initial.sigma: unknown key; sigma belongs under initial (type: gaussian)"),
         ("initial", "initial:", "c.yaml:3:1: initial: missing; a section with a type "
-         "(gaussian, expression, constant, file or random) is wanted"),
+         "(gaussian, expression, constant, file, random or run) is wanted"),
         ("time", "time: {t_end: 1 ms}\noutput: {probes: [{at: [1 mm, 13 mm], every: 1}]}",
          "c.yaml:8:31: output.probes.0.at.1: y = 0.013 m is outside the box, which reaches from 0 to 0.0125 m"),
         ("time", "time: {t_end: 1 ms}\ncompute: {devices: [cpu, cpu], shares: [1, 2, 3]}", "c.yaml:8:32: "
