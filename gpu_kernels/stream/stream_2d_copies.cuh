@@ -28,9 +28,21 @@ struct alignas(N * sizeof(real)) Pack {
 };
 
 // A lane's columns of a row in shared memory. Free of bank conflicts if a lane has an odd number of
-// packs.
+// packs, or two of 16 bytes: then every other four lanes begin with the second.
+constexpr bool two_words = columns == 2 * pack && pack == vector;
+
 __device__ __forceinline__ void load_columns(real (&own)[columns], const real* row, int lane) {
     const auto* packs = reinterpret_cast<const Pack<pack>*>(row + lane * columns);
+    if constexpr (two_words) {
+        const int second = lane >> 2 & 1;
+        const Pack<pack> one = packs[second], other = packs[1 - second];
+#pragma unroll
+        for (int c = 0; c < pack; ++c) {
+            own[c] = second ? other.value[c] : one.value[c];
+            own[pack + c] = second ? one.value[c] : other.value[c];
+        }
+        return;
+    }
 #pragma unroll
     for (int k = 0; k < columns / pack; ++k) {
         const Pack<pack> loaded = packs[k];
@@ -41,6 +53,18 @@ __device__ __forceinline__ void load_columns(real (&own)[columns], const real* r
 
 __device__ __forceinline__ void store_columns(real* row, const real (&own)[columns], int lane) {
     auto* packs = reinterpret_cast<Pack<pack>*>(row + lane * columns);
+    if constexpr (two_words) {
+        const int second = lane >> 2 & 1;
+        Pack<pack> one, other;
+#pragma unroll
+        for (int c = 0; c < pack; ++c) {
+            one.value[c] = second ? own[pack + c] : own[c];
+            other.value[c] = second ? own[c] : own[pack + c];
+        }
+        packs[second] = one;
+        packs[1 - second] = other;
+        return;
+    }
 #pragma unroll
     for (int k = 0; k < columns / pack; ++k) {
         Pack<pack> stored;

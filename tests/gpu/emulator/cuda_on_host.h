@@ -59,6 +59,10 @@ struct Launch {
     // elements from plane to plane and from row to row, bytes of an element
     long long plane, row, item;
     int low[3], high[3];  // what is allocated
+    // other arrays that copies may read, and their bytes
+    int n_others;
+    const char* others[4];
+    long long other_bytes[4];
 };
 
 // A copy into shared memory: `given` of its bytes come from memory, the others become zero.
@@ -215,8 +219,17 @@ inline bool is_allocated(const char* array, const char* from, unsigned bytes) {
            at % plane % row + bytes <= (launch.high[2] - launch.low[2]) * launch.item;
 }
 
+inline bool is_in_others(const char* from, unsigned bytes) {
+    for (int k = 0; k < launch.n_others; k++) {
+        const long long at = from - launch.others[k];
+        if (at >= 0 && at + bytes <= launch.other_bytes[k]) return true;
+    }
+    return false;
+}
+
 inline bool may_read(const void* from, unsigned bytes, unsigned alignment) {
-    const bool allocated = is_allocated(launch.src, static_cast<const char*>(from), bytes);
+    const char* const first = static_cast<const char*>(from);
+    const bool allocated = is_allocated(launch.src, first, bytes) || is_in_others(first, bytes);
     if (reinterpret_cast<size_t>(from) % alignment != 0) fail("a copy is not aligned in memory");
     if (!allocated) fail("a copy reads what is not allocated");
     return allocated;
@@ -675,6 +688,11 @@ inline void __syncthreads() { on_host::meet(on_host::block, on_host::Wait::block
 inline void __syncwarp() { on_host::converge("syncwarp"); }
 
 template <class T>
+inline T __shfl_sync(unsigned, T value, int from) {
+    return on_host::show(value, "shfl")[from % 32];
+}
+
+template <class T>
 inline T __shfl_up_sync(unsigned, T value, int by) {
     const int lane = on_host::current % 32;
     return on_host::show(value, "shfl")[lane - by < 0 ? lane : lane - by];
@@ -718,6 +736,7 @@ struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline double2 make_double2(double x, double y) { return {x, y}; }

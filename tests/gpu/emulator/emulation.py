@@ -140,6 +140,9 @@ class _Launch(ctypes.Structure):
         ("item", ctypes.c_longlong),
         ("low", ctypes.c_int * 3),
         ("high", ctypes.c_int * 3),
+        ("n_others", ctypes.c_int),
+        ("others", ctypes.c_void_p * 4),
+        ("other_bytes", ctypes.c_longlong * 4),
     )
 
 
@@ -163,6 +166,7 @@ class Emulated:
         shared_bytes: int = 0,
         *,
         copied: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]] | None = None,
+        others: Sequence[npt.NDArray[Any]] = (),
         descending: bool = False,
     ) -> None:
         """Run all threads.
@@ -176,6 +180,7 @@ class Emulated:
             shared_bytes: dynamic shared memory.
             copied: (src, dst, memory) that asynchronous copies may touch: src and dst from the
                 first owned point on.
+            others: arrays that such copies may read, too.
             descending: whether the last thread comes first.
 
         Raises:
@@ -191,6 +196,9 @@ class Emulated:
             how.low, how.high = (
                 (ctypes.c_int * 3)(*map(int, memory[end][0])) for end in ("low", "high")
             )
+        how.n_others = len(others)
+        for number, array in enumerate(others):
+            how.others[number], how.other_bytes[number] = array.ctypes.data, array.nbytes
         values = (ctypes.c_void_p * len(arguments))(*map(_address, arguments))
         run = self._library[f"run_{entry}"]
         run.restype = ctypes.c_char_p

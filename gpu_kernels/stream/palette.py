@@ -1,0 +1,94 @@
+"""What kernels of `gpu.stream` are told of a body of a few materials (`palette.cuh`).
+
+Numbers of materials are arguments: a new dt, or other numbers, compile nothing anew. What is
+compiled is how many ids there are at most, whether each material conducts the same along all axes,
+and whether there are sources.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+MOST_IDS = 16  # nibbles
+_SIZES = (2, 4, 8, 16)  # of tables
+
+
+@dataclass(frozen=True)
+class PaletteKind:
+    """What of a palette is compiled.
+
+    Attributes:
+        n_ids: that tables hold, one of a few numbers.
+        isotropic: whether faces between points of one id conduct the same along all axes.
+        sources: whether ids have sources.
+    """
+
+    n_ids: int
+    isotropic: bool
+    sources: bool
+
+    def defines(self) -> dict[str, str | int]:
+        """The macros that palette.cuh wants."""
+        return {
+            "TS_IDS": self.n_ids,
+            "TS_ISOTROPIC": int(self.isotropic),
+            "TS_SOURCES": int(self.sources),
+        }
+
+    @property
+    def pairs(self) -> int:
+        """Entries of a table of pairs, as two nibbles index it."""
+        return 17 * (self.n_ids - 1) + 1
+
+
+def palette_kind(conductance: Array, *, sources: bool) -> PaletteKind:
+    """What kernels are compiled for.
+
+    >>> palette_kind(np.ones((2, 3, 3)), sources=False)
+    PaletteKind(n_ids=4, isotropic=True, sources=False)
+
+    Args:
+        conductance: K of the faces between points of two ids, (ndim, ids, ids).
+        sources: whether ids have any.
+    """
+    own = np.diagonal(conductance, axis1=1, axis2=2)
+    n_ids = next(size for size in _SIZES if size >= conductance.shape[1])
+    return PaletteKind(n_ids, bool(np.all(own == own[0])), sources)
+
+
+def palette_numbers(
+    conductance: Array, rate: Array, kind: PaletteKind, dtype: npt.DTypeLike
+) -> Array:
+    """`struct Palette`, flat: conductances, rates, and the weights of points among their like.
+
+    Those are rounded so far that the neighbours' and the centre's add up to 1 exactly: what is even
+    stays even, for any number of steps.
+
+    Args:
+        conductance: (ndim, ids, ids) [W/(m^3 K)].
+        rate: dt / (rho c) of each id, 0 where points are held [m^3 K/W].
+        kind: `palette_kind` of them.
+        dtype: of the arithmetic.
+    """
+    real = np.dtype(dtype)
+    ndim, n = conductance.shape[:2]
+    k, r = np.zeros((ndim, kind.n_ids, kind.n_ids)), np.zeros(kind.n_ids)
+    k[:, :n, :n], r[:n] = conductance, rate
+
+    quantum = float(np.finfo(real).eps) / 4
+    weight = np.round(r * np.diagonal(k, axis1=1, axis2=2) / quantum) * quantum
+    centre = 1 - 2 * weight.sum(axis=0)
+    return np.concatenate([part.ravel() for part in (k, r, weight, centre)]).astype(real)
+
+
+def source_rows(sources: Array, kind: PaletteKind, dtype: npt.DTypeLike) -> Array:
+    """Sources of steps, (steps, ids) [W/m^3], as kernels read them: (steps, n_ids)."""
+    rows = np.zeros((sources.shape[0], kind.n_ids), dtype)
+    rows[:, : sources.shape[1]] = sources
+    return rows

@@ -1,0 +1,218 @@
+// palette_2d_registers.cu: heat conduction in a 2D body of up to 16 materials, TS_DEPTH steps by
+// streaming tiles that stay in registers down the rows, coefficients in registers too.
+//
+// Idea    As stream_2d.cu. A level lies one row further up than the one before, so of a patch's rows
+//         of coefficients one enters at the top and one leaves at the bottom per level. Their slots
+//         are taken modulo `rows`, and levels are unrolled as often: nothing is moved. A row that
+//         enters is looked up from its word and that of the row above. With TS_COPIES=16 a lane has
+//         tables of its own half-warp place, and lookups no bank conflicts.
+// Layout  As stream_2d.cu; words as palette_2d.cu, here with two buffers for each warp: the rows of
+//         its patches at all levels of a tile, and of the next.
+// Writes  the box, as stream_2d.cu.
+// Limits  depth is a multiple of rows, which are at least 3; no sources. Checked by PaletteTile.fits
+//         in palette_2d.py.
+// Order   The faces to the row below, left, right, above; of the first column of a lane right before
+//         left. What leaves a point enters the other. Bits depend on no tile along y.
+// Test    tests/gpu/test_gpu_palette.py
+
+#if !defined(TS_DEPTH) || !defined(TS_COLUMNS) || !defined(TS_ROWS) || !defined(TS_WARPS) ||    \
+    !defined(TS_BLOCKS) || !defined(TS_EDGES) || !defined(TS_WRITTEN) || !defined(TS_MARGIN) || \
+    !defined(TS_COPIES)
+#error "palette_2d_registers.cu needs macros that gpu_kernels/stream/palette_2d.py lists"
+#endif
+#include "common.cuh"
+
+constexpr int reach_y = 1;
+constexpr int rows = TS_ROWS;        // of a warp's patch
+constexpr int columns = TS_COLUMNS;  // of a lane's patch
+constexpr int copies = TS_COPIES;    // of tables
+
+#include "stream_2d_tile.cuh"
+#include "palette.cuh"
+#include "palette_2d_words.cuh"
+
+static_assert(depth % rows == 0 && rows >= 3 && columns <= 6 && !has_sources, "see Limits");
+
+constexpr int lines = depth + rows + 2;  // words of a warp's patches at all levels of a tile
+
+struct Shared {
+    real stages[warps][rows][width];
+    real between[(warps - 1) * edges * edge];
+    real history[(depth + 2) * edge];
+    alignas(16) unsigned words[2][warps][lines][32];
+    real across[pairs][copies];  // axis y
+    real along[pairs][copies];   // axis x
+    real rate[n_ids];
+};
+
+// Of the rows -1 .. rows - 2 of a patch, in slots that a level shifts.
+struct Coefficients {
+    real right[rows][columns], above[rows][columns], rate[rows][columns];
+    real below[columns];  // of the last row's face to the one before it
+};
+
+struct Lookup {
+    const Shared& shared;
+    int copy;
+
+    __device__ __forceinline__ real across(unsigned row, unsigned above, int c) const {
+        const int bit = 4 * c + 4;
+        return shared.across[(above >> bit & 15u) << 4 | (row >> bit & 15u)][copy];
+    }
+
+    // Coefficients of a row from its word and that of the row above.
+    __device__ __forceinline__ void enter(unsigned row, unsigned above_it, real (&right)[columns],
+                                          real (&above)[columns], real (&rate)[columns]) const {
+#pragma unroll
+        for (int c = 0; c < columns; ++c) {
+            right[c] = shared.along[row >> (4 * c + 4) & 255u][copy];
+            above[c] = across(row, above_it, c);
+            rate[c] = shared.rate[row >> (4 * c + 4) & 15u];
+        }
+    }
+};
+
+struct Carry {
+    real below[columns];   // the row consumed before
+    real fluxes[columns];  // into it, but that from above
+};
+
+// Give row q of a level to the slots of the next; `shift` is the number of the level modulo rows.
+// `enter(slot)` replaces the coefficients of a row that is needed no more.
+template <int shift, class Enter>
+__device__ __forceinline__ void consume(real (&patch)[rows][columns], Carry& carry,
+                                        Coefficients& coefficients, int q,
+                                        const real (&given)[columns], Enter enter) {
+    const auto slot = [](int row) { return (row - shift + 4 * rows) % rows; };
+    real own[columns];
+#pragma unroll
+    for (int c = 0; c < columns; ++c) own[c] = given[c];
+    if (q < rows - 1) {
+        const int before = slot(q + 1), now = slot(q);
+#pragma unroll
+        for (int c = 0; c < columns; ++c) {
+            const real conductance =
+                q == rows - 2 ? coefficients.below[c] : coefficients.above[before][c];
+            const real difference = carry.below[c] - own[c];
+            if (q < rows - 2) {
+                const real sum = fma_real(-conductance, difference, carry.fluxes[c]);
+                patch[q + 2][c] = fma_real(coefficients.rate[before][c], sum, carry.below[c]);
+            }
+            carry.fluxes[c] = mul_real(conductance, difference);
+        }
+        if (q >= -1) {
+            // Each face once: a lane's last one is told to the lane beside, which has its point.
+            const real next = __shfl_down_sync(~0u, own[0], 1);
+            const real out = mul_real(coefficients.right[now][columns - 1], next - own[columns - 1]);
+            const real in = __shfl_up_sync(~0u, out, 1);
+#pragma unroll
+            for (int c = 0; c < columns - 1; ++c) {
+                const real conductance = coefficients.right[now][c];
+                const real difference = own[c + 1] - own[c];
+                carry.fluxes[c] = fma_real(conductance, difference, carry.fluxes[c]);
+                carry.fluxes[c + 1] = fma_real(-conductance, difference, carry.fluxes[c + 1]);
+            }
+            carry.fluxes[columns - 1] = carry.fluxes[columns - 1] + out;
+            carry.fluxes[0] = carry.fluxes[0] - in;
+        }
+        if (q == rows - 3) {
+#pragma unroll
+            for (int c = 0; c < columns; ++c) coefficients.below[c] = coefficients.above[before][c];
+            enter(before);
+        }
+    }
+#pragma unroll
+    for (int c = 0; c < columns; ++c) carry.below[c] = own[c];
+}
+
+// Calls `level` with 0, ..., rows - 1 as types.
+template <int N>
+struct Number {
+    static constexpr int value = N;
+};
+
+template <int N = 0, class Level>
+__device__ __forceinline__ void for_each_shift(Level& level) {
+    level(Number<N>());
+    if constexpr (N + 1 < rows) for_each_shift<N + 1>(level);
+}
+
+extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
+    palette_2d_registers(const real* __restrict__ src, real* __restrict__ dst,
+                         const __grid_constant__ Memory memory, const __grid_constant__ Box box,
+                         const Palette<2>* __restrict__ palette, int chunk,
+                         const unsigned* __restrict__ words,
+                         const unsigned char* __restrict__ runs, int words_low, int words_count,
+                         int anchor, const real* __restrict__) {
+    extern __shared__ __align__(128) unsigned char bytes[];
+    Shared& shared = *reinterpret_cast<Shared*>(bytes);
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    Edges edges_of_warp{shared.between, shared.history, warp};
+    const Part part = part_of_block(box, chunk);
+
+    for (int e = threadIdx.x; e < pairs * copies; e += 32 * warps) {
+        const int low = e / copies % 16 % n_ids, high = e / copies / 16 % n_ids;
+        shared.across[e / copies][e % copies] = palette->conductance[0][low][high];
+        shared.along[e / copies][e % copies] = palette->conductance[1][low][high];
+    }
+    if (threadIdx.x < n_ids) shared.rate[threadIdx.x] = palette->rate[threadIdx.x];
+    __syncthreads();
+
+    const StripOfWords strip(words, runs, words_low, words_count);
+    const auto fetch_words = [&](int top, int buffer) {  // rows top - depth - 2 .. top + rows - 1
+#pragma unroll
+        for (int p = 0; p < lines; p += 4) {  // four rows at a time, 16 bytes a lane
+            const int mine = p + lane / 8;
+            if (mine < lines)
+                strip.fetch(top - depth - 2 + mine, shared.words[buffer][warp][mine], lane % 8);
+        }
+    };
+    const int base = aligned_down(part.low - depth, anchor);
+    fetch_words(base + warp * rows, 0);
+    int buffer = 0;
+
+    const Lookup look{shared, copies == 1 ? 0 : lane % copies};
+    const auto finish = [](real value) { return value; };
+    const auto levels = [&](real(&patch)[rows][columns], int top, auto, auto) {
+        fetch_words(top + height, 1 - buffer);
+        const unsigned(*const line)[32] = shared.words[buffer][warp];
+        buffer = 1 - buffer;
+
+        Coefficients coefficients;
+#pragma unroll
+        for (int i = -1; i < rows - 1; ++i) {
+            const int slot = (i + rows) % rows;
+            look.enter(line[depth + 2 + i][lane], line[depth + 1 + i][lane],
+                       coefficients.right[slot], coefficients.above[slot],
+                       coefficients.rate[slot]);
+        }
+#pragma unroll
+        for (int c = 0; c < columns; ++c) {
+            coefficients.below[c] =
+                look.across(line[depth + rows + 1][lane], line[depth + rows][lane], c);
+        }
+        unsigned entering = line[depth][lane];  // the word of row top - level - 2
+        int number = 0;
+        auto level = [&](auto shift) {
+            Carry carry;
+            const auto enter = [&](int slot) {
+                const unsigned above = line[depth - number - 1][lane];
+                look.enter(entering, above, coefficients.right[slot], coefficients.above[slot],
+                           coefficients.rate[slot]);
+                entering = above;
+            };
+            advance(patch, edges_of_warp.above(), edges_of_warp.below(), lane,
+                    [&](int q, const real(&own)[columns]) {
+                        consume<decltype(shift)::value>(patch, carry, coefficients, q, own, enter);
+                    });
+            edges_of_warp.next_level();
+            ++number;
+        };
+#pragma unroll 1
+        for (int turn = 0; turn < depth / rows; ++turn) for_each_shift(level);
+    };
+    const long long plane = box.low[0] * memory.plane;
+    stream_tiles<false>(src + plane, dst + plane, memory, part, base, shared.stages[warp][0], lane,
+                        warp, finish, levels);
+}

@@ -1,0 +1,141 @@
+// stream_2d_tile.cuh: how a block of threads streams tiles of rows x columns patches down a strip
+// (what stream_2d.cu and the kernels of materials share).
+//
+// Idea    See stream_2d.cu. What a row gives to the next level is the business of `consume`, which
+//         `advance` calls for every row; what else happens at a level that of `levels`.
+// Needs   reach_y, rows, columns before it is included; TS_DEPTH, TS_WARPS, TS_EDGES, TS_WRITTEN,
+//         TS_MARGIN.
+
+#pragma once
+
+constexpr int depth = TS_DEPTH;  // steps per launch
+constexpr int warps = TS_WARPS;  // per block, above each other
+// 2: one barrier a level; 1: two, but less memory
+constexpr int edges = TS_EDGES;
+constexpr int written = TS_WRITTEN;   // columns that a block writes
+constexpr int margin = TS_MARGIN;     // columns of a tile before these
+constexpr int height = warps * rows;  // of a tile
+constexpr int width = 32 * columns;   // of a tile
+constexpr int edge_rows = 2 * reach_y;   // handed on from patch to patch
+constexpr int edge = edge_rows * width;  // elements of these
+
+#include "stream_2d_copies.cuh"
+
+// Rows low .. high and columns x .. end are what a block writes.
+struct Part {
+    int low, high;
+    int x, end;
+};
+
+__device__ __forceinline__ Part part_of_block(const Box& box, int chunk) {
+    Part part;
+    part.x = box.low[2] + blockIdx.x * written;
+    part.end = min(part.x + written, box.high[2]);
+    part.low = box.low[1] + blockIdx.y * chunk;
+    part.high = min(part.low + chunk, box.high[1]);
+    return part;
+}
+
+// Exchange the patch, which is finished, with the stage, where the next one has arrived.
+template <class Finish>
+__device__ __forceinline__ void exchange(real (&patch)[rows][columns], real* stage, int lane,
+                                         Finish finish) {
+#pragma unroll
+    for (int p = 0; p < rows; ++p) {
+        real finished[columns];
+#pragma unroll
+        for (int c = 0; c < columns; ++c) finished[c] = finish(patch[p][c]);
+        load_columns(patch[p], stage + p * width, lane);
+        store_columns(stage + p * width, finished, lane);
+    }
+}
+
+// Advance one level. `below` receives the last rows for the patch below, `above` will hold those of
+// the patch above. `consume(q, row)` gets the rows rows - 1, ..., 0, -1, ..., -edge_rows.
+template <class Consume>
+__device__ __forceinline__ void advance(real (&patch)[rows][columns], const real* above,
+                                        real* below, int lane, Consume consume) {
+#pragma unroll
+    for (int k = 0; k < edge_rows; ++k)
+        store_columns(below + k * width, patch[rows - edge_rows + k], lane);
+#pragma unroll
+    for (int q = rows - 1; q >= 0; --q) consume(q, patch[q]);
+    // the rows of the patch above are there; with two edges nobody reads those of the level before
+    __syncthreads();
+#pragma unroll
+    for (int q = -1; q >= -edge_rows; --q) {
+        real own[columns];
+        load_columns(own, above + (edge_rows + q) * width, lane);
+        consume(q, own);
+    }
+    if (edges == 1) __syncthreads();  // they have been read, and may be overwritten
+}
+
+// Where a warp finds the rows above its patch and leaves those for the patch below, level after
+// level.
+struct Edges {
+    real* between;  // [warps - 1][edges][edge_rows][width]
+    real* history;  // [depth + 2][edge_rows][width]
+    int warp;
+    int parity = 0;
+    int oldest = 0;  // slot of `history` that was filled depth levels ago
+
+    __device__ __forceinline__ const real* above() const {
+        return warp > 0 ? between + ((warp - 1) * edges + parity) * edge : history + oldest * edge;
+    }
+
+    __device__ __forceinline__ real* below() const {
+        const int newest = oldest <= 1 ? depth + oldest : oldest - 2;
+        return warp < warps - 1 ? between + (warp * edges + parity) * edge
+                                : history + newest * edge;
+    }
+
+    __device__ __forceinline__ void next_level() {
+        parity = edges - 1 - parity;
+        oldest = oldest == depth + 1 ? 0 : oldest + 1;
+    }
+};
+
+// Stream the tiles of a part: `src` and `dst` are planes, `base` is the row of slot 0 of the first
+// warp's patch at level 0 of the first tile. `finish` makes what is stored of what is carried;
+// `levels(patch, top, store, fetch)` advances a patch whose slot 0 holds row `top`, and if copies are
+// interleaved calls store and fetch for each row of it.
+template <bool interleaved, class Finish, class Levels>
+__device__ __forceinline__ void stream_tiles(const real* src, real* dst, const Memory& memory,
+                                             const Part& part, int base, real* stage, int lane,
+                                             int warp, Finish finish, Levels levels) {
+    const int n_tiles = (part.high + depth * reach_y - base + height - 1) / height;
+    const Relay relay(stage, src, dst, memory, part, lane);
+
+    real patch[rows][columns];
+#pragma unroll
+    for (int p = 0; p < rows; ++p) {
+#pragma unroll
+        // it is exchanged before it is first used
+        for (int c = 0; c < columns; ++c) patch[p][c] = real(0);
+    }
+    int top = base + warp * rows;  // row of slot 0 of the patch at level 0
+#pragma unroll 1
+    for (int p = 0; p < rows; ++p) relay.fetch(p, top + p, true);
+    for (int tile = 0;; ++tile, top += height) {
+        // row of slot 0 of the patch that is finished
+        const int done = top - height - depth * reach_y;
+        await_copies();
+        __syncwarp();  // each lane has waited for its own copies
+        exchange(patch, stage, lane, finish);
+        __syncwarp();  // the rows to be stored are complete
+        if ((part.end - part.x) % vector != 0) store_rest(stage, dst, memory, done, part, lane);
+        const auto store = [&](int p) {
+            relay.store(p, done + p, done + p >= part.low && done + p < part.high);
+        };
+        const auto fetch = [&](int p) { relay.fetch(p, top + height + p, tile + 1 < n_tiles); };
+        if (!interleaved || tile == n_tiles) {
+#pragma unroll
+            for (int p = 0; p < rows; ++p) store(p);
+#pragma unroll
+            for (int p = 0; p < rows; ++p) fetch(p);
+        }
+        if (tile == n_tiles) break;
+        levels(patch, top, store, fetch);
+    }
+}
