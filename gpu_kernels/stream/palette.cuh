@@ -8,13 +8,15 @@
 
 #pragma once
 
-#if !defined(TS_IDS) || !defined(TS_ISOTROPIC) || !defined(TS_SOURCES)
+#if !defined(TS_IDS) || !defined(TS_ISOTROPIC) || !defined(TS_SOURCES) || !defined(TS_COPIES)
 #error "palette.cuh needs macros that gpu_kernels/stream/palette.py lists"
 #endif
 
 constexpr int n_ids = TS_IDS;                  // 2, 4, 8 or 16
 constexpr int pairs = 17 * (n_ids - 1) + 1;    // of which some are never used
 constexpr bool has_sources = TS_SOURCES;
+constexpr int copies = TS_COPIES;              // of tables of numbers: 1, or 16 for no bank conflicts
+constexpr int copies_across = copies == 1 ? 1 : copies / 2;  // of entries twice as long
 // each material conducts the same along all axes: neighbours in it are added as they are
 constexpr bool isotropic = TS_ISOTROPIC;
 constexpr unsigned mixed = 255;                // where a run has several ids
@@ -29,26 +31,30 @@ struct Palette {
     real centre[n_ids];
 };
 
+constexpr int log2_of(int n) { return n == 1 ? 0 : 1 + log2_of(n / 2); }
+
 // What a row gives to that below it and what a point takes: looked up together.
 struct alignas(2 * sizeof(real)) Across {
     real conductance;  // of a face across rows or planes
     real rate;         // of the point with the higher nibble
 };
 
-// Nibble k of a word, as an offset into `unit` bytes per id.
+// The bits from `bit` on that `mask` has, as an offset into entries of `unit` bytes.
 template <int unit>
-__device__ __forceinline__ unsigned offset_of_id(unsigned word, int k) {
-    constexpr int shift = unit == 4 ? 2 : 3;
-    static_assert(unit == 1 << shift, "ids index numbers of 4 or 8 bytes");
-    return (4 * k < shift ? word << (shift - 4 * k) : word >> (4 * k - shift)) & (15u << shift);
+__device__ __forceinline__ unsigned offset_of(unsigned word, int bit, unsigned mask) {
+    constexpr int shift = log2_of(unit);
+    static_assert(unit == 1 << shift, "a power of two");
+    return (bit < shift ? word << (shift - bit) : word >> (bit - shift)) & (mask << shift);
 }
 
-// Byte k of a word, or its nibbles from `bit` on, as an offset into `unit` bytes per pair.
+// Nibble k of a word, and the pair of the nibbles k and k + 1.
 template <int unit>
-__device__ __forceinline__ unsigned offset_of_pair(unsigned word, int bit) {
-    constexpr int shift = unit == 4 ? 2 : unit == 8 ? 3 : 4;
-    static_assert(unit == 1 << shift, "pairs index entries of 4, 8 or 16 bytes");
-    return (bit < shift ? word << (shift - bit) : word >> (bit - shift)) & (255u << shift);
+__device__ __forceinline__ unsigned offset_of_id(unsigned word, int k) {
+    return offset_of<unit>(word, 4 * k, 15u);
+}
+template <int unit>
+__device__ __forceinline__ unsigned offset_of_pair(unsigned word, int k) {
+    return offset_of<unit>(word, 4 * k, 255u);
 }
 
 template <class T>
@@ -66,23 +72,40 @@ struct Pairs {
 
     template <int unit>
     __device__ __forceinline__ unsigned offset(int k) const {
-        return offset_of_pair<unit>(k % 2 ? odd : even, 8 * (k / 2));
+        return offset_of_pair<unit>(k % 2 ? odd : even, k / 2 * 2);
     }
 };
 
-// Tables in shared memory, filled by all threads of a block; a barrier must follow.
-template <int axes, class Tables>
-__device__ __forceinline__ void fill_across(Tables& to, const Palette<axes>* palette, int axis) {
-    for (int pair = threadIdx.x; pair < pairs; pair += blockDim.x) {
-        const int low = pair % 16 % n_ids, high = pair / 16 % n_ids;
-        to[pair] = Across{palette->conductance[axis][low][high], palette->rate[high]};
+// A table of pairs in shared memory, `n` times: lane l takes copy l % n of each entry.
+template <class Entry, int n>
+struct PairTable {
+    Entry of[pairs][n];
+
+    static constexpr int unit = n * int(sizeof(Entry));
+
+    __device__ __forceinline__ const Entry& at(unsigned offset, int lane) const {
+        return at_offset(&of[0][n == 1 ? 0 : lane % n], offset);
     }
+    // Filled by all threads of a block; a barrier must follow.
+    template <class Make>
+    __device__ __forceinline__ void fill(Make make) {
+        for (int e = threadIdx.x; e < pairs * n; e += blockDim.x)
+            of[e / n][e % n] = make(e / n % 16 % n_ids, e / n / 16 % n_ids);
+    }
+};
+
+template <int axes, int n>
+__device__ __forceinline__ void fill_across(PairTable<Across, n>& table,
+                                            const Palette<axes>* palette, int axis) {
+    table.fill([&](int low, int high) {
+        return Across{palette->conductance[axis][low][high], palette->rate[high]};
+    });
 }
 
-template <int axes, class Tables>
-__device__ __forceinline__ void fill_along(Tables& to, const Palette<axes>* palette, int axis) {
-    for (int pair = threadIdx.x; pair < pairs; pair += blockDim.x)
-        to[pair] = palette->conductance[axis][pair % 16 % n_ids][pair / 16 % n_ids];
+template <int axes, int n>
+__device__ __forceinline__ void fill_along(PairTable<real, n>& table, const Palette<axes>* palette,
+                                           int axis) {
+    table.fill([&](int low, int high) { return palette->conductance[axis][low][high]; });
 }
 
 // Numbers of each level and id in shared memory.

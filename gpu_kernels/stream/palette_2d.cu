@@ -109,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
                 advance(patch, above, below, lane, [&](int q, const real(&own)[columns]) {
                     const unsigned slot = first + q + 2;
                     const unsigned ids = shared.words[min(slot, slot - ring)][lane];
-                    consume_mixed(patch, carry, q, own, ids, shared.tables, level);
+                    consume_mixed(patch, carry, q, own, ids, shared.tables, level, lane);
                 });
             }
             // Every warp has passed a barrier of this tile, and needs no words of the one before.

@@ -85,7 +85,8 @@ class PaletteTile:
         levels = self.steps_per_block if kind.sources else 1
         if self.scheme == Scheme.BRANCH:
             ring = 2 * self.tile.height() + self.steps_per_block + 2
-            tables = 3 * kind.pairs + (4 + levels) * kind.n_ids
+            across = 2 * max(1, self.copies // 2)
+            tables = (across + self.copies) * kind.pairs + (4 + levels) * kind.n_ids
             # entries of two numbers stand in front of those of one
             return _up(state + ring * _LANES * 4, 2 * item) + _up(tables * item, 2 * item)
         words = 2 * self.warps * (self.steps_per_block + self.rows + 2) * _LANES * 4

@@ -15,9 +15,8 @@
 //         left. What leaves a point enters the other. Bits depend on no tile along y.
 // Test    tests/gpu/test_gpu_palette.py
 
-#if !defined(TS_DEPTH) || !defined(TS_COLUMNS) || !defined(TS_ROWS) || !defined(TS_WARPS) ||    \
-    !defined(TS_BLOCKS) || !defined(TS_EDGES) || !defined(TS_WRITTEN) || !defined(TS_MARGIN) || \
-    !defined(TS_COPIES)
+#if !defined(TS_DEPTH) || !defined(TS_COLUMNS) || !defined(TS_ROWS) || !defined(TS_WARPS) || \
+    !defined(TS_BLOCKS) || !defined(TS_EDGES) || !defined(TS_WRITTEN) || !defined(TS_MARGIN)
 #error "palette_2d_registers.cu needs macros that gpu_kernels/stream/palette_2d.py lists"
 #endif
 #include "common.cuh"
@@ -25,7 +24,6 @@
 constexpr int reach_y = 1;
 constexpr int rows = TS_ROWS;        // of a warp's patch
 constexpr int columns = TS_COLUMNS;  // of a lane's patch
-constexpr int copies = TS_COPIES;    // of tables
 
 #include "stream_2d_tile.cuh"
 #include "palette.cuh"
@@ -40,8 +38,8 @@ struct Shared {
     real between[(warps - 1) * edges * edge];
     real history[(depth + 2) * edge];
     alignas(16) unsigned words[2][warps][lines][32];
-    real across[pairs][copies];  // axis y
-    real along[pairs][copies];   // axis x
+    PairTable<real, copies> across;  // axis y
+    PairTable<real, copies> along;   // axis x
     real rate[n_ids];
 };
 
@@ -52,22 +50,24 @@ struct Coefficients {
 };
 
 struct Lookup {
-    const Shared& shared;
-    int copy;
+    static constexpr int unit = PairTable<real, copies>::unit;
 
-    __device__ __forceinline__ real across(unsigned row, unsigned above, int c) const {
-        const int bit = 4 * c + 4;
-        return shared.across[(above >> bit & 15u) << 4 | (row >> bit & 15u)][copy];
+    const Shared& shared;
+    int lane;
+
+    __device__ __forceinline__ real across(const Pairs& faces, int c) const {
+        return shared.across.at(faces.offset<unit>(c + 1), lane);
     }
 
     // Coefficients of a row from its word and that of the row above.
     __device__ __forceinline__ void enter(unsigned row, unsigned above_it, real (&right)[columns],
                                           real (&above)[columns], real (&rate)[columns]) const {
+        const Pairs faces(row, above_it);
 #pragma unroll
         for (int c = 0; c < columns; ++c) {
-            right[c] = shared.along[row >> (4 * c + 4) & 255u][copy];
-            above[c] = across(row, above_it, c);
-            rate[c] = shared.rate[row >> (4 * c + 4) & 15u];
+            right[c] = shared.along.at(offset_of_pair<unit>(row, c + 1), lane);
+            above[c] = across(faces, c);
+            rate[c] = at_offset(shared.rate, offset_of_id<sizeof(real)>(row, c + 1));
         }
     }
 };
@@ -151,11 +151,8 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
     Edges edges_of_warp{shared.between, shared.history, warp};
     const Part part = part_of_block(box, chunk);
 
-    for (int e = threadIdx.x; e < pairs * copies; e += 32 * warps) {
-        const int low = e / copies % 16 % n_ids, high = e / copies / 16 % n_ids;
-        shared.across[e / copies][e % copies] = palette->conductance[0][low][high];
-        shared.along[e / copies][e % copies] = palette->conductance[1][low][high];
-    }
+    fill_along<2>(shared.across, palette, 0);
+    fill_along<2>(shared.along, palette, 1);
     if (threadIdx.x < n_ids) shared.rate[threadIdx.x] = palette->rate[threadIdx.x];
     __syncthreads();
 
@@ -172,7 +169,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
     fetch_words(base + warp * rows, 0);
     int buffer = 0;
 
-    const Lookup look{shared, copies == 1 ? 0 : lane % copies};
+    const Lookup look{shared, lane};
     const auto finish = [](real value) { return value; };
     const auto levels = [&](real(&patch)[rows][columns], int top, auto, auto) {
         fetch_words(top + height, 1 - buffer);
@@ -187,11 +184,9 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
                        coefficients.right[slot], coefficients.above[slot],
                        coefficients.rate[slot]);
         }
+        const Pairs last(line[depth + rows + 1][lane], line[depth + rows][lane]);
 #pragma unroll
-        for (int c = 0; c < columns; ++c) {
-            coefficients.below[c] =
-                look.across(line[depth + rows + 1][lane], line[depth + rows][lane], c);
-        }
+        for (int c = 0; c < columns; ++c) coefficients.below[c] = look.across(last, c);
         unsigned entering = line[depth][lane];  // the word of row top - level - 2
         int number = 0;
         auto level = [&](auto shift) {

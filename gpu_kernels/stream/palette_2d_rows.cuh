@@ -13,11 +13,14 @@
 #pragma once
 
 struct TablesInShared {
-    Across across[pairs];                        // axis y, and the rate of the row below
-    real along[pairs];                           // axis x
-    real uniform[n_ids][4];                      // weight along y, along x, centre, rate
+    PairTable<Across, copies_across> across;  // axis y, and the rate of the row below
+    PairTable<real, copies> along;            // axis x
+    real uniform[n_ids][4];                   // weight along y, along x, centre, rate
     real sources[has_sources ? depth : 1][n_ids];
 };
+
+constexpr int across_unit = PairTable<Across, copies_across>::unit;
+constexpr int along_unit = PairTable<real, copies>::unit;
 
 struct MixedCarry {
     real below[columns];   // the row consumed before
@@ -27,7 +30,7 @@ struct MixedCarry {
 
 __device__ __forceinline__ void consume_mixed(real (&patch)[rows][columns], MixedCarry& carry,
                                               int q, const real (&given)[columns], unsigned ids,
-                                              const TablesInShared& tables, int level) {
+                                              const TablesInShared& tables, int level, int lane) {
     real own[columns], fluxes[columns];
 #pragma unroll
     for (int c = 0; c < columns; ++c) own[c] = given[c];
@@ -35,7 +38,7 @@ __device__ __forceinline__ void consume_mixed(real (&patch)[rows][columns], Mixe
         const Pairs faces(ids, carry.ids);
 #pragma unroll
         for (int c = 0; c < columns; ++c) {
-            const Across face = at_offset(tables.across, faces.offset<sizeof(Across)>(c + 1));
+            const Across face = tables.across.at(faces.offset<across_unit>(c + 1), lane);
             const real difference = carry.below[c] - own[c];
             if (q < rows - 2) {
                 const real sum = fma_real(-face.conductance, difference, carry.fluxes[c]);
@@ -58,7 +61,7 @@ __device__ __forceinline__ void consume_mixed(real (&patch)[rows][columns], Mixe
         for (int c = 0; c <= columns; ++c) {
             const real difference = (c < columns ? own[c] : right) - (c > 0 ? own[c - 1] : left);
             const real conductance =
-                at_offset(tables.along, offset_of_pair<sizeof(real)>(ids, 4 * c));
+                tables.along.at(offset_of_pair<along_unit>(ids, c), lane);
             if (c > 0) fluxes[c - 1] = fma_real(conductance, difference, fluxes[c - 1]);
             if (c < columns) fluxes[c] = fma_real(-conductance, difference, fluxes[c]);
         }

@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
               Weights weights, int planes) {
     extern __shared__ __align__(128) char shared_bytes[];
     Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
-    const Place place = place_of_thread(box);
+    const Place place = place_of_thread(box, box.low[1]);
     // turns from a plane's arrival to its last level
     constexpr int delay = 2 * steps * radius_z + steps - 1;
     const int low_z = box.low[0] + blockIdx.z * planes, high_z = min(low_z + planes, box.high[0]);

@@ -10,6 +10,47 @@
 
 #pragma once
 
+// A row of a thread, with the columns of the lanes on both sides that its taps read.
+struct Row {
+    // one too many: there are no empty arrays
+    real own[columns], left[radius_x + 1], right[radius_x + 1];
+
+    __device__ __forceinline__ real at(int x) const {
+        return x < 0 ? left[radius_x + x] : x < columns ? own[x] : right[x - columns];
+    }
+};
+
+// Whether some tap reads row `row`, counted from the thread's first: on its left (side -1), right
+// (1), or at all (0).
+__host__ __device__ constexpr bool is_read(int row, int side) {
+    for (int k = 0; k < n_taps; ++k)
+        for (int sign = 1; sign >= (folded ? -1 : 1); sign -= 2) {
+            const int target = row - sign * taps[k][1],
+                      dx = folded ? side * taps[k][2] : taps[k][2];
+            if (target >= 0 && target < rows && (side == 0 || side * dx > 0)) return true;
+        }
+    return false;
+}
+
+template <int i, class Rows>
+__device__ __forceinline__ Row read_row(const Rows& source, const Place& place) {
+    Row row;
+    source.template read<i>(place, row.own);
+    if constexpr (is_read(i, -1))
+#pragma unroll
+        for (int x = -radius_x; x < 0; ++x) {
+            const int lanes = (columns - 1 - x) / columns;  // how many lanes away the column lies
+            row.left[radius_x + x] =
+                __shfl_up_sync(whole_warp, row.own[x + lanes * columns], lanes);
+        }
+    if constexpr (is_read(i, 1))
+#pragma unroll
+        for (int x = columns; x < columns + radius_x; ++x)
+            row.right[x - columns] =
+                __shfl_down_sync(whole_warp, row.own[x % columns], x / columns);
+    return row;
+}
+
 constexpr int n_sums = 2 * radius_z + 1;
 using Sums = Points[n_sums];  // sums[j] belongs to the plane j - radius_z away
 

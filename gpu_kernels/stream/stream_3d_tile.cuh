@@ -42,16 +42,18 @@ struct Place {
     bool whole, none;  // of the thread's points are written
 };
 
-__device__ __forceinline__ Place place_of_thread(const Box& box) {
+// Tiles begin with row `first_y`, in the box or before it.
+__device__ __forceinline__ Place place_of_thread(const Box& box, int first_y) {
     Place place;
     place.lane = threadIdx.x % 32;
     place.warp = threadIdx.x / 32;
     place.low_x = box.low[2] + blockIdx.x * written_x;
-    place.low_y = box.low[1] + blockIdx.y * written_y;
+    place.low_y = first_y + int(blockIdx.y) * written_y;
     place.high_x = min(place.low_x + written_x, box.high[2]);
     place.high_y = min(place.low_y + written_y, box.high[1]);
     place.x = place.low_x - halo_x + place.lane * columns;
     place.y = place.low_y - halo_y + place.warp * rows;
+    place.low_y = max(place.low_y, box.low[1]);
     place.whole = place.x >= place.low_x && place.x + columns <= place.high_x &&
                   place.y >= place.low_y && place.y + rows <= place.high_y;
     place.none = place.x >= place.high_x || place.x + columns <= place.low_x ||
@@ -147,47 +149,6 @@ __device__ __forceinline__ void show(const Points& finished, const Place& place,
         pack(finished[i], place.lane, ends.of[place.warp][i]);
         pack(finished[rows - radius_y + i], place.lane, ends.of[place.warp][radius_y + i]);
     }
-}
-
-// A row of a thread, with the columns of the lanes on both sides that its taps read.
-struct Row {
-    // one too many: there are no empty arrays
-    real own[columns], left[radius_x + 1], right[radius_x + 1];
-
-    __device__ __forceinline__ real at(int x) const {
-        return x < 0 ? left[radius_x + x] : x < columns ? own[x] : right[x - columns];
-    }
-};
-
-// Whether some tap reads row `row`, counted from the thread's first: on its left (side -1), right
-// (1), or at all (0).
-__host__ __device__ constexpr bool is_read(int row, int side) {
-    for (int k = 0; k < n_taps; ++k)
-        for (int sign = 1; sign >= (folded ? -1 : 1); sign -= 2) {
-            const int target = row - sign * taps[k][1],
-                      dx = folded ? side * taps[k][2] : taps[k][2];
-            if (target >= 0 && target < rows && (side == 0 || side * dx > 0)) return true;
-        }
-    return false;
-}
-
-template <int i, class Rows>
-__device__ __forceinline__ Row read_row(const Rows& source, const Place& place) {
-    Row row;
-    source.template read<i>(place, row.own);
-    if constexpr (is_read(i, -1))
-#pragma unroll
-        for (int x = -radius_x; x < 0; ++x) {
-            const int lanes = (columns - 1 - x) / columns;  // how many lanes away the column lies
-            row.left[radius_x + x] =
-                __shfl_up_sync(whole_warp, row.own[x + lanes * columns], lanes);
-        }
-    if constexpr (is_read(i, 1))
-#pragma unroll
-        for (int x = columns; x < columns + radius_x; ++x)
-            row.right[x - columns] =
-                __shfl_down_sync(whole_warp, row.own[x % columns], x / columns);
-    return row;
 }
 
 // Write a finished plane of the last level.

@@ -19,6 +19,8 @@ from tetris_sim.gpu_kernels.stream.palette_2d import (
     palette_2d_words,
 )
 
+from tetris_sim.gpu_kernels.stream.palette_3d import palette_3d_kernel, palette_3d_words
+
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 
 SMALL_2D = {
@@ -45,3 +47,18 @@ def test_a_palette_in_2d(
     counts = several_tiles(kernel, (0, 1, 1))
     check(kernel, words, body, counts, grain, margin=0, descending=False)
     check(kernel, words, body, (1, 5, 3), grain, margin=2, descending=True)
+
+
+@pytest.mark.parametrize("copies", [1, 16])
+@pytest.mark.parametrize("isotropic", [True, False])
+@pytest.mark.parametrize("sources", [False, True])
+@pytest.mark.parametrize("grain", [0, 1, 30])
+def test_a_palette_in_3d(grain: int, sources: bool, isotropic: bool, copies: int) -> None:
+    parameters = {"steps_per_block": 2, "rows": 3, "warps": 2, "blocks": 1, "ahead": 2, "copies": copies}
+    body = make_body(3, 5, parameters["steps_per_block"], isotropic=isotropic, sources=sources)
+    numbers = palette_numbers(body.conductance, body.rate, body.kind, "float64")
+    kernel = palette_3d_kernel(body.kind, numbers, parameters)
+    words = palette_3d_words(parameters)
+    counts = several_tiles(kernel, (1, 1, 1))
+    check(kernel, words, body, counts, grain, margin=0, descending=False)
+    check(kernel, words, body, (1, 2, 3), grain, margin=2, descending=True)

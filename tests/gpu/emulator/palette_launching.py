@@ -110,6 +110,11 @@ def prepared_words(words: WordsKernel, ids: Array, low_high: Box3, box: Box3) ->
     return made.words, made.runs
 
 
+def where(words: WordsKernel, box: Box3) -> tuple[int, ...]:
+    """The numbers that say where tiles begin."""
+    return (ANCHOR,) if words.ndim == 2 else (box[1][0], 0)
+
+
 def check(
     kernel: FusedKernel, words: WordsKernel, body: Body, counts: Triple, grain: int, *,
     margin: int, descending: bool
@@ -135,7 +140,8 @@ def check(
         (
             at(src), at(dst), memory.argument, box_argument(memory.box), at(kernel.weights),
             ctypes.c_int(chunk), at(made[0]), at(made[1]),
-            *(ctypes.c_int(n) for n in words.span(memory.box)), ctypes.c_int(ANCHOR), at(sources),
+            *(ctypes.c_int(n) for n in (*words.span(memory.box), *where(words, memory.box))),
+            at(sources),
         ),
         kernel.shared_bytes,
         copied=(src, dst, memory.argument),
