@@ -34,11 +34,13 @@ class Stream:
         axis: the one that is streamed: 0 for z, 1 for y, 2 for x.
         repeated: points that a block passes before its chunk counts.
         unit: points that a block passes at a time.
+        longest: points of a chunk at most, where blocks take unequal time; 0 for any number.
     """
 
     axis: int
     repeated: int
     unit: int
+    longest: int = 0
 
     def chunk(self, n: int, others: int, slots: int) -> int:
         """Points of a chunk, out of n, with which all blocks are done soonest; the last chunk may
@@ -54,6 +56,8 @@ class Stream:
         """
         shortest, longest = (math.ceil((points + self.repeated) / self.unit) for points in (1, n))
         chunks = [units * self.unit - self.repeated for units in range(shortest, longest + 1)]
+        if self.longest:
+            chunks = [chunk for chunk in chunks if chunk <= self.longest] or chunks[:1]
         return min(chunks, key=lambda chunk: (self._time(n, others, slots, chunk), -chunk))
 
     def _time(self, n: int, others: int, slots: int, chunk: int) -> int:
@@ -99,6 +103,8 @@ class FusedKernel:
             all lanes of a warp read the same one; where each reads its own they wait in turn
             (`gpu.sparse` on 512 x 512 points, one H200: 33 us a launch with matrices by value, 22
             us by pointer).
+        spare: blocks more than a box needs along y, for kernels whose tiles begin where those of
+            the whole grid do.
         beside: what a kernel for bodies needs of a state for a box: arguments. Called once for
             each box, and again when the body has another place.
     """
@@ -113,6 +119,7 @@ class FusedKernel:
     weights: npt.NDArray[Any] = field(repr=False)
     stream: Stream | None = None
     by_pointer: bool = False
+    spare: int = 0
     beside: Callable[[State, Box3], tuple[Any, ...]] | None = None
 
     def cut(self, box: Box3, slots: int) -> tuple[tuple[int, int, int], int]:
@@ -130,7 +137,7 @@ class FusedKernel:
             )
             sizes[axis] = chunk = self.stream.chunk(lengths[axis], others, slots)
         z, y, x = (math.ceil(n / size) for n, size in zip(lengths, sizes, strict=True))
-        return (x, y, z), chunk
+        return (x, y + self.spare, z), chunk
 
 
 class CompiledKernel:

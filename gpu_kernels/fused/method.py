@@ -26,6 +26,23 @@ Explanation = Callable[[Problem, Parameters, float, KnownGpu], str | None]
 
 
 @dataclass(frozen=True)
+class Conducting:
+    """Kernels for problems with conduction.
+
+    Attributes:
+        kernel: the one with certain parameters.
+        parameters: what may be tried, the best guess first.
+        refusal: why a problem cannot be done, as a sentence; None if it can.
+        memory: bytes that a slab takes beside the state and what the body is made of.
+    """
+
+    kernel: Callable[[Problem, Parameters], FusedKernel]
+    parameters: Callable[[Problem], tuple[Parameters, ...]]
+    refusal: Callable[[Problem], str | None]
+    memory: Callable[[Problem, Slab, Parameters], int]
+
+
+@dataclass(frozen=True)
 class Family:
     """Kernels for one number of axes.
 
@@ -52,6 +69,7 @@ class FusedMethod:
         explanation: what to say beside a measured rate, if there is anything; arguments as those of
             `explain`.
         exact: whether it has the bits of all exact methods; sums of fused steps have others.
+        conducting: kernels for problems with conduction, if there are any.
     """
 
     name: str
@@ -59,20 +77,26 @@ class FusedMethod:
     explanation: Explanation | None = None
     device: Literal["gpu"] = "gpu"
     exact: bool = False
+    conducting: Conducting | None = field(default=None, hash=False)
 
     def refusal(self, problem: Problem) -> str | None:
         """What its kernels refuse, and steps so many that not even the smallest tile of a frame
         fits.
         """
+        refusal = self._refusal_of_kernels(problem)
+        if refusal is None and not self._proposals(problem):
+            return "the points that its steps reach along a face do not fit into shared memory"
+        return refusal
+
+    def _refusal_of_kernels(self, problem: Problem) -> str | None:
+        if problem.conduction is not None and self.conducting is not None:
+            return self.conducting.refusal(problem)
         if (why_not := problem.why_not_one_stencil) is not None:
             return why_not
         family = self.families.get(problem.grid.ndim)
         if family is None:
             return f"it has no kernels for {problem.grid.ndim} axes"
-        refusal = family.refusal(problem.stencil, np.dtype(problem.dtype))
-        if refusal is None and not self._proposals(problem):
-            return "the points that its steps reach along a face do not fit into shared memory"
-        return refusal
+        return family.refusal(problem.stencil, np.dtype(problem.dtype))
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
         """Those of its kernels."""
@@ -91,8 +115,11 @@ class FusedMethod:
         return self.explanation(problem, parameters, rate, gpu)
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
-        """Two pitched copies of the state."""
-        return 2 * pitch_slab(problem, slab, self.depth(problem, parameters)).n_bytes
+        """Two pitched copies of the state, and what its kernels read beside them."""
+        state = 2 * pitch_slab(problem, slab, self.depth(problem, parameters)).n_bytes
+        if problem.conduction is None or self.conducting is None:
+            return state
+        return state + self.conducting.memory(problem, slab, self._complete(problem, parameters))
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
         """Compile and take two copies of the slab; `device` is a `GpuDevice`."""
@@ -113,19 +140,23 @@ class FusedMethod:
 
     def kernel(self, problem: Problem, parameters: Parameters) -> FusedKernel:
         """The kernel for a problem; parameters that are left out are those of the best guess."""
-        family = self.families[problem.grid.ndim]
         complete = self._complete(problem, parameters)
+        if problem.conduction is not None and self.conducting is not None:
+            return self.conducting.kernel(problem, complete)
+        family = self.families[problem.grid.ndim]
         return family.kernel(problem.stencil, np.dtype(problem.dtype), complete)
 
     def _complete(self, problem: Problem, parameters: Parameters) -> Parameters:
         return {**self._proposals(problem)[0], **parameters}
 
     def _proposals(self, problem: Problem) -> tuple[Parameters, ...]:
-        family = self.families[problem.grid.ndim]
+        if problem.conduction is not None and self.conducting is not None:
+            proposed = self.conducting.parameters(problem)
+        else:
+            family = self.families[problem.grid.ndim]
+            proposed = _proposed(family, problem.stencil, np.dtype(problem.dtype))
         return tuple(
-            parameters
-            for parameters in _proposed(family, problem.stencil, np.dtype(problem.dtype))
-            if has_frame(problem, parameters[STEPS_PER_BLOCK])
+            parameters for parameters in proposed if has_frame(problem, parameters[STEPS_PER_BLOCK])
         )
 
 

@@ -1,8 +1,9 @@
-"""The Method `gpu.stream`: a family of kernels for each number of axes."""
+"""The Method `gpu.stream`: a family of kernels for each number of axes, and those of palettes."""
 
 from __future__ import annotations
 
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
+from tetris_sim.gpu_kernels.stream.conducting import CONDUCTING
 from tetris_sim.gpu_kernels.stream.kernel_1d import (
     stream_1d_kernel,
     stream_1d_parameters,
@@ -26,4 +27,5 @@ METHOD = FusedMethod(
         2: Family(stream_2d_kernel, stream_2d_parameters, stream_2d_refusal),
         3: Family(stream_3d_kernel, stream_3d_parameters, stream_3d_refusal),
     },
+    conducting=CONDUCTING,
 )

@@ -108,10 +108,21 @@ __device__ __forceinline__ void fill_along(PairTable<real, n>& table, const Pale
     table.fill([&](int low, int high) { return palette->conductance[axis][low][high]; });
 }
 
-// Numbers of each level and id in shared memory.
+// Where the numbers of sources are: of an id at a step, those of `row` being the first.
+struct SourcePlace {
+    int begin, per_step, per_code;
+    int count;  // of ids
+};
+
+// Sources of each level and id in shared memory.
 template <int levels, class Numbers>
-__device__ __forceinline__ void fill_sources(Numbers& to, const real* __restrict__ sources) {
+__device__ __forceinline__ void fill_sources(Numbers& to, const real* __restrict__ numbers,
+                                             const SourcePlace& place, int row) {
     if (!has_sources) return;
-    for (int e = threadIdx.x; e < levels * n_ids; e += blockDim.x)
-        to[e / n_ids][e % n_ids] = sources[e];
+    for (int e = threadIdx.x; e < levels * n_ids; e += blockDim.x) {
+        const int level = e / n_ids, id = e % n_ids;
+        to[level][id] = id < place.count ? numbers[place.begin + (row + level) * place.per_step +
+                                                   id * place.per_code]
+                                         : real(0);
+    }
 }

@@ -85,10 +85,3 @@ def palette_numbers(
     weight = np.round(r * np.diagonal(k, axis1=1, axis2=2) / quantum) * quantum
     centre = 1 - 2 * weight.sum(axis=0)
     return np.concatenate([part.ravel() for part in (k, r, weight, centre)]).astype(real)
-
-
-def source_rows(sources: Array, kind: PaletteKind, dtype: npt.DTypeLike) -> Array:
-    """Sources of steps, (steps, ids) [W/m^3], as kernels read them: (steps, n_ids)."""
-    rows = np.zeros((sources.shape[0], kind.n_ids), dtype)
-    rows[:, : sources.shape[1]] = sources
-    return rows

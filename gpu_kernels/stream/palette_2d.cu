@@ -8,7 +8,7 @@
 //         rows that a patch reads from there on are of one id.
 // Layout  As stream_2d.cu; then the ring of words, tables, and sources by level and id. Words:
 //         [strip][row - words_low][lane], nibbles left, own columns, right. Runs:
-//         [strip][row - words_low], `mixed` or the id (palette_words.cu). sources: [level][id].
+//         [strip][row - words_low], `mixed` or the id (palette_words.cu).
 // Writes  the box, as stream_2d.cu. `anchor` is the number of row 0 in the whole grid: patches
 //         begin at multiples of `rows` there at level 0, so that no bit depends on where the grid
 //         is cut.
@@ -50,7 +50,8 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
                const __grid_constant__ Memory memory, const __grid_constant__ Box box,
                const Palette<2>* __restrict__ palette, int chunk,
                const unsigned* __restrict__ words, const unsigned char* __restrict__ runs,
-               int words_low, int words_count, int anchor, const real* __restrict__ sources) {
+               int words_low, int words_count, int anchor, const real* __restrict__ sources,
+               const __grid_constant__ SourcePlace of_sources, int row) {
     extern __shared__ __align__(128) unsigned char bytes[];
     Shared& shared = *reinterpret_cast<Shared*>(bytes);
     const int lane = threadIdx.x % 32;
@@ -60,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
 
     fill_across<2>(shared.tables.across, palette, 0);
     fill_along<2>(shared.tables.along, palette, 1);
-    fill_sources<depth>(shared.tables.sources, sources);
+    fill_sources<depth>(shared.tables.sources, sources, of_sources, row);
     if (threadIdx.x < n_ids) {
         real(&one)[4] = shared.tables.uniform[threadIdx.x];
         one[0] = palette->weight[0][threadIdx.x];

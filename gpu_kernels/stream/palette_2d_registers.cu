@@ -143,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
                          const Palette<2>* __restrict__ palette, int chunk,
                          const unsigned* __restrict__ words,
                          const unsigned char* __restrict__ runs, int words_low, int words_count,
-                         int anchor, const real* __restrict__) {
+                         int anchor, const real* __restrict__, const SourcePlace, int) {
     extern __shared__ __align__(128) unsigned char bytes[];
     Shared& shared = *reinterpret_cast<Shared*>(bytes);
     const int lane = threadIdx.x % 32;

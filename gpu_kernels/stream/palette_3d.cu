@@ -9,7 +9,7 @@
 // Layout  As stream_3d.cu. Words: [tile][plane - words_low][thread][left, column 0, column 1, right],
 //         each the nibbles of rows -1 .. TS_ROWS. uniform: [tile][plane - words_low][warp], `mixed`
 //         or the id (palette_words.cu). Tiles begin with row `first_y`, which is row `first_tile` of
-//         those that words have. sources: [level][id].
+//         those that words have.
 // Writes  box, and nothing else.
 // Limits  float64 (a thread's words have two columns), at most 6 rows (eight nibbles) and 3 steps
 //         (bytes of what a turn is told). Seen to by palette_3d.py.
@@ -97,11 +97,12 @@ __device__ __forceinline__ unsigned common_id(unsigned history, int n) {
 }
 
 __device__ __forceinline__ void fill_tables(TablesInShared& tables, const Palette<3>* palette,
-                                            const real* __restrict__ sources) {
+                                            const real* __restrict__ sources,
+                                            const SourcePlace& of_sources, int row) {
     fill_across<3>(tables.across, palette, 0);
     fill_along<3>(tables.along_y, palette, 1);
     fill_along<3>(tables.along_x, palette, 2);
-    fill_sources<steps>(tables.sources, sources);
+    fill_sources<steps>(tables.sources, sources, of_sources, row);
     const int id = threadIdx.x;
     if (id >= n_ids) return;
     const real conductance = palette->conductance[0][id][id], rate = palette->rate[id];
@@ -118,10 +119,12 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
                const Palette<3>* __restrict__ palette, int planes,
                const uint4* __restrict__ words, const unsigned char* __restrict__ uniform,
                int words_low, int words_count, int first_y, int first_tile,
-               const real* __restrict__ sources) {
+               const real* __restrict__ sources,
+               const __grid_constant__ SourcePlace of_sources, int row) {
     extern __shared__ __align__(128) unsigned char shared_bytes[];
     Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
     const Place place = place_of_thread(box, first_y);
+    if (place.low_y >= place.high_y) return;  // a spare one
     constexpr int delay = 3 * steps - 1;  // turns from a plane's arrival to its last level
     const int low_z = box.low[0] + blockIdx.z * planes, high_z = min(low_z + planes, box.high[0]);
     const int first_z = low_z - steps;  // first plane of the state that is read
@@ -143,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
         return unsigned(__ldg(my_ids + (long long)place_of_plane(n) * warps));
     };
 
-    fill_tables(shared.tables, palette, sources);
+    fill_tables(shared.tables, palette, sources, of_sources, row);
     // What lies before the first plane is read, and reaches nothing; but it must be ids.
     for (int k = 0; k < kept; ++k) shared.words[k][threadIdx.x] = make_uint4(0, 0, 0, 0);
 

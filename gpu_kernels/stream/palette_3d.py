@@ -60,7 +60,9 @@ class PaletteTile3D:
         state = (self.ahead + 2) * self.warps * self.rows * _WIDTH * _ITEM
         ends = max(1, 2 * (steps - 1)) * self.warps * 2 * _WIDTH * _ITEM
         words = (2 * steps + self.ahead) * 32 * self.warps * 16
-        tables = (2 * max(1, self.copies // 2) + 2 * self.copies) * kind.pairs + (8 + (steps if kind.sources else 1)) * kind.n_ids
+        tables = (2 * max(1, self.copies // 2) + 2 * self.copies) * kind.pairs + (
+            8 + (steps if kind.sources else 1)
+        ) * kind.n_ids
         return state + ends + words + -(-tables // 2) * 2 * _ITEM
 
     def fits(self, kind: PaletteKind) -> bool:
@@ -123,6 +125,7 @@ def palette_3d_kernel(
         weights=numbers,
         stream=Stream(axis=0, repeated=3 * steps - 1, unit=1),
         by_pointer=True,
+        spare=1,
     )
 
 

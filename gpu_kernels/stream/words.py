@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.common.layout import Box3
+from tetris_sim.gpu_kernels.common.layout import Box3, memory_argument
 
 _LANES = 32
 
@@ -112,28 +111,31 @@ class WordsKernel:
             return Prepared(zeros(n * self.threads * 4, np.uint32), uniform, uniform)
         return Prepared(zeros(n * _LANES, np.uint32), zeros(n, np.uint8), zeros(n, np.uint8))
 
-    def launches(
-        self, ids: Any, memory: npt.NDArray[np.void], to: Prepared, box: Box3
-    ) -> Iterator[WordsLaunch]:
+    def launches(self, ids: Any, around: Box3, to: Prepared, box: Box3) -> Iterator[WordsLaunch]:
         """What fills them, one after the other.
 
         Args:
-            ids: one byte per point, from owned point (0, 0, 0) on.
-            memory: `struct Memory` of them.
+            ids: one byte per point of a box, contiguous; beyond it the nearest is taken.
+            around: that box, `needed` or what there is of it.
             to: `arrays`.
             box: what launches of the kernel will write, at most; in 3D it begins along y where a
                 tile does.
         """
-        low, count = self.span(box)
-        y, x = (box[axis][0] - self.margin[axis - 1] for axis in (1, 2))
+        shape = [high - low for low, high in around]
+        memory = memory_argument(
+            shape[1] * shape[2], shape[2], ((0, shape[0]), (0, shape[1]), (0, shape[2]))
+        )
+        first, count = self.span(box)
+        low = first - around[3 - self.ndim][0]
+        y, x = (box[axis][0] - self.margin[axis - 1] - around[axis][0] for axis in (1, 2))
         if self.ndim == 3:
             tiles_x = -(-(box[2][1] - box[2][0]) // self.written[1])
-            numbers = (y, x, *self.written, tiles_x, low, count)
+            tiles = (y, x, *self.written, tiles_x, low, count)
             yield WordsLaunch(
                 "words_3d",
                 (self.strips(box), count, 1),
                 self.threads,
-                (ids, memory, to.words, to.uniform, *map(np.int32, numbers)),
+                (ids, memory, to.words, to.uniform, *map(np.int32, tiles)),
             )
             return
 
@@ -162,4 +164,3 @@ class WordsKernel:
 
 def _sizes(made: Prepared) -> set[tuple[int, Any]]:
     return {made.words, made.uniform, made.runs}
-

@@ -18,9 +18,9 @@ import numpy as np
 
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.common.device import GpuDevice
-from tetris_sim.gpu_kernels.common.layout import Box3, box_argument, memory_argument
+from tetris_sim.gpu_kernels.common.layout import Box3, by_value, memory_argument
 from tetris_sim.gpu_kernels.fused.kernel import CompiledKernel, FusedKernel, Launch
-from tetris_sim.gpu_kernels.stream.palette import palette_kind, palette_numbers, source_rows
+from tetris_sim.gpu_kernels.stream.palette import palette_kind, palette_numbers
 from tetris_sim.gpu_kernels.stream.palette_2d import (
     PaletteTile,
     palette_2d_kernel,
@@ -36,13 +36,10 @@ from tetris_sim.gpu_kernels.stream.words import WordsKernel
 N_IDS = 8
 ROOM = 64  # points around the box, where nothing is written
 TILES_2D = (
-    (12, 8, 6, 4, 2, 1, 0, 1),
-    (10, 8, 6, 4, 2, 1, 0, 1),
-    (16, 8, 6, 8, 1, 1, 0, 1),
-    (10, 5, 4, 4, 2, 1, 1, 1),
-    (10, 5, 4, 4, 2, 1, 1, 16),
-    (12, 6, 4, 4, 2, 1, 1, 1),
-    (12, 6, 4, 4, 2, 1, 1, 16),
+    (12, 8, 6, 4, 2, 1, 0, 1, 0),
+    (10, 8, 6, 4, 2, 1, 0, 1, 0),
+    (12, 6, 4, 4, 2, 1, 1, 1, 0),
+    (12, 6, 4, 4, 2, 1, 1, 16, 0),
 )
 TILES_3D = ((3, 5, 8, 1, 3, 1), (3, 5, 8, 1, 3, 16), (2, 5, 8, 1, 3, 1))
 BODIES_2D = ("one", "rectangles", "voronoi", "discs", "random")
@@ -129,14 +126,22 @@ class Bench:
             for _ in range(60):
                 spans = []
                 for axis, c in enumerate(self.counts):
-                    length, low = rng.integers(n // 20, n // (4 if self.ndim == 2 else 3)), rng.integers(0, n)
+                    length, low = (
+                        rng.integers(n // 20, n // (4 if self.ndim == 2 else 3)),
+                        rng.integers(0, n),
+                    )
                     spans.append(slice(None) if c == 1 else slice(int(low), int(low + length)))
                 ids[tuple(spans)] = int(rng.integers(0, N_IDS))
         elif name == "voronoi":
             seeds = rng.uniform(0, 1, (200, 3)) * np.array([nx, ny, nz])
             self.module.get_function("voronoi")(
-                (-(-nx // 128), ny, nz), (128, 1, 1),
-                (ids, self.cupy.asarray(seeds.astype("f4")), *map(np.int32, (200, N_IDS, nz, ny, nx))),
+                (-(-nx // 128), ny, nz),
+                (128, 1, 1),
+                (
+                    ids,
+                    self.cupy.asarray(seeds.astype("f4")),
+                    *map(np.int32, (200, N_IDS, nz, ny, nx)),
+                ),
             )
         elif name == "discs":
             for _ in range(2000):
@@ -144,7 +149,9 @@ class Bench:
                 y, x = (int(v) for v in rng.integers(r, n - r, 2))
                 yy, xx = np.ogrid[-r : r + 1, -r : r + 1]
                 part = ids[0, y - r + ROOM : y + r + 1 + ROOM, x - r + ROOM : x + r + 1 + ROOM]
-                self.cupy.maximum(part, self.cupy.asarray((yy * yy + xx * xx <= r * r).astype(np.uint8)), out=part)
+                self.cupy.maximum(
+                    part, self.cupy.asarray((yy * yy + xx * xx <= r * r).astype(np.uint8)), out=part
+                )
         elif name == "random":
             ids[...] = self.cupy.random.randint(0, N_IDS, self.shape, dtype=np.uint8)
         return ids
@@ -158,18 +165,28 @@ class Bench:
         for step in range(steps):
             q = self.cupy.asarray(self.sources[step] * sources)
             self.module.get_function("plain")(
-                (-(-nx // 64), -(-ny // 4), nz), (64, 4, 1),
+                (-(-nx // 64), -(-ny // 4), nz),
+                (64, 4, 1),
                 (a, b, ids, k, rate, q, *map(np.int32, (N_IDS, self.ndim, nz, ny, nx))),
             )
             a, b = b, a
         return self.inside(a).copy()
 
-    def prepared(self, words: WordsKernel, ids: Any) -> Any:
-        made = words.arrays(self.box, self.cupy.zeros)
-        for launch in words.launches(self.owned(ids), self.memory, made, self.box):
+    def prepared(self, words: WordsKernel, ids: Any) -> tuple[Any, ...]:
+        """Arguments of a kernel behind the length of a chunk."""
+        box, tile = self.box, words.written[0]
+        if self.ndim == 3:  # with a spare one
+            box = (box[0], (0, (-(-self.n // tile) + 1) * tile), box[2])
+        z, y, x = ((-r, c + r) for c, r in zip(self.counts, self.room, strict=True))
+        made = words.arrays(box, self.cupy.zeros)
+        for launch in words.launches(ids, (z, y, x), made, box):
             function = self.device.function(words.source, launch.entry, words.defines)
             function(launch.grid, (launch.threads, 1, 1), launch.arguments)
-        return made
+        where = (0,) if self.ndim == 2 else (0, 0)
+        numbers = (*words.span(box), *where)
+        place = by_value(np.array([0, N_IDS, 1, N_IDS], np.int32))
+        sources = self.cupy.asarray(self.sources)
+        return (made.words, made.runs, *map(np.int32, numbers), sources, place, np.int32(0))
 
     def time(self, launch: Any) -> float:
         """Seconds: the median of five, of three launches each."""
@@ -186,7 +203,9 @@ class Bench:
         return float(np.median(times))
 
 
-def variants(ndim: int, bench_k: Any, rate: Any, sources: bool) -> list[tuple[Any, FusedKernel, WordsKernel]]:
+def variants(
+    ndim: int, bench_k: Any, rate: Any, sources: bool
+) -> list[tuple[Any, FusedKernel, WordsKernel]]:
     kind = palette_kind(bench_k, sources=sources)
     numbers = palette_numbers(bench_k, rate, kind, "float64")
     found: list[tuple[Any, FusedKernel, WordsKernel]] = []
@@ -194,9 +213,17 @@ def variants(ndim: int, bench_k: Any, rate: Any, sources: bool) -> list[tuple[An
         tile = PaletteTile(*values) if ndim == 2 else PaletteTile3D(*values)
         parameters = dataclasses.asdict(tile)
         if isinstance(tile, PaletteTile) and tile.fits(kind, 8):
-            found.append((values, palette_2d_kernel(kind, numbers, parameters), palette_2d_words(parameters, 8)))
+            found.append(
+                (
+                    values,
+                    palette_2d_kernel(kind, numbers, parameters),
+                    palette_2d_words(parameters, 8),
+                )
+            )
         elif isinstance(tile, PaletteTile3D) and tile.fits(kind):
-            found.append((values, palette_3d_kernel(kind, numbers, parameters), palette_3d_words(parameters)))
+            found.append(
+                (values, palette_3d_kernel(kind, numbers, parameters), palette_3d_words(parameters))
+            )
     return found
 
 
@@ -225,10 +252,7 @@ def main(ndim: int, n: int, pattern: str) -> None:
                 continue
             wanted = bench.plain_steps(ids, kernel.depth, sources)
             function = CompiledKernel(kernel, bench.device)
-            made = bench.prepared(words, ids)
-            rows = bench.cupy.asarray(source_rows(bench.sources[: kernel.depth], palette_kind(bench.conductance, sources=sources), "f8"))
-            where = (0,) if ndim == 2 else (0, 0)
-            more = (made.words, made.runs, *map(np.int32, (*words.span(bench.box), *where)), rows)
+            more = bench.prepared(words, ids)
             best = (float("inf"), 0)
             for length in LENGTHS_2D if ndim == 2 else LENGTHS_3D:
                 cut = function.cut(bench.box)
@@ -248,12 +272,14 @@ def main(ndim: int, n: int, pattern: str) -> None:
 
                 a[...], b[...] = bench.start, bench.start
                 launch(0)
-                error = float(bench.cupy.abs(bench.inside(b) - wanted).max() / bench.cupy.abs(wanted).max())
+                error = float(
+                    bench.cupy.abs(bench.inside(b) - wanted).max() / bench.cupy.abs(wanted).max()
+                )
                 assert error < 1e-13, (body, lines[number], length, error)
                 best = min(best, (bench.time(launch), length))
             rate = kernel.depth * float(np.prod(bench.counts)) / best[0] / 1e9
             lines_of[number].append(f"{body} {rate:.0f} <{best[1]}>")
-            del made
+            del more
         print(body, "done", flush=True)
     for number, line in enumerate(lines):
         if lines_of[number]:

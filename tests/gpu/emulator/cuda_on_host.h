@@ -61,8 +61,8 @@ struct Launch {
     int low[3], high[3];  // what is allocated
     // other arrays that copies may read, and their bytes
     int n_others;
-    const char* others[4];
-    long long other_bytes[4];
+    const char* others[8];
+    long long other_bytes[8];
 };
 
 // A copy into shared memory: `given` of its bytes come from memory, the others become zero.

@@ -141,8 +141,8 @@ class _Launch(ctypes.Structure):
         ("low", ctypes.c_int * 3),
         ("high", ctypes.c_int * 3),
         ("n_others", ctypes.c_int),
-        ("others", ctypes.c_void_p * 4),
-        ("other_bytes", ctypes.c_longlong * 4),
+        ("others", ctypes.c_void_p * 8),
+        ("other_bytes", ctypes.c_longlong * 8),
     )
 
 

@@ -89,14 +89,25 @@ class HostGpu:
 
         def launch(grid: Any, block: Any, arguments: tuple[Any, ...], shared_mem: int = 0) -> None:
             held = [np.array(a) if by_value(a) else a for a in arguments]
-            memory = next(a for a in held if by_value(a) and a.dtype.names)
+            memory = [a for a in held if by_value(a) and a.dtype.names]
             arrays = [a for a in held if isinstance(a, np.ndarray) and a.dtype.kind == "f"]
+            others = [a for a in held if isinstance(a, np.ndarray) and a.dtype.kind == "u"]
 
             def work() -> None:
                 self.launches.append(entry)
-                copied = (arrays[0], arrays[-1], memory)
+                copied = (
+                    (arrays[0], arrays[min(1, len(arrays) - 1)], memory[0])
+                    if arrays and memory
+                    else None
+                )
                 emulated.launch(
-                    entry, grid, block, [handed(a) for a in held], shared_mem, copied=copied
+                    entry,
+                    grid,
+                    block,
+                    [handed(a) for a in held],
+                    shared_mem,
+                    copied=copied,
+                    others=others,
                 )
 
             if self.captured is None:

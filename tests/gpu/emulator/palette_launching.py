@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from emulator.emulation import at, emulate
+from emulator.host_gpu import handed
 from emulator.launching import MANY, UNTOUCHED, Array, Memory, Triple
-from tetris_sim.gpu_kernels.common.layout import Box3, box_argument, memory_argument
+from tetris_sim.gpu_kernels.common.layout import Box3, box_argument, by_value
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
-from tetris_sim.gpu_kernels.stream.palette import PaletteKind, palette_kind, source_rows
+from tetris_sim.gpu_kernels.stream.palette import PaletteKind, palette_kind
 from tetris_sim.gpu_kernels.stream.words import WordsKernel
 
 ANCHOR = 3  # number of the first owned row in the whole grid, which is no multiple of anything
@@ -89,47 +90,50 @@ def advanced(state: Array, ids: Array, body: Body, steps: int) -> Array:
     return u
 
 
-def from_owned(ids: Array, box: Box3) -> tuple[ctypes.c_void_p, npt.NDArray[np.void]]:
-    """(address of point (0, 0, 0), `struct Memory`) of the ids of a box."""
-    row, plane = ids.shape[2], ids.shape[1] * ids.shape[2]
-    before = box[0][0] * plane + box[1][0] * row + box[2][0]
-    return ctypes.c_void_p(ids.ctypes.data - before), memory_argument(plane, row, box)
-
-
-def prepared_words(words: WordsKernel, ids: Array, low_high: Box3, box: Box3) -> tuple[Array, Array]:
+def prepared_words(words: WordsKernel, ids: Array, around: Box3, box: Box3) -> tuple[Array, Array]:
     """The words and runs of a launch, made by the kernels that make them on a GPU."""
     library = emulate(words.source, words.defines)
     made = words.arrays(box, np.zeros)
-    for launch in words.launches(*from_owned(ids, low_high), made, box):
-        arguments = [
-            at(a) if isinstance(a, np.ndarray) and a.dtype.kind != "V" else
-            ctypes.c_int(int(a)) if isinstance(a, np.integer) else a
-            for a in launch.arguments
-        ]
+    for launch in words.launches(ids, around, made, box):
+        arguments = [handed(argument) for argument in launch.arguments]
         library.launch(launch.entry, launch.grid, (launch.threads, 1, 1), arguments)
     return made.words, made.runs
 
 
-def where(words: WordsKernel, box: Box3) -> tuple[int, ...]:
-    """The numbers that say where tiles begin."""
-    return (ANCHOR,) if words.ndim == 2 else (box[1][0], 0)
+def tiles_of(words: WordsKernel, box: Box3) -> tuple[Box3, tuple[int, ...]]:
+    """(the box that has words, the numbers that say where tiles begin)."""
+    if words.ndim == 2:
+        return box, (ANCHOR,)
+    (low, high), tile = box[1], words.written[0]
+    first = low - min(ANCHOR, tile - 1)
+    tiles = 2 - (low - high) // tile
+    return (box[0], (first - tile, first + tiles * tile), box[2]), (first, 1)
 
 
 def check(
-    kernel: FusedKernel, words: WordsKernel, body: Body, counts: Triple, grain: int, *,
-    margin: int, descending: bool
+    kernel: FusedKernel,
+    words: WordsKernel,
+    body: Body,
+    counts: Triple,
+    grain: int,
+    *,
+    margin: int,
+    descending: bool,
 ) -> Array:
     """Compare one launch with NumPy; returns what it wrote."""
     dtype, depth = kernel.weights.dtype, kernel.depth
     reach = tuple(depth if axis >= 3 - body.conductance.shape[0] else 0 for axis in range(3))
     memory = Memory((reach[0], reach[1], reach[2]), counts, dtype, margin)
-    low_high = words.needed(memory.box)
+    box, where = tiles_of(words, memory.box)
+    low_high = words.needed(box)
     ids = make_ids(tuple(high - low for low, high in low_high), body.conductance.shape[1], grain)
-    made = prepared_words(words, ids, low_high, memory.box)
+    made = prepared_words(words, ids, low_high, box)
 
-    sources = source_rows(
-        np.zeros((depth, 1)) if body.sources is None else body.sources, body.kind, dtype
-    )
+    n_ids = body.conductance.shape[1]
+    sources = np.zeros(1) if body.sources is None else body.sources
+    # three numbers of others and a row of an earlier step come first
+    sources = np.concatenate([np.full(3 + n_ids, np.nan), sources.reshape(-1)]).astype(dtype)
+    place = by_value(np.array([3, n_ids, 1, n_ids], np.int32))
     src, dst = memory.first(memory.src), memory.first(memory.dst)
     before = memory.src.copy()
     grid, chunk = kernel.cut(memory.box, slots=1 if descending else MANY)
@@ -138,10 +142,18 @@ def check(
         grid,
         (kernel.threads, 1, 1),
         (
-            at(src), at(dst), memory.argument, box_argument(memory.box), at(kernel.weights),
-            ctypes.c_int(chunk), at(made[0]), at(made[1]),
-            *(ctypes.c_int(n) for n in (*words.span(memory.box), *where(words, memory.box))),
+            at(src),
+            at(dst),
+            memory.argument,
+            box_argument(memory.box),
+            at(kernel.weights),
+            ctypes.c_int(chunk),
+            at(made[0]),
+            at(made[1]),
+            *(ctypes.c_int(n) for n in (*words.span(box), *where)),
             at(sources),
+            place,
+            ctypes.c_int(1),
         ),
         kernel.shared_bytes,
         copied=(src, dst, memory.argument),

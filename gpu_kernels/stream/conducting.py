@@ -1,0 +1,238 @@
+"""gpu.stream for problems with conduction: which of them its kernels of palettes take, and what
+those are told beside the state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.axes import LAST, on_three
+from tetris_sim.conduction import Conduction, Rule
+from tetris_sim.gpu_kernels.common.layout import Box3, by_value
+from tetris_sim.gpu_kernels.common.terms import REAL
+from tetris_sim.gpu_kernels.faces.boxes import frame_of
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
+from tetris_sim.gpu_kernels.fused.method import Conducting
+from tetris_sim.gpu_kernels.stream.palette import (
+    MOST_IDS,
+    PaletteKind,
+    palette_kind,
+    palette_numbers,
+)
+from tetris_sim.gpu_kernels.stream.palette_2d import (
+    palette_2d_kernel,
+    palette_2d_parameters,
+    palette_2d_words,
+)
+from tetris_sim.gpu_kernels.stream.palette_3d import (
+    palette_3d_kernel,
+    palette_3d_parameters,
+    palette_3d_words,
+)
+from tetris_sim.gpu_kernels.stream.words import Prepared, WordsKernel
+from tetris_sim.method import Parameters
+from tetris_sim.problem import Problem
+from tetris_sim.program import INPUT
+from tetris_sim.slab import Slab
+
+if TYPE_CHECKING:
+    from tetris_sim.gpu_kernels.steppers.passes import State
+
+
+def conduction_refusal(problem: Problem) -> str | None:
+    """Why no kernel of palettes can do it, as a sentence for the user; None if one can."""
+    conduction, dtype = _conduction(problem), np.dtype(problem.dtype)
+    if problem.grid.ndim == 1:
+        return "it streams bodies of several materials in 2D and 3D, and the grid has one axis"
+    if conduction.coefficients is not None:
+        return "it looks conductances up by material, and here every face has its own"
+    if conduction.enthalpy is not None:
+        return "it advances temperatures, and the state of this body is its heat content"
+    if conduction.medium.n_ids > MOST_IDS:
+        return (
+            f"it packs the ids of at most {MOST_IDS} materials, and the body has "
+            f"{conduction.medium.n_ids}"
+        )
+    if conduction.source is not None and not _is_looked_up(conduction.source):
+        return "it looks up what heats a point by its material, and here that is a formula"
+    if not conduction_parameters(problem):
+        known = REAL if problem.grid.ndim == 2 else ("float64",)
+        return f"the type is {dtype.name}, and only {' and '.join(known)} are compiled"
+    return None
+
+
+def conduction_parameters(problem: Problem) -> tuple[Parameters, ...]:
+    """Tiles worth trying, the best guess first."""
+    if np.dtype(problem.dtype).name not in REAL:
+        return ()
+    of = palette_2d_parameters if problem.grid.ndim == 2 else palette_3d_parameters
+    return of(_kind(problem), problem.dtype)
+
+
+def conduction_kernel(problem: Problem, parameters: Parameters) -> FusedKernel:
+    """The kernel for a problem with certain parameters."""
+    conduction, kind = _conduction(problem), _kind(problem)
+    numbers = palette_numbers(
+        conduction.medium.conductance, conduction.rates(problem.dt), kind, problem.dtype
+    )
+    of = palette_2d_kernel if problem.grid.ndim == 2 else palette_3d_kernel
+    return replace(of(kind, numbers, parameters), beside=_Beside(_words(problem, parameters)))
+
+
+def conduction_memory(problem: Problem, slab: Slab, parameters: Parameters) -> int:
+    """Bytes of the words of a slab."""
+    spans = [(-low, n + high) for n, (low, high) in zip(slab.shape, slab.halo, strict=True)]
+    return _words(problem, parameters).n_bytes(on_three(spans, (0, 1)))
+
+
+CONDUCTING = Conducting(
+    conduction_kernel, conduction_parameters, conduction_refusal, conduction_memory
+)
+
+
+def _conduction(problem: Problem) -> Conduction:
+    assert problem.conduction is not None
+    return problem.conduction
+
+
+def _kind(problem: Problem) -> PaletteKind:
+    conduction = _conduction(problem)
+    return palette_kind(conduction.medium.conductance, sources=conduction.source is not None)
+
+
+def _is_looked_up(source: Rule) -> bool:
+    """Whether it is a number by material, and nothing else."""
+    operations = [it.operation for it in source.program.instructions]
+    return operations == [INPUT] and source.program.inputs == tuple(
+        parameter.name for parameter in source.parameters
+    )
+
+
+def _words(problem: Problem, parameters: Parameters) -> WordsKernel:
+    if problem.grid.ndim == 3:
+        return palette_3d_words(parameters)
+    return palette_2d_words(parameters, np.dtype(problem.dtype).itemsize)
+
+
+class _Beside:
+    """What a kernel of palettes is told beside the state; it keeps the words of a slab."""
+
+    def __init__(self, words: WordsKernel) -> None:
+        self._words = words
+        self._of: tuple[Any, ...] = ()  # slab and box of the words that are kept
+        self._made: Prepared | None = None
+
+    def __call__(self, state: State, box: Box3) -> tuple[Any, ...]:
+        """The arguments for a box that is written."""
+        words, start = self._words, on_three(state.slab.start, 0)
+        whole = self._anchored(_largest(state, box, words.depth), start)
+        if self._of != (state.slab, whole):
+            self._made = None  # before others are taken
+            self._made, self._of = _make(words, state, whole), (state.slab, whole)
+        assert self._made is not None
+
+        where: tuple[int, ...] = (start[1],)
+        if words.ndim == 3:
+            first = self._anchored(box, start)[1][0]
+            where = first, (first - whole[1][0]) // words.written[0]
+        numbers, place = _sources(state)
+        spans = (*words.span(whole), *where)
+        return (self._made.words, self._made.runs, *map(np.int32, spans), numbers, place)
+
+    def _anchored(self, box: Box3, start: tuple[int, int, int]) -> Box3:
+        """A box that in 3D begins along y with a tile of the whole grid, and has whole ones."""
+        if self._words.ndim == 2:
+            return box
+        (low, high), tile = box[1], self._words.written[0]
+        first = (low + start[1]) // tile * tile - start[1]
+        return box[0], (first, first + (-(-(high - low) // tile) + 1) * tile), box[2]
+
+
+def _largest(state: State, box: Box3, depth: int) -> Box3:
+    """The largest box that will be written with the halos that a slab has: that of the first pass
+    after they came.
+    """
+    spans = list(box)
+    for three, n, (low, high) in zip(
+        LAST[state.problem.grid.ndim], state.slab.shape, state.slab.halo, strict=True
+    ):
+        first, last = spans[three]
+        spans[three] = (
+            min(first, depth - low) if low else first,
+            max(last, n + high - depth) if high else last,
+        )
+    return spans[0], spans[1], spans[2]
+
+
+def _make(words: WordsKernel, state: State, box: Box3) -> Prepared:
+    """The words of a box."""
+    around = _within_images(words.needed(box), state)
+    with state.device.use() as cupy:
+        ids = _ids(state, around, cupy)
+        made = words.arrays(box, cupy.zeros)
+    for launch in words.launches(ids, around, made, box):
+        function = state.device.function(words.source, launch.entry, words.defines)
+        with state.device.use():
+            function(launch.grid, (launch.threads, 1, 1), launch.arguments)
+    return made
+
+
+def _within_images(box: Box3, state: State) -> Box3:
+    """What of a box lies in the grid or in one image of it on each side."""
+    spans = list(box)
+    for three, n, start in zip(
+        LAST[state.problem.grid.ndim],
+        state.problem.grid.shape,
+        state.slab.start,
+        strict=True,
+    ):
+        low, high = spans[three]
+        spans[three] = max(low, -n - start), min(high, 2 * n - start)
+    return spans[0], spans[1], spans[2]
+
+
+def _ids(state: State, around: Box3, cupy: Any) -> Any:
+    """Ids of a box on the GPU: those of the slab and its halo lie there, a little more comes from
+    the host.
+    """
+    assert state.body is not None
+    ndim = state.problem.grid.ndim
+    here = on_three(
+        [
+            (-low, n + high)
+            for n, (low, high) in zip(state.slab.shape, state.slab.halo, strict=True)
+        ],
+        (0, 1),
+    )
+    both = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(around, here, strict=True))
+    inner = both[0], both[1], both[2]
+    ids = cupy.zeros([high - low for low, high in around], np.uint8)
+
+    layout = replace(state.layout, n_fields=1, dtype=np.dtype(np.uint8))
+    ids[_cut(inner, around)] = layout.view(state.body.ids, inner)[0]
+    for box in frame_of(around, inner):
+        found = state.problem.padded_ids(state.slab.globally(box[3 - ndim :]))
+        shape = [high - low for low, high in box]
+        ids[_cut(box, around)] = cupy.asarray(found.reshape(shape).astype(np.uint8))
+    return ids
+
+
+def _cut(box: Box3, whole: Box3) -> tuple[slice, ...]:
+    return tuple(
+        slice(low - start, high - start) for (low, high), (start, _) in zip(box, whole, strict=True)
+    )
+
+
+def _sources(state: State) -> tuple[Any, npt.NDArray[np.void]]:
+    """(numbers of all rules on the GPU, `struct SourcePlace`): what heats the points comes first."""
+    assert state.body is not None
+    source, place = _conduction(state.problem).source, [0, 0, 0, 0]
+    if source is not None:
+        # Of two steps: of one it could not be seen whether numbers change.
+        table = source.tabulate(state.problem.time, 0, 2, state.problem.arithmetic)
+        place = [*table.places[0].tolist(), _conduction(state.problem).medium.n_ids]
+    return state.body.numbers.there, by_value(np.array(place, np.int32))
