@@ -129,10 +129,11 @@ class FusedMethod:
 
     def passes(self, problem: Problem, slab: Slab, parameters: Parameters) -> list[Pass]:
         """The kernel where it fits, and single sweeps."""
-        from tetris_sim.gpu_kernels.steppers.passes import Fused, Sweep
+        from tetris_sim.gpu_kernels.steppers.passes import Fused, single_step
 
         fused = Fused(self.kernel(problem, parameters))
-        return [fused, Sweep()] if fused.fits(problem, slab) else [Sweep()]
+        last = single_step(problem)
+        return [fused, last] if fused.fits(problem, slab) else [last]
 
     def depth(self, problem: Problem, parameters: Parameters) -> int:
         """Steps that its kernel makes at once, which is a parameter of every family's."""

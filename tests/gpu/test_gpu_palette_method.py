@@ -1,0 +1,133 @@
+"""Without a GPU: gpu.stream for bodies of a few materials, whole steps with faces and halos against
+the reference.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from conduction_cases import Case, beam, closed, heating, mixed_faces, rings
+from emulator.emulation import COMPILER, NO_COMPILER
+from emulator.host_gpu import HostGpu
+
+from tetris_sim import reference
+from tetris_sim.gpu_kernels import METHODS
+from tetris_sim.gpu_kernels.stream.method import METHOD
+from tetris_sim.method import Parameters
+from tetris_sim.problem import Field, Problem
+from tetris_sim.slab import Slab
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+
+NAMES_2D = ("steps_per_block", "rows", "columns", "warps", "blocks", "edges", "scheme", "copies")
+BRANCH = {**dict(zip(NAMES_2D, (3, 4, 6, 2, 1, 1, 0, 1), strict=True)), "longest": 0}
+REGISTERS = {**dict(zip(NAMES_2D, (3, 3, 4, 2, 1, 2, 1, 16), strict=True)), "longest": 30}
+NAMES_3D = ("steps_per_block", "rows", "warps", "blocks", "ahead", "copies")
+IN_3D = dict(zip(NAMES_3D, (2, 3, 2, 1, 2, 1), strict=True))
+
+CASES = (
+    (Case("plate", (31, 47), 5, mixed_faces, heating(5, changes=True)), BRANCH),
+    (Case("plate, ring", (40, 43), 4, rings, heating(4, changes=False)), BRANCH),
+    (Case("plate, registers", (31, 47), 5, mixed_faces), REGISTERS),
+    (Case("plate, closed", (33, 38), 16, closed, dtype=np.float32), REGISTERS),
+    (Case("plate, float32", (30, 50), 3, mixed_faces, heating(3, changes=True), np.float32), BRANCH),
+    (Case("block", (9, 14, 37), 6, mixed_faces, heating(6, changes=True)), IN_3D),
+    (Case("block, rings", (11, 13, 40), 2, rings), IN_3D),
+)
+
+
+def advanced(
+    problem: Problem, parameters: Parameters, blocks: tuple[int, ...], first: int = 0
+) -> tuple[Field, HostGpu]:
+    gpu = HostGpu()
+    stepper = METHOD.prepare(problem, Slab.whole(problem.grid), parameters, gpu)
+    stepper.load(problem.initial, first)
+    for steps in blocks:
+        stepper.advance(steps)
+    found: Field = stepper.interior()
+    stepper.close()
+    return found, gpu
+
+
+@pytest.mark.parametrize(("case", "parameters"), CASES, ids=lambda it: getattr(it, "name", ""))
+def test_whole_steps_agree_with_the_reference(case: Case, parameters: Parameters) -> None:
+    problem = case.problem()
+    assert METHOD.refusal(problem) is None
+    depth = parameters["steps_per_block"]
+    state = problem.initial(Slab.whole(problem.grid))
+    found, gpu = advanced(problem, parameters, (2 * depth, depth + 1), first=5)
+    wanted = reference.advance(state, problem, 3 * depth + 1, 5)
+    eps = float(np.finfo(problem.arithmetic).eps)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=100 * eps * np.abs(wanted).max())
+    assert sum(name.startswith("palette") for name in gpu.launches) == 3
+
+
+def cut(problem: Problem, parameters: Parameters, at: int, axis: int, steps: int) -> Field:
+    """The same steps of two slabs that swap halos once."""
+    shape, width = problem.grid.shape, steps
+    parts = []
+    for low, high in ((0, at), (at, shape[axis])):
+        start, stop = [0] * len(shape), list(shape)
+        start[axis], stop[axis] = low, high
+        halo = [(0, 0)] * len(shape)
+        halo[axis] = (width if low else 0, 0 if low else width)
+        slab = Slab(tuple(start), tuple(stop), tuple(halo))
+        stepper = METHOD.prepare(problem, slab, parameters, HostGpu())
+        stepper.load(problem.initial)
+        parts.append(stepper)
+    for one, other, side in ((parts[0], parts[1], "low"), (parts[1], parts[0], "high")):
+        one.set_halo(axis, "high" if side == "low" else "low", np.asarray(other.edge(axis, side)))
+    for stepper in parts:
+        stepper.advance(steps)
+    return np.concatenate([stepper.interior() for stepper in parts], axis + 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "at", "parameters"),
+    [
+        ((61, 47), 0, 29, BRANCH),
+        ((61, 47), 0, 34, REGISTERS),
+        ((25, 14, 37), 0, 12, IN_3D),
+        ((11, 31, 37), 1, 14, IN_3D),
+    ],
+)
+def test_bits_do_not_depend_on_where_the_grid_is_cut(
+    shape: tuple[int, ...], axis: int, at: int, parameters: dict[str, int]
+) -> None:
+    problem = Case("cut", shape, 3, closed).problem()
+    steps = 2 * parameters["steps_per_block"]
+    whole, _ = advanced(problem, parameters, (steps,))
+    np.testing.assert_array_equal(cut(problem, parameters, at, axis, steps), whole)
+
+
+def without(problem: Problem, **changes: Any) -> Problem:
+    assert problem.conduction is not None
+    return dataclasses.replace(
+        problem, conduction=dataclasses.replace(problem.conduction, **changes)
+    )
+
+
+@pytest.mark.parametrize(
+    ("problem", "why"),
+    [
+        (Case("rod", (90,), 3, closed).problem(), "in 2D and 3D"),
+        (Case("many", (20, 20), 17, closed).problem(), "16 materials, and the body has 17"),
+        (Case("beam", (20, 20), 3, closed, beam()).problem(), "here that is a formula"),
+        (Case("half", (20, 20), 3, closed, dtype=np.float16).problem(), "float64 and float32"),
+        (Case("short", (9, 9, 9), 3, closed, dtype=np.float32).problem(), "only float64"),
+        (without(Case("c", (9, 9), 2, closed).problem(), coefficients=1), "every face has its own"),
+        (without(Case("h", (9, 9), 2, closed).problem(), enthalpy=1), "heat content"),
+    ],
+)
+def test_what_is_refused_is_refused_with_a_reason(problem: Problem, why: str) -> None:
+    assert why in str(METHOD.refusal(problem))
+
+
+def test_other_fused_methods_say_that_the_body_has_materials() -> None:
+    problem = Case("plate", (20, 20), 2, closed).problem()
+    for method in METHODS:
+        if method.name not in ("gpu.stream", "gpu.plain"):
+            assert "materials" in str(method.refusal(problem))
