@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from tetris_sim.gpu_kernels.common.body import body_bytes
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
 from tetris_sim.gpu_kernels.faces.boxes import has_frame
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
@@ -116,10 +117,11 @@ class FusedMethod:
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
         """Two pitched copies of the state, and what its kernels read beside them."""
-        state = 2 * pitch_slab(problem, slab, self.depth(problem, parameters)).n_bytes
+        layout = pitch_slab(problem, slab, self.depth(problem, parameters))
+        n_bytes = 2 * layout.n_bytes + body_bytes(problem, layout)
         if problem.conduction is None or self.conducting is None:
-            return state
-        return state + self.conducting.memory(problem, slab, self._complete(problem, parameters))
+            return n_bytes
+        return n_bytes + self.conducting.memory(problem, slab, self._complete(problem, parameters))
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
         """Compile and take two copies of the slab; `device` is a `GpuDevice`."""

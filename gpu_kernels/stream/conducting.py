@@ -228,7 +228,7 @@ def _cut(box: Box3, whole: Box3) -> tuple[slice, ...]:
 
 
 def _sources(state: State) -> tuple[Any, npt.NDArray[np.void]]:
-    """(numbers of all rules on the GPU, `struct SourcePlace`): what heats the points comes first."""
+    """(numbers of rules on the GPU, `struct SourcePlace`): what heats the points comes first."""
     assert state.body is not None
     source, place = _conduction(state.problem).source, [0, 0, 0, 0]
     if source is not None:

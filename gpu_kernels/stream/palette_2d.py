@@ -99,7 +99,7 @@ class PaletteTile:
         """Whether the kernel can be compiled with it, and as many blocks as it wants find room."""
         shared = self.shared_bytes(kind, item)
         return (
-            2 <= self.rows
+            self.rows >= 2
             and 1 <= self.columns <= _MOST_COLUMNS
             and 1 <= self.steps_per_block <= _LANES
             and self.tile.written(1, item) > 0
@@ -117,8 +117,8 @@ def _up(number: int, unit: int) -> int:
 
 
 # On an H200 (10240 x 10240, float64, 8 materials, 2026-11-22, kernels alone) the first made 1150,
-# 1000, 820 GStencil/s with 60 rectangles, 200 Voronoi cells, 2000 discs; the fourth 780 with a random
-# material per point, and with all others.
+# 1000, 820 GStencil/s with 60 rectangles, 200 Voronoi cells, 2000 discs; the fourth 780 with a
+# random material per point, and with all others.
 _TILES = (
     (12, 8, 6, 4, 2, 1, Scheme.BRANCH, 1, 330),
     (10, 8, 6, 4, 2, 1, Scheme.BRANCH, 1, 330),

@@ -1,291 +1,221 @@
-"""How fast kernels of bodies of a few materials are, without faces: on a GPU,
+"""How fast gpu.stream is for bodies of a few materials: whole steps with faces, on a GPU.
 
-    python tests/benchmarks/gpu_palette.py 2d|3d [SIZE [PATTERN]]
+    python tests/benchmarks/gpu_palette.py 2 10240
+    python tests/benchmarks/gpu_palette.py 3 1024
 
-Every kernel is compared with plain steps after one launch, and timed for several bodies and lengths
-of what a block streams. A line has the kernel's parameters; then for each body the rate [GStencil/s]
-and the length that was best.
+Eight materials; along each axis one face exchanges heat with what is around it and one is
+insulated. Every proposal is compared with gpu.plain on a smaller grid first. A line has its
+parameters, then GStencil/s for each body.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import sys
+import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from tetris_sim.boundary import Boundary
+from tetris_sim.conduction import (
+    AFFINE,
+    Conduction,
+    Medium,
+    Parameter,
+    Rule,
+    RuledFace,
+    in_series,
+    star_mean,
+)
+from tetris_sim.formula import Variable as Name
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.common.device import GpuDevice
-from tetris_sim.gpu_kernels.common.layout import Box3, by_value, memory_argument
-from tetris_sim.gpu_kernels.fused.kernel import CompiledKernel, FusedKernel, Launch
-from tetris_sim.gpu_kernels.stream.palette import palette_kind, palette_numbers
-from tetris_sim.gpu_kernels.stream.palette_2d import (
-    PaletteTile,
-    palette_2d_kernel,
-    palette_2d_words,
-)
-from tetris_sim.gpu_kernels.stream.palette_3d import (
-    PaletteTile3D,
-    palette_3d_kernel,
-    palette_3d_words,
-)
-from tetris_sim.gpu_kernels.stream.words import WordsKernel
+from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.stream.method import METHOD
+from tetris_sim.grid import Grid
+from tetris_sim.method import Method, Parameters
+from tetris_sim.problem import Field, Problem, Total, Variable
+from tetris_sim.program import Program
+from tetris_sim.slab import Slab
 
 N_IDS = 8
-ROOM = 64  # points around the box, where nothing is written
-TILES_2D = (
-    (12, 8, 6, 4, 2, 1, 0, 1, 0),
-    (10, 8, 6, 4, 2, 1, 0, 1, 0),
-    (12, 6, 4, 4, 2, 1, 1, 1, 0),
-    (12, 6, 4, 4, 2, 1, 1, 16, 0),
-)
-TILES_3D = ((3, 5, 8, 1, 3, 1), (3, 5, 8, 1, 3, 16), (2, 5, 8, 1, 3, 1))
-BODIES_2D = ("one", "rectangles", "voronoi", "discs", "random")
-BODIES_3D = ("one", "rectangles", "voronoi", "random")
-LENGTHS_2D, LENGTHS_3D = (0, 300, 500, 800, 1300), (0, 40, 64, 96, 128, 192)
-
-PLAIN = r"""
-extern "C" __global__ void plain(const double* u, double* to, const unsigned char* ids,
-    const double* k, const double* rate, const double* q, int n_ids, int axes, int nz, int ny, int nx) {
-    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
-    const int z = blockIdx.z;
-    const long long row = nx, plane = row * ny, at = z * plane + y * row + x;
-    if (x < 1 || y < 1 || x >= nx - 1 || y >= ny - 1) return;
-    if (axes == 3 && (z < 1 || z >= nz - 1)) return;
-    const int id = ids[at];
-    const long long by[3] = {plane, row, 1};
-    double sum = q[id];
-    for (int axis = 0; axis < axes; ++axis)
-        for (int side = -1; side <= 1; side += 2) {
-            const long long other = at + side * by[3 - axes + axis];
-            sum = fma(k[(axis * n_ids + id) * n_ids + ids[other]], u[other] - u[at], sum);
-        }
-    to[at] = fma(rate[id], sum, u[at]);
-}
-extern "C" __global__ void voronoi(unsigned char* ids, const float* seeds, int n, int n_ids,
+SECONDS = 0.3  # of a timing, about
+NEAREST = """
+extern "C" __global__ void nearest(unsigned char* ids, const float* seeds, int n, int kinds,
     int nz, int ny, int nx) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y, z = blockIdx.z;
     if (x >= nx) return;
     float best = 1e30f;
     int which = 0;
     for (int s = 0; s < n; ++s) {
-        const float dx = x - seeds[3 * s], dy = y - seeds[3 * s + 1], dz = z - seeds[3 * s + 2];
-        const float d = dx * dx + dy * dy + dz * dz;
-        if (d < best) { best = d; which = s; }
+        const float a = x - seeds[3 * s], b = y - seeds[3 * s + 1], c = z - seeds[3 * s + 2];
+        if (a * a + b * b + c * c < best) best = a * a + b * b + c * c, which = s;
     }
-    ids[((long long)z * ny + y) * nx + x] = which % n_ids;
+    ids[((long long)z * ny + y) * nx + x] = which % kinds;
 }
 """
+Ids = npt.NDArray[np.uint8]
+Shape = tuple[int, ...]
 
 
-class Bench:
-    """A grid of n points along each axis with room around it, and a stable palette."""
-
-    def __init__(self, ndim: int, n: int) -> None:
-        self.device = GpuDevice(0)
-        self.cupy, self.ndim, self.n = self.device.cupy, ndim, n
-        self.room = (8 if ndim == 3 else 0, 8 if ndim == 3 else ROOM, ROOM)
-        self.counts = (n if ndim == 3 else 1, n, n)
-        self.shape = tuple(c + 2 * r for c, r in zip(self.counts, self.room, strict=True))
-        rng = np.random.default_rng(2)
-        k, rate = rng.uniform(0.3, 5, N_IDS), rng.uniform(0.5, 2, N_IDS)
-        mean = 2 * k[:, None] * k / (k[:, None] + k)
-        mean *= 0.9 / (rate * 2 * ndim * mean.max(axis=1)).max()
-        self.conductance, self.rate = np.stack([mean] * ndim), rate
-        self.sources = rng.uniform(-0.1, 0.1, (32, N_IDS))
-        self.module = self.cupy.RawModule(code=PLAIN)
-        self.start = self.cupy.random.random(self.shape)
-        self.arrays = [self.start.copy(), self.start.copy()]
-        self.memory = memory_argument(
-            self.shape[1] * self.shape[2],
-            self.shape[2],
-            tuple((-r, c + r) for c, r in zip(self.counts, self.room, strict=True)),  # type: ignore[arg-type]
-        )
-
-    @property
-    def box(self) -> Box3:
-        z, y, x = ((0, c) for c in self.counts)
-        return z, y, x
-
-    def owned(self, array: Any) -> Any:
-        """From the first owned point on."""
-        first = np.ravel_multi_index(self.room, self.shape)
-        return array.reshape(-1)[int(first) :]
-
-    def inside(self, array: Any) -> Any:
-        return array[tuple(slice(r, r + c) for r, c in zip(self.room, self.counts, strict=True))]
-
-    def body(self, name: str) -> Any:
-        """Ids of all points."""
-        rng, n = np.random.default_rng(5), self.n
-        ids = self.cupy.zeros(self.shape, np.uint8)
-        nz, ny, nx = self.shape
-        if name == "rectangles":
-            for _ in range(60):
-                spans = []
-                for axis, c in enumerate(self.counts):
-                    length, low = (
-                        rng.integers(n // 20, n // (4 if self.ndim == 2 else 3)),
-                        rng.integers(0, n),
-                    )
-                    spans.append(slice(None) if c == 1 else slice(int(low), int(low + length)))
-                ids[tuple(spans)] = int(rng.integers(0, N_IDS))
-        elif name == "voronoi":
-            seeds = rng.uniform(0, 1, (200, 3)) * np.array([nx, ny, nz])
-            self.module.get_function("voronoi")(
-                (-(-nx // 128), ny, nz),
-                (128, 1, 1),
-                (
-                    ids,
-                    self.cupy.asarray(seeds.astype("f4")),
-                    *map(np.int32, (200, N_IDS, nz, ny, nx)),
-                ),
-            )
-        elif name == "discs":
-            for _ in range(2000):
-                r = int(rng.uniform(0.3, 1.7) * 80 * n / 10240) + 2
-                y, x = (int(v) for v in rng.integers(r, n - r, 2))
-                yy, xx = np.ogrid[-r : r + 1, -r : r + 1]
-                part = ids[0, y - r + ROOM : y + r + 1 + ROOM, x - r + ROOM : x + r + 1 + ROOM]
-                self.cupy.maximum(
-                    part, self.cupy.asarray((yy * yy + xx * xx <= r * r).astype(np.uint8)), out=part
-                )
-        elif name == "random":
-            ids[...] = self.cupy.random.randint(0, N_IDS, self.shape, dtype=np.uint8)
-        return ids
-
-    def plain_steps(self, ids: Any, steps: int, sources: bool) -> Any:
-        """The state after so many plain steps."""
-        k, rate = (self.cupy.asarray(part) for part in (self.conductance, self.rate))
-        a, b = self.arrays
-        a[...], b[...] = self.start, self.start
-        nz, ny, nx = self.shape
-        for step in range(steps):
-            q = self.cupy.asarray(self.sources[step] * sources)
-            self.module.get_function("plain")(
-                (-(-nx // 64), -(-ny // 4), nz),
-                (64, 4, 1),
-                (a, b, ids, k, rate, q, *map(np.int32, (N_IDS, self.ndim, nz, ny, nx))),
-            )
-            a, b = b, a
-        return self.inside(a).copy()
-
-    def prepared(self, words: WordsKernel, ids: Any) -> tuple[Any, ...]:
-        """Arguments of a kernel behind the length of a chunk."""
-        box, tile = self.box, words.written[0]
-        if self.ndim == 3:  # with a spare one
-            box = (box[0], (0, (-(-self.n // tile) + 1) * tile), box[2])
-        z, y, x = ((-r, c + r) for c, r in zip(self.counts, self.room, strict=True))
-        made = words.arrays(box, self.cupy.zeros)
-        for launch in words.launches(ids, (z, y, x), made, box):
-            function = self.device.function(words.source, launch.entry, words.defines)
-            function(launch.grid, (launch.threads, 1, 1), launch.arguments)
-        where = (0,) if self.ndim == 2 else (0, 0)
-        numbers = (*words.span(box), *where)
-        place = by_value(np.array([0, N_IDS, 1, N_IDS], np.int32))
-        sources = self.cupy.asarray(self.sources)
-        return (made.words, made.runs, *map(np.int32, numbers), sources, place, np.int32(0))
-
-    def time(self, launch: Any) -> float:
-        """Seconds: the median of five, of three launches each."""
-        launch(0), launch(1)
-        times = []
-        for _ in range(5):
-            begin, end = self.cupy.cuda.Event(), self.cupy.cuda.Event()
-            begin.record()
-            for k in range(3):
-                launch(k)
-            end.record()
-            end.synchronize()
-            times.append(self.cupy.cuda.get_elapsed_time(begin, end) / 3e3)
-        return float(np.median(times))
+def one(cupy: Any, shape: Shape) -> Ids:
+    """Several ids would be in the tables, and one is there."""
+    return np.zeros(shape, np.uint8)
 
 
-def variants(
-    ndim: int, bench_k: Any, rate: Any, sources: bool
-) -> list[tuple[Any, FusedKernel, WordsKernel]]:
-    kind = palette_kind(bench_k, sources=sources)
-    numbers = palette_numbers(bench_k, rate, kind, "float64")
-    found: list[tuple[Any, FusedKernel, WordsKernel]] = []
-    for values in TILES_2D if ndim == 2 else TILES_3D:
-        tile = PaletteTile(*values) if ndim == 2 else PaletteTile3D(*values)
-        parameters = dataclasses.asdict(tile)
-        if isinstance(tile, PaletteTile) and tile.fits(kind, 8):
-            found.append(
-                (
-                    values,
-                    palette_2d_kernel(kind, numbers, parameters),
-                    palette_2d_words(parameters, 8),
-                )
-            )
-        elif isinstance(tile, PaletteTile3D) and tile.fits(kind):
-            found.append(
-                (values, palette_3d_kernel(kind, numbers, parameters), palette_3d_words(parameters))
-            )
-    return found
+def rectangles(cupy: Any, shape: Shape) -> Ids:
+    """60 of them, or boxes."""
+    rng, ids = np.random.default_rng(5), np.zeros(shape, np.uint8)
+    for _ in range(60):
+        sizes = rng.integers(shape[0] // 20, shape[0] // (2 + len(shape)), len(shape))
+        lows = rng.integers(0, shape[0], len(shape))
+        ids[tuple(map(slice, lows, lows + sizes))] = rng.integers(0, N_IDS)
+    return ids
+
+
+def voronoi(cupy: Any, shape: Shape) -> Ids:
+    """200 cells."""
+    nz, ny, nx = (*(1,) * (3 - len(shape)), *shape)
+    seeds = np.random.default_rng(5).uniform(0, 1, (200, 3)) * np.array([nx, ny, nz])
+    ids = cupy.zeros(shape, np.uint8)
+    numbers = map(np.int32, (200, N_IDS, nz, ny, nx))
+    arguments = (ids, cupy.asarray(seeds.astype(np.float32)), *numbers)
+    cupy.RawKernel(NEAREST, "nearest")((-(-nx // 128), ny, nz), (128, 1, 1), arguments)
+    return np.asarray(cupy.asnumpy(ids))
+
+
+def discs(cupy: Any, shape: Shape) -> Ids:
+    """2000 of another material, of different sizes."""
+    rng, n, ids = np.random.default_rng(5), shape[0], np.zeros(shape, np.uint8)
+    for _ in range(2000):
+        r = int(rng.uniform(0.3, 1.7) * 80 * n / 10240) + 2
+        y, x = (int(value) for value in rng.integers(r, n - r, 2))
+        beside, below = np.ogrid[-r : r + 1, -r : r + 1]
+        ids[y - r : y + r + 1, x - r : x + r + 1] |= beside**2 + below**2 <= r * r
+    return ids
+
+
+def random(cupy: Any, shape: Shape) -> Ids:
+    """Another one at every point."""
+    return np.random.default_rng(5).integers(0, N_IDS, shape, dtype=np.uint8)
+
+
+BODIES: dict[int, tuple[Callable[[Any, Shape], Ids], ...]] = {
+    2: (one, rectangles, voronoi, discs, random),
+    3: (one, rectangles, voronoi, random),
+}
+
+
+def make_problem(ids: Ids, sources: bool) -> Problem:
+    """A body of these materials with faces, and sources that change if it has any."""
+    rng, ndim = np.random.default_rng(2), ids.ndim
+    conductance = np.stack([in_series(1.0, rng.uniform(0.3, 5, N_IDS))] * ndim)
+    capacity = rng.uniform(0.5, 2, N_IDS)
+    dt = 0.9 * float((capacity / (2 * conductance.max(axis=2).sum(axis=0))).min())
+    power = rng.uniform(-0.1, 0.1, N_IDS)
+    heat = Parameter("q", lambda t: power * np.sin(t)[:, None])
+
+    def face(a: float, b: float, lasting: tuple[float, float] | None) -> RuledFace:
+        numbers = (Parameter("a", np.array([a])), Parameter("b", np.array([b])))
+        return RuledFace(Rule(AFFINE, numbers), lasting=lasting)
+
+    plane = rng.random((1, 1, *ids.shape[1:]))
+
+    def initial(slab: Slab) -> Field:
+        part = plane[(slice(None), slice(None), *(slice(*span) for span in slab.spans[1:]))]
+        rows = 1 + np.arange(*slab.spans[0]) % 7 / 10.0
+        return np.asarray(part * rows.reshape(-1, *[1] * (ndim - 1)))
+
+    return Problem(
+        grid=Grid(ids.shape, (1.0,) * ndim, (0.5,) * ndim),
+        stencil=star_mean(ndim),
+        boundary=Boundary(tuple((face(0.1, 0.8, None), face(0, 1, (0, 1))) for _ in ids.shape)),
+        initial=initial,
+        dt=dt,
+        steps=1000,
+        dtype=np.dtype(np.float64),
+        variables=(Variable("temperature", "degC", "temperature", Total("heat", "J", 1.0)),),
+        conduction=Conduction(
+            Medium(
+                lambda box: ids[tuple(slice(*span) for span in box)],
+                conductance,
+                capacity,
+                tuple(f"material {n}" for n in range(N_IDS)),
+            ),
+            Rule(Program(Name("q")), (heat,)) if sources else None,
+        ),
+    )
+
+
+def advanced(method: Method, problem: Problem, parameters: Parameters, gpu: Any, n: int) -> Field:
+    """The state after some steps."""
+    stepper = method.prepare(problem, Slab.whole(problem.grid), parameters, gpu)
+    stepper.load(problem.initial)
+    stepper.advance(n)
+    result: Field = stepper.interior()
+    stepper.close()
+    return result
+
+
+def rate(method: Method, problem: Problem, parameters: Parameters, gpu: Any) -> float:
+    """GStencil/s of whole steps, the median of three."""
+    stepper = method.prepare(problem, Slab.whole(problem.grid), parameters, gpu)
+    stepper.load(problem.initial)
+
+    def seconds(steps: int) -> float:
+        begin = time.perf_counter()
+        stepper.advance(steps)
+        stepper.wait()
+        return time.perf_counter() - begin
+
+    depth = method.depth(problem, parameters) if method is METHOD else 1
+    seconds(2 * depth)
+    steps = depth * max(1, round(SECONDS / seconds(depth)))
+    took = float(np.median([seconds(steps) for _ in range(3)]))
+    stepper.close()
+    return steps * float(np.prod(problem.grid.shape)) / took / 1e9
 
 
 def compiled(job: tuple[str, dict[str, str | int]]) -> str:
+    """Registers and spilled bytes; the machine code is kept."""
     code = compile_source(job[0], job[1], "sm_90")
     return f"{code.registers} {code.spilled}"
 
 
-def main(ndim: int, n: int, pattern: str) -> None:
+def main(ndim: int, n: int) -> None:
     """Print the table."""
-    bench = Bench(ndim, n)
-    bodies = BODIES_2D if ndim == 2 else BODIES_3D
-    every = [
-        (sources, *variant)
-        for sources in (False, True)
-        for variant in variants(ndim, bench.conductance, bench.rate, sources)
-    ]
+    gpu, shape = GpuDevice(0), (n,) * ndim
+    small = (n // 8,) * ndim
+    every = []
+    for sources in (False, True):
+        problem = make_problem(one(gpu.cupy, small), sources)
+        every += [(sources, parameters) for parameters in METHOD.parameters(problem)]
+    kernels = [METHOD.kernel(make_problem(one(gpu.cupy, small), s), p) for s, p in every]
     with ProcessPoolExecutor(12) as pool:
-        said = list(pool.map(compiled, [(k.source, dict(k.defines)) for _, _, k, _ in every]))
-    lines = [f"{k.entry} {v} sources={s} {r}" for (s, v, k, _), r in zip(every, said, strict=True)]
-    lines_of: dict[int, list[str]] = {number: [] for number in range(len(every))}
-    for body in bodies:
-        ids = bench.body(body)
-        for number, (sources, values, kernel, words) in enumerate(every):
-            if pattern not in lines[number] or (sources and body in ("rectangles", "discs")):
+        said = list(pool.map(compiled, [(k.source, dict(k.defines)) for k in kernels]))
+
+    rates: dict[int, list[str]] = {}
+    for make in BODIES[ndim]:
+        ids, few = make(gpu.cupy, shape), make(gpu.cupy, small)
+        for number, (sources, parameters) in enumerate(every):
+            if sources and make not in (one, voronoi):
                 continue
-            wanted = bench.plain_steps(ids, kernel.depth, sources)
-            function = CompiledKernel(kernel, bench.device)
-            more = bench.prepared(words, ids)
-            best = (float("inf"), 0)
-            for length in LENGTHS_2D if ndim == 2 else LENGTHS_3D:
-                cut = function.cut(bench.box)
-                grid, arguments = list(cut.grid), list(cut.arguments)
-                if length:
-                    assert kernel.stream is not None
-                    unit, repeated = kernel.stream.unit, kernel.stream.repeated
-                    length = -(-(length + repeated) // unit) * unit - repeated
-                    grid[1 if ndim == 2 else 2] = -(-n // length)
-                    arguments[2] = np.int32(length)
-                launch_of = Launch((grid[0], grid[1], grid[2]), (*arguments, *more))
-                a, b = bench.arrays
-
-                def launch(k: int, launch_of: Launch = launch_of) -> None:
-                    one, other = (a, b) if k % 2 == 0 else (b, a)
-                    function.launch(bench.owned(one), bench.owned(other), bench.memory, launch_of)
-
-                a[...], b[...] = bench.start, bench.start
-                launch(0)
-                error = float(
-                    bench.cupy.abs(bench.inside(b) - wanted).max() / bench.cupy.abs(wanted).max()
-                )
-                assert error < 1e-13, (body, lines[number], length, error)
-                best = min(best, (bench.time(launch), length))
-            rate = kernel.depth * float(np.prod(bench.counts)) / best[0] / 1e9
-            lines_of[number].append(f"{body} {rate:.0f} <{best[1]}>")
-            del more
-        print(body, "done", flush=True)
-    for number, line in enumerate(lines):
-        if lines_of[number]:
-            print(line, "|", "  ".join(lines_of[number]), flush=True)
+            problem, steps = make_problem(few, sources), 2 * METHOD.depth(problem, parameters) + 1
+            found = advanced(METHOD, problem, parameters, gpu, steps)
+            wanted = advanced(PlainMethod(), problem, {}, gpu, steps)
+            error = float(np.abs(found - wanted).max() / np.abs(wanted).max())
+            assert error < 1e-14 * steps, (make.__name__, parameters, error)
+            measured = rate(METHOD, make_problem(ids, sources), parameters, gpu)
+            rates.setdefault(number, []).append(f"{make.__name__} {measured:.0f}")
+        plain = rate(PlainMethod(), make_problem(ids, False), {}, gpu)
+        print(f"{make.__name__}: gpu.plain {plain:.0f}", flush=True)
+    for number, (sources, parameters) in enumerate(every):
+        name = f"{tuple(parameters.values())}{' sources' if sources else ''}"
+        print(f"{name} {said[number]}: {', '.join(rates[number])}", flush=True)
 
 
 if __name__ == "__main__":
-    asked = sys.argv[1:] + ["10240"] * (len(sys.argv) < 3)
-    main(int(asked[0][0]), int(asked[1]), asked[2] if len(asked) > 2 else "")
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -33,7 +33,10 @@ CASES = (
     (Case("plate, ring", (40, 43), 4, rings, heating(4, changes=False)), BRANCH),
     (Case("plate, registers", (31, 47), 5, mixed_faces), REGISTERS),
     (Case("plate, closed", (33, 38), 16, closed, dtype=np.float32), REGISTERS),
-    (Case("plate, float32", (30, 50), 3, mixed_faces, heating(3, changes=True), np.float32), BRANCH),
+    (
+        Case("plate, float32", (30, 50), 3, mixed_faces, heating(3, changes=True), np.float32),
+        BRANCH,
+    ),
     (Case("block", (9, 14, 37), 6, mixed_faces, heating(6, changes=True)), IN_3D),
     (Case("block, rings", (11, 13, 40), 2, rings), IN_3D),
 )

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
