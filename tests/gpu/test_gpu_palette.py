@@ -10,17 +10,26 @@ from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.launching import several_tiles
 from emulator.palette_launching import check, make_body
 
-from tetris_sim.gpu_kernels.stream.palette import palette_numbers
+from tetris_sim.gpu_kernels.common.build import compile_source
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
+from tetris_sim.gpu_kernels.stream.palette import PaletteKind, palette_numbers
 from tetris_sim.gpu_kernels.stream.palette_2d import (
     PaletteTile,
     Scheme,
     palette_2d_kernel,
+    palette_2d_parameters,
     palette_2d_words,
 )
-from tetris_sim.gpu_kernels.stream.palette_3d import palette_3d_kernel, palette_3d_words
+from tetris_sim.gpu_kernels.stream.palette_3d import (
+    palette_3d_kernel,
+    palette_3d_parameters,
+    palette_3d_words,
+)
 from tetris_sim.method import Parameters
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+emulated = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+REGISTERS = 65536  # of a multiprocessor
+FEW_BYTES = 80  # spilled in a proposal that is the fastest nevertheless
 
 GRAINS = (0, 1, 60)  # one id, a random one at each point, boxes
 
@@ -33,6 +42,7 @@ def tile_2d(scheme: Scheme, copies: int) -> Parameters:
     return dict(zip(names, (*numbers, int(scheme), copies, 0), strict=True))
 
 
+@emulated
 @pytest.mark.parametrize(
     ("scheme", "copies", "isotropic", "sources", "dtype"),
     [
@@ -58,6 +68,7 @@ def test_a_palette_in_2d(
         check(kernel, words, body, (1, 5, 3), grain, margin=2, descending=True)
 
 
+@emulated
 @pytest.mark.parametrize(
     ("copies", "isotropic", "sources"),
     [(1, True, False), (1, True, True), (16, False, True), (1, False, False)],
@@ -73,3 +84,44 @@ def test_a_palette_in_3d(copies: int, isotropic: bool, sources: bool) -> None:
         counts = several_tiles(kernel, (1, 1, 1))
         check(kernel, words, body, counts, grain, margin=0, descending=False)
         check(kernel, words, body, (1, 2, 3), grain, margin=2, descending=True)
+
+
+def kernels(kind: PaletteKind, dtype: str) -> list[FusedKernel]:
+    """Every proposal in 2D and 3D."""
+    numbers = np.zeros(1, dtype)
+    return [
+        *(palette_2d_kernel(kind, numbers, it) for it in palette_2d_parameters(kind, dtype)),
+        *(palette_3d_kernel(kind, numbers, it) for it in palette_3d_parameters(kind, dtype)),
+    ]
+
+
+def compile_and_count(kernel: FusedKernel, architecture: str) -> None:
+    compiled = compile_source(kernel.source, kernel.defines, architecture)
+    assert compiled.registers[kernel.entry] * kernel.threads <= REGISTERS
+    assert compiled.spilled <= FEW_BYTES
+
+
+def test_kernels_of_palettes_compile_and_spill_nothing() -> None:
+    pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
+    proposed = kernels(PaletteKind(8, isotropic=True, sources=False), "float64")
+    entries = [kernel.entry for kernel in proposed]
+    for entry in ("palette_2d", "palette_2d_registers", "palette_3d"):
+        compile_and_count(proposed[entries.index(entry)], "sm_90")
+    words = palette_2d_words(tile_2d(Scheme.BRANCH, 1), 8)
+    assert compile_source(words.source, words.defines, "sm_80").spilled == 0
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("sources", [False, True])
+@pytest.mark.parametrize("isotropic", [True, False])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_all_kernels_of_palettes_compile_and_spill_nothing(
+    dtype: str, isotropic: bool, sources: bool, architecture: str
+) -> None:
+    pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
+    for n_ids in (2, 8, 16):
+        proposed = kernels(PaletteKind(n_ids, isotropic=isotropic, sources=sources), dtype)
+        assert {it.source for it in proposed} >= {"palette_2d.cu"}
+        for kernel in proposed:
+            compile_and_count(kernel, architecture)
