@@ -5,6 +5,6 @@ Begin with the header of `stream_2d.cu`. `kernel_1d.py`, `kernel_2d.py` and `ker
 each number of axes what is refused, what the tuner may try, and how the kernel is compiled.
 
 For bodies of a few materials begin with `palette.cuh` and the headers of `palette_2d.cu`,
-`palette_2d_registers.cu` and `palette_3d.cu`; `conducting.py` says which problems they take and what
-they are told beside the state, of which `words.py` makes the ids.
+`palette_2d_registers.cu` and `palette_3d.cu`; `conducting.py` says which problems they take and
+what they are told beside the state, of which `words.py` makes the ids.
 """
