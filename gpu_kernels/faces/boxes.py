@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tetris_sim.axes import LAST, on_three
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.gpu_kernels.common.layout import FAR, Box3
+from tetris_sim.gpu_kernels.common.layout import FAR, LINE, Box3
 from tetris_sim.mirrors import Sides, lasting_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
@@ -47,11 +47,13 @@ def with_ghosts(problem: Problem, box: Box3, sides: Sides, depth: int) -> Box3:
     return z, y, x
 
 
-def without_frame(problem: Problem, slab: Slab, box: Box3, depth: int) -> Box3 | None:
+def without_frame(
+    problem: Problem, slab: Slab, box: Box3, depth: int, line: int = LINE
+) -> Box3 | None:
     """The part of a box that a fused kernel can do in `depth` steps; None if there is none.
 
     It keeps away from faces, but not from those whose ghosts last for all steps (mirrors.py). It
-    begins at whole lines of 128 bytes along x, whether there is a face or not.
+    begins at whole lines of so many bytes along x, whether there is a face or not.
     """
     spans = list(box)
     lasting = lasting_sides(problem, slab)
@@ -64,8 +66,8 @@ def without_frame(problem: Problem, slab: Slab, box: Box3, depth: int) -> Box3 |
             stop if halo[1] or lasts[1] else stop - depth * radius,
         )
 
-    line = 128 // problem.dtype.itemsize
-    spans[2] = (-(-spans[2][0] // line) * line, spans[2][1])
+    points = line // problem.dtype.itemsize
+    spans[2] = (-(-spans[2][0] // points) * points, spans[2][1])
     inner = spans[0], spans[1], spans[2]
     return inner if all(start < stop for start, stop in inner) else None
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.gpu_kernels.common.layout import Box3, box_argument, by_value, to_device
+from tetris_sim.gpu_kernels.common.layout import LINE, Box3, box_argument, by_value, to_device
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.common.device import GpuDevice
@@ -85,7 +85,7 @@ class FusedKernel:
     The entry point takes `(const real* src, real* dst, Memory memory, Box box, Weights weights)`
     (`common.cuh`), a `const Weights*` if they are handed over `by_pointer`, and one that streams
     the length of a chunk after these: it reads the state `src` and writes the one `depth` steps
-    later to `dst`, in all of `box` and nowhere else. The box begins at a multiple of 128 bytes
+    later to `dst`, in all of `box` and nowhere else. The box begins at a multiple of `line` bytes
     along x.
 
     Attributes:
@@ -103,6 +103,8 @@ class FusedKernel:
             all lanes of a warp read the same one; where each reads its own they wait in turn
             (`gpu.sparse` on 512 x 512 points, one H200: 33 us a launch with matrices by value, 22
             us by pointer).
+        line: bytes of the lines with which boxes begin along x: the less, the thinner the frame
+            beside them may be.
         spare: blocks more than a box needs along y, for kernels whose tiles begin where those of
             the whole grid do.
         beside: what a kernel for bodies needs of a state for a box: arguments. Called once for
@@ -119,6 +121,7 @@ class FusedKernel:
     weights: npt.NDArray[Any] = field(repr=False)
     stream: Stream | None = None
     by_pointer: bool = False
+    line: int = LINE
     spare: int = 0
     beside: Callable[[State, Box3], tuple[Any, ...]] | None = None
 

@@ -218,7 +218,7 @@ class Fused:
         )
         return (
             long_enough
-            and without_frame(problem, slab, box, self.depth) is not None
+            and without_frame(problem, slab, box, self.depth, self._kernel.line) is not None
             and has_frame(problem, self.depth)
         )
 
@@ -261,7 +261,7 @@ class Fused:
         # milliseconds.
         slab, launch, tiles = self._launches.get(outer, (None, None, None))
         if launch is None or tiles is None or (state.body is not None and slab != state.slab):
-            inner = without_frame(state.problem, state.slab, outer, self.depth)
+            inner = without_frame(state.problem, state.slab, outer, self.depth, self._kernel.line)
             assert inner is not None  # `fits` said so for the smallest box
             self._ghosts.prepare(later + self.depth)
             launch = self._inner.cut(inner, state)

@@ -4,6 +4,7 @@ those are told beside the state.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -84,9 +85,11 @@ def conduction_kernel(problem: Problem, parameters: Parameters) -> FusedKernel:
 
 
 def conduction_memory(problem: Problem, slab: Slab, parameters: Parameters) -> int:
-    """Bytes of the words of a slab."""
+    """Bytes of the words of a slab, and of the ids that they are made of."""
     spans = [(-low, n + high) for n, (low, high) in zip(slab.shape, slab.halo, strict=True)]
-    return _words(problem, parameters).n_bytes(on_three(spans, (0, 1)))
+    words, box = _words(problem, parameters), on_three(spans, (0, 1))
+    ids = math.prod(high - low for low, high in words.needed(box))
+    return words.n_bytes(box) + ids
 
 
 CONDUCTING = Conducting(

@@ -26,7 +26,8 @@ _MOST_SHARED = 227 * 1024  # bytes that a block can have on sm_90
 _OF_SM = 228 * 1024  # that its blocks share, and 1 KB of each is the system's
 _MOST_COLUMNS = 6  # of eight nibbles, two are those beside
 _LANES = 32
-_ARRIVAL = 16
+_SECTOR_BYTES = 32  # the smallest piece of memory that moves
+_WORD = 16
 
 
 class Scheme(IntEnum):
@@ -93,7 +94,7 @@ class PaletteTile:
             # entries of two numbers stand in front of those of one
             return _up(state + ring * _LANES * 4, 2 * item) + _up(tables * item, 2 * item)
         words = 2 * self.warps * (self.steps_per_block + self.rows + 2) * _LANES * 4
-        return _up(state + words + (2 * kind.pairs * self.copies + kind.n_ids) * item, _ARRIVAL)
+        return _up(state + words + (2 * kind.pairs * self.copies + kind.n_ids) * item, _WORD)
 
     def fits(self, kind: PaletteKind, item: int) -> bool:
         """Whether the kernel can be compiled with it, and as many blocks as it wants find room."""
@@ -177,6 +178,7 @@ def palette_2d_kernel(
         weights=numbers,
         stream=tile.stream(),
         by_pointer=True,
+        line=_SECTOR_BYTES,
     )
 
 

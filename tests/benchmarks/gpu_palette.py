@@ -1,9 +1,9 @@
 """How fast gpu.stream is for bodies of a few materials: whole steps with faces, on a GPU.
 
     python tests/benchmarks/gpu_palette.py 2 10240
-    python tests/benchmarks/gpu_palette.py 3 1024
+    python tests/benchmarks/gpu_palette.py 3 1024 one,voronoi "(3, 5"
 
-Eight materials; along each axis one face exchanges heat with what is around it and one is
+The last two, if given, say which bodies and which proposals. Eight materials; along each axis one face exchanges heat with what is around it and one is
 insulated. Every proposal is compared with gpu.plain on a smaller grid first. A line has its
 parameters, then GStencil/s for each body.
 """
@@ -185,20 +185,26 @@ def compiled(job: tuple[str, dict[str, str | int]]) -> str:
     return f"{code.registers} {code.spilled}"
 
 
-def main(ndim: int, n: int) -> None:
-    """Print the table."""
+def main(ndim: int, n: int, bodies: str = "", pattern: str = "") -> None:
+    """Print the table, of some bodies and proposals if they are named."""
     gpu, shape = GpuDevice(0), (n,) * ndim
     small = (n // 8,) * ndim
     every = []
     for sources in (False, True):
         problem = make_problem(one(gpu.cupy, small), sources)
-        every += [(sources, parameters) for parameters in METHOD.parameters(problem)]
+        every += [
+            (sources, parameters)
+            for parameters in METHOD.parameters(problem)
+            if pattern in f"{tuple(parameters.values())}{' sources' if sources else ''}"
+        ]
     kernels = [METHOD.kernel(make_problem(one(gpu.cupy, small), s), p) for s, p in every]
     with ProcessPoolExecutor(12) as pool:
         said = list(pool.map(compiled, [(k.source, dict(k.defines)) for k in kernels]))
 
     rates: dict[int, list[str]] = {}
     for make in BODIES[ndim]:
+        if bodies and make.__name__ not in bodies.split(","):
+            continue
         ids, few = make(gpu.cupy, shape), make(gpu.cupy, small)
         for number, (sources, parameters) in enumerate(every):
             if sources and make not in (one, voronoi):
@@ -209,13 +215,14 @@ def main(ndim: int, n: int) -> None:
             error = float(np.abs(found - wanted).max() / np.abs(wanted).max())
             assert error < 1e-14 * steps, (make.__name__, parameters, error)
             measured = rate(METHOD, make_problem(ids, sources), parameters, gpu)
+            print(make.__name__, tuple(parameters.values()), sources, round(measured), flush=True)
             rates.setdefault(number, []).append(f"{make.__name__} {measured:.0f}")
         plain = rate(PlainMethod(), make_problem(ids, False), {}, gpu)
         print(f"{make.__name__}: gpu.plain {plain:.0f}", flush=True)
     for number, (sources, parameters) in enumerate(every):
         name = f"{tuple(parameters.values())}{' sources' if sources else ''}"
-        print(f"{name} {said[number]}: {', '.join(rates[number])}", flush=True)
+        print(f"{name} {said[number]}: {', '.join(rates.get(number, []))}", flush=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
