@@ -9,6 +9,10 @@ import numpy as np
 from tetris_sim.problem import Problem
 
 _MOST_POINTS = 128  # of a stencil; 125 points take 3 to 9 s to compile (AMD EPYC 9004, 2026-11-21)
+WHY_NOT_HALF = (
+    "it computes in float64 or float32; float16, which would not be faster here, is left to "
+    "cpu.plain"
+)
 
 
 def why_not_blocked(problem: Problem, method: str) -> str | None:
@@ -18,10 +22,7 @@ def why_not_blocked(problem: Problem, method: str) -> str | None:
     if (why_not := problem.why_not_one_stencil) is not None:
         return why_not
     if problem.dtype == np.float16:
-        return (
-            "it computes in float64 or float32; float16, which would not be faster here, is left "
-            "to cpu.plain"
-        )
+        return WHY_NOT_HALF
     n_points = problem.stencil.n_points
     if n_points <= _MOST_POINTS:
         return None

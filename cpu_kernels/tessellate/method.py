@@ -11,7 +11,11 @@ from typing import Any, Literal
 import numpy as np
 
 from tetris_sim.axes import OUTER, on_three
-from tetris_sim.cpu_kernels.common.blocking import usable_cores, why_not_blocked
+from tetris_sim.cpu_kernels.common.blocking import (
+    WHY_NOT_HALF,
+    usable_cores,
+    why_not_blocked,
+)
 from tetris_sim.cpu_kernels.common.caches import Caches, read_caches
 from tetris_sim.cpu_kernels.common.layout import Layout, pad
 from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField, can_lift, lift_slab
@@ -43,11 +47,11 @@ class TessellateMethod:
         """Refuses float16, stencils of so many points that compiling takes longer than most runs,
         and conduction with rules that depend on more than material and time.
         """
-        if problem.conduction is not None and problem.dtype != np.float16:
-            from tetris_sim.cpu_kernels.tessellate.rules import why_not_ruled
+        if problem.conduction is None:
+            return why_not_blocked(problem, self.name)
+        from tetris_sim.cpu_kernels.tessellate.rules import why_not_ruled
 
-            return why_not_ruled(problem)
-        return why_not_blocked(problem, self.name)
+        return WHY_NOT_HALF if problem.dtype == np.float16 else why_not_ruled(problem)
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
         """Lifted rows; tiles for the cache levels and numbers of jammed rows that have been best

@@ -10,11 +10,14 @@ import numpy as np
 from tetris_sim.cpu_kernels.common.stepper import CpuStepper
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.compiled.generate import splice
+from tetris_sim.cpu_kernels.tessellate.conducting import OPERANDS
 from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField
 from tetris_sim.cpu_kernels.tessellate.records import make_body, operands_of
 from tetris_sim.cpu_kernels.tessellate.rules import code_ghosts, ghost_numbers, source_numbers
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
+
+_MOST_NUMBERS = 1 << 22  # in the tables of one block
 
 
 def make_loop(problem: Problem, lanes: int) -> Callable[..., None]:
@@ -57,11 +60,29 @@ class ConductingStepper(CpuStepper):
 
         super().__init__(problem, slab, team, advance, layout)
         self._problem = problem
-        self._body, self._ghosts = (
-            make_body(problem, slab, layout),
-            code_ghosts(problem, slab, layout),
-        )
+        self._body = make_body(problem, slab, layout)
+        self._ghosts = code_ghosts(problem, slab, layout)
         self._strides = (0, 0)
+        self._longest = max(1, _MOST_NUMBERS // self._numbers_per_step())
+
+    def advance(self, steps: int) -> None:
+        """Advance by `steps`; returns when the last block of them has begun."""
+        self.slab.refuse_short_halo(steps, self._radii)
+        # What a halo is there for is advanced in one block.
+        cut = all(halo == (0, 0) for halo in self.slab.halo)
+        longest = self._longest if cut else max(1, steps)
+        for first in range(0, steps, longest):
+            self._advance_block(min(longest, steps - first))
+
+    def _numbers_per_step(self) -> int:
+        """How many numbers change with every step, one if none does."""
+        conduction, found = self._problem.conduction, 1
+        assert conduction is not None
+        if any(rule.changes for rule, _ in self._ghosts.faces):
+            found += ghost_numbers(self._problem, self._ghosts, 0, 1).size
+        if conduction.source is not None and conduction.source.changes:
+            found += conduction.medium.n_ids + len(OPERANDS)
+        return found
 
     def _operands(self, steps: int) -> tuple[Any, ...]:
         # Ghosts are filled for the step behind the last one, too.

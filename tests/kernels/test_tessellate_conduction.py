@@ -4,6 +4,7 @@ blocks, halos and first step.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from conduction_cases import (
 from tetris_sim.cpu_kernels.common.caches import Caches
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
+from tetris_sim.cpu_kernels.tessellate import stepper
 from tetris_sim.cpu_kernels.tessellate.lifted import lift_slab
 from tetris_sim.cpu_kernels.tessellate.method import TessellateMethod, candidates
 from tetris_sim.cpu_kernels.tessellate.records import kind_of, make_body, record_bytes
@@ -91,19 +93,23 @@ def test_a_slab_with_halos_gives_the_bits_of_plain(
         assert plain.tobytes() == tessellated.tobytes()
 
 
-def test_numbers_are_those_of_the_step_at_which_a_state_is(teams: dict[int, ThreadTeam]) -> None:
+def test_numbers_are_those_of_the_step_at_which_a_state_is(
+    teams: dict[int, ThreadTeam], monkeypatch: pytest.MonkeyPatch
+) -> None:
     problem = PROBLEMS["plate"]
 
     def advanced(state: Field, step: int, steps: int, tile: Parameters) -> Field:
-        stepper = METHOD.prepare(problem, Slab.whole(problem.grid), tile, teams[2])
-        stepper.load(lambda slab: state[(slice(None), *map(slice, slab.start, slab.stop))], step)
-        stepper.advance(steps)
-        return np.asarray(stepper.interior())
+        whole = METHOD.prepare(problem, Slab.whole(problem.grid), tile, teams[2])
+        whole.load(lambda slab: state[(slice(None), *map(slice, slab.start, slab.stop))], step)
+        whole.advance(steps)
+        return np.asarray(whole.interior())
 
     begin = problem.initial(Slab.whole(problem.grid))
     through = advanced(begin, 0, 9, NARROW)
     assert advanced(advanced(begin, 0, 4, NARROW), 4, 5, WHOLE).tobytes() == through.tobytes()
     assert advanced(begin, 3, 9, NARROW).tobytes() != through.tobytes()
+    monkeypatch.setattr(stepper, "_MOST_NUMBERS", 1)  # a block for every step
+    assert advanced(begin, 0, 9, NARROW).tobytes() == through.tobytes()
 
 
 def test_equal_records_are_kept_once_and_runs_of_one_are_tagged() -> None:
@@ -143,3 +149,5 @@ def test_candidates_keep_few_rows_together_and_coefficients_in_the_cache(name: s
 def test_it_refuses_rules_that_know_more_than_material_and_time() -> None:
     assert "a + b * mirror" in str(METHOD.refusal(RADIATION[1].problem()))
     assert "depends on the place" in str(METHOD.refusal(PROBLEMS["plate, beam"]))
+    half = replace(PROBLEMS["wide"], dtype=np.dtype(np.float16))
+    assert "float16" in str(METHOD.refusal(half))
