@@ -105,11 +105,8 @@ def native_width() -> int:
     from llvmlite import binding
 
     features = binding.get_host_cpu_features()
-    if features.get("avx512f"):
-        return 64
-    if features.get("avx2") and features.get("fma"):
-        return 32
-    return 16
+    short = 32 if features.get("avx2") and features.get("fma") else 16
+    return 64 if features.get("avx512f") else short
 
 
 def align_pair(dtype: str, lanes: int, shift: int) -> Any:
@@ -258,26 +255,21 @@ def _arithmetic(kind: VectorType) -> tuple[Any, Any, Any, Any, Any]:
     @intrinsic
     def broadcast(typing_context, value):
         def generate(context, builder, signature, arguments):
-            one = builder.insert_element(
-                ir.Constant(_shape(kind), ir.Undefined), arguments[0], _INT32(0)
-            )
+            undefined = ir.Constant(_shape(kind), ir.Undefined)
+            one = builder.insert_element(undefined, arguments[0], _INT32(0))
             return _shuffled(builder, one, one, [0] * kind.lanes)
 
         return kind(scalar), generate
 
-    @intrinsic
-    def multiply(typing_context, a, b):
-        def generate(context, builder, signature, arguments):
-            return builder.fmul(*arguments)
+    def make_pairwise(name: str) -> Any:
+        @intrinsic
+        def pairwise(typing_context, a, b):
+            def generate(context, builder, signature, arguments):
+                return getattr(builder, name)(*arguments)
 
-        return kind(kind, kind), generate
+            return kind(kind, kind), generate
 
-    @intrinsic
-    def subtract(typing_context, a, b):
-        def generate(context, builder, signature, arguments):
-            return builder.fsub(*arguments)
-
-        return kind(kind, kind), generate
+        return pairwise
 
     @intrinsic
     def negative(typing_context, a):
@@ -289,16 +281,13 @@ def _arithmetic(kind: VectorType) -> tuple[Any, Any, Any, Any, Any]:
     @intrinsic
     def fma(typing_context, a, b, c):
         def generate(context, builder, signature, arguments):
-            shape = _shape(kind)
-            name = f"llvm.fma.v{kind.lanes}{_SUFFIX[kind.dtype]}"
-            function = cgutils.get_or_insert_function(
-                builder.module, ir.FunctionType(shape, [shape] * 3), name
-            )
-            return builder.call(function, arguments)
+            form = ir.FunctionType(_shape(kind), [_shape(kind)] * 3)
+            wanted = builder.module, form, f"llvm.fma.v{kind.lanes}{_SUFFIX[kind.dtype]}"
+            return builder.call(cgutils.get_or_insert_function(*wanted), arguments)
 
         return kind(kind, kind, kind), generate
 
-    return broadcast, multiply, subtract, negative, fma
+    return broadcast, make_pairwise("fmul"), make_pairwise("fsub"), negative, fma
 
 
 def _lane_moves(kind: VectorType) -> tuple[Any, Any, Any, Any]:
