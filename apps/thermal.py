@@ -22,6 +22,7 @@ from tetris_sim.apps.body_checks import body_problems
 from tetris_sim.apps.conducting import Body, examine, key_path
 from tetris_sim.apps.domain import KeyPath, assemble, make_grid, refuse
 from tetris_sim.apps.faces import conductivity_gaps, is_constant, make_boundary
+from tetris_sim.apps.heat_content import make_view
 from tetris_sim.apps.materials import MATERIALS
 from tetris_sim.apps.timestep import choose_time_step
 from tetris_sim.catalogue import laplacian, laplacian_names
@@ -312,17 +313,22 @@ class HeatModel(Section):
             msg = f"{error}; it is {body.limiting} that sets the limit"
             raise UnstableStepError(msg) from error
 
+        conduction, view = body.conduction(), None
+        variable = Variable("temperature", "degC", "temperature", _total(grid.ndim, math.nan))
+        if conduction.enthalpy is not None:
+            variable, view = make_view(conduction, found.painting.fillings, _total(grid.ndim, 1.0))
         return assemble(
             request,
             grid=grid,
             stencil=star_mean(grid.ndim),
             boundary=body.boundary,
-            variable=Variable("temperature", "degC", "temperature", _total(grid.ndim, math.nan)),
+            variable=variable,
             time=chosen,
             dt_limit=body.dt_limit,
             continued=dt is not None,
-            conduction=body.conduction(),
+            conduction=conduction,
             held=body.ambients,
+            view=view,
         )
 
 

@@ -70,22 +70,48 @@ class Enthalpy:
 
     def of(self, curve: Curve, state: npt.NDArray[Any], ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The values of a curve for heat contents and ids of one shape, in the dtype of `state`."""
-        piece = np.zeros(state.shape, np.int64)
-        for number in range(1, self.n_pieces):
-            piece += state >= self.knots.astype(state.dtype)[ids, number]
+        knots, piece = self.knots.astype(state.dtype), np.zeros(state.shape, np.int64)
+        for own in np.unique(ids):
+            here = ids == own
+            piece[here] = np.searchsorted(knots[own, 1:], state[here], side="right")
 
-        knots, begins, slopes = (
-            numbers.astype(state.dtype)[ids, piece]
-            for numbers in (self.knots, curve.begins, curve.slopes)
+        begins, slopes = (
+            numbers.astype(state.dtype)[ids, piece] for numbers in (curve.begins, curve.slopes)
         )
-        return np.asarray(slopes * (state - knots) + begins)
+        return np.asarray(slopes * (state - knots[ids, piece]) + begins)
 
     def from_temperature(self, temperature: Numbers, ids: npt.NDArray[Any]) -> Numbers:
         """Heat content [J/m^3] by temperature [degC]; what melts at just this one is solid."""
         begins, slopes = self.temperature.begins, self.temperature.slopes
         piece = np.zeros(np.shape(temperature), np.int64)
         for number in range(1, self.n_pieces):
-            piece += temperature > begins[ids, number]
+            there = np.isfinite(self.knots[ids, number])
+            piece += there & (temperature > begins[ids, number])
         return np.asarray(
             self.knots[ids, piece] + (temperature - begins[ids, piece]) / slopes[ids, piece]
+        )
+
+    def with_ghosts(self) -> Enthalpy:
+        """The same for twice as many ids: state and potential of id n_ids + a are one number, and
+        to its neighbours it is of the material of a.
+        """
+        n, n_pieces = self.knots.shape
+        none = np.zeros((n, n_pieces))
+        first = none + (np.arange(n_pieces) == 0)
+        ghosts = Curve(none, first)
+
+        def both(curve: Curve) -> Curve:
+            return Curve(
+                np.concatenate([curve.begins, ghosts.begins]),
+                np.concatenate([curve.slopes, ghosts.slopes]),
+            )
+
+        return Enthalpy(
+            knots=np.concatenate([self.knots, np.where(first, 0.0, np.inf)]),
+            temperature=both(self.temperature),
+            potential=both(self.potential),
+            conductivity=both(self.conductivity),
+            kinds=np.tile(self.kinds, 2),
+            half=np.tile(self.half, 2),
+            contact=np.tile(self.contact, (2, 2)),
         )

@@ -11,6 +11,7 @@ import numpy as np
 from tetris_sim.axes import OUTER
 from tetris_sim.conduction import MIRROR
 from tetris_sim.cpu_kernels.common.medium import face_programs, id_type, parameters_of
+from tetris_sim.cpu_kernels.compiled.enthalpy import curves_source, flow_lines, seen_lines
 from tetris_sim.cpu_kernels.compiled.generate import splice, stored_source
 from tetris_sim.cpu_kernels.compiled.programs import name_of_result, program_lines
 from tetris_sim.problem import Problem
@@ -22,7 +23,7 @@ _HEAD = "@njit(nogil=True, cache=True)"
 def conduction_source(problem: Problem) -> str:
     """`REAL`, `ID`, `update_row`, `ghost_row` and `as_stored` of `medium_sweep.py`."""
     lines = [f"REAL = types.{problem.arithmetic.name}", f"ID = types.{id_type(problem)}", "", ""]
-    lines += [stored_source(np.dtype(problem.dtype))]
+    lines += [stored_source(np.dtype(problem.dtype)), *curves_source(problem)]
     lines += [*_row(problem), "", "", *_ghosts(problem), "", ""]
     return "\n".join(lines)
 
@@ -34,7 +35,7 @@ def _row(problem: Problem) -> Iterator[str]:
     by_point = problem.conduction.coefficients is not None
     yield _HEAD
     yield "def update_row(u, v, p, n, place, axes, arrays, numbers, places, row):"
-    yield "    ids, conductance, rates, volume, extents, _, _, coordinates, starts = arrays"
+    yield "    ids, conductance, rates, volume, extents, _, _, coordinates, starts, heat = arrays"
     yield "    pitch0, pitch1 = axes[0, PITCH], axes[1, PITCH]"
     yield "    n_ids, apart = extents[0], extents[1]"
     if source is not None:
@@ -52,10 +53,17 @@ def _row(problem: Problem) -> Iterator[str]:
             f"        gained = {heat} * load(volume, q)" if by_point else f"        gained = {heat}"
         )
 
+    enthalpy = problem.conduction.enthalpy
+    if enthalpy is not None:
+        yield "        at = piece_of(heat[KNOTS], m, here)"
     first = source is None
     for axis, padded in enumerate(OUTER[ndim]):
         pitch = ("pitch0", "pitch1", "1")[padded]
         for sign in "-+":
+            if enthalpy is not None:
+                yield from _indented(2, flow_lines(axis, f"q {sign} {pitch}", first=first))
+                first = False
+                continue
             if by_point:
                 place = f"{axis} * apart + q" + (f" - {pitch}" if sign == "-" else "")
             else:
@@ -72,7 +80,7 @@ def _ghosts(problem: Problem) -> Iterator[str]:
     """Source of `ghost_row`, with a loop for every program."""
     yield _HEAD
     yield "def ghost_row(v, mirror, n, place, side, axes, arrays, numbers, places, row):"
-    yield "    _, _, _, _, _, sides, codes, coordinates, starts = arrays"
+    yield "    ids, _, _, _, _, sides, codes, coordinates, starts, heat = arrays"
     yield "    kind, rule, axis = sides[side, KIND], sides[side, RULE], sides[side, AXIS]"
     yield "    ghost = mirror + (sides[side, GHOST] - sides[side, MIRROR]) * axes[axis, PITCH]"
     yield "    if kind == 0:"
@@ -89,6 +97,8 @@ def _ghosts(problem: Problem) -> Iterator[str]:
         yield "            m = np.intp(codes[code + k * sides[side, CODE_PITCH + 2]])"
         inputs = _inputs(problem, program, "m", "numbers[{}]")
         inputs[MIRROR] = "v[mirror + k]"
+        if problem.conduction is not None and problem.conduction.enthalpy is not None:
+            yield from _indented(3, seen_lines(inputs))
         yield from _indented(3, program_lines(program, inputs))
         yield f"            v[ghost + k] = as_stored({name_of_result(program)})"
 

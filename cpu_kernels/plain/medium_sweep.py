@@ -50,7 +50,7 @@ def update_row(u, v, p, n, place, axes, arrays, numbers, places, row):
     """v[p + k] = the step at u[p + k] for k = 0 .. n-1; `place` has the padded indices of the
     first.
     """
-    _, conductance, rates, _, _, _, _, _, _ = arrays
+    _, conductance, rates, _, _, _, _, _, _, _ = arrays
     for k in range(n):
         q = p + k
         here = load(u, q)
@@ -85,6 +85,7 @@ _ARRAYS = types.Tuple(  # type: ignore[attr-defined]
         types.int32[::1],
         REAL[::1],
         types.int64[::1],
+        types.Tuple((REAL[::1], REAL[::1], REAL[::1], REAL[::1], types.int64[::1])),
     )
 )
 SIGNATURE = types.void(
