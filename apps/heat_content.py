@@ -7,6 +7,7 @@ content is its temperature, and it does not change.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -99,8 +100,8 @@ def make_view(
         heat: what the integral of heat content means.
     """
     state = Variable("heat_content", "J/m^3", "heat content", heat)
-    # That of a temperature is known by the audit of a body.
-    temperature = Variable("temperature", "degC", "temperature", heat)
+    own = Total(heat.name, heat.unit, math.nan)
+    temperature = Variable("temperature", "degC", "temperature", own)
     medium, it = conduction.medium, conduction.enthalpy
     assert it is not None
     materials = [properties_of(filling) for filling in fillings]

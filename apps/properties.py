@@ -17,7 +17,7 @@ from tetris_sim.wording import describe
 
 
 class TableSection(Section):
-    """A property that depends on temperature."""
+    """A property that depends on temperature, in the place of a number."""
 
     table: Table
     """A list of [temperature, value], temperatures ascending; straight lines between them, and the
@@ -94,14 +94,14 @@ def make_melting(
     """
     ends = [it for it in (solidus, liquidus) if it is not None]
     if latent_heat is None and ends:
-        msg = "solidus and liquidus say where a material melts; give its latent_heat, or neither"
+        msg = "solidus and liquidus, where a material melts, need its latent_heat"
         raise ValueError(msg)
     if latent_heat is None:
         return None
     if not ends:
-        msg = "latent_heat is taken up where a material melts; give solidus, liquidus, or both"
+        msg = "latent_heat needs solidus, liquidus, or both, where the material melts"
         raise ValueError(msg)
     if ends[-1] < ends[0]:
-        msg = f"liquidus, {ends[-1]:g} degC, is below solidus, {ends[0]:g} degC; exchange them"
+        msg = f"liquidus, {ends[-1]:g} degC, is below solidus, {ends[0]:g} degC"
         raise ValueError(msg)
     return Melting(latent_heat, ends[0], ends[-1])

@@ -220,6 +220,18 @@ class HeatModel(Section):
                 "a named Laplacian is for a body of one material without sources and with "
                 "conditions of numbers on whole faces; leave it out",
             )
+        if body is not None and body.found.enthalpy is not None:
+            if request.compute.precision == "float16":
+                yield (
+                    ("compute", "precision"),
+                    "what melts or depends on temperature keeps its heat content in J/m^3, which "
+                    "float16 cannot hold; take float64 or float32",
+                )
+            if request.grid.graded:
+                yield (
+                    ("grid", "graded"),
+                    "what melts or depends on temperature is computed on equal cells; leave it out",
+                )
 
     def _is_plain(self, request: Request) -> bool:
         """Whether it is one constant problem as it is written."""

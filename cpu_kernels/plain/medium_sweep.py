@@ -85,7 +85,7 @@ _ARRAYS = types.Tuple(  # type: ignore[attr-defined]
         types.int32[::1],
         REAL[::1],
         types.int64[::1],
-        types.Tuple((REAL[::1], REAL[::1], REAL[::1], REAL[::1], types.int64[::1])),
+        types.Tuple((*(4 * (REAL[::1],)), types.int64[::1])),  # type: ignore[attr-defined]
     )
 )
 SIGNATURE = types.void(

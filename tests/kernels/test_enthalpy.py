@@ -137,11 +137,11 @@ def test_ids_of_ghosts_may_need_more_bytes(teams: dict[int, ThreadTeam]) -> None
         ),
     )
     narrow = replace(medium, ids=lambda box: (wide.medium.ids(box) % 3).astype(np.uint8))
-    results = [
+    found, expected = (
         run(PLAIN, replace(problem, conduction=each), {}, teams[2], (5,))
         for each in (wide, replace(conduction, medium=narrow))
-    ]
-    np.testing.assert_array_equal(*results)
+    )
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_a_closed_body_that_melts_keeps_its_heat(teams: dict[int, ThreadTeam]) -> None:
