@@ -15,9 +15,12 @@ from test_apps_body_mistakes import mistakes
 from tetris_sim import reference
 from tetris_sim.boundary import SIDES, Side
 from tetris_sim.checkpoint import open_checkpoint
-from tetris_sim.config import make_config
+from tetris_sim.config import load_config, make_config
+from tetris_sim.cpu_kernels import METHODS
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.launch import launch
 from tetris_sim.problem import Problem
+from tetris_sim.slab import Slab
 
 ICE = {
     "conductivity": {"table": [["-20 degC", "2.4 W/(m K)"], [0, 2.2], [1, 0.6]]},
@@ -274,3 +277,25 @@ def test_a_run_writes_what_is_seen_and_goes_on_from_heat_contents(tmp_path: Path
     last = dict(zip(lines[0].split(","), map(float, lines[-1].split(",")), strict=True))
     assert abs(last["heat stored [J/m]"]) > 1
     assert abs(last["heat residual [J/m]"]) < 1e-12 * abs(last["heat_content heat [J/m]"])
+
+
+def test_the_solder_of_the_example_melts_and_freezes_from_the_track_up() -> None:
+    path = Path(__file__).parents[2] / "examples" / "solder_joint.yaml"
+    problem = load_config(path, overrides=["grid.shape=[30, 20]"], environ={}).build()
+    team, molten, done = ThreadTeam(1), [], 0
+    stepper = METHODS[-1].prepare(problem, Slab.whole(problem.grid), {}, team)
+    try:
+        stepper.load(problem.initial)
+        for until in (0.01, 0.08, 0.12):
+            steps = round(until / problem.dt) - done
+            stepper.advance(steps)
+            done += steps
+            molten.append(seen(problem, stepper.interior())["liquid_fraction"])
+    finally:
+        stepper.close()
+        team.close()
+    none, most, left = molten
+    assert none.max() == 0
+    assert 0.15 < left.sum() / most.sum() < 0.6
+    rows = [np.flatnonzero(it.sum(axis=1)).min() for it in (most, left)]
+    assert rows[0] < rows[1]
