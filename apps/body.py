@@ -8,13 +8,18 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
+from tetris_sim.apps.curves import Properties, Table, fastest
 from tetris_sim.apps.materials import MATERIALS
+from tetris_sim.apps.properties import ByTemperature, TableSection, make_melting
 from tetris_sim.conditions import FaceName
 from tetris_sim.quantities import (
+    CONDUCTIVITY,
+    SPECIFIC_HEAT,
     Conductivity,
     ContactResistance,
     Density,
     HeatTransferCoefficient,
+    LatentHeat,
     Length,
     PositiveLength,
     SpecificHeat,
@@ -49,12 +54,20 @@ class Substance:
         conductivity: along x, y, z [W/(m K)].
         capacity: density * specific heat [J/(m^3 K)].
         diffusivity: along x, y, z [m^2/s].
+        properties: along x, if they depend on temperature or the material melts; the others are
+            then the largest conductivity, the smallest capacity and the largest diffusivity.
     """
 
     name: str
     conductivity: tuple[float, ...]
     capacity: float
     diffusivity: tuple[float, ...]
+    properties: Properties | None = None
+
+    @property
+    def factors(self) -> tuple[float, ...]:
+        """By how much it conducts better along x, y, z than along x."""
+        return tuple(k / self.conductivity[0] for k in self.conductivity)
 
 
 class AxesSection(Section):
@@ -71,12 +84,22 @@ class MaterialSection(Section):
 
     material: KnownMaterial | None = None
     """A name of the table of materials; numbers given besides it count more than the table's."""
-    conductivity: Conductivity | AxesSection | None = None
-    """[W/(m K)]; one number, or one for each of x, y, z."""
+    conductivity: (
+        Annotated[Conductivity | AxesSection | TableSection, ByTemperature(CONDUCTIVITY)] | None
+    ) = None
+    """[W/(m K)]; one number, or one for each of x, y, z, or a table over temperature."""
     density: Density | None = None
     """[kg/m^3]."""
-    specific_heat: SpecificHeat | None = None
-    """[J/(kg K)]."""
+    specific_heat: Annotated[SpecificHeat | TableSection, ByTemperature(SPECIFIC_HEAT)] | None = (
+        None
+    )
+    """[J/(kg K)]; a number, or a table over temperature."""
+    latent_heat: LatentHeat | None = None
+    """What melting takes up [J/kg]."""
+    solidus: Temperature | None = None
+    """Where melting begins [degC]; that of `liquidus` if not given."""
+    liquidus: Temperature | None = None
+    """Where melting ends [degC]; that of `solidus` if not given."""
 
     @model_validator(mode="after")
     def _enough(self) -> MaterialSection:
@@ -99,15 +122,43 @@ class MaterialSection(Section):
             msg = f"{' and '.join(missing)} missing; give numbers, or a material of the table"
             raise ValueError(msg)
 
-        k, rho, c = cast("tuple[Any, float, float]", tuple(numbers.values()))
+        k, density, c = cast("tuple[Any, float, Any]", tuple(numbers.values()))
         along = (k.x, k.y, k.y if k.z is None else k.z) if isinstance(k, AxesSection) else (k,) * 3
-        density, specific_heat = rho, c
-        diffusivity = tuple(number / density / specific_heat for number in along)
-        found = Substance(name, along, density * specific_heat, diffusivity)
-        if not all(0 < number < math.inf for number in (*diffusivity, found.capacity)):
+        melting = make_melting(self.latent_heat, self.solidus, self.liquidus)
+        if melting is None and not any(isinstance(it, TableSection) for it in (k, c)):
+            diffusivity = tuple(number / density / c for number in along)
+            found = Substance(name, along, density * c, diffusivity)
+        else:
+            properties = Properties(
+                _rows(k) if isinstance(k, TableSection) else ((0.0, along[0]),),
+                tuple((t, density * it) for t, it in _rows(c)),
+                density,
+                melting,
+            )
+            found = _of_properties(name, properties, along)
+        if not all(0 < number < math.inf for number in (*found.diffusivity, found.capacity)):
             msg = f"the numbers lead to {found}, beyond what can be computed; correct them"
             raise ValueError(msg)
         return found
+
+
+def _rows(number: Any) -> Table:
+    return number.table if isinstance(number, TableSection) else ((0.0, number),)
+
+
+def _of_properties(name: str, properties: Properties, along: tuple[Any, ...]) -> Substance:
+    """The substance of a material that depends on temperature; `along` says of numbers how they
+    differ from axis to axis.
+    """
+    k, capacity, diffusivity = fastest(properties)
+    factors = [1.0 if isinstance(it, TableSection) else it / along[0] for it in along]
+    return Substance(
+        name,
+        tuple(k * factor for factor in factors),
+        capacity,
+        tuple(diffusivity * factor for factor in factors),
+        properties,
+    )
 
 
 class BoxSection(Section):

@@ -86,7 +86,8 @@ class FaceMaker:
             found: the body.
             beams: by number of the source.
             times: of the run, at which numbers are looked at [s].
-            heated: whether sources heat points; ghosts of constant temperatures do not last then.
+            heated: whether sources heat points, or heat content is the state; ghosts of constant
+                temperatures do not last then.
         """
         self.grid: Grid = found.painting.grid
         self._boundaries, self._found, self._beams = boundaries, found, beams
@@ -223,10 +224,17 @@ class FaceMaker:
 
     def _surface(self, axis: int, name: str, own: float | None) -> Surface:
         direction = self.grid.ndim - 1 - axis  # of x, y, z
-        k = [
-            1.0 if it.substance is None else own or it.substance.conductivity[direction]
+        position: dict[str, Node] = {name[0]: Constant(self._position(axis, name[1]))}
+        widths, enthalpy = self.grid.widths(axis), self._found.enthalpy
+        distance = float(widths[0 if name[1] == "-" else -1])
+        if enthalpy is None:
+            k = [
+                1.0 if it.substance is None else own or it.substance.conductivity[direction]
+                for it in self._found.fillings
+            ]
+            return Surface(distance, np.array(k), position)
+        factors = [
+            1.0 if it.substance is None else it.substance.factors[direction]
             for it in self._found.fillings
         ]
-        position: dict[str, Node] = {name[0]: Constant(self._position(axis, name[1]))}
-        widths = self.grid.widths(axis)
-        return Surface(float(widths[0 if name[1] == "-" else -1]), np.array(k), position)
+        return Surface(distance, np.array(factors), position, enthalpy)

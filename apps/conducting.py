@@ -24,6 +24,7 @@ from tetris_sim.apps.graded import (
     graded_coefficients,
     largest_stable_step,
 )
+from tetris_sim.apps.heat_content import in_potentials
 from tetris_sim.apps.initial import positions
 from tetris_sim.apps.painting import Painting
 from tetris_sim.apps.sources import Heating, make_source_rule, read_source
@@ -66,15 +67,18 @@ class Body:
     def only_substance(self) -> Substance | None:
         """What all of the body is of, if nothing else is in the box and nothing heats it."""
         fillings = self.found.fillings
-        return None if self.heatings or len(fillings) > 1 else fillings[0].substance
+        several = self.heatings or len(fillings) > 1 or self.found.enthalpy is not None
+        return None if several else fillings[0].substance
 
     def conduction(self) -> Conduction:
         """The step, with the tables of the medium."""
-        medium, source = self.found.medium(), None
+        medium, source, enthalpy = self.found.medium(), None, self.found.enthalpy
+        if enthalpy is not None:
+            medium = in_potentials(medium, enthalpy)
         if self.heatings:
             volumes = {n: self.found.volume(n) for n in self.heatings}
             source = make_source_rule(self.heatings, self.found.sources, volumes)
-        return Conduction(medium, source, self.coefficients)
+        return Conduction(medium, source, self.coefficients, enthalpy)
 
     @property
     def ambients(self) -> Numbers:
@@ -150,7 +154,8 @@ def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
 
     times = _times(request)
     beams = {n: it for n, it in enumerate(model.sources) if isinstance(it, BeamSource)}
-    faces = FaceMaker(request.boundaries, found, beams, times, heated=bool(volumes))
+    heated = bool(volumes) or found.enthalpy is not None
+    faces = FaceMaker(request.boundaries, found, beams, times, heated=heated)
 
     read = [functools.partial(_read_source, n, it, found, times) for n, it in volumes]
     made: list[list[Any]] = make_each([lambda: make_each(read), lambda: [faces.boundary()]])

@@ -96,6 +96,32 @@ def make_enthalpy(
     )
 
 
+def liquid_fraction(materials: Sequence[Properties], kinds: Sequence[int]) -> Curve:
+    """How much of it is molten, for the knots of `make_enthalpy`."""
+    pieces = [_pieces(material) for material in materials]
+    most = max(len(it.temperature) for it in pieces)
+    begins, slopes = np.zeros((2, len(materials), most))
+    for k, (material, it) in enumerate(zip(materials, pieces, strict=True)):
+        if (melting := material.melting) is not None:
+            latent = _latent(melting, material.density, it.temperature)
+            molten = latent / (melting.latent_heat * material.density)
+            begins[k, : len(molten)] = molten
+            slopes[k, : len(molten) - 1] = np.diff(molten) / np.diff(it.heat)
+    return Curve(begins[list(kinds)], slopes[list(kinds)])
+
+
+def fastest(material: Properties) -> tuple[float, float, float]:
+    """Largest conductivity [W/(m K)], smallest heat capacity [J/(m^3 K)] and largest diffusivity
+    [m^2/s] of a material at any temperature.
+    """
+    it = make_enthalpy([material], [0], (1.0,))
+    return (
+        float(it.conductivity.begins.max()),
+        1 / float(it.temperature.slopes.max()),
+        float(it.potential.slopes.max()),
+    )
+
+
 def _curves(it: _Pieces, most: int) -> tuple[Numbers, Numbers, Numbers, Numbers]:
     """Knots, T, phi and k as (begins, slopes) of `most` pieces; pieces that a material lacks begin
     at infinity.

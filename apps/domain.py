@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tetris_sim.apps.heat_content import from_temperatures
 from tetris_sim.apps.initial import make_initial
 from tetris_sim.boundary import SIDES, Boundary, Dirichlet, Fixed, Periodic
 from tetris_sim.conduction import Conduction, Numbers, RuledFace
 from tetris_sim.errors import ConfigError
 from tetris_sim.grid import AXIS_NAMES, Grid
-from tetris_sim.problem import Field, InitialField, Problem, Variable, arithmetic_of
+from tetris_sim.problem import Field, InitialField, Problem, Variable, View, arithmetic_of
 from tetris_sim.schema import GridSection, Request
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
@@ -193,6 +194,7 @@ def assemble(
     continued: bool,
     conduction: Conduction | None = None,
     held: Numbers | None = None,
+    view: View | None = None,
 ) -> Problem:
     """The problem of one variable, with everything checked that a kernel relies on.
 
@@ -209,6 +211,7 @@ def assemble(
         conduction: the time step of a body that is not the same everywhere.
         held: with it: the value that points of each id begin with, (n_ids,); NaN for that of the
             initial state.
+        view: what is seen of the state, if that is heat content.
 
     Raises:
         ConfigError: the stencil does not fit into the grid, or numbers overflow in the precision
@@ -217,11 +220,14 @@ def assemble(
     dtype = np.dtype(request.compute.precision)
     check_numbers(stencil, boundary, grid, dtype)
 
+    kind = dtype if view is None else np.dtype(np.float64)
     initial = (
-        _later(request, grid, dtype) if continued else make_initial(request.initial, grid, dtype)
+        _later(request, grid, kind) if continued else make_initial(request.initial, grid, kind)
     )
     if conduction is not None and held is not None and not np.isnan(held).all():
         initial = _holding(initial, conduction, held)
+    if conduction is not None and view is not None:
+        initial = from_temperatures(initial, conduction, dtype)
 
     try:
         return Problem(
@@ -235,6 +241,7 @@ def assemble(
             variables=(variable,),
             dt_limit=dt_limit,
             conduction=conduction,
+            view=view,
         )
     except ValueError as error:
         msg = f"grid.shape: {error}"

@@ -11,6 +11,11 @@ follows from one equation for T. Without radiation it is linear, else it is solv
 method. With g = 2k/d the equation is (g + h) T + s T^4 = B; T is below both B / (g + h) and
 (B / s)^(1/4), and the smaller of these is at most 1.38 T. From there 5 steps reach rounding errors:
 `tests/unit/test_apps_rules.py` measures it.
+
+Where the state is heat content a ghost is a potential, whose difference over d flows (times the
+factor of the axis): a flux then is exact, a temperature becomes the potential that the material has
+there, and what follows from the temperature T of the mirror point, ghost(T), becomes
+mirror + k (ghost(T) - T) with its conductivity k of now.
 """
 
 from __future__ import annotations
@@ -22,7 +27,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from tetris_sim.apps.courses import Course, clock, formula, in_program, substitute
-from tetris_sim.conduction import AFFINE, MIRROR, Ids, Numbers, Parameter, Rule, RuledFace
+from tetris_sim.conduction import (
+    AFFINE,
+    CONDUCTIVITY,
+    MIRROR,
+    TEMPERATURE,
+    Ids,
+    Numbers,
+    Parameter,
+    Rule,
+    RuledFace,
+)
+from tetris_sim.enthalpy import Enthalpy
 from tetris_sim.formula import Comparison, Constant, Node, Operation, Variable
 from tetris_sim.program import Program
 from tetris_sim.slab import Ranges
@@ -38,24 +54,60 @@ class Surface:
 
     Attributes:
         distance: between mirror point and ghost [m].
-        conductivity: along the axis by id; any positive number where K is 0 [W/(m K)].
+        conductivity: along the axis by id; any positive number where K is 0 [W/(m K)]. With
+            enthalpy by how much it is larger than along x.
         position: coordinate of the face by the name of its axis [m].
+        enthalpy: if heat content is the state.
     """
 
     distance: float
     conductivity: Numbers
     position: dict[str, Node]
+    enthalpy: Enthalpy | None = None
+
+    @property
+    def mirror(self) -> Node:
+        """The temperature of the mirror point."""
+        return Variable(MIRROR if self.enthalpy is None else TEMPERATURE)
+
+    @property
+    def k(self) -> Node:
+        """The conductivity of the mirror point along the axis."""
+        if self.enthalpy is None:
+            return Variable("k")
+        return Operation("multiply", (Variable(CONDUCTIVITY), Variable("k")))
+
+    def ghost(self, temperature: Node) -> Node:
+        """The ghost that stands for a temperature beyond the face."""
+        if self.enthalpy is None:
+            return temperature
+        return formula(
+            "mirror + k*(beyond - here)",
+            mirror=Variable(MIRROR),
+            k=Variable(CONDUCTIVITY),
+            beyond=temperature,
+            here=self.mirror,
+        )
+
+    def values(self, temperatures: Numbers) -> Numbers:
+        """What temperatures (n,) are as states that flow, (n, 1) or by id (n, n_ids)."""
+        if (it := self.enthalpy) is None:
+            return temperatures[:, None]
+        shape = (len(temperatures), len(it.kinds))
+        ids = np.broadcast_to(np.arange(shape[1]), shape)
+        state = it.from_temperature(np.broadcast_to(temperatures[:, None], shape), ids)
+        return it.of(it.potential, state, ids)
 
 
 def held(value: Course, surface: Surface, *, on_ghost: bool = False) -> Rule:
     """A temperature on the face, or on the ghost."""
     if value.in_space:
         tree = formula(
-            "value" if on_ghost else "2*value - mirror", value=value.tree, mirror=Variable(MIRROR)
+            "value" if on_ghost else "2*value - mirror", value=value.tree, mirror=surface.mirror
         )
-        return _finished(tree, [clock()] if "t" in value.names else [], surface)
+        return _finished(surface.ghost(tree), [clock()] if "t" in value.names else [], surface)
     factor, b = (1.0, 0.0) if on_ghost else (2.0, -1.0)
-    return _affine(lambda times: factor * value.at(times)[:, None], np.array([b]), [value])
+    return _affine(lambda times: factor * surface.values(value.at(times)), np.array([b]), [value])
 
 
 def flowing(
@@ -78,14 +130,15 @@ def flowing(
         beams: more fluxes as parts of the program.
     """
     h, ambient = h or Course(), ambient or Course()
-    given = [*flux, h, ambient]
-    if emissivity == 0 and not beams and not any(it.in_space for it in given):
+    given, flows = [*flux, h, ambient], h.value == 0 and emissivity == 0
+    linear = surface.enthalpy is None or flows
+    if linear and emissivity == 0 and not beams and not any(it.in_space for it in given):
         return _linear(surface, flux, h, ambient)
 
     parts: dict[str, Node] = {
-        "mirror": Variable(MIRROR),
+        "mirror": surface.mirror,
         "d": Constant(surface.distance),
-        "k": Variable("k"),
+        "k": surface.k,
     }
     parameters = [Parameter("k", surface.conductivity)]
     named = {"h": h, "ambient": ambient, **{f"flux_{n}": it for n, it in enumerate(flux)}}
@@ -98,13 +151,15 @@ def flowing(
         parameters += more
     parts["flux"] = functools.reduce(_sum, total) if total else Constant(0.0)
 
-    if emissivity == 0 and h.value == 0:
+    if flows:
+        parts |= {"mirror": Variable(MIRROR), "k": Variable("k")}
         tree = formula("mirror + d/k*flux", **{k: parts[k] for k in ("mirror", "d", "k", "flux")})
         return _finished(tree, parameters, surface)
     if emissivity == 0:
         text = "((2*k - h*d)*mirror + 2*d*(h*ambient + flux))/(2*k + h*d)"
-        return _finished(formula(text, **parts), parameters, surface)
-    return _finished(_radiating(parts, emissivity * STEFAN_BOLTZMANN), parameters, surface)
+        return _finished(surface.ghost(formula(text, **parts)), parameters, surface)
+    tree = _radiating(parts, emissivity * STEFAN_BOLTZMANN)
+    return _finished(surface.ghost(tree), parameters, surface)
 
 
 def _sum(a: Node, b: Node) -> Node:

@@ -4,6 +4,7 @@ global indices.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,9 +70,18 @@ def indices(box: BoxSection, grid: Grid) -> Box:
         if span is None:
             spans.append((0, grid.shape[axis]))
         else:
-            low, high = np.searchsorted(grid.coordinates(axis), span, side="left")
-            spans.append((int(low), int(high)))
+            low, high = (_first_beyond(grid, axis, place) for place in span)
+            spans.append((low, high))
     return tuple(spans)
+
+
+def _first_beyond(grid: Grid, axis: int, place: float) -> int:
+    """The first point at or beyond a place [m]."""
+
+    def at(index: int) -> float:
+        return float(grid.coordinates(axis, index, index + 1)[0])
+
+    return bisect.bisect_left(range(grid.shape[axis]), place, key=at)
 
 
 def make_condition(text: str, grid: Grid, key: str) -> Callable[[Box], Mask]:

@@ -16,7 +16,13 @@ from tetris_sim.apps.domain import (
     make_grid,
     refuse,
 )
-from tetris_sim.apps.faces import conductivity_gaps, find_face, make_boundary, patches
+from tetris_sim.apps.faces import (
+    conductivity_gaps,
+    find_face,
+    is_constant,
+    make_boundary,
+    patches,
+)
 from tetris_sim.apps.timestep import MAX_STEPS, count_steps
 from tetris_sim.catalogue import catalogue, named_stencil
 from tetris_sim.errors import ConfigError, UnstableStepError
@@ -140,7 +146,13 @@ class StencilModel(Section):
             )
 
         yield from self._leaks(stencil, request)
-        for key, kind in conductivity_gaps(request.boundaries, request.ndim):
+        # What is no number `make_boundary` refuses.
+        numbers = {
+            key: condition
+            for key, condition in request.boundaries.items()
+            if is_constant(condition)
+        }
+        for key, kind in conductivity_gaps(numbers, request.ndim):
             yield (
                 ("boundaries", key),
                 (

@@ -19,10 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.body import ContactSection
+from tetris_sim.apps.heat_content import enthalpy_of
 from tetris_sim.apps.initial import shape_of, slices_in
 from tetris_sim.apps.initial_file import Box
 from tetris_sim.apps.painting import Filling, Painting, States, block_box, blocks_of
 from tetris_sim.conduction import Ids, Medium, Numbers, in_series, padded
+from tetris_sim.enthalpy import Enthalpy
 from tetris_sim.grid import Grid
 
 MOST_IDS = 2048  # so that tables of pairs stay below 100 MB
@@ -49,6 +51,7 @@ class Survey:
     Attributes:
         painting: of the body.
         conductance: by axis and pair of fillings (ndim, n, n) [W/(m^3 K)].
+        resistance: of contacts, by pair of fillings (n, n) [m^2 K/W].
         volumes: of the cells by state [m^3].
         touching: pairs of fillings that lie side by side somewhere, smaller number first.
         dt_limit: largest stable time step [s].
@@ -57,6 +60,7 @@ class Survey:
 
     painting: Painting
     conductance: Numbers
+    resistance: Numbers
     volumes: Numbers
     touching: frozenset[tuple[int, int]]
     dt_limit: float
@@ -87,9 +91,23 @@ class Survey:
             if source in sources
         )
 
+    @functools.cached_property
+    def enthalpy(self) -> Enthalpy | None:
+        """The curves by id, if something in the body melts or depends on temperature."""
+        if not any(it.substance is not None and it.substance.properties for it in self.fillings):
+            return None
+        painting = self.painting
+        return enthalpy_of(
+            painting.fillings, self._filling_of_id, self.resistance, painting.grid.spacing
+        )
+
+    @property
+    def _filling_of_id(self) -> list[int]:
+        return [self.painting.states[state][0] for state in self.occurring]
+
     def medium(self) -> Medium:
         """The tables by id."""
-        of_id = np.array([self.painting.states[state][0] for state in self.occurring])
+        of_id = np.array(self._filling_of_id)
         number = np.zeros(len(self.volumes), np.uint8 if len(of_id) <= 256 else np.uint16)
         number[list(self.occurring)] = np.arange(len(of_id))
 
@@ -119,7 +137,8 @@ def conductances(
     """Conductance between neighbours, (ndim, n, n) [W/(m^3 K)].
 
     A fluid is as far away as 1 / h lets it be; what is not of the body exchanges nothing with its
-    like.
+    like. Where conductivity or heat capacity depends on temperature, these are what a time step has
+    to be stable for.
 
     Args:
         fillings: what there is.
@@ -140,6 +159,10 @@ def conductances(
                 k[number] = filling.fluid.h * h / 2  # so that half a cell resists by 1 / h
         tables[axis] = in_series(h, k, resistance)
         tables[axis][np.ix_(outside, outside)] = 0.0
+        for number, filling in enumerate(fillings):
+            if filling.substance is not None and filling.substance.properties is not None:
+                rate = filling.substance.diffusivity[direction] * filling.substance.capacity
+                tables[axis, number, number] = rate / h**2
     return tables
 
 
@@ -203,7 +226,13 @@ def survey(
     limiting = int(np.argmax(rates))
     dt_limit = 1 / float(rates[limiting]) if rates[limiting] > 0 else math.inf
     return Survey(
-        painting, conductance, volumes, frozenset(touching), dt_limit, fillings[limiting].name
+        painting,
+        conductance,
+        resistances(fillings, contacts),
+        volumes,
+        frozenset(touching),
+        dt_limit,
+        fillings[limiting].name,
     )
 
 

@@ -22,6 +22,7 @@ from tetris_sim.apps.body_checks import body_problems
 from tetris_sim.apps.conducting import Body, examine, key_path
 from tetris_sim.apps.domain import KeyPath, assemble, make_grid, refuse
 from tetris_sim.apps.faces import conductivity_gaps, is_constant, make_boundary
+from tetris_sim.apps.heat_content import make_view
 from tetris_sim.apps.materials import MATERIALS
 from tetris_sim.apps.timestep import choose_time_step
 from tetris_sim.catalogue import laplacian, laplacian_names
@@ -219,6 +220,18 @@ class HeatModel(Section):
                 "a named Laplacian is for a body of one material without sources and with "
                 "conditions of numbers on whole faces; leave it out",
             )
+        if body is not None and body.found.enthalpy is not None:
+            if request.compute.precision == "float16":
+                yield (
+                    ("compute", "precision"),
+                    "what melts or depends on temperature keeps its heat content in J/m^3, which "
+                    "float16 cannot hold; take float64 or float32",
+                )
+            if request.grid.graded:
+                yield (
+                    ("grid", "graded"),
+                    "what melts or depends on temperature is computed on equal cells; leave it out",
+                )
 
     def _is_plain(self, request: Request) -> bool:
         """Whether it is one constant problem as it is written."""
@@ -312,17 +325,22 @@ class HeatModel(Section):
             msg = f"{error}; it is {body.limiting} that sets the limit"
             raise UnstableStepError(msg) from error
 
+        conduction, view = body.conduction(), None
+        variable = Variable("temperature", "degC", "temperature", _total(grid.ndim, math.nan))
+        if conduction.enthalpy is not None:
+            variable, view = make_view(conduction, found.painting.fillings, _total(grid.ndim, 1.0))
         return assemble(
             request,
             grid=grid,
             stencil=star_mean(grid.ndim),
             boundary=body.boundary,
-            variable=Variable("temperature", "degC", "temperature", _total(grid.ndim, math.nan)),
+            variable=variable,
             time=chosen,
             dt_limit=body.dt_limit,
             continued=dt is not None,
-            conduction=body.conduction(),
+            conduction=conduction,
             held=body.ambients,
+            view=view,
         )
 
 

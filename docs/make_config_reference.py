@@ -117,9 +117,10 @@ def _takes(annotation: Any, metadata: Any = ()) -> str:
     if origin is Literal:
         return " or ".join(f"`{part}`" for part in parts)
     if origin in (Union, types.UnionType):
-        if all(_sections(part) for part in parts if part is not type(None)):
+        members = [part for part in parts if part is not type(None)]
+        if len(members) > 1 and all(map(_sections, members)):
             return "a section"
-        return ", or ".join(_takes(part) for part in parts if part is not type(None))
+        return ", or ".join(dict.fromkeys(map(_takes, members)))
     if origin is tuple:
         return f"a list: {_takes(parts[0])}" if not _sections(parts[0]) else "a list of sections"
     if origin is dict:

@@ -266,6 +266,20 @@ class Conduction:
         given = self.coefficients and _RepeatedCoefficients(self.coefficients, shape)
         return replace(self, medium=medium, coefficients=given)
 
+    @functools.cached_property
+    def with_ghosts(self) -> Conduction:
+        """The same for the ids of `Problem.stored_ids`."""
+        if self.enthalpy is None:
+            return self
+        medium = self.medium
+        double = replace(
+            medium,
+            conductance=np.tile(medium.conductance, (2, 2)),
+            capacity=np.tile(medium.capacity, 2),
+            names=medium.names * 2,
+        )
+        return replace(self, medium=double, enthalpy=self.enthalpy.with_ghosts())
+
 
 @dataclass(frozen=True, eq=False)
 class _RepeatedCoefficients:

@@ -17,7 +17,7 @@ Conduction of Heat in Solids, 1959, section 1.6.)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -70,22 +70,65 @@ class Enthalpy:
 
     def of(self, curve: Curve, state: npt.NDArray[Any], ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The values of a curve for heat contents and ids of one shape, in the dtype of `state`."""
-        piece = np.zeros(state.shape, np.int64)
-        for number in range(1, self.n_pieces):
-            piece += state >= self.knots.astype(state.dtype)[ids, number]
-
-        knots, begins, slopes = (
-            numbers.astype(state.dtype)[ids, piece]
-            for numbers in (self.knots, curve.begins, curve.slopes)
+        knots = self.knots.astype(state.dtype)
+        piece = _pieces(knots, state, ids, side="right")
+        begins, slopes = (
+            numbers.astype(state.dtype)[ids, piece] for numbers in (curve.begins, curve.slopes)
         )
-        return np.asarray(slopes * (state - knots) + begins)
+        return np.asarray(slopes * (state - knots[ids, piece]) + begins)
 
     def from_temperature(self, temperature: Numbers, ids: npt.NDArray[Any]) -> Numbers:
         """Heat content [J/m^3] by temperature [degC]; what melts at just this one is solid."""
         begins, slopes = self.temperature.begins, self.temperature.slopes
-        piece = np.zeros(np.shape(temperature), np.int64)
-        for number in range(1, self.n_pieces):
-            piece += temperature > begins[ids, number]
+        marks = np.where(np.isfinite(self.knots), begins, np.inf)
+        piece = _pieces(marks, temperature, ids, side="left")
         return np.asarray(
             self.knots[ids, piece] + (temperature - begins[ids, piece]) / slopes[ids, piece]
         )
+
+    def with_ghosts(self) -> Enthalpy:
+        """The same for twice as many ids: state and potential of id n_ids + a are one number, and
+        to its neighbours it is of the material of a.
+        """
+        n, n_pieces = self.knots.shape
+        none = np.zeros((n, n_pieces))
+        first = none + (np.arange(n_pieces) == 0)
+        ghosts = Curve(none, first)
+
+        def both(curve: Curve) -> Curve:
+            return Curve(
+                np.concatenate([curve.begins, ghosts.begins]),
+                np.concatenate([curve.slopes, ghosts.slopes]),
+            )
+
+        return Enthalpy(
+            knots=np.concatenate([self.knots, np.where(first, 0.0, np.inf)]),
+            temperature=both(self.temperature),
+            potential=both(self.potential),
+            conductivity=both(self.conductivity),
+            kinds=np.tile(self.kinds, 2),
+            half=np.tile(self.half, 2),
+            contact=np.tile(self.contact, (2, 2)),
+        )
+
+
+def _pieces(
+    marks: npt.NDArray[Any],
+    values: npt.NDArray[Any],
+    ids: npt.NDArray[Any],
+    *,
+    side: Literal["left", "right"],
+) -> npt.NDArray[np.int64]:
+    """How many marks of its id behind the first one each value is above, or with "right" at.
+
+    Args:
+        marks: ascending, (n_ids, n_pieces).
+        values: of any shape.
+        ids: of the same shape.
+        side: what a value equal to a mark is.
+    """
+    piece = np.zeros(values.shape, np.int64)
+    for own in np.unique(ids):
+        here = ids == own
+        piece[here] = np.searchsorted(marks[own, 1:], values[here], side)
+    return piece

@@ -87,9 +87,11 @@ def _image(face: Face) -> Reflection:
 
 def _lasts(problem: Problem, axis: int, face: Face) -> bool:
     if isinstance(face, RuledFace):
-        # What heats a point heats its image as much, and an image upside down would cool.
-        heated = problem.conduction is not None and problem.conduction.source is not None
-        return face.lasting is not None and not (heated and face.lasting != (0.0, 1.0))
+        # What heats a point heats its image as much, and an image upside down would cool; a ghost
+        # that is a potential has no heat content.
+        it = problem.conduction
+        upright = it is not None and (it.source is not None or it.enthalpy is not None)
+        return face.lasting is not None and not (upright and face.lasting != (0.0, 1.0))
     if not isinstance(face, Dirichlet | Neumann) or not problem.stencil.is_mirrored(axis):
         return False
     return face.reflection(1.0)[0] == 0 or _keeps_constants(problem)

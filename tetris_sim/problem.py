@@ -205,6 +205,13 @@ class Problem:
             "it makes the same step at every point, and this body has materials, sources or rules"
         )
 
+    @property
+    def why_not_temperatures(self) -> str | None:
+        """Why what advances temperatures cannot do it, as a sentence; None if it can."""
+        if self.conduction is None or self.conduction.enthalpy is None:
+            return None
+        return "it advances temperatures, and the state of this body is its heat content"
+
     def on_shape(self, shape: Sequence[int]) -> Problem:
         """The same on a grid of another shape, with the same spacing and the same first point.
 
@@ -230,6 +237,25 @@ class Problem:
         assert self.conduction is not None
         periodic = [self.boundary.periodic(axis) for axis in range(self.grid.ndim)]
         return padded(self.conduction.medium.ids, box, self.grid.shape, periodic)
+
+    def stored_ids(self, box: Ranges) -> Ids:
+        """Ids of what a kernel's array of the state holds in such a box: `padded_ids`. Where states
+        are heat contents, ghosts beyond ruled faces are potentials, and their ids n_ids more.
+        """
+        ids, conduction = self.padded_ids(box), self.conduction
+        assert conduction is not None
+        if conduction.enthalpy is None:
+            return ids
+        n_ids = conduction.medium.n_ids
+        ids = ids.astype(np.result_type(ids.dtype, np.min_scalar_type(2 * n_ids - 1)))
+        beyond = np.zeros(ids.shape, np.bool_)
+        for axis, ((low, high), n) in enumerate(zip(box, self.grid.shape, strict=True)):
+            if not self.boundary.periodic(axis):
+                along = np.arange(low, high)
+                outside = (along < 0) | (along >= n)
+                beyond |= outside.reshape([-1 if k == axis else 1 for k in range(ids.ndim)])
+        ids[beyond] += ids.dtype.type(n_ids)
+        return ids
 
     def ruled_face(self, axis: int, side: Side) -> RuledFace:
         """The rule at a face that is not periodic, of a problem with conduction."""

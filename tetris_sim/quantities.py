@@ -136,6 +136,8 @@ HEAT_TRANSFER_COEFFICIENT = Quantity(
 )
 POWER = Quantity("a power", "W", ("20 W",))
 POWER_DENSITY = Quantity("a power per volume", "W/m^3", ("2e9 W/m^3",))
+CONDUCTIVITY = Quantity("a thermal conductivity", "W/(m K)", ("401 W/(m K)",), "positive")
+SPECIFIC_HEAT = Quantity("a specific heat", "J/(kg K)", ("385 J/(kg K)",), "positive")
 NUMBER = Quantity("a number", "dimensionless", ("0.5",))
 
 Length = Annotated[float, LENGTH]
@@ -152,13 +154,10 @@ TemperatureDifference = Annotated[
     float, Quantity("a temperature difference", "delta_degC", ("100 K",))
 ]
 Diffusivity = Annotated[float, Quantity("a diffusivity", "m^2/s", ("1.11e-4 m^2/s",), "positive")]
-Conductivity = Annotated[
-    float, Quantity("a thermal conductivity", "W/(m K)", ("401 W/(m K)",), "positive")
-]
+Conductivity = Annotated[float, CONDUCTIVITY]
 Density = Annotated[float, Quantity("a density", "kg/m^3", ("8960 kg/m^3",), "positive")]
-SpecificHeat = Annotated[
-    float, Quantity("a specific heat", "J/(kg K)", ("385 J/(kg K)",), "positive")
-]
+SpecificHeat = Annotated[float, SPECIFIC_HEAT]
+LatentHeat = Annotated[float, Quantity("a latent heat", "J/kg", ("60 kJ/kg",), "positive")]
 HeatFlux = Annotated[float, HEAT_FLUX]
 HeatTransferCoefficient = Annotated[float, HEAT_TRANSFER_COEFFICIENT]
 ContactResistance = Annotated[

@@ -17,10 +17,19 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.boundary import SIDES
+from tetris_sim.conduction import (
+    CONDUCTIVITY,
+    TEMPERATURE,
+    Coefficients,
+    Conduction,
+    Rule,
+    RuledFace,
+    padded,
+)
 from tetris_sim.conduction import MIRROR as MIRROR_INPUT
-from tetris_sim.conduction import Coefficients, Conduction, Rule, RuledFace, padded
 from tetris_sim.cpu_kernels.common import columns
 from tetris_sim.cpu_kernels.common.layout import PaddedField, allocate_aligned
+from tetris_sim.enthalpy import Enthalpy
 from tetris_sim.grid import Grid
 from tetris_sim.problem import Problem
 from tetris_sim.program import Program
@@ -48,7 +57,7 @@ def face_programs(problem: Problem) -> tuple[Program, ...]:
 
 def parameters_of(program: Program, problem: Problem) -> tuple[str, ...]:
     """The inputs of a program that are numbers by code, in the order of `places`."""
-    provided = {MIRROR_INPUT, *problem.grid.axis_names}
+    provided = {MIRROR_INPUT, TEMPERATURE, CONDUCTIVITY, *problem.grid.axis_names}
     return tuple(name for name in program.inputs if name not in provided)
 
 
@@ -60,8 +69,7 @@ def reads_coordinates(problem: Problem) -> bool:
 
 def id_type(problem: Problem) -> np.dtype[Any]:
     """What ids are: uint8 or uint16."""
-    assert problem.conduction is not None
-    return problem.conduction.medium.ids(tuple((0, 1) for _ in problem.grid.shape)).dtype
+    return problem.stored_ids(tuple((0, 1) for _ in problem.grid.shape)).dtype
 
 
 def conduction_bytes(problem: Problem, layout: PaddedField) -> int:
@@ -74,14 +82,33 @@ def conduction_bytes(problem: Problem, layout: PaddedField) -> int:
     return points * (id_type(problem).itemsize + reals * layout.dtype.itemsize)
 
 
+def enthalpy_arrays(enthalpy: Enthalpy | None, dtype: np.dtype[Any]) -> tuple[Array, ...]:
+    """(knots, curves, half, contact, kinds), flat; they are empty if the state is a temperature.
+
+    `curves` has a row of six numbers for every knot: where the piece begins and its slope, of the
+    potential, of the temperature and of the conductivity.
+    """
+    if enthalpy is None:
+        return (*(np.zeros(0, dtype) for _ in range(4)), np.zeros(0, np.int64))
+    parts = [
+        part
+        for curve in (enthalpy.potential, enthalpy.temperature, enthalpy.conductivity)
+        for part in (curve.begins, curve.slopes)
+    ]
+    numbers = (enthalpy.knots, np.stack(parts, axis=-1), enthalpy.half, enthalpy.contact)
+    with np.errstate(over="ignore"):  # what is infinite stays so
+        return (*(it.ravel().astype(dtype) for it in numbers), enthalpy.kinds)
+
+
 class ConductionData:
     """The arrays of one slab and the tables of its blocks.
 
     Attributes:
         arrays: (ids, conductance, rates, volume, [n_ids, apart], sides, codes, coordinates,
-            starts, alike) as compiled loops want them. `apart` is the number of elements from axis
-            to axis in `conductance`: by axis and ids, or with coefficients by axis and point;
-            `rates` is by id or by point. The coordinate of padded index k of padded axis d is
+            starts, alike, `enthalpy_arrays`) as compiled loops want them; ids are
+            `Problem.stored_ids`. `apart` is the number of elements from axis to axis in
+            `conductance`: by axis and ids, or with coefficients by axis and point; `rates` is by id
+            or by point. The coordinate of padded index k of padded axis d is
             coordinates[starts[d] + k]. `alike` is 1 for a run of `columns.RUN` elements if they and
             their neighbours have one id.
         longest: steps that one block may have, so that its tables stay small.
@@ -92,18 +119,20 @@ class ConductionData:
         assert conduction is not None
         self._problem, self._slab, self._layout = problem, slab, layout
         self._rules = rules_of(problem)
-        ids = self._lay(problem.padded_ids, self._margins(), id_type(problem))
+        ids = self._lay(problem.stored_ids, self._margins(), id_type(problem))
         sides, codes = self._sides()
-        n_ids = conduction.medium.n_ids
+        stored = conduction.with_ghosts
+        n_ids = stored.medium.n_ids
         apart = n_ids**2 if conduction.coefficients is None else layout.field_pitch
-        self.arrays: tuple[Array, ...] = (
+        self.arrays: tuple[Any, ...] = (
             ids,
-            *self._physics(conduction),
+            *self._physics(stored),
             np.array([n_ids, apart]),
             sides,
             codes,
             *self._coordinates(),
             self._alike(ids),
+            enthalpy_arrays(stored.enthalpy, layout.dtype),
         )
         changing = [
             parameter.rows(problem.time, 0, 1).size

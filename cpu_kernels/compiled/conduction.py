@@ -11,6 +11,7 @@ import numpy as np
 from tetris_sim.axes import OUTER
 from tetris_sim.conduction import MIRROR
 from tetris_sim.cpu_kernels.common.medium import face_programs, id_type, parameters_of
+from tetris_sim.cpu_kernels.compiled.enthalpy import curves_source, flow_lines, seen_lines
 from tetris_sim.cpu_kernels.compiled.generate import splice, stored_source
 from tetris_sim.cpu_kernels.compiled.programs import name_of_result, program_lines
 from tetris_sim.problem import Problem
@@ -22,7 +23,7 @@ _HEAD = "@njit(nogil=True, cache=True)"
 def conduction_source(problem: Problem) -> str:
     """`REAL`, `ID`, `update_row`, `ghost_row` and `as_stored` of `medium_sweep.py`."""
     lines = [f"REAL = types.{problem.arithmetic.name}", f"ID = types.{id_type(problem)}", "", ""]
-    lines += [stored_source(np.dtype(problem.dtype))]
+    lines += [stored_source(np.dtype(problem.dtype)), *curves_source(problem)]
     lines += [*_row(problem), "", "", *_ghosts(problem), "", ""]
     return "\n".join(lines)
 
@@ -35,15 +36,18 @@ def _row(problem: Problem) -> Iterator[str]:
     source, by_point = problem.conduction.source, problem.conduction.coefficients is not None
     yield _HEAD
     yield "def update_row(u, v, p, n, place, axes, arrays, numbers, places, row):"
-    yield "    ids, conductance, rates, volume, extents, _, _, coordinates, starts, alike = arrays"
+    yield "    ids, conductance, rates, volume, extents = arrays[:5]"
+    yield "    coordinates, starts, alike, heat = arrays[7:]"
     yield "    pitch0, pitch1 = axes[0, PITCH], axes[1, PITCH]"
     yield "    n_ids, apart = extents[0], extents[1]"
     if source is not None:
         yield from _indented(1, _places(problem, source.program, "0"))
         yield from _indented(1, _starts(problem, source.program))
-    if by_point:
+    pair = "load(conductance, {axis} * apart + m * n_ids + np.intp(load(ids, {there})))"
+    if by_point or problem.conduction.enthalpy is not None:
+        face = "load(conductance, {axis} * apart + {low})" if by_point else pair
         yield "    for k in range(n):"
-        yield from _indented(2, _point(problem, "load(conductance, {axis} * apart + {low})", "q"))
+        yield from _indented(2, _point(problem, face, "q" if by_point else "m"))
         return
 
     yield "    last = 0"
@@ -59,7 +63,6 @@ def _row(problem: Problem) -> Iterator[str]:
     yield from _indented(4, _point(problem, "c{axis}", None))
     yield "        else:"
     yield "            for k in range(first, last):"
-    pair = "load(conductance, {axis} * apart + m * n_ids + np.intp(load(ids, {there})))"
     yield from _indented(4, _point(problem, pair, "m"))
 
 
@@ -83,15 +86,21 @@ def _point(problem: Problem, between: str, rate: str | None) -> Iterator[str]:
         heat = name_of_result(source.program)
         yield f"gained = {heat} * load(volume, q)" if volume else f"gained = {heat}"
 
+    enthalpy = problem.conduction.enthalpy
+    if enthalpy is not None:
+        yield "at = piece_of(heat[KNOTS], m, here)"
     first = source is None
     for axis, padded in enumerate(OUTER[problem.grid.ndim]):
         pitch = ("pitch0", "pitch1", "1")[padded]
         for sign in "-+":
             there = f"q {sign} {pitch}"
-            factor = between.format(axis=axis, there=there, low=there if sign == "-" else "q")
-            rise = f"load(u, {there}) - here"
-            flow = f"{factor} * ({rise})" if first else f"fma({factor}, {rise}, gained)"
-            yield f"gained = {flow}"
+            if enthalpy is not None:
+                yield from flow_lines(axis, there, first=first)
+            else:
+                factor = between.format(axis=axis, there=there, low=there if sign == "-" else "q")
+                rise = f"load(u, {there}) - here"
+                flow = f"{factor} * ({rise})" if first else f"fma({factor}, {rise}, gained)"
+                yield f"gained = {flow}"
             first = False
     yield f"store(v, q, as_stored(fma(load(rates, {rate or 'm'}), gained, here)))"
 
@@ -100,7 +109,8 @@ def _ghosts(problem: Problem) -> Iterator[str]:
     """Source of `ghost_row`, with a loop for every program."""
     yield _HEAD
     yield "def ghost_row(v, mirror, n, place, side, axes, arrays, numbers, places, row):"
-    yield "    _, _, _, _, _, sides, codes, coordinates, starts, _ = arrays"
+    yield "    ids, sides, codes = arrays[0], arrays[5], arrays[6]"
+    yield "    coordinates, starts, heat = arrays[7], arrays[8], arrays[10]"
     yield "    kind, rule, axis = sides[side, KIND], sides[side, RULE], sides[side, AXIS]"
     yield "    ghost = mirror + (sides[side, GHOST] - sides[side, MIRROR]) * axes[axis, PITCH]"
     yield "    if kind == 0:"
@@ -117,6 +127,8 @@ def _ghosts(problem: Problem) -> Iterator[str]:
         yield "            m = np.intp(codes[code + k * sides[side, CODE_PITCH + 2]])"
         inputs = _inputs(problem, program, "m", "numbers[{}]")
         inputs[MIRROR] = "v[mirror + k]"
+        if problem.conduction is not None and problem.conduction.enthalpy is not None:
+            yield from _indented(3, seen_lines(inputs))
         yield from _indented(3, program_lines(program, inputs))
         yield f"            v[ghost + k] = as_stored({name_of_result(program)})"
 

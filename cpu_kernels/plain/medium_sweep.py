@@ -51,7 +51,7 @@ def update_row(u, v, p, n, place, axes, arrays, numbers, places, row):
     """v[p + k] = the step at u[p + k] for k = 0 .. n-1; `place` has the padded indices of the
     first.
     """
-    _, conductance, rates, _, _, _, _, _, _, _ = arrays
+    conductance, rates = arrays[1], arrays[2]
     for k in range(n):
         q = p + k
         here = load(u, q)
@@ -87,6 +87,7 @@ _ARRAYS = types.Tuple(  # type: ignore[attr-defined]
         REAL[::1],
         types.int64[::1],
         types.uint8[::1],
+        types.Tuple((*(4 * (REAL[::1],)), types.int64[::1])),  # type: ignore[attr-defined]
     )
 )
 SIGNATURE = types.void(

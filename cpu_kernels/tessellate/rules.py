@@ -28,10 +28,10 @@ Values = npt.NDArray[Any]
 
 def why_not_ruled(problem: Problem) -> str | None:
     """Why this method cannot follow the rules of a problem with conduction; None if it can."""
+    if (why_not := problem.why_not_temperatures) is not None:
+        return why_not
     conduction = problem.conduction
     assert conduction is not None
-    if conduction.enthalpy is not None:
-        return "it knows states that are temperatures, and that of this body is a heat content"
     faces = (face for pair in problem.boundary.faces for face in pair)
     if not all(face.is_affine for face in faces if isinstance(face, RuledFace)):
         return "it knows faces whose ghosts are a + b * mirror, and a face of this body has others"

@@ -51,8 +51,8 @@ def conduction_refusal(problem: Problem) -> str | None:
         return "it streams bodies of several materials in 2D and 3D, and the grid has one axis"
     if conduction.coefficients is not None:
         return "it looks conductances up by material, and here every face has its own"
-    if conduction.enthalpy is not None:
-        return "it advances temperatures, and the state of this body is its heat content"
+    if (why_not := problem.why_not_temperatures) is not None:
+        return why_not
     if conduction.medium.n_ids > MOST_IDS:
         return (
             f"it packs the ids of at most {MOST_IDS} materials, and the body has "

@@ -128,6 +128,7 @@ def _body(conduction: Conduction) -> Mapping[str, Any]:
         "n_ids": conduction.medium.n_ids,
         "source": conduction.source and str(conduction.source.program.tree),
         "coefficients": conduction.coefficients is not None,
+        **({} if conduction.enthalpy is None else {"pieces": conduction.enthalpy.n_pieces}),
     }
 
 

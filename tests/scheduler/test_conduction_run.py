@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conduction_cases import CASES, Case, affine, graded, held, mixed_faces, rings
+from enthalpy_cases import MANY, cases, melting
 from test_same_answer_on_any_partition import field_after_the_run, known_speed
 
 from tetris_sim import reference
@@ -30,15 +31,18 @@ from tetris_sim.slab import Slab
 __all__ = ["known_speed"]  # a fixture that counts for all tests here
 CASE = {case.name: case for case in CASES}
 PLATE = CASE["plate"].problem(steps=8)
+MELTING = cases()["plate"]
 
 
 def problem_of(name: str) -> Problem:
     if name.startswith("graded"):
         return replace(graded((11, 9), rings if "ring" in name else mixed_faces), steps=8)
+    if name == "melting":
+        return replace(MELTING, steps=8)
     return CASE[name].problem(steps=8)
 
 
-@pytest.mark.parametrize("name", ["plate", "block, rings", "graded", "graded, ring"])
+@pytest.mark.parametrize("name", ["plate", "block, rings", "graded", "graded, ring", "melting"])
 def test_any_partition_gives_the_same_bits(name: str) -> None:
     problem = problem_of(name)
     alone, _ = field_after_the_run(problem, ComputeSection(method="cpu.plain", threads=1))
@@ -52,7 +56,7 @@ def test_any_partition_gives_the_same_bits(name: str) -> None:
         np.testing.assert_array_equal(shared, alone)
 
 
-@pytest.mark.parametrize("name", ["plate", "graded, ring"])
+@pytest.mark.parametrize("name", ["plate", "graded, ring", "melting"])
 def test_trials_on_other_grids_are_right(name: str) -> None:
     problem = problem_of(name)
     smaller = make_trial_problem(problem, 8 * 50, every_axis=True)
@@ -103,6 +107,9 @@ def test_caches_and_checkpoints_tell_bodies_apart() -> None:
         with_medium(conductance=medium.conductance * 1.01),
         with_medium(ids=lambda box: ids[tuple(slice(*span) for span in box)]),
         graded(PLATE.grid.shape, mixed_faces),
+        MELTING,
+        melting(CASE["plate"], (*MANY[:2], replace(MANY[2], density=2.0, melting=MANY[0].melting))),
+        melting(CASE["plate"], MANY),
     ]
     digests = {problem_digest(it) for it in (PLATE, *others)}
     assert len(digests) == len(others) + 1

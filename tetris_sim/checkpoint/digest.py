@@ -20,7 +20,8 @@ _STEPS = 64  # whose numbers are compared, where they change
 
 
 def conduction_digest(problem: Problem) -> str:
-    """SHA-256, in hexadecimal, of ids, tables, coefficients, and the rules of source and faces.
+    """SHA-256, in hexadecimal, of ids, tables, coefficients, curves, and the rules of source and
+    faces.
 
     Of numbers that change with time it has those of the first steps: later ones may be nobody's,
     and belong to a configuration, which is compared by itself.
@@ -44,6 +45,12 @@ def _digest(conduction: Conduction, boundary: Boundary, shape: tuple[int, ...], 
         for of_box in (given.capacity, given.volume):
             _add_points(found, of_box, whole)
 
+    if (enthalpy := conduction.enthalpy) is not None:
+        curves = (enthalpy.temperature, enthalpy.potential, enthalpy.conductivity)
+        tables = [table for curve in curves for table in (curve.begins, curve.slopes)]
+        found.update(enthalpy.kinds.tobytes())
+        for table in (enthalpy.knots, *tables, enthalpy.half, enthalpy.contact):
+            found.update(np.ascontiguousarray(table).tobytes())
     if conduction.source is not None:
         _add_rule(found, conduction.source, dt)
     for axis, n in enumerate(shape):
