@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from pydantic import GetCoreSchemaHandler
@@ -41,6 +41,8 @@ class ByTemperature:
         Raises:
             ValueError: it is no table, with a sentence saying what was found and what is wanted.
         """
+        if isinstance(value, TableSection):
+            return value
         if not (isinstance(value, Mapping) and "table" in value):
             return others(value)
         if set(value) != {"table"}:
@@ -69,7 +71,15 @@ class ByTemperature:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        return core_schema.no_info_wrap_validator_function(self.read, handler(source))
+        # What is no table is none of a table's mistakes.
+        others = [kind for kind in get_args(source) if kind is not TableSection]
+        return core_schema.no_info_wrap_validator_function(
+            self.read,
+            core_schema.union_schema([handler.generate_schema(kind) for kind in others]),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda value: value.model_dump(mode="json") if isinstance(value, Section) else value
+            ),
+        )
 
 
 def _ascending(rows: list[tuple[float, float]]) -> None:
