@@ -140,9 +140,9 @@ def _edges(
 ) -> npt.NDArray[np.float64]:
     """The ends of what points of an axis stand for: so many cells each, the point in the middle."""
     stride = _stride(grid.shape[axis], most)
-    if grid.edges and (ends := grid.edges[axis]) is not None:
+    if grid.edges and grid.edges[axis] is not None:
         first = np.append(indices, indices[-1] + stride) - (stride - 1) // 2
-        return np.array(ends)[np.clip(first, 0, grid.shape[axis])]
+        return np.asarray(grid.ends(axis)[np.clip(first, 0, grid.shape[axis])])
 
     middles, width = grid.positions(axis, indices), stride * grid.spacing[axis]
     return np.concatenate([middles - width / 2, [middles[-1] + width / 2]])
