@@ -29,8 +29,8 @@ A configuration is a YAML 1.2 file. Numbers are SI, temperatures in degC; text m
 "2 h"), which is checked. Lists along axes are in the order x, y, z. Unknown keys are errors. `tetris-sim init --list`
 shows commented files to start from, `tetris-sim validate` says everything that is wrong at once.
 
-Points are cell centres: spacing = size / shape, and the first point lies half a spacing inside the box. A face lies
-halfway between the outermost point and its ghost.
+Points are cell centres: spacing = size / shape, and the first point lies half a spacing inside the box. Along axes that
+are `graded` every cell has a width of its own. A face lies halfway between the outermost point and its ghost.
 
 A number that may vary is a number, an expression in quotes ("10 + 8*sin(2*pi*t/86400)", lengths in m, t in s), or a
 table over time, straight lines between its rows and the first and last value beyond them: `{table: FILE.csv}`, two

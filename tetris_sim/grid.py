@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +22,8 @@ class Grid:
 
     Attributes:
         shape: interior points per axis, (n0, n1, ...).
-        spacing: distance between neighbouring points per axis [m].
-            along a graded axis the smallest width of a cell.
+        spacing: distance between neighbouring points per axis [m]; along a graded axis the smallest
+            width of a cell.
         origin: position of the first interior point per axis [m].
         cut: of a slice through a grid of more axes: those that it lacks, by name, and where it lies
             on them [m].
@@ -127,6 +127,28 @@ class Grid:
             return math.prod(self.size) / self.n_points
         return math.prod(self.spacing)
 
+    @property
+    def widest(self) -> tuple[float, ...]:
+        """Largest width of a cell per axis [m]; the spacing where the axis is even."""
+        return tuple(
+            h if self._edges(axis) is None else float(self.widths(axis).max())
+            for axis, h in enumerate(self.spacing)
+        )
+
+    def bounds(self, axis: int) -> tuple[float, float]:
+        """Where the box begins and ends along an axis [m]."""
+        ends = self._edges(axis)
+        low = self.origin[axis] - self.spacing[axis] / 2 if ends is None else ends[0]
+        return low, low + self.size[axis] if ends is None else ends[-1]
+
+    def ends(self, axis: int) -> npt.NDArray[np.float64]:
+        """Where the cells of an axis begin and, the last one, end [m], (n + 1)."""
+        if (ends := self._edges(axis)) is not None:
+            return np.array(ends)
+        return np.asarray(
+            self.bounds(axis)[0] + np.arange(self.shape[axis] + 1) * self.spacing[axis]
+        )
+
     def widths(self, axis: int, start: int = 0, stop: int | None = None) -> npt.NDArray[np.float64]:
         """Widths of the cells start..stop-1 along `axis` [m], (stop - start,)."""
         ends = self._edges(axis)
@@ -152,6 +174,29 @@ class Grid:
         )
         return Grid(tuple(shape), self.spacing, self.origin, edges=edges)
 
+    def part(self, axes: Sequence[tuple[int, int] | None], cut: Mapping[str, float]) -> Grid:
+        """The grid of some of its points.
+
+        Args:
+            axes: per axis the points start..stop-1, or None where a slice cuts it.
+            cut: where it does, by the name of the axis [m].
+        """
+        kept = [(axis, *span) for axis, span in enumerate(axes) if span is not None]
+        edges = tuple(
+            None if (ends := self._edges(axis)) is None else ends[start : stop + 1]
+            for axis, start, stop in kept
+        )
+        return Grid(
+            shape=tuple(stop - start for _, start, stop in kept),
+            spacing=tuple(
+                self.spacing[axis] if ends is None else float(np.diff(ends).min())
+                for (axis, *_), ends in zip(kept, edges, strict=True)
+            ),
+            origin=tuple(float(self.positions(axis, start)) for axis, start, _ in kept),
+            cut=tuple((name, cut[name]) for name in self.axis_names if name in cut),
+            edges=edges if any(edges) else (),
+        )
+
     def _edges(self, axis: int) -> tuple[float, ...] | None:
         return self.edges[axis] if self.edges else None
 
@@ -172,10 +217,37 @@ class Grid:
         """
         n = self.shape[axis]
         slack = 1e-9 * n  # a point on a bound may be off by a rounding
-        begin, end = ((place - self.origin[axis]) / self.spacing[axis] for place in (low, high))
+        begin, end = (self.index_at(axis, place) for place in (low, high))
         start = math.ceil(min(max(begin - slack, 0), n))
         stop = math.floor(min(max(end + slack, -1), n - 1)) + 1
         return start, max(start, stop)
+
+    def index_at(self, axis: int, position: float, *, periodic: bool = False) -> float:
+        """How many points a position [m] is away from the first one; between two points by the
+        share of their distance. Beyond the ends of an axis lie the points that mirror its own, or
+        repeat them if it is periodic.
+
+        >>> Grid.graded((2,), (6.0,), ((0.0, 2.0, 6.0),)).index_at(0, 3.0)
+        0.6666666666666666
+        """
+        if self._edges(axis) is None:
+            return (position - self.origin[axis]) / self.spacing[axis]
+
+        points, widths = self.coordinates(axis), self.widths(axis)
+        low, high = self.bounds(axis)
+        before, after = (widths[-1], widths[0]) if periodic else (widths[0], widths[-1])
+        points = np.concatenate([[low - before / 2], points, [high + after / 2]])
+        below = int(np.clip(np.searchsorted(points, position, "right") - 1, 0, len(points) - 2))
+        share = (position - points[below]) / (points[below + 1] - points[below])
+        return float(below - 1 + share)
+
+    def cell_at(self, axis: int, position: float) -> int:
+        """The cell that holds a position inside the box [m]; of two that meet there the upper."""
+        if (ends := self._edges(axis)) is not None:
+            found = int(np.searchsorted(ends, position, "right")) - 1
+        else:
+            found = math.floor((position - self.bounds(axis)[0]) / self.spacing[axis])
+        return min(found, self.shape[axis] - 1)
 
     def coordinates(
         self, axis: int, start: int = 0, stop: int | None = None
@@ -185,8 +257,12 @@ class Grid:
         A point's position depends on its global index only, so every slab sees the same bits.
         """
         stop = self.shape[axis] if stop is None else stop
-        if (ends := self._edges(axis)) is not None:
-            part = np.array(ends[start : stop + 1])
-            return np.asarray((part[1:] + part[:-1]) / 2)
-        index = np.arange(start, stop, dtype=np.float64)
-        return np.asarray(self.origin[axis] + index * self.spacing[axis])
+        return self.positions(axis, np.arange(start, stop))
+
+    def positions(self, axis: int, indices: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Positions of any points along `axis` by their global indices [m], of their shape."""
+        index = np.asarray(indices)
+        if (ends := self._edges(axis)) is None:
+            return np.asarray(self.origin[axis] + index * self.spacing[axis])
+        of_cells = np.array(ends)
+        return np.asarray((of_cells[index + 1] + of_cells[index]) / 2)

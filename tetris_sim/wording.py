@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from numbers import Real
 
 _LONGEST = 80  # characters of the user's text that a message repeats
@@ -84,3 +84,13 @@ def listed(words: Collection[str], last: str = "or") -> str:
     """
     *head, tail = words
     return f"{', '.join(head)} {last} {tail}" if head else tail
+
+
+def spread(low: float, high: float, text: Callable[[float], str]) -> str:
+    """From one number to another, or the one that both are to readers.
+
+    >>> spread(0.5, 2.0, str), spread(2.0, 2.0, str)
+    ('0.5 to 2.0', '2.0')
+    """
+    begin, end = text(low), text(high)
+    return begin if begin == end else f"{begin} to {end}"

@@ -290,7 +290,7 @@ def test_nothing_overlaps_and_nothing_leaves_the_picture(
 def test_scales_hold_constant_and_broken_fields() -> None:
     def plane(*values: float) -> Plane:
         positions = np.linspace(0.0, 1.0, len(values))
-        return Plane(("x",), (positions,), (1.0,), ((0.0, 1.0),), np.array(values))
+        return Plane(("x",), (positions,), (positions,), ((0.0, 1.0),), np.array(values))
 
     assert field_limits([plane(1.0, 5.0), plane(-2.0, 3.0)]) == (-2.0, 5.0)
     low, high = field_limits([plane(20.0, 20.0)])

@@ -25,6 +25,7 @@ from outputs_samples import (
 
 from tetris_sim.boundary import Dirichlet, Fixed, Neumann, Periodic, Robin
 from tetris_sim.errors import CheckpointError, ExitCode, UnsupportedError
+from tetris_sim.grid import Grid
 from tetris_sim.outputs import statistics
 from tetris_sim.outputs.blocks import blocks
 from tetris_sim.outputs.places import neighbours
@@ -293,9 +294,8 @@ def test_on_a_periodic_axis_the_first_and_the_last_point_are_neighbours(tmp_path
 def test_the_weights_of_a_probe_are_shares_of_points_of_the_grid(
     n: int, place: float, periodic: bool, spacing: float
 ) -> None:
-    found = neighbours(
-        place * n * spacing, origin=spacing / 2, spacing=spacing, n=n, periodic=periodic
-    )
+    grid = Grid.box((n,), (n * spacing,))
+    found = neighbours(grid.index_at(0, place * n * spacing), n=n, periodic=periodic)
     assert all(0 <= index < n for index in found.indices)
     assert all(0 <= weight <= 1 for weight in found.weights)
     assert sum(found.weights) == pytest.approx(1, abs=1e-15)

@@ -27,10 +27,9 @@ from tetris_sim.checkpoint.seal import append_seal, check_content, read_seal
 from tetris_sim.checkpoint.state import RunState, read_state, write_state
 from tetris_sim.errors import CheckpointError
 from tetris_sim.files import atomic_file, new_hdf5
-from tetris_sim.grid import AXIS_NAMES, Grid
 from tetris_sim.method import Box
 from tetris_sim.outputs.blocks import blocks, slices
-from tetris_sim.outputs.scales import add_positions
+from tetris_sim.outputs.scales import add_positions, read_grid
 from tetris_sim.problem import PRECISIONS, Field, Problem, Total, Variable
 from tetris_sim.slab import Slab
 from tetris_sim.version import __version__
@@ -70,7 +69,7 @@ class Checkpoint:
 
         meta, fields = file["meta"], file["fields"]
         self.state: RunState = read_state(meta)
-        self.grid = _read_grid(fields)
+        self.grid = read_grid(fields)
         self._datasets = [fields[name] for name in json.loads(meta.attrs["variables"])]
         self.variables = tuple(_read_variable(dataset) for dataset in self._datasets)
         self.dtype = np.dtype(self._datasets[0].dtype)
@@ -220,15 +219,6 @@ def _write_fields(
             raise TypeError(msg)
         for dataset, field in zip(datasets, values, strict=True):
             dataset[slices(box)] = field
-
-
-def _read_grid(fields: Any) -> Grid:
-    scales = [fields[name] for name in reversed(AXIS_NAMES) if name in fields]
-    return Grid(
-        shape=tuple(len(scale) for scale in scales),
-        spacing=tuple(float(scale.attrs["spacing"]) for scale in scales),
-        origin=tuple(float(scale[0]) for scale in scales),
-    )
 
 
 def _read_variable(dataset: Any) -> Variable:

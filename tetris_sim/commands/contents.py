@@ -172,6 +172,7 @@ def _describe_grid(grid: Grid) -> Facts:
         "shape": list(grid.shape[::-1]),
         "size_m": list(grid.size[::-1]),
         "spacing_m": list(grid.spacing[::-1]),
+        "widest_m": list(grid.widest[::-1]),
     }
 
 

@@ -12,7 +12,7 @@ from tetris_sim.commands.sources import read_config_text
 from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.outputs.labels import length_unit
 from tetris_sim.progress import format_duration, format_time
-from tetris_sim.wording import gib
+from tetris_sim.wording import gib, spread
 
 HELP = "say what is in an output, a checkpoint or a results directory"
 _MOST_RECORDS = 12  # listed one by one
@@ -179,9 +179,10 @@ def _grid_text(facts: Facts) -> str:
     axes = ", ".join(facts["axes"])
     size = " x ".join(unit.text(length) for length in facts["size_m"])
     fine = length_unit(facts["spacing_m"])
+    widths = zip(facts["spacing_m"], facts["widest_m"], strict=True)
     return (
         f"{points} points ({axes}), {size}, spacing "
-        f"{' x '.join(fine.text(h) for h in facts['spacing_m'])}"
+        + " x ".join(spread(*pair, fine.text) for pair in widths)
         + "".join(f", at {axis} = {unit.text(place)}" for axis, place in facts["cut_m"].items())
     )
 

@@ -56,6 +56,7 @@ def collect(config: Config, prepared: Prepared) -> dict[str, Any]:
         "grid": {
             "shape": list(reversed(problem.grid.shape)),
             "spacing_m": list(reversed(problem.grid.spacing)),
+            "widest_m": list(reversed(problem.grid.widest)),
             "points": problem.grid.n_points,
         },
         "stencil": {"points": problem.stencil.n_points, "radius": problem.stencil.radius},
@@ -108,17 +109,21 @@ def as_text(facts: dict[str, Any]) -> str:
     """The same for people."""
     from tetris_sim.progress import format_duration, format_time
     from tetris_sim.scheduler.tuning.choice import label_of
-    from tetris_sim.wording import gib
+    from tetris_sim.wording import gib, spread
 
     grid, time, files = facts["grid"], facts["time"], facts["files"]
     limit = time["dt_limit_s"]
     against = (
         f", {time['dt_s'] / limit:.0%} of the largest stable step" if limit is not None else ""
     )
+    widths = [
+        spread(*pair, "{:.4g}".format)
+        for pair in zip(grid["spacing_m"], grid["widest_m"], strict=True)
+    ]
     lines = [
         facts["title"],
         f"  grid     {' x '.join(str(n) for n in grid['shape'])} = {grid['points']} points, "
-        f"spacing {' x '.join(f'{h:.4g}' for h in grid['spacing_m'])} m",
+        f"spacing {' x '.join(widths)} m",
         (
             f"  stencil  {facts['stencil']['points']} points, radius {facts['stencil']['radius']}, "
             f"{facts['precision']}"

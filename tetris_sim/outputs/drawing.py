@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tetris_sim.files import atomic_file
 from tetris_sim.outputs.labels import LengthUnit, length_unit
 from tetris_sim.outputs.outlines import borders, outlines
-from tetris_sim.outputs.sampling import Plane
+from tetris_sim.outputs.sampling import MOST_POINTS, Plane
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,7 +93,7 @@ class Drawing:
             if plane.values.ndim == 1:
                 artist.set_ydata(plane.values)
             else:
-                artist.set_data(plane.values)
+                artist.set_data(_pixels(plane))
         self.moment.set_text(moment)
 
     def pixels(self, dpi: int) -> npt.NDArray[np.uint8]:
@@ -223,15 +223,11 @@ def _lay_out(rows: Sequence[Sequence[Panel]], heading: float) -> tuple[Figure, t
 
 def _draw_map(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> Any:
     plane = panel.plane
-    edges = [
-        ((positions[0] - width / 2) / unit.metres, (positions[-1] + width / 2) / unit.metres)
-        for positions, width in zip(plane.positions, plane.widths, strict=True)
-    ]
-
+    y, x = (edges / unit.metres for edges in plane.edges)
     image = axes.imshow(
-        plane.values,
+        _pixels(plane),
         origin="lower",
-        extent=(*edges[1], *edges[0]),
+        extent=(x[0], x[-1], y[0], y[-1]),
         cmap=panel.colours,
         vmin=panel.limits[0],
         vmax=panel.limits[1],
@@ -239,10 +235,7 @@ def _draw_map(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> Any
     )
 
     if plane.materials is not None:
-        cells = tuple(
-            np.linspace(*ends, n + 1) for ends, n in zip(edges, plane.values.shape, strict=True)
-        )
-        axes.add_collection(_make_outlines(outlines(plane.materials, (cells[0], cells[1]))))
+        axes.add_collection(_make_outlines(outlines(plane.materials, (y, x))))
 
     (y_low, y_high), (x_low, x_high) = plane.bounds
     axes.set_xlim(x_low / unit.metres, x_high / unit.metres)
@@ -263,6 +256,21 @@ def _draw_map(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> Any
         bar.update_ticks()
         bar.outline.set_linewidth(0.6)
     return image
+
+
+def _pixels(plane: Plane) -> npt.NDArray[np.floating[Any]]:
+    """The values of a plane as those of cells of one width; where they differ in width along an
+    axis, of as many as a picture shows, each with the value of the cell that it lies in.
+    """
+    values = plane.values
+    for axis, edges in enumerate(plane.edges):
+        widths = np.diff(edges)
+        if np.ptp(widths) > 1e-6 * widths.max():
+            places = edges[0] + (np.arange(MOST_POINTS) + 0.5) / MOST_POINTS * (
+                edges[-1] - edges[0]
+            )
+            values = values.take(np.searchsorted(edges, places) - 1, axis)
+    return values
 
 
 def _make_outlines(lines: npt.NDArray[np.float64]) -> Any:
@@ -297,7 +305,7 @@ def _draw_graph(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> A
 
     if plane.materials is not None:
         for after in borders(plane.materials):
-            place = positions[after : after + 2].mean()
+            place = plane.edges[0][after + 1] / unit.metres
             axes.axvline(place, color="0.5", linewidth=0.9, linestyle=(0, (5, 3)), zorder=1.9)
 
     margin = 0.05 * (panel.limits[1] - panel.limits[0])

@@ -6,6 +6,7 @@ their dimension scales lie side by side in the root group, because that is where
 files look for coordinates:
 
     /time (time) /step (time) /z (z) /y (y) /x (x)      coordinates
+    /x_bounds (x, 2), ...           ends of the cells along graded axes
     /<variable>  (time, z, y, x)    values at the points, cell centres; float16 as float32
     /meta                           where the numbers come from
 """

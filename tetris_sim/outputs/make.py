@@ -111,8 +111,7 @@ def probe_position(grid: Grid, name: str, probe: ProbeSection) -> tuple[float, .
 
     position = probe.at[::-1]
     for axis, place in enumerate(position):
-        low = grid.origin[axis] - grid.spacing[axis] / 2
-        high = low + grid.size[axis]
+        low, high = grid.bounds(axis)
         slack = 1e-9 * grid.size[axis]  # a probe on a face may be off by a rounding
         if not low - slack <= place <= high + slack:
             msg = (

@@ -25,9 +25,9 @@ def outlines(materials: npt.NDArray[np.int64], edges: tuple[Numbers, Numbers]) -
     """Lines around the materials of a map, (n, 2, 2): two ends with (x, y) each; none where they
     would cover the map.
 
-    >>> edges = np.arange(3.0), np.arange(4.0)
-    >>> outlines(np.array([[0, 0, 0], [1, 1, 0]]), edges).tolist()
-    [[[0.0, 1.0], [2.0, 1.0]], [[2.0, 1.0], [2.0, 2.0]]]
+    >>> corner = np.array([[1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]])
+    >>> outlines(corner, (np.arange(4.0), np.arange(5.0))).tolist()
+    [[[0.0, 1.0], [1.0, 1.0]], [[1.0, 0.0], [1.0, 1.0]]]
 
     Args:
         materials: numbers of materials, (rows, columns).

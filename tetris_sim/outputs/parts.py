@@ -96,15 +96,9 @@ def make_part(
         else:
             axes.append((0, grid.shape[axis]))
 
-    kept = [(k, axis) for k, axis in enumerate(axes) if not isinstance(axis, Neighbours)]
-    if not kept or any(start == stop for _, (start, stop) in kept):
+    spans = [None if isinstance(axis, Neighbours) else axis for axis in axes]
+    kept = [span for span in spans if span is not None]
+    if not kept or any(start == stop for start, stop in kept):
         msg = f"output.parts: {name} holds no point of the grid; widen its box, or take a probe"
         raise ConfigError(msg)
-
-    part = Grid(
-        shape=tuple(stop - start for _, (start, stop) in kept),
-        spacing=tuple(grid.spacing[k] for k, _ in kept),
-        origin=tuple(grid.origin[k] + start * grid.spacing[k] for k, (start, _) in kept),
-        cut=tuple((axis, slices[axis]) for axis in grid.axis_names if axis in slices),
-    )
-    return Part(f"{WHOLE}-{name}", part, tuple(axes))
+    return Part(f"{WHOLE}-{name}", grid.part(spans, slices), tuple(axes))

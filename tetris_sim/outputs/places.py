@@ -43,25 +43,20 @@ class Neighbours:
 Along = tuple[int, int] | Neighbours  # points start..stop-1 of an axis, or a position on it
 
 
-def neighbours(
-    position: float, *, origin: float, spacing: float, n: int, periodic: bool
-) -> Neighbours:
-    """Which points of an axis surround `position`.
+def neighbours(place: float, *, n: int, periodic: bool) -> Neighbours:
+    """Which points of an axis surround a place.
 
     Beyond the outermost points (between a cell centre and the face) the nearest one counts alone;
     on a periodic axis the first and the last point are neighbours there.
 
-    >>> neighbours(1.25, origin=0.5, spacing=1.0, n=4, periodic=False)
+    >>> neighbours(0.75, n=4, periodic=False)
     Neighbours(indices=(0, 1), weights=(0.25, 0.75), offset=0.0, beyond=None)
 
     Args:
-        position: [m].
-        origin: of the first point [m].
-        spacing: between points [m].
+        place: in points from the first one, see `Grid.index_at`.
         n: number of points.
         periodic: whether the axis is.
     """
-    place = (position - origin) / spacing
     low = math.floor(place)
     weight = place - low
     if periodic:
@@ -76,19 +71,21 @@ def neighbours(
 def neighbours_of(problem: Problem, axis: int, position: float) -> Neighbours:
     """What the field at a position along an axis [m] is made of, faces included."""
     grid, periodic = problem.grid, problem.boundary.periodic(axis)
-    origin, spacing, n = grid.origin[axis], grid.spacing[axis], grid.shape[axis]
-    found = neighbours(position, origin=origin, spacing=spacing, n=n, periodic=periodic)
+    n = grid.shape[axis]
+    found = neighbours(grid.index_at(axis, position, periodic=periodic), n=n, periodic=periodic)
 
-    side: Side = "low" if position < origin else "high"
-    outermost = origin if side == "low" else origin + (n - 1) * spacing
+    side: Side = "low" if position < grid.origin[axis] else "high"
+    last = 0 if side == "low" else n - 1
+    outermost = float(grid.positions(axis, last))
     outside = (position < outermost) if side == "low" else (position > outermost)
     if periodic or not outside:
         return found
 
-    share = min(abs(position - outermost) / (spacing / 2), 1.0)  # of the way to the face
+    width = float(grid.widths(axis, last, last + 1)[0])
+    share = min(abs(position - outermost) / (width / 2), 1.0)  # of the way to the face
     if problem.conduction is not None:
         return replace(found, beyond=(side, share))
-    (a, b), *_ = problem.boundary.reflections(axis, side, spacing=spacing, width=1)
+    (a, b), *_ = problem.boundary.reflections(axis, side, spacing=width, width=1)
     # On the face lies (u + a + b u) / 2.
     weight = (1 - share) + share * (1 + b) / 2
     return Neighbours(found.indices, (weight,), share * a / 2)

@@ -27,7 +27,7 @@ class Plane:
     Attributes:
         axes: names of its axes in array order: ("x",), or (rows, columns) such as ("y", "x").
         positions: of the points per axis [m].
-        widths: distance between the points per axis [m].
+        edges: the ends of the cells that the points stand for per axis [m], (n + 1).
         bounds: the box's extent per axis [m].
         values: (n,) or (rows, columns).
         place: name of the axis that is cut and where it is cut [m]; None if nothing is.
@@ -37,7 +37,7 @@ class Plane:
 
     axes: tuple[str, ...]
     positions: tuple[npt.NDArray[np.float64], ...]
-    widths: tuple[float, ...]
+    edges: tuple[npt.NDArray[np.float64], ...]
     bounds: tuple[tuple[float, float], ...]
     values: Values
     place: tuple[str, float] | None = None
@@ -56,7 +56,13 @@ def default_cuts(grid: Grid) -> tuple[Cut, ...]:
     """The whole of a line or plane; the three middle planes of a 3D grid, normal to z, y and x."""
     if grid.ndim < 3:
         return (Cut(None),)
-    return tuple(Cut(axis, n // 2) for axis, n in enumerate(grid.shape))
+    return tuple(Cut(axis, _middle(grid, axis)) for axis in range(grid.ndim))
+
+
+def _middle(grid: Grid, axis: int) -> int:
+    """The cell in the middle of the box; of two that meet there the upper."""
+    low, high = grid.bounds(axis)
+    return grid.cell_at(axis, (low + high) / 2 + 1e-9 * (high - low))
 
 
 def cuts_at(grid: Grid, places: Iterable[tuple[str, float]]) -> tuple[Cut, ...]:
@@ -76,15 +82,14 @@ def cuts_at(grid: Grid, places: Iterable[tuple[str, float]]) -> tuple[Cut, ...]:
     cuts = []
     for name, position in places:
         axis = grid.axis_names.index(name)
-        spacing, low = grid.spacing[axis], grid.origin[axis] - grid.spacing[axis] / 2
-        high = low + grid.size[axis]
+        low, high = grid.bounds(axis)
         if not low <= position <= high:
             msg = (
                 f"the slice {name} = {position:g} m lies outside the box, which is from {low:g} m "
                 f"to {high:g} m"
             )
             raise ConfigError(msg)
-        cuts.append(Cut(axis, min(math.floor((position - low) / spacing), grid.shape[axis] - 1)))
+        cuts.append(Cut(axis, grid.cell_at(axis, position)))
 
     return tuple(cuts)
 
@@ -113,10 +118,6 @@ def _sample_cut(read: Reader, grid: Grid, cut: Cut, most: int) -> Plane:
         read, [1 if axis == cut.axis else n for axis, n in enumerate(grid.shape)], indices, cut
     )
 
-    positions = tuple(
-        np.asarray(grid.origin[axis] + indices[axis] * grid.spacing[axis], float) for axis in kept
-    )
-    low = [grid.origin[axis] - grid.spacing[axis] / 2 for axis in kept]
     place = None
     if cut.axis is not None:
         place = (
@@ -126,12 +127,25 @@ def _sample_cut(read: Reader, grid: Grid, cut: Cut, most: int) -> Plane:
 
     return Plane(
         axes=tuple(grid.axis_names[axis] for axis in kept),
-        positions=positions,
-        widths=tuple(_stride(grid.shape[axis], most) * grid.spacing[axis] for axis in kept),
-        bounds=tuple((edge, edge + grid.size[axis]) for edge, axis in zip(low, kept, strict=True)),
+        positions=tuple(grid.positions(axis, indices[axis]) for axis in kept),
+        edges=tuple(_edges(grid, axis, indices[axis], most) for axis in kept),
+        bounds=tuple(grid.bounds(axis) for axis in kept),
         values=values.reshape([len(indices[axis]) for axis in kept]),
         place=place,
     )
+
+
+def _edges(
+    grid: Grid, axis: int, indices: npt.NDArray[np.int64], most: int
+) -> npt.NDArray[np.float64]:
+    """The ends of what points of an axis stand for: so many cells each, the point in the middle."""
+    stride = _stride(grid.shape[axis], most)
+    if grid.edges and grid.edges[axis] is not None:
+        first = np.append(indices, indices[-1] + stride) - (stride - 1) // 2
+        return np.asarray(grid.ends(axis)[np.clip(first, 0, grid.shape[axis])])
+
+    middles, width = grid.positions(axis, indices), stride * grid.spacing[axis]
+    return np.concatenate([middles - width / 2, [middles[-1] + width / 2]])
 
 
 def _read_points(

@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.errors import CheckpointError
-from tetris_sim.grid import AXIS_NAMES, Grid
+from tetris_sim.grid import Grid
 from tetris_sim.method import Box
 from tetris_sim.outputs.blocks import slices
 from tetris_sim.outputs.field_file import FOLDER, FORMAT_VERSION, is_field_file, record_name
+from tetris_sim.outputs.scales import read_grid
 from tetris_sim.wording import first_line
 
 Values = npt.NDArray[np.floating[Any]]
@@ -137,14 +138,7 @@ def read_meta(file: Any) -> dict[str, Any]:
 
 def _read_frame(path: Path, file: Any) -> Series:
     meta = read_meta(file)
-    present = [name for name in reversed(AXIS_NAMES) if name in file]
-    names = [name for name in present if file[name].shape]
-    grid = Grid(
-        shape=tuple(len(file[name]) for name in names),
-        spacing=tuple(float(file[name].attrs["spacing"]) for name in names),
-        origin=tuple(float(file[name][0]) for name in names),
-        cut=tuple((name, float(file[name][()])) for name in present if name not in names),
-    )
+    grid = read_grid(file)
     datasets = [file[name] for name in meta["variables"]]
     steps = tuple(map(int, file["step"][:]))
     folder = str(file.attrs.get("folder", FOLDER))

@@ -1,21 +1,25 @@
 """How does ParaView find its way into our HDF5 files? By XML that says which dataset holds what.
 
 Points are cell centres, so values are cell data on n + 1 nodes and the box has its true size. The
-mesh is a 3DCoRectMesh for any number of axes, one cell thick along the missing ones: readers turn a
-2DCoRectMesh into another plane, and see no cell in a mesh without thickness (VTK 9.7).
+mesh is a 3DCoRectMesh (where an axis is graded, a 3DRectMesh) for any number of axes, one cell
+thick along the missing ones: readers turn a 2DCoRectMesh into another plane, and see no cell in a
+mesh without thickness (VTK 9.7).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
+import numpy.typing as npt
 
 from tetris_sim.grid import Grid
 from tetris_sim.outputs.parts import in_space
+
+Numbers = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -74,18 +78,43 @@ def xdmf_text(grid: Grid, dtype: np.dtype[Any], frames: Sequence[Frame]) -> str:
 
 def _add_mesh(element: ElementTree.Element, grid: Grid) -> None:
     nodes = in_space(grid, [n + 1 for n in grid.shape], 2)
-    spacing = in_space(grid, grid.spacing, min(grid.spacing))
-    middle = in_space(grid, grid.origin, min(grid.spacing) / 2, grid.cut)
+    kind = "3DRectMesh" if grid.is_graded else "3DCoRectMesh"
+    ElementTree.SubElement(element, "Topology", TopologyType=kind, Dimensions=_words(nodes))
+
+    thickness = min(grid.spacing)  # along axes that the grid lacks
+    if grid.is_graded:
+        cut = [(name, _around(place, thickness)) for name, place in grid.cut]
+        ends = in_space(
+            grid,
+            [grid.ends(axis) for axis in range(grid.ndim)],
+            _around(thickness / 2, thickness),
+            cut,
+        )
+        _add_numbers(element, "VXVYVZ", ends[::-1])
+        return
+
+    spacing = in_space(grid, grid.spacing, thickness)
+    middle = in_space(grid, grid.origin, thickness / 2, grid.cut)
     corner = [p - h / 2 for p, h in zip(middle, spacing, strict=True)]
+    _add_numbers(element, "ORIGIN_DXDYDZ", (corner, spacing))
 
-    ElementTree.SubElement(
-        element, "Topology", TopologyType="3DCoRectMesh", Dimensions=_words(nodes)
-    )
 
-    geometry = ElementTree.SubElement(element, "Geometry", GeometryType="ORIGIN_DXDYDZ")
-    for values in (corner, spacing):
+def _around(place: float, thickness: float) -> Numbers:
+    return np.array([place - thickness / 2, place + thickness / 2])
+
+
+def _add_numbers(
+    element: ElementTree.Element, kind: str, lists: Iterable[Sequence[float] | Numbers]
+) -> None:
+    geometry = ElementTree.SubElement(element, "Geometry", GeometryType=kind)
+    for values in lists:
         item = ElementTree.SubElement(
-            geometry, "DataItem", Dimensions="3", NumberType="Float", Precision="8", Format="XML"
+            geometry,
+            "DataItem",
+            Dimensions=str(len(values)),
+            NumberType="Float",
+            Precision="8",
+            Format="XML",
         )
         item.text = " ".join(repr(float(value)) for value in values)
 
