@@ -8,9 +8,8 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from tetris_sim.apps.curves import Properties, Table, fastest
+from tetris_sim.apps.curves import Properties, Table, fastest, make_melting
 from tetris_sim.apps.materials import MATERIALS
-from tetris_sim.apps.properties import ByTemperature, TableSection, make_melting
 from tetris_sim.conditions import FaceName
 from tetris_sim.quantities import (
     CONDUCTIVITY,
@@ -26,7 +25,14 @@ from tetris_sim.quantities import (
     Temperature,
 )
 from tetris_sim.section import Section
-from tetris_sim.varying import VaryingDensity, VaryingFactor, VaryingLength, VaryingPower
+from tetris_sim.varying import (
+    ByTemperature,
+    TemperatureTable,
+    VaryingDensity,
+    VaryingFactor,
+    VaryingLength,
+    VaryingPower,
+)
 from tetris_sim.wording import suggestion
 
 
@@ -84,16 +90,14 @@ class MaterialSection(Section):
 
     material: KnownMaterial | None = None
     """A name of the table of materials; numbers given besides it count more than the table's."""
-    conductivity: (
-        Annotated[Conductivity | AxesSection | TableSection, ByTemperature(CONDUCTIVITY)] | None
-    ) = None
-    """[W/(m K)]; one number, or one for each of x, y, z, or a table over temperature."""
+    conductivity: Annotated[Conductivity | AxesSection, ByTemperature(CONDUCTIVITY)] | None = None
+    """[W/(m K)]; one number, one for each of x, y, z, or a table over temperature:
+    `{table: [[20 degC, 60], ...]}`.
+    """
     density: Density | None = None
     """[kg/m^3]."""
-    specific_heat: Annotated[SpecificHeat | TableSection, ByTemperature(SPECIFIC_HEAT)] | None = (
-        None
-    )
-    """[J/(kg K)]; a number, or a table over temperature."""
+    specific_heat: Annotated[SpecificHeat, ByTemperature(SPECIFIC_HEAT)] | None = None
+    """[J/(kg K)]; a number, or a table over temperature: `{table: [[20 degC, 385], ...]}`."""
     latent_heat: LatentHeat | None = None
     """What melting takes up [J/kg]."""
     solidus: Temperature | None = None
@@ -125,12 +129,12 @@ class MaterialSection(Section):
         k, density, c = cast("tuple[Any, float, Any]", tuple(numbers.values()))
         along = (k.x, k.y, k.y if k.z is None else k.z) if isinstance(k, AxesSection) else (k,) * 3
         melting = make_melting(self.latent_heat, self.solidus, self.liquidus)
-        if melting is None and not any(isinstance(it, TableSection) for it in (k, c)):
+        if melting is None and not any(isinstance(it, TemperatureTable) for it in (k, c)):
             diffusivity = tuple(number / density / c for number in along)
             found = Substance(name, along, density * c, diffusivity)
         else:
             properties = Properties(
-                _rows(k) if isinstance(k, TableSection) else ((0.0, along[0]),),
+                _rows(k) if isinstance(k, TemperatureTable) else ((0.0, along[0]),),
                 tuple((t, density * it) for t, it in _rows(c)),
                 density,
                 melting,
@@ -143,7 +147,7 @@ class MaterialSection(Section):
 
 
 def _rows(number: Any) -> Table:
-    return number.table if isinstance(number, TableSection) else ((0.0, number),)
+    return number.table if isinstance(number, TemperatureTable) else ((0.0, number),)
 
 
 def _of_properties(name: str, properties: Properties, along: tuple[Any, ...]) -> Substance:
@@ -151,7 +155,7 @@ def _of_properties(name: str, properties: Properties, along: tuple[Any, ...]) ->
     differ from axis to axis.
     """
     k, capacity, diffusivity = fastest(properties)
-    factors = [1.0 if isinstance(it, TableSection) else it / along[0] for it in along]
+    factors = [1.0 if isinstance(it, TemperatureTable) else it / along[0] for it in along]
     return Substance(
         name,
         tuple(k * factor for factor in factors),

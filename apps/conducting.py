@@ -18,13 +18,13 @@ from tetris_sim.apps.body import BeamSource, RegionSection, Substance, VolumeSou
 from tetris_sim.apps.body_checks import stamps, texts_in
 from tetris_sim.apps.body_faces import FaceMaker, openness
 from tetris_sim.apps.courses import check_course, check_in_space
+from tetris_sim.apps.curves import in_potentials
 from tetris_sim.apps.domain import KeyPath, make_each, make_grid
 from tetris_sim.apps.graded import (
     GradedCoefficients,
     graded_coefficients,
     largest_stable_step,
 )
-from tetris_sim.apps.heat_content import in_potentials
 from tetris_sim.apps.initial import positions
 from tetris_sim.apps.painting import Painting
 from tetris_sim.apps.sources import Heating, make_source_rule, read_source

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tetris_sim.apps.heat_content import from_temperatures
+from tetris_sim.apps.curves import from_temperatures
 from tetris_sim.apps.initial import make_initial
 from tetris_sim.boundary import SIDES, Boundary, Dirichlet, Fixed, Periodic
 from tetris_sim.conduction import Conduction, Numbers, RuledFace

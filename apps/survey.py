@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.apps.body import ContactSection
-from tetris_sim.apps.heat_content import enthalpy_of
+from tetris_sim.apps.curves import enthalpy_of
 from tetris_sim.apps.initial import shape_of, slices_in
 from tetris_sim.apps.initial_file import Box
 from tetris_sim.apps.painting import Filling, Painting, States, block_box, blocks_of

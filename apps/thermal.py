@@ -20,9 +20,9 @@ from tetris_sim.apps.body import (
 )
 from tetris_sim.apps.body_checks import body_problems
 from tetris_sim.apps.conducting import Body, examine, key_path
+from tetris_sim.apps.curves import make_view
 from tetris_sim.apps.domain import KeyPath, assemble, make_grid, refuse
 from tetris_sim.apps.faces import conductivity_gaps, is_constant, make_boundary
-from tetris_sim.apps.heat_content import make_view
 from tetris_sim.apps.materials import MATERIALS
 from tetris_sim.apps.timestep import choose_time_step
 from tetris_sim.catalogue import laplacian, laplacian_names

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -93,21 +93,7 @@ class Varying:
     def _table(self, table: object) -> Table:
         if isinstance(table, str):
             return Table(table=table)
-        if not isinstance(table, list | tuple) or not table:
-            msg = f"{describe(table)} was found; a file or a list of [time, value] is wanted"
-            raise ValueError(msg)
-
-        rows = []
-        for number, row in enumerate(table, 1):
-            if not isinstance(row, list | tuple) or len(row) != 2:
-                msg = f"row {number} of the table is {describe(row)}; [time, value] is wanted"
-                raise ValueError(msg)
-            try:
-                rows.append((TIME.read(row[0]), self.quantity.read(row[1])))
-            except ValueError as error:
-                msg = f"row {number} of the table: {error}"
-                raise ValueError(msg) from None
-
+        rows = _read_rows(table, TIME, self.quantity, "time")
         ascending([time for time, _ in rows])
         return Table(table=tuple(rows))
 
@@ -168,14 +154,84 @@ class Varying:
         )
 
 
-def ascending(times: Any) -> None:
-    """Raise where a time is not later than the one before it."""
+class TemperatureTable(Section):
+    """A property that depends on temperature: straight lines between rows, the first and the last
+    value beyond their ends.
+    """
+
+    table: tuple[tuple[float, float], ...]
+    """A list of [temperature, value]; temperatures ascend."""
+
+
+@dataclass(frozen=True)
+class ByTemperature:
+    """Within an `Annotated` it allows a table over temperature besides.
+
+    Attributes:
+        quantity: what the table is of.
+    """
+
+    quantity: Quantity
+
+    def read(self, value: object, others: Callable[[object], Any]) -> Any:
+        """The table in SI units, or what the other types make of the value.
+
+        Raises:
+            ValueError: it is no table, with a sentence saying what was found and what is wanted.
+        """
+        if isinstance(value, TemperatureTable):
+            return value
+        if not (isinstance(value, Mapping) and "table" in value):
+            return others(value)
+        if set(value) != {"table"}:
+            msg = f"{describe(value)} was found; a table stands alone"
+            raise ValueError(msg)
+
+        rows = _read_rows(value["table"], TEMPERATURE, self.quantity, "temperature")
+        ascending([temperature for temperature, _ in rows], "temperatures", "degC")
+        return TemperatureTable(table=tuple(rows))
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_wrap_validator_function(
+            self.read,
+            handler(source),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda value: value.model_dump(mode="json") if isinstance(value, Section) else value
+            ),
+        )
+
+
+def _read_rows(
+    table: object, first: Quantity, second: Quantity, name: str
+) -> list[tuple[float, float]]:
+    if not isinstance(table, list | tuple) or not table:
+        file = "a file or " if first is TIME else ""
+        msg = f"{describe(table)} was found; {file}a list of [{name}, value] is wanted"
+        raise ValueError(msg)
+
+    rows = []
+    for number, row in enumerate(table, 1):
+        if not isinstance(row, list | tuple) or len(row) != 2:
+            msg = f"row {number} of the table is {describe(row)}; [{name}, value] is wanted"
+            raise ValueError(msg)
+        try:
+            rows.append((first.read(row[0]), second.read(row[1])))
+        except ValueError as error:
+            msg = f"row {number} of the table: {error}"
+            raise ValueError(msg) from None
+    return rows
+
+
+def ascending(times: Any, names: str = "times", unit: str = "s") -> None:
+    """Raise where a time, or something else of a unit, is not above the one before it."""
     steps = np.diff(np.asarray(times, np.float64))
     if not (steps > 0).all():
         row = int(np.argmin(steps > 0))
         msg = (
-            f"the times of a table ascend, but {times[row]:g} s of row {row + 1} is followed by "
-            f"{times[row + 1]:g} s"
+            f"the {names} of a table ascend, but {times[row]:g} {unit} of row {row + 1} is "
+            f"followed by {times[row + 1]:g} {unit}"
         )
         raise ValueError(msg)
 

@@ -1,5 +1,8 @@
 """Source of what differs from problem to problem in loops that conduct heat through a medium: the
 update of a row and the ghosts of a row, made of the programs of its source and faces.
+
+A state that is heat content belongs to a piece of the curves of its id, the number of knots behind
+the first one that it has reached. Few are compared, many are searched by halving: the same number.
 """
 
 from __future__ import annotations
@@ -9,21 +12,49 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from tetris_sim.axes import OUTER
-from tetris_sim.conduction import MIRROR
+from tetris_sim.conduction import CONDUCTIVITY, MIRROR, TEMPERATURE
 from tetris_sim.cpu_kernels.common.medium import face_programs, id_type, parameters_of
-from tetris_sim.cpu_kernels.compiled.enthalpy import curves_source, flow_lines, seen_lines
 from tetris_sim.cpu_kernels.compiled.generate import splice, stored_source
 from tetris_sim.cpu_kernels.compiled.programs import name_of_result, program_lines
 from tetris_sim.problem import Problem
 from tetris_sim.program import Program
 
 _HEAD = "@njit(nogil=True, cache=True)"
+_FEW = 6  # pieces that are compared one by one
+_COLUMNS = {MIRROR: "PHI", TEMPERATURE: "T", CONDUCTIVITY: "K"}
+
+# Where the state is heat content. `heat` is `enthalpy_arrays` of `medium.py`; a piece of a curve is
+# known by its index in the knots.
+_CURVES = f"""KNOTS, CURVES, HALF, CONTACT, KINDS = 0, 1, 2, 3, 4
+PHI, T, K = 0, 2, 4
+
+
+{_HEAD}
+def piece_of(knots, m, state):
+{{search}}
+
+
+{_HEAD}
+def value_of(heat, at, state, column):
+    curves, place = heat[CURVES], 6 * at + column
+    return fma(curves[place + 1], state - heat[KNOTS][at], curves[place])
+
+
+{_HEAD}
+def between_materials(heat, axis, n_ids, m, at, here, j, by, there):
+    half, row = heat[HALF], axis * n_ids
+    resistance = divide(half[row + m], value_of(heat, at, here, K))
+    resistance += divide(half[row + j], value_of(heat, by, there, K))
+    resistance += heat[CONTACT][(row + m) * n_ids + j]
+    return divide(value_of(heat, by, there, T) - value_of(heat, at, here, T), resistance)
+
+"""
 
 
 def conduction_source(problem: Problem) -> str:
     """`REAL`, `ID`, `update_row`, `ghost_row` and `as_stored` of `medium_sweep.py`."""
     lines = [f"REAL = types.{problem.arithmetic.name}", f"ID = types.{id_type(problem)}", "", ""]
-    lines += [stored_source(np.dtype(problem.dtype)), *curves_source(problem)]
+    lines += [stored_source(np.dtype(problem.dtype)), *_curves_source(problem)]
     lines += [*_row(problem), "", "", *_ghosts(problem), "", ""]
     return "\n".join(lines)
 
@@ -95,7 +126,7 @@ def _point(problem: Problem, between: str, rate: str | None) -> Iterator[str]:
         for sign in "-+":
             there = f"q {sign} {pitch}"
             if enthalpy is not None:
-                yield from flow_lines(axis, there, first=first)
+                yield from _flow_lines(axis, there, first=first)
             else:
                 factor = between.format(axis=axis, there=there, low=there if sign == "-" else "q")
                 rise = f"load(u, {there}) - here"
@@ -128,7 +159,7 @@ def _ghosts(problem: Problem) -> Iterator[str]:
         inputs = _inputs(problem, program, "m", "numbers[{}]")
         inputs[MIRROR] = "v[mirror + k]"
         if problem.conduction is not None and problem.conduction.enthalpy is not None:
-            yield from _indented(3, seen_lines(inputs))
+            yield from _indented(3, _seen_lines(inputs))
         yield from _indented(3, program_lines(program, inputs))
         yield f"            v[ghost + k] = as_stored({name_of_result(program)})"
 
@@ -173,6 +204,56 @@ def _inputs(problem: Problem, program: Program, code: str, read: str) -> dict[st
     for padded, name in _coordinates(problem, program):
         inputs[name] = f"coordinates[{name}_at{' + k' if padded == 2 else ''}]"
     return inputs
+
+
+def _curves_source(problem: Problem) -> Iterator[str]:
+    """`piece_of`, `value_of` and `between_materials`; nothing if the state is a temperature."""
+    assert problem.conduction is not None
+    if (enthalpy := problem.conduction.enthalpy) is not None:
+        yield _CURVES.format(search="\n".join(_search(enthalpy.n_pieces)))
+
+
+def _search(n_pieces: int) -> Iterator[str]:
+    yield f"    low = m * {n_pieces}"
+    if n_pieces <= _FEW:
+        reached = [f" + (knots[low + {k}] <= state)" for k in range(1, n_pieces)]
+        yield f"    return low{''.join(reached)}"
+        return
+    yield f"    high = low + {n_pieces}"
+    yield "    while high - low > 1:"
+    yield "        middle = (low + high) // 2"
+    yield "        if knots[middle] <= state:"
+    yield "            low = middle"
+    yield "        else:"
+    yield "            high = middle"
+    yield "    return low"
+
+
+def _flow_lines(axis: int, place: str, *, first: bool) -> Iterator[str]:
+    """What flows into the point `here` of id `m` and piece `at` from a neighbour, added to
+    `gained`.
+
+    Args:
+        axis: array order.
+        place: where the neighbour lies.
+        first: whether nothing was gained yet.
+    """
+    yield f"j, there = np.intp(load(ids, {place})), load(u, {place})"
+    yield "by = piece_of(heat[KNOTS], j, there)"
+    yield "if heat[KINDS][m] == heat[KINDS][j]:"
+    yield f"    between = load(conductance, {axis} * apart + m * n_ids + j)"
+    yield "    rise = value_of(heat, by, there, PHI) - value_of(heat, at, here, PHI)"
+    yield f"    gained = {'between * rise' if first else 'fma(between, rise, gained)'}"
+    yield "else:"
+    yield f"    flow = between_materials(heat, {axis}, n_ids, m, at, here, j, by, there)"
+    yield f"    gained = {'flow' if first else 'gained + flow'}"
+
+
+def _seen_lines(inputs: dict[str, str]) -> Iterator[str]:
+    """What the rule of a face sees of point `mirror + k`; its expressions are put into `inputs`."""
+    yield "state = v[mirror + k]"
+    yield "at = piece_of(heat[KNOTS], np.intp(ids[mirror + k]), state)"
+    inputs |= {name: f"value_of(heat, at, state, {it})" for name, it in _COLUMNS.items()}
 
 
 def make_conduct(problem: Problem) -> Callable[..., None]:

@@ -281,7 +281,9 @@ def test_a_run_writes_what_is_seen_and_goes_on_from_heat_contents(tmp_path: Path
 
 def test_the_solder_of_the_example_melts_and_freezes_from_the_track_up() -> None:
     path = Path(__file__).parents[2] / "examples" / "solder_joint.yaml"
-    problem = load_config(path, overrides=["grid.shape=[30, 20]"], environ={}).build()
+    config = load_config(path, overrides=["grid.shape=[30, 20]"], environ={})
+    assert make_config(config.resolved()).resolved() == config.resolved()
+    problem = config.build()
     team, molten, done = ThreadTeam(1), [], 0
     stepper = METHODS[-1].prepare(problem, Slab.whole(problem.grid), {}, team)
     try:
