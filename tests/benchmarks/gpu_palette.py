@@ -3,17 +3,20 @@
     python tests/benchmarks/gpu_palette.py 2 10240
     python tests/benchmarks/gpu_palette.py 3 1024 one,voronoi "(3, 5"
 
-The last two, if given, say which bodies and which proposals. Eight materials; along each axis one face exchanges heat with what is around it and one is
+With TETRIS_SIM_ROWS=FILE the measurements are kept as JSON. The last two arguments, if given, say which bodies and which proposals. Eight materials; along each axis one face exchanges heat with what is around it and one is
 insulated. Every proposal is compared with gpu.plain on a smaller grid first. A line has its
 parameters, then GStencil/s for each body.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -160,8 +163,8 @@ def advanced(method: Method, problem: Problem, parameters: Parameters, gpu: Any,
     return result
 
 
-def rate(method: Method, problem: Problem, parameters: Parameters, gpu: Any) -> float:
-    """GStencil/s of whole steps, the median of three."""
+def rates_of(method: Method, problem: Problem, parameters: Parameters, gpu: Any) -> list[float]:
+    """GStencil/s of whole steps, three times."""
     stepper = method.prepare(problem, Slab.whole(problem.grid), parameters, gpu)
     stepper.load(problem.initial)
 
@@ -174,9 +177,10 @@ def rate(method: Method, problem: Problem, parameters: Parameters, gpu: Any) -> 
     depth = method.depth(problem, parameters) if method is METHOD else 1
     seconds(2 * depth)
     steps = depth * max(1, round(SECONDS / seconds(depth)))
-    took = float(np.median([seconds(steps) for _ in range(3)]))
+    updates = steps * float(np.prod(problem.grid.shape)) / 1e9
+    found = [updates / seconds(steps) for _ in range(3)]
     stepper.close()
-    return steps * float(np.prod(problem.grid.shape)) / took / 1e9
+    return found
 
 
 def compiled(job: tuple[str, dict[str, str | int]]) -> str:
@@ -185,8 +189,30 @@ def compiled(job: tuple[str, dict[str, str | int]]) -> str:
     return f"{code.registers} {code.spilled}"
 
 
-def main(ndim: int, n: int, bodies: str = "", pattern: str = "") -> None:
-    """Print the table, of some bodies and proposals if they are named."""
+def row(
+    ndim: int,
+    n: int,
+    body: str,
+    sources: bool,
+    method: Method,
+    parameters: Parameters,
+    times: list[float],
+) -> dict[str, Any]:
+    """One measurement as it is kept."""
+    return {
+        "axes": ndim,
+        "n": n,
+        "body": body,
+        "sources": sources,
+        "method": method.name,
+        "parameters": dict(parameters),
+        "gstencil_per_s": [round(rate, 2) for rate in times],
+    }
+
+
+def main(ndim: int, n: int, bodies: str = "", pattern: str = "") -> list[dict[str, Any]]:
+    """Print the table, of some bodies and proposals if they are named; all measurements."""
+    rows: list[dict[str, Any]] = []
     gpu, shape = GpuDevice(0), (n,) * ndim
     small = (n // 8,) * ndim
     every = []
@@ -214,15 +240,22 @@ def main(ndim: int, n: int, bodies: str = "", pattern: str = "") -> None:
             wanted = advanced(PlainMethod(), problem, {}, gpu, steps)
             error = float(np.abs(found - wanted).max() / np.abs(wanted).max())
             assert error < 1e-14 * steps, (make.__name__, parameters, error)
-            measured = rate(METHOD, make_problem(ids, sources), parameters, gpu)
+            times = rates_of(METHOD, make_problem(ids, sources), parameters, gpu)
+            measured = float(np.median(times))
+            rows.append(row(ndim, n, make.__name__, sources, METHOD, parameters, times))
             print(make.__name__, tuple(parameters.values()), sources, round(measured), flush=True)
             rates.setdefault(number, []).append(f"{make.__name__} {measured:.0f}")
-        plain = rate(PlainMethod(), make_problem(ids, False), {}, gpu)
+        times = rates_of(PlainMethod(), make_problem(ids, False), {}, gpu)
+        rows.append(row(ndim, n, make.__name__, False, PlainMethod(), {}, times))
+        plain = float(np.median(times))
         print(f"{make.__name__}: gpu.plain {plain:.0f}", flush=True)
     for number, (sources, parameters) in enumerate(every):
         name = f"{tuple(parameters.values())}{' sources' if sources else ''}"
         print(f"{name} {said[number]}: {', '.join(rates.get(number, []))}", flush=True)
+    return rows
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
+    found = main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
+    if "TETRIS_SIM_ROWS" in os.environ:
+        Path(os.environ["TETRIS_SIM_ROWS"]).write_text(json.dumps(found, indent=1))

@@ -1,0 +1,71 @@
+"""The examples of bodies run, small, and their numbers are those of the physics."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+import tetris_sim as ts
+from tetris_sim.launch import launch
+from tetris_sim.outputs.balance import GIVEN, RESIDUAL
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def last_row(path: Path) -> dict[str, float]:
+    with path.open(newline="") as file:
+        header, *rows = csv.reader(file)
+    return dict(zip(header, map(float, rows[-1]), strict=True))
+
+
+def run(name: str, directory: Path, *overrides: str) -> dict[str, float]:
+    """The last row of the statistics of an example, and the last value of each probe."""
+    small = ("compute.method=cpu.plain", "compute.tuning_budget=0", "output.pictures=false")
+    where = f"output.directory={directory}"
+    path = EXAMPLES / f"{name}.yaml"
+    launch(ts.load_config(path, overrides=(*small, where, *overrides), environ={}))
+    found = last_row(directory / "statistics.csv")
+    for probe in (directory / "probes").glob("*.csv"):
+        found[probe.stem] = list(last_row(probe).values())[-1]
+    return found
+
+
+def balance(found: dict[str, float]) -> float:
+    """What the balance of heat misses, of what the sources gave."""
+    return abs(named(found, RESIDUAL)) / named(found, GIVEN)
+
+
+def named(found: dict[str, float], name: str) -> float:
+    return next(number for key, number in found.items() if key.split(" [")[0] == name)
+
+
+def test_cores_of_a_chip_follow_their_load(tmp_path: Path) -> None:
+    found = run("chip_package", tmp_path / "r", "grid.shape=[30, 30, 28]", "time.t_end=30 ms")
+    # The first core idles for two thirds of the time; 45 W flow by then.
+    assert named(found, "sources") == pytest.approx(30 + 18, rel=1e-9)
+    assert 45 < found["core-a"] < 70
+    assert 45 < found["core-b"] < 60
+    assert named(found, "heat flow z+") < 0
+    assert balance(found) < 1e-3
+
+
+def test_a_wall_damps_the_weather(tmp_path: Path) -> None:
+    found = run("wall_weather", tmp_path / "r", "grid.shape=[52]", "time.t_end=30 h")
+    assert 18 < found["inside"] < 20
+    assert -5 < found["outside"] < 15
+    assert named(found, "heat flow x-") > 0
+
+
+def test_fins_carry_the_heat_of_their_base(tmp_path: Path) -> None:
+    found = run("heat_sink", tmp_path / "r", "grid.shape=[100, 80]", "time.t_end=5 s")
+    assert 25 < found["tip"] < found["below"] < 60
+    assert named(found, "sources") == pytest.approx(600, rel=1e-9)
+    assert balance(found) < 1e-2
+
+
+def test_a_laser_melts_a_track(tmp_path: Path) -> None:
+    found = run("laser_track", tmp_path / "r", "grid.shape=[75, 15, 15]", "time.t_end=600 us")
+    assert named(found, "temperature max") > 1500
+    assert named(found, "temperature min") == pytest.approx(25, abs=1)
