@@ -38,6 +38,7 @@ from tetris_sim.schema import Request
 if TYPE_CHECKING:
     from tetris_sim.apps.thermal import HeatModel
 
+_MOST_POINTS = 1 << 33  # a look at more takes longer than most runs
 _TIMES = 101  # from the start to the end, at which courses are looked at
 
 
@@ -127,6 +128,12 @@ def key_path(key: str) -> KeyPath:
 
 def _look(model: HeatModel, request: Request, mistakes: dict[str, str]) -> Body:
     grid = make_grid(request.grid)
+    if grid.n_points > _MOST_POINTS:
+        msg = (
+            f"grid.shape: every point of a body of several materials is looked at, and "
+            f"{grid.n_points:.3g} are more than the {_MOST_POINTS:.3g} that this is made for"
+        )
+        raise ConfigError(msg)
     regions = model.regions or (RegionSection(material=next(iter(model.substances()))),)
     volumes = [(n, it) for n, it in enumerate(model.sources) if isinstance(it, VolumeSource)]
     painting = Painting(grid, regions, volumes, tuple(model.substances().values()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import keyword
 import math
+import threading
 import unicodedata
 import warnings
 from collections.abc import Collection
@@ -26,6 +27,8 @@ from tetris_sim.formula import (
 )
 from tetris_sim.wording import suggestion
 
+# CPython 3.11 counts the depth of trees for all threads together.
+_PARSING = threading.Lock()
 LONGEST = 2000  # characters
 # Nested operations; far from the interpreter's own limit, so that evaluating cannot fail.
 DEEPEST = 100
@@ -143,7 +146,8 @@ class _Reader:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", SyntaxWarning)  # "1if x else 2" is ugly, but clear
                 warnings.simplefilter("ignore", DeprecationWarning)
-                return ast.parse(self.text.lstrip(), mode="eval").body
+                with _PARSING:
+                    return ast.parse(self.text.lstrip(), mode="eval").body
         except SyntaxError as error:
             if not error.offset:  # the parser was still reading when the text ended
                 msg = "this is not a formula: something is missing at its end"
