@@ -79,11 +79,6 @@ class Program:
         """Names of the inputs, in the order in which they are first used."""
         return tuple(it.name for it in self.instructions if it.operation == INPUT)
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether it has the same bits on every device."""
-        return not any(it.operation in INEXACT for it in self.instructions)
-
 
 def print_lines(
     program: Program, phrase: Callable[[Instruction, tuple[str, ...]], str], prefix: str = "r"

@@ -70,8 +70,8 @@ def _phrase(it: Instruction, arguments: tuple[str, ...]) -> str:
         case "where":
             return f"{arguments[1]} if {arguments[0]} else {arguments[2]}"
         case name:
-            msg = f"no way to print {name}"
-            raise NotImplementedError(msg)
+            msg = f"{name} is no operation of a program"
+            raise ValueError(msg)
 
 
 _C_NAMES = {"power": "pow"}

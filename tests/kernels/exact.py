@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.formula import COMPARISONS, OPERATIONS
-from tetris_sim.program import CONSTANT, INPUT, Program
+from tetris_sim.program import CONSTANT, INEXACT, INPUT, Program
 
 
 def fma(a: Any, b: Any, c: Any) -> Any:
@@ -57,3 +57,8 @@ def run_program(program: Program, kind: Any, **inputs: Any) -> Any:
             else:
                 registers.append(known[it.operation](*(registers[k] for k in it.arguments)))
     return registers[-1]
+
+
+def is_exact(program: Program) -> bool:
+    """Whether a program has the same bits on every device."""
+    return not any(it.operation in INEXACT for it in program.instructions)

@@ -1,0 +1,77 @@
+"""Tables of the page about bodies of several materials: what was wanted and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from statistics import median
+from typing import Any
+
+from tetris_sim.bench.cells import Table
+
+Row = Mapping[str, Any]
+Read = Callable[[str], Mapping[str | None, Mapping[str, Any]]]
+"""The runs of a file of benchmarks/ by their names."""
+
+BODIES_WANTED = {
+    (2, "one"): 1500,
+    (2, "rectangles"): 1150,
+    (2, "voronoi"): 1000,
+    (2, "discs"): 850,
+    (2, "random"): 750,
+    (3, "one"): 430,
+    (3, "rectangles"): 380,
+    (3, "voronoi"): 330,
+    (3, "random"): 270,
+}
+"""GStencil/s of kernels without faces on an H200, in float64, 10240^2 and 1024^3."""
+BODIES = {
+    "one": "eight ids in the tables, one in the body",
+    "constant": "constant stencil",
+    "layers": "eight layers",
+    "rectangles": "60 rectangles or boxes",
+    "rectangles with sources": "the same with sources",
+    "voronoi": "200 Voronoi cells",
+    "discs": "discs or balls of two materials",
+    "random": "another material at every point",
+    "arrays": "another conductance at every face",
+    "loop": "the same as a prange loop, one step at a time",
+}
+
+
+def bodies_on_a_gpu(read: Read) -> Table:
+    """The fastest proposal for each body, with and without sources."""
+    rows = read("bodies.json")[None]["gpu_rows"]
+    cells = []
+    for (axes, body), wanted in BODIES_WANTED.items():
+        mine = [row for row in rows if (row["axes"], row["body"]) == (axes, body)]
+
+        def best(method: str, sources: bool, mine: list[Row] = mine) -> str:
+            found = [
+                median(row["gstencil_per_s"])
+                for row in mine
+                if row["method"] == method and row["sources"] == sources
+            ]
+            return f"{max(found):.0f}" if found else ""
+
+        found = (best("gpu.stream", False), f"{wanted}", best("gpu.stream", True))
+        cells.append([f"{mine[0]['n']}^{axes}", BODIES[body], *found, best("gpu.plain", False)])
+    header = ["grid", "body", "`gpu.stream`", "wanted", "with sources", "`gpu.plain`"]
+    return Table("GStencil/s of whole steps with faces, float64", header, cells, 2)
+
+
+def bodies_on_two_cores(read: Read) -> Table:
+    """Rates and their ratios to the constant stencil of the same turn."""
+    rows = read("bodies.json")[None]["cpu_rows"]
+    cells = []
+    for row in rows:
+        constant = next(
+            other["gstencil_per_s"]
+            for other in rows
+            if (other["axes"], other["body"]) == (row["axes"], "constant")
+        )
+        ratios = [a / b for a, b in zip(row["gstencil_per_s"], constant, strict=True)]
+        rate = f"{median(row['gstencil_per_s']):.2f}"
+        size = f"{row['n']}^{row['axes']}"
+        cells.append([size, BODIES[row["body"]], rate, f"{median(ratios):.2f}"])
+    header = ["grid", "body", "GStencil/s", "of the constant stencil"]
+    return Table("cpu.tessellate on two cores, float64", header, cells, 2)
