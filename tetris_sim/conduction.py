@@ -316,11 +316,17 @@ def in_series(spacing: float, conductivity: Numbers, resistance: Numbers | float
     return np.asarray(1 / (spacing * (np.add.outer(half, half) + resistance)))
 
 
-def star_mean(ndim: int) -> Stencil:
-    """The points that a step reads, as the mean of them."""
+def star_mean(ndim: int, radii: Sequence[int] | None = None) -> Stencil:
+    """The points along the axes that a step reads, as the mean of them.
+
+    Args:
+        ndim: number of axes.
+        radii: how far it reads, per axis; 1 if not given.
+    """
     offsets = [(0,) * ndim]
-    for axis, shift in itertools.product(range(ndim), (-1, 1)):
-        offsets.append(tuple(shift * (k == axis) for k in range(ndim)))
+    for axis, radius in enumerate(radii or (1,) * ndim):
+        shifts = (*range(-radius, 0), *range(1, radius + 1))
+        offsets += [tuple(shift * (k == axis) for k in range(ndim)) for shift in shifts]
     return Stencil(offsets=tuple(offsets), weights=(1 / len(offsets),) * len(offsets))
 
 

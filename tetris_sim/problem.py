@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tetris_sim.boundary import SIDES, Boundary, Face, Side
 from tetris_sim.conduction import Conduction, Ids, RuledFace, padded, repeated
+from tetris_sim.equations import Equations
 from tetris_sim.grid import Grid
 from tetris_sim.slab import Ranges, Slab
 from tetris_sim.stencil import Stencil
@@ -84,8 +85,10 @@ class Problem:
 
     Attributes:
         grid: the points.
-        stencil: one time step; with `conduction` only which points it reads (`star_mean`).
-        boundary: what holds on the faces; with `conduction` each face is periodic or ruled.
+        stencil: one time step; with `conduction` or `equations` only how far it reads
+            (`star_mean`).
+        boundary: what holds on the faces; with `conduction` each face is periodic or ruled, with
+            `equations` that of the first field.
         initial: the state at time 0 as a function of a slab: (n_fields, *slab.shape). Restart
             passes another one.
         dt: time step [s].
@@ -94,7 +97,8 @@ class Problem:
             weights and operations.
         variables: one per field.
         dt_limit: largest stable dt [s]; infinite where a time step means nothing.
-        conduction: one time step where it is not the same at every point and time; None if the
+        conduction: one time step where it is not the same at every point and time.
+        equations: one time step of several fields or by formulas; without it and `conduction` the
             stencil is all.
         view: what is written down instead of the state; None for the state itself.
         start: a step and its time [s], from which on every step takes dt: not (0, 0.0) only where a
@@ -111,6 +115,7 @@ class Problem:
     variables: tuple[Variable, ...]
     dt_limit: float = math.inf
     conduction: Conduction | None = None
+    equations: Equations | None = None
     view: View | None = None
     start: tuple[int, float] = (0, 0.0)
 
@@ -122,6 +127,7 @@ class Problem:
             )
             raise ValueError(msg)
 
+        self._check_equations()
         ruled = [isinstance(face, RuledFace) for pair in self.boundary.faces for face in pair]
         joined = [self.boundary.periodic(axis) for axis in range(self.grid.ndim) for _ in SIDES]
         if any(ruled) if self.conduction is None else not all(map(max, ruled, joined)):
@@ -149,6 +155,25 @@ class Problem:
         if self.steps < 0 or not self.dt > 0:
             msg = f"steps must be 0 or more and dt positive, got {self.steps} and {self.dt}"
             raise ValueError(msg)
+
+    def _check_equations(self) -> None:
+        equations, names = self.equations, tuple(it.name for it in self.variables)
+        if equations is None:
+            return
+        if self.conduction is not None or equations.fields != names:
+            msg = (
+                "a problem with equations has a variable for each of their fields and no "
+                f"conduction, got {names} for {equations.fields}"
+            )
+            raise ValueError(msg)
+        if equations.radii != self.stencil.radii:
+            msg = f"the equations reach {equations.radii}, the stencil {self.stencil.radii}"
+            raise ValueError(msg)
+        for name, boundary in equations.boundaries.items():
+            for axis in range(self.grid.ndim):
+                if boundary.periodic(axis) != self.boundary.periodic(axis):
+                    msg = f"an axis is periodic for all fields or for none, {name} differs"
+                    raise ValueError(msg)
 
     @property
     def n_fields(self) -> int:
@@ -199,6 +224,8 @@ class Problem:
     @property
     def why_not_one_stencil(self) -> str | None:
         """Why what makes the same step everywhere cannot do it, as a sentence; None if it can."""
+        if self.equations is not None:
+            return "it makes one linear step of one field, and this problem has equations"
         if self.conduction is None:
             return None
         return (
@@ -219,7 +246,11 @@ class Problem:
         """
         grid = self.grid.on_shape(shape)
         old = self.grid.shape
-        if self.conduction is None or all(n <= m for n, m in zip(shape, old, strict=True)):
+        if all(n <= m for n, m in zip(shape, old, strict=True)):
+            return replace(self, grid=grid)
+        if self.equations is not None:
+            return replace(self, grid=grid, equations=self.equations.repeated(old))
+        if self.conduction is None:
             return replace(self, grid=grid)
         faces = [tuple(_repeated(face, old) for face in pair) for pair in self.boundary.faces]
         boundary = Boundary(tuple((low, high) for low, high in faces))
@@ -237,6 +268,15 @@ class Problem:
         assert self.conduction is not None
         periodic = [self.boundary.periodic(axis) for axis in range(self.grid.ndim)]
         return padded(self.conduction.medium.ids, box, self.grid.shape, periodic)
+
+    def padded_coefficient(self, name: str, box: Ranges) -> npt.NDArray[np.float64]:
+        """A coefficient of the equations in a box of global indices that may reach beyond the grid:
+        see `padded`.
+        """
+        assert self.equations is not None
+        assert self.equations.coefficients is not None
+        periodic = [self.boundary.periodic(axis) for axis in range(self.grid.ndim)]
+        return padded(self.equations.coefficients[name], box, self.grid.shape, periodic)
 
     def stored_ids(self, box: Ranges) -> Ids:
         """Ids of what a kernel's array of the state holds in such a box: `padded_ids`. Where states

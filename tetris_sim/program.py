@@ -58,6 +58,11 @@ class Instruction:
         """Whether the register is true or false instead of a number."""
         return self.operation in LOGICAL
 
+    @property
+    def is_given(self) -> bool:
+        """Whether nothing is computed for it."""
+        return self.operation in (INPUT, CONSTANT)
+
 
 @dataclass(frozen=True)
 class Program:
@@ -80,8 +85,42 @@ class Program:
         return tuple(it.name for it in self.instructions if it.operation == INPUT)
 
 
+@dataclass(frozen=True, eq=False)
+class Programs:
+    """Several formulas that are computed together; what they share is computed once.
+
+    Attributes:
+        trees: the formulas; their variables are the inputs.
+    """
+
+    trees: tuple[Node, ...]
+
+    @functools.cached_property
+    def _lowered(self) -> tuple[tuple[Instruction, ...], tuple[int, ...]]:
+        lowering = _Lowering()
+        results = tuple(lowering.number(lowering.visit(tree)) for tree in self.trees)
+        return tuple(lowering.registers), results
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """The registers in the order in which they are computed."""
+        return self._lowered[0]
+
+    @property
+    def results(self) -> tuple[int, ...]:
+        """The register of each formula's result; some may be the same."""
+        return self._lowered[1]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the inputs, in the order in which they are first used."""
+        return tuple(it.name for it in self.instructions if it.operation == INPUT)
+
+
 def print_lines(
-    program: Program, phrase: Callable[[Instruction, tuple[str, ...]], str], prefix: str = "r"
+    program: Program | Programs,
+    phrase: Callable[[Instruction, tuple[str, ...]], str],
+    prefix: str = "r",
 ) -> Iterator[tuple[str, str, Instruction]]:
     """The registers of a program as text: (name of the register, expression, instruction).
 

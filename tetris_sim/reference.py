@@ -11,6 +11,7 @@ import numpy.typing as npt
 from tetris_sim.boundary import SIDES, Boundary, Side
 from tetris_sim.conduction import CONDUCTIVITY, MIRROR, TEMPERATURE, Conduction, Ids, Rule
 from tetris_sim.enthalpy import Enthalpy
+from tetris_sim.equations import tap
 from tetris_sim.formula import evaluate
 from tetris_sim.problem import Field, Problem, arithmetic_of
 from tetris_sim.slab import Ranges
@@ -106,6 +107,49 @@ def conduct(u: Field, problem: Problem, number: int) -> Field:
     rate = rates[ids] if coefficients is None else rates
     new = heat + rate.astype(kind) * gained
     return np.asarray(new, problem.dtype)[np.newaxis]
+
+
+def evolve(u: Field, problem: Problem, number: int) -> Field:
+    """Step `number` of (n_fields, n0, ...) by equations, in the dtype of `u`; see
+    `equations.py`.
+    """
+    equations, grid = problem.equations, problem.grid
+    assert equations is not None
+    kind, whole = u.dtype.type, tuple((0, n) for n in grid.shape)
+    values: Seen = dict(zip(equations.fields, u, strict=True))
+    given: Seen = {
+        it.name: np.asarray(it.rows(problem.time, number, 1)[0, 0], kind)
+        for it in equations.parameters
+    }
+    for axis, name in enumerate(grid.axis_names):
+        along = [-1 if k == axis else 1 for k in range(grid.ndim)]
+        given[name] = grid.coordinates(axis, 0, grid.shape[axis]).reshape(along).astype(kind)
+
+    for stage in equations.stages:
+        seen = dict(given)
+        for name, offsets in stage.taps.items():
+            radii = stage.radii(name)
+            if equations.coefficients and name in equations.coefficients:
+                around = tuple((-r, n + r) for r, n in zip(radii, grid.shape, strict=True))
+                there = problem.padded_coefficient(name, around).astype(kind)
+            elif any(radii):
+                boundary = equations.boundaries[name]
+                there = with_ghosts(values[name][np.newaxis], boundary, grid.spacing, radii)[0]
+            else:
+                there = values[name]
+            for offset in offsets:
+                moved = [(r + shift, r + shift) for r, shift in zip(radii, offset, strict=True)]
+                seen[tap(name, offset).name] = there[
+                    tuple(
+                        slice(low + a, high + b)
+                        for (low, high), (a, b) in zip(whole, moved, strict=True)
+                    )
+                ]
+        with np.errstate(all="ignore"):  # both sides of a condition are computed
+            for name, tree in stage.formulas.items():
+                new = np.asarray(evaluate(tree, seen), kind)
+                values[name] = np.broadcast_to(new, grid.shape)
+    return np.stack([values[equations.results[name]] for name in equations.fields])
 
 
 def rise_to_face(
@@ -255,7 +299,9 @@ def advance(u: Field, problem: Problem, steps: int, first: int = 0) -> Field:
     """
     u = np.asarray(u, dtype=problem.dtype)
     for number in range(first, first + steps):
-        if problem.conduction is None:
+        if problem.equations is not None:
+            u = evolve(u, problem, number)
+        elif problem.conduction is None:
             u = step(u, problem.stencil, problem.boundary, problem.grid.spacing)
         else:
             u = conduct(u, problem, number)
@@ -319,6 +365,8 @@ def largest_magnitude(u: Field, problem: Problem) -> float:
     for axis, side in itertools.product(range(problem.grid.ndim), SIDES):
         if problem.boundary.periodic(axis):
             continue
+        if problem.equations is not None:
+            continue  # their ghosts are in what a step gives
         if problem.conduction is not None:
             ghosts = max(ghosts, float(np.abs(_outer_ghosts(u, problem, axis, side)).max()))
         else:
