@@ -1,4 +1,8 @@
-"""Where compiled kernels and measurements are kept between runs."""
+"""Where compiled kernels and measurements are kept between runs.
+
+What lies there is code that is run, and Numba's index of it is a pickle: a folder that somebody
+else may have filled is never used (`why_not_kept`).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import importlib.util
 import logging
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import threading
@@ -32,7 +37,8 @@ def cache_directory(part: str) -> Path:
     """The folder for one kind of cached thing, made if it is missing.
 
     TETRIS_SIM_CACHE_DIR, or the user's cache folder; a folder that goes with the process if nothing
-    may be kept or the place cannot be written to (a read-only home must not stop a run).
+    may be kept, or the place cannot be written to (a read-only home must not stop a run) or may be
+    written to by others.
 
     Args:
         part: name of the kind, for example "kernels".
@@ -41,17 +47,44 @@ def cache_directory(part: str) -> Path:
         directory = _lasting_directory(part)
         with contextlib.suppress(OSError):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if can_be_kept(part):
+        if (reason := why_not_kept(part)) is None:
             return directory
-        _warn_once(directory)
+        _warn_once(reason)
     directory = _temporary_directory() / part
     directory.mkdir(exist_ok=True)
     return directory
 
 
-def can_be_kept(part: str) -> bool:
-    """Whether the folder that lasts can be written to."""
-    return os.access(_lasting_directory(part), os.W_OK | os.X_OK)
+def why_not_kept(part: str) -> str | None:
+    """Why the folder that lasts is not used, as the beginning of a sentence; None if it is."""
+    directory = _lasting_directory(part)
+    if not os.access(directory, os.W_OK | os.X_OK):
+        return f"{directory.parent} cannot be written to"
+    if not hasattr(os, "getuid"):  # Windows keeps the user's folders from others by itself
+        return None
+    for folder in (directory, directory / "__pycache__"):
+        if folder.exists() and not _is_ours(folder.stat()):
+            return f"{folder} belongs to another user or may be written to by others"
+    return None
+
+
+def _is_ours(it: os.stat_result) -> bool:
+    """Whether nobody else but root can have written it."""
+    return it.st_uid in (0, os.getuid()) and not it.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _drop_foreign(directory: Path, name: str) -> None:
+    """Remove what others may have put into a folder of ours: the files of a module.
+
+    Where others cannot enter the folder, it is enough that a file belongs to us.
+    """
+    sheltered = not directory.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    for path in (directory / f"{name}.py", *(directory / "__pycache__").glob(f"{name}.*")):
+        with contextlib.suppress(FileNotFoundError):
+            it = path.lstat()
+            ours = it.st_uid == os.getuid() if sheltered else _is_ours(it)
+            if not (stat.S_ISREG(it.st_mode) and ours):
+                path.unlink()
 
 
 def _lasting_directory(part: str) -> Path:
@@ -82,6 +115,8 @@ def _import_generated(source: str, part: str, salt: str) -> ModuleType:
     digest = hashlib.sha256((source + salt).encode()).hexdigest()[:24]
     name = f"tetris_sim_{part}_{digest}"
     path = cache_directory(part) / f"{name}.py"
+    if hasattr(os, "getuid"):
+        _drop_foreign(path.parent, name)
     if not path.exists() or path.read_text() != source:
         atomic_text(path, source)
     spec = importlib.util.spec_from_file_location(name, path)
@@ -93,11 +128,8 @@ def _import_generated(source: str, part: str, salt: str) -> ModuleType:
 
 
 @functools.cache
-def _warn_once(directory: Path) -> None:
-    log.warning(
-        "%s cannot be written to, so what is compiled is not kept. Set TETRIS_SIM_CACHE_DIR.",
-        directory.parent,
-    )
+def _warn_once(reason: str) -> None:
+    log.warning("%s, so what is compiled is not kept. Set TETRIS_SIM_CACHE_DIR.", reason)
 
 
 @functools.cache

@@ -9,7 +9,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from tetris_sim.cache import cache_directory, caching, can_be_kept
+from tetris_sim.cache import cache_directory, caching, why_not_kept
 from tetris_sim.errors import ExitCode
 from tetris_sim.report import package_versions
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
@@ -94,7 +94,8 @@ def _gpus(machine: Machine) -> dict[str, Any]:
 def _whether_kept(part: str) -> str:
     if not caching():
         return "not kept: TETRIS_SIM_NO_CACHE"
-    return "kept" if can_be_kept(part) else "not kept: the cache folder cannot be written to"
+    reason = why_not_kept(part)
+    return "kept" if reason is None else f"not kept: {reason}"
 
 
 def _kernels() -> dict[str, Any]:
