@@ -11,11 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.conditions import FileInitial
+from tetris_sim.elsewhere import refuse_elsewhere
 from tetris_sim.errors import ConfigError
 from tetris_sim.grid import Grid
 
 if TYPE_CHECKING:
     import h5py
+
+# What Pillow may open: by others it starts programs (EPS), or they are of no use here.
+_PICTURES = ("PNG", "TIFF", "JPEG", "BMP")
 
 Box = tuple[tuple[int, int], ...]  # per axis (start, stop), global indices, array order
 Reader = Callable[[Box], npt.NDArray[Any]]
@@ -81,6 +85,7 @@ def open_hdf5(path: Path, name: str | None, grid: Grid, key: str) -> Reader:
 
     try:
         with h5py.File(path, "r") as file:
+            refuse_elsewhere(file)
             dataset = _find_dataset(file, path, name, key)
             name = str(dataset.name)
             shape, dtype = tuple(dataset.shape or ()), dataset.dtype
@@ -125,21 +130,26 @@ def _find_dataset(file: h5py.File, path: Path, name: str | None, key: str) -> An
 
 
 def _open_picture(path: Path, section: FileInitial, grid: Grid) -> Reader:
-    grey = read_grey(path, "initial.path")
     if grid.ndim != 2:
         msg = (
             f"initial.path: {path} is a picture and the grid has {grid.ndim} axes; pictures are "
             "for grids of x and y"
         )
         raise ConfigError(msg)
-    check_array(path, grey.shape, grey.dtype, grid, "initial.path")
+    grey = read_grey(path, grid, "initial.path")
     upright = grey[::-1]  # the first row of a picture is its top, where y is largest
     span = section.white - section.black
     return lambda box: section.black + span * upright[_slices(box)]
 
 
-def read_grey(path: Path, key: str) -> npt.NDArray[np.float64]:
-    """Brightness from 0 (black) to 1 (white), (rows, columns), the top row first."""
+def read_grey(path: Path, grid: Grid, key: str) -> npt.NDArray[np.float64]:
+    """Brightness from 0 (black) to 1 (white), (rows, columns), the top row first.
+
+    Args:
+        path: the picture; one of another shape is not decoded.
+        grid: of x and y, a point per pixel.
+        key: what messages begin with.
+    """
     from PIL import Image, UnidentifiedImageError  # comes with matplotlib
 
     try:
@@ -147,7 +157,8 @@ def read_grey(path: Path, key: str) -> npt.NDArray[np.float64]:
             # Pillow warns of pictures above 89 million points; the paper's grid is larger, and
             # shapes are checked.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(path) as picture:
+            with Image.open(path, formats=_PICTURES) as picture:
+                check_array(path, (picture.height, picture.width), float, grid, key)
                 if picture.mode.startswith("I"):  # 16 bits per point
                     return np.asarray(picture, dtype=np.float64) / 65535
                 if picture.mode == "F":

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tetris_sim.apps.initial_file import Box, Reader, check_array
 from tetris_sim.conditions import RunInitial
+from tetris_sim.elsewhere import refuse_elsewhere
 from tetris_sim.errors import ConfigError
 from tetris_sim.grid import Grid
 
@@ -97,6 +98,7 @@ def _records(directory: Path, variable: str) -> Iterator[_Record]:
         for path in directory.glob(pattern):
             try:
                 with h5py.File(path, "r", locking="best-effort") as file:
+                    refuse_elsewhere(file)
                     if group + variable not in file:
                         continue
                     if group:

@@ -17,7 +17,6 @@ from tetris_sim.apps.initial import first_place, positions, shape_of
 from tetris_sim.apps.initial_file import (
     HDF5_SUFFIXES,
     Box,
-    check_array,
     existing_file,
     open_hdf5,
     open_npy,
@@ -139,12 +138,11 @@ def open_labels(region: RegionSection, grid: Grid, key: str) -> Labels:
 
 def _open_picture(path: Path, grid: Grid, key: str) -> Labels:
     """Brightness from 0 to 255 over x and y, the same for all z."""
-    grey = np.rint(255 * read_grey(path, key)).astype(np.uint8)
     if grid.ndim == 1:
         msg = f"{key}: {path} is a picture of x and y, and the grid has one axis"
         raise ConfigError(msg)
     plane = Grid(grid.shape[-2:], grid.spacing[-2:], grid.origin[-2:])
-    check_array(path, grey.shape, grey.dtype, plane, key)
+    grey = np.rint(255 * read_grey(path, plane, key)).astype(np.uint8)
     upright = grey[::-1]  # the first row of a picture is its top, where y is largest
 
     def read(box: Box) -> npt.NDArray[Any]:

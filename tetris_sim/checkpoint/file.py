@@ -25,6 +25,7 @@ import numpy as np
 from tetris_sim.checkpoint.parts import Part, check_parts, virtual_dataset, write_list
 from tetris_sim.checkpoint.seal import append_seal, check_content, read_seal
 from tetris_sim.checkpoint.state import RunState, read_state, write_state
+from tetris_sim.elsewhere import refuse_elsewhere
 from tetris_sim.errors import CheckpointError
 from tetris_sim.files import atomic_file, new_hdf5
 from tetris_sim.method import Box
@@ -142,6 +143,7 @@ def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
     with _reading(path):
         file = h5py.File(path, "r", locking="best-effort")
         try:
+            refuse_elsewhere(file)
             check_parts(path, file["meta"], verify=verify)
             return Checkpoint(path, file, good=seal.good)
         except BaseException:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.elsewhere import refuse_elsewhere
 from tetris_sim.errors import CheckpointError
 from tetris_sim.grid import Grid
 from tetris_sim.method import Box
@@ -20,6 +21,7 @@ from tetris_sim.outputs.field_file import FOLDER, FORMAT_VERSION, is_field_file,
 from tetris_sim.outputs.scales import read_grid
 from tetris_sim.wording import first_line
 
+_DAMAGED = (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError)
 Values = npt.NDArray[np.floating[Any]]
 Place = tuple[Path, str, tuple[int, ...]]  # file, dataset, shape of the dataset
 
@@ -114,8 +116,9 @@ def open_fields(path: Path) -> Iterator[Series]:
             raise CheckpointError(msg)
 
         try:
+            refuse_elsewhere(file)
             series = _read_frame(path, file)
-        except (KeyError, ValueError, OSError) as error:
+        except _DAMAGED as error:
             msg = f"{path} is damaged: {first_line(error)}"
             raise CheckpointError(msg) from error
         yield series
@@ -164,7 +167,7 @@ def _read_frame(path: Path, file: Any) -> Series:
             raise CheckpointError(msg)
         try:
             return np.asarray(datasets[variable][(record, *slices(box))])
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
             msg = f"{source} is damaged: {first_line(error)}"
             raise CheckpointError(msg) from error
 
