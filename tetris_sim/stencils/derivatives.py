@@ -7,7 +7,7 @@ from fractions import Fraction
 from tetris_sim.stencils.entry import (
     COLLATZ,
     FORNBERG,
-    OREILLY_BECK,
+    PATRA_KARTTUNEN,
     Expansion,
     NamedStencil,
     biharmonic,
@@ -27,6 +27,8 @@ from tetris_sim.stencils.exact import (
 
 DOMAIN = "Laplacian and biharmonic operators"
 
+# its table ends with the fourth derivative
+_FORNBERG_ALGORITHM = "B. Fornberg, Math. Comp. 51 (1988) 699, the recursion of section 3"
 _ABRAMOWITZ = "M. Abramowitz, I. A. Stegun, Handbook of Mathematical Functions (1964), 25.3"
 
 
@@ -79,7 +81,7 @@ def _boxes() -> tuple[NamedStencil, ...]:
             "laplacian-3d27p",
             compact_27(),
             laplacian(3, 3),
-            ("27 points, isotropic leading error", OREILLY_BECK),
+            ("27 points, isotropic leading error", PATRA_KARTTUNEN),
         ),
     )
 
@@ -149,7 +151,7 @@ def _odd_and_high() -> tuple[NamedStencil, ...]:
             "sixth-derivative-1d",
             central(6, 2),
             sixth,
-            ("central sixth derivative of order 2", FORNBERG),
+            ("central sixth derivative of order 2", _FORNBERG_ALGORITHM),
         )
     )
 

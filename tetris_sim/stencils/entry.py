@@ -16,9 +16,7 @@ from tetris_sim.stencils.exact import Number, Weights, magnitude
 # Books and papers that several domains take formulas from.
 COLLATZ = "L. Collatz, The Numerical Treatment of Differential Equations (1960), appendix, table VI"
 FORNBERG = "B. Fornberg, Math. Comp. 51 (1988) 699, table 1"
-OREILLY_BECK = (
-    "R. C. O'Reilly, J. M. Beck, A family of large-stencil discrete Laplacian approximations (2006)"
-)
+PATRA_KARTTUNEN = "M. Patra, M. Karttunen, Numer. Methods Partial Differ. Equ. 22 (2006) 936"
 
 # full: the same after any reflection and exchange of axes; axes: after any reflection; even, odd:
 # opposite offsets have the same, or opposite, weights. The strongest that holds is stated.

@@ -163,8 +163,8 @@ def diagonal() -> Weights:
 def compact_27() -> Weights:
     """The 27-point Laplacian with weights -128, 14, 3, 1 over 30.
 
-    R. C. O'Reilly and J. M. Beck, "A family of large-stencil discrete Laplacian approximations in
-    three dimensions", 2006.
+    M. Patra and M. Karttunen, "Stencils with isotropic discretization error for differential
+    operators", Numer. Methods Partial Differ. Equ. 22 (2006) 936.
     """
     triple = outer(*[central(2, 2)] * 3)
     return add(compact(3), scaled(Fraction(1, 30), triple))

@@ -192,7 +192,10 @@ def _edges() -> tuple[NamedStencil, ...]:
             "sobel-2d20p",
             outer(binomial(4), wide),
             slope,
-            ("Sobel of 5 x 5 points: derivative along x", _JAEHNE),
+            (
+                "Sobel of 5 x 5 points: derivative along x",
+                "binomials and a smoothed difference, the Sobel of 5 points of OpenCV",
+            ),
             symmetry="odd",
         ),
         named(
@@ -201,7 +204,7 @@ def _edges() -> tuple[NamedStencil, ...]:
             derivatives({(0, 0, 1): 1}, 2),
             (
                 "Sobel in three dimensions: derivative along x",
-                "S. W. Zucker, R. A. Hummel, IEEE Trans. PAMI 3 (1981) 324",
+                "product of binomials and a central difference, as the two-dimensional one",
             ),
             symmetry="odd",
         ),
@@ -236,7 +239,10 @@ def _compass() -> tuple[NamedStencil, ...]:
             "emboss-2d",
             mask([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]]),
             derivatives({(0, 0): 1, (1, 0): 6, (0, 1): 6}, 2),
-            ("emboss: the image lit from one corner", _JAEHNE),
+            (
+                "emboss: the image lit from one corner",
+                "a mask of image editors; no author is known",
+            ),
             symmetry="none",
             factor=None,
         ),

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tetris_sim.stencils.entry import COLLATZ, NamedStencil, derivatives, laplacian, named
+from tetris_sim.stencils.entry import (
+    COLLATZ,
+    PATRA_KARTTUNEN,
+    NamedStencil,
+    derivatives,
+    laplacian,
+    named,
+)
 from tetris_sim.stencils.exact import (
     Number,
     Weights,
@@ -61,7 +68,11 @@ def _mehrstellen() -> tuple[NamedStencil, ...]:
             "mehrstellen-jacobi-3d18p", compact(3), 1, 3, ("Jacobi, 19-point Mehrstellen", COLLATZ)
         ),
         _sweep(
-            "mehrstellen-jacobi-3d26p", compact_27(), 1, 3, ("Jacobi, 27-point Laplacian", COLLATZ)
+            "mehrstellen-jacobi-3d26p",
+            compact_27(),
+            1,
+            3,
+            ("Jacobi, isotropic 27-point Laplacian", PATRA_KARTTUNEN),
         ),
         _sweep(
             "damped-mehrstellen-2d",

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from tetris_sim.stencils.entry import (
     COLLATZ,
-    OREILLY_BECK,
+    PATRA_KARTTUNEN,
     NamedStencil,
     biharmonic,
     derivatives,
@@ -80,7 +80,9 @@ def _leapfrog() -> tuple[NamedStencil, ...]:
     return (
         *stencils,
         leapfrog("acoustic-2d9p", compact(2), 3, ("9-point", COLLATZ), Fraction(16, 3)),
-        leapfrog("acoustic-3d27p", compact_27(), 3, ("27-point", OREILLY_BECK), Fraction(92, 15)),
+        leapfrog(
+            "acoustic-3d27p", compact_27(), 3, ("27-point", PATRA_KARTTUNEN), Fraction(92, 15)
+        ),
     )
 
 
