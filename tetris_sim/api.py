@@ -9,6 +9,7 @@ configuration; for outputs, checkpoints and physical materials use a configurati
 from __future__ import annotations
 
 import math
+import numbers
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
@@ -113,12 +114,12 @@ def thermal_diffusion(
     if any(part is not None for part in body.values()):
         given = {"stencil": stencil, "cfl": cfl, "diffusivity": diffusivity}
         _refuse_beside_body([name for name, part in given.items() if part is not None])
-        problem = body_problem(state, grid, faces, dt, _counted(steps), **body)
+        problem = body_problem(state, grid, faces, dt, _counted("steps", steps), **body)
     else:
         step, dt_taken = _make_step(stencil, grid, cfl=cfl, diffusivity=diffusivity, dt=dt)
-        problem = _make_problem(state, grid, step, faces, (dt_taken, _counted(steps)))
+        problem = _make_problem(state, grid, step, faces, (dt_taken, _counted("steps", steps)))
     compute = ComputeSection(
-        method=method, threads="auto" if threads is None else _positive("threads", threads)
+        method=method, threads="auto" if threads is None else _counted("threads", threads, 1)
     )
     with open_simulation(problem, make_plan(problem, find_machine(), compute)) as simulation:
         simulation.run()
@@ -253,12 +254,15 @@ def _refuse_as_step(stencil: Stencil, grid: Grid, given: Sequence[str]) -> None:
         raise ConfigError(msg)
 
 
+_ALONE = ("by itself does not say how long a step is", "are given")
+
+
 def _refuse_as_laplacian(name: str | None, grid: Grid, given: Sequence[str]) -> None:
     """Raise for a name that is no Laplacian of this grid, or a step without one certain length."""
     if given not in ([], ["cfl"], ["diffusivity", "dt"]):
         msg = (
-            f"{' and '.join(given)} are given; give cfl alone, or diffusivity and dt, or none of "
-            "them"
+            f"{' and '.join(given)} {_ALONE[len(given) > 1]}; give cfl alone, or diffusivity and "
+            "dt, or none of them"
         )
         raise ConfigError(msg)
     names = laplacian_names(grid.ndim)
@@ -316,18 +320,18 @@ def _make_problem(
 
 
 def _positive(name: str, number: Any) -> Any:
-    if not (number > 0 and math.isfinite(number)):
+    if not (isinstance(number, numbers.Real) and float(number) > 0 and math.isfinite(number)):
         msg = f"{name} is {number}; a finite number greater than 0 is wanted"
         raise ConfigError(msg)
     return number
 
 
-def _counted(steps: int) -> int:
+def _counted(name: str, number: Any, least: int = 0) -> int:
     try:
-        count = operator.index(steps)
+        count = operator.index(number)
     except TypeError:
         count = -1
-    if count < 0:
-        msg = f"steps is {steps}; a whole number, 0 or more, is wanted"
+    if count < least:
+        msg = f"{name} is {number}; a whole number, {least} or more, is wanted"
         raise ConfigError(msg)
     return count

@@ -14,6 +14,7 @@ range, which defines the corners.
 from __future__ import annotations
 
 import math
+import numbers
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,8 +25,18 @@ SIDES: tuple[Side, Side] = ("low", "high")
 Reflection = tuple[float, float]  # (a, b)
 
 
+class _Numbers:
+    """A face whose attributes are finite numbers."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, numbers.Real) or not math.isfinite(value):
+                msg = f"{type(self).__name__}({name}=) takes a finite number, got {value!r}"
+                raise ValueError(msg)
+
+
 @dataclass(frozen=True)
-class Dirichlet:
+class Dirichlet(_Numbers):
     """A given value on the face: the average of ghost and mirror point is `value`."""
 
     value: float
@@ -36,7 +47,7 @@ class Dirichlet:
 
 
 @dataclass(frozen=True)
-class Fixed:
+class Fixed(_Numbers):
     """A ghost ring held at a given value, as in the papers' codes: first order, but the
     simplest.
     """
@@ -49,7 +60,7 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class Neumann:
+class Neumann(_Numbers):
     """A given flux into the body: conductivity * du/dn = flux, n being the outward normal.
 
     Attributes:
@@ -61,6 +72,7 @@ class Neumann:
     conductivity: float = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.conductivity > 0:
             msg = f"conductivity must be positive, got {self.conductivity} W/(m K)"
             raise ValueError(msg)
@@ -71,7 +83,7 @@ class Neumann:
 
 
 @dataclass(frozen=True)
-class Robin:
+class Robin(_Numbers):
     """Convection: conductivity * du/dn = h * (ambient - u) on the face, n being the outward normal.
 
     Attributes:
@@ -85,6 +97,7 @@ class Robin:
     conductivity: float = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.h >= 0:
             msg = f"the heat transfer coefficient h must be 0 or more, got {self.h} W/(m^2 K)"
             raise ValueError(msg)

@@ -84,6 +84,8 @@ def dual_tessellation_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | N
             "dual tessellation multiplies matrices of float64 on tensor cores, not of "
             f"{np.dtype(dtype)}"
         )
+    if stencil.radius == 0:
+        return "dual tessellation multiplies neighbours by matrices, and this stencil has none"
     if not _steps_to_try(stencil):
         return (
             f"dual tessellation keeps the weights of a step in registers: {stencil.n_points} "

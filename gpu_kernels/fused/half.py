@@ -85,7 +85,7 @@ def growth(stencil: Stencil) -> float:
 def rounds_well(stencil: Stencil, steps: int) -> bool:
     """Whether the weights of so many steps at once are, in FP16, still those of the stencil."""
     return (
-        growth(stencil) ** steps <= LARGEST_WEIGHT
+        growth(stencil) <= LARGEST_WEIGHT ** (1 / steps)  # its power may exceed any number
         and _error_of_rounding(stencil, steps) <= _MOST_WEIGHT_ERROR
     )
 

@@ -26,6 +26,7 @@ from tetris_sim.tolerances import allowed_error
 _CHECK_TERMS = 60_000_000  # products that the reference makes in a fifth of a second
 _CHECK_POINTS = (4096, 250_000)
 _CHECK_STEPS = 3
+_MOST_STEPS = 1024  # of a trial: whoever asks for longer blocks gets no other code by it
 _REPEATS = 3
 
 
@@ -41,7 +42,7 @@ class Trial:
         self, problem: Problem, method: Method, parameters: Parameters, device: Any
     ) -> None:
         self._points = problem.grid.n_points * problem.n_fields
-        self._block = steps_per_block(parameters)
+        self._block = min(steps_per_block(parameters), _MOST_STEPS)
         self._seconds: float | None = None  # per step, as far as it is known
         self._stepper = method.prepare(problem, Slab.whole(problem.grid), parameters, device)
         try:
@@ -112,7 +113,7 @@ def check_steps(parameters: Parameters) -> int:
     >>> [check_steps({"steps_per_block": n}) for n in (1, 2, 3, 4, 32)]
     [3, 3, 4, 6, 48]
     """
-    block = steps_per_block(parameters)
+    block = min(steps_per_block(parameters), _MOST_STEPS)
     return max(_CHECK_STEPS, block + max(1, block // 2)) if block > 1 else _CHECK_STEPS
 
 

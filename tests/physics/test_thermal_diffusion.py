@@ -194,6 +194,9 @@ def test_the_number_of_threads_does_not_change_the_result() -> None:
         ({"field": np.zeros((0, 3))}, "1, 2 or 3 axes"),
         ({"field": np.zeros((3, 3), dtype=complex)}, "real numbers"),
         ({"field": np.zeros((2, 3)), "stencil": "star-2d13p"}, "reaches 3"),
+        ({"threads": 1.5}, r"threads is 1\.5; a whole number, 1 or more, is wanted"),
+        ({"diffusivity": 1e-4}, "diffusivity by itself does not say how long"),
+        ({"dt": "1 s", "diffusivity": 1.0}, r"dt is 1 s; a finite number greater than 0"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused_in_words(

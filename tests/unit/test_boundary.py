@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -117,12 +118,24 @@ def test_a_periodic_axis_has_no_reflections() -> None:
         lambda: Robin(-1.0, 0.0),
         lambda: Robin(1.0, 0.0, 0.0),
         lambda: Neumann(1.0, -2.0),
-        lambda: Robin(math.nan, 0),
     ],
 )
 def test_a_face_that_creates_heat_out_of_nothing_is_refused(face: object) -> None:
     assert callable(face)
     with pytest.raises(ValueError, match="must be"):
+        face()
+
+
+@pytest.mark.parametrize(
+    ("face", "message"),
+    [
+        (lambda: Robin(math.nan, 0), r"Robin\(h=\) takes a finite number, got nan"),
+        (lambda: Robin(h="5", ambient=1), r"Robin\(h=\) takes a finite number, got '5'"),  # type: ignore[arg-type]
+        (lambda: Dirichlet(math.inf), r"Dirichlet\(value=\) takes a finite number, got inf"),
+    ],
+)
+def test_what_is_no_number_is_refused(face: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         face()
 
 
