@@ -3,14 +3,15 @@ tested without a GPU.
 
 cuda_on_host.h says how threads, shared memory, copies and tensor cores are imitated. Here sources
 are made ready for it: inline PTX becomes calls, declarations of shared memory become places there.
-PTX that is not known is an error.
+PTX that is not known is an error. Libraries are kept in the cache folder, which the workers of a
+test session share: a kernel is compiled once.
 """
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import functools
+import hashlib
 import itertools
 import re
 import shutil
@@ -23,23 +24,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.cache import cache_directory
+from tetris_sim.files import atomic_text
 from tetris_sim.gpu_kernels.common import build
 
 COMPILER = shutil.which("g++") or shutil.which("c++")
 NO_COMPILER = "there is no C++ compiler"
 
-_SHIM = Path(__file__).with_name("cuda_on_host.h")
+_HERE = Path(__file__).parent
 # Contracted by no one, as on the GPU (build.py); `native` for fused multiply-adds that are
 # instructions.
 _OPTIONS = (
     "-std=c++17",
-    "-O1",
     "-march=native",
     "-w",
     "-ffp-contract=off",
     "-fno-strict-aliasing",
-    "-shared",
     "-fPIC",
+    "-fvisibility=hidden",
 )
 
 # Inline PTX, and the call that imitates it; {0} is the first operand.
@@ -231,35 +233,55 @@ def emulate(
 
 @functools.lru_cache(maxsize=8)
 def _compile(path: Path, defines: tuple[tuple[str, str | int], ...]) -> Emulated:
-    assert COMPILER is not None, NO_COMPILER
-    with tempfile.TemporaryDirectory(prefix="tetris_sim_emulation_") as folder:
-        source = Path(folder) / f"{path.stem}.cpp"
-        library = source.with_suffix(".so")
-        source.write_text(_complete(path.read_text(encoding="utf-8")), encoding="utf-8")
-        options = [*_OPTIONS, f"-I{_headers()}", *(f"-D{key}={value}" for key, value in defines)]
-        made = subprocess.run(
-            [COMPILER, *options, "-o", str(library), str(source)], capture_output=True, text=True
-        )
-        if made.returncode:
-            raise EmulationError(made.stderr)
-        return Emulated(ctypes.CDLL(str(library)))
+    source = _complete(path.read_text(encoding="utf-8"))
+    options = ["-O1", "-shared", *(f"-D{key}={value}" for key, value in defines)]
+    digest = hashlib.sha256("\0".join([source, *options]).encode()).hexdigest()[:24]
+    library = _folder() / f"{path.stem}_{digest}.so"
+    if not library.exists():
+        text = library.with_name(f"{digest}.cpp")
+        atomic_text(text, source)
+        _run_compiler([*options, str(text), "cuda_on_host.o"], library)
+    return Emulated(ctypes.CDLL(str(library)))
 
 
 def _complete(source: str) -> str:
     """A kernel file with all that makes it a library."""
     launches = "".join(f"RUN_ON_HOST({entry})\n" for entry in _ENTRY.findall(source))
-    return f'#include "{_SHIM}"\n{translate(source)}\n{launches}'
+    return f'#include "cuda_on_host.h"\n{translate(source)}\n{launches}'
+
+
+def _run_compiler(arguments: Sequence[str], made: Path) -> None:
+    """Make a file, which appears when it is whole: others may want the same."""
+    assert COMPILER is not None, NO_COMPILER
+    with tempfile.TemporaryDirectory(dir=made.parent) as folder:
+        part = Path(folder) / made.name
+        command = [COMPILER, *_OPTIONS, "-I.", *arguments, "-o", str(part)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=made.parent)
+        if done.returncode:
+            raise EmulationError(done.stderr)
+        part.replace(made)
 
 
 @functools.cache
-def _headers() -> Path:
-    """The headers of gpu_kernels, translated."""
-    folder = Path(tempfile.mkdtemp(prefix="tetris_sim_emulation_"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+def _folder() -> Path:
+    """Where libraries are, and what all of them are made of: the headers of gpu_kernels,
+    translated, and what is the same for every kernel, compiled.
+    """
+    assert COMPILER is not None, NO_COMPILER
+    texts = {path.name: path.read_text(encoding="utf-8") for path in _HERE.glob("cuda_on_host.*")}
     for path in build.headers():
-        (folder / path.name).write_text(
-            translate(path.read_text(encoding="utf-8")), encoding="utf-8"
-        )
+        texts[path.name] = translate(path.read_text(encoding="utf-8"))
+    # The same options mean other instructions to another compiler or on another CPU.
+    target = [COMPILER, *_OPTIONS, "-###", "-E", "-x", "c++", "/dev/null"]
+    about = subprocess.run(target, capture_output=True, text=True, check=True).stderr
+    digest = hashlib.sha256("\0".join([about, *texts, *texts.values()]).encode()).hexdigest()[:24]
+
+    folder = cache_directory("emulation") / digest
+    if not (folder / "cuda_on_host.o").exists():
+        folder.mkdir(exist_ok=True)
+        for name, text in texts.items():
+            atomic_text(folder / name, text)
+        _run_compiler(["-O2", "-c", "cuda_on_host.cpp"], folder / "cuda_on_host.o")
     return folder
 
 
