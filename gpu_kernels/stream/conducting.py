@@ -18,6 +18,7 @@ from tetris_sim.gpu_kernels.common.terms import REAL
 from tetris_sim.gpu_kernels.faces.boxes import frame_of
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.fused.method import Conducting
+from tetris_sim.gpu_kernels.stream.curves import MOST_PIECES, merged
 from tetris_sim.gpu_kernels.stream.palette import (
     MOST_IDS,
     PaletteKind,
@@ -51,8 +52,13 @@ def conduction_refusal(problem: Problem) -> str | None:
         return "it streams bodies of several materials in 2D and 3D, and the grid has one axis"
     if conduction.coefficients is not None:
         return "it looks conductances up by material, and here every face has its own"
-    if (why_not := problem.why_not_temperatures) is not None:
-        return why_not
+    if conduction.enthalpy is not None and problem.grid.ndim == 3:
+        return "it streams heat contents in 2D, and the grid has three axes"
+    if conduction.enthalpy is not None and merged(conduction.enthalpy).n_pieces > MOST_PIECES:
+        return (
+            f"it looks up curves of at most {MOST_PIECES} pieces, and here are "
+            f"{merged(conduction.enthalpy).n_pieces}"
+        )
     if conduction.medium.n_ids > MOST_IDS:
         return (
             f"it packs the ids of at most {MOST_IDS} materials, and the body has "
@@ -78,7 +84,11 @@ def conduction_kernel(problem: Problem, parameters: Parameters) -> FusedKernel:
     """The kernel for a problem with certain parameters."""
     conduction, kind = _conduction(problem), _kind(problem)
     numbers = palette_numbers(
-        conduction.medium.conductance, conduction.rates(problem.dt), kind, problem.dtype
+        conduction.medium.conductance,
+        conduction.rates(problem.dt),
+        kind,
+        problem.dtype,
+        conduction.enthalpy,
     )
     of = palette_2d_kernel if problem.grid.ndim == 2 else palette_3d_kernel
     return replace(of(kind, numbers, parameters), beside=_Beside(_words(problem, parameters)))
@@ -104,7 +114,11 @@ def _conduction(problem: Problem) -> Conduction:
 
 def _kind(problem: Problem) -> PaletteKind:
     conduction = _conduction(problem)
-    return palette_kind(conduction.medium.conductance, sources=conduction.source is not None)
+    return palette_kind(
+        conduction.medium.conductance,
+        sources=conduction.source is not None,
+        enthalpy=conduction.enthalpy,
+    )
 
 
 def _is_looked_up(source: Rule) -> bool:

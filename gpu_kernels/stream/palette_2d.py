@@ -91,6 +91,7 @@ class PaletteTile:
             ring = 2 * self.tile.height() + self.steps_per_block + 2
             across = 2 * max(1, self.copies // 2)
             tables = (across + self.copies) * kind.pairs + (4 + levels) * kind.n_ids
+            tables += kind.potentials
             # entries of two numbers stand in front of those of one
             return _up(state + ring * _LANES * 4, 2 * item) + _up(tables * item, 2 * item)
         words = 2 * self.warps * (self.steps_per_block + self.rows + 2) * _LANES * 4
@@ -108,7 +109,11 @@ class PaletteTile:
             and self.blocks * (shared + 1024) <= _OF_SM
             and (
                 self.scheme == Scheme.BRANCH
-                or (self.steps_per_block % self.rows == 0 and not kind.sources)
+                or (
+                    self.steps_per_block % self.rows == 0
+                    and not kind.sources
+                    and not kind.pieces
+                )
             )
         )
 
