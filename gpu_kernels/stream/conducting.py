@@ -18,6 +18,10 @@ from tetris_sim.gpu_kernels.common.terms import REAL
 from tetris_sim.gpu_kernels.faces.boxes import frame_of
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.fused.method import Conducting
+from tetris_sim.gpu_kernels.stream.coefficients_2d import (
+    coefficients_2d_kernel,
+    coefficients_2d_parameters,
+)
 from tetris_sim.gpu_kernels.stream.curves import MOST_PIECES, merged
 from tetris_sim.gpu_kernels.stream.palette import (
     MOST_IDS,
@@ -51,7 +55,7 @@ def conduction_refusal(problem: Problem) -> str | None:
     if problem.grid.ndim == 1:
         return "it streams bodies of several materials in 2D and 3D, and the grid has one axis"
     if conduction.coefficients is not None:
-        return "it looks conductances up by material, and here every face has its own"
+        return _refusal_of_coefficients(problem)
     if conduction.enthalpy is not None and problem.grid.ndim == 3:
         return "it streams heat contents in 2D, and the grid has three axes"
     if conduction.enthalpy is not None and merged(conduction.enthalpy).n_pieces > MOST_PIECES:
@@ -72,17 +76,34 @@ def conduction_refusal(problem: Problem) -> str | None:
     return None
 
 
+def _refusal_of_coefficients(problem: Problem) -> str | None:
+    if problem.grid.ndim == 3:
+        return "where every face has its own conductance it streams in 2D, and the grid has three axes"
+    if _conduction(problem).source is not None:
+        return (
+            "where every face has its own conductance its registers hold no sources beside these"
+        )
+    if not conduction_parameters(problem):
+        return f"the type is {problem.dtype.name}, and only {' and '.join(REAL)} are compiled"
+    return None
+
+
 def conduction_parameters(problem: Problem) -> tuple[Parameters, ...]:
     """Tiles worth trying, the best guess first."""
     if np.dtype(problem.dtype).name not in REAL:
         return ()
+    if _conduction(problem).coefficients is not None:
+        return coefficients_2d_parameters(problem.dtype)
     of = palette_2d_parameters if problem.grid.ndim == 2 else palette_3d_parameters
     return of(_kind(problem), problem.dtype)
 
 
 def conduction_kernel(problem: Problem, parameters: Parameters) -> FusedKernel:
     """The kernel for a problem with certain parameters."""
-    conduction, kind = _conduction(problem), _kind(problem)
+    conduction = _conduction(problem)
+    if conduction.coefficients is not None:
+        return coefficients_2d_kernel(problem.dtype, parameters)
+    kind = _kind(problem)
     numbers = palette_numbers(
         conduction.medium.conductance,
         conduction.rates(problem.dt),
@@ -96,6 +117,8 @@ def conduction_kernel(problem: Problem, parameters: Parameters) -> FusedKernel:
 
 def conduction_memory(problem: Problem, slab: Slab, parameters: Parameters) -> int:
     """Bytes of the words of a slab, and of the ids that they are made of."""
+    if _conduction(problem).coefficients is not None:
+        return 0
     spans = [(-low, n + high) for n, (low, high) in zip(slab.shape, slab.halo, strict=True)]
     words, box = _words(problem, parameters), on_three(spans, (0, 1))
     ids = math.prod(high - low for low, high in words.needed(box))
