@@ -1,5 +1,5 @@
-"""gpu.stream for 2D bodies whose faces have conductances of their own: tiles of `kernel_2d.py`, arrays
-of coefficients beside them (`coefficients_2d.cu`).
+"""gpu.stream for 2D bodies whose faces have conductances of their own: tiles of `kernel_2d.py`,
+arrays of coefficients beside them (`coefficients_2d.cu`).
 """
 
 from __future__ import annotations

@@ -78,11 +78,11 @@ def conduction_refusal(problem: Problem) -> str | None:
 
 def _refusal_of_coefficients(problem: Problem) -> str | None:
     if problem.grid.ndim == 3:
-        return "where every face has its own conductance it streams in 2D, and the grid has three axes"
-    if _conduction(problem).source is not None:
         return (
-            "where every face has its own conductance its registers hold no sources beside these"
+            "where every face has its own conductance it streams in 2D, and the grid has three axes"
         )
+    if _conduction(problem).source is not None:
+        return "where every face has its own conductance its registers hold no sources beside these"
     if not conduction_parameters(problem):
         return f"the type is {problem.dtype.name}, and only {' and '.join(REAL)} are compiled"
     return None

@@ -109,11 +109,7 @@ class PaletteTile:
             and self.blocks * (shared + 1024) <= OF_SM
             and (
                 self.scheme == Scheme.BRANCH
-                or (
-                    self.steps_per_block % self.rows == 0
-                    and not kind.sources
-                    and not kind.pieces
-                )
+                or (self.steps_per_block % self.rows == 0 and not kind.sources and not kind.pieces)
             )
         )
 
