@@ -17,6 +17,7 @@ Array = npt.NDArray[Any]
 
 FEW, MOST_PIECES = 3, 256
 _SIZES = (FEW, 16, 64, MOST_PIECES)  # of tables: two comparisons, or a search by halves
+BETWEEN_MATERIALS = -1.0  # where what flows does not follow from a conductance
 _STRAIGHT = 1e-11  # of the steepest: slopes that differ by less are those of one line
 
 
@@ -77,6 +78,38 @@ def _merged_pieces(knots: Array, curves: list[Array]) -> list[list[float]]:
     return found
 
 
+def constant_conductivity(enthalpy: Enthalpy) -> Array | None:
+    """The k of each id, (n_ids,) [W/(m K)]; None if that of any varies with temperature.
+
+    Then the potential is k T and a constant, and heat flows by temperatures between all materials.
+    """
+    it = merged(enthalpy)
+    k, pieces = it.conductivity, np.isfinite(it.knots)
+    constant = np.all((k.slopes == 0) & (k.begins == k.begins[:, :1]) | ~pieces)
+    follows = it.potential.slopes - k.begins[:, :1] * it.temperature.slopes
+    steepest = np.abs(it.potential.slopes).max(axis=1, keepdims=True)
+    if not constant or (np.abs(follows) > _STRAIGHT * steepest).any():
+        return None
+    return np.asarray(k.begins[:, 0])
+
+
+def flowing_conductance(enthalpy: Enthalpy, conductance: Array) -> Array:
+    """By what differs between two points times this, heat flows: (ndim, n_ids, n_ids); negative
+    between materials where that is not so.
+
+    Args:
+        enthalpy: what heat contents mean.
+        conductance: by potential, of ids of one material (ndim, n_ids, n_ids) [1/m^2].
+    """
+    alike = np.equal.outer(enthalpy.kinds, enthalpy.kinds)
+    k = constant_conductivity(enthalpy)
+    if k is None:
+        return np.where(alike, conductance, BETWEEN_MATERIALS)
+    half = enthalpy.half / k
+    resistance = half[:, :, np.newaxis] + half[:, np.newaxis] + enthalpy.contact
+    return np.where(alike, conductance * k, 1 / resistance)
+
+
 def curve_numbers(enthalpy: Enthalpy, n_ids: int) -> Array:
     """`struct Curves`, flat, for tables of so many ids."""
     it, pieces = merged(enthalpy), table_pieces(enthalpy)
@@ -84,24 +117,24 @@ def curve_numbers(enthalpy: Enthalpy, n_ids: int) -> Array:
     knots = np.full((n_ids, pieces), np.inf)
     knots[:, 0] = 0.0
     knots[:n, :given] = it.knots
+    last = np.isfinite(knots[:n]).sum(axis=1) - 1
 
-    def lines(curve: Curve, begins: Array) -> Array:
+    def lines(slopes: Array, values: Array) -> Array:
         whole = np.zeros((n_ids, pieces, 2))
-        whole[:n, :given] = np.stack([curve.slopes, begins], axis=-1)
+        for own in range(n):
+            whole[own, :given] = np.stack([slopes[own], values[own]], axis=-1)
+            whole[own, last[own] + 1 :] = whole[own, last[own]]
         return whole
 
+    varies = constant_conductivity(enthalpy) is None
+    flowing = it.potential if varies else it.temperature
     finite = np.where(np.isfinite(it.knots), it.knots, 0.0)
-    intercepts = it.potential.begins - it.potential.slopes * finite
-    conductivity = lines(it.conductivity, it.conductivity.begins)
-    conductivity[n:, :, 1] = 1.0
-    half = np.pad(it.half, ((0, 0), (0, n_ids - n)))
-    contact = np.pad(it.contact, ((0, 0), *[(0, n_ids - n)] * 2))
     parts = (
         knots,
-        lines(it.potential, intercepts),
-        lines(it.temperature, it.temperature.begins),
-        conductivity,
-        half,
-        contact,
+        lines(flowing.slopes, flowing.begins - flowing.slopes * finite),
+        lines(it.temperature.slopes, it.temperature.begins),
+        lines(it.conductivity.slopes, it.conductivity.begins),
+        np.pad(it.half, ((0, 0), (0, n_ids - n))),
+        np.pad(it.contact, ((0, 0), *[(0, n_ids - n)] * 2)),
     )
     return np.concatenate([part.ravel() for part in parts])

@@ -134,7 +134,7 @@ __device__ __forceinline__ void fill_sources(Numbers& to, const real* __restrict
 #include "palette_curves.cuh"
 #else
 // A temperature is what flows by difference, and it does so between all materials.
-struct Potentials {
+struct Flowing {
     __device__ __forceinline__ real at(unsigned, int, real state) const { return state; }
 };
 #endif

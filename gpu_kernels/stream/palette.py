@@ -14,13 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.enthalpy import Enthalpy
-from tetris_sim.gpu_kernels.stream.curves import FEW, curve_numbers, table_pieces
+from tetris_sim.gpu_kernels.stream.curves import (
+    FEW,
+    constant_conductivity,
+    curve_numbers,
+    flowing_conductance,
+    table_pieces,
+)
 
 Array = npt.NDArray[Any]
 
 MOST_IDS = 16  # nibbles
 _SIZES = (2, 4, 8, 16)  # of tables
-BETWEEN_MATERIALS = -1.0  # where what flows does not follow from a conductance
 
 
 @dataclass(frozen=True)
@@ -32,12 +37,14 @@ class PaletteKind:
         isotropic: whether faces between points of one id conduct the same along all axes.
         sources: whether ids have sources.
         pieces: of curves of heat content that tables hold; 0 where states are temperatures.
+        varies: whether any conductivity depends on temperature, where states are heat contents.
     """
 
     n_ids: int
     isotropic: bool
     sources: bool
     pieces: int = 0
+    varies: bool = False
 
     def defines(self) -> dict[str, str | int]:
         """The macros that palette.cuh wants."""
@@ -46,6 +53,7 @@ class PaletteKind:
             "TS_ISOTROPIC": int(self.isotropic),
             "TS_SOURCES": int(self.sources),
             "TS_PIECES": self.pieces,
+            "TS_VARIES": int(self.varies),
         }
 
     @property
@@ -55,7 +63,7 @@ class PaletteKind:
 
     @property
     def potentials(self) -> int:
-        """Numbers of `Potentials` in shared memory: three lines and two knots, or as many."""
+        """Numbers of `Flowing` in shared memory."""
         return self.n_ids * (8 if self.pieces == FEW else 3 * self.pieces)
 
 
@@ -65,7 +73,7 @@ def palette_kind(
     """What kernels are compiled for.
 
     >>> palette_kind(np.ones((2, 3, 3)), sources=False)
-    PaletteKind(n_ids=4, isotropic=True, sources=False, pieces=0)
+    PaletteKind(n_ids=4, isotropic=True, sources=False, pieces=0, varies=False)
 
     Args:
         conductance: K of the faces between points of two ids, (ndim, ids, ids).
@@ -74,7 +82,9 @@ def palette_kind(
     """
     own = np.diagonal(conductance, axis1=1, axis2=2)
     n_ids = next(size for size in _SIZES if size >= conductance.shape[1])
-    return PaletteKind(n_ids, bool(np.all(own == own[0])), sources, table_pieces(enthalpy))
+    isotropic = bool(np.all(own == own[0]))
+    varies = enthalpy is not None and constant_conductivity(enthalpy) is None
+    return PaletteKind(n_ids, isotropic, sources, table_pieces(enthalpy), varies)
 
 
 def palette_numbers(
@@ -103,8 +113,8 @@ def palette_numbers(
     k[:, :n, :n], r[:n] = conductance, rate
     own = r * np.diagonal(k, axis1=1, axis2=2)
     if enthalpy is not None:
-        alike = np.equal.outer(enthalpy.kinds, enthalpy.kinds)
-        k[:, :n, :n] = np.where(alike, conductance, BETWEEN_MATERIALS)
+        k[:, :n, :n] = flowing_conductance(enthalpy, conductance)
+        own = r * np.diagonal(k, axis1=1, axis2=2)
         parts = [k, r, own, 0 * r, curve_numbers(enthalpy, kind.n_ids)]
         return np.concatenate([part.ravel() for part in parts]).astype(real)
 

@@ -1,11 +1,11 @@
 // palette_2d_heat.cuh: what one row of a tile gives to the rows of the next level where all that a
 // warp reads is of one material, and the state is heat content (see palette_2d.cu).
 //
-// Idea    As in palette_2d_rows.cuh, with potentials of rows instead of rows. Where all heat contents
-//         of a patch lie on one piece of the curve, as in what is all solid or all liquid, potentials
-//         need no comparisons.
-// Order   Potentials of neighbours are added, less four times (along one axis twice) the own one, times
-//         a weight.
+// Idea    As in palette_2d_uniform.cuh, with what flows by difference instead of the state
+//         (palette_curves.cuh). A search for pieces takes longer than all else, and is left out where
+//         all heat contents of a patch lie on one piece.
+// Order   What flows by difference: that of neighbours is added, less four times (along one axis
+//         twice) the own, times a weight.
 
 #pragma once
 
@@ -19,10 +19,10 @@ struct Uniform {
                              : real(0)) {}
 };
 
-// Whether all heat contents of a warp's patch lie on one line of an id, and which.
+// Whether all heat contents of a warp's patch lie on one line of a curve, and which.
+template <class Curve>
 __device__ __forceinline__ bool have_one_line(const real (&patch)[rows][columns],
-                                              const Potentials& potentials, unsigned id,
-                                              Line& line) {
+                                              const Curve& curve, Line& line) {
     int least = high_bits(patch[0][0]), most = least;
 #pragma unroll
     for (int p = 0; p < rows; ++p)
@@ -35,25 +35,25 @@ __device__ __forceinline__ bool have_one_line(const real (&patch)[rows][columns]
     most = __reduce_max_sync(~0u, most);
     // Below 0 the largest bits are those of the smallest number.
     if ((least < 0) != (most < 0)) return false;
-    const int piece = potentials.piece(id, with_high_bits(least, false));
-    line = potentials.line(id, piece);
-    return piece == potentials.piece(id, with_high_bits(most, true));
+    const int piece = curve.piece(with_high_bits(least, false));
+    line = curve.lines[piece];
+    return piece == curve.piece(with_high_bits(most, true));
 }
 
 struct UniformCarry {
-    real below[columns + 2];  // potentials of the row consumed before, with the columns beside
+    real below[columns + 2];  // what flows, of the row consumed before, with the columns beside
     real heat[columns];       // of that row, and what heats it
-    // isotropic: as in palette_2d_rows.cuh; else what the row below and columns beside give to it
+    // isotropic: as in palette_2d_uniform.cuh; else what the row below and columns beside give to it
     real sums[columns];
 };
 
-template <class Potential>
+template <class Curve>
 __device__ __forceinline__ void consume_uniform(real (&patch)[rows][columns], UniformCarry& carry,
                                                 int q, const real (&given)[columns],
-                                                const Uniform& one, const Potential& potential) {
+                                                const Uniform& one, const Curve& curve) {
     real row[columns + 2];
 #pragma unroll
-    for (int c = 0; c < columns; ++c) row[c + 1] = potential(given[c]);
+    for (int c = 0; c < columns; ++c) row[c + 1] = curve.at(given[c]);
     row[0] = row[columns + 1] = 0;
     if (q >= -1 && q <= rows - 2) {
         row[0] = __shfl_up_sync(~0u, row[columns], 1);
@@ -98,22 +98,24 @@ __device__ __forceinline__ void consume_uniform(real (&patch)[rows][columns], Un
     }
 }
 
-// One level of a patch. The rows above come late: their heat contents are compared in any case.
+// One level of a patch.
 __device__ __forceinline__ void advance_uniform(real (&patch)[rows][columns], const real* above,
                                                 real* below, const Look& look, unsigned id) {
     const Uniform uniform(look.tables, look.level, id);
-    const PotentialOf any(look.tables, id);
+    const auto curve = look.tables.of_id(id);
     UniformCarry carry;
-    Line line;
-    if (have_one_line(patch, look.tables, id, line)) {
-        const auto linear = [&](real heat) { return line.at(heat); };
-        advance(patch, above, below, look.lane, [&](int q, const real(&own)[columns]) {
-            if (q >= 0) consume_uniform(patch, carry, q, own, uniform, linear);
-            else consume_uniform(patch, carry, q, own, uniform, any);
-        });
-    } else {
-        advance(patch, above, below, look.lane, [&](int q, const real(&own)[columns]) {
-            consume_uniform(patch, carry, q, own, uniform, any);
-        });
+    if constexpr (!few_pieces) {
+        // The rows above come late: for these, the search is made in any case.
+        Line line;
+        if (have_one_line(patch, curve, line)) {
+            advance(patch, above, below, look.lane, [&](int q, const real(&own)[columns]) {
+                if (q >= 0) consume_uniform(patch, carry, q, own, uniform, line);
+                else consume_uniform(patch, carry, q, own, uniform, curve);
+            });
+            return;
+        }
     }
+    advance(patch, above, below, look.lane, [&](int q, const real(&own)[columns]) {
+        consume_uniform(patch, carry, q, own, uniform, curve);
+    });
 }

@@ -11,7 +11,7 @@
 
 #pragma once
 
-struct TablesInShared : Potentials {
+struct TablesInShared : Flowing {
     PairTable<Across, copies_across> across;  // axis y, and the rate of the row below
     PairTable<real, copies> along;            // axis x
     real uniform[n_ids][4];                   // weight along y, along x, centre, rate
@@ -45,7 +45,7 @@ struct Flow {
 template <int axis, class PairOfIds>
 __device__ __forceinline__ Flow flow_through(const Look& look, real conductance, const Point& low,
                                              const Point& high, PairOfIds pair_of_ids) {
-#if TS_PIECES > 0
+#if TS_PIECES > 0 && TS_VARIES
     if (is_negative(conductance)) {
         return {real(1), flow_between(curves_of(look.palette), axis, pair_of_ids(), low.state,
                                       high.state)};
@@ -93,7 +93,7 @@ __device__ __forceinline__ void consume_mixed(real (&patch)[rows][columns], Mixe
         Point left, right;
         left.flowing = __shfl_up_sync(~0u, own[columns - 1].flowing, 1);
         right.flowing = __shfl_down_sync(~0u, own[0].flowing, 1);
-#if TS_PIECES > 0
+#if TS_PIECES > 0 && TS_VARIES
         if (__any_sync(~0u, is_negative(conductance[0]) || is_negative(conductance[columns]))) {
             left.state = __shfl_up_sync(~0u, own[columns - 1].state, 1);
             right.state = __shfl_down_sync(~0u, own[0].state, 1);

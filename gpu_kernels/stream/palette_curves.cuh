@@ -1,16 +1,22 @@
-// palette_curves.cuh: bodies whose state is heat content: what flows between two points of one
-// material is the difference of their potentials, which are piecewise linear in heat content.
+// palette_curves.cuh: bodies whose state is heat content: what flows between two points is a
+// conductance times the difference of something that is piecewise linear in heat content.
 //
-// Idea    Potentials are looked up at every step, so their lines lie in shared memory: with three
-//         pieces (solid, melting, liquid) two comparisons find one, with more a search by halves.
-//         Between different materials heat flows by temperature, over the resistances of both half
-//         cells; such faces are few, and what they need stays in global memory. A conductance below
-//         0 marks them.
+// Idea    Where conductivities vary with temperature that is the potential (their integral), else the
+//         temperature. It is looked up at every step, so its lines lie in shared memory: with three
+//         pieces (solid, melting, liquid) as one line and what it bends by at two knots, with more a
+//         search by halves. Where conductivities vary, heat flows between different materials by
+//         temperature over the resistances of both half cells; such faces are few, and what they need
+//         stays in global memory. A conductance below 0 marks them.
 // Order   tetris_sim/enthalpy.py; intercepts are taken at heat content 0.
 
 #pragma once
 
+#if !defined(TS_VARIES)
+#error "palette_curves.cuh needs macros that gpu_kernels/stream/palette.py lists"
+#endif
+
 constexpr bool few_pieces = curve_pieces == 3;
+constexpr bool varies = TS_VARIES;  // conductivities, with temperature
 
 struct alignas(2 * sizeof(real)) Line {
     real slope, intercept;
@@ -18,11 +24,12 @@ struct alignas(2 * sizeof(real)) Line {
     __device__ __forceinline__ real at(real heat) const { return fma_real(slope, heat, intercept); }
 };
 
-// Follow Palette in memory. Piece p of an id begins at its knot p, infinite if it has fewer.
+// Follow Palette in memory. Piece p of an id begins at its knot p, which is infinite if it has fewer;
+// those that it lacks are as its last one.
 template <int axes>
 struct Curves {
     real knots[n_ids][curve_pieces];
-    Line potential[n_ids][curve_pieces];
+    Line lines[n_ids][curve_pieces];
     // slope, value at the knot
     real temperature[n_ids][curve_pieces][2];
     real conductivity[n_ids][curve_pieces][2];
@@ -35,102 +42,80 @@ __device__ __forceinline__ const Curves<axes>* curves_of(const Palette<axes>* pa
     return reinterpret_cast<const Curves<axes>*>(palette + 1);
 }
 
-// The piece that a heat content lies on; the first one goes on below its knot.
-__device__ __forceinline__ int piece_of(const real* knots, real heat) {
-    if constexpr (few_pieces) return (heat >= knots[1]) + (heat >= knots[2]);
-    int piece = 0;
-#pragma unroll
-    for (int half = curve_pieces / 2; half > 0; half /= 2)
-        if (heat >= knots[piece + half]) piece += half;
-    return piece;
-}
-
-// Lines of an id with three pieces, and where the latter two begin.
-struct alignas(2 * sizeof(real)) ThreeLines {
-    Line of[3];
+// A curve of three pieces.
+struct alignas(2 * sizeof(real)) Bent {
+    Line middle;
+    real bends[2];  // what slopes are more below the first knot, and above the second
     real knots[2];
+    real none[2];
 
-    __device__ __forceinline__ int piece(real heat) const {
-        return (heat >= knots[0]) + (heat >= knots[1]);
-    }
-    // Of a copy in registers, where no address can be computed.
     __device__ __forceinline__ real at(real heat) const {
-        const bool melts = heat >= knots[0], flows = heat >= knots[1];
-        const Line below{melts ? of[1].slope : of[0].slope,
-                         melts ? of[1].intercept : of[0].intercept};
-        return Line{flows ? of[2].slope : below.slope, flows ? of[2].intercept : below.intercept}
-            .at(heat);
+        const real below = heat < knots[0] ? heat : knots[0];
+        const real above = heat < knots[1] ? knots[1] : heat;
+        return fma_real(bends[0], below, fma_real(bends[1], above, middle.at(heat)));
     }
 };
 
-// The lines of all ids in shared memory.
+// The curves of all ids in shared memory.
 template <bool few>
-struct PotentialsOf {
-    ThreeLines of[n_ids];
+struct FlowingOf {
+    Bent of[n_ids];
 
-    __device__ __forceinline__ int piece(unsigned id, real heat) const {
-        return of[id].piece(heat);
-    }
-    __device__ __forceinline__ Line line(unsigned id, int piece) const { return of[id].of[piece]; }
+    __device__ __forceinline__ const Bent& of_id(unsigned id) const { return of[id]; }
     // Of the id in nibble k.
     __device__ __forceinline__ real at(unsigned word, int k, real heat) const {
-        const ThreeLines& its = at_offset(of, offset_of_id<sizeof(ThreeLines)>(word, k));
-        return its.of[its.piece(heat)].at(heat);
+        return at_offset(of, offset_of_id<sizeof(Bent)>(word, k)).at(heat);
     }
     template <int axes>
     __device__ __forceinline__ void fill(const Curves<axes>* curves) {
         const int id = threadIdx.x;
         if (id >= n_ids) return;
-        for (int p = 0; p < 3; ++p) of[id].of[p] = curves->potential[id][p];
-        for (int p = 0; p < 2; ++p) of[id].knots[p] = curves->knots[id][p + 1];
+        const Line(&its)[3] = curves->lines[id];
+        Bent made{its[1], {its[0].slope - its[1].slope, its[2].slope - its[1].slope}, {}, {}};
+        for (int k = 0; k < 2; ++k) {
+            const real knot = curves->knots[id][k + 1];
+            made.knots[k] = made.bends[k] == 0 ? real(0) : knot;
+            made.middle.intercept = fma_real(-made.bends[k], made.knots[k], made.middle.intercept);
+        }
+        of[id] = made;
     }
 };
 
 template <>
-struct PotentialsOf<false> {
+struct FlowingOf<false> {
     real knots[n_ids][curve_pieces];
     Line lines[n_ids][curve_pieces];
 
-    __device__ __forceinline__ int piece(unsigned id, real heat) const {
-        return piece_of(knots[id], heat);
-    }
-    __device__ __forceinline__ Line line(unsigned id, int piece) const { return lines[id][piece]; }
+    // That of one id.
+    struct Curve {
+        const real* knots;
+        const Line* lines;
+
+        __device__ __forceinline__ int piece(real heat) const {
+            int piece = 0;
+#pragma unroll
+            for (int half = curve_pieces / 2; half > 0; half /= 2)
+                if (heat >= knots[piece + half]) piece += half;
+            return piece;
+        }
+        __device__ __forceinline__ real at(real heat) const { return lines[piece(heat)].at(heat); }
+    };
+
+    __device__ __forceinline__ Curve of_id(unsigned id) const { return {knots[id], lines[id]}; }
     __device__ __forceinline__ real at(unsigned word, int k, real heat) const {
-        const unsigned id = word >> (4 * k) & 15u;
-        return line(id, piece(id, heat)).at(heat);
+        return of_id(word >> (4 * k) & 15u).at(heat);
     }
     template <int axes>
     __device__ __forceinline__ void fill(const Curves<axes>* curves) {
         for (int e = threadIdx.x; e < n_ids * curve_pieces; e += blockDim.x) {
-            knots[e / curve_pieces][e % curve_pieces] = curves->knots[e / curve_pieces][e % curve_pieces];
-            lines[e / curve_pieces][e % curve_pieces] = curves->potential[e / curve_pieces][e % curve_pieces];
+            const int id = e / curve_pieces, piece = e % curve_pieces;
+            knots[id][piece] = curves->knots[id][piece];
+            lines[id][piece] = curves->lines[id][piece];
         }
     }
 };
 
-using Potentials = PotentialsOf<few_pieces>;
-
-// The potential of one id; few lines are kept in registers.
-template <bool few>
-struct PotentialOfId {
-    const ThreeLines its;
-
-    __device__ __forceinline__ PotentialOfId(const PotentialsOf<few>& of_all, unsigned id)
-        : its(of_all.of[id]) {}
-    __device__ __forceinline__ real operator()(real heat) const { return its.at(heat); }
-};
-
-template <>
-struct PotentialOfId<false> {
-    const PotentialsOf<false>& of_all;
-    unsigned id;
-
-    __device__ __forceinline__ PotentialOfId(const PotentialsOf<false>& of_all_, unsigned id_)
-        : of_all(of_all_), id(id_) {}
-    __device__ __forceinline__ real operator()(real heat) const { return of_all.at(id, 0, heat); }
-};
-
-using PotentialOf = PotentialOfId<few_pieces>;
+using Flowing = FlowingOf<few_pieces>;
 
 // The bits of a number that order those of one sign as integers, and the first or last number that
 // has them.
@@ -149,18 +134,28 @@ template <int axes>
 __device__ __noinline__ real flow_between(const Curves<axes>* curves, int axis, unsigned pair,
                                           real low, real high) {
     const unsigned ids[2] = {pair & 15u, pair >> 4 & 15u};
-    real temperature[2], resistance[2];
+    real temperature[2], conductivity[2];
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
         const unsigned id = ids[side];
         const real heat = side == 0 ? low : high;
-        const int piece = piece_of(curves->knots[id], heat);
-        const real above = heat - curves->knots[id][piece];
+        const real(&knots)[curve_pieces] = curves->knots[id];
+        int piece = 0, last = curve_pieces - 1;
+        while (piece < last) {
+            const int middle = (piece + last + 1) / 2;
+            if (heat >= knots[middle]) piece = middle;
+            else last = middle - 1;
+        }
+        const real above = heat - knots[piece];
         const real(&t)[2] = curves->temperature[id][piece];
         const real(&k)[2] = curves->conductivity[id][piece];
         temperature[side] = fma_real(t[0], above, t[1]);
-        resistance[side] = curves->half[axis][id] / fma_real(k[0], above, k[1]);
+        conductivity[side] = fma_real(k[0], above, k[1]);
     }
-    return (temperature[1] - temperature[0]) /
-           ((resistance[0] + resistance[1]) + curves->contact[axis][ids[0]][ids[1]]);
+    // One division is as long as all else.
+    const real both = conductivity[0] * conductivity[1];
+    const real halves = fma_real(curves->half[axis][ids[0]], conductivity[1],
+                                 curves->half[axis][ids[1]] * conductivity[0]);
+    return (temperature[1] - temperature[0]) * both /
+           fma_real(curves->contact[axis][ids[0]][ids[1]], both, halves);
 }
