@@ -83,6 +83,8 @@ class Body:
         ids: of every point, on the GPU, flat, laid out as a field of the state: those of ghosts are
             those of their mirror points.
         numbers: of its rules.
+        coefficients: of every point, laid out like `ids`, by their names in body.cuh; empty where
+            materials tell them.
     """
 
     def __init__(
@@ -106,10 +108,10 @@ class Body:
         n, arithmetic = layout.field_pitch, problem.arithmetic
         with device.use() as cupy:
             self.ids = cupy.zeros(n, id_dtype(problem))
-            self._coefficients = {}
+            self.coefficients: dict[str, Any] = {}
             if self._conduction.coefficients is not None:
                 names = (*_UPPER[problem.grid.ndim], "rate", "volume")
-                self._coefficients = {name: cupy.zeros(n, arithmetic) for name in names}
+                self.coefficients = {name: cupy.zeros(n, arithmetic) for name in names}
         self.place(slab)
 
     def place(self, slab: Slab) -> None:
@@ -145,7 +147,7 @@ class Body:
             volume = self._padded(coefficients.volume, box)
             upper = [_padded_conductance(problem, axis, box) for axis in range(problem.grid.ndim)]
             for flat, values in zip(
-                self._coefficients.values(), (*upper, rate, volume), strict=True
+                self.coefficients.values(), (*upper, rate, volume), strict=True
             ):
                 self._put(flat, ranges, values)
 
@@ -223,7 +225,7 @@ class Body:
         body, origin = np.zeros(1, _BODY), self._layout.origin
         address = self._device.address
         body["ids"] = address(self.ids[origin:])
-        for name, flat in self._coefficients.items():
+        for name, flat in self.coefficients.items():
             body[name] = address(flat[origin:])
         body["tables"], body["codes"] = address(self._tables), address(self._codes)
         body["faces"] = address(self._faces)

@@ -18,6 +18,11 @@ from tetris_sim.gpu_kernels.common.terms import REAL
 from tetris_sim.gpu_kernels.faces.boxes import frame_of
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.gpu_kernels.fused.method import Conducting
+from tetris_sim.gpu_kernels.stream.coefficients_2d import (
+    coefficients_2d_kernel,
+    coefficients_2d_parameters,
+)
+from tetris_sim.gpu_kernels.stream.curves import MOST_PIECES, merged
 from tetris_sim.gpu_kernels.stream.palette import (
     MOST_IDS,
     PaletteKind,
@@ -50,9 +55,14 @@ def conduction_refusal(problem: Problem) -> str | None:
     if problem.grid.ndim == 1:
         return "it streams bodies of several materials in 2D and 3D, and the grid has one axis"
     if conduction.coefficients is not None:
-        return "it looks conductances up by material, and here every face has its own"
-    if (why_not := problem.why_not_temperatures) is not None:
-        return why_not
+        return _refusal_of_coefficients(problem)
+    if conduction.enthalpy is not None and problem.grid.ndim == 3:
+        return "it streams heat contents in 2D, and the grid has three axes"
+    if conduction.enthalpy is not None and merged(conduction.enthalpy).n_pieces > MOST_PIECES:
+        return (
+            f"it looks up curves of at most {MOST_PIECES} pieces, and here are "
+            f"{merged(conduction.enthalpy).n_pieces}"
+        )
     if conduction.medium.n_ids > MOST_IDS:
         return (
             f"it packs the ids of at most {MOST_IDS} materials, and the body has "
@@ -66,19 +76,40 @@ def conduction_refusal(problem: Problem) -> str | None:
     return None
 
 
+def _refusal_of_coefficients(problem: Problem) -> str | None:
+    if problem.grid.ndim == 3:
+        return (
+            "where every face has its own conductance it streams in 2D, and the grid has three axes"
+        )
+    if _conduction(problem).source is not None:
+        return "where every face has its own conductance its registers hold no sources beside these"
+    if not conduction_parameters(problem):
+        return f"the type is {problem.dtype.name}, and only {' and '.join(REAL)} are compiled"
+    return None
+
+
 def conduction_parameters(problem: Problem) -> tuple[Parameters, ...]:
     """Tiles worth trying, the best guess first."""
     if np.dtype(problem.dtype).name not in REAL:
         return ()
+    if _conduction(problem).coefficients is not None:
+        return coefficients_2d_parameters(problem.dtype)
     of = palette_2d_parameters if problem.grid.ndim == 2 else palette_3d_parameters
     return of(_kind(problem), problem.dtype)
 
 
 def conduction_kernel(problem: Problem, parameters: Parameters) -> FusedKernel:
     """The kernel for a problem with certain parameters."""
-    conduction, kind = _conduction(problem), _kind(problem)
+    conduction = _conduction(problem)
+    if conduction.coefficients is not None:
+        return coefficients_2d_kernel(problem.dtype, parameters)
+    kind = _kind(problem)
     numbers = palette_numbers(
-        conduction.medium.conductance, conduction.rates(problem.dt), kind, problem.dtype
+        conduction.medium.conductance,
+        conduction.rates(problem.dt),
+        kind,
+        problem.dtype,
+        conduction.enthalpy,
     )
     of = palette_2d_kernel if problem.grid.ndim == 2 else palette_3d_kernel
     return replace(of(kind, numbers, parameters), beside=_Beside(_words(problem, parameters)))
@@ -86,6 +117,8 @@ def conduction_kernel(problem: Problem, parameters: Parameters) -> FusedKernel:
 
 def conduction_memory(problem: Problem, slab: Slab, parameters: Parameters) -> int:
     """Bytes of the words of a slab, and of the ids that they are made of."""
+    if _conduction(problem).coefficients is not None:
+        return 0
     spans = [(-low, n + high) for n, (low, high) in zip(slab.shape, slab.halo, strict=True)]
     words, box = _words(problem, parameters), on_three(spans, (0, 1))
     ids = math.prod(high - low for low, high in words.needed(box))
@@ -104,7 +137,11 @@ def _conduction(problem: Problem) -> Conduction:
 
 def _kind(problem: Problem) -> PaletteKind:
     conduction = _conduction(problem)
-    return palette_kind(conduction.medium.conductance, sources=conduction.source is not None)
+    return palette_kind(
+        conduction.medium.conductance,
+        sources=conduction.source is not None,
+        enthalpy=conduction.enthalpy,
+    )
 
 
 def _is_looked_up(source: Rule) -> bool:

@@ -8,7 +8,8 @@
 
 #pragma once
 
-#if !defined(TS_IDS) || !defined(TS_ISOTROPIC) || !defined(TS_SOURCES) || !defined(TS_COPIES)
+#if !defined(TS_IDS) || !defined(TS_ISOTROPIC) || !defined(TS_SOURCES) || !defined(TS_COPIES) || \
+    !defined(TS_PIECES)
 #error "palette.cuh needs macros that gpu_kernels/stream/palette.py lists"
 #endif
 
@@ -20,6 +21,8 @@ constexpr int copies_across = copies == 1 ? 1 : copies / 2;  // of entries twice
 // each material conducts the same along all axes: neighbours in it are added as they are
 constexpr bool isotropic = TS_ISOTROPIC;
 constexpr unsigned mixed = 255;                // where a run has several ids
+constexpr int curve_pieces = TS_PIECES;  // of curves of heat content; 0: states are temperatures
+constexpr bool has_curves = curve_pieces > 0;
 
 // What a kernel is told of the materials, once per run.
 template <int axes>
@@ -126,3 +129,12 @@ __device__ __forceinline__ void fill_sources(Numbers& to, const real* __restrict
                                          : real(0);
     }
 }
+
+#if TS_PIECES > 0
+#include "palette_curves.cuh"
+#else
+// A temperature is what flows by difference, and it does so between all materials.
+struct Flowing {
+    __device__ __forceinline__ real at(unsigned, int, real state) const { return state; }
+};
+#endif

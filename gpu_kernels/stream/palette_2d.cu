@@ -30,6 +30,11 @@ constexpr int columns = TS_COLUMNS;  // of a lane's patch
 #include "stream_2d_tile.cuh"
 #include "palette.cuh"
 #include "palette_2d_rows.cuh"
+#if TS_PIECES > 0
+#include "palette_2d_heat.cuh"
+#else
+#include "palette_2d_uniform.cuh"
+#endif
 #include "palette_2d_words.cuh"
 
 static_assert(columns <= 6 && depth <= 32 && rows >= 2, "see Limits");
@@ -69,6 +74,9 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
         one[2] = palette->centre[threadIdx.x];
         one[3] = palette->rate[threadIdx.x];
     }
+#if TS_PIECES > 0
+    shared.tables.fill(curves_of(palette));
+#endif
     // What lies above the first tile is read, and reaches nothing; but it must be ids.
     for (int e = threadIdx.x; e < ring * 32; e += 32 * warps) shared.words[e / 32][e % 32] = 0;
     __syncthreads();
@@ -96,21 +104,16 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
             const real* above = edges_of_warp.above();
             real* below = edges_of_warp.below();
             const unsigned id = __shfl_sync(~0u, run, level);
+            const Look look{shared.tables, palette, level, lane};
             if (id != mixed) {
-                const real(&one)[4] = shared.tables.uniform[id];
-                const Uniform uniform{one[0], one[1], one[2],
-                    has_sources ? mul_real(one[3], shared.tables.sources[level][id]) : real(0)};
-                UniformCarry carry;
-                advance(patch, above, below, lane, [&](int q, const real(&own)[columns]) {
-                    consume_uniform(patch, carry, q, own, uniform);
-                });
+                advance_uniform(patch, above, below, look, id);
             } else {
                 const int first = place < level + 2 ? place - level - 2 + ring : place - level - 2;
                 MixedCarry carry;
                 advance(patch, above, below, lane, [&](int q, const real(&own)[columns]) {
                     const unsigned slot = first + q + 2;
                     const unsigned ids = shared.words[min(slot, slot - ring)][lane];
-                    consume_mixed(patch, carry, q, own, ids, shared.tables, level, lane);
+                    consume_mixed(patch, carry, q, own, ids, look);
                 });
             }
             // Every warp has passed a barrier of this tile, and needs no words of the one before.

@@ -22,8 +22,8 @@ from tetris_sim.gpu_kernels.stream.kernel_2d import Tile
 from tetris_sim.gpu_kernels.stream.palette import PaletteKind
 from tetris_sim.gpu_kernels.stream.words import WordsKernel
 
-_MOST_SHARED = 227 * 1024  # bytes that a block can have on sm_90
-_OF_SM = 228 * 1024  # that its blocks share, and 1 KB of each is the system's
+MOST_SHARED = 227 * 1024  # bytes that a block can have on sm_90
+OF_SM = 228 * 1024  # that its blocks share, and 1 KB of each is the system's
 _MOST_COLUMNS = 6  # of eight nibbles, two are those beside
 _LANES = 32
 _SECTOR_BYTES = 32  # the smallest piece of memory that moves
@@ -91,6 +91,7 @@ class PaletteTile:
             ring = 2 * self.tile.height() + self.steps_per_block + 2
             across = 2 * max(1, self.copies // 2)
             tables = (across + self.copies) * kind.pairs + (4 + levels) * kind.n_ids
+            tables += kind.potentials
             # entries of two numbers stand in front of those of one
             return _up(state + ring * _LANES * 4, 2 * item) + _up(tables * item, 2 * item)
         words = 2 * self.warps * (self.steps_per_block + self.rows + 2) * _LANES * 4
@@ -104,11 +105,11 @@ class PaletteTile:
             and 1 <= self.columns <= _MOST_COLUMNS
             and 1 <= self.steps_per_block <= _LANES
             and self.tile.written(1, item) > 0
-            and shared <= _MOST_SHARED
-            and self.blocks * (shared + 1024) <= _OF_SM
+            and shared <= MOST_SHARED
+            and self.blocks * (shared + 1024) <= OF_SM
             and (
                 self.scheme == Scheme.BRANCH
-                or (self.steps_per_block % self.rows == 0 and not kind.sources)
+                or (self.steps_per_block % self.rows == 0 and not kind.sources and not kind.pieces)
             )
         )
 

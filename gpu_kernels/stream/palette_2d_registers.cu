@@ -1,18 +1,15 @@
 // palette_2d_registers.cu: heat conduction in a 2D body of up to 16 materials, TS_DEPTH steps by
 // streaming tiles that stay in registers down the rows, coefficients in registers too.
 //
-// Idea    As stream_2d.cu. A level lies one row further up than the one before, so of a patch's rows
-//         of coefficients one enters at the top and one leaves at the bottom per level. Their slots
-//         are taken modulo `rows`, and levels are unrolled as often: nothing is moved. A row that
-//         enters is looked up from its word and that of the row above. With TS_COPIES=16 a lane has
-//         tables of its own half-warp place, and lookups no bank conflicts.
+// Idea    As stream_2d.cu, with rows of coefficients that enter and leave (registers_2d_rows.cuh). A
+//         row that enters is looked up from its word and that of the row above. With TS_COPIES=16 a
+//         lane has tables of its own half-warp place, and lookups no bank conflicts.
 // Layout  As stream_2d.cu; words as palette_2d.cu, here with two buffers for each warp: the rows of
 //         its patches at all levels of a tile, and of the next.
 // Writes  the box, as stream_2d.cu.
 // Limits  depth is a multiple of rows, which are at least 3; no sources. Checked by PaletteTile.fits
 //         in palette_2d.py.
-// Order   The faces to the row below, left, right, above; of the first column of a lane right before
-//         left. What leaves a point enters the other. Bits depend on no tile along y.
+// Order   registers_2d_rows.cuh. Bits depend on no tile along y.
 // Test    tests/gpu/test_gpu_palette.py
 
 #if !defined(TS_DEPTH) || !defined(TS_COLUMNS) || !defined(TS_ROWS) || !defined(TS_WARPS) || \
@@ -28,8 +25,9 @@ constexpr int columns = TS_COLUMNS;  // of a lane's patch
 #include "stream_2d_tile.cuh"
 #include "palette.cuh"
 #include "palette_2d_words.cuh"
+#include "registers_2d_rows.cuh"
 
-static_assert(depth % rows == 0 && rows >= 3 && columns <= 6 && !has_sources, "see Limits");
+static_assert(columns <= 6 && !has_sources && !has_curves, "see Limits");
 
 constexpr int lines = depth + rows + 2;  // words of a warp's patches at all levels of a tile
 
@@ -41,12 +39,6 @@ struct Shared {
     PairTable<real, copies> across;  // axis y
     PairTable<real, copies> along;   // axis x
     real rate[n_ids];
-};
-
-// Of the rows -1 .. rows - 2 of a patch, in slots that a level shifts.
-struct Coefficients {
-    real right[rows][columns], above[rows][columns], rate[rows][columns];
-    real below[columns];  // of the last row's face to the one before it
 };
 
 struct Lookup {
@@ -71,71 +63,6 @@ struct Lookup {
         }
     }
 };
-
-struct Carry {
-    real below[columns];   // the row consumed before
-    real fluxes[columns];  // into it, but that from above
-};
-
-// Give row q of a level to the slots of the next; `shift` is the number of the level modulo rows.
-// `enter(slot)` replaces the coefficients of a row that is needed no more.
-template <int shift, class Enter>
-__device__ __forceinline__ void consume(real (&patch)[rows][columns], Carry& carry,
-                                        Coefficients& coefficients, int q,
-                                        const real (&given)[columns], Enter enter) {
-    const auto slot = [](int row) { return (row - shift + 4 * rows) % rows; };
-    real own[columns];
-#pragma unroll
-    for (int c = 0; c < columns; ++c) own[c] = given[c];
-    if (q < rows - 1) {
-        const int before = slot(q + 1), now = slot(q);
-#pragma unroll
-        for (int c = 0; c < columns; ++c) {
-            const real conductance =
-                q == rows - 2 ? coefficients.below[c] : coefficients.above[before][c];
-            const real difference = carry.below[c] - own[c];
-            if (q < rows - 2) {
-                const real sum = fma_real(-conductance, difference, carry.fluxes[c]);
-                patch[q + 2][c] = fma_real(coefficients.rate[before][c], sum, carry.below[c]);
-            }
-            carry.fluxes[c] = mul_real(conductance, difference);
-        }
-        if (q >= -1) {
-            // Each face once: a lane's last one is told to the lane beside, which has its point.
-            const real next = __shfl_down_sync(~0u, own[0], 1);
-            const real out = mul_real(coefficients.right[now][columns - 1], next - own[columns - 1]);
-            const real in = __shfl_up_sync(~0u, out, 1);
-#pragma unroll
-            for (int c = 0; c < columns - 1; ++c) {
-                const real conductance = coefficients.right[now][c];
-                const real difference = own[c + 1] - own[c];
-                carry.fluxes[c] = fma_real(conductance, difference, carry.fluxes[c]);
-                carry.fluxes[c + 1] = fma_real(-conductance, difference, carry.fluxes[c + 1]);
-            }
-            carry.fluxes[columns - 1] = carry.fluxes[columns - 1] + out;
-            carry.fluxes[0] = carry.fluxes[0] - in;
-        }
-        if (q == rows - 3) {
-#pragma unroll
-            for (int c = 0; c < columns; ++c) coefficients.below[c] = coefficients.above[before][c];
-            enter(before);
-        }
-    }
-#pragma unroll
-    for (int c = 0; c < columns; ++c) carry.below[c] = own[c];
-}
-
-// Calls `level` with 0, ..., rows - 1 as types.
-template <int N>
-struct Number {
-    static constexpr int value = N;
-};
-
-template <int N = 0, class Level>
-__device__ __forceinline__ void for_each_shift(Level& level) {
-    level(Number<N>());
-    if constexpr (N + 1 < rows) for_each_shift<N + 1>(level);
-}
 
 extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
     palette_2d_registers(const real* __restrict__ src, real* __restrict__ dst,

@@ -72,22 +72,23 @@ __device__ __forceinline__ void advance(real (&patch)[rows][columns], const real
 }
 
 // Where a warp finds the rows above its patch and leaves those for the patch below, level after
-// level.
-struct Edges {
-    real* between;  // [warps - 1][edges][edge_rows][width]
-    real* history;  // [depth + 2][edge_rows][width]
+// level, with what else is handed on: `size` elements.
+template <int size>
+struct EdgesOf {
+    real* between;  // [warps - 1][edges][size]
+    real* history;  // [depth + 2][size]
     int warp;
     int parity = 0;
     int oldest = 0;  // slot of `history` that was filled depth levels ago
 
     __device__ __forceinline__ const real* above() const {
-        return warp > 0 ? between + ((warp - 1) * edges + parity) * edge : history + oldest * edge;
+        return warp > 0 ? between + ((warp - 1) * edges + parity) * size : history + oldest * size;
     }
 
     __device__ __forceinline__ real* below() const {
         const int newest = oldest <= 1 ? depth + oldest : oldest - 2;
-        return warp < warps - 1 ? between + (warp * edges + parity) * edge
-                                : history + newest * edge;
+        return warp < warps - 1 ? between + (warp * edges + parity) * size
+                                : history + newest * size;
     }
 
     __device__ __forceinline__ void next_level() {
@@ -95,6 +96,8 @@ struct Edges {
         oldest = oldest == depth + 1 ? 0 : oldest + 1;
     }
 };
+
+using Edges = EdgesOf<edge>;
 
 // Stream the tiles of a part: `src` and `dst` are planes, `base` is the row of slot 0 of the first
 // warp's patch at level 0 of the first tile. `finish` makes what is stored of what is carried;

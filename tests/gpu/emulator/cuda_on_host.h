@@ -20,6 +20,7 @@
 
 #include <string.h>
 
+#include <algorithm>
 #include <cmath>
 #include <type_traits>
 #include <utility>
@@ -320,6 +321,19 @@ inline T __shfl_xor_sync(unsigned, T value, int mask) {
     return on_host::show(value, "shfl")[lane ^ mask];
 }
 
+inline bool __any_sync(unsigned, bool value) {
+    const bool* all = on_host::show(value, "any");
+    return std::any_of(all, all + on_host::warp_size, [](bool one) { return one; });
+}
+inline int __reduce_min_sync(unsigned, int value) {
+    const int* all = on_host::show(value, "reduce");
+    return *std::min_element(all, all + on_host::warp_size);
+}
+inline int __reduce_max_sync(unsigned, int value) {
+    const int* all = on_host::show(value, "reduce");
+    return *std::max_element(all, all + on_host::warp_size);
+}
+
 template <class A, class B>
 constexpr std::common_type_t<A, B> min(A a, B b) {
     return b < a ? b : a;
@@ -350,6 +364,20 @@ inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline double2 make_double2(double x, double y) { return {x, y}; }
+
+template <class To, class From>
+inline To bits_as(From from) {
+    To to;
+    static_assert(sizeof(To) == sizeof(From), "the same bits");
+    memcpy(&to, &from, sizeof(To));
+    return to;
+}
+inline int __double2hiint(double a) { return int(bits_as<long long>(a) >> 32); }
+inline int __float_as_int(float a) { return bits_as<int>(a); }
+inline float __int_as_float(int a) { return bits_as<float>(a); }
+inline double __hiloint2double(int high, int low) {
+    return bits_as<double>((long long)(high) << 32 | (long long)(unsigned)(low));
+}
 
 inline double __fma_rn(double a, double b, double c) { return std::fma(a, b, c); }
 inline float __fmaf_rn(float a, float b, float c) { return std::fmaf(a, b, c); }

@@ -1,0 +1,161 @@
+// palette_curves.cuh: bodies whose state is heat content: what flows between two points is a
+// conductance times the difference of something that is piecewise linear in heat content.
+//
+// Idea    Where conductivities vary with temperature that is the potential (their integral), else the
+//         temperature. It is looked up at every step, so its lines lie in shared memory: with three
+//         pieces (solid, melting, liquid) as one line and what it bends by at two knots, with more a
+//         search by halves. Where conductivities vary, heat flows between different materials by
+//         temperature over the resistances of both half cells; such faces are few, and what they need
+//         stays in global memory. A conductance below 0 marks them.
+// Order   tetris_sim/enthalpy.py; intercepts are taken at heat content 0.
+
+#pragma once
+
+#if !defined(TS_VARIES)
+#error "palette_curves.cuh needs macros that gpu_kernels/stream/palette.py lists"
+#endif
+
+constexpr bool few_pieces = curve_pieces == 3;
+constexpr bool varies = TS_VARIES;  // conductivities, with temperature
+
+struct alignas(2 * sizeof(real)) Line {
+    real slope, intercept;
+
+    __device__ __forceinline__ real at(real heat) const { return fma_real(slope, heat, intercept); }
+};
+
+// Follow Palette in memory. Piece p of an id begins at its knot p, which is infinite if it has fewer;
+// those that it lacks are as its last one.
+template <int axes>
+struct Curves {
+    real knots[n_ids][curve_pieces];
+    Line lines[n_ids][curve_pieces];
+    // slope, value at the knot
+    real temperature[n_ids][curve_pieces][2];
+    real conductivity[n_ids][curve_pieces][2];
+    real half[axes][n_ids];  // of a cell: its resistance is this over its conductivity
+    real contact[axes][n_ids][n_ids];
+};
+
+template <int axes>
+__device__ __forceinline__ const Curves<axes>* curves_of(const Palette<axes>* palette) {
+    return reinterpret_cast<const Curves<axes>*>(palette + 1);
+}
+
+// A curve of three pieces.
+struct alignas(2 * sizeof(real)) Bent {
+    Line middle;
+    real bends[2];  // what slopes are more below the first knot, and above the second
+    real knots[2];
+    real none[2];
+
+    __device__ __forceinline__ real at(real heat) const {
+        const real below = heat < knots[0] ? heat : knots[0];
+        const real above = heat < knots[1] ? knots[1] : heat;
+        return fma_real(bends[0], below, fma_real(bends[1], above, middle.at(heat)));
+    }
+};
+
+// The curves of all ids in shared memory.
+template <bool few>
+struct FlowingOf {
+    Bent of[n_ids];
+
+    __device__ __forceinline__ const Bent& of_id(unsigned id) const { return of[id]; }
+    // Of the id in nibble k.
+    __device__ __forceinline__ real at(unsigned word, int k, real heat) const {
+        return at_offset(of, offset_of_id<sizeof(Bent)>(word, k)).at(heat);
+    }
+    template <int axes>
+    __device__ __forceinline__ void fill(const Curves<axes>* curves) {
+        const int id = threadIdx.x;
+        if (id >= n_ids) return;
+        const Line(&its)[3] = curves->lines[id];
+        Bent made{its[1], {its[0].slope - its[1].slope, its[2].slope - its[1].slope}, {}, {}};
+        for (int k = 0; k < 2; ++k) {
+            const real knot = curves->knots[id][k + 1];
+            made.knots[k] = made.bends[k] == 0 ? real(0) : knot;
+            made.middle.intercept = fma_real(-made.bends[k], made.knots[k], made.middle.intercept);
+        }
+        of[id] = made;
+    }
+};
+
+template <>
+struct FlowingOf<false> {
+    real knots[n_ids][curve_pieces];
+    Line lines[n_ids][curve_pieces];
+
+    // That of one id.
+    struct Curve {
+        const real* knots;
+        const Line* lines;
+
+        __device__ __forceinline__ int piece(real heat) const {
+            int piece = 0;
+#pragma unroll
+            for (int half = curve_pieces / 2; half > 0; half /= 2)
+                if (heat >= knots[piece + half]) piece += half;
+            return piece;
+        }
+        __device__ __forceinline__ real at(real heat) const { return lines[piece(heat)].at(heat); }
+    };
+
+    __device__ __forceinline__ Curve of_id(unsigned id) const { return {knots[id], lines[id]}; }
+    __device__ __forceinline__ real at(unsigned word, int k, real heat) const {
+        return of_id(word >> (4 * k) & 15u).at(heat);
+    }
+    template <int axes>
+    __device__ __forceinline__ void fill(const Curves<axes>* curves) {
+        for (int e = threadIdx.x; e < n_ids * curve_pieces; e += blockDim.x) {
+            const int id = e / curve_pieces, piece = e % curve_pieces;
+            knots[id][piece] = curves->knots[id][piece];
+            lines[id][piece] = curves->lines[id][piece];
+        }
+    }
+};
+
+using Flowing = FlowingOf<few_pieces>;
+
+// The bits of a number that order those of one sign as integers, and the first or last number that
+// has them.
+__device__ __forceinline__ int high_bits(double number) { return __double2hiint(number); }
+__device__ __forceinline__ int high_bits(float number) { return __float_as_int(number); }
+__device__ __forceinline__ real with_high_bits(int bits, bool last) {
+    if constexpr (sizeof(real) == 8) return real(__hiloint2double(bits, last ? -1 : 0));
+    else return real(__int_as_float(bits));
+}
+
+__device__ __forceinline__ bool is_negative(real number) { return high_bits(number) < 0; }
+
+// What flows from `high` to `low`, the heat contents of two points of different materials; `pair` has
+// the id of `low` in its lower nibble. Not inlined: it would cost the rows around it registers.
+template <int axes>
+__device__ __noinline__ real flow_between(const Curves<axes>* curves, int axis, unsigned pair,
+                                          real low, real high) {
+    const unsigned ids[2] = {pair & 15u, pair >> 4 & 15u};
+    real temperature[2], conductivity[2];
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+        const unsigned id = ids[side];
+        const real heat = side == 0 ? low : high;
+        const real(&knots)[curve_pieces] = curves->knots[id];
+        int piece = 0, last = curve_pieces - 1;
+        while (piece < last) {
+            const int middle = (piece + last + 1) / 2;
+            if (heat >= knots[middle]) piece = middle;
+            else last = middle - 1;
+        }
+        const real above = heat - knots[piece];
+        const real(&t)[2] = curves->temperature[id][piece];
+        const real(&k)[2] = curves->conductivity[id][piece];
+        temperature[side] = fma_real(t[0], above, t[1]);
+        conductivity[side] = fma_real(k[0], above, k[1]);
+    }
+    // One division is as long as all else.
+    const real both = conductivity[0] * conductivity[1];
+    const real halves = fma_real(curves->half[axis][ids[0]], conductivity[1],
+                                 curves->half[axis][ids[1]] * conductivity[0]);
+    return (temperature[1] - temperature[0]) * both /
+           fma_real(curves->contact[axis][ids[0]][ids[1]], both, halves);
+}
