@@ -6,12 +6,13 @@ from typing import Annotated
 
 from pydantic import Field
 
+from tetris_sim.apps.pde import PdeModel
 from tetris_sim.apps.stencil import StencilModel
 from tetris_sim.apps.thermal import HeatModel
 from tetris_sim.section import Section
 
-MODELS: dict[str, type[Section]] = {"heat": HeatModel, "stencil": StencilModel}
+MODELS: dict[str, type[Section]] = {"heat": HeatModel, "stencil": StencilModel, "pde": PdeModel}
 """The section of each model by the name that `model.type` gives it."""
 
-AnyModel = Annotated[HeatModel | StencilModel, Field(discriminator="type")]
+AnyModel = Annotated[HeatModel | StencilModel | PdeModel, Field(discriminator="type")]
 """Any model's section, for the configuration."""

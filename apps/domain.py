@@ -12,6 +12,7 @@ import numpy as np
 from tetris_sim.apps.curves import from_temperatures
 from tetris_sim.apps.initial import make_initial
 from tetris_sim.boundary import SIDES, Boundary, Dirichlet, Fixed, Periodic
+from tetris_sim.conditions import InitialSection
 from tetris_sim.conduction import Conduction, Numbers, RuledFace
 from tetris_sim.errors import ConfigError
 from tetris_sim.grid import AXIS_NAMES, Grid
@@ -221,9 +222,11 @@ def assemble(
     check_numbers(stencil, boundary, grid, dtype)
 
     kind = dtype if view is None else np.dtype(np.float64)
-    initial = (
-        _later(request, grid, kind) if continued else make_initial(request.initial, grid, kind)
-    )
+    section = request.initial
+    if section is None:
+        msg = "initial: missing; a section is wanted that says what the state is at time 0"
+        raise ConfigError(msg)
+    initial = _later(section, grid, kind) if continued else make_initial(section, grid, kind)
     if conduction is not None and held is not None and not np.isnan(held).all():
         initial = _holding(initial, conduction, held)
     if conduction is not None and view is not None:
@@ -248,9 +251,9 @@ def assemble(
         raise ConfigError(msg) from error
 
 
-def _later(request: Request, grid: Grid, dtype: np.dtype[Any]) -> InitialField:
+def _later(section: InitialSection, grid: Grid, dtype: np.dtype[Any]) -> InitialField:
     def initial(slab: Slab) -> Field:
-        return make_initial(request.initial, grid, dtype)(slab)
+        return make_initial(section, grid, dtype)(slab)
 
     return initial
 

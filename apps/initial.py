@@ -40,20 +40,23 @@ Source = Callable[[Box], npt.ArrayLike]
 BLOCK_POINTS = 1 << 18
 
 
-def make_initial(section: InitialSection, grid: Grid, dtype: np.dtype[Any]) -> InitialField:
+def make_initial(
+    section: InitialSection, grid: Grid, dtype: np.dtype[Any], variable: str = "temperature"
+) -> InitialField:
     """The initial state as a function of a slab, which returns (1, *slab.shape) in `dtype`.
 
     Args:
         section: what was asked for.
         grid: where the points lie.
         dtype: of `PRECISIONS`; values are computed in float64 and rounded once.
+        variable: its name, where another run is read.
 
     Raises:
         ConfigError: a file is missing or has another shape, or a centre has another number of
             components; raised here, before anything is computed. The function itself raises
             NumericsError for values that are not finite.
     """
-    source = _make_source(section, grid)
+    source = _make_source(section, grid, variable)
 
     def initial(slab: Slab) -> Field:
         state = np.empty((1, *slab.shape), dtype=dtype)
@@ -78,7 +81,7 @@ def make_initial(section: InitialSection, grid: Grid, dtype: np.dtype[Any]) -> I
     return initial
 
 
-def _make_source(section: InitialSection, grid: Grid) -> Source:
+def _make_source(section: InitialSection, grid: Grid, variable: str) -> Source:
     match section:
         case ConstantInitial():
             return lambda box: section.value
@@ -91,7 +94,7 @@ def _make_source(section: InitialSection, grid: Grid) -> Source:
         case FileInitial():
             return open_file(section, grid)
         case RunInitial():
-            return open_run(section, grid)
+            return open_run(section, grid, variable)
 
 
 def _gaussian(section: GaussianInitial, grid: Grid) -> Source:

@@ -13,7 +13,7 @@ import math
 import threading
 import unicodedata
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from tetris_sim.formula import (
     ARITY,
@@ -33,6 +33,9 @@ LONGEST = 2000  # characters
 # Nested operations; far from the interpreter's own limit, so that evaluating cannot fail.
 DEEPEST = 100
 CONSTANTS = {"pi": math.pi, "e": math.e}
+# What may be called besides functions: fewest and most arguments, or why it cannot be called here.
+Operators = Mapping[str, tuple[float, float] | str]
+_NONE: Operators = {}
 
 _BINARY: dict[type[ast.operator], str] = {
     ast.Add: "add",
@@ -86,7 +89,9 @@ class ExpressionError(ValueError):
         self.column = column
 
 
-def compile_expression(text: str, names: Collection[str]) -> Expression:
+def compile_expression(
+    text: str, names: Collection[str], operators: Operators = _NONE
+) -> Expression:
     """Check a formula.
 
     >>> compile_expression("100*exp(-x**2) if x > 0 else T0", ["x", "T0"])(x=0.0, T0=20.0)
@@ -95,11 +100,13 @@ def compile_expression(text: str, names: Collection[str]) -> Expression:
     Args:
         text: the formula.
         names: the variables it may use; pi and e are always there.
+        operators: what it may call besides functions; they become operations of the tree, and
+            whoever allows them replaces them.
 
     Raises:
         ExpressionError: it is no formula, or it uses something that is not allowed.
     """
-    return Expression(text=text, tree=_Reader(text, names).read())
+    return Expression(text=text, tree=_Reader(text, names, operators).read())
 
 
 def usable_name(name: str) -> str | None:
@@ -121,11 +128,12 @@ def usable_name(name: str) -> str | None:
 class _Reader:
     """Turns the parsed text into a tree, and knows where in the text each part stands."""
 
-    def __init__(self, text: str, names: Collection[str]) -> None:
+    def __init__(self, text: str, names: Collection[str], operators: Operators) -> None:
         # White space of any kind is a blank, so that a line break in YAML means nothing and columns
         # stay what they are.
         self.text = "".join(" " if character.isspace() else character for character in text)
         self.names = frozenset(names)
+        self.callable = {**{name: ARITY[name] for name in FUNCTIONS}, **operators}
 
     def read(self) -> Node:
         """The tree of the whole text."""
@@ -235,13 +243,11 @@ class _Reader:
         if node.id in CONSTANTS:
             return Constant(CONSTANTS[node.id])
         known = sorted({*self.names, *CONSTANTS})
-        if node.id in FUNCTIONS:
+        if node.id in self.callable:
             msg = f"{node.id} is a function; write {node.id}(...)"
         else:
-            msg = (
-                f"unknown name {node.id!r}{suggestion(node.id, [*known, *FUNCTIONS])}; known are "
-                f"{', '.join(known)}"
-            )
+            meant = suggestion(node.id, [*known, *self.callable])
+            msg = f"unknown name {node.id!r}{meant}; known are {', '.join(known)}"
         raise ExpressionError(msg, self.column(node))
 
     def comparison(self, node: ast.Compare, depth: int) -> Node:
@@ -261,21 +267,30 @@ class _Reader:
             raise ExpressionError(msg, self.column(node))
 
         name, column = node.func.id, self.column(node)
-        if name not in FUNCTIONS:
+        arity = self.callable.get(name)
+        if arity is None:
             if name in self.names or name in CONSTANTS:
                 msg = f"{name} is not a function; write * to multiply"
             else:
+                # Operators named after stencils of a catalogue, which have digits, are too many.
+                known = [
+                    it
+                    for it, arity in self.callable.items()
+                    if it in FUNCTIONS or not (isinstance(arity, str) or any(map(str.isdigit, it)))
+                ]
                 msg = (
-                    f"unknown function {name!r}{suggestion(name, FUNCTIONS)}; known are "
-                    f"{', '.join(FUNCTIONS)}"
+                    f"unknown function {name!r}{suggestion(name, self.callable)}; known are "
+                    f"{', '.join(known)}"
                 )
             raise ExpressionError(msg, column)
+        if isinstance(arity, str):
+            raise ExpressionError(arity, column)
 
         if node.keywords:
             msg = f"{name} takes no named arguments"
             raise ExpressionError(msg, column)
 
-        fewest, most = ARITY[name]
+        fewest, most = arity
         if not fewest <= len(node.args) <= most:
             wanted = str(fewest) if fewest == most else f"{fewest} or more"
             msg = (

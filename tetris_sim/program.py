@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -99,7 +99,7 @@ class Programs:
     def _lowered(self) -> tuple[tuple[Instruction, ...], tuple[int, ...]]:
         lowering = _Lowering()
         results = tuple(lowering.number(lowering.visit(tree)) for tree in self.trees)
-        return tuple(lowering.registers), results
+        return _used(lowering.registers, results)
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
@@ -132,6 +132,20 @@ def print_lines(
     for number, it in enumerate(program.instructions):
         arguments = tuple(f"{prefix}{k}" for k in it.arguments)
         yield f"{prefix}{number}", phrase(it, arguments), it
+
+
+def _used(
+    registers: list[Instruction], results: tuple[int, ...]
+) -> tuple[tuple[Instruction, ...], tuple[int, ...]]:
+    """Registers and results without what no result needs: products that became parts of sums."""
+    needed = {*results}
+    for number in reversed(range(len(registers))):
+        if number in needed:
+            needed.update(registers[number].arguments)
+    places = {old: new for new, old in enumerate(sorted(needed))}
+    kept = [registers[old] for old in sorted(needed)]
+    moved = (replace(it, arguments=tuple(places[k] for k in it.arguments)) for it in kept)
+    return tuple(moved), tuple(places[it] for it in results)
 
 
 @dataclass

@@ -149,6 +149,10 @@ class TimeSection(Section):
     """
     cfl: Annotated[float, Field(gt=0)] | None = None
     """Instead of dt: diffusivity * dt / spacing^2, with the smallest spacing."""
+    scheme: Literal["explicit", "euler", "rk2", "rk4", "leapfrog"] = "explicit"
+    """For `model.type: pde`: how a step is made. explicit is leapfrog where all equations are of
+    second order, rk4 where some are, else euler.
+    """
     safety: Annotated[float, Field(gt=0, le=1)] = 0.9
     """For dt: auto."""
     t_end: PositiveDuration | None = None
@@ -367,7 +371,8 @@ class Request(Section):
     schema_version: Literal[1] = Field(default=1, alias="schema")
     title: str = ""
     grid: GridSection
-    initial: InitialSection
+    initial: InitialSection | None = None
+    """The state at time 0; with `model.type: pde` each field has its own instead."""
     boundaries: Annotated[dict[FaceName, FaceCondition], Field(min_length=1)]
     """Per face x-, x+, y-, ...; `x` means both faces of an axis, `*` every face not named
     otherwise. A list of sections says something of each part of a face: the first whose `where` is

@@ -90,16 +90,9 @@ def convert(number: str, unit: str, target: str, *, difference: bool = False) ->
     Raises:
         UnitError: the unit does not exist, or has another dimension than `target`.
     """
-    import pint
-
     text = f"{number} {unit}"
-    refusals = (*_REFUSALS, pint.PintError, tokenize.TokenError, RecursionError)
-    try:
-        units = _registry().parse_units(unit)
-        dimension = units.dimensionality
-    except refusals as error:
-        msg = f"{unit!r} in {text!r} is not a unit"
-        raise UnitError(msg) from error
+    units, dimension = _parsed(unit, text)
+    refusals = _refusals()
     if dimension != _dimension(target):
         msg = f"{text!r} is {_dimension_nouns().get(dimension, 'a quantity of another dimension')}"
         raise UnitError(msg)
@@ -112,3 +105,39 @@ def convert(number: str, unit: str, target: str, *, difference: bool = False) ->
     except refusals as error:
         msg = f"{text!r} cannot be converted to {target}"
         raise UnitError(msg) from error
+
+
+def to_si(number: str, unit: str) -> float:
+    """`number` `unit` in products of kg, m, s, A, mol, cd and K; a temperature in degC.
+
+    >>> to_si("2", "mm^2/min"), to_si("300", "K")
+    (3.3333333333333334e-08, 26.85)
+
+    Raises:
+        UnitError: the unit does not exist.
+    """
+    text = f"{number} {unit}"
+    units, dimension = _parsed(unit, text)
+    if dimension == _dimension("degC"):
+        return convert(number, unit, "degC")
+    try:
+        return float(_registry().Quantity(Decimal(number), units).to_base_units().magnitude)
+    except _refusals() as error:
+        msg = f"{text!r} cannot be converted to SI units"
+        raise UnitError(msg) from error
+
+
+def _parsed(unit: str, text: str) -> tuple[Any, Any]:
+    """A unit and its dimension; raises UnitError if there is none of that name."""
+    try:
+        units = _registry().parse_units(unit)
+        return units, units.dimensionality
+    except _refusals() as error:
+        msg = f"{unit!r} in {text!r} is not a unit"
+        raise UnitError(msg) from error
+
+
+def _refusals() -> tuple[type[BaseException], ...]:
+    import pint
+
+    return (*_REFUSALS, pint.PintError, tokenize.TokenError, RecursionError)

@@ -33,6 +33,13 @@ def why_not_blocked(problem: Problem, method: str) -> str | None:
     )
 
 
+def why_not_equations(problem: Problem) -> str | None:
+    """Why no method takes the equations of a problem, if it has some; None if they do."""
+    if problem.equations is None or problem.dtype != np.float16:
+        return None
+    return "equations are computed in float64 or float32: set the precision to one of them"
+
+
 def usable_cores() -> int:
     """Cores that this process may use."""
     # Not on every system; where it exists it knows about affinity masks.

@@ -7,13 +7,12 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from tetris_sim.boundary import SIDES, Side
 from tetris_sim.cpu_kernels.common.layout import Layout, pad
-from tetris_sim.cpu_kernels.common.medium import ConductionData
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.compiled.barrier import new_barrier
 from tetris_sim.method import Box, EdgePlanes
@@ -25,6 +24,21 @@ _LOAD_POINTS = 1 << 20
 _READ_POINTS = 1 << 16  # points copied or searched for NaN at a time: they stay in the L2 cache
 _PAGE = 4096  # bytes
 _HALF_PAGE = _PAGE // 2
+
+
+class StepTables(Protocol):
+    """What a step needs beside the state, and what of it changes from step to step."""
+
+    @property
+    def longest(self) -> int:
+        """Steps that one block may have, so that tables stay small."""
+
+    @property
+    def arrays(self) -> Any:
+        """What lasts."""
+
+    def tables(self, step: int, steps: int) -> tuple[Any, ...]:
+        """What a block of some steps from a step on needs."""
 
 
 class CpuStepper:
@@ -40,7 +54,7 @@ class CpuStepper:
         advance: Callable[..., None],
         layout: Layout | None = None,
         passes: Callable[[int], int] = int,
-        conduction: ConductionData | None = None,
+        step_tables: StepTables | None = None,
     ) -> None:
         """Take memory.
 
@@ -52,8 +66,8 @@ class CpuStepper:
             layout: how points lie in memory; `pad(problem, slab)` if not given.
             passes: how often the two arrays change places in so many steps; once per step if not
                 given.
-            conduction: what `advance` needs to conduct through a medium; it is then called with the
-                arguments of `advance` in `medium_sweep.py`.
+            step_tables: what `advance` needs besides; it is then called with the arguments of
+                `advance` in `medium_sweep.py`, `arrays` and `tables` in place of theirs.
         """
         self.slab = slab
         self._layout = pad(problem, slab) if layout is None else layout
@@ -61,7 +75,7 @@ class CpuStepper:
         self._advance = advance
         self._passes = passes
         self._current, self._next = self._layout.allocate(), self._layout.allocate(_HALF_PAGE)
-        self._geometry, self._conduction = self._layout.geometry(problem, slab), conduction
+        self._geometry, self._step_tables = self._layout.geometry(problem, slab), step_tables
         self._dtype = np.dtype(
             problem.dtype
         )  # of what comes and goes; memory has that of the layout
@@ -88,7 +102,7 @@ class CpuStepper:
     def advance(self, steps: int) -> None:
         """Advance by `steps`; returns at once."""
         self.slab.refuse_short_halo(steps, self._radii)
-        longest = sys.maxsize if self._conduction is None else max(1, self._conduction.longest)
+        longest = sys.maxsize if self._step_tables is None else max(1, self._step_tables.longest)
         for first in range(0, steps, longest):
             self._advance_block(min(longest, steps - first))
 
@@ -104,9 +118,9 @@ class CpuStepper:
     def _operands(self, steps: int) -> tuple[Any, ...]:
         """What `advance` gets between the two arrays and the number of steps."""
         layout, geometry = self._layout, self._geometry
-        if self._conduction is not None:
-            tables = self._conduction.tables(self._step, steps)
-            return (geometry.axes, self._conduction.arrays, *tables)
+        if self._step_tables is not None:
+            tables = self._step_tables.tables(self._step, steps)
+            return (geometry.axes, self._step_tables.arrays, *tables)
         numbers = (geometry.axes, geometry.links, geometry.faces, self._weights)
         return (layout.n_fields, layout.field_pitch, *numbers)
 

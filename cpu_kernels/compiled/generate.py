@@ -30,6 +30,8 @@ _CALLEES = (
     "compiled/vectors.py",
     "plain/parts.py",
     "tessellate/tiles.py",
+    "equations/ghosts.py",
+    "equations/sides.py",
 )
 
 

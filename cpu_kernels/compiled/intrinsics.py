@@ -266,6 +266,29 @@ def call_kernel(typing_context, address, reals, integers):
 
 
 @intrinsic
+def call_stage(typing_context, address, places, counts, numbers):
+    """Call the function at an address with three addresses."""
+
+    def generate(context, builder, signature, arguments):
+        kind = ir.FunctionType(ir.VoidType(), [_INT64] * 3)
+        builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), arguments[1:])
+        return context.get_dummy_value()
+
+    return types.void(*(types.intp,) * 4), generate
+
+
+@intrinsic
+def address_of(typing_context, array):
+    """Where the elements of an array begin."""
+
+    def generate(context, builder, signature, arguments):
+        data = context.make_array(array)(context, builder, arguments[0]).data
+        return builder.ptrtoint(data, _INT64)
+
+    return types.intp(array), generate
+
+
+@intrinsic
 def record_at(typing_context, pointer):
     """The record that a bare pointer points to, to be read and written by the names of its
     fields.

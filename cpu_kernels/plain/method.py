@@ -7,8 +7,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tetris_sim.cpu_kernels.common.blocking import why_not_equations
 from tetris_sim.cpu_kernels.common.layout import pad
 from tetris_sim.cpu_kernels.common.medium import ConductionData, conduction_bytes
+from tetris_sim.cpu_kernels.equations.plain import Sweeps, layout_of, work_bytes
 from tetris_sim.method import KnownGpu, Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
@@ -23,8 +25,8 @@ class PlainMethod:
     exact: bool = True
 
     def refusal(self, problem: Problem) -> str | None:
-        """Never refuses."""
-        return None
+        """Never refuses; equations come in float64 or float32 only."""
+        return why_not_equations(problem)
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
         """Nothing to choose."""
@@ -42,6 +44,8 @@ class PlainMethod:
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
         """Two padded copies of the state, and what the points are made of."""
+        if problem.equations is not None:
+            return 2 * layout_of(problem, slab).n_bytes + work_bytes(problem, slab)
         layout = pad(problem, slab)
         state = 2 * layout.n_bytes
         return state if problem.conduction is None else state + conduction_bytes(problem, layout)
@@ -55,8 +59,12 @@ class PlainMethod:
         from tetris_sim.cpu_kernels.compiled.conduction import make_conduct
         from tetris_sim.cpu_kernels.compiled.generate import make_advance
 
+        if problem.equations is not None:
+            layout = layout_of(problem, slab)
+            sweeps = Sweeps(problem, slab, layout, device.size)
+            return CpuStepper(problem, slab, device, sweeps, layout, step_tables=sweeps)
         if problem.conduction is None:
             advance = make_advance(problem.stencil.offsets, np.dtype(problem.dtype))
             return CpuStepper(problem, slab, device, advance)
         data = ConductionData(problem, slab, pad(problem, slab))
-        return CpuStepper(problem, slab, device, make_conduct(problem), conduction=data)
+        return CpuStepper(problem, slab, device, make_conduct(problem), step_tables=data)

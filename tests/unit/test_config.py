@@ -179,7 +179,7 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
         ("model", "model: {type: heat, material: copper, stencil: heat-3d}", "c.yaml:2:48: model.stencil: 'heat-3d' is "
          "no Laplacian of a grid of 2 axes; allowed are heat-2d, star-2d9p, star-2d13p, box-2d9p"),
         ("model", "model: {type: heet}",
-         "c.yaml:2:15: model.type: 'heet' was found; heat or stencil is wanted (did you mean 'heat'?)"),
+         "c.yaml:2:15: model.type: 'heet' was found; heat, stencil or pde is wanted (did you mean 'heat'?)"),
         ("grid", "grid: {shape: [12, 9e15]}", "c.yaml:1:20: grid.shape.1: 9000000000000000.0 was found; "
          "at most 1e+12 is allowed"),
         ("time", "time: {t_end: 1 ms}\ncompute: {threads: 3000000000}",

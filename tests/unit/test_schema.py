@@ -194,7 +194,7 @@ def test_what_is_wanted_is_said_in_plain_words() -> None:
     assert said["CheckpointSection", "every"] == "an interval greater than 0"
     assert said["OutputSection", "pictures"] == "true or false"
     assert said["OutputSection", "directory"] == "text"
-    assert said["Config", "model"] == "a section with a type (heat or stencil)"
+    assert said["Config", "model"] == "a section with a type (heat, stencil or pde)"
     for words in said.values():
         assert "something else" not in words
         assert not any(sign in words for sign in "<>[]|")
@@ -223,7 +223,11 @@ def test_a_pydantic_location_becomes_a_path_of_keys() -> None:
 
 def test_the_home_of_a_misplaced_key_is_known() -> None:
     assert homes(Config, "t_end") == ["time"]
-    assert homes(Config, "sigma") == ["initial (type: gaussian)"]
+    assert homes(Config, "sigma") == [
+        "initial (type: gaussian)",
+        "model (type: pde).fields.initial (type: gaussian)",
+        "model (type: pde).fields.initial_velocity (type: gaussian)",
+    ]
     assert homes(Config, "material") == [
         "model (type: heat)",
         "model (type: heat).materials",
@@ -237,7 +241,7 @@ def test_the_home_of_a_misplaced_key_is_known() -> None:
 
 
 def test_every_choice_of_sections_is_made_by_a_tag() -> None:
-    assert list(tags_of(keys_of(Config)["model"])) == ["heat", "stencil"]
+    assert list(tags_of(keys_of(Config)["model"])) == ["heat", "stencil", "pde"]
     assert set(tags_of(keys_of(Config)["initial"])) == {
         "gaussian",
         "expression",

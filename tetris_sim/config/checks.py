@@ -23,6 +23,7 @@ from tetris_sim.conditions import (
     RandomInitial,
 )
 from tetris_sim.config.errors import Finding, KeyPath
+from tetris_sim.config.words import keys_of, wanted
 from tetris_sim.expressions import ExpressionError, compile_expression
 from tetris_sim.grid import AXIS_NAMES
 from tetris_sim.scheduler.machine.devices import named_devices
@@ -65,6 +66,7 @@ def check_together(sections: Mapping[str, Any]) -> Iterator[Finding]:
         (_method, ("compute",)),
         (_amount_of_output, ("time", "output")),
         (_checkpoints, ("time", "checkpoint")),
+        (_scheme, ("time", "model")),
     )
 
     for check, names in checks:
@@ -169,7 +171,21 @@ def _position(path: KeyPath, position: tuple[float, ...], grid: GridSection) -> 
             )
 
 
-def _center(grid: GridSection, initial: InitialSection) -> Iterator[Finding]:
+def check_initial(sections: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[Finding]:
+    """A model whose fields have no initial states of their own needs one.
+
+    Args:
+        sections: those that are right by themselves, by key.
+        values: what was written, for a model that is wrong.
+    """
+    model = values.get("model")
+    kind = model.get("type") if isinstance(model, Mapping) else None
+    if sections.get("initial", model) is None and kind != "pde":
+        initial = keys_of(Request)["initial"]
+        yield Finding(("initial",), f"missing; {wanted(initial)} is wanted")
+
+
+def _center(grid: GridSection, initial: InitialSection | None) -> Iterator[Finding]:
     if isinstance(initial, GaussianInitial) and initial.center is not None:
         yield from _position(("initial", "center"), initial.center, grid)
 
@@ -223,7 +239,7 @@ def _moments(time: TimeSection, output: OutputSection) -> Iterator[Finding]:
                 )
 
 
-def _expression(grid: GridSection, initial: InitialSection) -> Iterator[Finding]:
+def _expression(grid: GridSection, initial: InitialSection | None) -> Iterator[Finding]:
     if not isinstance(initial, ExpressionInitial):
         return
     positions = AXIS_NAMES[: len(grid.shape)]
@@ -240,7 +256,7 @@ def _expression(grid: GridSection, initial: InitialSection) -> Iterator[Finding]
 
 
 def _numbers_in_precision(
-    compute: ComputeSection, initial: InitialSection, boundaries: Boundaries
+    compute: ComputeSection, initial: InitialSection | None, boundaries: Boundaries
 ) -> Iterator[Finding]:
     largest = _LARGEST_NUMBER.get(compute.precision)
     if largest is None:
@@ -366,6 +382,14 @@ def _checkpoints(time: TimeSection, checkpoint: CheckpointSection) -> Iterator[F
         )
 
 
+def _scheme(time: TimeSection, model: Any) -> Iterator[Finding]:
+    if time.scheme != "explicit" and model.type != "pde":
+        yield Finding(
+            ("time", "scheme"),
+            f"{time.scheme} is for model.type: pde; leave it out with model.type: {model.type}",
+        )
+
+
 def check_in_space(config: Request, model: Any) -> Iterator[Finding]:
     """What only files and a look at every point tell of a configuration that is right so far."""
     if hasattr(model, "problems_in_space"):
@@ -387,6 +411,6 @@ def _model(sections: Mapping[str, Any]) -> Iterator[Finding]:
     )
 
     if hasattr(sections["model"], "problems"):
-        for path, message in sections["model"].problems(request):
+        for path, message, *character in sections["model"].problems(request):
             if path[0] == "model" or path[0] in sections:
-                yield Finding(tuple(path), message)
+                yield Finding(tuple(path), message, character=next(iter(character), None))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tetris_sim.apps import AnyModel
-from tetris_sim.config.checks import check_in_space, check_together
+from tetris_sim.config.checks import check_in_space, check_initial, check_together
 from tetris_sim.config.errors import ConfigMistakesError, Finding, Mistake, Place
 from tetris_sim.config.overrides import (
     Override,
@@ -65,12 +65,12 @@ class Config(Request):
     def resolved_text(self) -> str:
         """The configuration as YAML, SI numbers, defaults filled in; loading it gives an equal."""
         values = self.resolved()
-        return write_yaml({key: values[key] for key in _ORDER})
+        return write_yaml({key: values[key] for key in _ORDER if key in values})
 
     def physics(self) -> dict[str, Any]:
         """What must not change when a run is continued: {"grid.shape": [512, 512], ...}."""
         values = self.resolved()
-        chosen = {key: values[key] for key in _PHYSICS} | {
+        chosen = {key: values[key] for key in _PHYSICS if key in values} | {
             "compute": {"precision": self.compute.precision}
         }
         return dict(_flat(chosen))
@@ -291,6 +291,7 @@ def _check(
     sections, wrong = check_sections(Config, values)
     findings += wrong
     findings += check_together(sections)
+    findings += check_initial(sections, values)
     config = None
     if not findings and not mistakes:
         config = Config.model_validate(sections)

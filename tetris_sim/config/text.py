@@ -24,6 +24,10 @@ _PLAIN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+-]+)*")
 PATHS: tuple[KeyPath, ...] = (
     ("initial", "path"),
     ("initial", "from"),
+    ("model", "fields", "*", "initial", "path"),
+    ("model", "fields", "*", "initial", "from"),
+    ("model", "fields", "*", "initial_velocity", "path"),
+    ("model", "fields", "*", "initial_velocity", "from"),
     ("boundaries", "*", "*", "table"),
     ("boundaries", "*", "*", "*", "table"),
     ("model", "regions", "*", "labels"),

@@ -1,0 +1,222 @@
+"""Equations: any system of partial differential equations in time, from formulas of the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BeforeValidator, Field
+
+from tetris_sim.apps.domain import KeyPath, check_numbers, make_grid, refuse
+from tetris_sim.apps.pde_build import Parts, assemble_equations
+from tetris_sim.apps.pde_discretise import Space
+from tetris_sim.apps.pde_fields import (
+    NamedFields,
+    boundary_mistakes,
+    common_mistakes,
+    field_boundary,
+    initial_mistakes,
+    make_initials,
+    resting,
+)
+from tetris_sim.apps.pde_language import (
+    Language,
+    Mistake,
+    name_mistakes,
+    read_constant,
+    read_constants,
+)
+from tetris_sim.apps.pde_operators import Accuracy, Advection
+from tetris_sim.apps.pde_schemes import Scheme, System, velocity_of
+from tetris_sim.expressions import ExpressionError
+from tetris_sim.formula import Node
+from tetris_sim.grid import Grid
+from tetris_sim.problem import InitialField, Problem, Total, Variable
+from tetris_sim.schema import Request
+from tetris_sim.section import Section
+
+ConstantValue = Annotated[float | str, BeforeValidator(read_constant)]
+_SCHEMES = ("euler", "rk2", "rk4", "leapfrog")
+
+
+class PdeModel(Section):
+    """Partial differential equations, du/dt or d2u/dt2 of one field or several, from formulas."""
+
+    type: Literal["pde"]
+    constants: dict[str, ConstantValue] = Field(default={})
+    """By name: numbers, with units if you like (they are SI then), or formulas of x, y, z, t and
+    other constants.
+    """
+    fields: NamedFields
+    """By name."""
+    accuracy: Accuracy = 2
+    """Order of the differential operators."""
+    advection: Advection = "upwind"
+    """How `advect` looks around: upwind is of first order and never oscillates, central is of the
+    order `accuracy`.
+    """
+    allow_growth: bool = False
+    """Whether a given time.dt is accepted that is larger than the largest stable step."""
+
+    def problems(self, request: Request) -> Iterable[tuple[KeyPath, str] | Mistake]:
+        """What does not fit between this section and the others, with its key path."""
+        ndim, time = request.ndim, request.time
+        yield from self._misplaced(request)
+        for key, section, what in (
+            ("fields", self._state_names, "field"),
+            ("constants", self.constants, "constant"),
+        ):
+            for name, sentence in name_mistakes(section, ndim, what):
+                yield ("model", key, name), sentence
+        for name in self.constants.keys() & {*self._state_names}:
+            yield ("model", "constants", name), f"{name} is a field already; choose another name"
+        velocities = {velocity_of(name) for name, it in self.fields.items() if it.second_order}
+        for name in velocities & self.fields.keys():
+            yield ("model", "fields", name), f"{name} is the velocity of a field already"
+
+        language, mistakes = read_constants(self.constants, self._state_names, ndim)
+        yield from mistakes
+        if not mistakes:
+            yield from self._formulas(language)[1]
+        yield from common_mistakes(request.boundaries)
+        for name, it in self.fields.items():
+            path: KeyPath = ("model", "fields", name)
+            yield from boundary_mistakes(
+                (*path, "boundaries"), it.boundaries, request.boundaries, ndim
+            )
+            for key in ("initial", "initial_velocity"):
+                if (section := getattr(it, key)) is not None:
+                    yield from initial_mistakes((*path, key), section, language.numbers, ndim)
+        if time.scheme == "leapfrog" and (first := [*self._first]):
+            yield (
+                ("time", "scheme"),
+                f"leapfrog is for fields with second_order, and {first[0]} has an equation; take "
+                "rk4",
+            )
+
+    def _misplaced(self, request: Request) -> Iterator[tuple[KeyPath, str]]:
+        if request.initial is not None:
+            yield ("initial",), "each field has its own; write it under model.fields"
+        if request.time.cfl is not None:
+            yield ("time", "cfl"), "it is for heat conduction; give dt, or dt: auto"
+        if request.compute.precision == "float16":
+            yield (
+                ("compute", "precision"),
+                "equations are computed in float64 or float32, not in float16",
+            )
+
+    @property
+    def _state_names(self) -> tuple[str, ...]:
+        names = []
+        for name, it in self.fields.items():
+            names += [name, velocity_of(name)] if it.second_order is not None else [name]
+        return tuple(names)
+
+    @property
+    def _first(self) -> dict[str, str]:
+        return {name: it.equation for name, it in self.fields.items() if it.equation is not None}
+
+    @property
+    def _second(self) -> dict[str, str]:
+        given = self.fields.items()
+        return {name: it.second_order for name, it in given if it.second_order is not None}
+
+    def _formulas(self, language: Language) -> tuple[dict[str, Node], list[Mistake]]:
+        """The right-hand sides by field, and what is wrong with them."""
+        trees: dict[str, Node] = {}
+        mistakes: list[Mistake] = []
+        for key, formulas in (("equation", self._first), ("second_order", self._second)):
+            for name, text in formulas.items():
+                try:
+                    trees[name] = language.read(text)
+                except ExpressionError as error:
+                    path = ("model", "fields", name, key)
+                    mistakes.append((path, str(error), error.column))
+        return trees, mistakes
+
+    def scheme(self, request: Request) -> Scheme:
+        """The scheme asked for, or the simplest that fits."""
+        if request.time.scheme in _SCHEMES:
+            return request.time.scheme  # type: ignore[return-value]
+        if not self._second:
+            return "euler"
+        return "rk4" if self._first else "leapfrog"
+
+    def build(self, request: Request, *, dt: float | None = None) -> Problem:
+        """The problem that the configuration describes.
+
+        Args:
+            request: the other sections.
+            dt: the time step of a run that is continued [s].
+
+        Raises:
+            ConfigError: the sections do not fit together.
+            UnstableStepError: the time step is larger than the largest stable one.
+        """
+        refuse((path, sentence) for path, sentence, *_ in self.problems(request))
+        grid = make_grid(request.grid)
+        language, _ = read_constants(self.constants, self._state_names, grid.ndim)
+        trees, _ = self._formulas(language)
+        system = System(
+            {name: trees[name] for name in self._first},
+            {name: trees[name] for name in self._second},
+            language.numbers,
+            Space(grid.spacing, self.accuracy, self.advection),
+        )
+        boundaries = {}
+        for name, it in self.fields.items():
+            boundaries[name] = field_boundary(it.boundaries, request.boundaries, grid.ndim)
+            if it.second_order is not None:
+                boundaries[velocity_of(name)] = resting(boundaries[name])
+
+        dtype = np.dtype(request.compute.precision)
+        initial = self._initial(request, grid, dtype, continued=dt is not None)
+        parts = Parts(
+            grid=grid,
+            system=system,
+            scheme=self.scheme(request),
+            boundaries=boundaries,
+            initial=initial,
+            variables=self._variables(grid.ndim),
+            dtype=dtype,
+        )
+        problem = assemble_equations(parts, request.time, dt=dt, grows=self.allow_growth)
+        assert problem.equations is not None
+        for boundary in problem.equations.boundaries.values():
+            check_numbers(problem.stencil, boundary, grid, dtype)
+        return problem
+
+    def _initial(
+        self, request: Request, grid: Grid, dtype: np.dtype[Any], *, continued: bool
+    ) -> InitialField:
+        sections: list[tuple[str, object]] = []
+        for name, it in self.fields.items():
+            sections.append((name, it.initial))
+            if it.second_order is not None:
+                sections.append((velocity_of(name), it.initial_velocity))
+        numbers = {k: v for k, v in self.constants.items() if not isinstance(v, str)}
+
+        def make() -> InitialField:
+            return make_initials(sections, numbers, grid, dtype)  # type: ignore[arg-type]
+
+        # A file of initial values may be gone when a run is continued.
+        return (lambda slab: make()(slab)) if continued else make()
+
+    def _variables(self, ndim: int) -> tuple[Variable, ...]:
+        found = []
+        for name, it in self.fields.items():
+            names = [(name, it.unit, it.long_name or name)]
+            if it.second_order is not None:
+                unit = "1/s" if it.unit == "1" else f"{it.unit}/s"
+                names.append((velocity_of(name), unit, f"velocity of {it.long_name or name}"))
+            found += [variable(*it, ndim) for it in names]
+        return tuple(found)
+
+
+def variable(name: str, unit: str, long_name: str, ndim: int) -> Variable:
+    """One field of the state, whose integral has its unit times a volume."""
+    volume = "m" if ndim == 1 else f"m^{ndim}"
+    return Variable(
+        name, unit, long_name, Total("integral", volume if unit == "1" else f"{unit} {volume}", 1.0)
+    )

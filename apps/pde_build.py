@@ -1,0 +1,204 @@
+"""From a system of equations to a `Problem`: the scheme, the time step, and every name's ghosts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tetris_sim.apps.courses import TIME, names_in
+from tetris_sim.apps.pde_fields import inner_boundary
+from tetris_sim.apps.pde_hoist import spacing_name
+from tetris_sim.apps.pde_schemes import Made, Scheme, System, make_stages
+from tetris_sim.apps.pde_stability import Limits, find_limits
+from tetris_sim.apps.timestep import MAX_STEPS, count_steps, is_unstable
+from tetris_sim.boundary import Boundary
+from tetris_sim.conduction import star_mean
+from tetris_sim.equations import Equations
+from tetris_sim.errors import ConfigError, UnstableStepError
+from tetris_sim.formula import Node
+from tetris_sim.grid import Grid
+from tetris_sim.problem import InitialField, Problem, Variable
+from tetris_sim.schema import TimeSection
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """What a problem of equations is made of.
+
+    Attributes:
+        grid: the points.
+        system: the right-hand sides.
+        scheme: how a step is made.
+        boundaries: by field, velocities among them.
+        initial: the state at time 0.
+        variables: one per field.
+        dtype: of the state.
+    """
+
+    grid: Grid
+    system: System
+    scheme: Scheme
+    boundaries: Mapping[str, Boundary]
+    initial: InitialField
+    variables: tuple[Variable, ...]
+    dtype: np.dtype[Any]
+
+    def values(self, dt: float) -> dict[str, float]:
+        """The numbers that scalars are made of."""
+        spacing = zip(self.grid.axis_names, self.grid.spacing, strict=True)
+        return {**self.system.values, "dt": dt} | {spacing_name(a): h for a, h in spacing}
+
+
+def assemble_equations(
+    parts: Parts, time: TimeSection, *, dt: float | None = None, grows: bool = False
+) -> Problem:
+    """The problem, with everything checked that a kernel relies on.
+
+    Args:
+        parts: what it is made of.
+        time: how long, and in which steps.
+        dt: of a run that is continued; it is kept.
+        grows: whether a given step may be larger than the largest stable one.
+
+    Raises:
+        ConfigError: numbers that cannot be computed, or a grid that is too small.
+        UnstableStepError: the step is larger than the largest stable one.
+    """
+    made = make_stages(parts.system, parts.scheme)
+    _check_scalars(parts, made)
+    # The step of a run that goes on was found when it began.
+    limits = Limits(math.inf, math.inf) if dt is not None and grows else _limits(parts, time)
+    taken, steps = _choose(time, limits, dt, grows=grows, scheme=parts.scheme)
+    equations = make_equations(parts, made, taken)
+    return problem_of(parts, equations, (taken, steps), limits.given)
+
+
+def problem_of(
+    parts: Parts, equations: Equations, time: tuple[float, int], limit: float
+) -> Problem:
+    """The problem of some equations.
+
+    Args:
+        parts: what else it is made of.
+        equations: a step.
+        time: dt [s] and the number of steps.
+        limit: largest stable dt [s].
+
+    Raises:
+        ConfigError: the grid is too small for them.
+    """
+    try:
+        return Problem(
+            grid=parts.grid,
+            stencil=star_mean(parts.grid.ndim, equations.radii),
+            boundary=parts.boundaries[equations.fields[0]],
+            initial=parts.initial,
+            dt=time[0],
+            steps=time[1],
+            dtype=parts.dtype,
+            variables=parts.variables,
+            dt_limit=limit,
+            equations=equations,
+        )
+    except ValueError as error:
+        msg = f"grid.shape: {error}"
+        raise ConfigError(msg) from error
+
+
+def make_equations(parts: Parts, made: Made, dt: float) -> Equations:
+    """The stages with the numbers of a time step.
+
+    Raises:
+        ConfigError: they read nothing, or a part of a formula has no value on a face.
+    """
+    fields = tuple(parts.system.right_sides)
+    boundaries = dict(parts.boundaries)
+    boundaries |= {copy: parts.boundaries[name] for copy, name in made.copies.items()}
+    boundaries |= {
+        name: inner_boundary(tree, parts.boundaries, parts.grid.ndim)
+        for name, tree in made.inner.items()
+    }
+    values = parts.values(dt)
+    return Equations(
+        fields,
+        made.stages,
+        made.results,
+        boundaries,
+        made.hoist.parameters(values),
+        made.hoist.arrays(values, parts.grid),
+    )
+
+
+def _limits(parts: Parts, time: TimeSection) -> Limits:
+    horizon = time.t_end if time.t_end is not None else 0.0
+    return find_limits(
+        parts.system, parts.scheme, parts.grid, parts.values(0.0), parts.initial, horizon
+    )
+
+
+def _choose(
+    time: TimeSection, limits: Limits, dt: float | None, *, grows: bool, scheme: Scheme
+) -> tuple[float, int]:
+    """The time step [s] and the number of steps."""
+    automatic = dt is None and (time.dt is None or time.dt == "auto")
+    if (automatic or not grows) and limits.given == 0:
+        other = "rk4, or leapfrog with second_order" if scheme != "rk4" else "more diffusion"
+        msg = (
+            f"time.scheme: no step of {scheme} is stable for these equations, which oscillate "
+            f"without being damped; take {other}"
+        )
+        raise UnstableStepError(msg)
+    if automatic and not 0 < limits.automatic < math.inf:
+        msg = (
+            "time.dt: auto needs equations whose speed sets a limit, and it comes out as "
+            f"{limits.automatic:g} s; give time.dt"
+        )
+        raise ConfigError(msg)
+
+    given = dt if dt is not None else time.dt
+    wanted = time.safety * limits.automatic if automatic else float(given or 0.0)
+    if not automatic and not grows and is_unstable(wanted, limits.given):
+        msg = (
+            f"time.dt = {wanted:.6g} s is unstable with {scheme}: the largest stable step at the "
+            f"initial state is {limits.given:.6g} s; take at most that, another time.scheme, or "
+            "time.dt: auto (or set model.allow_growth: true)"
+        )
+        raise UnstableStepError(msg)
+    if time.t_end is None:
+        steps = time.steps or 0
+        if steps > MAX_STEPS:
+            msg = f"time.steps = {steps} cannot be counted in a double; at most 2^53 are allowed"
+            raise ConfigError(msg)
+        return wanted, steps
+    steps = count_steps(time.t_end, wanted)
+    return (wanted if dt is not None else time.t_end / steps), steps
+
+
+def _check_scalars(parts: Parts, made: Made) -> None:
+    """Raise where numbers of the user make none, as 1/k with k = 0 does."""
+    values = parts.values(1.0)
+    for parameter in made.hoist.parameters(values):
+        rows = parameter.rows(lambda step: float(step), 0, 1)
+        if not np.isfinite(rows).all():
+            tree = next(it for it, name in made.hoist.scalars.items() if name == parameter.name)
+            names = sorted(name for name in names_in(tree) - {"dt", TIME} if name[0] != "@")
+            of = f" of {', '.join(names)}" if names else ""
+            msg = (
+                f"model: a number{of} in the equations comes out as {rows[0, 0]}; is something "
+                "divided by 0?"
+            )
+            raise ConfigError(msg)
+    whole = tuple((0, min(n, 2)) for n in parts.grid.shape)
+    for name, of_box in made.hoist.arrays(values, parts.grid).items():
+        if not np.isfinite(of_box(whole)).all():
+            tree = next(it for it, other in made.hoist.coefficients.items() if other == name)
+            msg = f"model: what the equations have of {_listed(tree)} is not finite at some points"
+            raise ConfigError(msg)
+
+
+def _listed(tree: Node) -> str:
+    return ", ".join(sorted(names_in(tree)))

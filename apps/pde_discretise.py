@@ -1,0 +1,335 @@
+"""Discretises: formulas with differential operators become sums over neighbours, level by level.
+
+An operator of what has no operators itself reads it at the neighbours, as a formula of theirs:
+beyond a face, of the ghosts of the fields. An operator of what has operators reads a name that is
+computed at all points before, on a level of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from tetris_sim.apps.pde_hoist import (
+    ONE,
+    Hoist,
+    Kind,
+    has_operators,
+    over,
+    scalar_value,
+    times,
+)
+from tetris_sim.apps.pde_operators import (
+    Accuracy,
+    Advection,
+    face_sums,
+    linear,
+    per_spacing,
+    rewritten,
+)
+from tetris_sim.apps.pde_sums import Offset, Term, Weight, chain, combine, multiplied
+from tetris_sim.equations import as_tap, tap
+from tetris_sim.errors import ConfigError
+from tetris_sim.formula import OPERATIONS, Comparison, Constant, Node, Operation, Variable, walk
+from tetris_sim.grid import AXIS_NAMES
+
+_MOST_PARTS = 50_000  # of what a right-hand side becomes; far more than any method can compute
+_MOST_LEVELS = 16
+_SMALL = 64  # powers up to it are products
+
+
+@dataclass(frozen=True)
+class Space:
+    """On what grid, and how it is differentiated.
+
+    Attributes:
+        spacing: array order [m].
+        accuracy: order of the operators.
+        advection: how `advect` looks upstream.
+    """
+
+    spacing: tuple[float, ...]
+    accuracy: Accuracy = 2
+    advection: Advection = "upwind"
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.spacing)
+
+
+@dataclass(frozen=True, eq=False)
+class Discretised:
+    """Right-hand sides at one instant.
+
+    Attributes:
+        levels: what is computed before, by name; each reads what earlier ones gave.
+        inner: what each of these names stands for, as it was written.
+        sums: by field.
+    """
+
+    levels: list[dict[str, Node]]
+    inner: dict[str, Node]
+    sums: dict[str, list[Term]]
+
+
+@dataclass
+class Discretiser:
+    """Makes sums of formulas.
+
+    Attributes:
+        space: the grid.
+        hoist: takes scalars and coefficients.
+        names: by field: the name that holds what is read.
+        values: of constants, for exponents.
+        prefix: of names of levels.
+    """
+
+    space: Space
+    hoist: Hoist
+    names: Mapping[str, str]
+    values: Mapping[str, float]
+    prefix: str = "e"
+    _inner: dict[Node, str] = field(default_factory=dict)
+    _formulas: dict[str, tuple[int, Node]] = field(default_factory=dict)
+    _parts: int = 0
+
+    def run(self, formulas: Mapping[str, Node]) -> Discretised:
+        """The right-hand sides of some fields.
+
+        Raises:
+            ConfigError: they are too large.
+        """
+        nowhere = (0,) * self.space.ndim
+        sums = {name: self.terms(tree, nowhere) for name, tree in formulas.items()}
+        count = max((level for level, _ in self._formulas.values()), default=0)
+        levels: list[dict[str, Node]] = [{} for _ in range(count)]
+        for name, (level, tree) in self._formulas.items():
+            levels[level - 1][name] = tree
+        return Discretised(levels, {name: tree for tree, name in self._inner.items()}, sums)
+
+    def terms(self, node: Node, offset: Offset) -> list[Term]:
+        """A formula as a sum, at a point beside."""
+        self._parts += 1
+        if self._parts > _MOST_PARTS:
+            msg = "the equations become too large; write them with fewer operators in operators"
+            raise ConfigError(msg)
+        kind = self.hoist.kind(node)
+        if kind is Kind.SCALAR:
+            return [Term(node)]
+        if isinstance(node, Variable):
+            return [Term(ONE, self._read(node, offset))]
+        if kind is Kind.PLACE:
+            return [Term(ONE, tap(self.hoist.coefficient(node), offset))]
+
+        match node:
+            case Operation("add", (a, b)):
+                return [*self.terms(a, offset), *self.terms(b, offset)]
+            case Operation("subtract", (a, b)):
+                return [*self.terms(a, offset), *self._negative(b, offset)]
+            case Operation("positive", (a,)):
+                return self.terms(a, offset)
+            case Operation("negative", (a,)):
+                return self._negative(a, offset)
+            case Operation("multiply" | "divide"):
+                return self._product(node, offset)
+            case Operation("power", (a, b)) if self.hoist.kind(b) is Kind.SCALAR:
+                return [Term(ONE, Operation("power", (self.build(a, offset), self._exponent(b))))]
+            case Operation(name, arguments) if name in OPERATIONS:
+                return [
+                    Term(ONE, Operation(name, tuple(self.build(it, offset) for it in arguments)))
+                ]
+            case Comparison(signs, operands):
+                return [
+                    Term(ONE, Comparison(signs, tuple(self.build(it, offset) for it in operands)))
+                ]
+        assert isinstance(node, Operation)
+        return self._operator(node)
+
+    def build(self, node: Node, offset: Offset) -> Node:
+        """A formula as a tree of what is read, at a point beside."""
+        return combine(self.terms(node, offset), self.hoist)
+
+    def _read(self, node: Variable, offset: Offset) -> Node:
+        if node.name not in AXIS_NAMES:
+            return tap(self.names[node.name], offset)
+        # Beyond a face lies what is mirrored, and a coefficient is.
+        return tap(self.hoist.coefficient(node), offset) if any(offset) else node
+
+    def _negative(self, node: Node, offset: Offset) -> list[Term]:
+        return [term.scaled(Constant(-1.0)) for term in self.terms(node, offset)]
+
+    def _exponent(self, node: Node) -> Node:
+        """An exponent; small whole numbers and a half are written out, as products and roots."""
+        if "t" not in {part.name for part in walk(node) if isinstance(part, Variable)}:
+            value = scalar_value(node, self.values)
+            if value == 0.5 or (value == int(value) if abs(value) <= _SMALL else False):
+                return Constant(value)
+        return self.hoist.scalar(node)
+
+    def _product(self, node: Node, offset: Offset) -> list[Term]:
+        """Scalars go before everything, parts of coordinates become one coefficient, and what is
+        left is multiplied, before it is divided.
+        """
+        scalar: Node = ONE
+        places: list[tuple[Node, bool]] = []
+        above: list[list[Term]] = []
+        below: list[Node] = []
+        for factor, divides in _factors(node):
+            kind = self.hoist.kind(factor)
+            if kind is Kind.SCALAR:
+                scalar = over(scalar, factor) if divides else times(scalar, factor)
+            elif kind is Kind.PLACE:
+                places.append((factor, divides))
+            elif divides:
+                below.append(self.build(factor, offset))
+            else:
+                above.append(self.terms(factor, offset))
+
+        # A scalar before every part of the only sum is multiplied by the one before the sum.
+        only = above[0] if len(above) == 1 and not places and not below else []
+        if only and all(term.scalar != ONE for term in only):
+            return [term.scaled(scalar) for term in only]
+
+        bodies = [self._place(places, offset)] if places else []
+        for terms in above:
+            if len(terms) == 1:
+                scalar = times(scalar, terms[0].scalar)
+                bodies += [terms[0].body] if terms[0].body is not None else []
+            elif terms:
+                bodies.append(combine(terms, self.hoist))
+            else:
+                return []
+        body: Node | None = None
+        for part in bodies:
+            body = part if body is None else multiplied(body, part)
+        for part in below:
+            body = Operation("divide", (ONE if body is None else body, part))
+        return [Term(scalar, body)]
+
+    def _place(self, places: Sequence[tuple[Node, bool]], offset: Offset) -> Node:
+        tree: Node = ONE
+        for factor, divides in places:
+            tree = over(tree, factor) if divides else times(tree, factor)
+        if isinstance(tree, Variable):
+            return self._read(tree, offset)
+        return tap(self.hoist.coefficient(tree), offset)
+
+    def _operator(self, node: Operation) -> list[Term]:
+        """An operator, around the point itself: what an operator reads beside it is an inner
+        name.
+        """
+        space, nowhere = self.space, (0,) * self.space.ndim
+        if (other := rewritten(node, space.ndim, space.advection)) is not None:
+            return self.terms(other, nowhere)
+        if node.name == "div_grad":
+            return self._div_grad(*node.arguments)
+
+        scalar, point = self._point(node.arguments[0])
+        found = []
+        for before, weights in linear(node.name, space.spacing, space.accuracy):
+            found += self._sum(times(scalar, before), weights, point)
+        return found
+
+    def _sum(
+        self, scalar: Node, weights: Mapping[Offset, Weight], point: Callable[[Offset], Node]
+    ) -> list[Term]:
+        made = chain(weights, point)
+        return [] if made is None else [Term(times(Constant(made[0]), scalar), made[1])]
+
+    def _point(self, node: Node) -> tuple[Node, Callable[[Offset], Node]]:
+        """What an operator reads: a scalar before it, and a function of the offset."""
+        if self.hoist.kind(node) is Kind.SCALAR:
+            return Constant(0.0), lambda offset: ONE  # derivatives of what is the same everywhere
+        if has_operators(node):
+            name = self._inner_name(node)
+            return ONE, lambda offset: tap(name, offset)
+        terms = self.terms(node, (0,) * self.space.ndim)
+        if len(terms) != 1 or terms[0].body is None:
+            return ONE, lambda offset: self.build(node, offset)
+
+        def alone(offset: Offset) -> Node:
+            body = self.terms(node, offset)[0].body
+            assert body is not None
+            return body
+
+        return terms[0].scalar, alone
+
+    def _inner_name(self, node: Node) -> str:
+        if node not in self._inner:
+            tree = self.build(node, (0,) * self.space.ndim)
+            read = {
+                it[0]
+                for part in walk(tree)
+                if isinstance(part, Variable) and (it := as_tap(part.name))
+            }
+            level = 1 + max(
+                (self._formulas[name][0] for name in read & {*self._formulas}), default=0
+            )
+            if level > _MOST_LEVELS:
+                msg = f"operators are nested more than {_MOST_LEVELS} deep in one another"
+                raise ConfigError(msg)
+            self._inner[node] = f"{self.prefix}{len(self._inner) + 1}"
+            self._formulas[self._inner[node]] = level, tree
+        return self._inner[node]
+
+    def _div_grad(self, k: Node, u: Node) -> list[Term]:
+        """Differences of what flows through faces: what one point gains the other loses."""
+        scalar, point = self._point(u)
+        if self.hoist.kind(k) is Kind.SCALAR:
+            sums = linear("laplace", self.space.spacing, self.space.accuracy)
+            return [
+                term
+                for before, weights in sums
+                for term in self._sum(times(k, scalar, before), weights, point)
+            ]
+        factor, conductivity = self._point(k)
+        slope, mean = face_sums(self.space.accuracy)
+
+        def through(axis: int, face: int, sign: int) -> Node:
+            """What flows towards the point, through the face between the points `face` and `face` +
+            1, without factors.
+            """
+            parts = [
+                chain({_along(axis, face + j, self.space.ndim): w for j, w in it.items()}, read)
+                for it, read in ((mean, conductivity), (_scaled(slope, sign), point))
+            ]
+            return Operation("multiply", (parts[0][1], parts[1][1]))  # type: ignore[index]
+
+        terms: list[Term] = []
+        groups: dict[float, list[tuple[str, int]]] = {}
+        for number, axis in enumerate(AXIS_NAMES[: self.space.ndim]):
+            place = self.space.ndim - 1 - number
+            groups.setdefault(self.space.spacing[place], []).append((axis, place))
+        before = [chain({(j,): w for j, w in it.items()}, lambda _: ONE) for it in (mean, slope)]
+        whole = Constant(before[0][0] * before[1][0])  # type: ignore[index]
+        for axes in groups.values():
+            both = times(whole, factor, scalar, per_spacing((axes[0][0],) * 2))
+            flows: dict[Offset, Weight] = {
+                (place, j - 1, 1 if weight > 0 else -1): abs(weight)
+                for (_, place), (j, weight) in itertools.product(axes, slope.items())
+            }
+            terms += self._sum(both, flows, lambda key: through(*key))
+        return terms
+
+
+def _scaled(weights: Mapping[int, Fraction], factor: int) -> dict[int, Fraction]:
+    return {place: factor * weight for place, weight in weights.items()}
+
+
+def _along(axis: int, shift: int, ndim: int) -> Offset:
+    return tuple(shift if k == axis else 0 for k in range(ndim))
+
+
+def _factors(node: Node, *, divides: bool = False) -> list[tuple[Node, bool]]:
+    """What is multiplied and what divides; signs are factors of -1."""
+    match node:
+        case Operation("multiply", (a, b)):
+            return [*_factors(a, divides=divides), *_factors(b, divides=divides)]
+        case Operation("divide", (a, b)):
+            return [*_factors(a, divides=divides), *_factors(b, divides=not divides)]
+        case Operation("negative", (a,)):
+            return [(Constant(-1.0), False), *_factors(a, divides=divides)]
+    return [(node, divides)]

@@ -1,0 +1,260 @@
+"""The fields of equations: their sections, what they are at time 0, and their ghosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from tetris_sim.apps.courses import names_in
+from tetris_sim.apps.domain import KeyPath
+from tetris_sim.apps.faces import find_face, is_constant, make_boundary
+from tetris_sim.apps.initial import make_initial, unusable_constant
+from tetris_sim.apps.pde_language import Mistake
+from tetris_sim.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
+from tetris_sim.conditions import (
+    ExpressionInitial,
+    FaceCondition,
+    FaceName,
+    GaussianInitial,
+    InitialSection,
+    PeriodicFace,
+)
+from tetris_sim.errors import ConfigError
+from tetris_sim.expressions import ExpressionError, compile_expression
+from tetris_sim.formula import OPERATIONS, Constant, Node, Operation, Variable, evaluate, walk
+from tetris_sim.grid import AXIS_NAMES, Grid
+from tetris_sim.problem import Field as State
+from tetris_sim.problem import InitialField
+from tetris_sim.section import Section
+from tetris_sim.slab import Slab
+
+_SAMPLES = (0.0, 0.37, 1.0)  # of coordinates and time, to see whether they matter
+
+
+class FieldSection(Section):
+    """One field: how it changes, and how it begins."""
+
+    equation: str | None = None
+    """Its derivative by time, a formula of the fields, constants, x, y, z [m] and t [s]."""
+    second_order: str | None = None
+    """Instead of `equation`: its second derivative by time. Its velocity is a field besides, called
+    NAME_velocity.
+    """
+    initial: InitialSection
+    """What it is at time 0."""
+    initial_velocity: InitialSection | None = None
+    """With `second_order`: its derivative by time at time 0; 0 if not given."""
+    boundaries: dict[FaceName, FaceCondition] = Field(default={})
+    """Of this field, instead of what the top level says of the same faces; an axis is periodic for
+    all fields or for none.
+    """
+    unit: str = "1"
+    """For files and pictures."""
+    long_name: str | None = None
+    """Likewise; the name of the field if not given."""
+
+    @model_validator(mode="after")
+    def _one_equation(self) -> FieldSection:
+        if (self.equation is None) == (self.second_order is None):
+            msg = "give either equation (its derivative by time) or second_order (the second one)"
+            raise ValueError(msg)
+        if self.initial_velocity is not None and self.second_order is None:
+            msg = "initial_velocity belongs to second_order; a field with an equation has none"
+            raise ValueError(msg)
+        return self
+
+
+def faces_of(
+    own: Mapping[str, FaceCondition], common: Mapping[str, FaceCondition], ndim: int
+) -> dict[str, FaceCondition]:
+    """What holds for a field on each face, by face."""
+    found = {}
+    for name in (axis + sign for axis in AXIS_NAMES[:ndim] for sign in "-+"):
+        for section in (own, common):
+            if (key := find_face(section, name)) is not None:
+                found[name] = section[key]
+                break
+    return found
+
+
+def field_boundary(
+    own: Mapping[str, FaceCondition], common: Mapping[str, FaceCondition], ndim: int
+) -> Boundary:
+    """The ghosts of a field; a flux is its slope along the outward normal."""
+    return make_boundary(faces_of(own, common, ndim), ndim, conductivity=1.0)
+
+
+def resting(boundary: Boundary) -> Boundary:
+    """The ghosts of the velocity of a field: what is given does not change."""
+
+    def rests(face: Face) -> Face:
+        match face:
+            case Dirichlet():
+                return Dirichlet(0.0)
+            case Fixed():
+                return Fixed(0.0)
+            case Neumann():
+                return Neumann()
+            case Robin(h=h, conductivity=k):
+                return Robin(h, 0.0, k)
+        return face
+
+    return Boundary(tuple((rests(low), rests(high)) for low, high in boundary.faces))
+
+
+def boundary_mistakes(
+    path: KeyPath, own: Mapping[str, FaceCondition], common: Mapping[str, FaceCondition], ndim: int
+) -> Iterator[Mistake]:
+    """What is wrong with the faces of one field."""
+    axes = AXIS_NAMES[:ndim]
+    for key, condition in own.items():
+        if key != "*" and key[0] not in axes:
+            yield (*path, key), f"the grid has {ndim} axes, so there is no face {key}", None
+        elif not is_constant(condition):
+            yield (*path, key), _NUMBERS, None
+    faces = faces_of(own, common, ndim)
+    for axis in axes:
+        kinds = [isinstance(faces.get(axis + sign), PeriodicFace) for sign in "-+"]
+        joined = [isinstance(_common(common, axis + sign), PeriodicFace) for sign in "-+"]
+        if kinds != joined and own:
+            told = f"{axis} is periodic for all fields or for none; say so in boundaries"
+            yield path, told, None
+
+
+_NUMBERS = (
+    "a face of equations takes one condition of numbers: dirichlet, fixed, neumann, robin or "
+    "periodic; write what changes with time or place into the equation"
+)
+
+
+def common_mistakes(common: Mapping[str, FaceCondition]) -> Iterator[Mistake]:
+    """What is wrong with the faces of all fields."""
+    for key, condition in common.items():
+        if not is_constant(condition):
+            yield ("boundaries", key), _NUMBERS, None
+
+
+def _common(common: Mapping[str, FaceCondition], name: str) -> FaceCondition | None:
+    key = find_face(common, name)
+    return None if key is None else common[key]
+
+
+def inner_boundary(tree: Node, boundaries: Mapping[str, Boundary], ndim: int) -> Boundary:
+    """The ghosts of a part of a formula that an operator reads.
+
+    A face at which all fields of it are given gives what the formula says of these values, its
+    operators being 0 there; any other one mirrors it.
+
+    Raises:
+        ConfigError: the value differs from place to place.
+    """
+    fields = [name for name in boundaries if name in names_in(tree)]
+    whole = next(iter(boundaries.values()))
+    faces: list[tuple[Face, Face]] = []
+    for axis in range(ndim):
+        pair: list[Face] = []
+        for side in range(2):
+            given = {name: boundaries[name].faces[axis][side] for name in fields}
+            if whole.periodic(axis):
+                pair.append(Periodic())
+            elif given and all(isinstance(it, Dirichlet | Fixed) for it in given.values()):
+                values = {name: it.value for name, it in given.items()}  # type: ignore[union-attr]
+                on_face = any(isinstance(it, Dirichlet) for it in given.values())
+                pair.append((Dirichlet if on_face else Fixed)(_value_on_face(tree, values)))
+            else:
+                pair.append(Neumann())
+        faces.append((pair[0], pair[1]))
+    return Boundary(tuple(faces))
+
+
+def _value_on_face(tree: Node, values: Mapping[str, float]) -> float:
+    plain = _without_operators(tree)
+    others = {it.name for it in walk(plain) if isinstance(it, Variable)} - values.keys()
+    found = set()
+    with np.errstate(all="ignore"):
+        for sample in _SAMPLES:
+            given = {name: np.float64(sample) for name in others}
+            given |= {name: np.float64(value) for name, value in values.items()}
+            found.add(float(evaluate(plain, given)))  # type: ignore[arg-type]
+    if len(found) > 1:
+        msg = (
+            "boundaries: an operator reads a formula with operators in it, whose value on a face "
+            "with given values differs from place to place; take periodic or neumann faces"
+        )
+        raise ConfigError(msg)
+    return found.pop()
+
+
+def _without_operators(tree: Node) -> Node:
+    match tree:
+        case Operation(name, _) if name not in OPERATIONS:
+            return Constant(0.0)
+        case Operation(name, arguments):
+            return Operation(name, tuple(_without_operators(it) for it in arguments))
+    return tree
+
+
+def initial_mistakes(
+    path: KeyPath, section: InitialSection, constants: Mapping[str, float], ndim: int
+) -> Iterator[Mistake]:
+    """What is wrong with an initial section, as far as it can be seen without the grid."""
+    center = section.center if isinstance(section, GaussianInitial) else None
+    if center is not None and len(center) != ndim:
+        yield (*path, "center"), f"it has {len(center)} entries; the grid has {ndim} axes", None
+    if not isinstance(section, ExpressionInitial):
+        return
+    for name in section.constants:
+        if (why_not := unusable_constant(name)) is not None:
+            yield (*path, "constants", name), why_not, None
+    positions = AXIS_NAMES[:ndim]
+    lengths = (f"L{axis}" for axis in positions)
+    try:
+        names = [*positions, *lengths, *constants, *section.constants]
+        compile_expression(section.expression, names)
+    except ExpressionError as error:
+        yield (*path, "expression"), str(error), error.column
+
+
+def make_initials(
+    sections: Sequence[tuple[str, InitialSection | None]],
+    constants: Mapping[str, float],
+    grid: Grid,
+    dtype: np.dtype[Any],
+) -> InitialField:
+    """The state of several fields at time 0 as a function of a slab.
+
+    Args:
+        sections: by name of a field; None for 0.
+        constants: that expressions may have besides their own.
+        grid: where the points lie.
+        dtype: of the state.
+
+    Raises:
+        ConfigError: a file is missing or has another shape.
+    """
+    makers = [
+        None if section is None else make_initial(_known(section, constants), grid, dtype, name)
+        for name, section in sections
+    ]
+
+    def initial(slab: Slab) -> State:
+        state = np.zeros((len(makers), *slab.shape), dtype)
+        for number, make in enumerate(makers):
+            if make is not None:
+                state[number] = make(slab)[0]
+        return state
+
+    return initial
+
+
+def _known(section: InitialSection, constants: Mapping[str, float]) -> InitialSection:
+    if not isinstance(section, ExpressionInitial):
+        return section
+    usable = {name: value for name, value in constants.items() if unusable_constant(name) is None}
+    return section.model_copy(update={"constants": {**usable, **section.constants}})
+
+
+NamedFields = Annotated[dict[str, FieldSection], Field(min_length=1, max_length=32)]

@@ -1,0 +1,167 @@
+"""What of a formula is the same at every point, and what never changes: both are computed before.
+
+A scalar is a part of a formula without fields and coordinates: it becomes one parameter, a number
+of the time step, however long it is. A part of coordinates and constants becomes a coefficient, an
+array that is computed once. So changing a constant changes arguments of what was compiled.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection, Mapping
+
+import numpy as np
+
+from tetris_sim.apps.courses import TIME, names_in
+from tetris_sim.apps.initial import positions
+from tetris_sim.conduction import Numbers, Parameter
+from tetris_sim.formula import OPERATIONS, Constant, Node, Operation, Variable, evaluate, walk
+from tetris_sim.grid import AXIS_NAMES, Grid
+from tetris_sim.slab import Ranges
+
+ONE = Constant(1.0)
+DT = Variable("dt")
+
+
+def spacing_name(axis: str) -> str:
+    """The variable that stands for the spacing along an axis in a scalar.
+
+    >>> spacing_name("x")
+    '@x'
+    """
+    return f"@{axis}"
+
+
+class Kind(enum.Enum):
+    """What a part of a formula depends on."""
+
+    SCALAR = "nothing but constants and time"
+    PLACE = "coordinates and constants"
+    MOVING = "coordinates and time"
+    VALUE = "fields"
+
+
+def has_operators(tree: Node) -> bool:
+    """Whether something in a formula looks beside its point."""
+    return any(isinstance(part, Operation) and part.name not in OPERATIONS for part in walk(tree))
+
+
+def times(*factors: Node) -> Node:
+    """The product of scalars; numbers among them are multiplied at once."""
+    number, others = 1.0, []
+    for factor in factors:
+        if isinstance(factor, Constant):
+            number *= factor.value
+        else:
+            others.append(factor)
+
+    product: Node = Constant(number)
+    for factor in others:
+        product = factor if product == ONE else Operation("multiply", (product, factor))
+    return product
+
+
+def over(divided: Node, by: Node) -> Node:
+    """The quotient of scalars."""
+    return divided if by == ONE else Operation("divide", (divided, by))
+
+
+class Hoist:
+    """Collects parameters and coefficients.
+
+    Args:
+        fields: names of the state.
+        taken: names that may not be given to anything else.
+    """
+
+    def __init__(self, fields: Collection[str], taken: Collection[str]) -> None:
+        self._fields = frozenset(fields)
+        self._taken = {*fields, *taken, *AXIS_NAMES, TIME, "dt"}
+        self.scalars: dict[Node, str] = {}
+        self.coefficients: dict[Node, str] = {}
+        self._kinds: dict[int, tuple[Node, Kind]] = {}  # by identity, of trees that are kept
+
+    def kind(self, tree: Node) -> Kind:
+        """What a formula depends on."""
+        if id(tree) not in self._kinds:
+            self._kinds[id(tree)] = tree, self._find_kind(tree)
+        return self._kinds[id(tree)][1]
+
+    def _find_kind(self, tree: Node) -> Kind:
+        names = names_in(tree)
+        if names & self._fields or has_operators(tree):
+            return Kind.VALUE
+        if not names.intersection(AXIS_NAMES):
+            return Kind.SCALAR
+        return Kind.MOVING if TIME in names else Kind.PLACE
+
+    def scalar(self, tree: Node) -> Node:
+        """What stands for a scalar in a program: a number that was written, or a parameter."""
+        if not names_in(tree):
+            with np.errstate(all="ignore"):
+                return Constant(float(evaluate(tree, {})))
+        if tree not in self.scalars:
+            bare = isinstance(tree, Variable) and not tree.name.startswith("@")
+            self.scalars[tree] = tree.name if bare else self._fresh("p")  # type: ignore[union-attr]
+        return Variable(self.scalars[tree])
+
+    def coefficient(self, tree: Node) -> str:
+        """The name of the array of what a formula of coordinates gives."""
+        if tree not in self.coefficients:
+            self.coefficients[tree] = self._fresh("c")
+        return self.coefficients[tree]
+
+    def _fresh(self, letter: str) -> str:
+        number = 1
+        while (name := f"{letter}{number}") in self._taken:
+            number += 1
+        self._taken.add(name)
+        return name
+
+    def parameters(self, values: Mapping[str, float]) -> tuple[Parameter, ...]:
+        """The scalars as numbers by time step.
+
+        Args:
+            values: of constants, "dt" and spacings.
+        """
+        found = []
+        for tree, name in self.scalars.items():
+            if TIME in names_in(tree):
+                found.append(Parameter(name, _course(tree, values)))
+            else:
+                found.append(Parameter(name, np.array([scalar_value(tree, values)])))
+        return tuple(found)
+
+    def arrays(
+        self, values: Mapping[str, float], grid: Grid
+    ) -> dict[str, Callable[[Ranges], Numbers]]:
+        """The coefficients as functions of a box of the grid."""
+        return {name: _field(tree, values, grid) for tree, name in self.coefficients.items()}
+
+
+def scalar_value(tree: Node, values: Mapping[str, float], time: float = 0.0) -> float:
+    """A scalar at some time, as a number."""
+    with np.errstate(all="ignore"):
+        given = {name: np.float64(value) for name, value in {**values, TIME: time}.items()}
+        return float(evaluate(tree, given))  # type: ignore[arg-type]
+
+
+def _course(tree: Node, values: Mapping[str, float]) -> Callable[[Numbers], Numbers]:
+    def at(moments: Numbers) -> Numbers:
+        given = {name: np.asarray(value) for name, value in values.items()} | {TIME: moments}
+        with np.errstate(all="ignore"):
+            found = np.broadcast_to(evaluate(tree, given), moments.shape)
+        return np.asarray(found, np.float64)[:, np.newaxis]
+
+    return at
+
+
+def _field(tree: Node, values: Mapping[str, float], grid: Grid) -> Callable[[Ranges], Numbers]:
+    def of_box(box: Ranges) -> Numbers:
+        given = {name: np.asarray(value) for name, value in values.items()}
+        given |= dict(zip(grid.axis_names, positions(grid, box), strict=True))
+        with np.errstate(all="ignore"):
+            found = evaluate(tree, given)
+        return np.array(np.broadcast_to(found, [high - low for low, high in box]), np.float64)
+
+    return of_box

@@ -1,0 +1,325 @@
+"""How long may a step be? Waves of all lengths on the grid, at the states of the beginning.
+
+Around a state the right-hand sides change linearly. A wave of given lengths along the axes is then
+multiplied by a small matrix, the symbol, whose eigenvalues z say how fast it grows or shrinks; a
+scheme multiplies it by R(z dt) in a step: 1 + z for euler, 1 + z + z^2/2 for rk2, the first five
+terms of exp(z) for rk4. No wave may grow by more than the fastest one grows in truth, and none that
+shrinks may grow. Derivatives are differences of the formulas themselves; the states are those of
+many points of the initial state, and for an automatic step also all mixtures of the smallest,
+middle and largest value of every field.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.apps.pde_hoist import Hoist
+from tetris_sim.apps.pde_schemes import Scheme, System, discretised, velocity_of
+from tetris_sim.apps.pde_sums import combine
+from tetris_sim.equations import as_tap
+from tetris_sim.formula import Node, Variable, evaluate, walk
+from tetris_sim.grid import Grid
+from tetris_sim.problem import InitialField
+from tetris_sim.slab import Ranges, Slab
+
+Array = npt.NDArray[Any]
+_POINTS = 96  # of the initial state that are looked at closely
+_SCANNED = 1 << 20  # of which the smallest and largest values are sought
+_MIXTURES = 81
+_ALONG = {1: 65, 2: 17, 3: 9}  # waves along an axis, by the number of axes
+_NUDGE = 2.0**-20  # relative change for a derivative
+_ROUNDING = 1e-7  # of the largest eigenvalue: what differences of formulas miss
+_DIFFERENCES = 1e-7  # what derivatives by differences may be off: a step at the limit is stable
+_HALVINGS = 60
+_LONGEST_GROWTH = 8.0  # a wave that grows by more in a step, e^8, is no part of any answer
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Largest stable time steps [s].
+
+    Attributes:
+        given: at the initial state; what is longer is refused.
+        automatic: at all mixtures of its values too.
+    """
+
+    given: float
+    automatic: float
+
+
+def find_limits(
+    system: System,
+    scheme: Scheme,
+    grid: Grid,
+    values: Mapping[str, float],
+    initial: InitialField,
+    horizon: float,
+) -> Limits:
+    """The largest stable time steps.
+
+    Args:
+        system: the right-hand sides.
+        scheme: how a step is made.
+        grid: the points.
+        values: of the numbers that scalars are made of.
+        initial: the state at time 0.
+        horizon: until when numbers that change with time are looked at [s].
+    """
+    samples = _Samples(system, grid, values, initial, horizon)
+    spectrum = samples.eigenvalues(scheme, mixed=False)
+    mixed = np.concatenate([spectrum, samples.eigenvalues(scheme, mixed=True)])
+    automatic = longest_step(mixed, scheme)
+    if scheme == "leapfrog":
+        return Limits(longest_step(spectrum, scheme), automatic)
+    # What grows is followed: by a factor of e in a step at most.
+    fastest = float(mixed.real.max(initial=0.0))
+    followed = 1 / fastest if fastest > _ROUNDING * np.abs(mixed).max() else math.inf
+    return Limits(longest_step(spectrum, scheme), min(automatic, followed))
+
+
+def longest_step(spectrum: Array, scheme: Scheme) -> float:
+    """The largest time step with which no wave grows faster than it should; infinite if none is.
+
+    >>> float(round(longest_step(np.array([-4.0 + 0j]), "euler"), 9))
+    0.5
+
+    Args:
+        spectrum: eigenvalues of the symbols [1/s], or of those of second order [1/s^2].
+        scheme: how a step is made.
+    """
+    largest = float(np.abs(spectrum).max(initial=0.0))
+    if largest == 0.0:
+        return math.inf
+    if not math.isfinite(largest):
+        return 0.0
+    if scheme == "leapfrog":
+        swinging = np.abs(spectrum[spectrum.real < -_ROUNDING * largest])
+        if not swinging.size:
+            return 1 / math.sqrt(largest)
+        return 2 / math.sqrt(float(swinging.max())) * (1 + _DIFFERENCES)
+
+    slack = _ROUNDING * largest
+    fastest = max(float(spectrum.real.max()), 0.0)
+    growth = fastest if fastest > slack else 0.0
+    z = np.where(np.abs(spectrum.real) < slack, 1j * spectrum.imag, spectrum)
+    z = z[np.abs(z) > slack]
+    if not z.size:
+        return math.inf
+
+    low, high = np.zeros(z.shape), 20 / np.abs(z)
+    if growth > 0:
+        high = np.minimum(high, _LONGEST_GROWTH / growth)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        good = np.abs(_factor(z * middle, scheme)) <= np.exp(growth * middle) * (1 + 1e-14)
+        low, high = np.where(good, middle, low), np.where(good, high, middle)
+    shortest = float(low.min()) * (1 + _DIFFERENCES)
+    # Less than this is what rounding lets pass for a step.
+    return shortest if shortest * largest > 1e-2 else 0.0
+
+
+def _factor(z: Array, scheme: Scheme) -> Array:
+    """By what a scheme multiplies a wave in a step."""
+    if scheme == "euler":
+        return np.asarray(1 + z)
+    if scheme == "rk2":
+        return np.asarray(1 + z + z * z / 2)
+    return np.asarray(1 + z * (1 + z / 2 * (1 + z / 3 * (1 + z / 4))))
+
+
+class _Samples:
+    """States at which the right-hand sides are looked at.
+
+    Args:
+        system: the right-hand sides.
+        grid: the points.
+        values: of the numbers that scalars are made of.
+        initial: the state at time 0.
+        horizon: until when [s].
+    """
+
+    def __init__(
+        self,
+        system: System,
+        grid: Grid,
+        values: Mapping[str, float],
+        initial: InitialField,
+        horizon: float,
+    ) -> None:
+        self._grid = grid
+        self._second = [*system.second]
+        self._hoist = Hoist(system.right_sides, system.values)
+        found = discretised(system, self._hoist)
+        self._levels = found.levels
+        self._formulas = {name: combine(it, self._hoist) for name, it in found.sums.items()}
+        self._fields = (*system.right_sides,)
+        self._boxes = _boxes(grid)
+        self._states = [_read(initial, box) for box in self._boxes]
+        self._arrays = self._hoist.arrays(values, grid)
+        self._parameters = self._hoist.parameters(values)
+        self._moments = [horizon * k / 8 for k in range(9)] if horizon > 0 else [0.0]
+
+    def eigenvalues(self, scheme: Scheme, *, mixed: bool) -> Array:
+        """Those of the symbols of all waves at all samples, (n,)."""
+        base = self._mixtures() if mixed else self._points()
+        found = []
+        changes = any(parameter.changes for parameter in self._parameters)
+        for moment in self._moments if changes else self._moments[:1]:
+            given = dict(base)
+            for it in self._parameters:
+                row = it.values(np.array([moment])) if callable(it.values) else it.values
+                given[it.name] = np.asarray(row).reshape(-1)[0]
+            symbols = self._symbols(given)
+            if scheme == "leapfrog":
+                rows = [self._fields.index(velocity_of(name)) for name in self._second]
+                columns = [self._fields.index(name) for name in self._second]
+                symbols = symbols[..., rows, :][..., columns]
+            finite = np.isfinite(symbols).all(axis=(-1, -2))
+            found.append(np.linalg.eigvals(symbols[finite]).reshape(-1))
+        return np.concatenate(found)
+
+    def _points(self) -> dict[str, Array]:
+        """What lies around some points of the initial state, by tap, (samples,)."""
+        rng = np.random.default_rng(0)
+        given: dict[str, list[Array]] = {}
+        share = max(1, _POINTS // len(self._boxes))
+        for box, state in zip(self._boxes, self._states, strict=True):
+            shape = state.shape[1:]
+            picked = [np.array(np.unravel_index(k, shape)) for k in self._extremes(state)]
+            picked += [rng.integers(0, shape) for _ in range(share)]
+            where = np.array(picked).T
+            self._take(given, box, state, where)
+        return {name: np.concatenate(parts) for name, parts in given.items()}
+
+    @staticmethod
+    def _extremes(state: Array) -> list[int]:
+        flat = state.reshape(len(state), -1)
+        return [*map(int, flat.argmin(axis=1)), *map(int, flat.argmax(axis=1))]
+
+    def _take(self, given: dict[str, list[Array]], box: Ranges, state: Array, where: Array) -> None:
+        arrays = {name: array(box) for name, array in self._arrays.items()}
+        for text in self._taps():
+            name, offset = as_tap(text)  # type: ignore[misc]
+            if name not in self._fields and name not in arrays:
+                continue
+            values = state[self._fields.index(name)] if name in self._fields else arrays[name]
+            place = tuple(
+                np.clip(index + shift, 0, n - 1)
+                for index, shift, n in zip(where, offset, values.shape, strict=True)
+            )
+            given.setdefault(text, []).append(np.asarray(values[place], np.float64))
+        for axis, name in enumerate(self._grid.axis_names):
+            along = self._grid.coordinates(axis, *box[axis])
+            given.setdefault(name, []).append(along[where[axis]])
+
+    def _mixtures(self) -> dict[str, Array]:
+        """Uniform states of small, middle and large values, at coefficients of some points."""
+        points = self._points()
+        n = len(next(iter(points.values())))
+        low = np.min([it.reshape(len(it), -1).min(axis=1) for it in self._states], axis=0)
+        high = np.max([it.reshape(len(it), -1).max(axis=1) for it in self._states], axis=0)
+        ends = np.stack([low, (low + high) / 2, high])
+        every = list(itertools.islice(itertools.product(range(3), repeat=len(low)), _MIXTURES))
+        states = np.array([[ends[k, i] for i, k in enumerate(it)] for it in every])
+
+        rng = np.random.default_rng(1)
+        rows = np.repeat(np.arange(len(states)), 2)
+        places = rng.integers(0, n, rows.size)
+        given = {}
+        for text, values in points.items():
+            found = as_tap(text)
+            if found is not None and found[0] in self._fields:
+                given[text] = states[rows, self._fields.index(found[0])]
+            else:
+                given[text] = values[places]
+        return given
+
+    def _taps(self) -> list[str]:
+        trees = [tree for level in self._levels for tree in level.values()]
+        names = {
+            node.name: None
+            for tree in (*trees, *self._formulas.values())
+            for node in walk(tree)
+            if isinstance(node, Variable) and as_tap(node.name) is not None
+        }
+        return [*names]
+
+    def _symbols(self, given: Mapping[str, Any]) -> Array:
+        """(waves, samples, fields, fields)."""
+        n = len(self._fields)
+        seen = dict(given)
+        unit = np.eye(n, dtype=np.complex128)
+        symbols: dict[str, Array] = {name: unit[k] for k, name in enumerate(self._fields)}
+        for level in self._levels:
+            for name, tree in level.items():
+                symbols[name] = self._row(tree, seen, symbols)
+                with np.errstate(all="ignore"):
+                    value = np.asarray(evaluate(tree, seen), np.float64)
+                for text in self._taps():
+                    found = as_tap(text)
+                    if found is not None and found[0] == name:
+                        seen[text] = value
+        rows = [self._row(tree, seen, symbols) for tree in self._formulas.values()]
+        shape = np.broadcast_shapes(*(row.shape for row in rows))
+        return np.stack([np.broadcast_to(row, shape) for row in rows], axis=-2)
+
+    def _row(self, tree: Node, seen: Mapping[str, Any], symbols: Mapping[str, Array]) -> Array:
+        """How a formula changes with a wave of each field, (waves, samples, fields)."""
+        total: Array = np.zeros((1, 1, len(self._fields)), np.complex128)
+        for text in {it.name: None for it in walk(tree) if isinstance(it, Variable)}:
+            found = as_tap(text)
+            if found is None or found[0] not in symbols:
+                continue
+            slope = _slope(tree, seen, text)
+            wave = np.exp(1j * (self._waves() @ np.array(found[1])))
+            symbol = symbols[found[0]]
+            total = total + wave[:, None, None] * slope[None, :, None] * symbol
+        return total
+
+    def _waves(self) -> Array:
+        """Phases between neighbours along each axis, (waves, ndim), array order."""
+        ndim = self._grid.ndim
+        half = np.linspace(0, np.pi, _ALONG[ndim] // 2 + 1)
+        whole = np.linspace(-np.pi, np.pi, _ALONG[ndim])
+        phases = np.meshgrid(half, *[whole] * (ndim - 1), indexing="ij")
+        return np.stack(phases, -1).reshape(-1, ndim)
+
+
+def _slope(tree: Node, seen: Mapping[str, Any], name: str) -> Array:
+    """The derivative of a formula by one of its inputs, (samples,)."""
+    at = np.atleast_1d(np.asarray(seen[name], np.float64))
+    scale = np.maximum(np.abs(at), np.abs(at).max(initial=0.0) * 1e-3)
+    scale = np.exp2(np.round(np.log2(np.where(scale > 0, scale, 1.0))))
+
+    def by(nudge: Array) -> Array:
+        with np.errstate(all="ignore"):
+            above = np.asarray(evaluate(tree, {**seen, name: at + nudge}), np.float64)
+            below = np.asarray(evaluate(tree, {**seen, name: at - nudge}), np.float64)
+            return np.atleast_1d((above - below) / (2 * nudge))
+
+    # Of linear formulas large differences are the better ones.
+    far, near = by(scale), by(_NUDGE * scale)
+    return np.where(np.abs(far - near) <= 1e-7 * np.abs(near), far, near)
+
+
+def _boxes(grid: Grid) -> list[tuple[tuple[int, int], ...]]:
+    """Parts of the grid that are looked at: all of a small one, else some boxes all over it."""
+    if grid.n_points <= _SCANNED:
+        return [tuple((0, n) for n in grid.shape)]
+    edge = max(8, int((_SCANNED / 4**grid.ndim) ** (1 / grid.ndim)))
+    along = []
+    for n in grid.shape:
+        starts = {int(s) for s in np.linspace(0, max(n - edge, 0), 4)}
+        along.append([(s, min(s + edge, n)) for s in sorted(starts)])
+    return [*itertools.product(*along)]
+
+
+def _read(initial: InitialField, box: tuple[tuple[int, int], ...]) -> Array:
+    return np.asarray(initial(Slab.box(box)), np.float64)

@@ -1,0 +1,227 @@
+"""CPU methods by equations: the oracle's answer, and the same bits however they are computed."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import run
+from equation_cases import CASES, problem
+from exact import fma, run_program
+
+from tetris_sim import reference
+from tetris_sim.boundary import SIDES
+from tetris_sim.conduction import padded
+from tetris_sim.cpu_kernels import METHODS
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.equations import given
+from tetris_sim.equations import as_tap
+from tetris_sim.problem import Field, Problem
+from tetris_sim.program import Program
+from tetris_sim.slab import Slab
+from tetris_sim.tolerances import allowed_error
+
+PLAIN = METHODS[-1]
+STEPS = 12
+BLOCKS = (1, 7, 4)
+
+
+def whole(it: Problem) -> Field:
+    return it.initial(Slab.whole(it.grid))
+
+
+@functools.cache
+def plain(name: str, dtype: str = "float64", steps: int = STEPS) -> Field:
+    """What one thread makes of a case in one block."""
+    team = ThreadTeam(1)
+    found = run(PLAIN, problem(name, dtype), {}, team, (steps,))
+    team.close()
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", CASES)
+def test_it_agrees_with_the_reference(name: str, dtype: str) -> None:
+    it = problem(name, dtype)
+    expected = reference.advance(whole(it), it, STEPS)
+    found = plain(name, dtype)
+
+    assert found.dtype == it.dtype
+    space = tuple(range(1, found.ndim))
+    error = np.abs(found.astype(float) - expected).max(axis=space)
+    assert (error <= allowed_error(whole(it), expected, it, STEPS)).all()
+    assert not np.array_equal(found, whole(it))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_any_number_of_threads_and_blocks_has_the_same_bits(
+    name: str, teams: dict[int, ThreadTeam]
+) -> None:
+    for team in teams.values():
+        np.testing.assert_array_equal(run(PLAIN, problem(name), {}, team, BLOCKS), plain(name))
+
+
+def exact_step(u: Field, it: Problem, number: int) -> Field:
+    """One step point by point, every operation rounded once."""
+    equations, kind, shape = it.equations, it.dtype.type, it.grid.shape
+    assert equations is not None
+    values: dict[str, Any] = dict(zip(equations.fields, u, strict=True))
+    numbers = {p.name: p.rows(it.time, number, 1)[0, 0] for p in equations.parameters}
+    lines = [it.grid.coordinates(axis) for axis in range(len(shape))]
+
+    def at(name: str, point: tuple[int, ...]) -> Any:
+        if name in (equations.coefficients or {}):
+            box = tuple((i, i + 1) for i in point)
+            return kind(it.padded_coefficient(name, box).item())
+        outside = [k for k, (i, n) in enumerate(zip(point, shape, strict=True)) if not 0 <= i < n]
+        if not outside:
+            return values[name][point]
+        # Ghosts of the last axis follow from those of the axes before.
+        axis, boundary = outside[-1], equations.boundaries[name]
+        i, n = point[axis], shape[axis]
+        if boundary.periodic(axis):
+            return at(name, (*point[:axis], i % n, *point[axis + 1 :]))
+        side, width = (0, -i) if i < 0 else (1, i - n + 1)
+        spacing = it.grid.spacing[axis]
+        a, b = boundary.reflections(axis, SIDES[side], spacing=spacing, width=width)[-1]
+        mirror = width - 1 if i < 0 else n - width
+        return fma(kind(b), at(name, (*point[:axis], mirror, *point[axis + 1 :])), kind(a))
+
+    for stage in equations.stages:
+        new = {name: np.empty(shape, it.dtype) for name in stage.formulas}
+        for point in itertools.product(*map(range, shape)):
+            seen = dict(numbers)
+            seen |= {
+                name: line[i]
+                for name, line, i in zip(it.grid.axis_names, lines, point, strict=True)
+            }
+            for name, tree in stage.formulas.items():
+                program = Program(tree)
+                for text in program.inputs:
+                    if (found := as_tap(text)) is not None:
+                        there = tuple(i + d for i, d in zip(point, found[1], strict=True))
+                        seen[text] = at(found[0], there)
+                new[name][point] = run_program(program, kind, **seen)
+        values |= new
+    return np.stack([values[equations.results[field]] for field in equations.fields])
+
+
+SMALL: dict[str, tuple[int, ...]] = {
+    "gray-scott": (4, 5),
+    "cahn-hilliard": (4, 5),
+    "leapfrog, own ghosts": (4, 5),
+    "corners 1d": (7,),
+    "corners 2d": (4, 5),
+    "corners 3d, rings": (3, 3, 5),
+    "conditions": (3, 6),
+    "kuramoto-sivashinsky, walls": (9,),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", SMALL)
+def test_bits_are_those_of_the_instructions(
+    name: str, dtype: str, teams: dict[int, ThreadTeam]
+) -> None:
+    it = problem(name, dtype, SMALL[name])
+    expected = whole(it)
+    for number in range(2):
+        expected = exact_step(expected, it, number)
+    np.testing.assert_array_equal(run(PLAIN, it, {}, teams[2], (2,)), expected)
+
+
+HALOS: list[tuple[str, tuple[tuple[int, int], ...]]] = [
+    ("gray-scott", ((4, 5), (0, 0))),
+    ("gray-scott", ((0, 4), (4, 0))),
+    ("gray-scott, rings", ((3, 3), (3, 3))),
+    ("cahn-hilliard", ((4, 4), (0, 0))),
+    ("leapfrog, own ghosts", ((5, 4), (0, 0))),
+    ("brusselator", ((4, 0), (0, 0), (0, 0))),
+    ("kuramoto-sivashinsky", ((8, 9),)),
+    ("kuramoto-sivashinsky, walls", ((0, 8),)),
+    ("corners 2d", ((4, 4), (8, 0))),
+    ("corners 3d", ((0, 3), (3, 3), (0, 6))),
+    ("corners 3d, rings", ((0, 2), (2, 2), (4, 4))),
+]
+
+
+@pytest.mark.parametrize(("name", "halo"), HALOS)
+def test_a_slab_has_the_bits_of_the_whole(
+    name: str, halo: tuple[tuple[int, int], ...], teams: dict[int, ThreadTeam]
+) -> None:
+    it = problem(name)
+    shape, radii = it.grid.shape, it.stencil.radii
+    steps = min(
+        width // radius for pair, radius in zip(halo, radii, strict=True) for width in pair if width
+    )
+    rings = [it.boundary.periodic(axis) for axis in range(len(shape))]
+    # A ring that is cut begins at 1, so that its halo goes around.
+    start = tuple(
+        (1 if ring else n // 2) if low else 0
+        for n, ring, (low, _) in zip(shape, rings, halo, strict=True)
+    )
+    stop = tuple(
+        (n - 1 if ring else n - high) if high else n
+        for n, ring, (_, high) in zip(shape, rings, halo, strict=True)
+    )
+    slab, first = Slab(start, stop, halo), 3
+    before, after = plain(name, steps=first), plain(name, steps=first + steps)
+
+    stepper = PLAIN.prepare(it, slab, {}, teams[3])
+    stepper.load(_pick(before), first)
+    for axis, widths in enumerate(halo):
+        for side, width in zip(SIDES, widths, strict=True):
+            if width:
+                box = slab.globally(slab.halo_ranges(axis, SIDES.index(side)))
+                planes = [padded(_of(field), box, shape, rings) for field in before]
+                stepper.set_halo(axis, side, np.stack(planes))
+    stepper.advance(steps)
+    found = stepper.interior()
+    stepper.close()
+    np.testing.assert_array_equal(found, _pick(after)(slab))
+
+
+def _of(field: Any) -> Any:
+    return lambda box: field[tuple(slice(*span) for span in box)]
+
+
+def _pick(state: Field) -> Any:
+    return lambda slab: state[(slice(None), *(slice(*span) for span in slab.spans))]
+
+
+def test_a_restart_at_a_step_goes_on_with_the_same_bits(teams: dict[int, ThreadTeam]) -> None:
+    it = problem("corners 2d")
+    stepper = PLAIN.prepare(it, Slab.whole(it.grid), {}, teams[2])
+    stepper.load(_pick(plain("corners 2d", steps=65)), 65)
+    stepper.advance(5)
+    found = stepper.interior()
+    stepper.close()
+
+    np.testing.assert_array_equal(found, plain("corners 2d", steps=70))
+    assert not np.array_equal(found, plain("corners 2d", steps=69))
+
+
+def test_blocks_longer_than_their_tables_have_the_same_bits(
+    teams: dict[int, ThreadTeam], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(given, "_MOST_NUMBERS", 7)
+    np.testing.assert_array_equal(
+        run(PLAIN, problem("corners 2d"), {}, teams[2], (STEPS,)), plain("corners 2d")
+    )
+
+
+def test_memory_counts_work_and_coefficients() -> None:
+    for name, arrays in (("cahn-hilliard", 3), ("corners 2d", 3), ("gray-scott", 2)):
+        it = problem(name)
+        wanted = arrays * it.state_bytes
+        assert wanted <= PLAIN.memory(it, Slab.whole(it.grid), {}) < 8 * wanted
+
+
+def test_half_precision_is_refused() -> None:
+    refusal = PLAIN.refusal(problem("gray-scott", "float16"))
+    assert refusal is not None
+    assert "float64 or float32" in refusal
+    assert PLAIN.refusal(problem("gray-scott", "float32")) is None
