@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tetris_sim.axes import LAST, on_three
@@ -28,19 +28,29 @@ def three_radii(problem: Problem) -> Radii:
 
 def owned_with_halo(problem: Problem, slab: Slab, later: int) -> Box3:
     """The points that must be right when `later` steps follow before the halo is renewed."""
+    return owned_and(slab, [later * radius for radius in problem.stencil.radii])
+
+
+def owned_and(slab: Slab, around: Sequence[int]) -> Box3:
+    """The points of a slab, and so many more per axis on sides with neighbours."""
     spans = [
-        (-later * radius if low else 0, n + (later * radius if high else 0))
-        for n, radius, (low, high) in zip(slab.shape, problem.stencil.radii, slab.halo, strict=True)
+        (-more if low else 0, n + (more if high else 0))
+        for n, more, (low, high) in zip(slab.shape, around, slab.halo, strict=True)
     ]
     return on_three(spans, (0, 1))
 
 
 def with_ghosts(problem: Problem, box: Box3, sides: Sides, depth: int) -> Box3:
     """A box and the ghosts that `depth` steps need beyond some of its sides."""
+    return grown_by(box, sides, [depth * radius for radius in problem.stencil.radii])
+
+
+def grown_by(box: Box3, sides: Sides, widths: Sequence[int]) -> Box3:
+    """A box and so many more points per axis beyond some of its sides."""
     grown = (
-        (start - depth * radius * low, stop + depth * radius * high)
-        for (start, stop), radius, (low, high) in zip(
-            box, three_radii(problem), on_three(sides, (False, False)), strict=True
+        (start - width * low, stop + width * high)
+        for (start, stop), width, (low, high) in zip(
+            box, on_three(widths, 0), on_three(sides, (False, False)), strict=True
         )
     )
     z, y, x = grown

@@ -1,7 +1,8 @@
 """Passes: what advances a state on the GPU by one launch or a few, from one array into the other.
 
 `Sweep` makes one step (`plain.cu`) after the ghosts that it reads (`ghosts.cu`), `ConductionSweep`
-one of a body (`conduction.cu`, `ruled_ghosts.cu`). `Fused` makes several: a fused kernel after the
+one of a body (`conduction.cu`, `ruled_ghosts.cu`), `StagedSweep` one by equations, stage by stage
+(`stage.cu`). `Fused` makes several: a fused kernel after the
 ghosts that last for all of them, and beside it the frame along the other faces (`frame.cu`).
 """
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from tetris_sim.gpu_kernels.common.body import Body, body_defines
 from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.gpu_kernels.common.given import Given, equations_of, names_of, stage_defines
 from tetris_sim.gpu_kernels.common.layout import (
     Box3,
     PitchedField,
@@ -21,10 +23,16 @@ from tetris_sim.gpu_kernels.common.layout import (
     by_value,
     memory_argument,
 )
+from tetris_sim.gpu_kernels.common.rule_numbers import RuleNumbers
 from tetris_sim.gpu_kernels.common.terms import term_defines, term_weights
-from tetris_sim.gpu_kernels.faces.boxes import has_frame, owned_with_halo, without_frame
+from tetris_sim.gpu_kernels.faces.boxes import (
+    has_frame,
+    owned_and,
+    owned_with_halo,
+    without_frame,
+)
 from tetris_sim.gpu_kernels.faces.frame import Frame, Tiles
-from tetris_sim.gpu_kernels.faces.ghosts import Ghosts, RuledGhosts
+from tetris_sim.gpu_kernels.faces.ghosts import Ghosts, NameGhosts, RuledGhosts
 from tetris_sim.gpu_kernels.fused.kernel import CompiledKernel, FusedKernel, Launch
 from tetris_sim.method import Method, Parameters
 from tetris_sim.mirrors import free_sides, lasting_sides
@@ -89,6 +97,9 @@ class State:
         self.body = None
         if problem.conduction is not None:
             self.body = Body(problem, slab, layout, device, depth)
+        self.given = None
+        if problem.equations is not None:
+            self.given = Given(problem, slab, layout, device, depth)
         # of the next launch's first step in the numbers of rules
         self.row = 0
 
@@ -110,6 +121,29 @@ class State:
         ]
         return [(self.now[start:], self.then[start:]) for start in starts]
 
+    @property
+    def coming(self) -> RuleNumbers | None:
+        """Numbers of the steps that come, if steps have any."""
+        source = self.given if self.body is None else self.body
+        return None if source is None else source.numbers
+
+    def array_of(self, name: str) -> Any:
+        """The first owned point of what equations call a name, during a step."""
+        given = self.given
+        assert given is not None
+        if name in given.coefficients:
+            return given.coefficients[name][self.layout.origin :]
+        equations = equations_of(self.problem)
+        if name in equations.work:
+            return given.work[equations.work[name]][self.layout.origin :]
+        for field, (now, then) in zip(equations.fields, self.fields(), strict=True):
+            if name == field:
+                return now
+            if name == equations.results[field]:
+                return then
+        msg = f"the equations have no name {name}"
+        raise KeyError(msg)
+
     def numbers(self) -> tuple[Any, ...]:
         """What a step is made with: the weights; of a body `struct Body` and the row of the next
         launch's first step.
@@ -120,8 +154,9 @@ class State:
 
     def place(self, slab: Slab) -> None:
         """Let the arrays be another slab of the same shape, with neighbours on the same sides."""
-        if self.body is not None and slab != self.slab:
-            self.body.place(slab)
+        for source in (self.body, self.given):
+            if source is not None and slab != self.slab:
+                source.place(slab)
         self.slab = slab
 
     def swap(self) -> None:
@@ -136,8 +171,8 @@ class State:
 
     def advance(self, way: Pass, later: int) -> None:
         """One pass."""
-        if self.body is not None:
-            self.row = self.body.numbers.row(self.step, way.depth)
+        if self.coming is not None:
+            self.row = self.coming.row(self.step, way.depth)
         way.launch(later)
         self.step += way.depth
         self.swap()
@@ -195,8 +230,52 @@ class ConductionSweep:
             self._function(_sweep_grid(box, _block(state)), _block(state), arguments)
 
 
+class StagedSweep:
+    """One step by equations: every stage at every point, after the ghosts that it reads."""
+
+    depth = 1
+
+    def prepare(self, state: State) -> None:
+        """Compile."""
+        self._state = state
+        self._stages: list[tuple[Any, list[str], tuple[int, ...], dict[str, NameGhosts]]] = []
+        equations, filled = equations_of(state.problem), set[str]()
+        for stage, margin in zip(equations.stages, equations.margins, strict=True):
+            wanted = {it for it in stage.taps if it in equations.ghosts and any(stage.radii(it))}
+            ghosts = {
+                name: NameGhosts(state.problem, state.slab, state.device, name)
+                for name in sorted(wanted - filled)
+            }
+            for each in ghosts.values():
+                each.prepare(0)
+            filled |= wanted
+            function = state.device.function(
+                "stage.cu", "stage", stage_defines(state.problem, stage)
+            )
+            self._stages.append((function, names_of(equations, stage), margin, ghosts))
+
+    def launch(self, later: int) -> None:
+        """A launch per stage, and one for each name whose ghosts it is the first to read."""
+        state, given = self._state, self._state.given
+        assert given is not None
+        for function, names, margin, ghosts in self._stages:
+            for name, each in ghosts.items():
+                each.fill(state.array_of(name), state.memory, later)
+            radii = state.problem.stencil.radii
+            around = [more + later * radius for more, radius in zip(margin, radii, strict=True)]
+            box = owned_and(state.slab, around)
+            places = [state.device.address(state.array_of(name)) for name in names]
+            arguments = (
+                *(by_value(np.array(places, np.uint64)), state.memory, box_argument(box)),
+                *(given.argument(), np.int32(state.row)),
+            )
+            function(_sweep_grid(box, _block(state)), _block(state), arguments)
+
+
 def single_step(problem: Problem) -> Pass:
     """The pass that makes one step of any problem."""
+    if problem.equations is not None:
+        return StagedSweep()
     return Sweep() if problem.conduction is None else ConductionSweep()
 
 

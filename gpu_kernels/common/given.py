@@ -1,0 +1,180 @@
+"""Given: what a step by equations reads beside the state, in the memory of a GPU (`given.cuh`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.axes import LAST
+from tetris_sim.conduction import Parameter, Rule
+from tetris_sim.equations import Equations, Stage, as_tap
+from tetris_sim.formula import Constant
+from tetris_sim.gpu_kernels.common.body import padded_coordinates
+from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.gpu_kernels.common.layout import PitchedField, margins_of, to_device
+from tetris_sim.gpu_kernels.common.programs import print_statements
+from tetris_sim.gpu_kernels.common.rule_numbers import PASSES, RuleNumbers
+from tetris_sim.gpu_kernels.common.terms import STORED
+from tetris_sim.problem import Problem
+from tetris_sim.program import Program
+from tetris_sim.slab import Slab, batches
+
+_BATCH_POINTS = 1 << 24  # whose coefficients are found together
+_PLACES = "ijk"  # of a point, in kernels
+
+
+def equations_of(problem: Problem) -> Equations:
+    """The equations of a problem that has some."""
+    assert problem.equations is not None
+    return problem.equations
+
+
+def given_bytes(problem: Problem, layout: PitchedField) -> int:
+    """Of GPU memory that equations take beside the state: what there is for every point."""
+    if problem.equations is None:
+        return 0
+    n_arrays = problem.equations.n_work + len(problem.equations.coefficients or {})
+    return n_arrays * layout.field_pitch * layout.dtype.itemsize
+
+
+def given_defines(problem: Problem) -> dict[str, str | int]:
+    """Parameters of given.cuh."""
+    constant, _ = _parted(equations_of(problem))
+    return {"TS_REAL": STORED[problem.dtype.name], "TS_CONSTANTS": max(1, len(constant))}
+
+
+def names_of(equations: Equations, stage: Stage) -> list[str]:
+    """What a stage reads and gives, in the order in which its kernel is told where it is."""
+    return list(dict.fromkeys([*stage.taps, *stage.formulas]))
+
+
+def print_stage(problem: Problem, stage: Stage) -> str:
+    """The statements that compute a stage at a point (i, j, k), and write what it gives."""
+    equations = equations_of(problem)
+    names = names_of(equations, stage)
+    inputs = numbers_of_steps(problem)
+    for text in stage.programs.inputs:
+        if (found := as_tap(text)) is not None:
+            name, offset = found
+            three = [0] * (3 - len(offset)) + list(offset)
+            inputs[text] = f"tap({', '.join(map(str, (names.index(name), *three)))})"
+
+    lines = print_statements(stage.programs, inputs)
+    for name, register in zip(stage.formulas, stage.programs.results, strict=True):
+        lines.append(f"names.of[{names.index(name)}][at] = r{register};")
+    return " ".join(lines)
+
+
+def stage_defines(problem: Problem, stage: Stage) -> dict[str, str | int]:
+    """Parameters of stage.cu."""
+    return {
+        **given_defines(problem),
+        "TS_NAMES": len(names_of(equations_of(problem), stage)),
+        "TS_STAGE": print_stage(problem, stage),
+    }
+
+
+def numbers_of_steps(problem: Problem) -> dict[str, str]:
+    """Expressions of parameters and coordinates in a kernel, by name."""
+    constant, changing = _parted(equations_of(problem))
+    found = {it.name: f"given.constant[{k}]" for k, it in enumerate(constant)}
+    found |= {it.name: f"given.changing({k}, row)" for k, it in enumerate(changing)}
+    # The last axis is x.
+    for name, three in zip("xyz", reversed(LAST[problem.grid.ndim]), strict=False):
+        found[name] = f"given.along[{three}][{_PLACES[three]}]"
+    return found
+
+
+class Given:
+    """The arrays of one slab, and the numbers of the steps that come.
+
+    Attributes:
+        numbers: of parameters that change with time.
+        work: arrays of names that live within a step only.
+        coefficients: by name.
+    """
+
+    def __init__(
+        self, problem: Problem, slab: Slab, layout: PitchedField, device: GpuDevice, depth: int
+    ) -> None:
+        """Take memory and fill it.
+
+        Args:
+            problem: with equations.
+            slab: part of it.
+            layout: of the state.
+            device: the GPU.
+            depth: steps of the longest pass, as of `pitch_slab`.
+        """
+        self._problem, self._layout, self._device, self._depth = problem, layout, device, depth
+        equations = equations_of(problem)
+        self._constant, changing = _parted(equations)
+        self._window = depth * PASSES
+        # A rule that is followed nowhere: only its numbers are wanted.
+        rule = Rule(Program(Constant(0.0)), tuple(changing))
+        self.numbers = RuleNumbers([rule], problem, device, self._window)
+
+        n = layout.field_pitch
+        with device.use() as cupy:
+            self.work = [cupy.zeros(n, layout.dtype) for _ in range(equations.n_work)]
+            self.coefficients = {
+                name: cupy.zeros(n, layout.dtype) for name in equations.coefficients or {}
+            }
+        self.place(slab)
+
+    def place(self, slab: Slab) -> None:
+        """Fill in what belongs to a slab, of the shape of the first one."""
+        problem = self._problem
+        around = tuple(
+            (-low, n + high)
+            for n, (low, high) in zip(
+                slab.shape, margins_of(problem, slab, self._depth), strict=True
+            )
+        )
+        layout = replace(self._layout, n_fields=1)
+        for name, flat in self.coefficients.items():
+            for ranges in batches(around, _BATCH_POINTS):
+                values = problem.padded_coefficient(name, slab.globally(ranges))
+                with self._device.use() as cupy:
+                    layout.view(flat, ranges)[...] = cupy.asarray(values.astype(flat.dtype))
+
+        parts: list[npt.NDArray[np.float64]] = []
+        begins = [0, 0, 0]
+        for axis, (low, high) in enumerate(around):
+            begins[LAST[problem.grid.ndim][axis]] = sum(map(len, parts)) - low
+            span = (slab.start[axis] + low, slab.start[axis] + high)
+            parts.append(padded_coordinates(problem, axis, span))
+        self._along = to_device(self._device, np.concatenate(parts).astype(layout.dtype))
+        self._argument = self._pack(begins)
+
+    def argument(self) -> npt.NDArray[np.void]:
+        """`struct Given`."""
+        return self._argument
+
+    def _pack(self, begins: list[int]) -> npt.NDArray[np.void]:
+        dtype, n = self._layout.dtype, max(1, len(self._constant))
+        kind = np.dtype(
+            [
+                *[("along", np.uint64, 3), ("table", np.uint64)],
+                *[("window", np.int32), ("constant", dtype, n)],
+            ],
+            align=True,
+        )
+        given = np.zeros(1, kind)
+        first = self._device.address(self._along)
+        given["along"] = [first + begin * dtype.itemsize for begin in begins]
+        given["table"] = self._device.address(self.numbers.there)
+        given["window"] = self._window
+        for number, parameter in enumerate(self._constant):
+            given["constant"][0, number] = parameter.rows(self._problem.time, 0, 1)[0, 0]
+        return given
+
+
+def _parted(equations: Equations) -> tuple[list[Parameter], list[Parameter]]:
+    """Parameters that never change, and those that do."""
+    return (
+        [it for it in equations.parameters if not it.changes],
+        [it for it in equations.parameters if it.changes],
+    )
