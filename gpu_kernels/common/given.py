@@ -1,13 +1,14 @@
-"""Given: what a step by equations reads beside the state, in the memory of a GPU (`given.cuh`)."""
+"""Given: what a step by equations reads beside the state, on a GPU (`equations.cuh`)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import LAST
+from tetris_sim.axes import LAST, on_three
 from tetris_sim.conduction import Parameter, Rule
 from tetris_sim.equations import Equations, Stage, as_tap
 from tetris_sim.formula import Constant
@@ -22,7 +23,6 @@ from tetris_sim.program import Program
 from tetris_sim.slab import Slab, batches
 
 _BATCH_POINTS = 1 << 24  # whose coefficients are found together
-_PLACES = "ijk"  # of a point, in kernels
 
 
 def equations_of(problem: Problem) -> Equations:
@@ -40,50 +40,66 @@ def given_bytes(problem: Problem, layout: PitchedField) -> int:
 
 
 def given_defines(problem: Problem) -> dict[str, str | int]:
-    """Parameters of given.cuh."""
-    constant, _ = _parted(equations_of(problem))
-    return {"TS_REAL": STORED[problem.dtype.name], "TS_CONSTANTS": max(1, len(constant))}
-
-
-def names_of(equations: Equations, stage: Stage) -> list[str]:
-    """What a stage reads and gives, in the order in which its kernel is told where it is."""
-    return list(dict.fromkeys([*stage.taps, *stage.formulas]))
-
-
-def print_stage(problem: Problem, stage: Stage) -> str:
-    """The statements that compute a stage at a point (i, j, k), and write what it gives."""
+    """Parameters of equations.cuh."""
     equations = equations_of(problem)
-    names = names_of(equations, stage)
-    inputs = numbers_of_steps(problem)
-    for text in stage.programs.inputs:
-        if (found := as_tap(text)) is not None:
-            name, offset = found
-            three = [0] * (3 - len(offset)) + list(offset)
-            inputs[text] = f"tap({', '.join(map(str, (names.index(name), *three)))})"
-
-    lines = print_statements(stage.programs, inputs)
-    for name, register in zip(stage.formulas, stage.programs.results, strict=True):
-        lines.append(f"names.of[{names.index(name)}][at] = r{register};")
-    return " ".join(lines)
-
-
-def stage_defines(problem: Problem, stage: Stage) -> dict[str, str | int]:
-    """Parameters of stage.cu."""
     return {
-        **given_defines(problem),
-        "TS_NAMES": len(names_of(equations_of(problem), stage)),
-        "TS_STAGE": print_stage(problem, stage),
+        "TS_REAL": STORED[problem.dtype.name],
+        "TS_NAMES": len(names_of(equations)),
+        "TS_CONSTANTS": max(1, len(_parted(equations)[0])),
+        "TS_COEFFICIENTS": max(1, len(equations.coefficients or {})),
+        "TS_STAGES": print_stages(problem),
     }
 
 
-def numbers_of_steps(problem: Problem) -> dict[str, str]:
-    """Expressions of parameters and coordinates in a kernel, by name."""
+def names_of(equations: Equations) -> list[str]:
+    """Fields, and what stages give, by their numbers in kernels."""
+    return [*equations.fields, *(name for stage in equations.stages for name in stage.formulas)]
+
+
+def constants_of(problem: Problem) -> npt.NDArray[Any]:
+    """`struct Constants`: parameters that never change."""
+    constant, _ = _parted(equations_of(problem))
+    numbers = [it.rows(problem.time, 0, 1)[0, 0] for it in constant]
+    return np.array(numbers or [0.0], problem.dtype)
+
+
+def print_stages(problem: Problem) -> str:
+    """The specialisations of `struct Stage`: what computes each stage at a point."""
+    equations = equations_of(problem)
+    stages = (_print_stage(problem, stage) for stage in equations.stages)
+    return " ".join(
+        f"template <> struct Stage<{number}> {{ template <class At> static __device__ "
+        f"__forceinline__ void compute(const At& at) {{ {text} }} }};"
+        for number, text in enumerate(stages)
+    )
+
+
+def _print_stage(problem: Problem, stage: Stage) -> str:
+    equations = equations_of(problem)
+    names, given = names_of(equations), list(equations.coefficients or {})
+    inputs = _numbers_of_steps(problem)
+    for text in stage.programs.inputs:
+        if (found := as_tap(text)) is not None:
+            name, offset = found
+            number, reader = (
+                (given.index(name), "coefficient") if name in given else (names.index(name), "tap")
+            )
+            inputs[text] = f"at.{reader}({', '.join(map(str, (number, *on_three(offset, 0))))})"
+
+    lines = print_statements(stage.programs, inputs)
+    for name, register in zip(stage.formulas, stage.programs.results, strict=True):
+        lines.append(f"at.put({names.index(name)}, r{register});")
+    return " ".join(lines)
+
+
+def _numbers_of_steps(problem: Problem) -> dict[str, str]:
+    """Expressions of parameters and coordinates, by name."""
     constant, changing = _parted(equations_of(problem))
-    found = {it.name: f"given.constant[{k}]" for k, it in enumerate(constant)}
-    found |= {it.name: f"given.changing({k}, row)" for k, it in enumerate(changing)}
+    found = {it.name: f"at.constant({k})" for k, it in enumerate(constant)}
+    found |= {it.name: f"at.changing({k})" for k, it in enumerate(changing)}
     # The last axis is x.
     for name, three in zip("xyz", reversed(LAST[problem.grid.ndim]), strict=False):
-        found[name] = f"given.along[{three}][{_PLACES[three]}]"
+        found[name] = f"at.coordinate({three})"
     return found
 
 
@@ -110,7 +126,7 @@ class Given:
         """
         self._problem, self._layout, self._device, self._depth = problem, layout, device, depth
         equations = equations_of(problem)
-        self._constant, changing = _parted(equations)
+        _, changing = _parted(equations)
         self._window = depth * PASSES
         # A rule that is followed nowhere: only its numbers are wanted.
         rule = Rule(Program(Constant(0.0)), tuple(changing))
@@ -143,9 +159,13 @@ class Given:
         parts: list[npt.NDArray[np.float64]] = []
         begins = [0, 0, 0]
         for axis, (low, high) in enumerate(around):
-            begins[LAST[problem.grid.ndim][axis]] = sum(map(len, parts)) - low
+            three = LAST[problem.grid.ndim][axis]
             span = (slab.start[axis] + low, slab.start[axis] + high)
-            parts.append(padded_coordinates(problem, axis, span))
+            # as many as there are in memory
+            first, last = self._layout.within[three]
+            begins[three] = sum(map(len, parts)) - first
+            along = padded_coordinates(problem, axis, span)
+            parts.append(np.pad(along, (low - first, last - high), "edge"))
         self._along = to_device(self._device, np.concatenate(parts).astype(layout.dtype))
         self._argument = self._pack(begins)
 
@@ -154,21 +174,21 @@ class Given:
         return self._argument
 
     def _pack(self, begins: list[int]) -> npt.NDArray[np.void]:
-        dtype, n = self._layout.dtype, max(1, len(self._constant))
+        n, address = max(1, len(self.coefficients)), self._device.address
         kind = np.dtype(
             [
-                *[("along", np.uint64, 3), ("table", np.uint64)],
-                *[("window", np.int32), ("constant", dtype, n)],
+                *[("along", np.uint64, 3), ("coefficients", np.uint64, n), ("table", np.uint64)],
+                *[("field", np.int64), ("window", np.int32)],
             ],
             align=True,
         )
         given = np.zeros(1, kind)
-        first = self._device.address(self._along)
-        given["along"] = [first + begin * dtype.itemsize for begin in begins]
-        given["table"] = self._device.address(self.numbers.there)
-        given["window"] = self._window
-        for number, parameter in enumerate(self._constant):
-            given["constant"][0, number] = parameter.rows(self._problem.time, 0, 1)[0, 0]
+        first = address(self._along)
+        given["along"] = [first + begin * self._layout.dtype.itemsize for begin in begins]
+        for number, flat in enumerate(self.coefficients.values()):
+            given["coefficients"][0, number] = address(flat[self._layout.origin :])
+        given["table"], given["window"] = address(self.numbers.there), self._window
+        given["field"] = self._layout.field_pitch
         return given
 
 

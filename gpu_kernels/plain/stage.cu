@@ -5,23 +5,52 @@
 // Layout  See common.cuh; every name has an array of its own, laid out alike.
 // Writes  What the stage gives at every point of the box.
 // Limits  None.
-// Order   That of the instructions of the stage, one line each (common/programs.py): the result has
+// Order   That of the instructions of the stage, one line each (common/given.py): the result has
 //         the same bits for any box and any split.
 // Test    tests/gpu/test_gpu_equations.py
 
-#if !defined(TS_REAL) || !defined(TS_NAMES) || !defined(TS_STAGE)
-#error "stage.cu needs -DTS_REAL, -DTS_NAMES, -DTS_STAGE (see gpu_kernels/common/given.py)"
+#if !defined(TS_REAL) || !defined(TS_STAGE)
+#error "stage.cu needs -DTS_REAL, -DTS_STAGE (its number) and what equations.cuh needs"
 #endif
-#include "given.cuh"
+#include "equations.cuh"
 
 // The first owned point of each name.
 struct Names {
     real* of[TS_NAMES];
 };
 
-extern "C" __global__ void __launch_bounds__(256) stage(const __grid_constant__ Names names,
-    const __grid_constant__ Memory memory, const __grid_constant__ Box box,
-    const __grid_constant__ Given given, const int row) {
+struct Point {
+    const Names& names;
+    const Memory& memory;
+    const Constants& constants;
+    const Given& given;
+    int row;
+    int place[3];
+    long long at;
+
+    __device__ __forceinline__ long long beside(int z, int y, int x) const {
+        return at + z * memory.plane + y * memory.row + x;
+    }
+    __device__ __forceinline__ real tap(int name, int z, int y, int x) const {
+        return names.of[name][beside(z, y, x)];
+    }
+    __device__ __forceinline__ real coefficient(int number, int z, int y, int x) const {
+        return given.coefficients[number][beside(z, y, x)];
+    }
+    __device__ __forceinline__ real constant(int number) const { return constants.of[number]; }
+    __device__ __forceinline__ real changing(int number) const {
+        return given.changing(number, row);
+    }
+    __device__ __forceinline__ real coordinate(int axis) const {
+        return given.along[axis][place[axis]];
+    }
+    __device__ __forceinline__ void put(int name, real value) const { names.of[name][at] = value; }
+};
+
+extern "C" __global__ void __launch_bounds__(256)
+    stage(const __grid_constant__ Names names, const __grid_constant__ Memory memory,
+        const __grid_constant__ Box box, const __grid_constant__ Constants constants,
+        const __grid_constant__ Given given, const int row) {
     const int k = box.low[2] + blockIdx.x * blockDim.x + threadIdx.x;
     if (k >= box.high[2]) return;
     // A launch may have fewer blocks along y and z than there are rows and planes: then threads go
@@ -30,9 +59,6 @@ extern "C" __global__ void __launch_bounds__(256) stage(const __grid_constant__ 
         for (int j = box.low[1] + blockIdx.y * blockDim.y + threadIdx.y; j < box.high[1];
             j += gridDim.y * blockDim.y) {
             const long long at = i * memory.plane + j * memory.row + k;
-            const auto tap = [&](int name, int z, int y, int x) {
-                return names.of[name][at + z * memory.plane + y * memory.row + x];
-            };
-            TS_STAGE
+            Stage<TS_STAGE>::compute(Point{names, memory, constants, given, row, {i, j, k}, at});
         }
 }

@@ -15,7 +15,13 @@ import numpy as np
 
 from tetris_sim.gpu_kernels.common.body import Body, body_defines
 from tetris_sim.gpu_kernels.common.device import GpuDevice
-from tetris_sim.gpu_kernels.common.given import Given, equations_of, names_of, stage_defines
+from tetris_sim.gpu_kernels.common.given import (
+    Given,
+    constants_of,
+    equations_of,
+    given_defines,
+    names_of,
+)
 from tetris_sim.gpu_kernels.common.layout import (
     Box3,
     PitchedField,
@@ -237,37 +243,37 @@ class StagedSweep:
 
     def prepare(self, state: State) -> None:
         """Compile."""
-        self._state = state
-        self._stages: list[tuple[Any, list[str], tuple[int, ...], dict[str, NameGhosts]]] = []
-        equations, filled = equations_of(state.problem), set[str]()
-        for stage, margin in zip(equations.stages, equations.margins, strict=True):
+        self._state, problem = state, state.problem
+        self._stages: list[tuple[Any, tuple[int, ...], dict[str, NameGhosts]]] = []
+        equations, filled = equations_of(problem), set[str]()
+        defines, self._constants = given_defines(problem), by_value(constants_of(problem))
+        for number, stage in enumerate(equations.stages):
             wanted = {it for it in stage.taps if it in equations.ghosts and any(stage.radii(it))}
             ghosts = {
-                name: NameGhosts(state.problem, state.slab, state.device, name)
+                name: NameGhosts(problem, state.slab, state.device, name)
                 for name in sorted(wanted - filled)
             }
             for each in ghosts.values():
                 each.prepare(0)
             filled |= wanted
-            function = state.device.function(
-                "stage.cu", "stage", stage_defines(state.problem, stage)
-            )
-            self._stages.append((function, names_of(equations, stage), margin, ghosts))
+            function = state.device.function("stage.cu", "stage", {**defines, "TS_STAGE": number})
+            self._stages.append((function, equations.margins[number], ghosts))
 
     def launch(self, later: int) -> None:
         """A launch per stage, and one for each name whose ghosts it is the first to read."""
         state, given = self._state, self._state.given
         assert given is not None
-        for function, names, margin, ghosts in self._stages:
+        names = [state.array_of(name) for name in names_of(equations_of(state.problem))]
+        addresses = np.array([state.device.address(it) for it in names], np.uint64)
+        for function, margin, ghosts in self._stages:
             for name, each in ghosts.items():
                 each.fill(state.array_of(name), state.memory, later)
             radii = state.problem.stencil.radii
             around = [more + later * radius for more, radius in zip(margin, radii, strict=True)]
             box = owned_and(state.slab, around)
-            places = [state.device.address(state.array_of(name)) for name in names]
             arguments = (
-                *(by_value(np.array(places, np.uint64)), state.memory, box_argument(box)),
-                *(given.argument(), np.int32(state.row)),
+                *(by_value(addresses), state.memory, box_argument(box)),
+                *(self._constants, given.argument(), np.int32(state.row)),
             )
             function(_sweep_grid(box, _block(state)), _block(state), arguments)
 

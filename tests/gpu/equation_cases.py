@@ -22,12 +22,8 @@ from tetris_sim.program import CONSTANT, INPUT, Programs
 
 Values = npt.NDArray[Any]
 NAMES = (*("c", "n", "s", "w", "e", "t", "b", "l", "dt", "a", "f", "g", "x", "y", "z"),)
-_KNOWN: dict[str, Any] = {
-    **OPERATIONS,
-    **COMPARISONS,
-    **{"fma": fma, "and": np.logical_and, "or": np.logical_or, "not": np.logical_not},
-    "where": np.where,
-}
+_KNOWN: dict[str, Any] = {**OPERATIONS, **COMPARISONS, "fma": fma, "where": np.where}
+_KNOWN |= {"and": np.logical_and, "or": np.logical_or, "not": np.logical_not}
 
 
 def ring(ndim: int) -> Boundary:
