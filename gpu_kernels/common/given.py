@@ -56,6 +56,16 @@ def names_of(equations: Equations) -> list[str]:
     return [*equations.fields, *(name for stage in equations.stages for name in stage.formulas)]
 
 
+def first_readers(equations: Equations) -> list[tuple[str, int]]:
+    """The names with ghosts, and the first stage that reads each beside its points."""
+    found: dict[str, int] = {}
+    for number, stage in enumerate(equations.stages):
+        for name in stage.taps:
+            if name in equations.ghosts and any(stage.radii(name)):
+                found.setdefault(name, number)
+    return list(found.items())
+
+
 def constants_of(problem: Problem) -> npt.NDArray[Any]:
     """`struct Constants`: parameters that never change."""
     constant, _ = _parted(equations_of(problem))

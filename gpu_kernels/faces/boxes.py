@@ -13,7 +13,7 @@ from tetris_sim.mirrors import Sides, lasting_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
-# of a frame tile's two levels: three blocks fit on a multiprocessor of 228 KB
+# of a frame tile's levels: three blocks fit on a multiprocessor of 228 KB
 SHARED_BYTES = 72 << 10
 _LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024)  # of a tile's edges
 _LOADING = 3.0  # a point that is loaded costs as much as so many that are computed
@@ -102,7 +102,16 @@ def has_frame(problem: Problem, depth: int) -> bool:
     depends on.
     """
     loaded = math.prod(1 + 2 * depth * radius for radius in problem.stencil.radii)
-    return 2 * loaded * problem.dtype.itemsize <= SHARED_BYTES
+    return n_levels(problem) * loaded * problem.dtype.itemsize <= SHARED_BYTES
+
+
+def n_levels(problem: Problem) -> int:
+    """Arrays of a frame tile in shared memory: the points before a step and after it, of all fields
+    together if it is made by equations, and then also of what lives within a step.
+    """
+    if problem.equations is None:
+        return 2
+    return 2 * problem.n_fields + problem.equations.n_work
 
 
 def tile_of_frame(
@@ -122,7 +131,7 @@ def tile_of_frame(
                 level = math.prod(
                     axis.stored(n, depth) for axis, n in zip(axes, edges, strict=True)
                 )
-                if 2 * level * problem.dtype.itemsize > SHARED_BYTES:
+                if n_levels(problem) * level * problem.dtype.itemsize > SHARED_BYTES:
                     break
                 cost = _cost(axes, edges, depth) / math.prod(edges)
                 if best is None or cost < best[0]:

@@ -19,6 +19,7 @@ from tetris_sim.gpu_kernels.common.given import (
     Given,
     constants_of,
     equations_of,
+    first_readers,
     given_defines,
     names_of,
 )
@@ -106,6 +107,7 @@ class State:
         self.given = None
         if problem.equations is not None:
             self.given = Given(problem, slab, layout, device, depth)
+            self.constants = by_value(constants_of(problem))
         # of the next launch's first step in the numbers of rules
         self.row = 0
 
@@ -133,6 +135,12 @@ class State:
         source = self.given if self.body is None else self.body
         return None if source is None else source.numbers
 
+    def parts(self) -> list[tuple[Any, Any]]:
+        """What several steps are made of at a time: each field by itself, by equations all of them,
+        told by the first one.
+        """
+        return self.fields() if self.given is None else self.fields()[:1]
+
     def array_of(self, name: str) -> Any:
         """The first owned point of what equations call a name, during a step."""
         given = self.given
@@ -152,8 +160,10 @@ class State:
 
     def numbers(self) -> tuple[Any, ...]:
         """What a step is made with: the weights; of a body `struct Body` and the row of the next
-        launch's first step.
+        launch's first step; of equations `struct Constants`, `struct Given` and that row.
         """
+        if self.given is not None:
+            return self.constants, self.given.argument(), np.int32(self.row)
         if self.body is None:
             return (self.weights,)
         return self.body.argument(), np.int32(self.row)
@@ -245,24 +255,23 @@ class StagedSweep:
         """Compile."""
         self._state, problem = state, state.problem
         self._stages: list[tuple[Any, tuple[int, ...], dict[str, NameGhosts]]] = []
-        equations, filled = equations_of(problem), set[str]()
-        defines, self._constants = given_defines(problem), by_value(constants_of(problem))
-        for number, stage in enumerate(equations.stages):
-            wanted = {it for it in stage.taps if it in equations.ghosts and any(stage.radii(it))}
+        equations = equations_of(problem)
+        readers = first_readers(equations)
+        defines = given_defines(problem)
+        for number, margin in enumerate(equations.margins):
             ghosts = {
                 name: NameGhosts(problem, state.slab, state.device, name)
-                for name in sorted(wanted - filled)
+                for name, first in readers
+                if first == number
             }
             for each in ghosts.values():
                 each.prepare(0)
-            filled |= wanted
             function = state.device.function("stage.cu", "stage", {**defines, "TS_STAGE": number})
-            self._stages.append((function, equations.margins[number], ghosts))
+            self._stages.append((function, margin, ghosts))
 
     def launch(self, later: int) -> None:
         """A launch per stage, and one for each name whose ghosts it is the first to read."""
-        state, given = self._state, self._state.given
-        assert given is not None
+        state = self._state
         names = [state.array_of(name) for name in names_of(equations_of(state.problem))]
         addresses = np.array([state.device.address(it) for it in names], np.uint64)
         for function, margin, ghosts in self._stages:
@@ -273,7 +282,7 @@ class StagedSweep:
             box = owned_and(state.slab, around)
             arguments = (
                 *(by_value(addresses), state.memory, box_argument(box)),
-                *(self._constants, given.argument(), np.int32(state.row)),
+                *state.numbers(),
             )
             function(_sweep_grid(box, _block(state)), _block(state), arguments)
 
@@ -327,12 +336,12 @@ class Fused:
         if tiles.count:
             side.wait_event(main.record())
             with side:
-                for now, then in state.fields():
+                for now, then in state.parts():
                     self._frame.launch(now, then, state.memory, tiles, state.numbers())
 
         self._ghosts.fill([now for now, _ in state.fields()], state.memory, later + self.depth)
-        row = () if state.body is None else (np.int32(state.row),)
-        for now, then in state.fields():
+        row = () if state.coming is None else (np.int32(state.row),)
+        for now, then in state.parts():
             self._inner.launch(now, then, state.memory, inner, row)
 
         if tiles.count:
@@ -345,7 +354,7 @@ class Fused:
         # By box, which without a halo is one for any number of steps: working it out takes
         # milliseconds.
         slab, launch, tiles = self._launches.get(outer, (None, None, None))
-        if launch is None or tiles is None or (state.body is not None and slab != state.slab):
+        if launch is None or tiles is None or (state.coming is not None and slab != state.slab):
             inner = without_frame(state.problem, state.slab, outer, self.depth, self._kernel.line)
             assert inner is not None  # `fits` said so for the smallest box
             self._ghosts.prepare(later + self.depth)
