@@ -143,6 +143,17 @@ class Equations:
         return tuple(self._needs[stage] for stage in range(len(self.stages)))
 
     @functools.cached_property
+    def reach(self) -> tuple[int, ...]:
+        """How far from its own points a slab reads anything at all in a step, per axis; more than
+        `radii` where coefficients are read farther away than fields.
+        """
+        return functools.reduce(_largest, self._needs.values())
+
+    def needs(self, name: str) -> tuple[int, ...]:
+        """Points around its own on which a slab needs a name or a coefficient, per axis."""
+        return self._needs[name]
+
+    @functools.cached_property
     def radii(self) -> tuple[int, ...]:
         """How far a whole step reaches per axis, the halo that it uses up."""
         first = [self._needs[name] for name in self.fields if name in self._needs]

@@ -8,6 +8,9 @@ as deep as a block of steps reaches need to be filled only at its beginning. At 
 (convection, a ring held at a value, a stencil that is not symmetric) the ghosts of every step
 follow from the step before.
 
+By equations only periodic axes last: an image would be computed with its neighbours in the
+opposite order, and round otherwise.
+
 Where two such faces meet, the points beyond the edge are images of images. They last if it does not
 matter which face is first: 100 degC on one face and 0 degC on the next contradict each other there,
 and only one of the two can last.
@@ -86,6 +89,8 @@ def _image(face: Face) -> Reflection:
 
 
 def _lasts(problem: Problem, axis: int, face: Face) -> bool:
+    if problem.equations is not None:
+        return False
     if isinstance(face, RuledFace):
         # What heats a point heats its image as much, and an image upside down would cool; a ghost
         # that is a potential has no heat content.

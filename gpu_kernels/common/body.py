@@ -174,7 +174,7 @@ class Body:
         for axis, (low, high) in enumerate(self._around):
             self._along[LAST[grid.ndim][axis]] = sum(map(len, parts)) - low
             span = (self._slab.start[axis] + low, self._slab.start[axis] + high)
-            parts.append(_padded_coordinates(problem, axis, span))
+            parts.append(padded_coordinates(problem, axis, span))
         self._knots, self._n_pieces = sum(map(len, parts)), 0
         if (enthalpy := self._conduction.enthalpy) is not None:
             self._n_pieces = enthalpy.n_pieces
@@ -269,7 +269,7 @@ def _rings(problem: Problem) -> list[bool]:
     return [problem.boundary.periodic(axis) for axis in range(problem.grid.ndim)]
 
 
-def _padded_coordinates(problem: Problem, axis: int, span: tuple[int, int]) -> Numbers:
+def padded_coordinates(problem: Problem, axis: int, span: tuple[int, int]) -> Numbers:
     """Positions along an axis that may reach beyond the grid [m]: there of the points that ghosts
     and halos stand for.
     """

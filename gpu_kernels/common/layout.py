@@ -172,10 +172,19 @@ def margins_of(problem: Problem, slab: Slab, depth: int = 1) -> list[tuple[int, 
     """Points kept around a slab per axis of the problem, ghosts or halo; arguments as of
     `pitch_slab`.
     """
+    radii = problem.stencil.radii
+    reach = radii if problem.equations is None else problem.equations.reach
     return [
-        ((halo[0] or radius * (depth if low else 1)), (halo[1] or radius * (depth if high else 1)))
-        for halo, radius, (low, high) in zip(
-            slab.halo, problem.stencil.radii, lasting_sides(problem, slab), strict=True
+        (
+            (halo[0] or radius * (depth if low else 1)) + farther,
+            (halo[1] or radius * (depth if high else 1)) + farther,
+        )
+        for halo, radius, farther, (low, high) in zip(
+            slab.halo,
+            radii,
+            (most - radius for most, radius in zip(reach, radii, strict=True)),
+            lasting_sides(problem, slab),
+            strict=True,
         )
     ]
 

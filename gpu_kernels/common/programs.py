@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from tetris_sim import program as programs
 from tetris_sim.axes import LAST
 from tetris_sim.conduction import CONDUCTIVITY, MIRROR, TEMPERATURE, Rule
-from tetris_sim.program import LOGICAL, Instruction, Program, print_lines
+from tetris_sim.program import LOGICAL, Instruction, Program, Programs, print_lines
 
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "and": "&&", "or": "||"}
 _SIGNS |= {sign: sign for sign in ("<", "<=", ">", ">=", "==", "!=")}
@@ -21,12 +21,23 @@ _FUNCTIONS = {"fma": "fma_real", "abs": "fabs", "power": "pow"}
 def print_program(program: Program, inputs: Mapping[str, str]) -> str:
     """The statements of a program, a `return` last.
 
-    Nothing is contracted (`build.py`), so each operation rounds as its instruction says.
-
     >>> from tetris_sim.formula import Operation, Variable
     >>> double = Program(Operation("add", (Variable("x"), Variable("x"))))
     >>> print_program(double, {"x": "given"})
     'const wide r0 = given; const wide r1 = r0 + r0; return r1;'
+
+    Args:
+        program: what is printed.
+        inputs: the expression of each input.
+    """
+    lines = print_statements(program, inputs)
+    return " ".join([*lines, f"return r{len(lines) - 1};"])
+
+
+def print_statements(program: Program | Programs, inputs: Mapping[str, str]) -> list[str]:
+    """Definitions of the registers r0, r1, ..., one for each instruction.
+
+    Nothing is contracted (`build.py`), so each operation rounds as its instruction says.
 
     Args:
         program: what is printed.
@@ -49,10 +60,10 @@ def print_program(program: Program, inputs: Mapping[str, str]) -> str:
             return f" {_SIGNS[it.operation]} ".join(arguments)
         return f"{_FUNCTIONS.get(it.operation, it.operation)}({', '.join(arguments)})"
 
-    lines, name = [], ""
-    for name, text, it in print_lines(program, phrase):
-        lines.append(f"const {'bool' if it.operation in LOGICAL else 'wide'} {name} = {text};")
-    return " ".join([*lines, f"return {name};"])
+    return [
+        f"const {'bool' if it.operation in LOGICAL else 'wide'} {name} = {text};"
+        for name, text, it in print_lines(program, phrase)
+    ]
 
 
 def print_constant(value: float) -> str:

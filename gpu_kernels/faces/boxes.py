@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tetris_sim.axes import LAST, on_three
@@ -13,7 +13,7 @@ from tetris_sim.mirrors import Sides, lasting_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
-# of a frame tile's two levels: three blocks fit on a multiprocessor of 228 KB
+# of a frame tile's levels: three blocks fit on a multiprocessor of 228 KB
 SHARED_BYTES = 72 << 10
 _LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024)  # of a tile's edges
 _LOADING = 3.0  # a point that is loaded costs as much as so many that are computed
@@ -28,19 +28,29 @@ def three_radii(problem: Problem) -> Radii:
 
 def owned_with_halo(problem: Problem, slab: Slab, later: int) -> Box3:
     """The points that must be right when `later` steps follow before the halo is renewed."""
+    return owned_and(slab, [later * radius for radius in problem.stencil.radii])
+
+
+def owned_and(slab: Slab, around: Sequence[int]) -> Box3:
+    """The points of a slab, and so many more per axis on sides with neighbours."""
     spans = [
-        (-later * radius if low else 0, n + (later * radius if high else 0))
-        for n, radius, (low, high) in zip(slab.shape, problem.stencil.radii, slab.halo, strict=True)
+        (-more if low else 0, n + (more if high else 0))
+        for n, more, (low, high) in zip(slab.shape, around, slab.halo, strict=True)
     ]
     return on_three(spans, (0, 1))
 
 
 def with_ghosts(problem: Problem, box: Box3, sides: Sides, depth: int) -> Box3:
     """A box and the ghosts that `depth` steps need beyond some of its sides."""
+    return grown_by(box, sides, [depth * radius for radius in problem.stencil.radii])
+
+
+def grown_by(box: Box3, sides: Sides, widths: Sequence[int]) -> Box3:
+    """A box and so many more points per axis beyond some of its sides."""
     grown = (
-        (start - depth * radius * low, stop + depth * radius * high)
-        for (start, stop), radius, (low, high) in zip(
-            box, three_radii(problem), on_three(sides, (False, False)), strict=True
+        (start - width * low, stop + width * high)
+        for (start, stop), width, (low, high) in zip(
+            box, on_three(widths, 0), on_three(sides, (False, False)), strict=True
         )
     )
     z, y, x = grown
@@ -92,7 +102,16 @@ def has_frame(problem: Problem, depth: int) -> bool:
     depends on.
     """
     loaded = math.prod(1 + 2 * depth * radius for radius in problem.stencil.radii)
-    return 2 * loaded * problem.dtype.itemsize <= SHARED_BYTES
+    return n_levels(problem) * loaded * problem.dtype.itemsize <= SHARED_BYTES
+
+
+def n_levels(problem: Problem) -> int:
+    """Arrays of a frame tile in shared memory: the points before a step and after it, of all fields
+    together if it is made by equations, and then also of what lives within a step.
+    """
+    if problem.equations is None:
+        return 2
+    return 2 * problem.n_fields + problem.equations.n_work
 
 
 def tile_of_frame(
@@ -112,7 +131,7 @@ def tile_of_frame(
                 level = math.prod(
                     axis.stored(n, depth) for axis, n in zip(axes, edges, strict=True)
                 )
-                if 2 * level * problem.dtype.itemsize > SHARED_BYTES:
+                if n_levels(problem) * level * problem.dtype.itemsize > SHARED_BYTES:
                     break
                 cost = _cost(axes, edges, depth) / math.prod(edges)
                 if best is None or cost < best[0]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,7 +17,41 @@ from tetris_sim.slab import Slab
 
 def domain_argument(problem: Problem, slab: Slab, depth: int = 1) -> npt.NDArray[np.void]:
     """`struct Domain`, with ghosts as deep as `depth` steps reach."""
-    dtype, reach = problem.arithmetic, max(1, depth * problem.stencil.radius)
+    widths = [depth * radius for radius in problem.stencil.radii]
+    return _pack(problem, slab, widths, functools.partial(_reflections, problem))
+
+
+def domain_of_name(problem: Problem, slab: Slab, name: str) -> npt.NDArray[np.void]:
+    """`struct Domain` for a name of the equations, with the ghosts that they read; TS_REACH is the
+    same for all names.
+    """
+    equations, spacing = problem.equations, problem.grid.spacing
+    assert equations is not None
+    boundary = equations.boundaries[name]
+
+    def reflections(axis: int, side: Side, width: int) -> tuple[Reflection, ...]:
+        return boundary.reflections(axis, side, spacing=spacing[axis], width=width)
+
+    return _pack(problem, slab, equations.ghosts[name], reflections, reach_of_names(problem))
+
+
+def reach_of_names(problem: Problem) -> int:
+    """The most ghosts beyond a face that equations read."""
+    assert problem.equations is not None
+    return max(
+        (width for widths in problem.equations.ghosts.values() for width in widths), default=1
+    )
+
+
+def _pack(
+    problem: Problem,
+    slab: Slab,
+    widths: Sequence[int],
+    reflections: Callable[[int, Side, int], tuple[Reflection, ...]],
+    reach: int = 1,
+) -> npt.NDArray[np.void]:
+    """`struct Domain` with so many ghosts per axis, and room for `reach`."""
+    dtype, reach = problem.arithmetic, max(reach, *widths)
     kind = np.dtype(
         [
             *[("low", np.int32, 3), ("high", np.int32, 3), ("period", np.int32, 3)],
@@ -26,12 +63,12 @@ def domain_argument(problem: Problem, slab: Slab, depth: int = 1) -> npt.NDArray
     domain = np.zeros(1, dtype=kind)
     domain["low"], domain["high"], domain["period"] = ends_of(problem, slab)
 
-    for axis, radius in enumerate(problem.stencil.radii):
+    for axis, width in enumerate(widths):
         three = LAST[problem.grid.ndim][axis]
         for number, side in enumerate(SIDES):
             if problem.boundary.periodic(axis) or slab.halo[axis][number]:
                 continue
-            pairs = _reflections(problem, axis, side, depth * radius)
+            pairs = reflections(axis, side, width)
             for ghost, (a, b) in enumerate(pairs):
                 domain["a"][0, three, number, ghost], domain["b"][0, three, number, ghost] = a, b
     return domain

@@ -1,26 +1,35 @@
 """Frame: the points near faces that a fused kernel leaves, advanced by as many steps at once
-(`frame.cu`, of a body `frame_conduction.cu`).
+(`frame.cu`, of a body `frame_conduction.cu`, by equations `frame_equations.cu`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tetris_sim.axes import on_three
 from tetris_sim.gpu_kernels.common.body import body_defines
 from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.gpu_kernels.common.given import (
+    equations_of,
+    first_readers,
+    given_defines,
+    names_of,
+)
 from tetris_sim.gpu_kernels.common.layout import Box3, boxes_argument, to_device
 from tetris_sim.gpu_kernels.common.terms import term_defines
 from tetris_sim.gpu_kernels.faces.boxes import (
     SHARED_BYTES,
     frame_of,
+    n_levels,
     three_radii,
     tile_of_frame,
     tiles_of,
 )
-from tetris_sim.gpu_kernels.faces.domain import domain_argument
+from tetris_sim.gpu_kernels.faces.domain import domain_argument, domain_of_name, reach_of_names
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
@@ -43,9 +52,11 @@ class Tiles:
 
 
 def frame_defines(problem: Problem, depth: int) -> dict[str, str | int]:
-    """Parameters of frame.cu, or of frame_conduction.cu."""
+    """Parameters of frame.cu, of frame_conduction.cu or of frame_equations.cu."""
     if problem.conduction is not None:
         return {**body_defines(problem), "TS_DEPTH": depth}
+    if problem.equations is not None:
+        return {**_stages_defines(problem), "TS_DEPTH": depth}
     radii = three_radii(problem)
     return {
         **term_defines(problem),
@@ -55,6 +66,36 @@ def frame_defines(problem: Problem, depth: int) -> dict[str, str | int]:
     }
 
 
+def _stages_defines(problem: Problem) -> dict[str, str | int]:
+    equations = equations_of(problem)
+    n_fields, results = len(equations.fields), [equations.results[it] for it in equations.fields]
+    arrays = {name: 2 * n_fields + place for name, place in equations.work.items()}
+    arrays |= {name: n_fields + k for k, name in enumerate(results)}
+    arrays |= {name: k for k, name in enumerate(equations.fields)}
+
+    ghosts = []
+    for name, stage in first_readers(equations):
+        spans = (on_three(it, 0) for it in (equations.needs(name), equations.ghosts[name]))
+        ghosts.append((stage, arrays[name], *spans))
+    return {
+        **given_defines(problem),
+        "TS_RADII": _listed(three_radii(problem)),
+        "TS_REACH": reach_of_names(problem),
+        "TS_FIELDS": n_fields,
+        "TS_N_STAGES": len(equations.stages),
+        "TS_MARGINS": _listed(on_three(margin, 0) for margin in equations.margins),
+        "TS_ARRAYS": _listed(arrays[name] for name in names_of(equations)),
+        "TS_N_GHOSTS": len(ghosts),
+        "TS_GHOSTS": _listed(ghosts),
+    }
+
+
+def _listed(values: Iterable[Any]) -> str:
+    """What an initialiser in C has between its braces."""
+    text = ",".join("{" + _listed(it) + "}" if isinstance(it, tuple) else str(it) for it in values)
+    return text or "{}"
+
+
 class Frame:
     """The compiled kernel and the faces it knows."""
 
@@ -62,14 +103,17 @@ class Frame:
         self._problem, self._slab, self._device, self._depth = problem, slab, device, depth
         self._itemsize = np.dtype(problem.dtype).itemsize
         name = "frame" if problem.conduction is None else "frame_conduction"
+        name = name if problem.equations is None else "frame_equations"
         self._function = device.function(
             f"{name}.cu", name, frame_defines(problem, depth), SHARED_BYTES
         )
-        self._domain = (
-            to_device(device, domain_argument(problem, slab))
-            if problem.conduction is None
-            else None  # the body knows it
-        )
+        self._domain = None
+        if problem.equations is not None:
+            names = [name for name, _ in first_readers(problem.equations)]
+            domains = [domain_of_name(problem, slab, name) for name in names]
+            self._domain = to_device(device, np.concatenate(domains))
+        elif problem.conduction is None:  # else the body knows it
+            self._domain = to_device(device, domain_argument(problem, slab))
 
     def tiles(self, outer: Box3, inner: Box3) -> Tiles:
         """The tiles that make up what `outer` has and `inner` has not."""
@@ -93,13 +137,15 @@ class Frame:
             then: takes the new state.
             memory: where points lie.
             tiles: what is written.
-            numbers: the weights; of a body `struct Body` and the row of the first step.
+            numbers: as of `State`.
         """
         capacity = np.int32(tiles.capacity)
         arguments: tuple[Any, ...]
-        if self._problem.conduction is None:
+        if self._problem.equations is not None:
+            arguments = (now, then, memory, tiles.boxes, *numbers, self._domain, capacity)
+        elif self._problem.conduction is None:
             arguments = (now, then, memory, *numbers, tiles.boxes, self._domain, capacity)
         else:
             arguments = (now, then, memory, tiles.boxes, *numbers, capacity)
-        shared = 2 * tiles.capacity * self._itemsize
+        shared = n_levels(self._problem) * tiles.capacity * self._itemsize
         self._function((tiles.count, 1, 1), (_THREADS, 1, 1), arguments, shared_mem=shared)

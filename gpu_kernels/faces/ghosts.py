@@ -4,16 +4,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tetris_sim.gpu_kernels.common.body import body_defines
 from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.gpu_kernels.common.given import equations_of
 from tetris_sim.gpu_kernels.common.layout import Box3, boxes_argument, to_device
 from tetris_sim.gpu_kernels.common.terms import STORED
-from tetris_sim.gpu_kernels.faces.boxes import frame_of, owned_with_halo, tiles_of, with_ghosts
-from tetris_sim.gpu_kernels.faces.domain import domain_argument
+from tetris_sim.gpu_kernels.faces.boxes import (
+    frame_of,
+    grown_by,
+    owned_and,
+    owned_with_halo,
+    tiles_of,
+    with_ghosts,
+)
+from tetris_sim.gpu_kernels.faces.domain import domain_argument, domain_of_name, reach_of_names
 from tetris_sim.mirrors import Sides, free_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
@@ -28,7 +37,7 @@ class Ghosts:
     def __init__(
         self, problem: Problem, slab: Slab, device: GpuDevice, sides: Sides, depth: int
     ) -> None:
-        self._tiles = _GhostTiles(problem, slab, device, sides, depth)
+        self._tiles = _tiles_of_steps(problem, slab, device, sides, depth)
         self._function = device.function("ghosts.cu", "ghosts", ghosts_defines(problem, depth))
         self._domain = to_device(device, domain_argument(problem, slab, depth))
 
@@ -46,11 +55,39 @@ class Ghosts:
         return self._tiles.around(later)
 
 
+class NameGhosts:
+    """Ghosts of one name of the equations, which a step reads beside its points."""
+
+    def __init__(self, problem: Problem, slab: Slab, device: GpuDevice, name: str) -> None:
+        equations = equations_of(problem)
+        needs, widths, radii = equations.needs(name), equations.ghosts[name], equations.radii
+
+        def boxes(later: int) -> tuple[Box3, Box3]:
+            around = [more + later * radius for more, radius in zip(needs, radii, strict=True)]
+            inside = owned_and(slab, around)
+            return inside, grown_by(inside, free_sides(slab), widths)
+
+        self._tiles = _GhostTiles(device, boxes)
+        self._function = device.function("ghosts.cu", "ghosts", name_ghosts_defines(problem))
+        self._domain = to_device(device, domain_of_name(problem, slab, name))
+
+    def fill(self, field: Any, memory: Any, later: int) -> None:
+        """Write them around the points that are needed when `later` steps follow this one."""
+        tiles, count = self.prepare(later)
+        if count:
+            arguments = (field, memory, tiles, self._domain)
+            self._function((count, 1, 1), (_THREADS, 1, 1), arguments)
+
+    def prepare(self, later: int) -> tuple[Any, int]:
+        """As of `Ghosts`."""
+        return self._tiles.around(later)
+
+
 class RuledGhosts:
     """Ghosts that one step of conduction reads (`ruled_ghosts.cu`)."""
 
     def __init__(self, problem: Problem, slab: Slab, device: GpuDevice) -> None:
-        self._tiles = _GhostTiles(problem, slab, device, free_sides(slab), 1)
+        self._tiles = _tiles_of_steps(problem, slab, device, free_sides(slab), 1)
         self._function = device.function("ruled_ghosts.cu", "ruled_ghosts", body_defines(problem))
 
     def fill(self, field: Any, memory: Any, later: int, numbers: tuple[Any, ...]) -> None:
@@ -75,20 +112,32 @@ class RuledGhosts:
 class _GhostTiles:
     """The boxes that blocks of threads write."""
 
-    def __init__(
-        self, problem: Problem, slab: Slab, device: GpuDevice, sides: Sides, depth: int
-    ) -> None:
-        self._problem, self._slab, self._device = problem, slab, device
-        self._sides, self._depth = sides, depth
+    def __init__(self, device: GpuDevice, boxes: Callable[[int], tuple[Box3, Box3]]) -> None:
+        """Know what (without, with) ghosts is needed when so many steps follow."""
+        self._device, self._boxes = device, boxes
         self._tiles: dict[Box3, tuple[Any, int]] = {}
 
     def around(self, later: int) -> tuple[Any, int]:
         """(boxes around the points that `later` steps need, on the GPU; how many there are)."""
-        inside = owned_with_halo(self._problem, self._slab, later)
+        inside, outside = self._boxes(later)
         if inside not in self._tiles:
-            boxes = list(ghost_tiles(self._problem, self._slab, self._sides, self._depth, later))
+            boxes = tiles_between(inside, outside)
             self._tiles[inside] = to_device(self._device, boxes_argument(boxes)), len(boxes)
         return self._tiles[inside]
+
+
+def _tiles_of_steps(
+    problem: Problem, slab: Slab, device: GpuDevice, sides: Sides, depth: int
+) -> _GhostTiles:
+    """Of the ghosts of `depth` steps beyond some sides."""
+    return _GhostTiles(device, lambda later: _around(problem, slab, sides, depth, later))
+
+
+def _around(
+    problem: Problem, slab: Slab, sides: Sides, depth: int, later: int
+) -> tuple[Box3, Box3]:
+    inside = owned_with_halo(problem, slab, later)
+    return inside, with_ghosts(problem, inside, sides, depth)
 
 
 def ghosts_defines(problem: Problem, depth: int) -> dict[str, str | int]:
@@ -99,10 +148,20 @@ def ghosts_defines(problem: Problem, depth: int) -> dict[str, str | int]:
     }
 
 
+def name_ghosts_defines(problem: Problem) -> dict[str, str | int]:
+    """The same for names of equations."""
+    return {"TS_REAL": STORED[np.dtype(problem.dtype).name], "TS_REACH": reach_of_names(problem)}
+
+
 def ghost_tiles(problem: Problem, slab: Slab, sides: Sides, depth: int, later: int) -> list[Box3]:
     """Boxes without overlap that make up the ghosts of `depth` steps beyond some sides."""
-    inside = owned_with_halo(problem, slab, later)
-    outside = with_ghosts(problem, inside, sides, depth)
+    return tiles_between(*_around(problem, slab, sides, depth, later))
+
+
+def tiles_between(inside: Box3, outside: Box3) -> list[Box3]:
+    """Boxes without overlap, small enough for a block of threads, that one box has and the other
+    has not.
+    """
     tiles: list[Box3] = []
     for box in frame_of(outside, inside):
         x = min(box[2][1] - box[2][0], _THREADS)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tetris_sim.gpu_kernels.common.body import body_bytes
+from tetris_sim.gpu_kernels.common.given import given_bytes
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
 from tetris_sim.gpu_kernels.faces.boxes import has_frame
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
@@ -27,14 +28,15 @@ Explanation = Callable[[Problem, Parameters, float, KnownGpu], str | None]
 
 
 @dataclass(frozen=True)
-class Conducting:
-    """Kernels for problems with conduction.
+class Special:
+    """Kernels for problems that are more than one stencil: with conduction, or with equations.
 
     Attributes:
         kernel: the one with certain parameters.
         parameters: what may be tried, the best guess first.
         refusal: why a problem cannot be done, as a sentence; None if it can.
-        memory: bytes that a slab takes beside the state and what the body is made of.
+        memory: bytes that a slab takes beside the state, and beside what the body is made of or
+            what equations read.
     """
 
     kernel: Callable[[Problem, Parameters], FusedKernel]
@@ -71,6 +73,7 @@ class FusedMethod:
             `explain`.
         exact: whether it has the bits of all exact methods; sums of fused steps have others.
         conducting: kernels for problems with conduction, if there are any.
+        solving: the same for problems with equations.
     """
 
     name: str
@@ -78,7 +81,8 @@ class FusedMethod:
     explanation: Explanation | None = None
     device: Literal["gpu"] = "gpu"
     exact: bool = False
-    conducting: Conducting | None = field(default=None, hash=False)
+    conducting: Special | None = field(default=None, hash=False)
+    solving: Special | None = field(default=None, hash=False)
 
     def refusal(self, problem: Problem) -> str | None:
         """What its kernels refuse, and steps so many that not even the smallest tile of a frame
@@ -90,8 +94,8 @@ class FusedMethod:
         return refusal
 
     def _refusal_of_kernels(self, problem: Problem) -> str | None:
-        if problem.conduction is not None and self.conducting is not None:
-            return self.conducting.refusal(problem)
+        if (special := self._special(problem)) is not None:
+            return special.refusal(problem)
         if (why_not := problem.why_not_one_stencil) is not None:
             return why_not
         family = self.families.get(problem.grid.ndim)
@@ -118,10 +122,10 @@ class FusedMethod:
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
         """Two pitched copies of the state, and what its kernels read beside them."""
         layout = pitch_slab(problem, slab, self.depth(problem, parameters))
-        n_bytes = 2 * layout.n_bytes + body_bytes(problem, layout)
-        if problem.conduction is None or self.conducting is None:
+        n_bytes = 2 * layout.n_bytes + body_bytes(problem, layout) + given_bytes(problem, layout)
+        if (special := self._special(problem)) is None:
             return n_bytes
-        return n_bytes + self.conducting.memory(problem, slab, self._complete(problem, parameters))
+        return n_bytes + special.memory(problem, slab, self._complete(problem, parameters))
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
         """Compile and take two copies of the slab; `device` is a `GpuDevice`."""
@@ -144,17 +148,22 @@ class FusedMethod:
     def kernel(self, problem: Problem, parameters: Parameters) -> FusedKernel:
         """The kernel for a problem; parameters that are left out are those of the best guess."""
         complete = self._complete(problem, parameters)
-        if problem.conduction is not None and self.conducting is not None:
-            return self.conducting.kernel(problem, complete)
+        if (special := self._special(problem)) is not None:
+            return special.kernel(problem, complete)
         family = self.families[problem.grid.ndim]
         return family.kernel(problem.stencil, np.dtype(problem.dtype), complete)
+
+    def _special(self, problem: Problem) -> Special | None:
+        if problem.equations is not None:
+            return self.solving
+        return self.conducting if problem.conduction is not None else None
 
     def _complete(self, problem: Problem, parameters: Parameters) -> Parameters:
         return {**self._proposals(problem)[0], **parameters}
 
     def _proposals(self, problem: Problem) -> tuple[Parameters, ...]:
-        if problem.conduction is not None and self.conducting is not None:
-            proposed = self.conducting.parameters(problem)
+        if (special := self._special(problem)) is not None:
+            proposed = special.parameters(problem)
         else:
             family = self.families[problem.grid.ndim]
             proposed = _proposed(family, problem.stencil, np.dtype(problem.dtype))

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from tetris_sim.gpu_kernels.common.body import body_bytes
+from tetris_sim.gpu_kernels.common.given import given_bytes
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
 from tetris_sim.method import KnownGpu, Parameters
 from tetris_sim.problem import Problem
@@ -27,7 +30,11 @@ class PlainMethod:
     exact: bool = True
 
     def refusal(self, problem: Problem) -> str | None:
-        """Refuses stencils of thousands of points."""
+        """Refuses stencils of thousands of points, and equations in short numbers."""
+        if problem.equations is not None:
+            if problem.dtype == np.float16:
+                return "equations are computed in float64 or float32, and the type is float16"
+            return None
         if problem.stencil.n_points > _MOST_TERMS:
             return (
                 f"the stencil has {problem.stencil.n_points} points, and {_MOST_TERMS} fit into a "
@@ -50,9 +57,9 @@ class PlainMethod:
         return None
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
-        """Two pitched copies of the state, and what the body is made of."""
+        """Two pitched copies of the state, and what a body or equations have beside it."""
         layout = pitch_slab(problem, slab)
-        return 2 * layout.n_bytes + body_bytes(problem, layout)
+        return 2 * layout.n_bytes + body_bytes(problem, layout) + given_bytes(problem, layout)
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
         """Compile and take two copies of the slab; `device` is a `GpuDevice`."""

@@ -1,7 +1,8 @@
 """Passes: what advances a state on the GPU by one launch or a few, from one array into the other.
 
 `Sweep` makes one step (`plain.cu`) after the ghosts that it reads (`ghosts.cu`), `ConductionSweep`
-one of a body (`conduction.cu`, `ruled_ghosts.cu`). `Fused` makes several: a fused kernel after the
+one of a body (`conduction.cu`, `ruled_ghosts.cu`), `StagedSweep` one by equations, stage by stage
+(`stage.cu`). `Fused` makes several: a fused kernel after the
 ghosts that last for all of them, and beside it the frame along the other faces (`frame.cu`).
 """
 
@@ -14,6 +15,14 @@ import numpy as np
 
 from tetris_sim.gpu_kernels.common.body import Body, body_defines
 from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.gpu_kernels.common.given import (
+    Given,
+    constants_of,
+    equations_of,
+    first_readers,
+    given_defines,
+    names_of,
+)
 from tetris_sim.gpu_kernels.common.layout import (
     Box3,
     PitchedField,
@@ -21,10 +30,16 @@ from tetris_sim.gpu_kernels.common.layout import (
     by_value,
     memory_argument,
 )
+from tetris_sim.gpu_kernels.common.rule_numbers import RuleNumbers
 from tetris_sim.gpu_kernels.common.terms import term_defines, term_weights
-from tetris_sim.gpu_kernels.faces.boxes import has_frame, owned_with_halo, without_frame
+from tetris_sim.gpu_kernels.faces.boxes import (
+    has_frame,
+    owned_and,
+    owned_with_halo,
+    without_frame,
+)
 from tetris_sim.gpu_kernels.faces.frame import Frame, Tiles
-from tetris_sim.gpu_kernels.faces.ghosts import Ghosts, RuledGhosts
+from tetris_sim.gpu_kernels.faces.ghosts import Ghosts, NameGhosts, RuledGhosts
 from tetris_sim.gpu_kernels.fused.kernel import CompiledKernel, FusedKernel, Launch
 from tetris_sim.method import Method, Parameters
 from tetris_sim.mirrors import free_sides, lasting_sides
@@ -89,6 +104,10 @@ class State:
         self.body = None
         if problem.conduction is not None:
             self.body = Body(problem, slab, layout, device, depth)
+        self.given = None
+        if problem.equations is not None:
+            self.given = Given(problem, slab, layout, device, depth)
+            self.constants = by_value(constants_of(problem))
         # of the next launch's first step in the numbers of rules
         self.row = 0
 
@@ -110,18 +129,50 @@ class State:
         ]
         return [(self.now[start:], self.then[start:]) for start in starts]
 
+    @property
+    def coming(self) -> RuleNumbers | None:
+        """Numbers of the steps that come, if steps have any."""
+        source = self.given if self.body is None else self.body
+        return None if source is None else source.numbers
+
+    def parts(self) -> list[tuple[Any, Any]]:
+        """What several steps are made of at a time: each field by itself, by equations all of them,
+        told by the first one.
+        """
+        return self.fields() if self.given is None else self.fields()[:1]
+
+    def array_of(self, name: str) -> Any:
+        """The first owned point of what equations call a name, during a step."""
+        given = self.given
+        assert given is not None
+        if name in given.coefficients:
+            return given.coefficients[name][self.layout.origin :]
+        equations = equations_of(self.problem)
+        if name in equations.work:
+            return given.work[equations.work[name]][self.layout.origin :]
+        for field, (now, then) in zip(equations.fields, self.fields(), strict=True):
+            if name == field:
+                return now
+            if name == equations.results[field]:
+                return then
+        msg = f"the equations have no name {name}"
+        raise KeyError(msg)
+
     def numbers(self) -> tuple[Any, ...]:
         """What a step is made with: the weights; of a body `struct Body` and the row of the next
-        launch's first step.
+        launch's first step; of equations `struct Constants`, `struct Given` and that row.
         """
+        if self.given is not None:
+            return self.constants, self.given.argument(), np.int32(self.row)
         if self.body is None:
             return (self.weights,)
         return self.body.argument(), np.int32(self.row)
 
     def place(self, slab: Slab) -> None:
         """Let the arrays be another slab of the same shape, with neighbours on the same sides."""
-        if self.body is not None and slab != self.slab:
-            self.body.place(slab)
+        for source in (self.body, self.given):
+            if source is not None and slab != self.slab:
+                source.place(slab)
         self.slab = slab
 
     def swap(self) -> None:
@@ -136,8 +187,8 @@ class State:
 
     def advance(self, way: Pass, later: int) -> None:
         """One pass."""
-        if self.body is not None:
-            self.row = self.body.numbers.row(self.step, way.depth)
+        if self.coming is not None:
+            self.row = self.coming.row(self.step, way.depth)
         way.launch(later)
         self.step += way.depth
         self.swap()
@@ -195,8 +246,51 @@ class ConductionSweep:
             self._function(_sweep_grid(box, _block(state)), _block(state), arguments)
 
 
+class StagedSweep:
+    """One step by equations: every stage at every point, after the ghosts that it reads."""
+
+    depth = 1
+
+    def prepare(self, state: State) -> None:
+        """Compile."""
+        self._state, problem = state, state.problem
+        self._stages: list[tuple[Any, tuple[int, ...], dict[str, NameGhosts]]] = []
+        equations = equations_of(problem)
+        readers = first_readers(equations)
+        defines = given_defines(problem)
+        for number, margin in enumerate(equations.margins):
+            ghosts = {
+                name: NameGhosts(problem, state.slab, state.device, name)
+                for name, first in readers
+                if first == number
+            }
+            for each in ghosts.values():
+                each.prepare(0)
+            function = state.device.function("stage.cu", "stage", {**defines, "TS_STAGE": number})
+            self._stages.append((function, margin, ghosts))
+
+    def launch(self, later: int) -> None:
+        """A launch per stage, and one for each name whose ghosts it is the first to read."""
+        state = self._state
+        names = [state.array_of(name) for name in names_of(equations_of(state.problem))]
+        addresses = np.array([state.device.address(it) for it in names], np.uint64)
+        for function, margin, ghosts in self._stages:
+            for name, each in ghosts.items():
+                each.fill(state.array_of(name), state.memory, later)
+            radii = state.problem.stencil.radii
+            around = [more + later * radius for more, radius in zip(margin, radii, strict=True)]
+            box = owned_and(state.slab, around)
+            arguments = (
+                *(by_value(addresses), state.memory, box_argument(box)),
+                *state.numbers(),
+            )
+            function(_sweep_grid(box, _block(state)), _block(state), arguments)
+
+
 def single_step(problem: Problem) -> Pass:
     """The pass that makes one step of any problem."""
+    if problem.equations is not None:
+        return StagedSweep()
     return Sweep() if problem.conduction is None else ConductionSweep()
 
 
@@ -242,12 +336,12 @@ class Fused:
         if tiles.count:
             side.wait_event(main.record())
             with side:
-                for now, then in state.fields():
+                for now, then in state.parts():
                     self._frame.launch(now, then, state.memory, tiles, state.numbers())
 
         self._ghosts.fill([now for now, _ in state.fields()], state.memory, later + self.depth)
-        row = () if state.body is None else (np.int32(state.row),)
-        for now, then in state.fields():
+        row = () if state.coming is None else (np.int32(state.row),)
+        for now, then in state.parts():
             self._inner.launch(now, then, state.memory, inner, row)
 
         if tiles.count:
@@ -260,7 +354,7 @@ class Fused:
         # By box, which without a halo is one for any number of steps: working it out takes
         # milliseconds.
         slab, launch, tiles = self._launches.get(outer, (None, None, None))
-        if launch is None or tiles is None or (state.body is not None and slab != state.slab):
+        if launch is None or tiles is None or (state.coming is not None and slab != state.slab):
             inner = without_frame(state.problem, state.slab, outer, self.depth, self._kernel.line)
             assert inner is not None  # `fits` said so for the smallest box
             self._ghosts.prepare(later + self.depth)

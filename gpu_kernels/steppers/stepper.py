@@ -174,9 +174,8 @@ class GpuStepper:
         """
         records = steps // (way.depth * PASSES) if self._graphs else 0
         for record in range(records):
-            if self._state.body is not None:
-                done = record * way.depth * PASSES
-                self._state.body.numbers.begin_at(self._state.step + done)
+            if self._state.coming is not None:
+                self._state.coming.begin_at(self._state.step + record * way.depth * PASSES)
             self._graphs[way.depth, self._state.turn].launch(self._device.stream)
         made = records * way.depth * PASSES
         self._state.step += made

@@ -264,7 +264,8 @@ class GpuConveyor:
         """
         key = slab.shape, slab.halo
         if key not in self._ways:
-            if self._problem.conduction is not None and len(self._ways) == _BODIES:
+            beside = self._problem.conduction is not None or self._problem.equations is not None
+            if beside and len(self._ways) == _BODIES:
                 del self._ways[next(iter(self._ways))]
             arrays: list[Any] = [None, None]
             layout = self._layout(slab)

@@ -17,7 +17,7 @@ from tetris_sim.gpu_kernels.common.layout import Box3, by_value
 from tetris_sim.gpu_kernels.common.terms import REAL
 from tetris_sim.gpu_kernels.faces.boxes import frame_of
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
-from tetris_sim.gpu_kernels.fused.method import Conducting
+from tetris_sim.gpu_kernels.fused.method import Special
 from tetris_sim.gpu_kernels.stream.coefficients_2d import (
     coefficients_2d_kernel,
     coefficients_2d_parameters,
@@ -125,7 +125,7 @@ def conduction_memory(problem: Problem, slab: Slab, parameters: Parameters) -> i
     return words.n_bytes(box) + ids
 
 
-CONDUCTING = Conducting(
+CONDUCTING = Special(
     conduction_kernel, conduction_parameters, conduction_refusal, conduction_memory
 )
 

@@ -1,9 +1,12 @@
-"""The Method `gpu.stream`: a family of kernels for each number of axes, and those of palettes."""
+"""The Method `gpu.stream`: a family of kernels for each number of axes, those of palettes and
+those of equations.
+"""
 
 from __future__ import annotations
 
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.gpu_kernels.stream.conducting import CONDUCTING
+from tetris_sim.gpu_kernels.stream.equations_2d import SOLVING
 from tetris_sim.gpu_kernels.stream.kernel_1d import (
     stream_1d_kernel,
     stream_1d_parameters,
@@ -28,4 +31,5 @@ METHOD = FusedMethod(
         3: Family(stream_3d_kernel, stream_3d_parameters, stream_3d_refusal),
     },
     conducting=CONDUCTING,
+    solving=SOLVING,
 )

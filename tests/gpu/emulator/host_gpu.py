@@ -92,6 +92,8 @@ class HostGpu:
             memory = [a for a in held if by_value(a) and a.dtype.names]
             arrays = [a for a in held if isinstance(a, np.ndarray) and a.dtype.kind == "f"]
             others = [a for a in held if isinstance(a, np.ndarray) and a.dtype.kind == "u"]
+            pitches = [int(a["field"][0]) for a in memory if "field" in (a.dtype.names or ())]
+            others += [arrays[0][start_of(memory[0]) + pitch :] for pitch in pitches if arrays]
 
             def work() -> None:
                 self.launches.append(entry)
@@ -157,6 +159,12 @@ class HostGpu:
 
     def release(self) -> None:
         """Nothing is held."""
+
+
+def start_of(memory: Any) -> int:
+    """The first element that is allocated, counted from the first owned point; see `struct Memory`."""
+    z, y, x = memory["low"][0]
+    return int(memory["plane"][0]) * int(z) + int(memory["row"][0]) * int(y) + int(x)
 
 
 def by_value(argument: Any) -> bool:

@@ -1,0 +1,210 @@
+"""Given: what a step by equations reads beside the state, on a GPU (`equations.cuh`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.axes import LAST, on_three
+from tetris_sim.conduction import Parameter, Rule
+from tetris_sim.equations import Equations, Stage, as_tap
+from tetris_sim.formula import Constant
+from tetris_sim.gpu_kernels.common.body import padded_coordinates
+from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.gpu_kernels.common.layout import PitchedField, margins_of, to_device
+from tetris_sim.gpu_kernels.common.programs import print_statements
+from tetris_sim.gpu_kernels.common.rule_numbers import PASSES, RuleNumbers
+from tetris_sim.gpu_kernels.common.terms import STORED
+from tetris_sim.problem import Problem
+from tetris_sim.program import Program
+from tetris_sim.slab import Slab, batches
+
+_BATCH_POINTS = 1 << 24  # whose coefficients are found together
+
+
+def equations_of(problem: Problem) -> Equations:
+    """The equations of a problem that has some."""
+    assert problem.equations is not None
+    return problem.equations
+
+
+def given_bytes(problem: Problem, layout: PitchedField) -> int:
+    """Of GPU memory that equations take beside the state: what there is for every point."""
+    if problem.equations is None:
+        return 0
+    n_arrays = problem.equations.n_work + len(problem.equations.coefficients or {})
+    return n_arrays * layout.field_pitch * layout.dtype.itemsize
+
+
+def given_defines(problem: Problem) -> dict[str, str | int]:
+    """Parameters of equations.cuh."""
+    equations = equations_of(problem)
+    return {
+        "TS_REAL": STORED[problem.dtype.name],
+        "TS_NAMES": len(names_of(equations)),
+        "TS_CONSTANTS": max(1, len(_parted(equations)[0])),
+        "TS_COEFFICIENTS": max(1, len(equations.coefficients or {})),
+        "TS_STAGES": print_stages(problem),
+    }
+
+
+def names_of(equations: Equations) -> list[str]:
+    """Fields, and what stages give, by their numbers in kernels."""
+    return [*equations.fields, *(name for stage in equations.stages for name in stage.formulas)]
+
+
+def first_readers(equations: Equations) -> list[tuple[str, int]]:
+    """The names with ghosts, and the first stage that reads each beside its points."""
+    found: dict[str, int] = {}
+    for number, stage in enumerate(equations.stages):
+        for name in stage.taps:
+            if name in equations.ghosts and any(stage.radii(name)):
+                found.setdefault(name, number)
+    return list(found.items())
+
+
+def constants_of(problem: Problem) -> npt.NDArray[Any]:
+    """`struct Constants`: parameters that never change."""
+    constant, _ = _parted(equations_of(problem))
+    numbers = [it.rows(problem.time, 0, 1)[0, 0] for it in constant]
+    return np.array(numbers or [0.0], problem.dtype)
+
+
+def print_stages(problem: Problem) -> str:
+    """The specialisations of `struct Stage`: what computes each stage at a point."""
+    equations = equations_of(problem)
+    stages = (_print_stage(problem, stage) for stage in equations.stages)
+    return " ".join(
+        f"template <> struct Stage<{number}> {{ template <class At> static __device__ "
+        f"__forceinline__ void compute(const At& at) {{ {text} }} }};"
+        for number, text in enumerate(stages)
+    )
+
+
+def _print_stage(problem: Problem, stage: Stage) -> str:
+    equations = equations_of(problem)
+    names, given = names_of(equations), list(equations.coefficients or {})
+    inputs = _numbers_of_steps(problem)
+    for text in stage.programs.inputs:
+        if (found := as_tap(text)) is not None:
+            name, offset = found
+            number, reader = (
+                (given.index(name), "coefficient") if name in given else (names.index(name), "tap")
+            )
+            inputs[text] = f"at.{reader}({', '.join(map(str, (number, *on_three(offset, 0))))})"
+
+    lines = print_statements(stage.programs, inputs)
+    for name, register in zip(stage.formulas, stage.programs.results, strict=True):
+        lines.append(f"at.put({names.index(name)}, r{register});")
+    return " ".join(lines)
+
+
+def _numbers_of_steps(problem: Problem) -> dict[str, str]:
+    """Expressions of parameters and coordinates, by name."""
+    constant, changing = _parted(equations_of(problem))
+    found = {it.name: f"at.constant({k})" for k, it in enumerate(constant)}
+    found |= {it.name: f"at.changing({k})" for k, it in enumerate(changing)}
+    # The last axis is x.
+    for name, three in zip("xyz", reversed(LAST[problem.grid.ndim]), strict=False):
+        found[name] = f"at.coordinate({three})"
+    return found
+
+
+class Given:
+    """The arrays of one slab, and the numbers of the steps that come.
+
+    Attributes:
+        numbers: of parameters that change with time.
+        work: arrays of names that live within a step only.
+        coefficients: by name.
+    """
+
+    def __init__(
+        self, problem: Problem, slab: Slab, layout: PitchedField, device: GpuDevice, depth: int
+    ) -> None:
+        """Take memory and fill it.
+
+        Args:
+            problem: with equations.
+            slab: part of it.
+            layout: of the state.
+            device: the GPU.
+            depth: steps of the longest pass, as of `pitch_slab`.
+        """
+        self._problem, self._layout, self._device, self._depth = problem, layout, device, depth
+        equations = equations_of(problem)
+        _, changing = _parted(equations)
+        self._window = depth * PASSES
+        # A rule that is followed nowhere: only its numbers are wanted.
+        rule = Rule(Program(Constant(0.0)), tuple(changing))
+        self.numbers = RuleNumbers([rule], problem, device, self._window)
+
+        n = layout.field_pitch
+        with device.use() as cupy:
+            self.work = [cupy.zeros(n, layout.dtype) for _ in range(equations.n_work)]
+            self.coefficients = {
+                name: cupy.zeros(n, layout.dtype) for name in equations.coefficients or {}
+            }
+        self.place(slab)
+
+    def place(self, slab: Slab) -> None:
+        """Fill in what belongs to a slab, of the shape of the first one."""
+        problem = self._problem
+        around = tuple(
+            (-low, n + high)
+            for n, (low, high) in zip(
+                slab.shape, margins_of(problem, slab, self._depth), strict=True
+            )
+        )
+        layout = replace(self._layout, n_fields=1)
+        for name, flat in self.coefficients.items():
+            for ranges in batches(around, _BATCH_POINTS):
+                values = problem.padded_coefficient(name, slab.globally(ranges))
+                with self._device.use() as cupy:
+                    layout.view(flat, ranges)[...] = cupy.asarray(values.astype(flat.dtype))
+
+        parts: list[npt.NDArray[np.float64]] = []
+        begins = [0, 0, 0]
+        for axis, (low, high) in enumerate(around):
+            three = LAST[problem.grid.ndim][axis]
+            span = (slab.start[axis] + low, slab.start[axis] + high)
+            # as many as there are in memory
+            first, last = self._layout.within[three]
+            begins[three] = sum(map(len, parts)) - first
+            along = padded_coordinates(problem, axis, span)
+            parts.append(np.pad(along, (low - first, last - high), "edge"))
+        self._along = to_device(self._device, np.concatenate(parts).astype(layout.dtype))
+        self._argument = self._pack(begins)
+
+    def argument(self) -> npt.NDArray[np.void]:
+        """`struct Given`."""
+        return self._argument
+
+    def _pack(self, begins: list[int]) -> npt.NDArray[np.void]:
+        n, address = max(1, len(self.coefficients)), self._device.address
+        kind = np.dtype(
+            [
+                *[("along", np.uint64, 3), ("coefficients", np.uint64, n), ("table", np.uint64)],
+                *[("field", np.int64), ("window", np.int32)],
+            ],
+            align=True,
+        )
+        given = np.zeros(1, kind)
+        first = address(self._along)
+        given["along"] = [first + begin * self._layout.dtype.itemsize for begin in begins]
+        for number, flat in enumerate(self.coefficients.values()):
+            given["coefficients"][0, number] = address(flat[self._layout.origin :])
+        given["table"], given["window"] = address(self.numbers.there), self._window
+        given["field"] = self._layout.field_pitch
+        return given
+
+
+def _parted(equations: Equations) -> tuple[list[Parameter], list[Parameter]]:
+    """Parameters that never change, and those that do."""
+    return (
+        [it for it in equations.parameters if not it.changes],
+        [it for it in equations.parameters if it.changes],
+    )

@@ -1,0 +1,224 @@
+"""gpu.stream for equations in 2D: several steps of all fields a launch, with a patch in registers
+for every name that is alive (`equations_2d.cu`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tetris_sim.gpu_kernels.common.given import constants_of, equations_of, given_defines
+from tetris_sim.gpu_kernels.common.layout import Box3
+from tetris_sim.gpu_kernels.common.terms import REAL
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream
+from tetris_sim.gpu_kernels.fused.method import Special
+from tetris_sim.gpu_kernels.stream.kernel_2d import Tile
+from tetris_sim.gpu_kernels.stream.levels import Level, levels_of, n_slots, print_levels
+from tetris_sim.method import Parameters
+from tetris_sim.problem import Problem
+from tetris_sim.slab import Slab
+
+if TYPE_CHECKING:
+    from tetris_sim.gpu_kernels.steppers.passes import State
+
+_MOST_SHARED = 227 * 1024  # bytes that a block can have on sm_90
+_OF_SM = 228 * 1024  # that its blocks share, and 1 KB of each is the system's
+_LANES = 32
+_SECTOR_BYTES = 32  # the smallest piece of memory that moves
+_MOST_PATCH = 140  # 32-bit registers of a lane's patches; what is computed needs the rest of 255
+_MOST_OPERATIONS = 40_000  # that a kernel writes out: more would compile for minutes
+_PROPOSED = 6
+
+
+@dataclass(frozen=True)
+class EquationsTile:
+    """A tile of one block of threads; the parameters of the kernel, as of `Tile`."""
+
+    steps_per_block: int
+    rows: int
+    columns: int
+    warps: int
+    blocks: int
+    edges: int
+
+    @property
+    def tile(self) -> Tile:
+        """What it has in common with tiles of one stencil."""
+        return Tile(**asdict(self), interleaved=0)
+
+    def written(self, reach: int, item: int) -> int:
+        """Columns that it writes."""
+        return self.tile.written(reach, item)
+
+
+@dataclass(frozen=True)
+class _Needs:
+    """What a kernel for some equations needs, whatever its tile.
+
+    Attributes:
+        levels: of a step.
+        reach_x: columns that a step reads beside a point.
+        n_fields: fields.
+        item: bytes of a number.
+        operations: of a step at a point.
+    """
+
+    levels: tuple[Level, ...]
+    reach_x: int
+    n_fields: int
+    item: int
+    operations: int
+
+    @property
+    def slots(self) -> int:
+        """Patches of a lane."""
+        return n_slots(self.levels)
+
+    @property
+    def reach(self) -> int:
+        """Rows that the level reads which reads farthest."""
+        return max(level.reach for level in self.levels)
+
+    @property
+    def rows(self) -> int:
+        """Rows by which a step moves up."""
+        return sum(level.reach for level in self.levels)
+
+    def shared_bytes(self, it: EquationsTile) -> int:
+        """`struct Shared`."""
+        handed = it.steps_per_block * sum(bool(level.reach) for level in self.levels) + 2
+        handed += (it.warps - 1) * it.edges
+        stages = self.n_fields * it.tile.height()
+        return (stages + handed * self.slots * 2 * self.reach) * it.tile.width() * self.item
+
+    def fits(self, it: EquationsTile) -> bool:
+        """Whether the kernel can be compiled with a tile, and has something to write."""
+        shared = self.shared_bytes(it)
+        return (
+            it.rows >= 2 * self.reach
+            and it.columns >= max(level.beside for level in self.levels)
+            and it.written(self.reach_x, self.item) > 0
+            and shared <= _MOST_SHARED
+            and it.blocks * (shared + 1024) <= _OF_SM
+        )
+
+    def is_light(self, it: EquationsTile) -> bool:
+        """Whether it hardly spills, and compiles soon."""
+        patch = self.slots * it.rows * it.columns * self.item // 4
+        return patch <= _MOST_PATCH and it.rows * it.columns * self.operations <= _MOST_OPERATIONS
+
+    def cost(self, it: EquationsTile) -> float:
+        """What a point and step costs, about: rows that are handed on and columns of neighbours
+        beside what is computed, the share of columns that is written, and memory.
+        """
+        passed = 1 + self.rows / it.rows + self.rows / it.columns
+        share = it.written(self.reach_x, self.item) / it.tile.width()
+        return passed / share + 5.0 / it.steps_per_block
+
+
+def _needs(problem: Problem) -> _Needs:
+    equations = equations_of(problem)
+    return _Needs(
+        levels=levels_of(equations),
+        reach_x=problem.stencil.radii[1],
+        n_fields=problem.n_fields,
+        item=np.dtype(problem.dtype).itemsize,
+        operations=equations.n_operations,
+    )
+
+
+def equations_2d_refusal(problem: Problem) -> str | None:
+    """Why the kernel cannot have these equations, as a sentence for the user."""
+    equations = equations_of(problem)
+    if problem.grid.ndim != 2:
+        return f"it streams equations in 2D, and the grid has {problem.grid.ndim} axes"
+    if np.dtype(problem.dtype).name not in REAL:
+        return f"the type is {problem.dtype}, and only {' and '.join(REAL)} are compiled"
+    read = {name for stage in equations.stages for name in stage.taps}
+    needed = [equations.needs(name) for name in read - {*(equations.coefficients or {})}]
+    if any(n > r for each in needed for n, r in zip(each, equations.radii, strict=True)):
+        return "a stage reads farther from a point than a step reads fields"
+    if not equations_2d_parameters(problem):
+        return (
+            "what lies between the stages of a step does not fit into registers: "
+            f"{_needs(problem).slots} fields, {_needs(problem).reach} rows each way"
+        )
+    return None
+
+
+def equations_2d_parameters(problem: Problem) -> tuple[Parameters, ...]:
+    """Tiles worth trying, the best guess first (the keys are those of `EquationsTile`)."""
+    needs = _needs(problem)
+    found = [
+        tile
+        for steps in (12, 8, 6, 4, 3, 2, 1)
+        for rows in (3, 4, 5, 6, 7, 8, 10, 12)
+        for columns in (2, 4, 6, 8, 12)
+        for warps, blocks in ((8, 1), (4, 2))
+        for tile in [EquationsTile(steps, rows, columns, warps, blocks, edges=2)]
+        if needs.fits(tile) and needs.is_light(tile)
+    ]
+    best: dict[tuple[int, int], EquationsTile] = {}
+    for tile in sorted(found, key=needs.cost):
+        best.setdefault((tile.steps_per_block, tile.blocks), tile)
+    chosen = sorted(best.values(), key=needs.cost)[:_PROPOSED]
+    return tuple(asdict(tile) for tile in chosen)
+
+
+def equations_2d_kernel(problem: Problem, parameters: Mapping[str, int]) -> FusedKernel:
+    """The kernel for a problem with certain parameters (`EquationsTile`).
+
+    Raises:
+        ValueError: the tile does not fit.
+    """
+    tile, needs = EquationsTile(**parameters), _needs(problem)
+    if not needs.fits(tile):
+        msg = f"these equations do not fit into {tile}: take more rows and columns, or fewer steps"
+        raise ValueError(msg)
+
+    written = tile.written(needs.reach_x, needs.item)
+    shift = tile.steps_per_block * needs.rows
+    return FusedKernel(
+        source="equations_2d.cu",
+        entry="equations_2d",
+        defines={
+            **given_defines(problem),
+            "TS_DEPTH": tile.steps_per_block,
+            "TS_COLUMNS": tile.columns,
+            "TS_ROWS": tile.rows,
+            "TS_WARPS": tile.warps,
+            "TS_BLOCKS": tile.blocks,
+            "TS_EDGES": tile.edges,
+            "TS_WRITTEN": written,
+            "TS_MARGIN": tile.tile.margin(needs.reach_x, needs.item),
+            "TS_FIELDS": needs.n_fields,
+            "TS_SLOTS": needs.slots,
+            "TS_REACH": needs.reach,
+            "TS_LEVELS": print_levels(equations_of(problem)),
+        },
+        depth=tile.steps_per_block,
+        tile=(1, tile.tile.height(), written),
+        threads=_LANES * tile.warps,
+        shared_bytes=math.ceil(needs.shared_bytes(tile) / 16) * 16,
+        weights=constants_of(problem),
+        stream=Stream(axis=1, repeated=2 * shift, unit=tile.tile.height()),
+        line=_SECTOR_BYTES,
+        beside=_beside,
+    )
+
+
+def _beside(state: State, box: Box3) -> tuple[Any, ...]:
+    """What the kernel reads beside fields."""
+    assert state.given is not None
+    return (state.given.argument(),)
+
+
+def _nothing(problem: Problem, slab: Slab, parameters: Parameters) -> int:
+    return 0
+
+
+SOLVING = Special(equations_2d_kernel, equations_2d_parameters, equations_2d_refusal, _nothing)
