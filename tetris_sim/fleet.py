@@ -10,7 +10,7 @@ import numpy as np
 from tetris_sim.clock import PhaseClock
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.facts.shares import Plan
+from tetris_sim.scheduler.facts.shares import Plan, Scheme
 from tetris_sim.scheduler.run.exchange import Exchange
 from tetris_sim.scheduler.run.rank_exchange import make_exchange
 from tetris_sim.scheduler.run.rebalance import Rebalancer, move
@@ -19,6 +19,24 @@ from tetris_sim.snapshot import StateSnapshot
 
 # times the time of loading the initial state: to read a slab, to open and to load another one
 _MOVING = 3.0
+
+Advance = Callable[["Fleet", int], None]  # brings the workers' states so many steps on, halos too
+
+
+def advance_each(fleet: Fleet, steps: int) -> None:
+    """Let every worker's stepper advance alone, then exchange halos."""
+    with fleet.clock.phase("compute"):
+        for worker in fleet.workers:
+            worker.stepper.advance(steps)
+        for worker in fleet.workers:
+            worker.stepper.wait()
+            fleet.busy_s[worker.name] = worker.busy_s
+    with fleet.clock.phase("exchange"):
+        fleet.exchange.swap(fleet.workers)
+
+
+# How the workers of a plan advance together, by its scheme.
+SCHEMES: dict[Scheme, Advance] = {"explicit": advance_each, "spectral": advance_each}
 
 
 class Fleet:
@@ -61,15 +79,8 @@ class Fleet:
         self._take(plan, workers)
 
     def advance(self, steps: int) -> None:
-        """Make up to `plan.time_block` steps, each worker alone, then exchange halos."""
-        with self.clock.phase("compute"):
-            for worker in self.workers:
-                worker.stepper.advance(steps)
-            for worker in self.workers:
-                worker.stepper.wait()
-                self.busy_s[worker.name] = worker.busy_s
-        with self.clock.phase("exchange"):
-            self.exchange.swap(self.workers)
+        """Go up to `plan.time_block` steps on, as the scheme of the plan does."""
+        SCHEMES[self.plan.scheme](self, steps)
         self.step += steps
 
     def lead(self, phase: str, work: Callable[[], None]) -> None:

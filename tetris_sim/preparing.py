@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 from tetris_sim.checkpoint import Checkpoint, problem_digest
+from tetris_sim.choosing import Proposal, Setting, choose_scheme
 from tetris_sim.config import Config
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.half_precision import half_precision_notes
@@ -17,7 +18,6 @@ from tetris_sim.scheduler.comm.agreement import everywhere, on_root
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
-from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.schema import ComputeSection
 from tetris_sim.wording import count_threads
 
@@ -36,12 +36,14 @@ class Prepared:
         machine: the computer of this rank.
         compute: the section of the configuration, with no more time for tuning than there is.
         plan: the decisions, the same on every rank, and what float16 costs among its notes.
+        proposals: what each scheme that was looked at would do.
     """
 
     problem: Problem
     machine: Machine
     compute: ComputeSection
     plan: Plan
+    proposals: tuple[Proposal, ...]
 
 
 def prepare(
@@ -51,6 +53,7 @@ def prepare(
     checkpoint: Checkpoint | None = None,
     seconds_left: float = math.inf,
     use_cache: bool = True,
+    compare: bool = False,
 ) -> Prepared:
     """Build the problem, look at the machine, plan.
 
@@ -60,6 +63,7 @@ def prepare(
         checkpoint: what the run continues from, if it does; its method is kept.
         seconds_left: time until the run must have stopped [s].
         use_cache: whether method and parameters may be those that were measured in an earlier run.
+        compare: whether schemes are looked at that are not asked for.
 
     Raises:
         TetrisError: it cannot be done here, or does not fit.
@@ -68,12 +72,12 @@ def prepare(
     machine = everywhere(ranks, find_machine)
     compute = spare_time(config.compute, min(ranks.collect(seconds_left)))
     begun_with = None if checkpoint is None else method_of(checkpoint.state)
-    plan = plan_together(
-        problem, machine, compute, ranks, begun_with=begun_with, use_cache=use_cache
-    )
+    first = 0 if checkpoint is None else checkpoint.state.step
+    setting = Setting(config, problem, machine, compute, ranks, first, begun_with, use_cache)
+    plan, proposals = choose_scheme(setting, compare=compare)
     notes = on_root(ranks, lambda: half_precision_notes(config, problem, plan))
     plan = dataclasses.replace(plan, notes=(*plan.notes, *notes))
-    return Prepared(problem, machine, compute, plan)
+    return Prepared(problem, machine, compute, plan, proposals)
 
 
 def spare_time(compute: ComputeSection, seconds_left: float) -> ComputeSection:

@@ -159,6 +159,11 @@ class TimeSection(Section):
     """Simulated time at the end [s]; dt is shrunk so that whole steps end there."""
     steps: Annotated[int, Field(ge=0)] | None = None
     """Instead of t_end: the number of steps."""
+    scheme: Literal["explicit", "spectral", "auto"] = "explicit"
+    """How the state gets to the next step that is written: by all steps in between (explicit), or,
+    where coefficients are constant or change along one axis only, by a jump with the same result
+    but for roundings (spectral); auto takes what is predicted to be faster of these.
+    """
 
     @model_validator(mode="after")
     def _one_of_each(self) -> TimeSection:

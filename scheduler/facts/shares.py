@@ -18,7 +18,11 @@ from tetris_sim.schema import SimulatedSection
 from tetris_sim.slab import Slab
 from tetris_sim.wording import count_threads
 
-Topic = Literal["device", "method", "shares", "left out", "block", "streaming", "checkpoints"]
+# How the state gets to the next step that anybody wants: by all steps in between, or by a jump.
+Scheme = Literal["explicit", "spectral"]
+Topic = Literal[
+    "scheme", "device", "method", "shares", "left out", "block", "streaming", "checkpoints"
+]
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,7 @@ class Plan:
             device fails.
         shares_asked: whether the configuration says how large the slabs are; then they stay so.
         gpu_messages: whether MPI is handed planes in GPU memory.
+        scheme: how the state gets to the next step that anybody wants.
     """
 
     shares: tuple[Share, ...]
@@ -117,6 +122,7 @@ class Plan:
     copy_for_recovery: bool = False
     shares_asked: bool = False
     gpu_messages: bool = False
+    scheme: Scheme = "explicit"
 
     @property
     def memory(self) -> int:

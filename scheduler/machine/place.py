@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tetris_sim import cpu_kernels, gpu_kernels
+from tetris_sim.cpu_kernels.spectral import METHOD as CPU_SPECTRAL
+from tetris_sim.gpu_kernels.spectral import METHOD as GPU_SPECTRAL
 from tetris_sim.method import DeviceKind, Method
+from tetris_sim.spectral.stepper import SpectralMethod
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,11 @@ class Place:
         """What can be tried there; the last one compiles quickly and refuses least."""
         return gpu_kernels.METHODS if self.device == "gpu" else cpu_kernels.METHODS
 
+    @property
+    def spectral(self) -> SpectralMethod:
+        """What jumps there; it is no choice of the tuner."""
+        return GPU_SPECTRAL if self.device == "gpu" else CPU_SPECTRAL
+
     def open(self) -> Any:
         """What `Method.prepare` wants of it: a `ThreadTeam` or a `GpuDevice`, to be closed.
 
@@ -54,6 +62,11 @@ class Place:
         """The same, closed at the end of the block."""
         with contextlib.closing(self.open()) as device:
             yield device
+
+
+def is_spectral(name: str) -> bool:
+    """Whether a method jumps."""
+    return name in {CPU_SPECTRAL.name, GPU_SPECTRAL.name}
 
 
 def every_method() -> tuple[Method, ...]:

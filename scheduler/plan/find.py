@@ -168,7 +168,7 @@ def tune_devices(
     beside = 0.0
     for device in devices:
         gpu = next((gpu for gpu in machine.gpus if device == Device("gpu", gpu.number)), None)
-        usable = _usable(machine, compute, device, gpu)
+        usable = usable_bytes(machine, compute, device, gpu)
         product = device.kind if gpu is None else gpu.name
         most_threads = teams.get(device, 1)
 
@@ -292,7 +292,7 @@ def _asked_of(device: Device, devices: Sequence[Device], asked: Asked) -> Asked:
     return Asked() if for_others else asked
 
 
-def _usable(machine: Machine, compute: ComputeSection, device: Device, gpu: Gpu | None) -> int:
+def usable_bytes(machine: Machine, compute: ComputeSection, device: Device, gpu: Gpu | None) -> int:
     """Bytes that the state may take in the memory of a device."""
     if device.kind == "cpu":
         return machine.memory - RESERVE

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
 
     with open_communicator() as ranks:
         config = everywhere(ranks, lambda: load(args))
-        prepared = prepare(config, ranks, use_cache=not args.no_cache)
+        prepared = prepare(config, ranks, use_cache=not args.no_cache, compare=True)
         directory = results.directory_of(config)
         needed = results.predicted_bytes(config, prepared.problem)
         on_root(ranks, lambda: results.refuse_unusable(directory))
@@ -86,12 +86,20 @@ def collect(config: Config, prepared: Prepared) -> dict[str, Any]:
             for place, (name, share) in enumerate(zip(names_of(plan), plan.shares, strict=True))
         ],
         "profile": None if plan.profile is None else dataclasses.asdict(plan.profile),
+        "scheme": plan.scheme,
+        "schemes": {
+            it.scheme: {
+                "seconds": it.seconds if it.plan is not None else None,
+                "why_not": it.why_not or None,
+            }
+            for it in prepared.proposals
+        },
         "time_block": plan.time_block,
         "redundant": plan.redundant,
         "memory_bytes": sum(s.memory for s in plan.shares if s.rank == 0)
         + (problem.state_bytes if plan.copy_for_checkpoints else 0),
         "memory_available_bytes": prepared.machine.memory,
-        "seconds": plan.seconds_per_step * problem.steps,
+        "seconds": next(it.seconds for it in prepared.proposals if it.scheme == plan.scheme),
         "files": {
             "directory": str(directory),
             "fields": count_fields(config, problem),

@@ -1,0 +1,52 @@
+"""cpu.spectral: jumps with SciPy's transforms and NumPy's matrix products on CPU threads."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.problem import Field
+from tetris_sim.spectral.stepper import SpectralMethod
+
+
+class CpuArrays:
+    """NumPy on a team of threads; see the Protocol `DeviceArrays`.
+
+    Matrix products use as many threads as the BLAS of NumPy takes.
+    """
+
+    xp: Any = np
+    types = frozenset({1, 2, 3, 4})
+
+    def __init__(self, team: ThreadTeam) -> None:
+        import scipy.fft
+
+        self.fft: Any = scipy.fft
+        self.options: dict[str, Any] = {"workers": team.size}
+        self._team = team
+
+    def each(self, parts: Sequence[slice], work: Callable[[slice], None]) -> None:
+        """Every thread takes its share of the parts."""
+        team = self._team
+        team.run(lambda thread: [work(part) for part in parts[thread :: team.size]] and None)
+
+    def use(self) -> contextlib.AbstractContextManager[Any]:
+        """There is only one host."""
+        return contextlib.nullcontext()
+
+    def on_host(self, array: Any) -> Field:
+        """A copy."""
+        return np.array(array)
+
+    def wait(self) -> None:
+        """Nothing is under way between two calls."""
+
+    def release(self) -> None:
+        """Memory goes back by itself."""
+
+
+METHOD = SpectralMethod("cpu.spectral", "cpu", CpuArrays, CpuArrays.types)

@@ -1,0 +1,262 @@
+"""Axis: eigenvectors of the second difference along one axis, and how a state is expanded in them.
+
+(T u)_i = u_(i-1) - 2 u_i + u_(i+1) with ghosts b * (outermost point), or periodic. For |b| <= 1 its
+eigenvalues are -4 sin^2(theta/2), and its eigenvectors v_i = cos((i + 1/2) theta - alpha), where
+
+    tan(alpha) = (1 - b) / (1 + b) * cot(theta / 2)      at the low face, beta likewise at the high
+    n theta    = k pi + alpha + beta,   k = 0, 1, ..., n - 1.
+
+With b = 1, -1 or 0 these are cosine and sine transforms; any other b takes the vectors as a matrix.
+Angles are kept as theta = (k pi + delta) / n, so that no phase loses digits however long the axis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.float64]
+Ends = tuple[float, float]  # b of the low and the high face
+
+_HALVINGS = 110  # of an interval of length pi: to the last bit of angles far below 1
+_CHUNK_POINTS = 1 << 24  # of a state that are transformed at a time
+_FEW = 48  # coefficients that a matrix product makes as fast as a transform makes all
+# the transform of scipy.fft and its type, by the b of both faces
+_TRANSFORMS: dict[Ends | None, tuple[str, int]] = {
+    None: ("rfft", 0),  # periodic
+    (1.0, 1.0): ("dct", 2),
+    (-1.0, -1.0): ("dst", 2),
+    (1.0, -1.0): ("dct", 4),
+    (-1.0, 1.0): ("dst", 4),
+    (0.0, 0.0): ("dst", 1),
+}
+_COMMON = (0, 2)  # types of transforms that every device has
+
+
+class Arrays(Protocol):
+    """The array library of a device.
+
+    Attributes:
+        xp: NumPy or CuPy.
+        fft: scipy.fft or cupyx.scipy.fft.
+        types: of cosine and sine transforms that it has.
+        options: keywords for all its functions.
+    """
+
+    xp: Any
+    fft: Any
+    types: frozenset[int]
+    options: dict[str, Any]
+
+    def each(self, parts: Sequence[slice], work: Any) -> None:
+        """Call `work(part)` for all of them, side by side if that helps."""
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """The second difference along an axis of n points.
+
+    Attributes:
+        n: points.
+        ends: b of both faces, from -1 to 1; None where the axis is periodic.
+        given: (eigenvalues, eigenvectors as rows) of another symmetric operator, instead.
+        kept: all eigenvectors, by the library that holds them.
+    """
+
+    n: int
+    ends: Ends | None
+    given: tuple[Numbers, Numbers] | None = None
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def _waves(self) -> tuple[npt.NDArray[np.int64], Numbers]:
+        """(k, delta) of every eigenvector, where theta = (k pi + delta) / n."""
+        n, k = self.n, np.arange(self.n)
+        if self.ends is None:  # cosines of 0, 1, ... n // 2 waves, then the sines
+            waves = np.concatenate([np.arange(n // 2 + 1), np.arange(1, (n + 1) // 2)])
+            return 2 * waves, np.zeros(n)
+        low, high = np.zeros(n), np.full(n, math.pi)
+        for _ in range(_HALVINGS):
+            delta = (low + high) / 2
+            theta = (k * math.pi + delta) / n
+            above = delta > _phase(self.ends[0], theta) + _phase(self.ends[1], theta)
+            low, high = np.where(above, low, delta), np.where(above, delta, high)
+        return k, low
+
+    @cached_property
+    def theta(self) -> Numbers:
+        """Angles, one per eigenvector."""
+        k, delta = self._waves
+        return np.asarray((k * math.pi + delta) / self.n)
+
+    def less_one(self, multiple: int = 1) -> Numbers:
+        """cos(multiple * theta) - 1 without cancellation; half an eigenvalue for 1."""
+        if self.given is not None:
+            return self.given[0] / 2
+        return np.asarray(-2 * np.sin(multiple * self.theta / 2) ** 2)
+
+    def vectors(self, modes: npt.NDArray[np.int64], xp: Any = np) -> Any:
+        """Orthonormal eigenvectors as rows, (len(modes), n), in an array of a library."""
+        if self.given is not None:
+            return xp.asarray(self.given[1][modes])
+        rows = xp.empty((len(modes), self.n))
+        for part in chunks(len(modes), 8 * self.n):  # with its temporary arrays
+            rows[part] = self._rows(modes[part], xp)
+        return rows
+
+    def _rows(self, modes: npt.NDArray[np.int64], xp: Any) -> Any:
+        n, (waves, delta) = self.n, self._waves
+        if self.ends is None:
+            twice, phase = 2 * xp.arange(n), np.where(modes > n // 2, math.pi / 2, 0.0)
+        else:
+            twice, phase = 2 * xp.arange(n) + 1, _phase(self.ends[0], self.theta[modes])
+        whole = (twice * xp.asarray(waves[modes, None])) % (4 * n)
+        angle = whole * (math.pi / (2 * n)) + twice * xp.asarray(delta[modes, None] / (2 * n))
+        rows = xp.cos(angle - xp.asarray(phase[:, None]))
+        return rows / xp.sqrt((rows * rows).sum(axis=1, keepdims=True))
+
+    def matrix(self, xp: Any) -> Any:
+        """All of them; kept, since they take n^2 cosines."""
+        if xp.__name__ not in self.kept:
+            self.kept[xp.__name__] = self.vectors(np.arange(self.n), xp)
+        return self.kept[xp.__name__]
+
+    @property
+    def needs_matrix(self) -> bool:
+        """Whether some device has no transform for it."""
+        return self.given is not None or _TRANSFORMS.get(self.ends, ("", 0))[1] not in _COMMON
+
+    def transform(self, types: frozenset[int]) -> tuple[str, int] | None:
+        """What makes all coefficients in n log n operations with transforms of some types; None if
+        nothing does.
+        """
+        name = None if self.given is not None else _TRANSFORMS.get(self.ends)
+        return name if name is not None and name[1] in {0, *types} else None
+
+    def worth_picking(self, types: frozenset[int], n_modes: int) -> bool:
+        """Whether so few coefficients are made faster one by one than all of them."""
+        return n_modes <= (_FEW if self.transform(types) else self.n // 2)
+
+
+@dataclass(eq=False)
+class Expansion:
+    """Coefficients along one axis of arrays: all of them, or some.
+
+    Attributes:
+        axis: whose eigenvectors.
+        place: which axis of the arrays.
+        arrays: of which library.
+        modes: those that are wanted; None for all, in place.
+    """
+
+    axis: Axis
+    place: int
+    arrays: Arrays
+    modes: npt.NDArray[np.int64] | None = None
+
+    @cached_property
+    def _matrix(self) -> Any:
+        xp = self.arrays.xp
+        return self.axis.matrix(xp) if self.modes is None else self.axis.vectors(self.modes, xp)
+
+    def expand(self, u: Any) -> Any:
+        """Coefficients of a state."""
+        if self.modes is not None:
+            return self._product(self._matrix, u)
+        self._replace(u, self._forward)
+        return u
+
+    def sum(self, coefficients: Any) -> Any:
+        """The state that has such coefficients."""
+        if self.modes is not None:
+            return self._product(self._matrix.T, coefficients)
+        self._replace(coefficients, self._backward)
+        return coefficients
+
+    def columns(self, u: Any) -> Any:
+        """Coefficients of the columns of a matrix, wherever the axis is."""
+        return Expansion(self.axis, 0, self.arrays).expand(u)
+
+    def _product(self, matrix: Any, u: Any) -> Any:
+        """A matrix times all columns along the axis."""
+        xp, place = self.arrays.xp, self.place
+        if place == u.ndim - 1:
+            return u @ matrix.T
+        if place > 0 and u.ndim > place + 1:
+            return xp.matmul(matrix, u)
+        return (matrix @ u.reshape(u.shape[0], -1)).reshape(-1, *u.shape[1:])
+
+    def _replace(self, u: Any, change: Any) -> None:
+        """Change all columns along the axis in place, some at a time."""
+        other = 1 if self.place == 0 else 0
+        if u.ndim == 1:
+            u[...] = change(u)
+            return
+        for part in chunks(u.shape[other], u.size // u.shape[other]):
+            some = u[:, part] if other == 1 else u[part]
+            some[...] = change(some)
+
+    def _forward(self, u: Any) -> Any:
+        match self.axis.transform(self.arrays.types):
+            case None:
+                return self._product(self._matrix, u)
+            case "rfft", _:
+                return self._real_forward(u)
+            case name, kind:
+                return self._call(name, u, type=kind)
+
+    def _backward(self, u: Any) -> Any:
+        match self.axis.transform(self.arrays.types):
+            case None:
+                return self._product(self._matrix.T, u)
+            case "rfft", _:
+                return self._real_backward(u)
+            case name, kind:
+                return self._call("i" + name, u, type=kind)
+
+    def _call(self, name: str, u: Any, **options: Any) -> Any:
+        call = getattr(self.arrays.fft, name)
+        return call(u, axis=self.place, norm="ortho", **options, **self.arrays.options)
+
+    def _real_forward(self, u: Any) -> Any:
+        """Of a periodic axis: cosines, then sines, as real numbers."""
+        xp, n = self.arrays.xp, self.axis.n
+        waves = xp.moveaxis(self._call("rfft", u), self.place, 0)
+        packed = xp.empty((n, *waves.shape[1:]))
+        packed[: n // 2 + 1] = waves.real
+        packed[n // 2 + 1 :] = -waves.imag[1 : (n + 1) // 2]
+        packed *= self._halves(packed.ndim)
+        return xp.moveaxis(packed, 0, self.place)
+
+    def _real_backward(self, u: Any) -> Any:
+        xp, n = self.arrays.xp, self.axis.n
+        packed = xp.moveaxis(u, self.place, 0) / self._halves(u.ndim)
+        waves = xp.zeros((n // 2 + 1, *packed.shape[1:]), complex)
+        waves.real[...] = packed[: n // 2 + 1]
+        waves.imag[1 : (n + 1) // 2] = -packed[n // 2 + 1 :]
+        return self._call("irfft", xp.moveaxis(waves, 0, self.place), n=n)
+
+    def _halves(self, ndim: int) -> Any:
+        """By how much a real wave is shorter than the two complex ones that it is made of."""
+        n = self.axis.n
+        factors = np.full((n,) + (1,) * (ndim - 1), math.sqrt(2))
+        factors[[0, n // 2] if n % 2 == 0 else [0]] = 1.0
+        return self.arrays.xp.asarray(factors)
+
+
+def chunks(n: int, points: int, most: int = _CHUNK_POINTS) -> Iterator[slice]:
+    """Parts of range(n) that have at most so many points, `points` each."""
+    planes = max(1, most // max(1, points))
+    for low in range(0, n, planes):
+        yield slice(low, min(low + planes, n))
+
+
+def _phase(b: float, theta: Numbers) -> Numbers:
+    """The phase alpha of a face, from 0 (b = 1) to pi / 2 (b = -1)."""
+    return np.arctan2((1 - b) * np.cos(theta / 2), (1 + b) * np.sin(theta / 2))

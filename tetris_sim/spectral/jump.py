@@ -1,0 +1,210 @@
+"""Jump: n steps of constant coefficients at once.
+
+In the eigenvectors of all axes every coefficient c grows by itself, c' = g c + f, so after n steps
+it is g^n c + (1 - g^n) / (1 - g) f. What is known is g - 1, a sum of terms of one sign, and g^n is
+taken from it by log1p: a wave that hardly decays in a step is right after millions of them.
+Coefficients of which nothing is left after n steps are not computed.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import operator as operators
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.spectral.axis import Arrays, Expansion, chunks
+from tetris_sim.spectral.operator import Forcing, Separable
+
+Modes = npt.NDArray[np.int64]
+_PART_POINTS = 1 << 19  # whose growth is computed together
+_NOTHING = -60.0  # log of what is nothing beside roundings, whatever the grid
+
+
+def lasting_modes(operator: Separable, place: int, steps: int) -> Modes:
+    """The eigenvectors along an axis of which something is left after some steps."""
+    others = [it for axis, it in enumerate(operator.sums) if axis != place]
+    low, high = (
+        operator.excess + operator.sums[place] + math.fsum(float(end(it)) for it in others)
+        for end in (np.min, np.max)
+    )
+    for weight, orders in operator.products:
+        cosines = [1 + axis.less_one(k) for axis, k in zip(operator.axes, orders, strict=True)]
+        own = cosines.pop(place)
+        corners = itertools.product(*((it.min(), it.max()) for it in cosines))
+        ends = np.stack([weight * (own * math.prod(corner) - 1) for corner in corners])
+        low, high = low + ends.min(axis=0), high + ends.max(axis=0)
+
+    with np.errstate(divide="ignore"):
+        largest = np.log(np.maximum(np.abs(1 + low), np.abs(1 + high)))
+    modes = np.flatnonzero(steps * largest > _NOTHING)
+    return modes if modes.size else np.array([0])
+
+
+def after(xp: Any, rate: Any, steps: int, *, sums: bool) -> tuple[Any, Any]:
+    """(g^n, 1 + g + ... + g^(n - 1)) of arrays of g - 1.
+
+    Args:
+        xp: their library.
+        rate: g - 1.
+        steps: n, at least 1.
+        sums: whether the second is wanted.
+    """
+    with np.errstate(divide="ignore"):  # of g = 0
+        positive = rate > -1
+        growth = steps * xp.log1p(xp.where(positive, rate, -2 - rate))
+    power = xp.exp(growth)
+    if steps % 2:
+        power = xp.where(positive, power, -power)
+    if not sums:
+        return power, None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        total = xp.where(positive, xp.expm1(growth), power - 1) / rate
+    return power, xp.where(rate == 0, float(steps), total)
+
+
+@dataclass(frozen=True, eq=False)
+class ExpandedForcing:
+    """Coefficients of f.
+
+    Attributes:
+        values: as in `Forcing`, coefficients along the axes on which every point counts.
+        factors: per axis what makes coefficients of the other values, (n, few); None where none is
+            needed.
+    """
+
+    values: Any
+    factors: tuple[Any, ...]
+
+    def part(self, planes: slice) -> Any:
+        """Of some planes."""
+        first, *others = self.factors
+        found = self.values[planes] if first is None else _along(first[planes], self.values, 0)
+        for place, factor in enumerate(others, 1):
+            if factor is not None:
+                found = _along(factor, found, place)
+        return found
+
+
+def expand_forcing(
+    forcing: Forcing | None, whole: Sequence[Expansion], arrays: Arrays, skip: int | None = None
+) -> ExpandedForcing | None:
+    """Coefficients of f along all axes but one that is left out; None if there is no f."""
+    if forcing is None:
+        return None
+    xp = arrays.xp
+    values, factors = xp.array(forcing.values), []
+    for place, (expansion, places) in enumerate(zip(whole, forcing.places, strict=True)):
+        if places is not None:
+            patterns = places[:, None] == np.arange(forcing.values.shape[place])
+            factors.append(expansion.columns(xp.asarray(patterns, np.float64)))
+            continue
+        factors.append(None)
+        if place != skip:
+            values = expansion.expand(values)
+    return ExpandedForcing(values, tuple(factors))
+
+
+def _along(matrix: Any, u: Any, place: int) -> Any:
+    """A matrix times the columns along an axis."""
+    moved = u.swapaxes(place, -1) @ matrix.T
+    return moved.swapaxes(place, -1)
+
+
+class SeparableJump:
+    """Jumps of a state of constant coefficients.
+
+    Args:
+        operator: a step.
+        arrays: the library that it is done with.
+    """
+
+    def __init__(self, operator: Separable, arrays: Arrays) -> None:
+        self._operator, self._arrays = operator, arrays
+        axes = operator.axes
+        self._whole = [Expansion(axis, place, arrays) for place, axis in enumerate(axes)]
+        self._forcing = expand_forcing(operator.forcing, self._whole, arrays)
+
+    def advance(self, u: Any, steps: int) -> Any:
+        """The state (n0, ...) after some steps, at least one; `u` is used up."""
+        some = self._picked(steps)
+        chosen = [few or whole for few, whole in zip(some, self._whole, strict=True)]
+        # What makes the array smaller comes first, what makes it larger last.
+        order = sorted(chosen, key=lambda it: it.modes is None)
+        for expansion in order:
+            u = expansion.expand(u)
+        if self._forcing is None or not any(some):
+            self._grow(u, chosen, steps, self._forcing)
+        else:
+            self._grow(u, chosen, steps, None)
+            few, u = u, self._arrays.xp.zeros([axis.n for axis in self._operator.axes])
+            self._grow(u, self._whole, steps, self._forcing)
+            kept = [np.arange(it.axis.n) if it.modes is None else it.modes for it in chosen]
+            u[self._arrays.xp.ix_(*map(self._arrays.xp.asarray, kept))] += few
+            order = list(self._whole)
+        for expansion in reversed(order):
+            u = expansion.sum(u)
+        return u
+
+    @functools.lru_cache(maxsize=2)  # noqa: B019  as long as the state lives, and few
+    def _picked(self, steps: int) -> tuple[Expansion | None, ...]:
+        """Per axis the coefficients of which something is left after some steps; None for all."""
+        found = []
+        for place, axis in enumerate(self._operator.axes):
+            modes = lasting_modes(self._operator, place, steps)
+            pick = axis.worth_picking(self._arrays.types, len(modes))
+            found.append(Expansion(axis, place, self._arrays, modes) if pick else None)
+        return tuple(found)
+
+    def _grow(
+        self, c: Any, chosen: Sequence[Expansion], steps: int, forcing: ExpandedForcing | None
+    ) -> None:
+        """Let c be g^n c + (1 - g^n) / (1 - g) f, in place."""
+        xp = self._arrays.xp
+        rate = self._rate(chosen)
+
+        def work(part: slice) -> None:
+            power, total = after(xp, rate(part), steps, sums=forcing is not None)
+            c[part] *= power
+            if forcing is not None:
+                c[part] += total * forcing.part(part)
+
+        self._arrays.each(list(chunks(c.shape[0], c.size // c.shape[0], _PART_POINTS)), work)
+
+    def _rate(self, chosen: Sequence[Expansion]) -> Callable[[slice], Any]:
+        """The g - 1 of some planes of coefficients."""
+        operator, xp, ndim = self._operator, self._arrays.xp, len(chosen)
+
+        def along(place: int, values: Any) -> Any:
+            modes = chosen[place].modes
+            shape = [-1 if a == place else 1 for a in range(ndim)]
+            return xp.asarray(values if modes is None else values[modes]).reshape(shape)
+
+        sums = [along(place, values) for place, values in enumerate(operator.sums)]
+        products = []
+        for weight, orders in operator.products:
+            cosines = [
+                along(place, operator.axes[place].less_one(k))
+                for place, k in enumerate(orders)
+                if k
+            ]
+            products.append((weight, cosines))
+
+        def rate(part: slice) -> Any:
+            def here(values: Any) -> Any:
+                return values[part] if values.shape[0] > 1 else values
+
+            total = operator.excess + functools.reduce(operators.add, map(here, sums))
+            for weight, less in products:
+                # cos a cos b - 1 = (cos a - 1) cos b + (cos b - 1), and so on.
+                product = functools.reduce(lambda a, b: a * (b + 1) + b, map(here, less))
+                total = total + weight * product
+            return total
+
+        return rate

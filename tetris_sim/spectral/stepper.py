@@ -1,0 +1,179 @@
+"""SpectralMethod: the whole grid on one device, advanced by jumps; the same code on CPU and GPU.
+
+`cpu_kernels/spectral.py` and `gpu_kernels/spectral.py` hand in the arrays of their device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from tetris_sim.boundary import Side
+from tetris_sim.method import Box, DeviceKind, EdgePlanes, KnownGpu, Parameters
+from tetris_sim.problem import Field, InitialField, Problem
+from tetris_sim.slab import Slab, batches, slices
+from tetris_sim.spectral.axis import Arrays
+from tetris_sim.spectral.jump import SeparableJump
+from tetris_sim.spectral.layered import LayeredJump
+from tetris_sim.spectral.operator import (
+    NotSpectralError,
+    Operator,
+    Separable,
+    read_operator,
+    why_not_spectral,
+)
+
+_BATCH_POINTS = 1 << 22  # loaded, read or searched at a time
+_COPIES = 3  # of the state in float64: itself, coefficients, and what is made of them
+_COPIES_OF_LAYERS = 5  # the coefficients in another order, and what is made of these
+
+
+class DeviceArrays(Arrays, Protocol):
+    """The array library of a device, where it is used."""
+
+    def use(self) -> AbstractContextManager[Any]:
+        """Make this device the one that is meant."""
+
+    def on_host(self, array: Any) -> Field:
+        """A copy in host memory."""
+
+    def wait(self) -> None:
+        """Return when everything is done."""
+
+    def release(self) -> None:
+        """Give memory back that nobody uses."""
+
+
+@dataclass(frozen=True)
+class SpectralMethod:
+    """Any number of steps at once.
+
+    Attributes:
+        name: of the method.
+        device: its kind of device.
+        arrays: those of an opened device.
+        types: of transforms that they have.
+        exact: its results are those of stepping but for roundings.
+    """
+
+    name: str
+    device: DeviceKind
+    arrays: Callable[[Any], DeviceArrays]
+    types: frozenset[int]
+    exact: bool = False
+
+    def refusal(self, problem: Problem) -> str | None:
+        """Why a step is not made of operators along single axes."""
+        return why_not_spectral(problem)
+
+    def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
+        """Nothing to choose."""
+        return ({},)
+
+    def fixed_at_compile(self, parameter: str) -> bool:
+        """There are none."""
+        return False
+
+    def explain(
+        self, problem: Problem, parameters: Parameters, rate: float, gpu: KnownGpu | None
+    ) -> str | None:
+        """Nothing to say."""
+        return None
+
+    def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
+        """Copies of the state, and eigenvectors where there is no transform."""
+        try:
+            operator = read_operator(problem, with_forcing=False)
+        except NotSpectralError:
+            return 0
+        wide = {axis.n for axis in operator.axes if axis.needs_matrix}
+        copies = _COPIES if isinstance(operator, Separable) else _COPIES_OF_LAYERS
+        return 8 * (copies * slab.n_points + sum(n * n for n in wide)) + problem.state_bytes
+
+    def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
+        """Take memory for the whole grid."""
+        return SpectralStepper(problem, slab, self.arrays(device))
+
+
+class SpectralStepper:
+    """A state that jumps; see the Protocol `Stepper` for what the calls mean."""
+
+    def __init__(self, problem: Problem, slab: Slab, arrays: DeviceArrays) -> None:
+        """Take memory.
+
+        Args:
+            problem: what to advance.
+            slab: the whole grid.
+            arrays: those of the device.
+        """
+        if slab.shape != problem.grid.shape:
+            msg = f"a jump needs the whole grid of {problem.grid.shape}, not {slab.shape} of it"
+            raise ValueError(msg)
+        self.slab, self._problem, self._arrays = slab, problem, arrays
+        with arrays.use():
+            self._jump = make_jump(read_operator(problem), arrays)
+            self._state = arrays.xp.empty(problem.state_shape, problem.dtype)
+
+    def load(self, initial: InitialField, step: int = 0) -> None:
+        """Take all points, some planes at a time."""
+        with self._arrays.use():
+            for ranges in batches(self.slab.local(), _BATCH_POINTS):
+                values = self._arrays.xp.asarray(initial(self.slab.part(ranges)))
+                self._state[slices(ranges, self.slab.local())] = values
+
+    def advance(self, steps: int) -> None:
+        """Jump over some steps."""
+        if steps == 0:
+            return
+        with self._arrays.use():
+            u = self._state[0]
+            jumped = self._jump.advance(u.astype(np.float64, copy=False), steps)
+            self._state = jumped.astype(self._problem.dtype, copy=False)[np.newaxis]
+
+    def edge(self, axis: int, side: Side) -> EdgePlanes:
+        """Nobody needs any: the whole grid is here."""
+        raise NotImplementedError
+
+    def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
+        """There is no neighbour."""
+        raise NotImplementedError
+
+    def interior(self, box: Box | None = None) -> Field:
+        """A copy of all points, or of those inside `box`."""
+        with self._arrays.use():
+            wanted = slices(self.slab.local(box), self.slab.local())
+            return self._arrays.on_host(self._state[wanted])
+
+    def find_nonfinite(self) -> Box | None:
+        """The box of a few points around the first value that is not finite."""
+        xp = self._arrays.xp
+        with self._arrays.use():
+            for ranges in batches(self.slab.local(), _BATCH_POINTS):
+                finite = xp.isfinite(self._state[slices(ranges, self.slab.local())])[0]
+                if not bool(finite.all()):
+                    where = np.unravel_index(int(finite.argmin()), finite.shape)
+                    return self.slab.around(
+                        tuple(low + int(i) for (low, _), i in zip(ranges, where, strict=True))
+                    )
+        return None
+
+    def wait(self) -> None:
+        """Return when the device is done."""
+        self._arrays.wait()
+
+    def close(self) -> None:
+        """Give memory back."""
+        del self._jump
+        self._state = None
+        self._arrays.release()
+
+
+def make_jump(operator: Operator, arrays: Arrays) -> SeparableJump | LayeredJump:
+    """What jumps by the steps of an operator."""
+    if isinstance(operator, Separable):
+        return SeparableJump(operator, arrays)
+    return LayeredJump(operator, arrays)
