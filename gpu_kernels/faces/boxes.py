@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tetris_sim.axes import LAST, on_three
 from tetris_sim.errors import UnsupportedError
+from tetris_sim.gpu_kernels.common.body import id_dtype
 from tetris_sim.gpu_kernels.common.layout import FAR, LINE, Box3
 from tetris_sim.mirrors import Sides, lasting_sides
 from tetris_sim.problem import Problem
@@ -92,7 +93,19 @@ def has_frame(problem: Problem, depth: int) -> bool:
     depends on.
     """
     loaded = math.prod(1 + 2 * depth * radius for radius in problem.stencil.radii)
-    return 2 * loaded * problem.dtype.itemsize <= SHARED_BYTES
+    return loaded * point_bytes(problem) <= SHARED_BYTES
+
+
+def point_bytes(problem: Problem) -> int:
+    """Shared memory of a frame tile for each point: two levels of states; of a body the id, and
+    where states are heat contents two levels of potentials.
+    """
+    n_bytes, conduction = 2 * problem.dtype.itemsize, problem.conduction
+    if conduction is None:
+        return n_bytes
+    if conduction.enthalpy is not None:
+        n_bytes += 2 * problem.arithmetic.itemsize
+    return n_bytes + id_dtype(problem).itemsize
 
 
 def tile_of_frame(
@@ -103,7 +116,7 @@ def tile_of_frame(
 
     Of all tiles that fit, the one that loads and computes least for each point that it writes.
     """
-    axes = _frame_axes(problem, slab, box)
+    axes, of_point = _frame_axes(problem, slab, box), point_bytes(problem)
     best: tuple[float, tuple[int, int, int], int] | None = None
     for z in axes[0].lengths:
         for y in axes[1].lengths:
@@ -112,7 +125,7 @@ def tile_of_frame(
                 level = math.prod(
                     axis.stored(n, depth) for axis, n in zip(axes, edges, strict=True)
                 )
-                if 2 * level * problem.dtype.itemsize > SHARED_BYTES:
+                if level * of_point > SHARED_BYTES:
                     break
                 cost = _cost(axes, edges, depth) / math.prod(edges)
                 if best is None or cost < best[0]:
