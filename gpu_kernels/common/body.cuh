@@ -115,37 +115,53 @@ __device__ __forceinline__ real ghost_beyond(
     return narrow(follow(face.rule.program, given));
 }
 
-// Between neighbours whose state is heat content: the difference of their potentials, or between
-// different materials what flows.
-struct Flow {
-    wide value;
-    bool is_difference;
-};
-
-__device__ __forceinline__ Flow flow_between(const Body& body, int axis, int id, int beside,
-    const Piece& mine, wide there, bool is_ghost) {
-    if (is_ghost) return {there - mine.potential(), true};
+// Between points of different materials whose state is heat content: what flows to the first.
+__device__ __forceinline__ wide flow_between(
+    const Body& body, int axis, int id, int beside, wide here, wide there) {
     const int n = body.n_ids;
-    const wide* const kinds = body.tables + body.knots + 7 * n * body.n_pieces;
-    const Piece its = piece_of(body, beside, there);
-    if (kinds[id] == kinds[beside]) return {its.potential() - mine.potential(), true};
-    const wide* const halves = kinds + n;
+    const wide* const halves = body.tables + body.knots + 7 * n * body.n_pieces + n;
     const wide* const contacts = halves + 3 * n;
+    const Piece mine = piece_of(body, id, here), its = piece_of(body, beside, there);
     const wide resistance = (halves[axis * n + id] / mine.conductivity() +
                                 halves[axis * n + beside] / its.conductivity()) +
                             contacts[(axis * n + id) * n + beside];
-    return {(its.temperature() - mine.temperature()) / resistance, false};
+    return (its.temperature() - mine.temperature()) / resistance;
 }
 
-// The state of a point after a step. `neighbour(axis, shift)` is the state of the point next to it,
-// `stride` the distance of points along each axis in fields laid out as the state. Where the state
-// is heat content, ghosts of one step are potentials; those that last are mirrored states.
-template <bool ghosts_last = false, class Neighbour>
-__device__ __forceinline__ real conducted(const Body& body, const Point& point,
-    const long long (&stride)[3], int step, wide here, Neighbour neighbour) {
-    const int id = body.ids[point.at];
-    Piece mine{};
-    if (has_enthalpy) mine = piece_of(body, id, here);
+// What a step reads of a point and those next to it, from where it lies in memory.
+// `neighbour(axis, shift)` is the state of the point next to it, `stride` the distance of points
+// along each axis in fields laid out as the state.
+template <class Neighbour>
+struct InMemory {
+    const Body& body;
+    const Point& point;
+    const long long (&stride)[3];
+    Neighbour neighbour;
+
+    __device__ __forceinline__ int id() const { return body.ids[point.at]; }
+    __device__ __forceinline__ int id(int d, int shift) const {
+        return body.ids[point.at + shift * stride[d]];
+    }
+    __device__ __forceinline__ wide state(int d, int shift) const { return neighbour(d, shift); }
+    // where states are heat contents; that of a ghost of one step is its state
+    __device__ __forceinline__ wide potential(wide here) const {
+        return piece_of(body, id(), here).potential();
+    }
+    __device__ __forceinline__ wide potential(int d, int shift, bool is_ghost) const {
+        const wide there = state(d, shift);
+        return is_ghost ? there : piece_of(body, id(d, shift), there).potential();
+    }
+};
+
+// The state of a point after a step; `around` as `InMemory`. Where the state is heat content, ghosts
+// of one step are potentials; those that last are mirrored states.
+template <bool ghosts_last, class Around>
+__device__ __forceinline__ real conducted_in(const Body& body, const Point& point,
+    const long long (&stride)[3], int step, wide here, const Around& around) {
+    const int id = around.id();
+    const wide* const kinds = body.tables + body.knots + 7 * body.n_ids * body.n_pieces;
+    wide potential = wide(0);
+    if (has_enthalpy) potential = around.potential(here);
     wide sum = wide(0);
     if (has_source) {
         sum = follow(TS_SOURCE - 1,
@@ -158,28 +174,36 @@ __device__ __forceinline__ real conducted(const Body& body, const Point& point,
         for (int side = 0; side < 2; side++) {
             const bool is_first = !has_source && d == first_axis && side == 0;
             const int shift = side == 0 ? -1 : 1;
-            const long long beside = point.at + shift * stride[d];
-            const wide there = neighbour(d, shift);
-            wide difference = there - here;
+            wide difference;
             if (has_enthalpy) {
-                const int i = point.index[d] + shift;
+                const int i = point.index[d] + shift, beside = around.id(d, shift);
                 const bool is_ghost =
                     !ghosts_last && (i < body.inside.low[d] || i >= body.inside.high[d]);
-                const Flow flow =
-                    flow_between(body, d, id, body.ids[beside], mine, there, is_ghost);
-                difference = flow.value;
-                if (!flow.is_difference) {
-                    sum = is_first ? difference : sum + difference;
+                if (!is_ghost && kinds[id] != kinds[beside]) {
+                    const wide flow =
+                        flow_between(body, d, id, beside, here, around.state(d, shift));
+                    sum = is_first ? flow : sum + flow;
                     continue;
                 }
+                difference = around.potential(d, shift, is_ghost) - potential;
+            } else {
+                difference = around.state(d, shift) - here;
             }
             const wide between =
                 has_coefficients
-                    ? body.upper[d][side == 0 ? beside : point.at]
-                    : body.tables[(d * body.n_ids + id) * body.n_ids + body.ids[beside]];
+                    ? body.upper[d][point.at + (side == 0 ? -stride[d] : 0)]
+                    : body.tables[(d * body.n_ids + id) * body.n_ids + around.id(d, shift)];
             sum = is_first ? mul_real(between, difference) : fma_real(between, difference, sum);
         }
     const wide rate =
         has_coefficients ? body.rate[point.at] : body.tables[3 * body.n_ids * body.n_ids + id];
     return narrow(fma_real(rate, sum, here));
+}
+
+// The same of a point in memory; `neighbour` as of `InMemory`.
+template <bool ghosts_last = false, class Neighbour>
+__device__ __forceinline__ real conducted(const Body& body, const Point& point,
+    const long long (&stride)[3], int step, wide here, Neighbour neighbour) {
+    const InMemory<Neighbour> around{body, point, stride, neighbour};
+    return conducted_in<ghosts_last>(body, point, stride, step, here, around);
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tetris_sim.axes import LAST, on_three
 from tetris_sim.errors import UnsupportedError
+from tetris_sim.gpu_kernels.common.body import id_dtype
 from tetris_sim.gpu_kernels.common.layout import FAR, LINE, Box3
 from tetris_sim.mirrors import Sides, lasting_sides
 from tetris_sim.problem import Problem
@@ -102,16 +103,22 @@ def has_frame(problem: Problem, depth: int) -> bool:
     depends on.
     """
     loaded = math.prod(1 + 2 * depth * radius for radius in problem.stencil.radii)
-    return n_levels(problem) * loaded * problem.dtype.itemsize <= SHARED_BYTES
+    return loaded * point_bytes(problem) <= SHARED_BYTES
 
 
-def n_levels(problem: Problem) -> int:
-    """Arrays of a frame tile in shared memory: the points before a step and after it, of all fields
-    together if it is made by equations, and then also of what lives within a step.
+def point_bytes(problem: Problem) -> int:
+    """Shared memory of a frame tile for each point: two levels of states, of all fields
+    together if it is made by equations, and then also of what lives within a step; of a body the
+    id, and where states are heat contents two levels of potentials.
     """
-    if problem.equations is None:
-        return 2
-    return 2 * problem.n_fields + problem.equations.n_work
+    if (equations := problem.equations) is not None:
+        return (2 * problem.n_fields + equations.n_work) * problem.dtype.itemsize
+    n_bytes, conduction = 2 * problem.dtype.itemsize, problem.conduction
+    if conduction is None:
+        return n_bytes
+    if conduction.enthalpy is not None:
+        n_bytes += 2 * problem.arithmetic.itemsize
+    return n_bytes + id_dtype(problem).itemsize
 
 
 def tile_of_frame(
@@ -122,7 +129,7 @@ def tile_of_frame(
 
     Of all tiles that fit, the one that loads and computes least for each point that it writes.
     """
-    axes = _frame_axes(problem, slab, box)
+    axes, of_point = _frame_axes(problem, slab, box), point_bytes(problem)
     best: tuple[float, tuple[int, int, int], int] | None = None
     for z in axes[0].lengths:
         for y in axes[1].lengths:
@@ -131,7 +138,7 @@ def tile_of_frame(
                 level = math.prod(
                     axis.stored(n, depth) for axis, n in zip(axes, edges, strict=True)
                 )
-                if n_levels(problem) * level * problem.dtype.itemsize > SHARED_BYTES:
+                if level * of_point > SHARED_BYTES:
                     break
                 cost = _cost(axes, edges, depth) / math.prod(edges)
                 if best is None or cost < best[0]:

@@ -24,7 +24,7 @@ from tetris_sim.gpu_kernels.common.terms import term_defines
 from tetris_sim.gpu_kernels.faces.boxes import (
     SHARED_BYTES,
     frame_of,
-    n_levels,
+    point_bytes,
     three_radii,
     tile_of_frame,
     tiles_of,
@@ -101,7 +101,6 @@ class Frame:
 
     def __init__(self, problem: Problem, slab: Slab, device: GpuDevice, depth: int) -> None:
         self._problem, self._slab, self._device, self._depth = problem, slab, device, depth
-        self._itemsize = np.dtype(problem.dtype).itemsize
         name = "frame" if problem.conduction is None else "frame_conduction"
         name = name if problem.equations is None else "frame_equations"
         self._function = device.function(
@@ -147,5 +146,5 @@ class Frame:
             arguments = (now, then, memory, *numbers, tiles.boxes, self._domain, capacity)
         else:
             arguments = (now, then, memory, tiles.boxes, *numbers, capacity)
-        shared = n_levels(self._problem) * tiles.capacity * self._itemsize
+        shared = tiles.capacity * point_bytes(self._problem)
         self._function((tiles.count, 1, 1), (_THREADS, 1, 1), arguments, shared_mem=shared)

@@ -2,8 +2,10 @@
 // in shared memory.
 //
 // Idea    As frame.cu. Whoever loads or computes a point inside a face also follows the face's rule
-//         for the ghost beyond it, with the numbers of the step that reads it.
-// Layout  As frame.cu; ids, coefficients and codes are read where they lie.
+//         for the ghost beyond it, with the numbers of the step that reads it. Ids come into shared
+//         memory once; where states are heat contents, so do potentials, once per point and step.
+// Layout  As frame.cu: two levels of states, behind two of potentials if there are any, then ids; all
+//         of `capacity` points. Coefficients and codes are read where they lie.
 // Writes  The points of its tiles.
 // Limits  Those of frame.cu.
 // Order   See body.cuh: the bits are those of conduction.cu.
@@ -15,33 +17,62 @@
 #include "body.cuh"
 
 constexpr int depth = TS_DEPTH;
+constexpr int few = 4;                          // points that a thread loads at once
+constexpr int few_made = has_enthalpy ? 1 : 2;  // and makes: these need registers
 __constant__ constexpr int radii[3] = {first_axis <= 0, first_axis <= 1, 1};
 #include "frame.cuh"
 
+// The points of a tile before a step.
+struct Level {
+    real* states;
+    wide* potentials;  // where states are heat contents
+};
+
 // The ghosts whose mirror point is one near a face. Not inlined: it would cost the loops around it
 // registers.
-__device__ __noinline__ void put_ghosts(real* level, const Span& all, const Body& body,
-    const Memory& memory, int i, int j, int k, int step, real value) {
+__device__ __noinline__ void put_ghosts(const Level& level, const Span& all, const Body& body,
+    int i, int j, int k, int id, int step, real value) {
     const int index[3] = {i, j, k};
-    const int id = body.ids[point_at(memory, i, j, k).at];
     for (int d = first_axis; d < 3; d++)
         for (int side = 0; side < 2; side++) {
             if (index[d] != (side == 0 ? body.inside.low[d] : body.inside.high[d] - 1)) continue;
             int p[3] = {i, j, k};
             p[d] += side == 0 ? -1 : 1;
-            if (holds(all, p))
-                level[place(all, p[0], p[1], p[2])] =
-                    ghost_beyond(body, body.faces[2 * d + side], index, id, step, value);
+            if (!holds(all, p)) continue;
+            const real ghost = ghost_beyond(body, body.faces[2 * d + side], index, id, step, value);
+            const int at = place(all, p[0], p[1], p[2]);
+            level.states[at] = ghost;
+            if (has_enthalpy) level.potentials[at] = widen(ghost);
         }
 }
 
 // Keeps what a point has before step `step`, and the ghosts that follow from it.
-__device__ __forceinline__ void put(real* level, const Span& all, const Body& body,
-    const Memory& memory, int i, int j, int k, int step, real value) {
-    level[place(all, i, j, k)] = value;
+__device__ __forceinline__ void put(const Level& level, const Span& all, const Body& body,
+    const Id* ids, int i, int j, int k, int step, real value) {
+    const int at = place(all, i, j, k), id = ids[at];
+    level.states[at] = value;
+    if (has_enthalpy) level.potentials[at] = piece_of(body, id, widen(value)).potential();
     if (is_near_face(body.inside, i, j, k))
-        put_ghosts(level, all, body, memory, i, j, k, step, value);
+        put_ghosts(level, all, body, i, j, k, id, step, value);
 }
+
+// What a step reads of a point and those next to it, from shared memory.
+struct InTile {
+    const Level& level;
+    const Id* ids;
+    int at;
+    const int (&apart)[3];
+
+    __device__ __forceinline__ int id() const { return ids[at]; }
+    __device__ __forceinline__ int id(int d, int shift) const { return ids[at + shift * apart[d]]; }
+    __device__ __forceinline__ wide state(int d, int shift) const {
+        return widen(level.states[at + shift * apart[d]]);
+    }
+    __device__ __forceinline__ wide potential(wide) const { return level.potentials[at]; }
+    __device__ __forceinline__ wide potential(int d, int shift, bool) const {
+        return level.potentials[at + shift * apart[d]];
+    }
+};
 
 extern "C" __global__ void __launch_bounds__(256)
     frame_conduction(const real* __restrict__ src, real* __restrict__ dst,
@@ -52,30 +83,42 @@ extern "C" __global__ void __launch_bounds__(256)
     const Box tile = tiles[blockIdx.x];
     if (threadIdx.x == 0) all = needed(tile, body.inside, depth, 1);
     __syncthreads();  // all threads read it
-    real* now = reinterpret_cast<real*>(shared);
-    real* then = now + capacity;
-    for_each(needed(tile, body.inside, depth, 0), [&](int i, int j, int k) {
-        const real value =
-            src[wrapped(i, body.period[0]) * memory.plane +
-                wrapped(j, body.period[1]) * memory.row + wrapped(k, body.period[2])];
-        put(now, all, body, memory, i, j, k, step, value);
-    });
+    wide* const potentials = reinterpret_cast<wide*>(shared);
+    real* const states = reinterpret_cast<real*>(potentials + (has_enthalpy ? 2 * capacity : 0));
+    Id* const ids = reinterpret_cast<Id*>(states + 2 * capacity);
+    Level now{states, potentials}, then{states + capacity, potentials + capacity};
+    for_each<few>(
+        all, [&](int i, int j, int k) { return body.ids[point_at(memory, i, j, k).at]; },
+        [&](int i, int j, int k, Id id) { ids[place(all, i, j, k)] = id; });
+    __syncthreads();  // other threads read them
+    for_each<few>(
+        needed(tile, body.inside, depth, 0),
+        [&](int i, int j, int k) {
+            return src[wrapped(i, body.period[0]) * memory.plane +
+                       wrapped(j, body.period[1]) * memory.row + wrapped(k, body.period[2])];
+        },
+        [&](int i, int j, int k, real value) {
+            put(now, all, body, ids, i, j, k, step, value);
+        });
 
     const long long stride[3] = {memory.plane, memory.row, 1};
     const int apart[3] = {all.n[1] * all.n[2], all.n[2], 1};  // in shared memory
-    const auto after = [&](const real* level, int i, int j, int k, int number) {
-        const real* const here = level + place(all, i, j, k);
-        return conducted(body, point_at(memory, i, j, k), stride, number, widen(*here),
-            [&](int d, int shift) { return widen(here[shift * apart[d]]); });
+    const auto after = [&](const Level& level, int i, int j, int k, int number) {
+        const int at = place(all, i, j, k);
+        const InTile around{level, ids, at, apart};
+        return conducted_in<false>(body, point_at(memory, i, j, k), stride, number,
+            widen(level.states[at]), around);
     };
     for (int later = depth - 1; later > 0; later--) {
         __syncthreads();  // a step reads what other threads wrote
         const int made = depth - 1 - later;
-        for_each(needed(tile, body.inside, later, 0), [&](int i, int j, int k) {
-            const real value = after(now, i, j, k, step + made);
-            put(then, all, body, memory, i, j, k, step + made + 1, value);
-        });
-        real* const written = then;
+        for_each<few_made>(
+            needed(tile, body.inside, later, 0),
+            [&](int i, int j, int k) { return after(now, i, j, k, step + made); },
+            [&](int i, int j, int k, real value) {
+                put(then, all, body, ids, i, j, k, step + made + 1, value);
+            });
+        const Level written = then;
         then = now;
         now = written;
     }

@@ -7,20 +7,38 @@ struct Span {
     int n[3];
 };
 
-// Calls `visit(i, j, k)` for the points of a box that belong to this thread; the division is made
-// once.
-template <typename Visit>
-__device__ __forceinline__ void for_each(const Span& span, Visit visit) {
+// Calls `use(i, j, k, fetch(i, j, k))` for the points of a box that belong to this thread, of a few
+// points at a time `fetch` first, so that what it brings is under way for all of them; the division
+// is made once.
+template <int few, typename Fetch, typename Use>
+__device__ __forceinline__ void for_each(const Span& span, Fetch fetch, Use use) {
     const int stride = blockDim.x, plane = span.n[1] * span.n[2], total = span.n[0] * plane;
     const int di = stride / plane, dj = stride / span.n[2] % span.n[1], dk = stride % span.n[2];
     int i = threadIdx.x / plane, j = threadIdx.x / span.n[2] % span.n[1],
         k = threadIdx.x % span.n[2];
-    for (int m = threadIdx.x; m < total; m += stride) {
-        visit(span.low[0] + i, span.low[1] + j, span.low[2] + k);
-        k += dk;
-        j += dj;
-        i += di;
-        if (k >= span.n[2]) k -= span.n[2], j++;
-        if (j >= span.n[1]) j -= span.n[1], i++;
+    for (int m = threadIdx.x; m < total; m += few * stride) {
+        int at[few][3];
+        decltype(fetch(0, 0, 0)) fetched[few];
+#pragma unroll
+        for (int n = 0; n < few; n++) {
+            at[n][0] = span.low[0] + i, at[n][1] = span.low[1] + j, at[n][2] = span.low[2] + k;
+            if (m + n * stride < total) fetched[n] = fetch(at[n][0], at[n][1], at[n][2]);
+            k += dk;
+            j += dj;
+            i += di;
+            if (k >= span.n[2]) k -= span.n[2], j++;
+            if (j >= span.n[1]) j -= span.n[1], i++;
+        }
+#pragma unroll
+        for (int n = 0; n < few; n++)
+            if (m + n * stride < total) use(at[n][0], at[n][1], at[n][2], fetched[n]);
     }
+}
+
+// Calls `visit(i, j, k)` for them.
+template <typename Visit>
+__device__ __forceinline__ void for_each(const Span& span, Visit visit) {
+    for_each<1>(
+        span, [](int, int, int) { return 0; },
+        [&](int i, int j, int k, int) { visit(i, j, k); });
 }

@@ -78,18 +78,29 @@ struct Arrays {
         }
         read(below, top + rows - 2, to.below);
     }
+
+    // Let rows from one on come nearer.
+    __device__ __forceinline__ void prefetch(int top) const {
+#pragma unroll
+        for (int i = 0; i < rows; ++i) {
+            const long long at = min(max(top - 1 + i, first_row), last_row) * pitch;
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(right + at));
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(below + at));
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(rate + at));
+        }
+    }
 };
 
 __device__ __forceinline__ void hand_on(real* to, const Coefficients& from, int slot, int lane) {
-    store_columns(to, from.right[slot], lane);
-    store_columns(to + width, from.above[slot], lane);
-    store_columns(to + 2 * width, from.rate[slot], lane);
+    store_edge(to, from.right[slot], lane);
+    store_edge(to + width, from.above[slot], lane);
+    store_edge(to + 2 * width, from.rate[slot], lane);
 }
 
 __device__ __forceinline__ void take_over(Coefficients& to, int slot, const real* from, int lane) {
-    load_columns(to.right[slot], from, lane);
-    load_columns(to.above[slot], from + width, lane);
-    load_columns(to.rate[slot], from + 2 * width, lane);
+    load_edge(to.right[slot], from, lane);
+    load_edge(to.above[slot], from + width, lane);
+    load_edge(to.rate[slot], from + 2 * width, lane);
 }
 
 extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
@@ -127,6 +138,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
 #pragma unroll 1
         for (int turn = 0; turn < depth / rows; ++turn) for_each_shift(level);
         arrays.read(top + height, coefficients);
+        arrays.prefetch(top + 2 * height);
     };
     stream_tiles<false>(src + plane, dst + plane, memory, part, base, shared.stages[warp][0], lane,
                         warp, finish, levels);

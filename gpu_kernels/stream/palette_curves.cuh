@@ -2,9 +2,9 @@
 // conductance times the difference of something that is piecewise linear in heat content.
 //
 // Idea    Where conductivities vary with temperature that is the potential (their integral), else the
-//         temperature. It is looked up at every step, so its lines lie in shared memory: with three
-//         pieces (solid, melting, liquid) as one line and what it bends by at two knots, with more a
-//         search by halves. Where conductivities vary, heat flows between different materials by
+//         temperature. It is looked up at every step, so its lines lie in shared memory: of three
+//         pieces (solid, melting, liquid) two comparisons find one, of more a search by halves. Where
+//         conductivities vary, heat flows between different materials by
 //         temperature over the resistances of both half cells; such faces are few, and what they need
 //         stays in global memory. A conductance below 0 marks them.
 // Order   tetris_sim/enthalpy.py; intercepts are taken at heat content 0.
@@ -42,42 +42,52 @@ __device__ __forceinline__ const Curves<axes>* curves_of(const Palette<axes>* pa
     return reinterpret_cast<const Curves<axes>*>(palette + 1);
 }
 
-// A curve of three pieces.
-struct alignas(2 * sizeof(real)) Bent {
-    Line middle;
-    real bends[2];  // what slopes are more below the first knot, and above the second
+// A curve of three pieces: at an address it is quickest to look a line up.
+struct alignas(2 * sizeof(real)) ThreeLines {
+    Line of[3];
     real knots[2];
-    real none[2];
 
     __device__ __forceinline__ real at(real heat) const {
-        const real below = heat < knots[0] ? heat : knots[0];
-        const real above = heat < knots[1] ? knots[1] : heat;
-        return fma_real(bends[0], below, fma_real(bends[1], above, middle.at(heat)));
+        return of[(heat >= knots[0]) + (heat >= knots[1])].at(heat);
+    }
+};
+
+// In registers, to add what it bends by at the knots.
+struct Bent {
+    Line middle;
+    real below, above;  // what slopes are more below the first knot, and above the second
+    real low, high;     // knots
+
+    __device__ __forceinline__ explicit Bent(const ThreeLines& it)
+        : middle(it.of[1]),
+          below(it.of[0].slope - middle.slope),
+          above(it.of[2].slope - middle.slope),
+          low(below == 0 ? real(0) : it.knots[0]),
+          high(above == 0 ? real(0) : it.knots[1]) {
+        middle.intercept = fma_real(-below, low, fma_real(-above, high, middle.intercept));
+    }
+    __device__ __forceinline__ real at(real heat) const {
+        const real least = heat < low ? heat : low, most = heat < high ? high : heat;
+        return fma_real(below, least, fma_real(above, most, middle.at(heat)));
     }
 };
 
 // The curves of all ids in shared memory.
 template <bool few>
 struct FlowingOf {
-    Bent of[n_ids];
+    ThreeLines of[n_ids];
 
-    __device__ __forceinline__ const Bent& of_id(unsigned id) const { return of[id]; }
+    __device__ __forceinline__ Bent of_id(unsigned id) const { return Bent(of[id]); }
     // Of the id in nibble k.
     __device__ __forceinline__ real at(unsigned word, int k, real heat) const {
-        return at_offset(of, offset_of_id<sizeof(Bent)>(word, k)).at(heat);
+        return at_offset(of, offset_of_id<sizeof(ThreeLines)>(word, k)).at(heat);
     }
     template <int axes>
     __device__ __forceinline__ void fill(const Curves<axes>* curves) {
         const int id = threadIdx.x;
         if (id >= n_ids) return;
-        const Line(&its)[3] = curves->lines[id];
-        Bent made{its[1], {its[0].slope - its[1].slope, its[2].slope - its[1].slope}, {}, {}};
-        for (int k = 0; k < 2; ++k) {
-            const real knot = curves->knots[id][k + 1];
-            made.knots[k] = made.bends[k] == 0 ? real(0) : knot;
-            made.middle.intercept = fma_real(-made.bends[k], made.knots[k], made.middle.intercept);
-        }
-        of[id] = made;
+        for (int p = 0; p < 3; ++p) of[id].of[p] = curves->lines[id][p];
+        for (int p = 0; p < 2; ++p) of[id].knots[p] = curves->knots[id][p + 1];
     }
 };
 

@@ -74,6 +74,29 @@ __device__ __forceinline__ void store_columns(real* row, const real (&own)[colum
     }
 }
 
+// Rows that only warps hand to each other may lie in any order: here in one that needs no exchange of
+// packs.
+__device__ __forceinline__ void load_edge(real (&own)[columns], const real* row, int lane) {
+    if constexpr (!two_words) return load_columns(own, row, lane);
+#pragma unroll
+    for (int k = 0; k < columns / pack; ++k) {
+        const Pack<pack> loaded = reinterpret_cast<const Pack<pack>*>(row)[k * 32 + lane];
+#pragma unroll
+        for (int c = 0; c < pack; ++c) own[k * pack + c] = loaded.value[c];
+    }
+}
+
+__device__ __forceinline__ void store_edge(real* row, const real (&own)[columns], int lane) {
+    if constexpr (!two_words) return store_columns(row, own, lane);
+#pragma unroll
+    for (int k = 0; k < columns / pack; ++k) {
+        Pack<pack> stored;
+#pragma unroll
+        for (int c = 0; c < pack; ++c) stored.value[c] = own[k * pack + c];
+        reinterpret_cast<Pack<pack>*>(row)[k * 32 + lane] = stored;
+    }
+}
+
 // Start to copy 16 bytes to shared memory if `wanted`. The offset is part of the instruction: no
 // address arithmetic.
 template <int OFFSET>

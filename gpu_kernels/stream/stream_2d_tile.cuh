@@ -57,7 +57,7 @@ __device__ __forceinline__ void advance(real (&patch)[rows][columns], const real
                                         real* below, int lane, Consume consume) {
 #pragma unroll
     for (int k = 0; k < edge_rows; ++k)
-        store_columns(below + k * width, patch[rows - edge_rows + k], lane);
+        store_edge(below + k * width, patch[rows - edge_rows + k], lane);
 #pragma unroll
     for (int q = rows - 1; q >= 0; --q) consume(q, patch[q]);
     // the rows of the patch above are there; with two edges nobody reads those of the level before
@@ -65,7 +65,7 @@ __device__ __forceinline__ void advance(real (&patch)[rows][columns], const real
 #pragma unroll
     for (int q = -1; q >= -edge_rows; --q) {
         real own[columns];
-        load_columns(own, above + (edge_rows + q) * width, lane);
+        load_edge(own, above + (edge_rows + q) * width, lane);
         consume(q, own);
     }
     if (edges == 1) __syncthreads();  // they have been read, and may be overwritten

@@ -63,6 +63,7 @@ _PTX = (
     (r"cp\.async\.commit_group;", "on_host::commit_group()"),
     (r"cp\.async\.wait_group %0;", "on_host::wait_group({0})"),
     (r"cp\.async\.wait_all;", "on_host::wait_all()"),
+    (r"prefetch\.global\.L2 \[%0\];", ""),
     (r"fence\.proxy\.async\.shared::cta;", ""),
     (r"mbarrier\.init\.shared::cta\.b64 \[%0\], (?P<n>\d+);", "on_host::init_arrival({0}, {n})"),
     (
