@@ -94,8 +94,8 @@ def gray_scott(ndim: int, boundary: Boundary, other: Boundary | None = None) -> 
     u, v = centre("u", ndim), centre("v", ndim)
     names = {"u": u, "v": v, "l": star("u", ndim), "m": star("v", ndim)}
     changes = {
-        "u'": _with("p*l + (q + u*(r - dt*(v*v)))", names),
-        "v'": _with("o*m + v*(k + dt*(u*v))", names),
+        "u'": _with("p*l + (q + u*(r - (dt*v)*v))", names),
+        "v'": _with("o*m + v*(k + u*(dt*v))", names),
     }
     # p = dt Du / h^2, q = dt F, r = 1 - 4 p - dt F; o = dt Dv / h^2, k = 1 - 4 o - dt (F + k).
     given = numbers(dt=0.9, p=0.17, q=0.03, r=1 - 2 * ndim * 0.17 - 0.03)
