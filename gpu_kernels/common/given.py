@@ -66,6 +66,31 @@ def first_readers(equations: Equations) -> list[tuple[str, int]]:
     return list(found.items())
 
 
+def joined_stages(equations: Equations) -> list[range]:
+    """Stages that are computed together, point by point: of what the first of them give, later ones
+    read nothing beside their points, and they write into no array that is read there.
+    """
+    groups: list[range] = []
+    for number in range(len(equations.stages)):
+        if groups and _joins(equations, groups[-1], number):
+            groups[-1] = range(groups[-1].start, number + 1)
+        else:
+            groups.append(range(number, number + 1))
+    return groups
+
+
+def _joins(equations: Equations, group: range, number: int) -> bool:
+    stage, before = equations.stages[number], [equations.stages[k] for k in group]
+    given = {name for it in before for name in it.formulas}
+    read = {name for it in before for name in it.taps if any(it.radii(name))}
+    held = {equations.work[name] for name in read if name in equations.work}
+    return (
+        equations.margins[number] == equations.margins[group.start]
+        and not any(any(stage.radii(name)) for name in given & {*stage.taps})
+        and not any(equations.work.get(name, -1) in held for name in stage.formulas)
+    )
+
+
 def constants_of(problem: Problem) -> npt.NDArray[Any]:
     """`struct Constants`: parameters that never change."""
     constant, _ = _parted(equations_of(problem))

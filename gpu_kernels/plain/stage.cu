@@ -1,16 +1,17 @@
-// stage.cu: compute one stage of a step by equations in a box, one point per thread.
+// stage.cu: compute stages of a step by equations in a box, one point per thread.
 //
 // Idea    As plain.cu: what lies beside a point comes through the caches; ghosts beyond faces have
-//         been filled by ghosts.cu, for each name by itself.
+//         been filled by ghosts.cu, for each name by itself. Stages that read what earlier ones
+//         give at their own point only follow each other in a thread.
 // Layout  See common.cuh; every name has an array of its own, laid out alike.
-// Writes  What the stage gives at every point of the box.
+// Writes  What the stages give at every point of the box.
 // Limits  None.
-// Order   That of the instructions of the stage, one line each (common/given.py): the result has
+// Order   That of the instructions of the stages, one line each (common/given.py): the result has
 //         the same bits for any box and any split.
 // Test    tests/gpu/test_gpu_equations.py
 
-#if !defined(TS_REAL) || !defined(TS_STAGE)
-#error "stage.cu needs -DTS_REAL, -DTS_STAGE (its number) and what equations.cuh needs"
+#if !defined(TS_REAL) || !defined(TS_FIRST) || !defined(TS_LAST)
+#error "stage.cu needs -DTS_REAL, -DTS_FIRST, -DTS_LAST (numbers of stages) and what equations.cuh needs"
 #endif
 #include "equations.cuh"
 
@@ -47,8 +48,14 @@ struct Point {
     __device__ __forceinline__ void put(int name, real value) const { names.of[name][at] = value; }
 };
 
+template <int stage = TS_FIRST>
+__device__ __forceinline__ void compute(const Point& point) {
+    Stage<stage>::compute(point);
+    if constexpr (stage < TS_LAST) compute<stage + 1>(point);
+}
+
 extern "C" __global__ void __launch_bounds__(256)
-    stage(const __grid_constant__ Names names, const __grid_constant__ Memory memory,
+    stages(const __grid_constant__ Names names, const __grid_constant__ Memory memory,
         const __grid_constant__ Box box, const __grid_constant__ Constants constants,
         const __grid_constant__ Given given, const int row) {
     const int k = box.low[2] + blockIdx.x * blockDim.x + threadIdx.x;
@@ -59,6 +66,6 @@ extern "C" __global__ void __launch_bounds__(256)
         for (int j = box.low[1] + blockIdx.y * blockDim.y + threadIdx.y; j < box.high[1];
             j += gridDim.y * blockDim.y) {
             const long long at = i * memory.plane + j * memory.row + k;
-            Stage<TS_STAGE>::compute(Point{names, memory, constants, given, row, {i, j, k}, at});
+            compute(Point{names, memory, constants, given, row, {i, j, k}, at});
         }
 }

@@ -21,6 +21,7 @@ from tetris_sim.gpu_kernels.common.given import (
     equations_of,
     first_readers,
     given_defines,
+    joined_stages,
     names_of,
 )
 from tetris_sim.gpu_kernels.common.layout import (
@@ -247,7 +248,7 @@ class ConductionSweep:
 
 
 class StagedSweep:
-    """One step by equations: every stage at every point, after the ghosts that it reads."""
+    """One step by equations: all stages at every point, after the ghosts that they read."""
 
     depth = 1
 
@@ -257,22 +258,27 @@ class StagedSweep:
         self._stages: list[tuple[Any, tuple[int, ...], dict[str, NameGhosts]]] = []
         equations = equations_of(problem)
         readers = first_readers(equations)
+        self._names = names_of(equations)
         defines = given_defines(problem)
-        for number, margin in enumerate(equations.margins):
+        for group in joined_stages(equations):
             ghosts = {
                 name: NameGhosts(problem, state.slab, state.device, name)
                 for name, first in readers
-                if first == number
+                if first in group
             }
             for each in ghosts.values():
                 each.prepare(0)
-            function = state.device.function("stage.cu", "stage", {**defines, "TS_STAGE": number})
-            self._stages.append((function, margin, ghosts))
+            function = state.device.function(
+                "stage.cu", "stages", {**defines, "TS_FIRST": group.start, "TS_LAST": group[-1]}
+            )
+            self._stages.append((function, equations.margins[group.start], ghosts))
 
     def launch(self, later: int) -> None:
-        """A launch per stage, and one for each name whose ghosts it is the first to read."""
+        """A launch for stages that go together, and one for each name whose ghosts they are the
+        first to read.
+        """
         state = self._state
-        names = [state.array_of(name) for name in names_of(equations_of(state.problem))]
+        names = [state.array_of(name) for name in self._names]
         addresses = np.array([state.device.address(it) for it in names], np.uint64)
         for function, margin, ghosts in self._stages:
             for name, each in ghosts.items():

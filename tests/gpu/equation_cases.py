@@ -57,10 +57,12 @@ def _replaced(node: Node, parts: Mapping[str, Node]) -> Node:
     return node
 
 
-def star(name: str, ndim: int) -> Node:
-    """The sum of the nearest neighbours without the centre, in pairs that points share."""
+def star(name: str, ndim: int, far: int = 1) -> Node:
+    """The sum of the neighbours so far away without the centre, in pairs that points share."""
     offsets = [
-        tuple(shift * (k == axis) for k in range(ndim)) for shift in (-1, 1) for axis in range(ndim)
+        tuple(shift * (k == axis) for k in range(ndim))
+        for shift in (-far, far)
+        for axis in range(ndim)
     ]
     terms = [tap(name, offset) for offset in offsets]
     halves = [_sum(terms[:ndim]), _sum(list(reversed(terms[ndim:])))]
@@ -92,8 +94,8 @@ def gray_scott(ndim: int, boundary: Boundary, other: Boundary | None = None) -> 
     u, v = centre("u", ndim), centre("v", ndim)
     names = {"u": u, "v": v, "l": star("u", ndim), "m": star("v", ndim)}
     changes = {
-        "u'": _with("p*l + (q + u*(r - dt*(v*v)))", names),
-        "v'": _with("o*m + v*(k + dt*(u*v))", names),
+        "u'": _with("p*l + (q + u*(r - (dt*v)*v))", names),
+        "v'": _with("o*m + v*(k + u*(dt*v))", names),
     }
     # p = dt Du / h^2, q = dt F, r = 1 - 4 p - dt F; o = dt Dv / h^2, k = 1 - 4 o - dt (F + k).
     given = numbers(dt=0.9, p=0.17, q=0.03, r=1 - 2 * ndim * 0.17 - 0.03)
@@ -262,3 +264,25 @@ def _with_ghosts(
         low, high = planes["low"][::-1], planes["high"]
         u = np.moveaxis(np.stack([*low, *along, *high]), 0, axis)
     return u
+
+
+def plain_wave(ndim: int, boundary: Boundary, accuracy: int) -> Equations:
+    """The same in one medium, by differences of second or fourth order; dt and the speed are in the
+    numbers p, q and r.
+    """
+    near, far = star("u", ndim), star("u", ndim, 2)
+    names = {"c": centre("u", ndim), "l": near, "m": far, "w": centre("w", ndim)}
+    names |= {"v": centre("w'", ndim)}
+    letters = [*names, "p", "q", "r"]
+    text = "w + (p*l + r*c)" if accuracy == 2 else "w + (p*l + (q*m + r*c))"
+    faster = _replaced(compile_expression(text, letters).tree, names)
+    place = _replaced(compile_expression("c + v", letters).tree, names)
+    square = 0.1  # (c dt / h)^2
+    p, q = (square, 0.0) if accuracy == 2 else (square * 4 / 3, -square / 12)
+    return Equations(
+        ("u", "w"),
+        (Stage({"w'": faster}), Stage({"u'": place})),
+        {"u": "u'", "w": "w'"},
+        {"u": boundary},
+        numbers(p=p, q=q, r=-2 * ndim * (p + q)),
+    )

@@ -16,9 +16,10 @@ from test_gpu_streamed import HostCopies, streamed
 from tetris_sim import reference
 from tetris_sim.boundary import SIDES
 from tetris_sim.conduction import padded
+from tetris_sim.equations import Equations, Stage
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.common.build import compile_source
-from tetris_sim.gpu_kernels.common.given import given_defines
+from tetris_sim.gpu_kernels.common.given import given_defines, joined_stages
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.problem import Field, Problem
@@ -129,14 +130,30 @@ def test_memory_counts_work_arrays_and_coefficients(name: str, arrays: int) -> N
     assert beside == arrays * layout.field_pitch * problem.dtype.itemsize
 
 
+def test_stages_that_read_their_own_points_go_together() -> None:
+    ring = cases.ring(2)
+    assert joined_stages(cases.wave(2, ring)) == [range(2)]
+    assert joined_stages(cases.cahn_hilliard(2, ring)) == [range(1), range(1, 2)]
+    # The second stage would write where neighbours still read.
+    a, b, c = (cases.laplace("u", 2), cases.laplace("a", 2), cases.centre("u", 2))
+    chain = Equations(
+        ("u",),
+        (Stage({"a": a}), Stage({"b": b}), Stage({"c": c}), Stage({"u'": cases.centre("c", 2)})),
+        {"u": "u'"},
+        {"u": ring, "a": ring},
+    )
+    assert chain.work["c"] == chain.work["a"]
+    assert joined_stages(chain) == [range(1), range(1, 2), range(2, 4)]
+
+
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_stages_compile_and_spill_nothing(architecture: str) -> None:
     pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
     for name in ("gray-scott", "wave"):
         problem = PROBLEMS[name]()
         assert problem.equations is not None
-        for stage in range(len(problem.equations.stages)):
-            defines = {**given_defines(problem), "TS_STAGE": stage}
+        for group in joined_stages(problem.equations):
+            defines = {**given_defines(problem), "TS_FIRST": group.start, "TS_LAST": group[-1]}
             assert compile_source("stage.cu", defines, architecture).spilled == 0
 
 

@@ -1,0 +1,221 @@
+"""How fast equations are on a GPU: whole steps with faces, gpu.stream and gpu.plain.
+
+    python tests/benchmarks/gpu_equations.py
+    python tests/benchmarks/gpu_equations.py gray-scott,cahn-hilliard all
+
+The first argument, if given, says which equations; with `all` every tile of `TILES` is timed beside
+the proposals. With TETRIS_SIM_ROWS=FILE the measurements are kept as JSON. First gpu.plain is
+compared with the reference, and every tile with gpu.plain, whose bits it must have. A point and
+step counts once, however many fields there are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "gpu"), str(ROOT / "kernels")]
+
+import equation_cases as cases  # noqa: E402
+
+from tetris_sim import reference  # noqa: E402
+from tetris_sim.boundary import Boundary, Neumann  # noqa: E402
+from tetris_sim.equations import Equations  # noqa: E402
+from tetris_sim.gpu_kernels.common.build import compile_source  # noqa: E402
+from tetris_sim.gpu_kernels.common.device import GpuDevice  # noqa: E402
+from tetris_sim.gpu_kernels.plain.method import PlainMethod  # noqa: E402
+from tetris_sim.gpu_kernels.stream.equations_2d import EquationsTile  # noqa: E402
+from tetris_sim.gpu_kernels.stream.method import METHOD  # noqa: E402
+from tetris_sim.method import Method, Parameters  # noqa: E402
+from tetris_sim.problem import Field, Problem  # noqa: E402
+from tetris_sim.slab import Slab  # noqa: E402
+from tetris_sim.tolerances import allowed_error  # noqa: E402
+
+SECONDS = 0.25  # of a timing, about
+PLAIN = PlainMethod()
+# steps, rows, columns, warps, blocks, edges
+TILES = {
+    ("gray-scott", "float64"): (
+        *((8, 5, 5, 8, 1, 2), (9, 5, 5, 8, 1, 2), (10, 5, 5, 8, 1, 1), (12, 5, 5, 8, 1, 1)),
+        *((8, 6, 5, 8, 1, 1), (10, 6, 5, 8, 1, 1), (12, 6, 5, 8, 1, 1), (8, 5, 6, 8, 1, 1)),
+        *((8, 4, 4, 12, 1, 1), (10, 7, 4, 8, 1, 2), (10, 5, 4, 4, 2, 1), (10, 6, 4, 4, 2, 1)),
+        *((8, 6, 5, 7, 1, 2), (12, 6, 4, 8, 1, 2), (10, 5, 6, 7, 1, 1)),
+    ),
+    ("gray-scott", "float32"): (
+        *((16, 5, 10, 8, 1, 1), (16, 7, 8, 8, 1, 1), (12, 8, 6, 4, 2, 2), (12, 7, 6, 4, 2, 2)),
+        *((16, 6, 8, 8, 1, 2), (12, 6, 8, 8, 1, 2), (12, 6, 6, 4, 2, 2), (16, 8, 6, 8, 1, 2)),
+    ),
+    ("cahn-hilliard", "float64"): (
+        *((6, 4, 4, 8, 1, 1), (6, 5, 4, 8, 1, 1), (6, 6, 2, 8, 1, 2), (8, 8, 2, 8, 1, 1)),
+        *((6, 10, 2, 8, 1, 2), (8, 4, 4, 8, 1, 1)),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is timed.
+
+    Attributes:
+        name: of the equations.
+        size: points along each axis.
+        dtype: of the state.
+        make: equations with a boundary.
+        boundary: what holds at all faces.
+    """
+
+    name: str
+    size: int
+    ndim: int
+    dtype: str
+    make: Callable[[int, Boundary], Equations]
+    boundary: str
+
+    def problem(self, n: int) -> Problem:
+        """On a grid of n points along each axis."""
+        walls = Boundary.everywhere(Neumann(), self.ndim)
+        boundary = cases.ring(self.ndim) if self.boundary == "periodic" else walls
+        it = cases.make(self.make(self.ndim, boundary), (2,) * self.ndim, self.dtype)
+        return replace(it, grid=it.grid.on_shape((n,) * self.ndim), initial=mild)
+
+
+def mild(slab: Slab) -> Field:
+    """Numbers of which no equation makes others that grow; not all alike."""
+    axes = np.ix_(*(np.arange(*span) for span in slab.spans))
+    waves = sum((k + 1) * axis for k, axis in enumerate(axes)) % 17 / 34.0
+    return np.stack([0.5 + waves, 0.5 * waves])
+
+
+def wave(accuracy: int) -> Callable[[int, Boundary], Equations]:
+    """The wave equation in a medium of one speed, leapfrog."""
+
+    def make(ndim: int, boundary: Boundary) -> Equations:
+        return cases.plain_wave(ndim, boundary, accuracy)
+
+    return make
+
+
+CASES = (
+    Case("gray-scott", 8192, 2, "float64", cases.gray_scott, "periodic"),
+    Case("gray-scott", 8192, 2, "float32", cases.gray_scott, "periodic"),
+    Case("gray-scott", 8192, 2, "float64", cases.gray_scott, "no flux"),
+    Case("cahn-hilliard", 8192, 2, "float64", cases.cahn_hilliard, "periodic"),
+    Case("wave, order 2", 8192, 2, "float64", wave(2), "periodic"),
+    Case("wave, order 2", 1024, 3, "float64", wave(2), "no flux"),
+    Case("wave, order 4", 1024, 3, "float64", wave(4), "no flux"),
+    Case("wave, order 2", 1024, 3, "float32", wave(2), "no flux"),
+    Case("wave, order 4", 1024, 3, "float32", wave(4), "no flux"),
+)
+
+
+def advanced(method: Method, problem: Problem, parameters: Parameters, gpu: Any, n: int) -> Field:
+    """The state after some steps."""
+    stepper = method.prepare(problem, Slab.whole(problem.grid), parameters, gpu)
+    stepper.load(problem.initial)
+    stepper.advance(n)
+    result: Field = stepper.interior()
+    stepper.close()
+    return result
+
+
+def rates_of(method: Method, problem: Problem, parameters: Parameters, gpu: Any) -> list[float]:
+    """Billions of points and steps a second, three times."""
+    stepper: Any = method.prepare(problem, Slab.whole(problem.grid), parameters, gpu)
+    # As `mild`, which from the host would take longer than all else.
+    with gpu.use() as cupy:
+        for field, state in enumerate(stepper._state.now.reshape(problem.n_fields, -1)):
+            state[...] = cupy.arange(state.size, dtype=problem.dtype) % 17 / 34
+            state *= 0.5 if field else 1.0
+            state += 0.0 if field else 0.5
+
+    def seconds(steps: int) -> float:
+        begin = time.perf_counter()
+        stepper.advance(steps)
+        stepper.wait()
+        return time.perf_counter() - begin
+
+    depth = method.depth(problem, parameters) if method is METHOD else 1
+    seconds(2 * depth)
+    steps = depth * max(1, round(SECONDS / seconds(depth)))
+    updates = steps * float(np.prod(problem.grid.shape)) / 1e9
+    found = [updates / seconds(steps) for _ in range(3)]
+    assert stepper.find_nonfinite() is None
+    stepper.close()
+    return found
+
+
+def candidates(case: Case, everything: bool) -> list[Parameters]:
+    """Tiles to be timed."""
+    problem = case.problem(256 if case.ndim == 2 else 32)
+    if METHOD.refusal(problem) is not None:
+        return []
+    proposed = list(METHOD.parameters(problem))
+    names = list(EquationsTile.__dataclass_fields__)
+    others = [
+        dict(zip(names, numbers, strict=True))
+        for numbers in (TILES.get((case.name, case.dtype), ()) if everything else ())
+        if case.boundary == "periodic"
+    ]
+    return proposed + [it for it in others if it not in proposed]
+
+
+def compiled(job: tuple[str, dict[str, str | int]]) -> str:
+    """Registers and spilled bytes; the machine code is kept."""
+    code = compile_source(job[0], job[1], "sm_90")
+    return f"{max(code.registers.values())} {code.spilled}"
+
+
+def check(case: Case, parameters: list[Parameters], gpu: Any) -> None:
+    """Few points: gpu.plain against the reference, tiles against gpu.plain."""
+    problem = case.problem(96 if case.ndim == 2 else 20)
+    start = problem.initial(Slab.whole(problem.grid)).astype(problem.dtype)
+    near = reference.advance(start, problem, 9)
+    error = np.abs(advanced(PLAIN, problem, {}, gpu, 9) - near).max(axis=tuple(range(1, near.ndim)))
+    assert (error <= allowed_error(start, near, problem, 9)).all(), (case, error)
+    problem = case.problem(1500)
+    for it in parameters:
+        steps = 2 * METHOD.depth(problem, it) + 1
+        found = advanced(METHOD, problem, it, gpu, steps)
+        np.testing.assert_array_equal(found, advanced(PLAIN, problem, {}, gpu, steps), str(it))
+
+
+def main(which: str = "", what: str = "") -> list[dict[str, Any]]:
+    """Print and return all measurements."""
+    gpu, rows = GpuDevice(0), []
+    chosen = [case for case in CASES if not which or case.name in which.split(",")]
+    tiles = {case: candidates(case, what == "all") for case in chosen}
+    every = [(case, it) for case in chosen for it in tiles[case]]
+    kernels = [METHOD.kernel(case.problem(256), it) for case, it in every]
+    with ProcessPoolExecutor(14) as pool:
+        said = list(pool.map(compiled, [(k.source, dict(k.defines)) for k in kernels]))
+
+    for case in chosen:
+        check(case, tiles[case], gpu)
+        print(f"{case.name} {case.dtype} {case.boundary}: checked", flush=True)
+        problem = case.problem(case.size)
+        jobs: list[tuple[Method, Parameters]] = [(PLAIN, {})]
+        jobs += [(METHOD, it) for it in tiles[case]]
+        for method, it in jobs:
+            times = rates_of(method, problem, it, gpu)
+            code = said[every.index((case, it))] if it else ""
+            print(f"{tuple(it.values())} {code}: {np.median(times):.1f}", flush=True)
+            about = {k: v for k, v in asdict(case).items() if k != "make"}
+            rates = [round(rate, 2) for rate in times]
+            rows.append({**about, "method": method.name, "parameters": dict(it), "rates": rates})
+    return rows
+
+
+if __name__ == "__main__":
+    found = main(*sys.argv[1:])
+    if "TETRIS_SIM_ROWS" in os.environ:
+        Path(os.environ["TETRIS_SIM_ROWS"]).write_text(json.dumps(found, indent=1))
