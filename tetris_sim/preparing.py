@@ -72,8 +72,15 @@ def prepare(
         problem, machine, compute, ranks, begun_with=begun_with, use_cache=use_cache
     )
     notes = on_root(ranks, lambda: half_precision_notes(config, problem, plan))
+    if checkpoint is None:
+        notes = (*notes, *on_root(ranks, lambda: model_notes(config)))
     plan = dataclasses.replace(plan, notes=(*plan.notes, *notes))
     return Prepared(problem, machine, compute, plan)
+
+
+def model_notes(config: Config) -> tuple[str, ...]:
+    """What the model has to say of a configuration that is right."""
+    return tuple(config.model.notes(config)) if hasattr(config.model, "notes") else ()
 
 
 def spare_time(compute: ComputeSection, seconds_left: float) -> ComputeSection:
