@@ -29,6 +29,7 @@ from tetris_sim.apps.pde_language import (
 )
 from tetris_sim.apps.pde_operators import Accuracy, Advection
 from tetris_sim.apps.pde_schemes import Scheme, System, velocity_of
+from tetris_sim.apps.pde_stability import grow_shortest
 from tetris_sim.expressions import ExpressionError
 from tetris_sim.formula import Node
 from tetris_sim.grid import Grid
@@ -155,6 +156,14 @@ class PdeModel(Section):
             UnstableStepError: the time step is larger than the largest stable one.
         """
         refuse((path, sentence) for path, sentence, *_ in self.problems(request))
+        parts = self._parts(request, continued=dt is not None)
+        problem = assemble_equations(parts, request.time, dt=dt, grows=self.allow_growth)
+        assert problem.equations is not None
+        for boundary in problem.equations.boundaries.values():
+            check_numbers(problem.stencil, boundary, parts.grid, parts.dtype)
+        return problem
+
+    def _parts(self, request: Request, *, continued: bool) -> Parts:
         grid = make_grid(request.grid)
         language, _ = read_constants(self.constants, self._state_names, grid.ndim)
         trees, _ = self._formulas(language)
@@ -171,8 +180,8 @@ class PdeModel(Section):
                 boundaries[velocity_of(name)] = resting(boundaries[name])
 
         dtype = np.dtype(request.compute.precision)
-        initial = self._initial(request, grid, dtype, continued=dt is not None)
-        parts = Parts(
+        initial = self._initial(request, grid, dtype, continued=continued)
+        return Parts(
             grid=grid,
             system=system,
             scheme=self.scheme(request),
@@ -181,11 +190,16 @@ class PdeModel(Section):
             variables=self._variables(grid.ndim),
             dtype=dtype,
         )
-        problem = assemble_equations(parts, request.time, dt=dt, grows=self.allow_growth)
-        assert problem.equations is not None
-        for boundary in problem.equations.boundaries.values():
-            check_numbers(problem.stencil, boundary, grid, dtype)
-        return problem
+
+    def notes(self, request: Request) -> tuple[str, ...]:
+        """What a person should know of equations that can be computed."""
+        parts = self._parts(request, continued=False)
+        grown = grow_shortest(parts.system, parts.grid, parts.values(0.0), parts.initial)
+        return tuple(
+            f"waves of {name} as short as two points grow fastest, as with negative diffusion: the "
+            "answer will depend on the grid; is a sign wrong?"
+            for name in grown
+        )
 
     def _initial(
         self, request: Request, grid: Grid, dtype: np.dtype[Any], *, continued: bool

@@ -84,6 +84,22 @@ def find_limits(
     return Limits(longest_step(spectrum, scheme), min(automatic, followed))
 
 
+def grow_shortest(
+    system: System, grid: Grid, values: Mapping[str, float], initial: InitialField
+) -> tuple[str, ...]:
+    """Fields of which waves as short as two points grow fastest, as they do with negative
+    diffusion: the answer is then that of the grid, not of the equations.
+    """
+    samples = _Samples(system, grid, values, initial, 0.0)
+    growth, phases = samples.growth(), np.abs(samples.waves())
+    rise = (growth - growth[(phases == 0).all(axis=1)][:1]).max(axis=1)
+    shortest = (phases > np.pi - 1e-6).any(axis=1)
+    slack = _ROUNDING * np.abs(growth).max(axis=(0, 1))
+    ends, middle = rise[shortest].max(axis=0), rise[~shortest].max(axis=0)
+    worst = (ends > slack) & (ends > middle)
+    return tuple(name for name, bad in zip(system.right_sides, worst, strict=True) if bad)
+
+
 def longest_step(spectrum: Array, scheme: Scheme) -> float:
     """The largest time step with which no wave grows faster than it should; infinite if none is.
 
@@ -185,6 +201,15 @@ class _Samples:
             found.append(np.linalg.eigvals(symbols[finite]).reshape(-1))
         return np.concatenate(found)
 
+    def growth(self) -> Array:
+        """How fast each wave of each field makes itself grow, (waves, samples, fields) [1/s]."""
+        numbers = {
+            it.name: (it.values(np.zeros(1)) if callable(it.values) else it.values).reshape(-1)[0]
+            for it in self._parameters
+        }
+        symbols = np.nan_to_num(self._symbols({**self._points(), **numbers}))
+        return np.asarray(np.diagonal(symbols, axis1=-2, axis2=-1).real)
+
     def _points(self) -> dict[str, Array]:
         """What lies around some points of the initial state, by tap, (samples,)."""
         rng = np.random.default_rng(0)
@@ -278,12 +303,12 @@ class _Samples:
             if found is None or found[0] not in symbols:
                 continue
             slope = _slope(tree, seen, text)
-            wave = np.exp(1j * (self._waves() @ np.array(found[1])))
+            wave = np.exp(1j * (self.waves() @ np.array(found[1])))
             symbol = symbols[found[0]]
             total = total + wave[:, None, None] * slope[None, :, None] * symbol
         return total
 
-    def _waves(self) -> Array:
+    def waves(self) -> Array:
         """Phases between neighbours along each axis, (waves, ndim), array order."""
         ndim = self._grid.ndim
         half = np.linspace(0, np.pi, _ALONG[ndim] // 2 + 1)

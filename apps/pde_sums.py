@@ -91,7 +91,9 @@ def chain(
     unit = _unit([*given.values()])
     groups: dict[Weight, list[tuple[Offset, bool]]] = {}
     for offset in sorted(given, key=lambda it: (sum(map(abs, it)), it)):
-        share: Weight = given[offset] / unit  # type: ignore[operator]
+        weight = given[offset]
+        exact = isinstance(weight, Fraction) and isinstance(unit, Fraction)
+        share: Weight = Fraction(weight) / Fraction(unit) if exact else float(weight) / float(unit)
         groups.setdefault(abs(share), []).append((offset, share > 0))
 
     total: Node | None = None

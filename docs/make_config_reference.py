@@ -59,6 +59,8 @@ def _with_children(name: str, section: type[Section]) -> list[str]:
     found = [_section(title, section, f"{name}.")]
     for key, field in section.model_fields.items():
         for child in _sections(field.annotation, field):
+            if name == "model.fields" and child in _SHARED:
+                continue  # explained under the top level's initial and boundaries
             found += _with_children(f"{name}.{key}", child)
     return found
 
@@ -67,6 +69,13 @@ def _sections(annotation: Any, field: FieldInfo | None = None) -> list[type[Sect
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return [] if annotation is Table else [annotation]  # the introduction explains tables
     return [section for part in get_args(annotation) for section in _sections(part)]
+
+
+_SHARED = [
+    section
+    for name in ("initial", "boundaries")
+    for section in _sections(Request.model_fields[name].annotation, Request.model_fields[name])
+]
 
 
 def _section(title: str, section: type[Section], prefix: str) -> str:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tetris_sim.scheduler.machine.machine import find_machine
     from tetris_sim.scheduler.planner import make_plan, plan_together
     from tetris_sim.simulation import Simulation, open_simulation
+    from tetris_sim.solving import solve_pde
 
 _LAZY = {
     "thermal_diffusion": "tetris_sim.api",
@@ -46,6 +47,7 @@ _LAZY = {
     "plan_together": "tetris_sim.scheduler.planner",
     "Simulation": "tetris_sim.simulation",
     "open_simulation": "tetris_sim.simulation",
+    "solve_pde": "tetris_sim.solving",
 }
 
 __all__ = [
@@ -71,6 +73,7 @@ __all__ = [
     "open_communicator",
     "open_simulation",
     "plan_together",
+    "solve_pde",
     "thermal_diffusion",
 ]
 

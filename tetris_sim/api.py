@@ -102,9 +102,9 @@ def thermal_diffusion(
         NumericsError: `field` or the result holds NaN or infinity.
         UnsupportedError: there is not enough memory, or no method can do it.
     """
-    state = _checked_field(field, dtype)
-    grid = _make_grid(state.shape, spacing)
-    faces = _make_boundary(boundary, grid.ndim)
+    state = checked_field(field, dtype)
+    grid = spaced_grid(state.shape, spacing)
+    faces = boundary_of(boundary, grid.ndim)
     body = {
         "materials": materials,
         "conductivity": conductivity,
@@ -114,17 +114,22 @@ def thermal_diffusion(
     if any(part is not None for part in body.values()):
         given = {"stencil": stencil, "cfl": cfl, "diffusivity": diffusivity}
         _refuse_beside_body([name for name, part in given.items() if part is not None])
-        problem = body_problem(state, grid, faces, dt, _counted("steps", steps), **body)
+        problem = body_problem(state, grid, faces, dt, counted("steps", steps), **body)
     else:
         step, dt_taken = _make_step(stencil, grid, cfl=cfl, diffusivity=diffusivity, dt=dt)
-        problem = _make_problem(state, grid, step, faces, (dt_taken, _counted("steps", steps)))
+        problem = _make_problem(state, grid, step, faces, (dt_taken, counted("steps", steps)))
+    result: Field = run_problem(problem, method, threads)[0]
+    return result
+
+
+def run_problem(problem: Problem, method: str, threads: int | None) -> Field:
+    """The state after all steps, (n_fields, n0, ...)."""
     compute = ComputeSection(
-        method=method, threads="auto" if threads is None else _counted("threads", threads, 1)
+        method=method, threads="auto" if threads is None else counted("threads", threads, 1)
     )
     with open_simulation(problem, make_plan(problem, find_machine(), compute)) as simulation:
         simulation.run()
-        result: Field = simulation.field()[0]
-    return result
+        return simulation.field()
 
 
 def _refuse_beside_body(given: Sequence[str]) -> None:
@@ -154,7 +159,7 @@ def body_problem(
         raise ConfigError(msg)
     conduction, k = make_conduction(grid, materials, conductivity, capacity, sources)
     limit = stable_step(conduction, grid, [boundary.periodic(axis) for axis in range(grid.ndim)])
-    taken = _USUAL * limit if dt is None else _positive("dt", dt)
+    taken = _USUAL * limit if dt is None else positive("dt", dt)
     if is_unstable(taken, limit):
         msg = f"dt = {taken:.6g} s is unstable: the largest stable step is {limit:.6g} s"
         raise UnstableStepError(msg)
@@ -164,7 +169,8 @@ def body_problem(
     return replace(plain, boundary=faces, conduction=conduction, dt_limit=limit)
 
 
-def _checked_field(field: npt.ArrayLike, dtype: npt.DTypeLike | None) -> Field:
+def checked_field(field: npt.ArrayLike, dtype: npt.DTypeLike | None) -> Field:
+    """The field in the dtype wanted; raises if it is not 1, 2 or 3 axes of finite numbers."""
     given = np.asarray(field)
     if given.dtype.kind not in "fiub" or not 1 <= given.ndim <= 3 or given.size == 0:
         msg = (
@@ -192,7 +198,8 @@ def _checked_field(field: npt.ArrayLike, dtype: npt.DTypeLike | None) -> Field:
     return state
 
 
-def _make_grid(shape: tuple[int, ...], spacing: float | Sequence[float]) -> Grid:
+def spaced_grid(shape: tuple[int, ...], spacing: float | Sequence[float]) -> Grid:
+    """The grid of an array; its first point lies half a spacing from 0."""
     lengths = tuple(float(h) for h in np.atleast_1d(np.asarray(spacing, dtype=np.float64)))
     if len(lengths) == 1:
         lengths *= len(shape)
@@ -226,11 +233,11 @@ def _make_step(
 
     # In units of a CFL number of 1, as the operator is.
     operator, smallest = heat_operator(stencil, grid.spacing), min(grid.spacing)
-    speed = 1.0 if diffusivity is None else _positive("diffusivity", diffusivity)
+    speed = 1.0 if diffusivity is None else positive("diffusivity", diffusivity)
     limit, unit = largest_stable_dt(operator), smallest * smallest / speed
-    number = _USUAL * limit if cfl is None else _positive("cfl", cfl)
+    number = _USUAL * limit if cfl is None else positive("cfl", cfl)
     if dt is not None:
-        number = _positive("dt", dt) / unit if unit > 0 else math.inf
+        number = positive("dt", dt) / unit if unit > 0 else math.inf
 
     if is_unstable(number, limit):
         msg = (
@@ -275,7 +282,8 @@ def _refuse_as_laplacian(name: str | None, grid: Grid, given: Sequence[str]) -> 
         raise ConfigError(msg)
 
 
-def _make_boundary(boundary: Boundary | Face | None, ndim: int) -> Boundary:
+def boundary_of(boundary: Boundary | Face | None, ndim: int) -> Boundary:
+    """What holds on all faces; insulated ones if nothing is said."""
     if boundary is not None and not isinstance(boundary, Boundary | Face):
         msg = (
             f"boundary is {boundary!r}; a Boundary, or one of Dirichlet, Fixed, Neumann, Robin, "
@@ -319,14 +327,16 @@ def _make_problem(
         raise ConfigError(str(error)) from error
 
 
-def _positive(name: str, number: Any) -> Any:
+def positive(name: str, number: Any) -> Any:
+    """The number, if it is greater than 0 and finite."""
     if not (isinstance(number, numbers.Real) and float(number) > 0 and math.isfinite(number)):
         msg = f"{name} is {number}; a finite number greater than 0 is wanted"
         raise ConfigError(msg)
     return number
 
 
-def _counted(name: str, number: Any, least: int = 0) -> int:
+def counted(name: str, number: Any, least: int = 0) -> int:
+    """The number, if it is a whole one and large enough."""
     try:
         count = operator.index(number)
     except TypeError:

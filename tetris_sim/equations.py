@@ -201,6 +201,11 @@ class Equations:
         instructions = [it for stage in self.stages for it in stage.programs.instructions]
         return sum(not it.is_given for it in instructions)
 
+    @property
+    def n_transfers(self) -> int:
+        """Numbers that a step reads and writes at a point, if each stage passes over memory."""
+        return sum(len(stage.taps) + len(stage.formulas) for stage in self.stages)
+
     def repeated(self, shape: tuple[int, ...]) -> Equations:
         """The same on any grid: what lies on a grid of a shape, over and over again."""
         again = {name: repeated(it, shape) for name, it in (self.coefficients or {}).items()}

@@ -62,6 +62,11 @@ class FiniteWatch:
             f" found at step {fleet.step} (t = {format_time(time_s)}), all finite at step "
             f"{self._good_step}. {dump}"
         )
+        if fleet.problem.equations is not None:
+            msg += (
+                " If the equations should not grow without end, take a smaller time.dt, or another "
+                "time.scheme."
+            )
         raise NumericsError(msg)
 
 

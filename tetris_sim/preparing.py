@@ -76,8 +76,15 @@ def prepare(
     setting = Setting(config, problem, machine, compute, ranks, first, begun_with, use_cache)
     plan, proposals = choose_scheme(setting, compare=compare)
     notes = on_root(ranks, lambda: half_precision_notes(config, problem, plan))
+    if checkpoint is None:
+        notes = (*notes, *on_root(ranks, lambda: model_notes(config)))
     plan = dataclasses.replace(plan, notes=(*plan.notes, *notes))
     return Prepared(problem, machine, compute, plan, proposals)
+
+
+def model_notes(config: Config) -> tuple[str, ...]:
+    """What the model has to say of a configuration that is right."""
+    return tuple(config.model.notes(config)) if hasattr(config.model, "notes") else ()
 
 
 def spare_time(compute: ComputeSection, seconds_left: float) -> ComputeSection:

@@ -1,4 +1,4 @@
-"""The digest of what a body is made of: what decides the bits of a step through a medium."""
+"""The digests of bodies and equations: what decides the bits of a step that is no one stencil."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 from tetris_sim.boundary import SIDES, Boundary
 from tetris_sim.conduction import Conduction, Rule, RuledFace
+from tetris_sim.equations import Equations
+from tetris_sim.grid import Grid
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Ranges, batches
 
@@ -63,6 +65,44 @@ def _digest(conduction: Conduction, boundary: Boundary, shape: tuple[int, ...], 
             if face.patches is not None:
                 edge = (*whole[:axis], (plane, plane + 1), *whole[axis + 1 :])
                 _add_points(found, face.patches, edge)
+    return found.hexdigest()
+
+
+def equations_digest(problem: Problem) -> str:
+    """SHA-256, in hexadecimal, of the stages, their parameters and coefficients, and the ghosts of
+    every name that is read beside its point. Of numbers that change with time, as above.
+    """
+    assert problem.equations is not None
+    return _equations_digest(problem.equations, problem.grid, problem.dt)
+
+
+@functools.lru_cache(maxsize=4)
+def _equations_digest(equations: Equations, grid: Grid, dt: float) -> str:
+    found = hashlib.sha256()
+    for stage in equations.stages:
+        programs = stage.programs
+        found.update(repr((list(stage.formulas), programs.instructions, programs.results)).encode())
+    found.update(repr(sorted(equations.results.items())).encode())
+    for parameter in equations.parameters:
+        rows = parameter.rows(lambda step: step * dt, 0, _STEPS)
+        found.update(parameter.name.encode() + np.ascontiguousarray(rows).tobytes())
+
+    whole = tuple((0, n) for n in grid.shape)
+    for name, of_box in sorted((equations.coefficients or {}).items()):
+        found.update(name.encode())
+        _add_points(found, of_box, whole)
+    for name, radii in sorted(equations.ghosts.items()):
+        for axis, radius in enumerate(radii):
+            if equations.boundaries[name].periodic(axis):
+                continue
+            for side in SIDES:
+                spacing = grid.spacing[axis]
+                pairs = equations.boundaries[name].reflections(
+                    axis, side, spacing=spacing, width=radius
+                )
+                found.update(
+                    repr((name, axis, side, [(a.hex(), b.hex()) for a, b in pairs])).encode()
+                )
     return found.hexdigest()
 
 

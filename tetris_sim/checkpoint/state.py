@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.boundary import SIDES
-from tetris_sim.checkpoint.digest import conduction_digest
+from tetris_sim.checkpoint.digest import conduction_digest, equations_digest
 from tetris_sim.problem import Problem
 
 
@@ -91,6 +91,8 @@ def problem_digest(problem: Problem) -> str:
     }
     if problem.conduction is not None:
         everything["conduction"] = conduction_digest(problem)
+    if problem.equations is not None:
+        everything["equations"] = equations_digest(problem)
     return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()
 
 

@@ -21,6 +21,17 @@ TEMPLATES = {
     "body_3d": "body",
     "periodic_2d": "periodic",
     "stencil_2d": "stencil",
+    "gray_scott": "pde",
+    "fitzhugh_nagumo": "spiral",
+    "allen_cahn": "phases",
+    "cahn_hilliard": "mixture",
+    "kuramoto_sivashinsky": "flame",
+    "wave": "waves",
+    "plume": "advection",
+    "fisher_kpp": "population",
+    "schroedinger": "quantum",
+    "shallow_water": "ocean",
+    "brusselator_3d": "pde3d",
 }
 
 

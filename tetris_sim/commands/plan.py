@@ -14,8 +14,11 @@ from tetris_sim.errors import ExitCode
 if TYPE_CHECKING:
     from tetris_sim.config import Config
     from tetris_sim.preparing import Prepared
+    from tetris_sim.problem import Problem
 
 HELP = "say what a run would do and cost, without running"
+# operations per byte that devices make while memory delivers it: 2 to 8, CPUs to GPUs
+_BALANCE = 4.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,6 +63,7 @@ def collect(config: Config, prepared: Prepared) -> dict[str, Any]:
             "points": problem.grid.n_points,
         },
         "stencil": {"points": problem.stencil.n_points, "radius": problem.stencil.radius},
+        "equations": _equations(problem),
         "precision": problem.dtype.name,
         "time": {
             "dt_s": problem.dt,
@@ -139,6 +143,8 @@ def as_text(facts: dict[str, Any]) -> str:
         f"  time     {time['steps']} steps of {format_time(time['dt_s'])}{against}; "
         f"ends at {format_time(time['t_end_s'])}",
     ]
+    if (step := facts["equations"]) is not None:
+        lines.insert(3, f"  step     {step_sentence(step)}")
     lines += [
         f"  {worker['worker']:<8} {label_of(worker['method'], worker['parameters'])}, "
         f"{worker['device']}, {worker['share']:.1%} of the grid, "
@@ -163,6 +169,29 @@ def as_text(facts: dict[str, Any]) -> str:
     if facts["notes"]:
         lines += ["  notes", *(f"    {note}" for note in facts["notes"])]
     return "\n".join(lines)
+
+
+def _equations(problem: Problem) -> dict[str, Any] | None:
+    """What a step by equations costs at a point."""
+    if (equations := problem.equations) is None:
+        return None
+    n_bytes = equations.n_transfers * problem.dtype.itemsize
+    return {
+        "fields": list(equations.fields),
+        "stages": len(equations.stages),
+        "operations": equations.n_operations,
+        "bytes": n_bytes,
+        "bound": "memory" if equations.n_operations < _BALANCE * n_bytes else "arithmetic",
+    }
+
+
+def step_sentence(step: dict[str, Any]) -> str:
+    """What a step by equations costs, for people."""
+    stages = "1 stage" if step["stages"] == 1 else f"{step['stages']} stages"
+    return (
+        f"{stages}, {step['operations']} operations and {step['bytes']} bytes per point for "
+        f"{', '.join(step['fields'])}; {step['bound']} bounds it if every stage goes through memory"
+    )
 
 
 def _idle(worker: dict[str, Any]) -> str:

@@ -39,6 +39,8 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"valid": True, "problems": [], **_numbers(problem)}, indent=2))
     else:
         print(f"ok: {summary(config, problem)}")
+        for note in config.model.notes(config) if hasattr(config.model, "notes") else ():
+            print(f"note: {note}")
     return ExitCode.OK
 
 

@@ -23,7 +23,7 @@ from tetris_sim.conditions import (
     RandomInitial,
 )
 from tetris_sim.config.errors import Finding, KeyPath
-from tetris_sim.config.words import keys_of, wanted
+from tetris_sim.config.model_checks import check_cells, check_model, check_scheme
 from tetris_sim.expressions import ExpressionError, compile_expression
 from tetris_sim.grid import AXIS_NAMES
 from tetris_sim.scheduler.machine.devices import named_devices
@@ -33,7 +33,6 @@ from tetris_sim.schema import (
     FieldsSection,
     GridSection,
     OutputSection,
-    Request,
     TimeSection,
 )
 from tetris_sim.wording import describe, listed
@@ -55,7 +54,7 @@ def check_together(sections: Mapping[str, Any]) -> Iterator[Finding]:
     checks: tuple[tuple[Callable[..., Iterator[Finding]], tuple[str, ...]], ...] = (
         (_lengths, ("grid",)),
         (_faces, ("grid", "boundaries")),
-        (_graded, ("grid", "model")),
+        (check_cells, ("grid", "model")),
         (_center, ("grid", "initial")),
         (_expression, ("grid", "initial")),
         (_probes, ("grid", "output")),
@@ -66,14 +65,14 @@ def check_together(sections: Mapping[str, Any]) -> Iterator[Finding]:
         (_method, ("compute",)),
         (_amount_of_output, ("time", "output")),
         (_checkpoints, ("time", "checkpoint")),
-        (_scheme, ("time", "model")),
+        (check_scheme, ("time", "model")),
     )
 
     for check, names in checks:
         if all(name in sections for name in names):
             yield from check(*(sections[name] for name in names))
     if "grid" in sections and "model" in sections:
-        yield from _model(sections)
+        yield from check_model(sections)
 
 
 def _box(grid: GridSection) -> tuple[float, ...]:
@@ -96,16 +95,6 @@ def _lengths(grid: GridSection) -> Iterator[Finding]:
                 f"{n} points over {length:g} m were found; a spacing above {_SMALLEST:g} m and a "
                 f"length below {_LARGEST:g} m are wanted",
             )
-
-
-def _graded(grid: GridSection, model: Any) -> Iterator[Finding]:
-    if grid.graded and model.type != "heat":
-        yield Finding(
-            ("grid", "graded"),
-            f"model.type: {model.type} makes the same step at every point, so its cells are alike; "
-            "leave graded out",
-            at_key=True,
-        )
 
 
 def _faces(grid: GridSection, boundaries: Boundaries) -> Iterator[Finding]:
@@ -169,20 +158,6 @@ def _position(path: KeyPath, position: tuple[float, ...], grid: GridSection) -> 
                     f"0 to {length:g} m"
                 ),
             )
-
-
-def check_initial(sections: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[Finding]:
-    """A model whose fields have no initial states of their own needs one.
-
-    Args:
-        sections: those that are right by themselves, by key.
-        values: what was written, for a model that is wrong.
-    """
-    model = values.get("model")
-    kind = model.get("type") if isinstance(model, Mapping) else None
-    if sections.get("initial", model) is None and kind != "pde":
-        initial = keys_of(Request)["initial"]
-        yield Finding(("initial",), f"missing; {wanted(initial)} is wanted")
 
 
 def _center(grid: GridSection, initial: InitialSection | None) -> Iterator[Finding]:
@@ -380,37 +355,3 @@ def _checkpoints(time: TimeSection, checkpoint: CheckpointSection) -> Iterator[F
             f"every {every} is longer than the run, and at_end is false, so there would never be "
             "a checkpoint; shorten it or set checkpoint.at_end: true",
         )
-
-
-def _scheme(time: TimeSection, model: Any) -> Iterator[Finding]:
-    if time.scheme != "explicit" and model.type != "pde":
-        yield Finding(
-            ("time", "scheme"),
-            f"{time.scheme} is for model.type: pde; leave it out with model.type: {model.type}",
-        )
-
-
-def check_in_space(config: Request, model: Any) -> Iterator[Finding]:
-    """What only files and a look at every point tell of a configuration that is right so far."""
-    if hasattr(model, "problems_in_space"):
-        for path, message in model.problems_in_space(config):
-            yield Finding(tuple(path), message)
-
-
-def _model(sections: Mapping[str, Any]) -> Iterator[Finding]:
-    """What the model says, with harmless sections in the place of wrong ones."""
-    harmless = {
-        "initial": ConstantInitial(type="constant", value=0.0),
-        "boundaries": {"*": NeumannFace(type="neumann")},
-        "time": TimeSection(steps=1),
-    }
-
-    names = [field.alias or name for name, field in Request.model_fields.items()]
-    request = Request.model_validate(
-        harmless | {name: sections[name] for name in names if name in sections}
-    )
-
-    if hasattr(sections["model"], "problems"):
-        for path, message, *character in sections["model"].problems(request):
-            if path[0] == "model" or path[0] in sections:
-                yield Finding(tuple(path), message, character=next(iter(character), None))

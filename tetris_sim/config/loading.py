@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from tetris_sim.apps import AnyModel
-from tetris_sim.config.checks import check_in_space, check_initial, check_together
+from tetris_sim.config.checks import check_together
 from tetris_sim.config.errors import ConfigMistakesError, Finding, Mistake, Place
+from tetris_sim.config.model_checks import check_in_space, check_initial
 from tetris_sim.config.overrides import (
     Override,
     apply_defaults,

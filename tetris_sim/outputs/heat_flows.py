@@ -48,7 +48,11 @@ def has_heat(problem: Problem) -> bool:
     """
     if problem.conduction is not None:
         return True
-    return problem.n_fields == 1 and problem.variables[0].total.unit.startswith("J")
+    return (
+        problem.equations is None
+        and problem.n_fields == 1
+        and problem.variables[0].total.unit.startswith("J")
+    )
 
 
 def heat_column(problem: Problem) -> tuple[str, str]:

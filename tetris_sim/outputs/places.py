@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tetris_sim.boundary import Side
+from tetris_sim.boundary import Boundary, Side
 from tetris_sim.method import Box
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.problem import Field, Problem
@@ -32,12 +32,15 @@ class Neighbours:
         offset: what a face adds.
         beyond: beyond the outermost points of a face with a rule: which of the two, and the share
             of the way to it; the rule adds to the values what it makes of them.
+        fields: where faces differ from field to field: the weight and the offset of each, instead
+            of those above.
     """
 
     indices: tuple[int, ...]
     weights: tuple[float, ...]
     offset: float = 0.0
     beyond: tuple[Side, float] | None = None
+    fields: tuple[tuple[float, float], ...] = ()
 
 
 Along = tuple[int, int] | Neighbours  # points start..stop-1 of an axis, or a position on it
@@ -50,7 +53,7 @@ def neighbours(place: float, *, n: int, periodic: bool) -> Neighbours:
     on a periodic axis the first and the last point are neighbours there.
 
     >>> neighbours(0.75, n=4, periodic=False)
-    Neighbours(indices=(0, 1), weights=(0.25, 0.75), offset=0.0, beyond=None)
+    Neighbours(indices=(0, 1), weights=(0.25, 0.75), offset=0.0, beyond=None, fields=())
 
     Args:
         place: in points from the first one, see `Grid.index_at`.
@@ -85,10 +88,21 @@ def neighbours_of(problem: Problem, axis: int, position: float) -> Neighbours:
     share = min(abs(position - outermost) / (width / 2), 1.0)  # of the way to the face
     if problem.conduction is not None:
         return replace(found, beyond=(side, share))
-    (a, b), *_ = problem.boundary.reflections(axis, side, spacing=width, width=1)
-    # On the face lies (u + a + b u) / 2.
-    weight = (1 - share) + share * (1 + b) / 2
-    return Neighbours(found.indices, (weight,), share * a / 2)
+    pairs = []
+    for boundary in _boundaries(problem):
+        (a, b), *_ = boundary.reflections(axis, side, spacing=width, width=1)
+        # On the face lies (u + a + b u) / 2.
+        pairs.append(((1 - share) + share * (1 + b) / 2, share * a / 2))
+    if len(pairs) > 1:
+        return Neighbours(found.indices, (1.0,), fields=tuple(pairs))
+    return Neighbours(found.indices, (pairs[0][0],), pairs[0][1])
+
+
+def _boundaries(problem: Problem) -> tuple[Boundary, ...]:
+    """Of every field."""
+    if (equations := problem.equations) is None:
+        return (problem.boundary,)
+    return tuple(equations.boundaries.get(name, problem.boundary) for name in equations.fields)
 
 
 def read_along(snapshot: Snapshot, axes: Sequence[Along]) -> Field:
@@ -119,6 +133,8 @@ def read_along(snapshot: Snapshot, axes: Sequence[Along]) -> Field:
     for axis in axes:
         if isinstance(axis, Neighbours):
             state = np.tensordot(state, np.array(axis.weights), axes=(kept, 0)) + axis.offset
+            for number, (weight, offset) in enumerate(axis.fields):
+                state[number] = state[number] * weight + offset
         else:
             kept += 1
     return state
