@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
 from decimal import Decimal, localcontext
 from types import SimpleNamespace
 from typing import Any
@@ -12,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-import scipy.fft
 from body_samples import PLAIN, build, heat_model
 from cases import make_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jump_cases import KINDS, MATERIALS, HostArrays, jumped, stack, star, with_weights
 
 from tetris_sim import reference
 from tetris_sim.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
@@ -28,7 +27,6 @@ from tetris_sim.slab import Slab
 from tetris_sim.spectral.axis import Axis, Expansion
 from tetris_sim.spectral.jump import SeparableJump, after, lasting_modes
 from tetris_sim.spectral.operator import Layered, Separable, read_operator, why_not_spectral
-from tetris_sim.spectral.stepper import make_jump
 from tetris_sim.stencil import Stencil
 
 MANY = 10_000
@@ -41,29 +39,6 @@ FACES: tuple[Face, ...] = (
 )
 PAIRS = [*itertools.product(FACES, FACES), (Periodic(), Periodic())]
 ENDS = [(1.0, 1.0), (-1.0, -1.0), (1.0, -1.0), (-1.0, 1.0), (0.0, 0.0), (0.3, -0.7), (1.0, 0.99)]
-
-
-class HostArrays:
-    """What steppers use of a device: NumPy, with the transforms that a device has."""
-
-    xp, fft, options = np, scipy.fft, dict[str, Any]()
-
-    def __init__(self, types: Sequence[int] = (1, 2, 3, 4)) -> None:
-        self.types = frozenset(types)
-
-    def each(self, parts: Sequence[slice], work: Callable[[slice], None]) -> None:
-        for part in parts:
-            work(part)
-
-
-def star(ndim: int, steps: float) -> Stencil:
-    """Diffusion with different numbers along the axes, which add up to `steps` / 2."""
-    shares = np.arange(1.0, ndim + 1)
-    numbers = steps / 2 * shares / shares.sum()
-    terms = {(0,) * ndim: 1 - 2 * float(numbers.sum())}
-    for axis, sign in itertools.product(range(ndim), (-1, 1)):
-        terms[tuple(sign * (k == axis) for k in range(ndim))] = float(numbers[axis])
-    return Stencil.from_terms(terms)
 
 
 def matrix_of(problem: Problem) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -85,12 +60,6 @@ def stepped(problem: Problem, steps: int) -> npt.NDArray[Any]:
     for _ in range(steps):
         flat = matrix @ flat + f
     return flat.reshape(problem.grid.shape)
-
-
-def jumped(problem: Problem, steps: int, arrays: Any = None) -> npt.NDArray[Any]:
-    """The same by a jump."""
-    u = problem.initial(Slab.whole(problem.grid))[0].astype(np.float64)
-    return np.asarray(make_jump(read_operator(problem), arrays or HostArrays()).advance(u, steps))
 
 
 def assert_same(problem: Problem, steps: int, **options: Any) -> None:
@@ -161,13 +130,6 @@ def test_a_jump_over_many_steps_for_any_faces_in_2d_and_3d(
     assert_same(with_weights(problem, star(ndim, number)), MANY, arrays=HostArrays(types))
 
 
-def with_weights(problem: Problem, stencil: Stencil) -> Problem:
-    """Not the random weights of a test case."""
-    from dataclasses import replace
-
-    return replace(problem, stencil=stencil)
-
-
 @pytest.mark.parametrize(
     ("name", "faces"),
     [
@@ -184,38 +146,6 @@ def test_a_jump_of_wide_stencils(name: str, faces: tuple[tuple[Face, Face], ...]
     problem, _ = make_problem(stencil, Boundary(faces), shape=shape, mirrored=True)
     for steps in (1, 6, MANY):
         assert_same(problem, steps)
-
-
-MATERIALS = {
-    "a": PLAIN,
-    "b": {"conductivity": 7.0, "density": 2.0, "specific_heat": 1.5},
-    "c": {"conductivity": 0.2, "density": 3.0, "specific_heat": 1.0},
-}
-KINDS = {
-    "p": {"type": "periodic"},
-    "d": {"type": "dirichlet", "value": 2.0},
-    "n": {"type": "neumann", "flux": 3.0},
-    "r": {"type": "robin", "h": 3.0, "ambient": 5.0},
-    "f": {"type": "fixed", "value": 1.5},
-}
-UNEVEN = ("sin(52*x+17*x*x)", "+cos(31*y+x)", "*cos(23*z+y)")
-
-
-def stack(shape: Sequence[int], across: str, boundaries: dict[str, Any], **model: Any) -> Problem:
-    """Three materials across an axis."""
-    size = [0.1 * n for n in shape]
-    length = size["xyz".index(across)]
-    regions = [
-        {"material": "a"},
-        {"material": "b", "where": f"{across} > {0.35 * length}"},
-        {"material": "c", "where": f"{across} > {0.6 * length}"},
-    ]
-    return build(
-        grid={"shape": list(shape), "size": size},
-        model=heat_model(*regions, materials=MATERIALS, **model),
-        initial={"type": "expression", "expression": "".join(UNEVEN[: len(shape)])},
-        boundaries=boundaries,
-    )
 
 
 @pytest.mark.parametrize("kinds", [*itertools.product("dnrf", repeat=2), ("p", "p")], ids="".join)
