@@ -31,8 +31,12 @@ class CpuArrays:
 
     def each(self, parts: Sequence[slice], work: Callable[[slice], None]) -> None:
         """Every thread takes its share of the parts."""
-        team = self._team
-        team.run(lambda thread: [work(part) for part in parts[thread :: team.size]] and None)
+
+        def serve(thread: int) -> None:
+            for part in parts[thread :: self._team.size]:
+                work(part)
+
+        self._team.run(serve)
 
     def use(self) -> contextlib.AbstractContextManager[Any]:
         """There is only one host."""

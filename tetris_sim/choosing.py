@@ -163,7 +163,8 @@ def find_jumps(config: Config, problem: Problem, first: int = 0) -> Jumps:
     """At how many steps after `first` outputs or checkpoints want the state, and how far apart."""
     output, last = config.output, problem.steps
     fields = [it for it in (output.fields, *output.parts) if it is not None]
-    everys = [it.every for it in (*fields, *output.probes) if it.every is not None]
+    everys = [it.every for it in fields if it.every is not None]
+    everys += [it.every for it in output.probes]
     if output.statistics is not None:
         everys.append(output.statistics.every)
     if config.checkpoint.every is not None and config.checkpoint.every.unit != "wall":
