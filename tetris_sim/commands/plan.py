@@ -141,7 +141,9 @@ def as_text(facts: dict[str, Any]) -> str:
             f"{facts['precision']}"
         ),
         f"  time     {time['steps']} steps of {format_time(time['dt_s'])}{against}; "
-        f"ends at {format_time(time['t_end_s'])}",
+        f"ends at {format_time(time['t_end_s'])}"
+        if facts["scheme"] != "steady"
+        else "  time     steady state, no steps",
     ]
     if (step := facts["equations"]) is not None:
         lines.insert(3, f"  step     {step_sentence(step)}")
