@@ -91,7 +91,7 @@ def solve_pde(
         grid=grid,
         boundaries=_boundaries([*arrays], boundary, grid.ndim),
         dt=None if dt is None else positive("dt", dt),
-        steps=counted(steps),
+        steps=counted("steps", steps),
         scheme=scheme,
         accuracy=accuracy,
         advection=advection,

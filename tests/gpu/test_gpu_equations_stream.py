@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import equation_cases as cases
+import gpu_equation_cases as cases
 import numpy as np
 import pytest
 from emulator.emulation import COMPILER, NO_COMPILER

@@ -10,6 +10,8 @@ from tetris_sim.config.errors import Finding
 from tetris_sim.config.words import keys_of, wanted
 from tetris_sim.schema import GridSection, Request, TimeSection
 
+_OF_EQUATIONS = ("euler", "rk2", "rk4", "leapfrog")
+
 
 def check_cells(grid: GridSection, model: Any) -> Iterator[Finding]:
     """Cells that differ in width are for bodies."""
@@ -23,11 +25,14 @@ def check_cells(grid: GridSection, model: Any) -> Iterator[Finding]:
 
 
 def check_scheme(time: TimeSection, model: Any) -> Iterator[Finding]:
-    """Schemes of equations are for equations."""
-    if time.scheme != "explicit" and model.type != "pde":
+    """Steps of equations are for equations, jumps and solutions for the other models."""
+    if time.scheme in ("explicit", "auto"):
+        return
+    if (time.scheme in _OF_EQUATIONS) != (model.type == "pde"):
+        others = "the other models" if model.type == "pde" else "model.type: pde"
         yield Finding(
             ("time", "scheme"),
-            f"{time.scheme} is for model.type: pde; leave it out with model.type: {model.type}",
+            f"{time.scheme} is for {others}; leave it out with model.type: {model.type}",
         )
 
 
