@@ -75,3 +75,17 @@ def bodies_on_two_cores(read: Read) -> Table:
         cells.append([size, BODIES[row["body"]], rate, f"{median(ratios):.2f}"])
     header = ["grid", "body", "GStencil/s", "of the constant stencil"]
     return Table("cpu.tessellate on two cores, float64", header, cells, 2)
+
+
+def bodies_beside_peers(read: Read) -> Table:
+    """Lines, time to solution and difference of every program for one chip."""
+    found = read("peers-bodies.json")[None]
+    cells = []
+    for row in found["rows"]:
+        seconds = f"{median(row['cpu_seconds']):.1f}"
+        cells.append([row["program"], f"{row['lines']}", seconds, f"{row['difference']:.1g}"])
+        if "first_cpu" in row:
+            cells.append(["its first run", "", f"{row['first_cpu']:.1f}", ""])
+    header = ["program", "lines of input", "CPU s", "largest difference [K]"]
+    size = f"100 x 50 cells, 0.2 s, largest rise {found['rise']:.2f} K"
+    return Table(f"From start to answer, {size}", header, cells, 1)

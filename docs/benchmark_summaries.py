@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from benchmark_bodies import bodies_on_a_gpu, bodies_on_two_cores
+from benchmark_bodies import bodies_beside_peers, bodies_on_a_gpu, bodies_on_two_cores
 from benchmarks.device_goals import measurements, one_gpu
 from benchmarks.gpu_labels import CONVSTENCIL
 
@@ -333,5 +333,6 @@ SUMMARIES: Mapping[str, Callable[[Read], Table]] = {
     "headlines": headlines,
     "bodies on a GPU": bodies_on_a_gpu,
     "bodies on two cores": bodies_on_two_cores,
+    "bodies beside peers": bodies_beside_peers,
 }
 """By the names that pages have for them."""

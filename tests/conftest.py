@@ -191,3 +191,9 @@ def kept_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _plain_is_comp
     monkeypatch.setattr("tetris_sim.scheduler.tuning.compete._ROUNDS", 2)
     monkeypatch.setattr("tetris_sim.scheduler.tuning.compete._ROUND_SECONDS", 0.01)
     return tmp_path
+
+
+@pytest.fixture
+def _nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Methods are taken by their best guess, as if `tuning_budget` were 0."""
+    monkeypatch.setattr("tetris_sim.schema._TUNING_SECONDS", 0.0)

@@ -15,6 +15,9 @@ import pytest
 import tetris_sim as ts
 from tetris_sim.problem import Problem
 
+# Which proposal is the fastest changes nothing here.
+pytestmark = pytest.mark.usefixtures("_nothing_is_timed")
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 Values = npt.NDArray[np.floating[Any]]
 

@@ -268,6 +268,7 @@ def test_the_command_prints_the_table_and_json(capsys: pytest.CaptureFixture[str
         (["--precision", "--points", "4"], "at least 8 points"),
         (["--precision", "--steps", "0"], "at least 8 points and 1 step"),
         (["--precision", "--case", "mode"], "--case chooses"),
+        (["--precision", "--quick"], "--quick chooses"),
         (["--precision", "--method", "cpu.fast"], "not one of this machine's methods"),
     ],
 )

@@ -22,9 +22,10 @@ from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
 from tetris_sim.verification.case import Case, Outcome
 from tetris_sim.verification.heated import check_balance
+from tetris_sim.verification.melting import stefan_root
 from tetris_sim.verification.solutions import cooling_series
 from tetris_sim.verification.solver import Solver
-from tetris_sim.verification.suite import Result, all_cases, choose_methods, verify
+from tetris_sim.verification.suite import Result, all_cases, choose_methods, quick_cases, verify
 
 METHODS = choose_methods(None)
 CASES = {f"{case.name} {case.ndim}d": case for case in all_cases()}
@@ -155,6 +156,21 @@ def sources_forgotten(problem: Problem, state: Field, workers: int) -> Field:
     return advance(problem, state, conduction=conduction)
 
 
+def half_of_the_steps(problem: Problem, state: Field, workers: int) -> Field:
+    return advance(problem, state, steps=problem.steps // 2)
+
+
+def conductivity_is_one(problem: Problem, state: Field, workers: int) -> Field:
+    """What flows follows temperature, not the integral of k over it."""
+    assert problem.conduction is not None
+    enthalpy = problem.conduction.enthalpy
+    assert enthalpy is not None
+    enthalpy = dataclasses.replace(enthalpy, potential=enthalpy.temperature)
+    return advance(
+        problem, state, conduction=dataclasses.replace(problem.conduction, enthalpy=enthalpy)
+    )
+
+
 def not_a_number(problem: Problem, state: Field, workers: int) -> Field:
     return np.full_like(state, np.nan)
 
@@ -173,6 +189,8 @@ DEFECTS = {
     computed_in_single: ("wave", "mode", "conservation"),
     seam_between_workers: ("two workers",),
     depends_on_place: ("translation",),
+    half_of_the_steps: ("Stefan, one phase, Ste = 1", "Stefan, two", "k = c"),
+    conductivity_is_one: ("Stefan, two", "k = c"),
     not_a_number: (
         "wave",
         "mode",
@@ -186,6 +204,9 @@ DEFECTS = {
         "steady",
         "composite",
         "NAFEMS T3",
+        "Stefan, one phase, Ste = 1",
+        "Stefan, two",
+        "k = c",
     ),
 }
 
@@ -216,6 +237,7 @@ def test_a_wrong_answer_is_noticed(
     [
         *("wave", "mode", "pure", "conservation", "maximum", "steady"),
         *("composite", "wall with", "damped", "NAFEMS T3", "chip"),
+        *("Stefan, one phase, Ste = 1", "Stefan, two", "k = c"),
     ],
 )
 def test_the_reference_itself_passes(family: str) -> None:
@@ -252,6 +274,12 @@ def test_the_cooling_series_is_that_of_the_text_books(biot: float, first: float)
     assert (3 * theta[2] - 4 * theta[1] + theta[0]) / 2e-5 == pytest.approx(
         -biot * theta[2], rel=1e-4
     )
+
+
+@pytest.mark.parametrize(("stefan", "root"), [(0.1, 0.220016), (0.5, 0.464786), (1.0, 0.620063)])
+def test_fronts_move_as_published(stefan: float, root: float) -> None:
+    # V. Alexiades, A. D. Solomon, Mathematical Modeling of Melting and Freezing Processes (1993).
+    assert stefan_root(stefan) == pytest.approx(root, abs=1e-6)
 
 
 def test_an_outcome_that_is_not_a_number_fails() -> None:
@@ -302,6 +330,19 @@ def test_the_verb_prints_a_table_and_returns_success(capsys: pytest.CaptureFixtu
     assert len(lines) == 1 + 3 + 1
     assert all(line.endswith("pass") for line in lines[1:-1])
     assert lines[-1].startswith("3 of 3 passed")
+
+
+def test_quick_computes_one_case_of_a_kind_in_double_precision(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cases = quick_cases()
+    assert len(cases) == 7
+    assert {case.precisions for case in cases} == {("float64",)}
+
+    arguments = ["verify", "--quick", "--method", "cpu.plain", "--json"]
+    assert main(arguments) == 0
+    results = json.loads(capsys.readouterr().out)["results"]
+    assert [result["case"] for result in results] == [case.name for case in cases]
 
 
 def test_the_verb_gives_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import time
 
 from tetris_sim.commands import verify_precision
 from tetris_sim.errors import ConfigError, ExitCode
-from tetris_sim.verification.suite import Result, all_cases, choose_methods, verify
+from tetris_sim.verification.suite import Result, all_cases, choose_methods, quick_cases, verify
 from tetris_sim.version import __version__
 
 HELP = "check this machine's answers against analytic solutions"
@@ -23,6 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this verb."""
     parser.add_argument("--method", metavar="NAME", help="only this method, for example cpu.plain")
     parser.add_argument("--case", metavar="TEXT", help="only cases whose name contains this text")
+    parser.add_argument(
+        "--quick", action="store_true", help="only one case of a kind, in double precision"
+    )
     verify_precision.add_arguments(parser)
 
 
@@ -35,10 +38,11 @@ def run(args: argparse.Namespace) -> int:
     if verify_precision.is_asked_for(args):
         return verify_precision.run(args)
 
-    cases = tuple(case for case in all_cases() if args.case is None or args.case in case.name)
+    known = quick_cases() if args.quick else all_cases()
+    cases = tuple(case for case in known if args.case is None or args.case in case.name)
     if not cases:
         names = ", ".join(
-            dict.fromkeys(case.name.partition(",")[0].split(" ")[0] for case in all_cases())
+            dict.fromkeys(case.name.partition(",")[0].split(" ")[0] for case in known)
         )
         msg = f"--case {args.case}: no case has this in its name; names begin with {names}"
         raise ConfigError(msg)

@@ -76,9 +76,10 @@ def is_asked_for(args: argparse.Namespace) -> bool:
     if given and not args.precision:
         msg = f"{', '.join(given)} belongs to --precision; give that too"
         raise ConfigError(msg)
-    if args.precision and args.case is not None:
+    if args.precision and (args.case is not None or args.quick):
+        flag = "--quick" if args.case is None else "--case"
         msg = (
-            "--case chooses among the cases with known answers; --precision computes one case of "
+            f"{flag} chooses among the cases with known answers; --precision computes one case of "
             "its own"
         )
         raise ConfigError(msg)

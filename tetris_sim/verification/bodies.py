@@ -23,6 +23,7 @@ from tetris_sim.conduction import (
     in_series,
     star_mean,
 )
+from tetris_sim.enthalpy import Enthalpy
 from tetris_sim.expressions import compile_expression
 from tetris_sim.grid import AXIS_NAMES, Grid
 from tetris_sim.problem import Problem, Total, Variable
@@ -31,6 +32,7 @@ from tetris_sim.verification.case import from_array
 
 Condition = RuledFace | Periodic
 _TEMPERATURE = Variable("temperature", "degC", "temperature", Total("heat", "J", 1.0))
+_HEAT = Variable("heat_content", "J/m^3", "heat content", Total("heat", "J", 1.0))
 _SAFETY = 0.9  # of the largest step that is stable for every arrangement of the materials
 
 
@@ -85,6 +87,7 @@ def pose(
     duration: float | None = None,
     steps: int = 0,
     source: Rule | None = None,
+    enthalpy: Enthalpy | None = None,
     dtype: np.dtype[Any] | None = None,
     refined: int = 1,
 ) -> Problem:
@@ -98,6 +101,7 @@ def pose(
         duration: simulated time [s]; or
         steps: how many of the usual steps.
         source: what heats it.
+        enthalpy: what its state means if that is heat content.
         dtype: float64 if not given.
         refined: by which the usual time step is divided.
     """
@@ -117,8 +121,8 @@ def pose(
         dt=dt,
         steps=steps,
         dtype=kind,
-        variables=(_TEMPERATURE,),
-        conduction=Conduction(medium, source),
+        variables=(_TEMPERATURE if enthalpy is None else _HEAT,),
+        conduction=Conduction(medium, source, enthalpy=enthalpy),
     )
 
 

@@ -49,7 +49,8 @@ class Solver:
             raise RefusalError(why_not)
 
         devices = "gpu" if self.method.device == "gpu" else ("cpu",) * workers
-        compute = ComputeSection(method=self.method.name, devices=devices)
+        # Timing candidates on problems this small would take longer than computing them.
+        compute = ComputeSection(method=self.method.name, devices=devices, tuning_budget=0)
         plan = make_plan(problem, self.machine, compute)
         with open_simulation(problem, plan) as simulation:
             simulation.run()

@@ -18,10 +18,22 @@ from tetris_sim.scheduler.machine.place import every_method
 from tetris_sim.verification.case import Case, Outcome, finite_or_null
 from tetris_sim.verification.heated import heated_cases
 from tetris_sim.verification.invariants import invariant_cases
+from tetris_sim.verification.melting import melting_cases
 from tetris_sim.verification.modes import mode_cases
 from tetris_sim.verification.solutions import solution_cases
 from tetris_sim.verification.solver import RefusalError, Solver
 from tetris_sim.verification.walls import wall_cases
+
+# One case of a kind, in two dimensions or one: few kernels have to be compiled.
+_QUICK = (
+    ("wave heat-2d, periodic", 2),
+    ("mode heat-2d, mixed", 2),
+    ("convective cooling, series solution", 2),
+    ("composite wall", 2),
+    ("NAFEMS T3, varying temperature", 1),
+    ("chip with a power trace", 2),
+    ("Stefan, two phases", 1),
+)
 
 Verdict = Literal["pass", "FAIL", "refused"]
 
@@ -63,6 +75,16 @@ def all_cases() -> tuple[Case, ...]:
         *solution_cases(),
         *wall_cases(),
         *heated_cases(),
+        *melting_cases(),
+    )
+
+
+def quick_cases() -> tuple[Case, ...]:
+    """One case of a kind, in double precision."""
+    return tuple(
+        dataclasses.replace(case, precisions=("float64",))
+        for case in all_cases()
+        if (case.name, case.ndim) in _QUICK
     )
 
 
