@@ -26,6 +26,7 @@ from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
 _THREADS = 256
+_THREADS_OF_BODY = 512  # whose tiles are few, and take long
 
 
 @dataclass(frozen=True)
@@ -102,4 +103,5 @@ class Frame:
         else:
             arguments = (now, then, memory, tiles.boxes, *numbers, capacity)
         shared = tiles.capacity * point_bytes(self._problem)
-        self._function((tiles.count, 1, 1), (_THREADS, 1, 1), arguments, shared_mem=shared)
+        threads = _THREADS if self._problem.conduction is None else _THREADS_OF_BODY
+        self._function((tiles.count, 1, 1), (threads, 1, 1), arguments, shared_mem=shared)
