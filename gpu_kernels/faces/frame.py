@@ -26,7 +26,6 @@ from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
 _THREADS = 256
-_THREADS_OF_BODY = 512  # whose tiles are few, and take long
 
 
 @dataclass(frozen=True)
@@ -103,5 +102,4 @@ class Frame:
         else:
             arguments = (now, then, memory, tiles.boxes, *numbers, capacity)
         shared = tiles.capacity * point_bytes(self._problem)
-        threads = _THREADS if self._problem.conduction is None else _THREADS_OF_BODY
-        self._function((tiles.count, 1, 1), (threads, 1, 1), arguments, shared_mem=shared)
+        self._function((tiles.count, 1, 1), (_THREADS, 1, 1), arguments, shared_mem=shared)

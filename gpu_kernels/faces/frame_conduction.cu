@@ -83,7 +83,7 @@ struct InTile {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(512)
+extern "C" __global__ void __launch_bounds__(256)
     frame_conduction(const real* __restrict__ src, real* __restrict__ dst,
         const __grid_constant__ Memory memory, const Box* __restrict__ tiles,
         const __grid_constant__ Body body, const int step, const int capacity) {

@@ -130,13 +130,12 @@ _TILES = (
     (8, 6, 6, 4, 1, 1, Scheme.BRANCH, 1, 330),
 )
 
-# For heat contents, of which the first two are for bodies of one material and of several, the last two
-# for curves of many pieces.
+# For heat contents: the first two for bodies of one material and of several, the last two for
+# curves of many pieces.
 _HEAT_TILES = (
     (12, 8, 6, 4, 2, 1, Scheme.BRANCH, 1, 660),
     (12, 8, 6, 4, 2, 1, Scheme.BRANCH, 1, 330),
     (12, 7, 6, 4, 2, 1, Scheme.BRANCH, 1, 330),
-    (10, 7, 6, 4, 2, 2, Scheme.BRANCH, 1, 660),
     (8, 6, 6, 4, 2, 1, Scheme.BRANCH, 1, 330),
     (8, 6, 6, 4, 1, 1, Scheme.BRANCH, 1, 330),
 )
