@@ -1,9 +1,9 @@
 // frame_conduction.cu: advance points near a face of a body by TS_DEPTH steps at once, step by step
 // in shared memory.
 //
-// Idea    As frame.cu. Whoever loads or computes a point inside a face also follows the face's rule
-//         for the ghost beyond it, with the numbers of the step that reads it. Ids come into shared
-//         memory once; where states are heat contents, so do potentials, once per point and step.
+// Idea    As frame.cu. When a level is complete, the rules of the faces make the ghosts beyond them,
+//         with the numbers of the step that reads these. Ids come into shared memory once; where
+//         states are heat contents, so do potentials, once per point and step.
 // Layout  As frame.cu: two levels of states, behind two of potentials if there are any, then ids; all
 //         of `capacity` points. Coefficients and codes are read where they lie.
 // Writes  The points of its tiles.
@@ -28,32 +28,41 @@ struct Level {
     wide* potentials;  // where states are heat contents
 };
 
-// The ghosts whose mirror point is one near a face. Not inlined: it would cost the loops around it
-// registers.
-__device__ __noinline__ void put_ghosts(const Level& level, const Span& all, const Body& body,
-    int i, int j, int k, int id, int step, real value) {
-    const int index[3] = {i, j, k};
-    for (int d = first_axis; d < 3; d++)
-        for (int side = 0; side < 2; side++) {
-            if (index[d] != (side == 0 ? body.inside.low[d] : body.inside.high[d] - 1)) continue;
-            int p[3] = {i, j, k};
-            p[d] += side == 0 ? -1 : 1;
-            if (!holds(all, p)) continue;
-            const real ghost = ghost_beyond(body, body.faces[2 * d + side], index, id, step, value);
-            const int at = place(all, p[0], p[1], p[2]);
-            level.states[at] = ghost;
-            if (has_enthalpy) level.potentials[at] = widen(ghost);
-        }
-}
-
-// Keeps what a point has before step `step`, and the ghosts that follow from it.
-__device__ __forceinline__ void put(const Level& level, const Span& all, const Body& body,
-    const Id* ids, int i, int j, int k, int step, real value) {
-    const int at = place(all, i, j, k), id = ids[at];
+// Keeps what a point has before a step.
+__device__ __forceinline__ void put(const Level& level, const Body& body, int at, int id,
+    real value) {
     level.states[at] = value;
     if (has_enthalpy) level.potentials[at] = piece_of(body, id, widen(value)).potential();
-    if (is_near_face(body.inside, i, j, k))
-        put_ghosts(level, all, body, i, j, k, id, step, value);
+}
+
+// The ghosts beyond the faces that follow from the points of a level: a rule takes as long as many
+// points, so all threads of the block follow rules at the same time.
+__device__ __forceinline__ void put_ghosts(const Level& level, const Span& all, const Span& kept,
+    const Body& body, const Id* ids, int step) {
+#pragma unroll 1
+    for (int face = 2 * first_axis; face < 6; face++) {
+        const int d = face / 2, shift = face % 2 == 0 ? -1 : 1;
+        Span mirrors = kept;
+#pragma unroll
+        for (int e = first_axis; e < 3; e++) {
+            if (e != d) continue;
+            mirrors.low[e] = shift < 0 ? body.inside.low[e] : body.inside.high[e] - 1;
+            mirrors.n[e] = 1;
+            const int from_low = mirrors.low[e] - kept.low[e];
+            const int ghost = mirrors.low[e] + shift - all.low[e];
+            if (from_low < 0 || from_low >= kept.n[e] || ghost < 0 || ghost >= all.n[e])
+                mirrors.n[0] = 0;
+        }
+        const int apart = d == 0 ? all.n[1] * all.n[2] : d == 1 ? all.n[2] : 1;
+        if (mirrors.n[0] == 0) continue;
+        for_each(mirrors, [&](int i, int j, int k) {
+            const int index[3] = {i, j, k}, at = place(all, i, j, k);
+            const real ghost =
+                ghost_beyond(body, body.faces[face], index, ids[at], step, level.states[at]);
+            level.states[at + shift * apart] = ghost;
+            if (has_enthalpy) level.potentials[at + shift * apart] = widen(ghost);
+        });
+    }
 }
 
 // What a step reads of a point and those next to it, from shared memory.
@@ -98,8 +107,11 @@ extern "C" __global__ void __launch_bounds__(256)
                        wrapped(j, body.period[1]) * memory.row + wrapped(k, body.period[2])];
         },
         [&](int i, int j, int k, real value) {
-            put(now, all, body, ids, i, j, k, step, value);
+            const int at = place(all, i, j, k);
+            put(now, body, at, ids[at], value);
         });
+    __syncthreads();  // rules read what other threads put
+    put_ghosts(now, all, needed(tile, body.inside, depth, 0), body, ids, step);
 
     const long long stride[3] = {memory.plane, memory.row, 1};
     const int apart[3] = {all.n[1] * all.n[2], all.n[2], 1};  // in shared memory
@@ -112,12 +124,15 @@ extern "C" __global__ void __launch_bounds__(256)
     for (int later = depth - 1; later > 0; later--) {
         __syncthreads();  // a step reads what other threads wrote
         const int made = depth - 1 - later;
+        const Span kept = needed(tile, body.inside, later, 0);
         for_each<few_made>(
-            needed(tile, body.inside, later, 0),
-            [&](int i, int j, int k) { return after(now, i, j, k, step + made); },
+            kept, [&](int i, int j, int k) { return after(now, i, j, k, step + made); },
             [&](int i, int j, int k, real value) {
-                put(then, all, body, ids, i, j, k, step + made + 1, value);
+                const int at = place(all, i, j, k);
+                put(then, body, at, ids[at], value);
             });
+        __syncthreads();  // rules read it
+        put_ghosts(then, all, kept, body, ids, step + made + 1);
         const Level written = then;
         then = now;
         now = written;

@@ -64,7 +64,7 @@ class PaletteKind:
     @property
     def potentials(self) -> int:
         """Numbers of `Flowing` in shared memory."""
-        return self.n_ids * (8 if self.pieces == FEW else 3 * self.pieces)
+        return self.n_ids * (16 if self.pieces == FEW else 3 * self.pieces)
 
 
 def palette_kind(

@@ -130,11 +130,21 @@ _TILES = (
     (8, 6, 6, 4, 1, 1, Scheme.BRANCH, 1, 330),
 )
 
+# For heat contents: the first two for bodies of one material and of several, the last two for
+# curves of many pieces.
+_HEAT_TILES = (
+    (12, 8, 6, 4, 2, 1, Scheme.BRANCH, 1, 660),
+    (12, 8, 6, 4, 2, 1, Scheme.BRANCH, 1, 330),
+    (12, 7, 6, 4, 2, 1, Scheme.BRANCH, 1, 330),
+    (8, 6, 6, 4, 2, 1, Scheme.BRANCH, 1, 330),
+    (8, 6, 6, 4, 1, 1, Scheme.BRANCH, 1, 330),
+)
+
 
 def palette_2d_parameters(kind: PaletteKind, dtype: npt.DTypeLike) -> tuple[Mapping[str, int], ...]:
     """Tiles worth trying, the best guess first (the keys are those of `PaletteTile`)."""
     item = np.dtype(dtype).itemsize
-    tiles = (PaletteTile(*numbers) for numbers in _TILES)
+    tiles = (PaletteTile(*numbers) for numbers in (_HEAT_TILES if kind.pieces else _TILES))
     return tuple(
         {name: int(value) for name, value in asdict(tile).items()}
         for tile in tiles

@@ -102,7 +102,7 @@ __device__ __forceinline__ void consume_uniform(real (&patch)[rows][columns], Un
 __device__ __forceinline__ void advance_uniform(real (&patch)[rows][columns], const real* above,
                                                 real* below, const Look& look, unsigned id) {
     const Uniform uniform(look.tables, look.level, id);
-    const auto curve = look.tables.of_id(id);
+    const auto& curve = look.tables.of_id(id);
     UniformCarry carry;
     if constexpr (!few_pieces) {
         // The rows above come late: for these, the search is made in any case.

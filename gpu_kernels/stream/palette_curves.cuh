@@ -52,20 +52,13 @@ struct alignas(2 * sizeof(real)) ThreeLines {
     }
 };
 
-// In registers, to add what it bends by at the knots.
-struct Bent {
+// The same without an address: one line, and what it bends by at the knots.
+struct alignas(2 * sizeof(real)) Bent {
     Line middle;
     real below, above;  // what slopes are more below the first knot, and above the second
     real low, high;     // knots
+    real none[2];
 
-    __device__ __forceinline__ explicit Bent(const ThreeLines& it)
-        : middle(it.of[1]),
-          below(it.of[0].slope - middle.slope),
-          above(it.of[2].slope - middle.slope),
-          low(below == 0 ? real(0) : it.knots[0]),
-          high(above == 0 ? real(0) : it.knots[1]) {
-        middle.intercept = fma_real(-below, low, fma_real(-above, high, middle.intercept));
-    }
     __device__ __forceinline__ real at(real heat) const {
         const real least = heat < low ? heat : low, most = heat < high ? high : heat;
         return fma_real(below, least, fma_real(above, most, middle.at(heat)));
@@ -75,19 +68,28 @@ struct Bent {
 // The curves of all ids in shared memory.
 template <bool few>
 struct FlowingOf {
-    ThreeLines of[n_ids];
+    struct {
+        ThreeLines lines;
+        Bent bent;
+    } of[n_ids];
 
-    __device__ __forceinline__ Bent of_id(unsigned id) const { return Bent(of[id]); }
+    __device__ __forceinline__ const Bent& of_id(unsigned id) const { return of[id].bent; }
     // Of the id in nibble k.
     __device__ __forceinline__ real at(unsigned word, int k, real heat) const {
-        return at_offset(of, offset_of_id<sizeof(ThreeLines)>(word, k)).at(heat);
+        return at_offset(of, offset_of_id<sizeof of[0]>(word, k)).lines.at(heat);
     }
     template <int axes>
     __device__ __forceinline__ void fill(const Curves<axes>* curves) {
         const int id = threadIdx.x;
         if (id >= n_ids) return;
-        for (int p = 0; p < 3; ++p) of[id].of[p] = curves->lines[id][p];
-        for (int p = 0; p < 2; ++p) of[id].knots[p] = curves->knots[id][p + 1];
+        const Line(&its)[3] = curves->lines[id];
+        const real(&knots)[3] = curves->knots[id];
+        of[id].lines = {{its[0], its[1], its[2]}, {knots[1], knots[2]}};
+        const real below = its[0].slope - its[1].slope, above = its[2].slope - its[1].slope;
+        // Those that it lacks are infinite.
+        const real low = below == 0 ? real(0) : knots[1], high = above == 0 ? real(0) : knots[2];
+        const real intercept = fma_real(-below, low, fma_real(-above, high, its[1].intercept));
+        of[id].bent = {{its[1].slope, intercept}, below, above, low, high, {}};
     }
 };
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conduction_cases import Case, beam, closed, heating, mixed_faces, rings
+from conduction_cases import Case, beam, closed, graded, heating, mixed_faces, rings
 from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
+from melting_cases import melting
 
 from tetris_sim import reference
 from tetris_sim.gpu_kernels import METHODS
@@ -158,8 +159,10 @@ def test_bits_do_not_depend_on_where_the_grid_is_cut(
         (Case("beam", (20, 20), 3, closed, beam()).problem(), "here that is a formula"),
         (Case("half", (20, 20), 3, closed, dtype=np.float16).problem(), "float64 and float32"),
         (Case("short", (9, 9, 9), 3, closed, dtype=np.float32).problem(), "only float64"),
-        (changed(Case("c", (9, 9), 2, closed).problem(), coefficients=1), "every face has its own"),
-        (changed(Case("h", (9, 9), 2, closed).problem(), enthalpy=1), "heat content"),
+        (graded((20, 20), closed), "no sources beside"),
+        (graded((9, 9, 9), closed), "own conductance it streams in 2D"),
+        (melting((9, 9, 9)), "heat contents in 2D"),
+        (Case("long", (90,), 2, closed).problem(), "the grid has one axis"),
     ],
 )
 def test_what_is_refused_is_refused_with_a_reason(problem: Problem, why: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +33,11 @@ def cooled(axis: int, side: int, n_ids: int) -> RuledFace | None:
     return RuledFace(Rule(Program(compile_expression(text, names).tree), (rate,)))
 
 
-def melting(shape: tuple[int, ...], dtype: Any = np.float64) -> Problem:
+def melting(
+    shape: tuple[int, ...],
+    dtype: Any = np.float64,
+    materials: Sequence[Properties] = MATERIALS,
+) -> Problem:
     """A body of three materials and five ids, two of them of a material that another id is of too,
     which is heated and cooled.
     """
@@ -44,7 +49,7 @@ def melting(shape: tuple[int, ...], dtype: Any = np.float64) -> Problem:
     resistance = np.zeros((n, n))
     resistance[0, 2] = resistance[2, 0] = 0.3
     factors = np.linspace(0.8, 1.3, len(shape) * n).reshape(len(shape), n)
-    enthalpy = make_enthalpy(MATERIALS, kinds, spacing, factors=factors, resistance=resistance)
+    enthalpy = make_enthalpy(materials, kinds, spacing, factors=factors, resistance=resistance)
     # of ids of one material, by the series of their halves
     conductance = 1 / (enthalpy.half[:, :, None] + enthalpy.half[:, None, :])
     medium = Medium(problem.conduction.medium.ids, conductance, np.ones(n), tuple("abcde"))

@@ -1,0 +1,155 @@
+"""Heat contents on GPUs without one: curves with fewer pieces, and gpu.stream on emulated kernels
+against the reference.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from conduction_cases import insulated
+from emulator.emulation import COMPILER, NO_COMPILER
+from melting_cases import MATERIALS, cooled, melting
+from test_gpu_palette_method import BRANCH, advanced, agree, changed
+
+from tetris_sim.apps.curves import Melting, Properties, make_enthalpy
+from tetris_sim.boundary import Boundary, Periodic
+from tetris_sim.gpu_kernels.common.build import compile_source
+from tetris_sim.gpu_kernels.stream.conducting import conduction_kernel, conduction_refusal
+from tetris_sim.gpu_kernels.stream.curves import constant_conductivity, merged, table_pieces
+from tetris_sim.gpu_kernels.stream.method import METHOD
+from tetris_sim.gpu_kernels.stream.palette import PaletteKind
+from tetris_sim.gpu_kernels.stream.palette_2d import palette_2d_kernel, palette_2d_parameters
+from tetris_sim.problem import Problem
+
+emulated = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+REGISTERS = 65536  # of a multiprocessor
+FEW_BYTES = 260  # spilled around the calls for faces between materials, and by fast proposals
+
+# Conductivities that do not vary: one line, two, three; melting at a temperature and over a range.
+STEADY = (
+    Properties(((0.0, 0.8),), ((0.0, 1.1),), 1.0),
+    Properties(((0.0, 0.7),), ((0.0, 1.2),), 1.0, Melting(0.8, 0.2, 0.2)),
+    Properties(((0.0, 2.0),), ((0.0, 0.9),), 1.0, Melting(0.5, -0.1, 0.3)),
+)
+
+
+def ringed(problem: Problem) -> Problem:
+    """The same as a ring along y, so that a long piece of it needs no frame."""
+    faces = ((Periodic(), Periodic()), (insulated(), cooled(1, 1, 5) or Periodic()))
+    return dataclasses.replace(problem, boundary=Boundary(faces))
+
+
+def in_layers(problem: Problem) -> Problem:
+    """The same of one material from row 20 on: what warps read there has one id."""
+    assert problem.conduction is not None
+    ids_of = problem.conduction.medium.ids
+
+    def ids(box: Any) -> Any:
+        found = ids_of(box).copy()
+        found[np.arange(*box[0]) >= 20] = 1
+        return found
+
+    return changed(problem, medium=dataclasses.replace(problem.conduction.medium, ids=ids))
+
+
+@pytest.mark.parametrize("materials", [MATERIALS, STEADY])
+def test_merged_curves_have_the_same_values(materials: tuple[Properties, ...]) -> None:
+    enthalpy = make_enthalpy(materials, [0, 1, 2, 1], (0.5, 0.7))
+    few = merged(enthalpy)
+    heat = np.random.default_rng(1).uniform(-4, 6, 4000)
+    ids = np.random.default_rng(2).integers(0, 4, 4000)
+    for name in ("temperature", "potential", "conductivity"):
+        found = few.of(getattr(few, name), heat, ids)
+        wanted = enthalpy.of(getattr(enthalpy, name), heat, ids)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12 * np.abs(wanted).max())
+    assert few.n_pieces < enthalpy.n_pieces
+
+
+def test_three_pieces_are_enough_for_what_melts() -> None:
+    enthalpy = make_enthalpy(STEADY, [0, 1, 2], (1.0,))
+    assert np.isfinite(merged(enthalpy).knots).sum(axis=1).tolist() == [1, 3, 3]
+    assert table_pieces(enthalpy) == 3
+    k = constant_conductivity(enthalpy)
+    assert k is not None
+    np.testing.assert_array_equal(k, [0.8, 0.7, 2.0])
+    assert constant_conductivity(make_enthalpy(MATERIALS, [0, 1], (1.0,))) is None
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("materials", "dtype"),
+    [
+        (STEADY, np.float64),
+        (MATERIALS, np.float64),
+        pytest.param(STEADY, np.float32, marks=pytest.mark.full),
+    ],
+)
+def test_heat_contents_agree_with_the_reference(
+    materials: tuple[Properties, ...], dtype: Any
+) -> None:
+    gpu = agree(in_layers(melting((41, 43), dtype, materials)), BRANCH)
+    assert gpu.launches.count("palette_2d") == 3
+
+
+@pytest.mark.full
+@emulated
+def test_even_heat_stays_even_without_sources() -> None:
+    problem = ringed(in_layers(melting((40, 37), materials=STEADY)))
+    faces = (problem.boundary.faces[0], (insulated(), insulated()))
+    problem = dataclasses.replace(
+        changed(problem, source=None),
+        boundary=Boundary(faces),
+        initial=lambda slab: np.full((1, *slab.shape), 0.125),
+    )
+    assert problem.conduction is not None
+    ids = problem.conduction.medium.ids(((30, 40), (0, 37)))
+    assert ids.min() == ids.max()
+    found, _ = advanced(problem, BRANCH, (6,))
+    np.testing.assert_array_equal(found[0, 30:34], 0.125)
+
+
+def test_curves_of_too_many_pieces_are_refused() -> None:
+    problem = melting((20, 20))
+    assert problem.conduction is not None
+    k = tuple((t / 10.0, 1 + t % 7 / 10.0) for t in range(300))
+    materials = (Properties(k, ((0.0, 1.0),), 1.0),)
+    enthalpy = make_enthalpy(materials, [0] * 5, (0.5, 0.7))
+    refusal = conduction_refusal(changed(problem, enthalpy=enthalpy))
+    assert "at most 256 pieces, and here are" in str(refusal)
+
+
+def test_new_numbers_compile_nothing_anew() -> None:
+    problem = melting((41, 43), materials=STEADY)
+    hotter = tuple(
+        dataclasses.replace(it, heat_capacity=((0.0, 3.0),), conductivity=((0.0, 0.3),))
+        for it in STEADY
+    )
+    other = dataclasses.replace(melting((41, 43), materials=hotter), dt=0.01)
+    kernels = [conduction_kernel(it, METHOD.parameters(problem)[0]) for it in (problem, other)]
+    assert kernels[0].defines == kernels[1].defines
+    assert not np.array_equal(kernels[0].weights, kernels[1].weights)
+
+
+STEADY_KIND = PaletteKind(8, isotropic=True, sources=False, pieces=3)
+VARYING_KIND = PaletteKind(8, isotropic=False, sources=True, pieces=64, varies=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "architecture"),
+    [
+        (STEADY_KIND, "sm_90"),
+        pytest.param(STEADY_KIND, "sm_80", marks=pytest.mark.full),
+        pytest.param(VARYING_KIND, "sm_90", marks=pytest.mark.full),
+    ],
+)
+def test_kernels_of_heat_contents_compile_and_hardly_spill(
+    kind: PaletteKind, architecture: str
+) -> None:
+    pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
+    kernel = palette_2d_kernel(kind, np.zeros(1), palette_2d_parameters(kind, "float64")[0])
+    compiled = compile_source(kernel.source, kernel.defines, architecture)
+    assert compiled.registers[kernel.entry] * kernel.threads * 2 <= REGISTERS
+    assert compiled.spilled <= (FEW_BYTES if kind.varies else 0)
