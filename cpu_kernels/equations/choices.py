@@ -21,18 +21,23 @@ def equation_candidates(problem: Problem, caches: Caches) -> tuple[Parameters, .
     """What is worth trying on a machine with these caches, the best guess first."""
     assert problem.equations is not None
     equations, ndim = settled(problem.equations), problem.grid.ndim
-    depth = max(1, *equations.radii)
-    size = np.dtype(problem.dtype).itemsize
-    choices: list[Parameters] = []
-    if ndim == 1:
-        for steps, part in ((32, 8), (64, 4)):
-            names = sum(follow(equations, ndim, 1).depths.values())
-            tile = max(256, caches.l2 // (part * names * size) // 64 * 64)
-            choices.append({STEPS_PER_BLOCK: max(1, steps // depth), "tile_x": tile})
-        return tuple(choices)
-    for steps, tile in ((8, 512), (4, 1024), (16, 256)) if ndim == 2 else ((4, 128), (2, 256)):
-        choice = {STEPS_PER_BLOCK: max(1, steps // depth), "tile_x": tile}
-        choices.append(choice | ({"tile_y": 24} if ndim == 3 else {"visit": 2}))
+    radii, size = equations.radii, np.dtype(problem.dtype).itemsize
+    reach, choices = max(1, *radii), []
+
+    # Steps of a reach of one, planes a visit, rows of a strip, how much of the L2 cache rings fill:
+    # those of two dimensions are read in order, and the L3 cache holds the rest.
+    wanted = {
+        1: ((32, 1, 1, 0.2), (64, 1, 1, 0.4)),
+        2: ((16, 2, 1, 1.2), (8, 4, 1, 0.9), (12, 2, 1, 0.7)),
+        3: ((4, 1, 16, 2.0), (2, 2, 24, 2.0), (4, 1, 32, 4.0)),
+    }[ndim]
+    for most, visit, rows, filled in wanted:
+        steps = max(1, most // reach)
+        planes = (steps + 1) * sum(follow(equations, ndim, visit).depths.values())
+        beside = rows + 2 * steps * (radii[1] if ndim == 3 else 0)
+        columns = int(caches.l2 * filled / (planes * beside * size)) - 2 * steps * radii[-1]
+        choice = {STEPS_PER_BLOCK: steps, "tile_x": max(64, columns // 16 * 16), "visit": visit}
+        choices.append(choice | ({"tile_y": rows} if ndim == 3 else {}))
     return tuple(choices)
 
 
