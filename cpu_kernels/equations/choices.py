@@ -47,17 +47,13 @@ def work_of(problem: Problem, slab: Slab, parameters: Parameters, threads: int) 
 
     assert problem.equations is not None
     equations = settled(problem.equations)
-    steps = parameters[STEPS_PER_BLOCK]
-    for axis, (n, radius) in enumerate(zip(slab.shape, equations.radii, strict=True)):
-        if problem.boundary.periodic(axis) and radius:
-            steps = min(steps, max(1, n // radius))  # what is read beyond a ring is read once
     computed = [n + sum(halo) for n, halo in zip(slab.shape, slab.halo, strict=True)]
     return plan_work(
         equations,
         tuple(computed),
         threads=threads,
         lanes=native_lanes(np.dtype(problem.dtype)),
-        steps=steps,
+        steps=parameters[STEPS_PER_BLOCK],
         visit=parameters.get("visit", 1),
         tile=(parameters.get("tile_y", 1), parameters["tile_x"]),
     )
@@ -76,7 +72,7 @@ def margins_of(problem: Problem, slab: Slab, work: Work) -> list[tuple[int, int]
     margins = []
     for axis, padded in enumerate(OUTER[problem.grid.ndim]):
         ring = problem.boundary.periodic(axis)
-        deep = work.steps * work.reach[padded] if ring else 0
+        deep = max(work.steps * work.reach[padded], work.around[padded]) if ring else 0
         low, high = slab.halo[axis]
         margins.append((low or deep, high or deep))
     return margins

@@ -45,7 +45,8 @@ def follow(equations: Equations, ndim: int, visit: int) -> Follow:
     lags: list[int] = []
     made = dict.fromkeys(equations.fields, 0)
     for stage in equations.stages:
-        lag = max(made[name] + _reach(stage, name, ndim) for name in _read(equations, stage))
+        read = _read(equations, stage)
+        lag = max((made[name] + _reach(stage, name, ndim) for name in read), default=0)
         lags.append(lag)
         made |= dict.fromkeys(stage.formulas, lag)
     lag = max(made[name] for name in equations.results.values())
