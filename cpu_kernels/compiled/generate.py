@@ -30,7 +30,8 @@ _CALLEES = (
     "compiled/vectors.py",
     "plain/parts.py",
     "tessellate/tiles.py",
-    "equations/ghosts.py",
+    "equations/planes.py",
+    "equations/numbers.py",
     "equations/sides.py",
 )
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tetris_sim.axes import OUTER, on_three
 from tetris_sim.conduction import padded
-from tetris_sim.cpu_kernels.common.layout import PaddedField, pad
+from tetris_sim.cpu_kernels.common.layout import PaddedField, allocate_aligned, pad
 from tetris_sim.cpu_kernels.equations.sides import COEFFICIENT, COORDINATE
 from tetris_sim.cpu_kernels.equations.stages import Stream
 from tetris_sim.equations import Equations
@@ -27,6 +27,7 @@ from tetris_sim.slab import Ranges, Slab, batches
 Array = npt.NDArray[Any]
 Margins = Sequence[tuple[int, int]]  # points around a slab (low, high), per axis of the problem
 _LAID_POINTS = 1 << 20  # points asked for at a time
+_SLACK = 64  # elements at both ends, which vectors beyond the points may read
 _MOST_NUMBERS = 1 << 20  # in the tables of one block
 
 
@@ -73,7 +74,7 @@ class Given:
         self._problem, self._equations = problem, equations
         self._size = problem.arithmetic.itemsize
         self._layout = coefficient_layout(problem, slab, margins)
-        self._coefficients, self.pitch, self._apart = np.zeros(1, problem.arithmetic), (0, 0), 0
+        self._coefficients, self.pitch, self._apart = np.zeros(0, problem.arithmetic), (0, 0), 0
         if (layout := self._layout) is not None:
             self._coefficients, self.pitch = self._lay(slab, layout), layout.pitch[:2]
             moved = np.subtract(layout.first, first)
@@ -85,8 +86,9 @@ class Given:
         for axis, padded_axis in enumerate(OUTER[problem.grid.ndim]):
             of_span = functools.partial(_positions, problem.grid, axis)
             span, n = (around[padded_axis],), (problem.grid.shape[axis],)
-            line = padded(of_span, span, n, (rings[axis],)).astype(problem.arithmetic)
-            self._lines[padded_axis] = line, first[padded_axis] - margins[axis][0]
+            inside = padded(of_span, span, n, (rings[axis],)).astype(problem.arithmetic)
+            line = np.pad(inside, _SLACK)
+            self._lines[padded_axis] = line, first[padded_axis] - margins[axis][0] - _SLACK
 
         self._changes = any(it.changes for it in equations.parameters)
         # A halo lasts for one block, and those are short.
@@ -101,7 +103,7 @@ class Given:
             assert self._layout is not None
             element = names.index(stream.name) * self._layout.field_pitch + self._apart
             element += int(np.dot((stream.plane, stream.row), self.pitch))
-            return int(self._coefficients.ctypes.data) + element * self._size
+            return int(self._coefficients.ctypes.data) + (_SLACK + element) * self._size
         line, begin = self._lines[stream.kind - COORDINATE]
         return int(line.ctypes.data) - begin * self._size
 
@@ -114,15 +116,17 @@ class Given:
         return np.ascontiguousarray(np.concatenate(columns, axis=1), self._problem.arithmetic)
 
     def _lay(self, slab: Slab, layout: PaddedField) -> Array:
-        flat = layout.allocate()
-        flat[:] = 0  # rows have ends that no point lies in
+        n_bytes = layout.n_bytes + 2 * _SLACK * self._size
+        whole = allocate_aligned(n_bytes, layout.dtype, 0)
+        whole[:] = 0  # rows have ends that no point lies in
+        flat = whole[_SLACK:-_SLACK]
         margins = [layout.margin[axis] for axis in layout.axis_of]
         for part in batches(_around(slab, margins), _LAID_POINTS):
             box = slab.globally(part)
             names = self._equations.coefficients or {}
             found = [self._problem.padded_coefficient(name, box) for name in names]
             layout.write(flat, part, np.stack(found))
-        return flat
+        return whole
 
 
 def ghost_widths(equations: Equations, name: str, ndim: int) -> tuple[int, int, int]:

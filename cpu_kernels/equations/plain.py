@@ -1,20 +1,25 @@
-"""Sweeps by equations: the stepper of `cpu.plain`, and what it takes of memory."""
+"""Sweeps by equations: what `cpu.plain` tells its compiled loop, and what it takes of memory."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.axes import OUTER, on_three
-from tetris_sim.cpu_kernels.common.layout import PaddedField, least_margins, pad
-from tetris_sim.cpu_kernels.equations.faces import beyond_sides, reflections, width_of
-from tetris_sim.cpu_kernels.equations.given import Given, coefficient_layout
-from tetris_sim.cpu_kernels.equations.sides import N_COUNTS, PITCH, STATE
-from tetris_sim.cpu_kernels.equations.stages import Stream, settled, stage_kernel
+from tetris_sim.axes import OUTER
+from tetris_sim.cpu_kernels.common.layout import (
+    PaddedField,
+    allocate_aligned,
+    least_margins,
+    pad,
+)
+from tetris_sim.cpu_kernels.equations.faces import width_of
+from tetris_sim.cpu_kernels.equations.given import coefficient_layout
+from tetris_sim.cpu_kernels.equations.numbers import EVEN
+from tetris_sim.cpu_kernels.equations.sides import STATE
+from tetris_sim.cpu_kernels.equations.stages import Stream, settled
+from tetris_sim.cpu_kernels.equations.tables import make_tables
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
@@ -42,7 +47,7 @@ def work_bytes(problem: Problem, slab: Slab) -> int:
 
 
 class Sweeps:
-    """What the compiled loop of `sweep.py` is told; between steppers and it.
+    """What the compiled loop of `sweep.py` is told; between a stepper and it.
 
     Attributes:
         longest: steps that one block may have.
@@ -58,73 +63,57 @@ class Sweeps:
             threads: how many there are.
         """
         from tetris_sim.cpu_kernels.compiled.generate import splice
-        from tetris_sim.cpu_kernels.compiled.vectors import native_lanes
-        from tetris_sim.cpu_kernels.equations.stages import compile_stages
 
-        assert problem.equations is not None
-        self._equations = equations = settled(problem.equations)
-        self._layout, self._dtype = layout, np.dtype(problem.dtype)
-        self._loop: Callable[..., None] = splice(
-            "equations/sweep.py", f"REAL = types.{self._dtype.name}\n"
-        ).advance
-        self._kernels = [stage_kernel(it, equations, problem) for it in equations.stages]
-        lanes = native_lanes(self._dtype)
-        self._addresses = np.array(compile_stages(self._kernels, self._dtype, lanes))
-        self._given = Given(problem, slab, layout.first, slab.halo)
-        self.longest = self._given.longest
-
-        self._beyond = beyond_sides(problem, slab)
-        margins = [(0, 0, 0), *(on_three(it, 0, OUTER) for it in equations.margins)]
-        self._margins = np.array(margins, np.int64)
-        self._pitches = np.array([*layout.pitch[:2], *self._given.pitch], np.int64)
-        work = max(1, equations.n_work) * layout.field_pitch
-        self._work = np.zeros(work, layout.dtype)
-        self._counts = np.zeros((threads, N_COUNTS), np.int64)
-        self._counts[:, PITCH : PITCH + 5] = (layout.pitch[1], self._given.pitch[1], 0, 1, 0)
-
-        # Ghosts of the fields at the beginning, then those of what each stage gives.
-        ndim = problem.grid.ndim
-        groups = [tuple(equations.results.values()), *(it.made for it in self._kernels)]
-        wide = [[it for it in group if any(width_of(equations, it, ndim))] for group in groups]
-        self._filled = [name for group in wide for name in group]
-        self._fill_starts = np.cumsum([0, *map(len, wide)], dtype=np.int64)
-        self._widths = [width_of(equations, name, ndim) for name in self._filled]
-        faces = [reflections(problem, equations, name) for name in self._filled]
-        self._faces = np.stack(faces or [np.zeros((3, 2, 1, 2), layout.dtype)])
-        self._tables = functools.lru_cache(maxsize=4)(self._make_tables)
+        constants = f"REAL = types.{np.dtype(problem.dtype).name}\n"
+        self._loop = splice("equations/sweep.py", constants).advance
+        self._tables = make_tables(problem, slab, layout, slab.halo)
+        self._layout, self.longest = layout, self._tables.given.longest
+        work = self._tables.equations.n_work * layout.field_pitch
+        self._work = allocate_aligned(work * layout.dtype.itemsize, layout.dtype, 0)
+        self._places = (problem, slab, layout, threads)
+        self._known: dict[tuple[int, int], tuple[Array, ...]] = {}
 
     @property
-    def arrays(self) -> Sweeps:
-        """Itself, for `advance`."""
-        return self
+    def arrays(self) -> None:
+        """None that a block hands over: all of them are known."""
 
     def tables(self, step: int, steps: int) -> tuple[Array]:
         """The parameters of a block."""
-        return (self._given.numbers(step, steps),)
+        return (self._tables.given.numbers(step, steps),)
 
-    def _make_tables(self, current: int, following: int) -> tuple[Array, Array, Array]:
-        """Addresses of lists of streams, (2, stages); of what has ghosts, with widths; and the
-        lists.
+    def __call__(
+        self, thread: int, threads: int, current: Array, following: Array, *rest: Any
+    ) -> None:
+        """Advance as one of some threads; the arguments are those of `CpuStepper`."""
+        _, _, numbers, steps, barrier = rest
+        arrays = (current.ctypes.data, following.ctypes.data)
+        if arrays not in self._known:
+            self._known[arrays] = self._tell(arrays)
+        own, *_ = self._known[arrays]
+        table = (numbers.ctypes.data, numbers.strides[0] if len(numbers) > 1 else 0)
+        self._loop(thread, threads, own, *table, steps, barrier)
+
+    def _tell(self, arrays: tuple[int, int]) -> tuple[Array, ...]:
+        """What threads begin with if these are the arrays of the state before an even step and
+        after it; and the tables that it refers to.
         """
-        turns = ((current, following), (following, current))
-        most = max(len(it.streams) for it in self._kernels)
-        lists = np.zeros((2, len(self._kernels), most), np.int64)
-        for parity, arrays in enumerate(turns):
-            for number, kernel in enumerate(self._kernels):
-                found = [self._address(stream, *arrays) for stream in kernel.streams]
-                lists[parity, number, : len(found)] = found
+        tables = self._tables
+        lists = tables.lists(2, lambda stream, odd: self._address(stream, arrays, odd))
+        names = tables.names.copy()
+        for row, name in zip(names, tables.rows, strict=True):
+            # The state at the beginning is what an odd step before it would have stored.
+            new = Stream(STATE, tables.equations.results.get(name, name))
+            row[EVEN : EVEN + 2] = [self._address(new, arrays, odd) for odd in (0, 1)]
 
-        fills = np.zeros((max(1, len(self._filled)), 5), np.int64)
-        for row, name, widths in zip(fills, self._filled, self._widths, strict=False):
-            row[:2] = [self._address(Stream(STATE, name), *arrays) for arrays in turns]
-            row[2:] = widths
-        begin = np.arange(2 * len(self._kernels)).reshape(2, -1) * lists.strides[1]
-        return begin + lists.ctypes.data, fills, lists
+        own = tables.numbers(*self._places)
+        own["lists"], own["period"] = lists.ctypes.data, 2
+        own["list_bytes"], own["names"] = lists.strides[1], names.ctypes.data
+        return own, lists, names
 
-    def _address(self, stream: Stream, now: int, then: int) -> int:
-        if stream.kind != STATE:
-            return self._given.address(stream)
-        equations, layout = self._equations, self._layout
+    def _address(self, stream: Stream, arrays: tuple[int, int], odd: int) -> int:
+        """Of a stream of the state at even or at odd steps."""
+        equations, layout = self._tables.equations, self._layout
+        now, then = arrays[odd], arrays[1 - odd]
         if stream.name in equations.fields:
             base, number = now, equations.fields.index(stream.name)
         elif stream.name in equations.work:
@@ -135,17 +124,3 @@ class Sweeps:
         element = number * layout.field_pitch
         element += int(np.dot((stream.plane, stream.row), layout.pitch[:2]))
         return base + element * layout.dtype.itemsize
-
-    def __call__(
-        self, thread: int, threads: int, current: Array, following: Array, *rest: Any
-    ) -> None:
-        """Advance as one of some threads; the arguments are those of `CpuStepper`."""
-        axes, _, numbers, steps, barrier = rest
-        places, fills, _ = self._tables(current.ctypes.data, following.ctypes.data)
-        work = (self._addresses, places, self._margins, self._pitches)
-        ghosts = (self._fill_starts, fills, self._faces)
-        table = (numbers.ctypes.data, numbers.strides[0] if len(numbers) > 1 else 0)
-        self._loop(
-            *(thread, threads, axes, self._beyond, *work, *ghosts),
-            *(self._counts, *table, steps, barrier),
-        )

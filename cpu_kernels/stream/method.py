@@ -9,9 +9,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tetris_sim.cpu_kernels.common.blocking import usable_cores, why_not_blocked
+from tetris_sim.cpu_kernels.common.blocking import (
+    usable_cores,
+    why_not_blocked,
+    why_not_equations,
+)
 from tetris_sim.cpu_kernels.common.caches import Caches, read_caches
 from tetris_sim.cpu_kernels.common.layout import PaddedField, least_margins, pad
+from tetris_sim.cpu_kernels.equations.choices import equation_candidates, stream_bytes
 from tetris_sim.cpu_kernels.stream.kernels import best_shape, fused_shape
 from tetris_sim.cpu_kernels.stream.work import Work, plan_work
 from tetris_sim.method import STEPS_PER_BLOCK, KnownGpu, Parameters
@@ -37,15 +42,18 @@ class StreamMethod:
         """Refuses float16, and stencils of so many points that compiling takes longer than most
         runs.
         """
+        if problem.equations is not None:
+            return why_not_equations(problem)
         return why_not_blocked(problem, self.name)
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
         """Rings of all levels that fill about half of the L2 cache, and neighbours of that."""
-        return candidates(problem, read_caches())
+        choose = candidates if problem.equations is None else equation_candidates
+        return choose(problem, read_caches())
 
     def fixed_at_compile(self, parameter: str) -> bool:
-        """All but the steps of a block and the width of a strip."""
-        return parameter not in (STEPS_PER_BLOCK, "tile_x", "tile_y")
+        """All but the steps of a block, the width of a strip and planes at a time."""
+        return parameter not in (STEPS_PER_BLOCK, "tile_x", "tile_y", "visit")
 
     def explain(
         self, problem: Problem, parameters: Parameters, rate: float, gpu: KnownGpu | None
@@ -57,6 +65,8 @@ class StreamMethod:
         """Two copies of the state, and the scratch memory of every thread that there may be."""
         chosen = self._complete(problem, parameters)
         cores = usable_cores()
+        if problem.equations is not None:
+            return stream_bytes(problem, slab, chosen, cores)
         work = _work(problem, slab, chosen, cores)
         return (
             2 * _layout(problem, slab, work).n_bytes
@@ -69,6 +79,11 @@ class StreamMethod:
         """
         from tetris_sim.cpu_kernels.stream.stepper import make_stepper
 
+        if problem.equations is not None:
+            from tetris_sim.cpu_kernels.equations import streaming
+
+            chosen = self._complete(problem, parameters)
+            return streaming.make_stepper(problem, slab, chosen, device)
         work = _work(problem, slab, self._complete(problem, parameters), device.size)
         return make_stepper(problem, slab, work, _layout(problem, slab, work), device)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import run
-from equation_cases import CASES, problem
+from cpu_equation_cases import CASES, problem
 from exact import fma, run_program
 
 from tetris_sim import reference
@@ -18,14 +18,25 @@ from tetris_sim.conduction import padded
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.equations import given
+from tetris_sim.cpu_kernels.equations.rings import follow
 from tetris_sim.equations import as_tap
+from tetris_sim.method import Method, Parameters
 from tetris_sim.problem import Field, Problem
 from tetris_sim.program import Program
 from tetris_sim.slab import Slab
 from tetris_sim.tolerances import allowed_error
 
-PLAIN = METHODS[-1]
+STREAM, PLAIN = METHODS[0], METHODS[-1]
+# Strips of few points: every one lies at a face or beside others.
+WAYS: dict[str, tuple[Method, Parameters]] = {
+    "plain": (PLAIN, {}),
+    "stream": (STREAM, {"steps_per_block": 3, "tile_x": 8, "tile_y": 4, "visit": 1}),
+    "stream, one step": (STREAM, {"steps_per_block": 1, "tile_x": 1000, "tile_y": 3, "visit": 2}),
+    "stream, many steps": (STREAM, {"steps_per_block": 9, "tile_x": 16, "tile_y": 5, "visit": 3}),
+}
 STEPS = 12
+# Compiling takes most of the time, so few of them in float32.
+SINGLE = ("gray-scott", "corners 2d", "conditions", "brusselator")
 BLOCKS = (1, 7, 4)
 
 
@@ -42,8 +53,9 @@ def plain(name: str, dtype: str = "float64", steps: int = STEPS) -> Field:
     return found
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "dtype"), [*((it, "float64") for it in CASES), *((it, "float32") for it in SINGLE)]
+)
 def test_it_agrees_with_the_reference(name: str, dtype: str) -> None:
     it = problem(name, dtype)
     expected = reference.advance(whole(it), it, STEPS)
@@ -56,12 +68,28 @@ def test_it_agrees_with_the_reference(name: str, dtype: str) -> None:
     assert not np.array_equal(found, whole(it))
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", CASES)
 def test_any_number_of_threads_and_blocks_has_the_same_bits(
-    name: str, teams: dict[int, ThreadTeam]
+    name: str, way: str, teams: dict[int, ThreadTeam]
 ) -> None:
+    method, parameters = WAYS[way]
     for team in teams.values():
-        np.testing.assert_array_equal(run(PLAIN, problem(name), {}, team, BLOCKS), plain(name))
+        found = run(method, problem(name), parameters, team, BLOCKS)
+        np.testing.assert_array_equal(found, plain(name))
+
+
+@pytest.mark.parametrize("name", ["gray-scott", "corners 2d", "brusselator"])
+def test_what_lies_around_strips_is_not_read(name: str, teams: dict[int, ThreadTeam]) -> None:
+    it, team = problem(name, "float32"), teams[2]
+    method, parameters = WAYS["stream"]
+    stepper = method.prepare(it, Slab.whole(it.grid), parameters, team)
+    stepper.load(it.initial)
+    stepper._advance._rings.fill(np.nan)  # type: ignore[attr-defined]
+    stepper.advance(STEPS)
+    found = stepper.interior()
+    stepper.close()
+    np.testing.assert_array_equal(found, plain(name, "float32"))
 
 
 def exact_step(u: Field, it: Problem, number: int) -> Field:
@@ -121,8 +149,10 @@ SMALL: dict[str, tuple[int, ...]] = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [*((it, "float64") for it in SMALL), *((it, "float32") for it in SMALL if it in SINGLE)],
+)
 def test_bits_are_those_of_the_instructions(
     name: str, dtype: str, teams: dict[int, ThreadTeam]
 ) -> None:
@@ -148,9 +178,10 @@ HALOS: list[tuple[str, tuple[tuple[int, int], ...]]] = [
 ]
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("name", "halo"), HALOS)
 def test_a_slab_has_the_bits_of_the_whole(
-    name: str, halo: tuple[tuple[int, int], ...], teams: dict[int, ThreadTeam]
+    name: str, halo: tuple[tuple[int, int], ...], way: str, teams: dict[int, ThreadTeam]
 ) -> None:
     it = problem(name)
     shape, radii = it.grid.shape, it.stencil.radii
@@ -170,7 +201,8 @@ def test_a_slab_has_the_bits_of_the_whole(
     slab, first = Slab(start, stop, halo), 3
     before, after = plain(name, steps=first), plain(name, steps=first + steps)
 
-    stepper = PLAIN.prepare(it, slab, {}, teams[3])
+    method, parameters = WAYS[way]
+    stepper = method.prepare(it, slab, parameters, teams[3])
     stepper.load(_pick(before), first)
     for axis, widths in enumerate(halo):
         for side, width in zip(SIDES, widths, strict=True):
@@ -192,9 +224,12 @@ def _pick(state: Field) -> Any:
     return lambda slab: state[(slice(None), *(slice(*span) for span in slab.spans))]
 
 
-def test_a_restart_at_a_step_goes_on_with_the_same_bits(teams: dict[int, ThreadTeam]) -> None:
-    it = problem("corners 2d")
-    stepper = PLAIN.prepare(it, Slab.whole(it.grid), {}, teams[2])
+@pytest.mark.parametrize("way", ["plain", "stream"])
+def test_a_restart_at_a_step_goes_on_with_the_same_bits(
+    way: str, teams: dict[int, ThreadTeam]
+) -> None:
+    it, (method, parameters) = problem("corners 2d"), WAYS[way]
+    stepper = method.prepare(it, Slab.whole(it.grid), parameters, teams[2])
     stepper.load(_pick(plain("corners 2d", steps=65)), 65)
     stepper.advance(5)
     found = stepper.interior()
@@ -204,13 +239,24 @@ def test_a_restart_at_a_step_goes_on_with_the_same_bits(teams: dict[int, ThreadT
     assert not np.array_equal(found, plain("corners 2d", steps=69))
 
 
+@pytest.mark.parametrize("way", ["plain", "stream"])
 def test_blocks_longer_than_their_tables_have_the_same_bits(
-    teams: dict[int, ThreadTeam], monkeypatch: pytest.MonkeyPatch
+    way: str, teams: dict[int, ThreadTeam], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    method, parameters = WAYS[way]
+    expected = plain("corners 2d")
     monkeypatch.setattr(given, "_MOST_NUMBERS", 7)
-    np.testing.assert_array_equal(
-        run(PLAIN, problem("corners 2d"), {}, teams[2], (STEPS,)), plain("corners 2d")
-    )
+    found = run(method, problem("corners 2d"), parameters, teams[2], (STEPS,))
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", ["gray-scott", "brusselator", "kuramoto-sivashinsky"])
+def test_what_the_tuner_may_choose_is_taken(name: str, teams: dict[int, ThreadTeam]) -> None:
+    it = problem(name)
+    for parameters in STREAM.parameters(it):
+        found = run(STREAM, it, parameters, teams[1], BLOCKS)
+        np.testing.assert_array_equal(found, plain(name))
+        assert STREAM.memory(it, Slab.whole(it.grid), parameters) > 2 * it.state_bytes
 
 
 def test_memory_counts_work_and_coefficients() -> None:
@@ -220,8 +266,19 @@ def test_memory_counts_work_and_coefficients() -> None:
         assert wanted <= PLAIN.memory(it, Slab.whole(it.grid), {}) < 8 * wanted
 
 
-def test_half_precision_is_refused() -> None:
-    refusal = PLAIN.refusal(problem("gray-scott", "float16"))
+@pytest.mark.parametrize("method", [PLAIN, STREAM])
+def test_half_precision_is_refused(method: Method) -> None:
+    refusal = method.refusal(problem("gray-scott", "float16"))
     assert refusal is not None
     assert "float64 or float32" in refusal
-    assert PLAIN.refusal(problem("gray-scott", "float32")) is None
+    assert method.refusal(problem("gray-scott", "float32")) is None
+
+
+def test_planes_of_rings_are_few_and_stages_follow_closely() -> None:
+    found = follow(CASES["gray-scott"][1](), 2, 1)
+    assert (found.lags, found.lag, found.period) == ((1,), 1, 3)
+    assert found.depths == {"u": 3, "v": 3}
+
+    found = follow(CASES["cahn-hilliard"][1](), 2, 2)
+    assert (found.lags, found.lag) == ((1, 2), 2)
+    assert found.depths == {"u": 4, "mu": 4}

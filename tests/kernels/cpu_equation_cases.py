@@ -218,6 +218,20 @@ def conditions(functions: str) -> Equations:
     )
 
 
+def forced(faces: Sequence[Any]) -> Equations:
+    """What a stage makes of coefficients only reaches further than what it makes of the field."""
+    force = formula("a*k + 0.1*x", k=tap("k", (0, 1)))
+    new = formula("u + dt*(m - u)", u=here("u"), m=laplace("f"))
+    return Equations(
+        ("u",),
+        (Stage({"f": force}), Stage({"u'": new})),
+        {"u": "u'"},
+        boundaries(("u", "f"), faces),
+        parameters(dt=0.1, a=0.5),
+        {"k": given},
+    )
+
+
 Case = tuple[tuple[int, ...], Callable[[], Equations]]
 CASES: dict[str, Case] = {
     "gray-scott": ((11, 23), lambda: gray_scott(WALLS[:2], OTHER_WALLS[:2])),
@@ -233,6 +247,7 @@ CASES: dict[str, Case] = {
     "corners 2d, ring": ((12, 14), lambda: corners(2, (RING, WALLS[0]))),
     "corners 3d": ((8, 9, 13), lambda: corners(3, WALLS)),
     "corners 3d, rings": ((7, 8, 10), lambda: corners(3, (WALLS[1], RING, RING))),
+    "forced": ((11, 18), lambda: forced((RING, WALLS[1]))),
     "conditions": ((10, 18), lambda: conditions("+ floor(3*u)")),
     "functions": ((10, 18), lambda: conditions("+ exp(-u)*sin(v)")),
 }
