@@ -4,6 +4,7 @@ for every name that is alive (`equations_2d.cu`).
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -17,7 +18,7 @@ from tetris_sim.gpu_kernels.common.terms import REAL
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream
 from tetris_sim.gpu_kernels.fused.method import Special
 from tetris_sim.gpu_kernels.stream.kernel_2d import Tile
-from tetris_sim.gpu_kernels.stream.levels import Level, levels_of, n_slots, print_levels
+from tetris_sim.gpu_kernels.stream.levels import levels_of, n_slots, print_levels
 from tetris_sim.method import Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
@@ -61,37 +62,30 @@ class _Needs:
     """What a kernel for some equations needs, whatever its tile.
 
     Attributes:
-        levels: of a step.
-        reach_x: columns that a step reads beside a point.
+        slots: patches of a lane.
+        handing: levels of a step that read rows of others.
+        rows: by which a step moves up.
+        reach: rows that the level reads which reads farthest.
+        beside: columns that a level reads beside a point.
+        reach_x: columns that a step does.
         n_fields: fields.
         item: bytes of a number.
         operations: of a step at a point.
     """
 
-    levels: tuple[Level, ...]
+    slots: int
+    handing: int
+    rows: int
+    reach: int
+    beside: int
     reach_x: int
     n_fields: int
     item: int
     operations: int
 
-    @property
-    def slots(self) -> int:
-        """Patches of a lane."""
-        return n_slots(self.levels)
-
-    @property
-    def reach(self) -> int:
-        """Rows that the level reads which reads farthest."""
-        return max(level.reach for level in self.levels)
-
-    @property
-    def rows(self) -> int:
-        """Rows by which a step moves up."""
-        return sum(level.reach for level in self.levels)
-
     def shared_bytes(self, it: EquationsTile) -> int:
         """`struct Shared`."""
-        handed = it.steps_per_block * sum(bool(level.reach) for level in self.levels) + 2
+        handed = it.steps_per_block * self.handing + 2
         handed += (it.warps - 1) * it.edges
         stages = self.n_fields * it.tile.height()
         return (stages + handed * self.slots * 2 * self.reach) * it.tile.width() * self.item
@@ -101,7 +95,7 @@ class _Needs:
         shared = self.shared_bytes(it)
         return (
             it.rows >= 2 * self.reach
-            and it.columns >= max(level.beside for level in self.levels)
+            and it.columns >= self.beside
             and it.written(self.reach_x, self.item) > 0
             and shared <= _MOST_SHARED
             and it.blocks * (shared + 1024) <= _OF_SM
@@ -130,8 +124,14 @@ class _Needs:
 
 def _needs(problem: Problem) -> _Needs:
     equations = equations_of(problem)
+    levels = levels_of(equations)
+    reaches = [level.reach for level in levels]
     return _Needs(
-        levels=levels_of(equations),
+        slots=n_slots(levels),
+        handing=sum(map(bool, reaches)),
+        rows=sum(reaches),
+        reach=max(reaches),
+        beside=max(level.beside for level in levels),
         reach_x=problem.stencil.radii[1],
         n_fields=problem.n_fields,
         item=np.dtype(problem.dtype).itemsize,
@@ -151,16 +151,22 @@ def equations_2d_refusal(problem: Problem) -> str | None:
     if any(n > r for each in needed for n, r in zip(each, equations.radii, strict=True)):
         return "a stage reads farther from a point than a step reads fields"
     if not equations_2d_parameters(problem):
+        needs = _needs(problem)
         return (
-            "what lies between the stages of a step does not fit into registers: "
-            f"{_needs(problem).slots} fields, {_needs(problem).reach} rows each way"
+            f"patches of {needs.slots} fields, of which a stage reads {needs.reach} rows each way, "
+            "do not fit into registers and shared memory"
         )
     return None
 
 
 def equations_2d_parameters(problem: Problem) -> tuple[Parameters, ...]:
     """Tiles worth trying, the best guess first (the keys are those of `EquationsTile`)."""
-    needs = _needs(problem)
+    return _proposed(_needs(problem))
+
+
+@functools.lru_cache(maxsize=64)
+def _proposed(needs: _Needs) -> tuple[Parameters, ...]:
+    """Finding out takes a tenth of a second."""
     found = [
         tile
         for steps in (16, 14, 12, 10, 8, 6, 4, 3, 2, 1)

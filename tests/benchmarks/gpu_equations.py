@@ -26,7 +26,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "gpu"), str(ROOT / "kernels")]
 
-import equation_cases as cases  # noqa: E402
+import gpu_equation_cases as cases  # noqa: E402
 
 from tetris_sim import reference  # noqa: E402
 from tetris_sim.boundary import Boundary, Neumann  # noqa: E402

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import equation_cases as cases
+import gpu_equation_cases as cases
 import numpy as np
 import pytest
 from emulator.emulation import COMPILER, NO_COMPILER
