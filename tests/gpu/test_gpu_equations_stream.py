@@ -39,17 +39,13 @@ CASES: dict[str, tuple[Callable[[], Problem], Parameters]] = {
         lambda: cases.make(cases.gray_scott(2, cases.walls(2), cases.walls(2, 0.1)), (27, 60)),
         tile(2, 3, 2, 2, 1, 2),
     ),
-    "gray-scott, ring": (
-        lambda: cases.make(cases.gray_scott(2, cases.ring(2)), (23, 65), np.float32),
-        tile(3, 2, 4, 2, 1, 1),
-    ),
     "cahn-hilliard": (
         lambda: cases.make(cases.cahn_hilliard(2, cases.walls(2)), (33, 75)),
         tile(2, 3, 2, 2, 1, 2),
     ),
     "wave": (
-        lambda: cases.make(cases.wave(2, cases.ring(2)), (31, 50)),
-        tile(3, 3, 2, 2, 1, 2),
+        lambda: cases.make(cases.wave(2, cases.ring(2)), (31, 65), np.float32),
+        tile(3, 3, 4, 2, 1, 1),
     ),
     "corners": (
         lambda: cases.make(cases.corners(cases.walls(2)), (21, 60)),
@@ -170,16 +166,15 @@ def test_too_small_a_tile_is_refused() -> None:
         METHOD.kernel(problem, tile(2, 1, 4, 2, 1, 2))
 
 
-@pytest.mark.parametrize(("name", "architecture"), [("gray-scott", "sm_90"), ("wave", "sm_80")])
-def test_proposals_compile_and_frames_too(name: str, architecture: str) -> None:
+def test_a_proposal_and_its_frame_compile() -> None:
     pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
-    problem = CASES[name][0]()
+    problem = CASES["gray-scott"][0]()
     small = min(METHOD.parameters(problem), key=lambda it: it["rows"] * it["columns"])
     kernel = METHOD.kernel(problem, small)
-    compiled = compile_source(kernel.source, kernel.defines, architecture)
+    compiled = compile_source(kernel.source, kernel.defines, "sm_90")
     assert compiled.registers[kernel.entry] * kernel.threads <= REGISTERS
     assert compiled.spilled <= FEW_BYTES
-    frame = compile_source("frame_equations.cu", frame_defines(problem, 2), architecture)
+    frame = compile_source("frame_equations.cu", frame_defines(problem, 2), "sm_80")
     assert frame.spilled <= 2 * FEW_BYTES
 
 

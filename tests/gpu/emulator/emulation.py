@@ -229,7 +229,7 @@ def emulate(
     )
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=24)
 def _compile(path: Path, defines: tuple[tuple[str, str | int], ...]) -> Emulated:
     assert COMPILER is not None, NO_COMPILER
     with tempfile.TemporaryDirectory(prefix="tetris_sim_emulation_") as folder:
