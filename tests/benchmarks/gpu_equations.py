@@ -102,11 +102,11 @@ CASES = (
     Case("gray-scott", 8192, 2, "float32", cases.gray_scott, "periodic"),
     Case("gray-scott", 8192, 2, "float64", cases.gray_scott, "no flux"),
     Case("cahn-hilliard", 8192, 2, "float64", cases.cahn_hilliard, "periodic"),
-    Case("wave, order 2", 8192, 2, "float64", wave(2), "periodic"),
-    Case("wave, order 2", 1024, 3, "float64", wave(2), "no flux"),
-    Case("wave, order 4", 1024, 3, "float64", wave(4), "no flux"),
-    Case("wave, order 2", 1024, 3, "float32", wave(2), "no flux"),
-    Case("wave, order 4", 1024, 3, "float32", wave(4), "no flux"),
+    Case("wave of order 2", 8192, 2, "float64", wave(2), "periodic"),
+    Case("wave of order 2", 1024, 3, "float64", wave(2), "no flux"),
+    Case("wave of order 4", 1024, 3, "float64", wave(4), "no flux"),
+    Case("wave of order 2", 1024, 3, "float32", wave(2), "no flux"),
+    Case("wave of order 4", 1024, 3, "float32", wave(4), "no flux"),
 )
 
 
