@@ -49,8 +49,8 @@ from tetris_sim.slab import Slab
 
 _SWEEP_BLOCK = (64, 4, 1)  # threads along x, y, z
 _SWEEP_BLOCK_1D = (256, 1, 1)
-# Planes that a thread of a staged sweep passes, in slabs of many points. The wave equation of order 4
-# on 1024^3 points: 88 G points and steps a second instead of 60 (H200, float64, 2026-11-22).
+# Planes that a thread of a staged sweep passes, in slabs of many points. The wave equation of order
+# 4 on 1024^3 points: 88 G points and steps a second instead of 60 (H200, float64, 2026-11-22).
 _PLANES = 16
 _MANY_POINTS = 1 << 22
 _MOST_BLOCKS = 65535  # along y and z; threads of plain.cu go on where a grid has more
