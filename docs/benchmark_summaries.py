@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from benchmark_bodies import bodies_beside_peers, bodies_on_a_gpu, bodies_on_two_cores
+from benchmark_equations import equations_on_a_gpu
 from benchmarks.device_goals import measurements, one_gpu
 from benchmarks.gpu_labels import CONVSTENCIL
 
@@ -334,5 +335,6 @@ SUMMARIES: Mapping[str, Callable[[Read], Table]] = {
     "bodies on a GPU": bodies_on_a_gpu,
     "bodies on two cores": bodies_on_two_cores,
     "bodies beside peers": bodies_beside_peers,
+    "equations on a GPU": equations_on_a_gpu,
 }
 """By the names that pages have for them."""

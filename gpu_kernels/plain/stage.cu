@@ -61,8 +61,11 @@ extern "C" __global__ void __launch_bounds__(256)
     const int k = box.low[2] + blockIdx.x * blockDim.x + threadIdx.x;
     if (k >= box.high[2]) return;
     // A launch may have fewer blocks along y and z than there are rows and planes: then threads go
-    // on.
-    for (int i = box.low[0] + blockIdx.z; i < box.high[0]; i += gridDim.z)
+    // on, along z to the next plane, which finds what it shares with this one in the L1 cache.
+    const int planes = (box.high[0] - box.low[0] + gridDim.z - 1) / gridDim.z;
+    const int first = box.low[0] + blockIdx.z * planes, end = min(first + planes, box.high[0]);
+#pragma unroll 1
+    for (int i = first; i < end; i++)
         for (int j = box.low[1] + blockIdx.y * blockDim.y + threadIdx.y; j < box.high[1];
             j += gridDim.y * blockDim.y) {
             const long long at = i * memory.plane + j * memory.row + k;

@@ -191,8 +191,8 @@ class SimulatedConveyor:
         self._steppers.clear()
 
     def _stepper(self, slab: Slab) -> Stepper:
-        # Without conduction what matters is how large it is and where it has neighbours.
-        where = () if self._problem.conduction is None else slab.start
+        # Of one stencil what matters is how large it is and where it has neighbours.
+        where = () if self._problem.why_not_one_stencil is None else slab.start
         key = slab.shape, slab.halo, where
         if key not in self._steppers:
             self._steppers[key] = self._method.prepare(

@@ -22,6 +22,7 @@ from typing import Any
 from tetris_sim import cpu_kernels, gpu_kernels
 from tetris_sim.cache import cache_directory
 from tetris_sim.conduction import Conduction, RuledFace
+from tetris_sim.equations import Equations
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.files import atomic_text
 from tetris_sim.problem import Problem
@@ -119,6 +120,7 @@ def tuning_key(
         "dtype": problem.dtype.name,
         **({} if problem.conduction is None else {"conduction": _body(problem.conduction)}),
         **({} if problem.conduction is None else {"faces": _programs(problem)}),
+        **({} if problem.equations is None else {"equations": _stages(problem.equations)}),
     }
 
 
@@ -130,6 +132,12 @@ def _body(conduction: Conduction) -> Mapping[str, Any]:
         "coefficients": conduction.coefficients is not None,
         **({} if conduction.enthalpy is None else {"pieces": conduction.enthalpy.n_pieces}),
     }
+
+
+def _stages(equations: Equations) -> str:
+    """A digest of what is computed."""
+    written = [(*stage.formulas, stage.programs.instructions) for stage in equations.stages]
+    return hashlib.sha256(repr([equations.fields, equations.results, written]).encode()).hexdigest()
 
 
 def _programs(problem: Problem) -> list[list[str]]:

@@ -232,7 +232,7 @@ def emulate(
     )
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=24)
 def _compile(path: Path, defines: tuple[tuple[str, str | int], ...]) -> Emulated:
     source = _complete(path.read_text(encoding="utf-8"))
     options = ["-O1", "-shared", *(f"-D{key}={value}" for key, value in defines)]

@@ -1,0 +1,48 @@
+"""Tables of the page about equations: what was wanted and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from statistics import median
+from typing import Any
+
+from tetris_sim.bench.cells import Table
+
+Row = Mapping[str, Any]
+Read = Callable[[str], Mapping[str | None, Mapping[str, Any]]]
+"""The runs of a file of benchmarks/ by their names."""
+
+_CASE = ("name", "size", "ndim", "dtype", "boundary")
+_WANTED = {("gray-scott", "float64"): 650, ("gray-scott", "float32"): 1170}
+"""Of the kernel alone on an H200, periodic, 8192^2."""
+
+
+def equations_on_a_gpu(read: Read) -> Table:
+    """The fastest tile of each problem, the fastest with 8 steps a launch, and single steps."""
+    rows = read("equations-gpu.json")[None]["rows"]
+    cells = []
+    for case in dict.fromkeys(tuple(row[key] for key in _CASE) for row in rows):
+        name, size, ndim, dtype, boundary = case
+        mine = [row for row in rows if tuple(row[key] for key in _CASE) == case]
+        streamed = [row for row in mine if row["method"] == "gpu.stream"]
+        best = max(streamed, key=_rate, default=None)
+        eight = [_rate(row) for row in streamed if row["parameters"]["steps_per_block"] == 8]
+        (plain,) = (_rate(row) for row in mine if row["method"] == "gpu.plain")
+        wanted = _WANTED.get((name, dtype), "") if boundary == "periodic" else ""
+        cells.append(
+            [
+                *(f"{size}^{ndim}", name, dtype, boundary),
+                f"{_rate(best):.0f}" if best else "",
+                f"{best['parameters']['steps_per_block']}" if best else "",
+                f"{max(eight):.0f}" if eight else "",
+                f"{wanted}",
+                f"{plain:.0f}",
+            ]
+        )
+    header = ["grid", "equations", "type", "faces", "`gpu.stream`", "steps a launch", "with 8"]
+    header += ["wanted", "`gpu.plain`"]
+    return Table("Billions of points and steps a second", header, cells, 4)
+
+
+def _rate(row: Row) -> float:
+    return float(median(row["rates"]))
