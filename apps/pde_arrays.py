@@ -73,7 +73,7 @@ def equations_problem(
     parts = Parts(
         grid=grid,
         system=System(trees, {}, language.numbers, Space(grid.spacing, accuracy, advection)),
-        scheme=scheme,  # type: ignore[arg-type]
+        scheme=scheme,
         boundaries=boundaries,
         initial=initial,
         variables=tuple(variable(name, "1", name, grid.ndim) for name in names),
