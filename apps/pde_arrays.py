@@ -94,6 +94,7 @@ def _language(names: Sequence[str], constants: Mapping[str, float | str], ndim: 
     except ValueError as error:
         msg = f"constants: {error}"
         raise ConfigError(msg) from error
+
     language, mistakes = read_constants(given, tuple(names), ndim)
     wrong += [f"constants, {path[-1]}: {told}" for path, told, _ in mistakes]
     if wrong:

@@ -202,6 +202,7 @@ class _Samples:
                 rows = [self._fields.index(velocity_of(name)) for name in self._second]
                 columns = [self._fields.index(name) for name in self._second]
                 symbols = symbols[..., rows, :][..., columns]
+
             finite = (np.abs(symbols) < _LARGEST).all(axis=(-1, -2))
             found.append(np.linalg.eigvals(symbols[finite]).reshape(-1))
         return np.concatenate(found)
@@ -296,6 +297,7 @@ class _Samples:
                     found = as_tap(text)
                     if found is not None and found[0] == name:
                         seen[text] = value
+
         rows = [self._row(tree, seen, symbols) for tree in self._formulas.values()]
         shape = np.broadcast_shapes(*(row.shape for row in rows))
         return np.stack([np.broadcast_to(row, shape) for row in rows], axis=-2)
