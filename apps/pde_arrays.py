@@ -73,7 +73,7 @@ def equations_problem(
     parts = Parts(
         grid=grid,
         system=System(trees, {}, language.numbers, Space(grid.spacing, accuracy, advection)),
-        scheme=scheme,  # type: ignore[arg-type]
+        scheme=scheme,
         boundaries=boundaries,
         initial=initial,
         variables=tuple(variable(name, "1", name, grid.ndim) for name in names),
@@ -94,6 +94,7 @@ def _language(names: Sequence[str], constants: Mapping[str, float | str], ndim: 
     except ValueError as error:
         msg = f"constants: {error}"
         raise ConfigError(msg) from error
+
     language, mistakes = read_constants(given, tuple(names), ndim)
     wrong += [f"constants, {path[-1]}: {told}" for path, told, _ in mistakes]
     if wrong:

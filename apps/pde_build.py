@@ -123,6 +123,7 @@ def make_equations(parts: Parts, made: Made, dt: float) -> Equations:
         for name, tree in made.inner.items()
     }
     values = parts.values(dt)
+
     return Equations(
         fields,
         made.stages,
@@ -192,6 +193,7 @@ def _check_scalars(parts: Parts, made: Made) -> None:
                 "divided by 0?"
             )
             raise ConfigError(msg)
+
     whole = tuple((0, min(n, 2)) for n in parts.grid.shape)
     for name, of_box in made.hoist.arrays(values, parts.grid).items():
         if not np.isfinite(of_box(whole)).all():

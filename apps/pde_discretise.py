@@ -271,6 +271,7 @@ class Discretiser:
             if level > _MOST_LEVELS:
                 msg = f"operators are nested more than {_MOST_LEVELS} deep in one another"
                 raise ConfigError(msg)
+
             self._inner[node] = f"{self.prefix}{len(self._inner) + 1}"
             self._formulas[self._inner[node]] = level, tree
         return self._inner[node]

@@ -154,6 +154,7 @@ def inner_boundary(tree: Node, boundaries: Mapping[str, Boundary], ndim: int) ->
     fields = [name for name in boundaries if name in names_in(tree)]
     whole = next(iter(boundaries.values()))
     faces: list[tuple[Face, Face]] = []
+
     for axis in range(ndim):
         pair: list[Face] = []
         for side in range(2):
@@ -179,6 +180,7 @@ def _value_on_face(tree: Node, values: Mapping[str, float]) -> float:
             given = {name: np.float64(sample) for name in others}
             given |= {name: np.float64(value) for name, value in values.items()}
             found.add(float(evaluate(plain, given)))  # type: ignore[arg-type]
+
     if len(found) > 1:
         msg = (
             "boundaries: an operator reads a formula with operators in it, whose value on a face "
@@ -209,6 +211,7 @@ def initial_mistakes(
     for name in section.constants:
         if (why_not := unusable_constant(name)) is not None:
             yield (*path, "constants", name), why_not, None
+
     positions = AXIS_NAMES[:ndim]
     lengths = (f"L{axis}" for axis in positions)
     try:

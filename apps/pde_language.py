@@ -44,6 +44,7 @@ def read_constant(value: object) -> float | str:
             return _NUMBER.read(value)
         except ValueError:
             return value
+
     try:
         return _NUMBER.read(to_si(number, unit.strip()))
     except (UnitError, ArithmeticError) as error:

@@ -38,6 +38,7 @@ _NUDGE = 2.0**-20  # relative change for a derivative
 _ROUNDING = 1e-7  # of the largest eigenvalue: what differences of formulas miss
 _DIFFERENCES = 1e-7  # what derivatives by differences may be off: a step at the limit is stable
 _HALVINGS = 60
+_LARGEST = 1e150  # of a symbol whose eigenvalues can be computed
 _LONGEST_GROWTH = 8.0  # a wave that grows by more in a step, e^8, is no part of any answer
 
 
@@ -76,12 +77,16 @@ def find_limits(
     spectrum = samples.eigenvalues(scheme, mixed=False)
     mixed = np.concatenate([spectrum, samples.eigenvalues(scheme, mixed=True)])
     automatic = longest_step(mixed, scheme)
+    if not mixed.size:
+        return Limits(math.inf, math.inf)  # nothing is finite; the run will say so
     if scheme == "leapfrog":
         return Limits(longest_step(spectrum, scheme), automatic)
-    # What grows is followed: by a factor of e in a step at most.
+    # What grows is followed, by a factor of e in a step at most, and leaves the values of the
+    # beginning, for which half of the step is set aside.
     fastest = float(mixed.real.max(initial=0.0))
-    followed = 1 / fastest if fastest > _ROUNDING * np.abs(mixed).max() else math.inf
-    return Limits(longest_step(spectrum, scheme), min(automatic, followed))
+    if fastest > _ROUNDING * np.abs(mixed).max():
+        automatic = min(automatic / 2, 1 / fastest)
+    return Limits(longest_step(spectrum, scheme), automatic)
 
 
 def grow_shortest(
@@ -197,7 +202,8 @@ class _Samples:
                 rows = [self._fields.index(velocity_of(name)) for name in self._second]
                 columns = [self._fields.index(name) for name in self._second]
                 symbols = symbols[..., rows, :][..., columns]
-            finite = np.isfinite(symbols).all(axis=(-1, -2))
+
+            finite = (np.abs(symbols) < _LARGEST).all(axis=(-1, -2))
             found.append(np.linalg.eigvals(symbols[finite]).reshape(-1))
         return np.concatenate(found)
 
@@ -291,6 +297,7 @@ class _Samples:
                     found = as_tap(text)
                     if found is not None and found[0] == name:
                         seen[text] = value
+
         rows = [self._row(tree, seen, symbols) for tree in self._formulas.values()]
         shape = np.broadcast_shapes(*(row.shape for row in rows))
         return np.stack([np.broadcast_to(row, shape) for row in rows], axis=-2)

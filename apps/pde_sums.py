@@ -94,7 +94,7 @@ def chain(
         weight = given[offset]
         exact = isinstance(weight, Fraction) and isinstance(unit, Fraction)
         share: Weight = Fraction(weight) / Fraction(unit) if exact else float(weight) / float(unit)
-        groups.setdefault(abs(share), []).append((offset, share > 0))
+        groups.setdefault(share if share > 0 else -share, []).append((offset, share > 0))
 
     total: Node | None = None
     for size in sorted(groups):
