@@ -96,6 +96,13 @@ def test_eigenvectors_are_orthonormal_and_their_transforms_agree(
     np.testing.assert_allclose(whole.sum(coefficients.copy()), u, atol=1e-14)
 
 
+def test_vectors_of_a_long_axis_do_not_err_to_one_side() -> None:
+    axis = Axis(1500, (0.99, 1.0))
+    vectors = axis.matrix(np)
+    ones = np.ones(axis.n)
+    np.testing.assert_allclose(vectors.T @ (vectors @ ones), ones, rtol=0, atol=1.5e-14)
+
+
 def test_angles_of_a_long_axis_keep_their_digits() -> None:
     # A face that hardly takes up heat: tan(theta / 2) tan(n theta) = e, for a first theta so small
     # that e / n = theta^2 / 2 but for parts of 1e-8.
