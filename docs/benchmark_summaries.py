@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmark_bodies import bodies_beside_peers, bodies_on_a_gpu, bodies_on_two_cores
 from benchmark_equations import equations_on_a_gpu
+from benchmark_schemes import jumps
 from benchmarks.device_goals import measurements, one_gpu
 from benchmarks.gpu_labels import CONVSTENCIL
 
@@ -336,5 +337,6 @@ SUMMARIES: Mapping[str, Callable[[Read], Table]] = {
     "bodies on two cores": bodies_on_two_cores,
     "bodies beside peers": bodies_beside_peers,
     "equations on a GPU": equations_on_a_gpu,
+    "jumps": jumps,
 }
 """By the names that pages have for them."""

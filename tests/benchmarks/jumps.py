@@ -3,7 +3,9 @@ faces that have no transform.
 
     python tests/benchmarks/jumps.py cpu 9600
     python tests/benchmarks/jumps.py gpu 9600
+    python tests/benchmarks/jumps.py cpu 9600 3800000 0
 
+The last two arguments, if given, are how many steps a jump goes over and how many follow the first.
 Every case is first compared with 100 steps of the plain method, on the CPU on a quarter of the
 length. A line has the seconds to open a worker's memory, of the first jump, which finds
 eigenvectors, and of others like it. With TETRIS_SIM_ROWS=FILE the measurements are kept as JSON.
@@ -57,7 +59,7 @@ def make_problem(faces: str, n: int) -> Problem:
     return replace(problem, initial=random_field(problem, grid.shape))
 
 
-def advanced(problem: Problem, method: Method, steps: int, device: Any) -> Any:
+def advanced(problem: Problem, method: Method, steps: int, device: Any, more: int = 0) -> Any:
     """The state after some steps, and how long each part took [s]."""
     begin = time.perf_counter()
     stepper = method.prepare(problem, Slab.whole(problem.grid), {}, device)
@@ -66,19 +68,19 @@ def advanced(problem: Problem, method: Method, steps: int, device: Any) -> Any:
     opened = time.perf_counter() - begin
     seconds = []
     first = None
-    for _ in range(1 + JUMPS):
+    for _ in range(1 + more):
         begin = time.perf_counter()
         stepper.advance(steps)
         stepper.wait()
         seconds.append(time.perf_counter() - begin)
         first = stepper.interior() if first is None else first
-        if method.name.endswith("plain"):
-            break
     stepper.close()
     return first, opened, seconds
 
 
-def main(kind: DeviceKind, n: int) -> list[dict[str, Any]]:
+def main(
+    kind: DeviceKind, n: int, chosen: tuple[int, ...] = STEPS, more: int = JUMPS
+) -> list[dict[str, Any]]:
     """Print and return all measurements."""
     threads = 1 if kind == "gpu" else find_machine().threads
     place, rows = Place(threads, kind), []
@@ -90,9 +92,11 @@ def main(kind: DeviceKind, n: int) -> list[dict[str, Any]]:
             error = float(np.abs(jumped - stepped).max())
             assert error < 1e-12, error
             del stepped, jumped
-            for steps in STEPS:
+            for steps in chosen:
                 problem = make_problem(faces, n)
-                state, opened, (first, *others) = advanced(problem, place.spectral, steps, device)
+                state, opened, (first, *others) = advanced(
+                    problem, place.spectral, steps, device, more
+                )
                 assert bool(np.isfinite(state).all())
                 rows.append(
                     {
@@ -115,6 +119,8 @@ def main(kind: DeviceKind, n: int) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    found = main(sys.argv[1], int(sys.argv[2]))  # type: ignore[arg-type]
+    kind, n, *asked = sys.argv[1:]
+    options = ((int(asked[0]),), int(asked[1])) if asked else (STEPS, JUMPS)
+    found = main("gpu" if kind == "gpu" else "cpu", int(n), *options)
     if "TETRIS_SIM_ROWS" in os.environ:
         Path(os.environ["TETRIS_SIM_ROWS"]).write_text(json.dumps(found, indent=1) + "\n")

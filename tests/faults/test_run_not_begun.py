@@ -49,7 +49,7 @@ def test_an_initial_state_that_is_no_number_deletes_nothing(plate: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "place", ["tetris_sim.preparing.plan_together", "tetris_sim.simulation.open_worker"]
+    "place", ["tetris_sim.choosing.plan_together", "tetris_sim.simulation.open_worker"]
 )
 @pytest.mark.parametrize(
     ("number", "code"),

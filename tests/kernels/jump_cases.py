@@ -22,10 +22,11 @@ from tetris_sim.stencil import Stencil
 class HostArrays:
     """What steppers use of a device: NumPy, with the transforms that a device has."""
 
-    xp, fft, options = np, scipy.fft, dict[str, Any]()
-
     def __init__(self, types: Sequence[int] = (1, 2, 3, 4)) -> None:
+        self.xp: Any = np
+        self.fft: Any = scipy.fft
         self.types = frozenset(types)
+        self.options: dict[str, Any] = {}
 
     def each(self, parts: Sequence[slice], work: Callable[[slice], None]) -> None:
         for part in parts:

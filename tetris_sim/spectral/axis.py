@@ -116,9 +116,13 @@ class Axis:
             twice, phase = 2 * xp.arange(n), np.where(modes > n // 2, math.pi / 2, 0.0)
         else:
             twice, phase = 2 * xp.arange(n) + 1, _phase(self.ends[0], self.theta[modes])
-        whole = (twice * xp.asarray(waves[modes, None])) % (4 * n)
-        angle = whole * (math.pi / (2 * n)) + twice * xp.asarray(delta[modes, None] / (2 * n))
-        rows = xp.cos(angle - xp.asarray(phase[:, None]))
+        # Exact but for whole half turns, whose signs also turn those of the roundings of pi: else
+        # all vectors would err to the same side at the faces, where they add up.
+        parts = twice * xp.asarray(waves[modes, None])
+        turns = (parts + n) // (2 * n)
+        angle = (parts - 2 * n * turns) * (math.pi / (2 * n))
+        angle += twice * xp.asarray(delta[modes, None] / (2 * n)) - xp.asarray(phase[:, None])
+        rows = xp.cos(angle) * (1 - 2 * (turns % 2))
         return rows / xp.sqrt((rows * rows).sum(axis=1, keepdims=True))
 
     def matrix(self, xp: Any) -> Any:
