@@ -1,0 +1,1 @@
+"""Passes of a multigrid solver over memory; read `sweeps.py` first."""

@@ -1,0 +1,123 @@
+"""The passes of the solver do to arrays what they say, rings and single points included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
+from tetris_sim.solvers.hierarchy import coarsen, make_hierarchy
+
+SHAPES = [(1, 1, 1), (1, 1, 9), (5, 1, 8), (6, 7, 9), (33, 32, 34)]
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[CpuArithmetic]:
+    made = CpuArithmetic(2)
+    yield made
+    made.close()
+
+
+def operator(shape: tuple[int, ...], dtype: str, *, ring: bool) -> tuple[npt.NDArray[Any], ...]:
+    rng = np.random.default_rng(1)
+    parts = [rng.random(shape).astype(dtype) for _ in range(4)]
+    for axis in range(3):
+        if not ring:
+            parts[axis][(slice(None),) * axis + (-1,)] = 0
+    return tuple(parts)
+
+
+def applied(parts: tuple[npt.NDArray[Any], ...], u: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    *conductances, d = (it.astype(np.float64) for it in parts)
+    result: npt.NDArray[Any] = d * u
+    for axis, k in enumerate(conductances):
+        flow = k * (np.roll(u, -1, axis) - u)
+        result -= flow - np.roll(flow, 1, axis)
+    return result
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("ring", [False, True])
+def test_passes_are_those_of_numpy(
+    shape: tuple[int, ...], dtype: str, ring: bool, device: CpuArithmetic
+) -> None:
+    rng = np.random.default_rng(2)
+    parts = operator(shape, dtype, ring=ring)
+    f, u = (rng.random(shape).astype(dtype) for _ in range(2))
+    out, eps = np.empty_like(u), 30 * float(np.finfo(dtype).eps)
+    *conductances, d = parts
+    whole = d + sum(k + np.roll(k, 1, axis) for axis, k in enumerate(conductances))
+    a_u = applied(parts, u)
+
+    assert device.apply(parts, u, out) == pytest.approx((u * a_u).sum(), rel=1e3 * eps)
+    np.testing.assert_allclose(out, a_u, atol=eps)
+    device.residual(parts, f, u, out)
+    np.testing.assert_allclose(out, f - a_u, atol=eps)
+    device.relax(parts, f, u, 0.8, out)
+    np.testing.assert_allclose(out, u + 0.8 * (f - a_u) / whole, atol=100 * eps)
+    device.begin(parts, f, 0.8, out)
+    np.testing.assert_allclose(out, 0.8 * f / whole, rtol=eps)
+
+
+@pytest.mark.parametrize("shape", SHAPES[1:])
+@pytest.mark.parametrize("ring", [False, True])
+def test_restriction_is_the_transpose_of_prolongation(
+    shape: tuple[int, ...], ring: bool, device: CpuArithmetic
+) -> None:
+    rng = np.random.default_rng(3)
+    parts = operator(shape, "float64", ring=ring)
+    for axis in (k for k in range(3) if shape[k] > 1):
+        coarse, shares = coarsen(parts, axis, np)
+        small, large = rng.random(coarse[-1].shape), rng.random(shape)
+        down, up = np.empty_like(small), np.zeros(shape)
+        device.restrict(axis, large, shares, down)
+        device.prolong(axis, small, shares, up)
+        assert (down * small).sum() == pytest.approx((large * up).sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [2, 7, 16])
+@pytest.mark.parametrize("ring", [False, True])
+def test_a_line_is_coarsened_exactly(n: int, ring: bool, device: CpuArithmetic) -> None:
+    # Eliminating every other point leaves the Schur complement.
+    parts = operator((1, 1, n), "float64", ring=ring)
+    matrix = np.stack([applied(parts, row.reshape(1, 1, n)).reshape(-1) for row in np.eye(n)])
+    kept, gone = np.arange(0, n, 2), np.arange(1, n, 2)
+    across = matrix[np.ix_(kept, gone)]
+    schur = matrix[np.ix_(kept, kept)] - across @ np.linalg.solve(
+        matrix[np.ix_(gone, gone)], across.T
+    )
+    coarse, _ = coarsen(parts, 2, np)
+    m = len(kept)
+    found = np.stack([applied(coarse, row.reshape(1, 1, m)).reshape(-1) for row in np.eye(m)])
+    np.testing.assert_allclose(found, schur, atol=1e-13)
+
+
+def test_levels_keep_what_flows_out_and_end_at_one_point() -> None:
+    parts = operator((9, 1, 14), "float64", ring=False)
+    parts[-1][:] = 0
+    levels = make_hierarchy(parts, np)
+    assert levels[-1].shape == (1, 1, 1)
+    assert all(level.operator[-1].max() == 0 for level in levels)
+
+
+def test_an_axis_of_weak_coupling_is_left_alone_at_first() -> None:
+    k0, k1, k2, d = operator((16, 1, 16), "float64", ring=False)
+    levels = make_hierarchy((k0 * 1e-2, k1, k2, d), np)
+    assert [level.shape for level in levels[:3]] == [(16, 1, 16), (16, 1, 8), (16, 1, 4)]
+
+
+def test_sums_have_the_same_bits_for_any_number_of_threads(device: CpuArithmetic) -> None:
+    rng = np.random.default_rng(4)
+    shape = (40, 30, 31)
+    u, out = rng.random(shape), np.empty(shape)
+    z = rng.random(shape).astype(np.float32)
+    parts = operator(shape, "float64", ring=False)
+    alone = CpuArithmetic(1)
+    assert alone.apply(parts, u, out) == device.apply(parts, u, out)
+    assert alone.project(z, u) == device.project(z, u)
+    alone.close()

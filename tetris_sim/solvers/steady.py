@@ -1,0 +1,178 @@
+"""The steady state: where as much heat flows into every cell as out of it.
+
+Faces that radiate make the balance non-linear: then it is linearised about the last answer and
+solved again, each time as far as the linearisation is worth it, until the balance itself holds.
+What is left of it is measured by that of the first guess, or of the best constant temperature if
+that is larger, so that the zero of the scale does not count.
+
+A part of the body that exchanges heat with nothing of a given temperature keeps its heat: its mean
+stays what it was. If something heats it, it has no steady state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.conduction import Numbers
+from tetris_sim.errors import ConfigError, NumericsError
+from tetris_sim.problem import Field, Problem
+from tetris_sim.solvers.balance import Balance, balance
+from tetris_sim.solvers.gradients import Arithmetic
+from tetris_sim.solvers.settle import settle
+
+_LIMIT = 1000  # iterations
+_OUTER = 50  # linearisations
+_FORCING = 1e-3  # how much better a linearised balance is solved than the last one was
+_ROUNDING = 1e-9  # of all heat: by how much heats that cancel may differ
+
+
+@dataclass(frozen=True)
+class Steady:
+    """A steady state.
+
+    Attributes:
+        state: (n0, ...), float64.
+        iterations: of conjugate gradients, in all.
+        solutions: of balances, one if the balance is linear.
+        residual: norm of the balance that is left, see the head of this file.
+        notes: what must be known of it, sentences.
+    """
+
+    state: Numbers
+    iterations: int
+    solutions: int
+    residual: float
+    notes: tuple[str, ...] = ()
+
+
+def solve_steady(
+    problem: Problem, state: Field, arithmetic: Arithmetic, *, tolerance: float, time: float = 0.0
+) -> Steady:
+    """Find the steady state.
+
+    Args:
+        problem: see `balance.why_not`; its initial state and steps do not count.
+        state: (n0, ...): a guess; of what is insulated the heat; what held cells have.
+        arithmetic: of the device.
+        tolerance: of what is left of the balance.
+        time: at which faces and sources are taken [s].
+
+    Raises:
+        ConfigError: there is no steady state.
+        NumericsError: the tolerance was not reached.
+        UnsupportedError: the problem has no such balance.
+    """
+    initial = np.asarray(state, np.float64)
+    u, made = initial, balance(problem, time, initial)
+    alone = _alone(problem, made)
+    scale = max(_norm(made, _constant(made)), _norm(made, u))
+    iterations, solutions, left = 0, 0, _norm(made, u)
+    for _ in range(_OUTER):
+        least = max(tolerance * scale, _rounding(made, u))
+        if left <= least:
+            break
+        aim = least / 2 if made.is_linear else max(least / 2, _FORCING * left)
+        u, solved = settle(
+            made, u, arithmetic, tolerance=aim / scale, scale=scale, limit=_LIMIT - iterations
+        )
+        iterations, solutions = iterations + solved.iterations, solutions + 1
+        made = made if made.is_linear else balance(problem, time, u)
+        left = _norm(made, u)
+    else:
+        msg = (
+            f"after {_OUTER} linearisations the heat balance is off by {left / scale:.3g} of what "
+            f"it was, and {tolerance:.3g} was wanted; begin nearer to the answer, or take a larger "
+            "tolerance"
+        )
+        raise NumericsError(msg)
+
+    u = u.copy()
+    for part in alone:
+        weight = made.capacity[part]
+        u[part] += (weight * (initial[part] - u[part])).sum() / weight.sum()
+    notes = (_KEPT,) if alone else ()
+    return Steady(u, iterations, solutions, left / scale if scale else 0.0, notes)
+
+
+_KEPT = (
+    "What is insulated on all sides keeps its heat: its steady temperature is the mean of its "
+    "initial one."
+)
+
+
+def _constant(made: Balance) -> Numbers:
+    """The constant state whose heat flows add up to nothing."""
+    d = float(made.exchange.sum())
+    return np.full(made.heat.shape, float(made.heat.sum()) / d if d > 0 else 0.0)
+
+
+def _rounding(made: Balance, u: Numbers) -> float:
+    """What is left of a balance by rounding."""
+    flows = made.heat**2 + ((made.exchange + 2 * sum(made.conductance)) * u) ** 2
+    return float(np.finfo(np.float64).eps * np.sqrt(flows.sum()))
+
+
+def _norm(made: Balance, u: Numbers) -> float:
+    """Norm of what flows into cells."""
+    left = made.heat - made.exchange * u
+    for axis, k in enumerate(made.conductance):
+        flow = k * (np.roll(u, -1, axis) - u)
+        left += flow - np.roll(flow, 1, axis)
+    return float(np.linalg.norm(left.reshape(-1)))
+
+
+def _alone(problem: Problem, made: Balance) -> list[tuple[npt.NDArray[Any], ...]]:
+    """The cells of each part of the body that exchanges heat with nothing of a given temperature.
+
+    Raises:
+        ConfigError: something heats one of them.
+    """
+    if (made.exchange > 0).all():
+        return []
+    labels = _parts(problem, made)
+    n = int(labels.max()) + 1
+    exchange = np.bincount(labels.reshape(-1), made.exchange.reshape(-1), n)
+    heat = np.bincount(labels.reshape(-1), made.heat.reshape(-1), n)
+    most = np.bincount(labels.reshape(-1), abs(made.heat).reshape(-1), n)
+    insulated = [part for part in range(1, n) if not exchange[part] > 0]
+    for part in insulated:
+        if abs(heat[part]) > _ROUNDING * most[part]:
+            place = np.argwhere(labels == part)[0]
+            names = zip(problem.grid.axis_names, place, strict=True)
+            at = ", ".join(
+                f"{name} = {problem.grid.positions(axis, i):.4g} m"
+                for axis, (name, i) in reversed(list(enumerate(names)))
+            )
+            msg = (
+                f"time.scheme: steady: the part of the body around {at} is heated and exchanges "
+                "heat with nothing of a given temperature, so it has no steady state; give one of "
+                "its faces a temperature, convection or radiation, or compute it over time"
+            )
+            raise ConfigError(msg)
+    return [np.nonzero(labels == part) for part in insulated]
+
+
+def _parts(problem: Problem, made: Balance) -> npt.NDArray[Any]:
+    """The number of the part that each cell belongs to, from 1; 0 where the state is held."""
+    held = made.held
+    if not held.any():
+        return np.ones(held.shape, np.int32)
+    from scipy import ndimage, sparse
+
+    labels, n = ndimage.label(~held)
+    pairs = []
+    for axis in range(held.ndim):
+        if problem.boundary.periodic(axis):
+            low, high = np.take(labels, 0, axis), np.take(labels, -1, axis)
+            both = (low > 0) & (high > 0)
+            pairs.append(np.stack([low[both], high[both]]))
+    if pairs:
+        a, b = np.concatenate(pairs, axis=1)
+        graph = sparse.coo_matrix((np.ones(len(a)), (a, b)), shape=(n + 1, n + 1))
+        labels = sparse.csgraph.connected_components(graph, directed=False)[1][labels]
+        labels = np.where(held, 0, labels + 1 - labels[held][0])
+    return np.asarray(labels)
