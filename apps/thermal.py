@@ -301,7 +301,7 @@ class HeatModel(Section):
             boundary=make_boundary(request.boundaries, grid.ndim, conductivity=conductivity),
             variable=Variable("temperature", "degC", "temperature", _total(grid.ndim, capacity)),
             time=chosen,
-            dt_limit=dt_limit,
+            dt_limit=_limit(request, dt_limit),
             continued=dt is not None,
         )
 
@@ -336,12 +336,17 @@ class HeatModel(Section):
             boundary=body.boundary,
             variable=variable,
             time=chosen,
-            dt_limit=body.dt_limit,
+            dt_limit=_limit(request, body.dt_limit),
             continued=dt is not None,
             conduction=conduction,
             held=body.ambients,
             view=view,
         )
+
+
+def _limit(request: Request, dt_limit: float) -> float:
+    """The largest stable step of the problem [s]; a steady state has no steps."""
+    return math.inf if request.time.scheme == "steady" else dt_limit
 
 
 def _total(ndim: int, capacity: float | None) -> Total:

@@ -78,6 +78,9 @@ def choose_time_step(
         cfl_unit: the time step of CFL number 1, smallest spacing squared / diffusivity [s].
         dt: the time step of a run that is continued; it is kept, whatever `time` says.
 
+    Returns:
+        They mean nothing for a steady state, which is one step away.
+
     Raises:
         UnstableStepError: the step is larger than the limit.
         ConfigError: the numbers are beyond what a computer can represent or count.
@@ -90,6 +93,8 @@ def choose_time_step(
         )
         raise ConfigError(msg)
 
+    if time.scheme == "steady":
+        return 1.0, 1
     wanted, name = (
         (dt, "the time step of the run") if dt is not None else _wanted(time, dt_limit, cfl_unit)
     )

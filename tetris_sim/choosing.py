@@ -17,6 +17,7 @@ from tetris_sim.scheduler.facts.shares import Plan, Scheme
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.machine.place import is_spectral
 from tetris_sim.scheduler.plan.jumping import Jumps, plan_jumps
+from tetris_sim.scheduler.plan.solving import plan_solving
 from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.scheduler.tuning.candidates import Asked
 from tetris_sim.schema import ComputeSection
@@ -78,6 +79,9 @@ def choose_scheme(setting: Setting, *, compare: bool) -> tuple[Plan, tuple[Propo
         TetrisError: as `plan_together`.
     """
     asked = setting.config.time.scheme
+    if asked == "steady":
+        plan = _plan_solving(setting, setting.config.time.tolerance)
+        return plan, (Proposal("steady", plan, plan.seconds_per_step),)
     jumping = None
     if asked != "explicit" or compare:
         jumping = _propose_jumps(setting)
@@ -157,6 +161,14 @@ def _propose_jumps(setting: Setting) -> Proposal:
         return Proposal("spectral", plan, plan.seconds_per_step * jumps.longest * jumps.count)
 
     return on_root(setting.ranks, propose)
+
+
+def _plan_solving(setting: Setting, tolerance: float) -> Plan:
+    """Rank 0 has the grid; the others hear its plan."""
+    return on_root(
+        setting.ranks,
+        lambda: plan_solving(setting.problem, setting.machine, setting.compute, tolerance),
+    )
 
 
 def find_jumps(config: Config, problem: Problem, first: int = 0) -> Jumps:

@@ -35,8 +35,21 @@ def advance_each(fleet: Fleet, steps: int) -> None:
         fleet.exchange.swap(fleet.workers)
 
 
+def advance_solving(fleet: Fleet, steps: int) -> None:
+    """The same, and say in the plan how it was solved."""
+    before = {note for worker in fleet.workers for note in worker.stepper.notes}
+    advance_each(fleet, steps)
+    kept = [note for note in fleet.plan.notes if note not in before]
+    said = [note for worker in fleet.workers for note in worker.stepper.notes]
+    fleet.plan = dataclasses.replace(fleet.plan, notes=(*kept, *said))
+
+
 # How the workers of a plan advance together, by its scheme.
-SCHEMES: dict[Scheme, Advance] = {"explicit": advance_each, "spectral": advance_each}
+SCHEMES: dict[Scheme, Advance] = {
+    "explicit": advance_each,
+    "spectral": advance_each,
+    "steady": advance_solving,
+}
 
 
 class Fleet:

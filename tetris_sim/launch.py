@@ -196,7 +196,9 @@ def _make_writers(launched: Launched, prepared: Prepared) -> tuple[tuple[Output,
     run_id = str(uuid.uuid4()) if start.state is None else start.state.run_id
 
     # The pictures compare with the state at step 0, which a resumed run does not begin with.
-    first = None if start.state is None else config.build(dt=problem.dt).initial
+    # A steady state is all that its run writes.
+    written = start.state is None and plan.scheme != "steady"
+    first = None if written else config.build(dt=problem.dt).initial
     seen_first = None if first is None else problem.see(first)
     outputs = make_outputs(
         config, problem.seen, launched.directory, initial=seen_first, run_id=run_id

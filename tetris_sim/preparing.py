@@ -98,10 +98,10 @@ def describe(config: Config, problem: Problem, plan: Plan) -> str:
     n_ranks = len({share.rank for share in plan.shares})
     together = f" of {n_ranks} ranks" if n_ranks > 1 else ""
 
-    what = (
-        f"{config.title or config.model.type}: {shape} points, {problem.dtype}, {problem.steps} "
-        f"steps of {format_time(problem.dt)}"
-    )
+    steps = f"{problem.steps} steps of {format_time(problem.dt)}"
+    if plan.scheme == "steady":
+        steps = "steady state"
+    what = f"{config.title or config.model.type}: {shape} points, {problem.dtype}, {steps}"
     return "\n".join((what, f"{methods} {device}{together}", *plan.notes))
 
 

@@ -54,6 +54,7 @@ class Report:
             bytes sent; empty for one alone.
         workers: of each worker of several kinds its share, speed, and predicted and measured idle
             time.
+        scheme: how the state got on.
         heat: flows of heat and the balance since the first record, by column of the statistics;
             empty if these were not written at the last step.
     """
@@ -79,6 +80,7 @@ class Report:
     notes: tuple[str, ...] = ()
     ranks: tuple[dict[str, Any], ...] = ()
     workers: tuple[WorkerRow, ...] = ()
+    scheme: str = "explicit"
     heat: dict[str, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
@@ -88,7 +90,7 @@ class Report:
     def as_text(self) -> str:
         """A page for people."""
         done = self.step - self.first_step
-        lines = [
+        rates = [
             (
                 f"{self.ended}: steps {self.first_step} to {self.step} of {self.steps}, t = "
                 f"{format_time(self.time_s)}"
@@ -100,6 +102,11 @@ class Report:
                 f"  {self.effective_bytes_per_second / 1e9:.3g} GB/s effective (one read and one "
                 "write per point and step)"
             ),
+        ]
+        if self.scheme == "steady":
+            rates = [f"{self.ended}: steady state of {self.points} points, {self.precision}"]
+        lines = [
+            *rates,
             f"  {_listed(self.methods)}; {self.machine['device']}",
             *(f"  {note}" for note in self.notes),
             *(f"  {row}" for row in self.workers),
@@ -223,6 +230,7 @@ def make_report(
         notes=plan.notes,
         ranks=tuple(rows) if len(rows) > 1 else (),
         workers=worker_rows(plan, busy_s or {}, computing),
+        scheme=plan.scheme,
         heat=dict(heat or {}),
     )
 

@@ -155,14 +155,25 @@ class TimeSection(Section):
     """Simulated time at the end [s]; dt is shrunk so that whole steps end there."""
     steps: Annotated[int, Field(ge=0)] | None = None
     """Instead of t_end: the number of steps."""
-    scheme: Literal["explicit", "spectral", "auto"] = "explicit"
+    scheme: Literal["explicit", "spectral", "steady", "auto"] = "explicit"
     """How the state gets to the next step that is written: by all steps in between (explicit), or,
     where coefficients are constant or change along one axis only, by a jump with the same result
-    but for roundings (spectral); auto takes what is predicted to be faster of these.
+    but for roundings (spectral); auto takes what is predicted to be faster of these. steady solves
+    for the state that does not change any more: without dt, t_end or steps, outputs show it once.
+    """
+    tolerance: Annotated[float, Field(gt=0, lt=1)] = 1e-8
+    """Of steady: norm of what is left of the heat balance of all cells, relative to that of the
+    initial state, or of the best constant one if that is larger.
     """
 
     @model_validator(mode="after")
     def _one_of_each(self) -> TimeSection:
+        if self.scheme == "steady":
+            given = [key for key in ("dt", "cfl", "t_end", "steps") if getattr(self, key) is not None]
+            if given:
+                msg = f"{given[0]} is given, but scheme: steady takes no steps; leave it out"
+                raise ValueError(msg)
+            return self
         if self.dt is not None and self.cfl is not None:
             msg = "dt and cfl are both given; one follows from the other, so give one"
             raise ValueError(msg)

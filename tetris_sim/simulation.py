@@ -148,7 +148,8 @@ class Simulation(Fleet):
 
     def _start_outputs(self) -> None:
         self._writing.start(self)
-        if self.step == 0 and self._writing.writes:
+        # Of a steady state, only the answer is worth writing, not the guess.
+        if self.step == 0 and self._writing.writes and self.plan.scheme != "steady":
             self._watch.check(self)
             self._writing.write(self)
 

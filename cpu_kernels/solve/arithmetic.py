@@ -34,12 +34,8 @@ class CpuArithmetic:
 
     xp = np
 
-    def __init__(self, threads: int) -> None:
-        self._team = ThreadTeam(threads)
-
-    def close(self) -> None:
-        """End the threads."""
-        self._team.close()
+    def __init__(self, team: ThreadTeam) -> None:
+        self._team = team
 
     def relax(self, operator: Operator, f: Values, u: Values, weight: float, out: Values) -> None:
         """Out = u + weight (f - A u) / diagonal."""

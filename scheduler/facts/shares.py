@@ -18,8 +18,9 @@ from tetris_sim.schema import SimulatedSection
 from tetris_sim.slab import Slab
 from tetris_sim.wording import count_threads
 
-# How the state gets to the next step that anybody wants: by all steps in between, or by a jump.
-Scheme = Literal["explicit", "spectral"]
+# How the state gets to the next step that anybody wants: by all steps in between, by a jump, or as
+# the solution of a balance.
+Scheme = Literal["explicit", "spectral", "steady"]
 Topic = Literal[
     "scheme", "device", "method", "shares", "left out", "block", "streaming", "checkpoints"
 ]

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tetris_sim import cpu_kernels, gpu_kernels
+from tetris_sim.cpu_kernels.solve.method import STEADY as CPU_STEADY
 from tetris_sim.cpu_kernels.spectral import METHOD as CPU_SPECTRAL
 from tetris_sim.gpu_kernels.spectral import METHOD as GPU_SPECTRAL
 from tetris_sim.method import DeviceKind, Method
+from tetris_sim.solvers.stepper import SolvingMethod
 from tetris_sim.spectral.stepper import SpectralMethod
 
 
@@ -42,6 +44,11 @@ class Place:
     def spectral(self) -> SpectralMethod:
         """What jumps there; it is no choice of the tuner."""
         return GPU_SPECTRAL if self.device == "gpu" else CPU_SPECTRAL
+
+    @property
+    def steady(self) -> SolvingMethod:
+        """What finds steady states there, for CPU threads only."""
+        return CPU_STEADY
 
     def open(self) -> Any:
         """What `Method.prepare` wants of it: a `ThreadTeam` or a `GpuDevice`, to be closed.

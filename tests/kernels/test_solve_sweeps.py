@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.solvers.hierarchy import coarsen, make_hierarchy
 
@@ -17,9 +18,9 @@ SHAPES = [(1, 1, 1), (1, 1, 9), (5, 1, 8), (6, 7, 9), (33, 32, 34)]
 
 @pytest.fixture(scope="module")
 def device() -> Iterator[CpuArithmetic]:
-    made = CpuArithmetic(2)
-    yield made
-    made.close()
+    team = ThreadTeam(2)
+    yield CpuArithmetic(team)
+    team.close()
 
 
 def operator(shape: tuple[int, ...], dtype: str, *, ring: bool) -> tuple[npt.NDArray[Any], ...]:
@@ -117,7 +118,8 @@ def test_sums_have_the_same_bits_for_any_number_of_threads(device: CpuArithmetic
     u, out = rng.random(shape), np.empty(shape)
     z = rng.random(shape).astype(np.float32)
     parts = operator(shape, "float64", ring=False)
-    alone = CpuArithmetic(1)
+    team = ThreadTeam(1)
+    alone = CpuArithmetic(team)
     assert alone.apply(parts, u, out) == device.apply(parts, u, out)
     assert alone.project(z, u) == device.project(z, u)
-    alone.close()
+    team.close()

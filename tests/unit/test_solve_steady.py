@@ -10,6 +10,7 @@ import pytest
 from body_samples import build, heat_model, settle, start
 
 from tetris_sim import reference
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.errors import ConfigError, NumericsError, UnsupportedError
 from tetris_sim.problem import Problem
@@ -29,9 +30,9 @@ ANY_FACES = {"x-": WARM, "x+": AIR, "*": {"type": "neumann", "flux": 300}}
 
 @pytest.fixture(scope="module")
 def arithmetic() -> Iterator[CpuArithmetic]:
-    device = CpuArithmetic(2)
-    yield device
-    device.close()
+    team = ThreadTeam(2)
+    yield CpuArithmetic(team)
+    team.close()
 
 
 def solve(problem: Problem, device: CpuArithmetic, tolerance: float = 1e-12) -> Steady:
@@ -127,9 +128,9 @@ def test_the_answer_does_not_depend_on_threads(threads: int, arithmetic: CpuArit
         model=heat_model({"material": "steel"}, {"material": "copper", "where": "x*y > 4e-3"}),
         boundaries=ANY_FACES,
     )
-    device = CpuArithmetic(threads)
-    alone = solve(problem, device, 1e-8).state
-    device.close()
+    team = ThreadTeam(threads)
+    alone = solve(problem, CpuArithmetic(team), 1e-8).state
+    team.close()
     np.testing.assert_array_equal(alone, solve(problem, arithmetic, 1e-8).state)
 
 

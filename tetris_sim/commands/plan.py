@@ -137,7 +137,9 @@ def as_text(facts: dict[str, Any]) -> str:
             f"{facts['precision']}"
         ),
         f"  time     {time['steps']} steps of {format_time(time['dt_s'])}{against}; "
-        f"ends at {format_time(time['t_end_s'])}",
+        f"ends at {format_time(time['t_end_s'])}"
+        if facts["scheme"] != "steady"
+        else "  time     steady state, no steps",
     ]
     lines += [
         f"  {worker['worker']:<8} {label_of(worker['method'], worker['parameters'])}, "

@@ -76,10 +76,16 @@ def summary(config: Config, problem: Problem) -> str:
         else f" ({problem.dt / problem.dt_limit:.1%} of the largest stable step)"
     )
 
+    steps = (
+        f"{problem.steps} steps of {problem.dt:.6g} s{stable} end at t = "
+        f"{problem.time(problem.steps):.6g} s"
+    )
+    if config.time.scheme == "steady":
+        steps = "Its steady state is solved for"
+
     return (
         f"{name}model {config.model.type} on {points} points over {lengths} m in {problem.dtype}, "
-        f"with a stencil of {problem.stencil.n_points} points. {problem.steps} steps of "
-        f"{problem.dt:.6g} s{stable} end at t = {problem.time(problem.steps):.6g} s. Results: "
+        f"with a stencil of {problem.stencil.n_points} points. {steps}. Results: "
         f"{_results(config)}."
     )
 

@@ -215,6 +215,13 @@ def _fields(output: OutputSection) -> Iterator[tuple[KeyPath, FieldsSection]]:
 def _moments(time: TimeSection, output: OutputSection) -> Iterator[Finding]:
     end = math.inf if time.t_end is None else time.t_end
     for path, section in _fields(output):
+        if section.at and time.scheme == "steady":
+            yield Finding(
+                (*path, "at"),
+                "a steady state is of no time; write every: 1 step instead",
+                at_key=True,
+            )
+            continue
         for number, moment in enumerate(section.at):
             if moment > end * (1 + 1e-12):
                 yield Finding(
@@ -316,6 +323,8 @@ def _method(compute: ComputeSection) -> Iterator[Finding]:
 
 def _steps(time: TimeSection) -> float | None:
     """The number of steps, as far as the section alone says it."""
+    if time.scheme == "steady":
+        return 1.0
     if time.steps is not None:
         return float(min(time.steps, 2**53))
     if isinstance(time.dt, float) and time.t_end is not None:

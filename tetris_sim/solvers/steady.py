@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.conduction import Numbers
+from tetris_sim.conduction import Numbers, RuledFace
 from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.problem import Field, Problem
-from tetris_sim.solvers.balance import Balance, balance
+from tetris_sim.solvers.balance import Balance, balance, why_not
 from tetris_sim.solvers.gradients import Arithmetic
 from tetris_sim.solvers.settle import settle
 
@@ -47,6 +47,18 @@ class Steady:
     solutions: int
     residual: float
     notes: tuple[str, ...] = ()
+
+
+def why_not_steady(problem: Problem) -> str | None:
+    """Why a problem has no steady state that can be found, as a sentence; None if it has."""
+    conduction = problem.conduction
+    if conduction is not None:
+        rules = [face.rule for pair in problem.boundary.faces for face in pair if isinstance(face, RuledFace)]
+        if conduction.source is not None:
+            rules.append(conduction.source)
+        if any(rule.changes for rule in rules):
+            return "faces or sources change with time, so nothing stays as it is; give numbers"
+    return why_not(problem)
 
 
 def solve_steady(

@@ -1,0 +1,17 @@
+"""cpu.steady: steady states with the passes of `sweeps.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tetris_sim.solvers.gradients import Arithmetic
+from tetris_sim.solvers.stepper import SolvingMethod
+
+
+def _arithmetic(team: Any) -> Arithmetic:
+    from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
+
+    return CpuArithmetic(team)
+
+
+STEADY = SolvingMethod("cpu.steady", "cpu", _arithmetic, "steady")

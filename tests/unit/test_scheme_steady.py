@@ -1,0 +1,84 @@
+"""time.scheme: steady through a whole run: plan, outputs, report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from body_samples import heat_model, settings, settle
+
+from tetris_sim.config import make_config
+from tetris_sim.errors import ConfigError, UnsupportedError
+from tetris_sim.launch import launch
+from tetris_sim.outputs.series import open_fields
+
+BODY: dict[str, Any] = {
+    "grid": {"shape": [20, 10], "size": [0.2, 0.1]},
+    "model": heat_model(
+        {"material": "glass"},
+        {"material": "copper", "box": {"x": [0.05, 0.1]}},
+        sources=[{"power": 30.0, "material": "copper"}],
+    ),
+    "boundaries": {
+        "x-": {"type": "dirichlet", "value": 5},
+        "x+": {"type": "robin", "h": 8, "ambient": 20},
+        "*": {"type": "neumann"},
+    },
+    "compute": {"threads": 2},
+}
+STEADY = {"scheme": "steady", "tolerance": 1e-10}
+
+
+def outputs(directory: Path, **more: Any) -> dict[str, Any]:
+    every = {"every": "1 step"}
+    return {"directory": str(directory), "fields": every, "statistics": every, **more}
+
+
+def test_a_steady_run_writes_the_answer_once_and_heat_balances(tmp_path: Path) -> None:
+    sections = settings(**BODY | {"time": STEADY, "output": outputs(tmp_path / "run")})
+    report = launch(make_config(sections))
+    assert report.scheme == "steady"
+    assert "iterations" in report.notes[0]
+    assert report.as_text().startswith("Done: steady state of 200 points")
+
+    with open_fields(tmp_path / "run" / "fields.h5") as series:
+        assert len(series.times) == 1
+        found = series.read(0, 0, ((0, 10), (0, 20)))
+    stepping = make_config(settings(**BODY)).build()
+    np.testing.assert_allclose(found, settle(stepping), atol=1e-7)
+    flows = [value for name, value in report.heat.items() if name.startswith("heat flow x")]
+    assert sum(flows) + 30 == pytest.approx(0, abs=1e-7)
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["scheme"] == "steady"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"time": {"scheme": "steady", "t_end": 3}}, "t_end is given, but scheme: steady"),
+        ({"time": STEADY, "output": {"fields": {"at": [1]}}}, "a steady state is of no time"),
+        ({"time": STEADY, "model": {"type": "stencil", "stencil": "heat-1d"}}, "no steady state"),
+    ],
+)
+def test_what_a_steady_state_has_not_is_refused(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        make_config(settings(**change)).build()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"boundaries": {"*": {"type": "dirichlet", "value": "t"}}}, "change with time"),
+        ({"boundaries": {"*": {"type": "dirichlet", "value": "x*t"}}}, "change with time"),
+        ({"compute": {"method": "cpu.plain"}}, "cpu.plain was asked for"),
+        ({"compute": {"devices": ["simulated:0"]}}, "simulated:0 was asked for"),
+    ],
+)
+def test_a_plan_says_why_it_cannot_solve(
+    change: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    sections = settings(**BODY | {"time": STEADY, "output": outputs(tmp_path)} | change)
+    with pytest.raises(UnsupportedError, match=words):
+        launch(make_config(sections))

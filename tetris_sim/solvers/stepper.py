@@ -1,0 +1,136 @@
+"""SolvingMethod: the whole grid on one device, brought on by solving balances.
+
+`cpu_kernels/solve/method.py` hands in the arithmetic of its device.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from tetris_sim.boundary import Side
+from tetris_sim.method import Box, DeviceKind, EdgePlanes, KnownGpu, Parameters
+from tetris_sim.problem import Field, InitialField, Problem
+from tetris_sim.slab import Slab, slices
+from tetris_sim.solvers.gradients import Arithmetic
+from tetris_sim.solvers.steady import solve_steady, why_not_steady
+
+# Bytes by point, at most: of the balance, of conjugate gradients, of all levels, and of what is
+# needed to make these.
+_BYTES = 260
+
+
+@dataclass(frozen=True)
+class SolvingMethod:
+    """Steady states.
+
+    Attributes:
+        name: of the method.
+        device: its kind of device.
+        arithmetic: of an opened device.
+        scheme: what is solved for.
+        tolerance: of what is left of the heat balance.
+        exact: its results are known to the tolerance.
+    """
+
+    name: str
+    device: DeviceKind
+    arithmetic: Callable[[Any], Arithmetic]
+    scheme: Literal["steady"]
+    tolerance: float = 1e-8
+    exact: bool = False
+
+    def to(self, tolerance: float) -> SolvingMethod:
+        """The same with another tolerance."""
+        return dataclasses.replace(self, tolerance=tolerance)
+
+    def refusal(self, problem: Problem) -> str | None:
+        """Why the balance of a problem cannot be solved."""
+        return why_not_steady(problem)
+
+    def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
+        """Nothing to choose."""
+        return ({},)
+
+    def fixed_at_compile(self, parameter: str) -> bool:
+        """There are none."""
+        return False
+
+    def explain(
+        self, problem: Problem, parameters: Parameters, rate: float, gpu: KnownGpu | None
+    ) -> str | None:
+        """Nothing to say."""
+        return None
+
+    def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
+        """For every point what a solver needs of it."""
+        return _BYTES * slab.n_points + problem.state_bytes
+
+    def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
+        """Nothing is taken before it is known what has to be solved."""
+        return SolvingStepper(problem, slab, self.arithmetic(device), self)
+
+
+class SolvingStepper:
+    """A state that is solved for; see the Protocol `Stepper` for what the calls mean.
+
+    Attributes:
+        slab: the whole grid.
+        notes: what must be known of how it was solved, sentences.
+    """
+
+    def __init__(
+        self, problem: Problem, slab: Slab, arithmetic: Arithmetic, method: SolvingMethod
+    ) -> None:
+        self.slab, self.notes = slab, tuple[str, ...]()
+        self._problem, self._arithmetic, self._method = problem, arithmetic, method
+        self._state: Field = np.zeros(problem.state_shape, problem.dtype)
+
+    def load(self, initial: InitialField, step: int = 0) -> None:
+        """Take all points."""
+        self._state = np.array(initial(self.slab), self._problem.dtype)
+
+    def advance(self, steps: int) -> None:
+        """Solve, if the answer is not there yet."""
+        if steps == 0:
+            return
+        found = solve_steady(
+            self._problem, self._state[0], self._arithmetic, tolerance=self._method.tolerance
+        )
+        self._state[0] = found.state
+        again = f" in {found.solutions} linearisations" if found.solutions > 1 else ""
+        self.notes = (
+            f"Steady state: {found.iterations} iterations{again}, the heat balance is off by "
+            f"{found.residual:.2g} of what it was.",
+            *found.notes,
+        )
+
+    def edge(self, axis: int, side: Side) -> EdgePlanes:
+        """Nobody needs any: the whole grid is here."""
+        raise NotImplementedError
+
+    def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
+        """There is no neighbour."""
+        raise NotImplementedError
+
+    def interior(self, box: Box | None = None) -> Field:
+        """A copy of all points, or of those inside `box`."""
+        return self._state[slices(self.slab.local(box), self.slab.local())].copy()
+
+    def find_nonfinite(self) -> Box | None:
+        """The box of a few points around the first value that is not finite."""
+        finite = np.isfinite(self._state[0])
+        if finite.all():
+            return None
+        where = np.unravel_index(int(finite.argmin()), finite.shape)
+        return self.slab.around(tuple(int(i) for i in where))
+
+    def wait(self) -> None:
+        """Nothing is under way between two calls."""
+
+    def close(self) -> None:
+        """Memory goes back by itself."""
