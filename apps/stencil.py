@@ -165,7 +165,7 @@ class StencilModel(Section):
         if time.scheme == "steady":
             yield (
                 ("time", "scheme"),
-                "a bare stencil has no steady state that could be solved for; take model.type: heat",
+                "a bare stencil has no steady state to solve for; take model.type: heat",
             )
 
         for key, value in (("dt", time.dt), ("cfl", time.cfl)):

@@ -169,7 +169,9 @@ class TimeSection(Section):
     @model_validator(mode="after")
     def _one_of_each(self) -> TimeSection:
         if self.scheme == "steady":
-            given = [key for key in ("dt", "cfl", "t_end", "steps") if getattr(self, key) is not None]
+            given = [
+                key for key in ("dt", "cfl", "t_end", "steps") if getattr(self, key) is not None
+            ]
             if given:
                 msg = f"{given[0]} is given, but scheme: steady takes no steps; leave it out"
                 raise ValueError(msg)

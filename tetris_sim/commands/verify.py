@@ -6,7 +6,7 @@ import argparse
 import json
 import time
 
-from tetris_sim.commands import verify_precision
+from tetris_sim.commands import verify_precision, verify_standards
 from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.verification.suite import Result, all_cases, choose_methods, verify
 from tetris_sim.version import __version__
@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", metavar="NAME", help="only this method, for example cpu.plain")
     parser.add_argument("--case", metavar="TEXT", help="only cases whose name contains this text")
     verify_precision.add_arguments(parser)
+    verify_standards.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -34,6 +35,8 @@ def run(args: argparse.Namespace) -> int:
     """
     if verify_precision.is_asked_for(args):
         return verify_precision.run(args)
+    if args.suite is not None:
+        return verify_standards.run(args)
 
     cases = tuple(case for case in all_cases() if args.case is None or args.case in case.name)
     if not cases:

@@ -53,7 +53,12 @@ def why_not_steady(problem: Problem) -> str | None:
     """Why a problem has no steady state that can be found, as a sentence; None if it has."""
     conduction = problem.conduction
     if conduction is not None:
-        rules = [face.rule for pair in problem.boundary.faces for face in pair if isinstance(face, RuledFace)]
+        rules = [
+            face.rule
+            for pair in problem.boundary.faces
+            for face in pair
+            if isinstance(face, RuledFace)
+        ]
         if conduction.source is not None:
             rules.append(conduction.source)
         if any(rule.changes for rule in rules):
