@@ -52,6 +52,7 @@ SCHEMES: dict[Scheme, Advance] = {
     "explicit": advance_each,
     "spectral": advance_each,
     "steady": advance_solving,
+    "implicit": advance_solving,
 }
 
 

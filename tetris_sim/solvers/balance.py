@@ -52,6 +52,14 @@ class Balance:
         """Where the state is no unknown."""
         return np.isinf(self.capacity)
 
+    def flows(self, u: Numbers) -> Numbers:
+        """What flows into cells at a state: f - A u."""
+        found: Numbers = self.heat - self.exchange * u
+        for axis, k in enumerate(self.conductance):
+            flow = k * (np.roll(u, -1, axis) - u)
+            found += flow - np.roll(flow, 1, axis)
+        return found
+
     def operator(self, more: Numbers | float = 0.0) -> Operator:
         """A for a solver, with more on its diagonal: three axes, in `OUTER` order."""
         shape = on_three(self.heat.shape, 1, OUTER)
