@@ -162,10 +162,11 @@ class StencilModel(Section):
                 ),
             )
 
-        if time.scheme == "steady":
+        if time.scheme in ("steady", "implicit"):
             yield (
                 ("time", "scheme"),
-                "a bare stencil has no steady state that could be solved for; take model.type: heat",
+                f"{time.scheme} solves the heat balance of a body, and a bare stencil is none; "
+                "take model.type: heat",
             )
 
         for key, value in (("dt", time.dt), ("cfl", time.cfl)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from tetris_sim.config import Config
 from tetris_sim.errors import UnsupportedError
@@ -79,9 +80,12 @@ def choose_scheme(setting: Setting, *, compare: bool) -> tuple[Plan, tuple[Propo
         TetrisError: as `plan_together`.
     """
     asked = setting.config.time.scheme
-    if asked == "steady":
-        plan = _plan_solving(setting, setting.config.time.tolerance)
-        return plan, (Proposal("steady", plan, plan.seconds_per_step),)
+    if setting.problem.equations is not None:
+        asked = "explicit"  # how a step is made is in the equations
+    if asked in ("steady", "implicit"):
+        plan = _plan_solving(setting, asked, setting.config.time.tolerance)
+        left = setting.problem.steps - setting.first
+        return plan, (Proposal(asked, plan, plan.seconds_per_step * left),)
     jumping = None
     if asked != "explicit" or compare:
         jumping = _propose_jumps(setting)
@@ -163,11 +167,13 @@ def _propose_jumps(setting: Setting) -> Proposal:
     return on_root(setting.ranks, propose)
 
 
-def _plan_solving(setting: Setting, tolerance: float) -> Plan:
+def _plan_solving(
+    setting: Setting, scheme: Literal["steady", "implicit"], tolerance: float
+) -> Plan:
     """Rank 0 has the grid; the others hear its plan."""
     return on_root(
         setting.ranks,
-        lambda: plan_solving(setting.problem, setting.machine, setting.compute, tolerance),
+        lambda: plan_solving(setting.problem, setting.machine, setting.compute, scheme, tolerance),
     )
 
 

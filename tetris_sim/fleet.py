@@ -37,11 +37,14 @@ def advance_each(fleet: Fleet, steps: int) -> None:
 
 def advance_solving(fleet: Fleet, steps: int) -> None:
     """The same, and say in the plan how it was solved."""
-    before = {note for worker in fleet.workers for note in worker.stepper.notes}
+    before = _said(fleet)
     advance_each(fleet, steps)
-    kept = [note for note in fleet.plan.notes if note not in before]
-    said = [note for worker in fleet.workers for note in worker.stepper.notes]
-    fleet.plan = dataclasses.replace(fleet.plan, notes=(*kept, *said))
+    kept = (note for note in fleet.plan.notes if note not in before)
+    fleet.plan = dataclasses.replace(fleet.plan, notes=(*kept, *_said(fleet)))
+
+
+def _said(fleet: Fleet) -> list[str]:
+    return [note for it in fleet.workers for note in getattr(it.stepper, "notes", ())]
 
 
 # How the workers of a plan advance together, by its scheme.
@@ -49,6 +52,7 @@ SCHEMES: dict[Scheme, Advance] = {
     "explicit": advance_each,
     "spectral": advance_each,
     "steady": advance_solving,
+    "implicit": advance_solving,
 }
 
 

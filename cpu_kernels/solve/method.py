@@ -1,4 +1,4 @@
-"""cpu.steady: steady states with the passes of `sweeps.py`."""
+"""cpu.steady, cpu.implicit: states that are solved for with the passes of `sweeps.py`."""
 
 from __future__ import annotations
 
@@ -15,3 +15,4 @@ def _arithmetic(team: Any) -> Arithmetic:
 
 
 STEADY = SolvingMethod("cpu.steady", "cpu", _arithmetic, "steady")
+IMPLICIT = SolvingMethod("cpu.implicit", "cpu", _arithmetic, "implicit")

@@ -19,8 +19,8 @@ from tetris_sim.slab import Slab
 from tetris_sim.wording import count_threads
 
 # How the state gets to the next step that anybody wants: by all steps in between, by a jump, or as
-# the solution of a balance.
-Scheme = Literal["explicit", "spectral", "steady"]
+# the solution of balances.
+Scheme = Literal["explicit", "spectral", "steady", "implicit"]
 Topic = Literal[
     "scheme", "device", "method", "shares", "left out", "block", "streaming", "checkpoints"
 ]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from tetris_sim import cpu_kernels, gpu_kernels
-from tetris_sim.cpu_kernels.solve.method import STEADY as CPU_STEADY
+from tetris_sim.cpu_kernels.solve.method import IMPLICIT, STEADY
 from tetris_sim.cpu_kernels.spectral import METHOD as CPU_SPECTRAL
 from tetris_sim.gpu_kernels.spectral import METHOD as GPU_SPECTRAL
 from tetris_sim.method import DeviceKind, Method
@@ -45,10 +45,9 @@ class Place:
         """What jumps there; it is no choice of the tuner."""
         return GPU_SPECTRAL if self.device == "gpu" else CPU_SPECTRAL
 
-    @property
-    def steady(self) -> SolvingMethod:
-        """What finds steady states there, for CPU threads only."""
-        return CPU_STEADY
+    def solving(self, scheme: Literal["steady", "implicit"]) -> SolvingMethod:
+        """What solves for states there, for CPU threads only."""
+        return STEADY if scheme == "steady" else IMPLICIT
 
     def open(self) -> Any:
         """What `Method.prepare` wants of it: a `ThreadTeam` or a `GpuDevice`, to be closed.

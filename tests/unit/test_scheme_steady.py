@@ -14,6 +14,7 @@ from tetris_sim.config import make_config
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.launch import launch
 from tetris_sim.outputs.series import open_fields
+from tetris_sim.report import Report
 
 BODY: dict[str, Any] = {
     "grid": {"shape": [20, 10], "size": [0.2, 0.1]},
@@ -54,12 +55,42 @@ def test_a_steady_run_writes_the_answer_once_and_heat_balances(tmp_path: Path) -
     assert json.loads((tmp_path / "run" / "report.json").read_text())["scheme"] == "steady"
 
 
+def test_an_implicit_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    time = {"scheme": "implicit", "dt": 2.0, "steps": 6}
+    every = {"every": "2 steps"}
+
+    def run(name: str, steps: int, **options: Any) -> Report:
+        output = {"directory": str(tmp_path / name), "fields": every, "statistics": every}
+        sections = settings(**BODY | {"time": time | {"steps": steps}, "output": output})
+        return launch(make_config(sections), **options)
+
+    whole = run("whole", 6)
+    run("parts", 3)
+    report = run("parts", 6, resume="auto")
+    assert report.first_step == 3
+    assert "iterations each" in report.notes[0]
+    with (
+        open_fields(tmp_path / "whole" / "fields.h5") as one,
+        open_fields(tmp_path / "parts" / "fields.h5") as other,
+    ):
+        assert one.times == (0.0, 4.0, 8.0, 12.0)
+        np.testing.assert_array_equal(
+            one.read(3, 0, ((0, 10), (0, 20))),
+            other.read(len(other.times) - 1, 0, ((0, 10), (0, 20))),
+        )
+    assert whole.heat["heat stored [J/m]"] > 0
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        ({"time": {"scheme": "implicit", "steps": 3}}, "give dt as a number"),
         ({"time": {"scheme": "steady", "t_end": 3}}, "t_end is given, but scheme: steady"),
         ({"time": STEADY, "output": {"fields": {"at": [1]}}}, "a steady state is of no time"),
-        ({"time": STEADY, "model": {"type": "stencil", "stencil": "heat-1d"}}, "no steady state"),
+        (
+            {"time": STEADY, "model": {"type": "stencil", "stencil": "heat-1d"}},
+            "a bare stencil is none",
+        ),
     ],
 )
 def test_what_a_steady_state_has_not_is_refused(change: dict[str, Any], words: str) -> None:

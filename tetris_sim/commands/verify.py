@@ -6,7 +6,7 @@ import argparse
 import json
 import time
 
-from tetris_sim.commands import verify_precision
+from tetris_sim.commands import verify_precision, verify_standards
 from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.verification.suite import Result, all_cases, choose_methods, quick_cases, verify
 from tetris_sim.version import __version__
@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--quick", action="store_true", help="only one case of a kind, in double precision"
     )
     verify_precision.add_arguments(parser)
+    verify_standards.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,6 +38,8 @@ def run(args: argparse.Namespace) -> int:
     """
     if verify_precision.is_asked_for(args):
         return verify_precision.run(args)
+    if args.suite is not None:
+        return verify_standards.run(args)
 
     known = quick_cases() if args.quick else all_cases()
     cases = tuple(case for case in known if args.case is None or args.case in case.name)

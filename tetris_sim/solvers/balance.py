@@ -23,7 +23,8 @@ from tetris_sim.reference import follow
 from tetris_sim.slab import Ranges
 from tetris_sim.solvers.hierarchy import Operator
 
-_FLAT = 1e-10  # how far a slope of 1 may be off by rounding
+_FLAT = 1e-10  # how far a slope may be off by rounding
+_FAR = 100.0  # degrees away from where it is, a straight line is as steep
 _EVEN = 1e-9  # of the largest weight: by how much weights that should be equal may differ
 
 
@@ -50,6 +51,14 @@ class Balance:
     def held(self) -> npt.NDArray[np.bool_]:
         """Where the state is no unknown."""
         return np.isinf(self.capacity)
+
+    def flows(self, u: Numbers) -> Numbers:
+        """What flows into cells at a state: f - A u."""
+        found: Numbers = self.heat - self.exchange * u
+        for axis, k in enumerate(self.conductance):
+            flow = k * (np.roll(u, -1, axis) - u)
+            found += flow - np.roll(flow, 1, axis)
+        return found
 
     def operator(self, more: Numbers | float = 0.0) -> Operator:
         """A for a solver, with more on its diagonal: three axes, in `OUTER` order."""
@@ -212,9 +221,12 @@ class _Maker:
             )
             steep = replace(face.rule, parameters=parameters)
             return ghosts(face.rule, here), ghosts(steep, np.ones(ids.shape))
-        self._linear = False
         ghost = ghosts(face.rule, here)
-        slope = ghosts(face.rule, here + 0.5) - ghosts(face.rule, here - 0.5)
+        slope, far = (
+            ghosts(face.rule, here + at + 0.5) - ghosts(face.rule, here + at - 0.5)
+            for at in (0.0, _FAR)
+        )
+        self._linear = self._linear and bool((abs(far - slope) < _FLAT).all())
         return ghost, np.where(abs(slope - 1) < _FLAT, 1.0, slope)
 
 

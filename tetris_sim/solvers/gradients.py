@@ -137,6 +137,7 @@ def conjugate_gradients(
     f: Values,
     u: Values,
     arithmetic: Arithmetic,
+    cycle: Cycle,
     *,
     tolerance: float,
     scale: float,
@@ -149,6 +150,7 @@ def conjugate_gradients(
         f: right-hand side.
         u: a guess; it becomes the solution.
         arithmetic: of the device where the arrays are.
+        cycle: of the operator.
         tolerance: of the norm of f - A u, relative to the scale.
         scale: of this norm.
         limit: of iterations.
@@ -164,7 +166,7 @@ def conjugate_gradients(
         return Solved(0, size / scale if scale else 0.0)
 
     # In single precision, numbers are those of a residual of norm 1.
-    cycle, begun = Cycle(operator, arithmetic), size
+    begun = size
     r /= begun
     u /= begun
     small = cycle.f

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tetris_sim.conduction import Numbers
 from tetris_sim.solvers.balance import Balance
-from tetris_sim.solvers.gradients import Arithmetic, Solved, conjugate_gradients
+from tetris_sim.solvers.gradients import Arithmetic, Cycle, Solved, conjugate_gradients
+
+
+@dataclass
+class Kept:
+    """What was made for an operator, as long as this stays the same.
+
+    Attributes:
+        diagonal: what tells operators of a body apart.
+        cycle: the preconditioner.
+    """
+
+    diagonal: Numbers | None = None
+    cycle: Cycle | None = None
 
 
 def settle(
@@ -19,6 +34,7 @@ def settle(
     limit: int,
     storage: Numbers | float = 0.0,
     heat: Numbers | None = None,
+    kept: Kept | None = None,
 ) -> tuple[Numbers, Solved]:
     """The state where as much flows into every cell as out of it and as it stores.
 
@@ -31,6 +47,7 @@ def settle(
         limit: of iterations.
         storage: what a cell stores per degree, of the shape of u.
         heat: what flows in at 0 degrees; that of the balance if not given.
+        kept: of earlier solutions with the same conductances.
 
     Raises:
         NumericsError: the tolerance was not reached.
@@ -40,11 +57,16 @@ def settle(
     shape = operator[-1].shape
     right = np.where(held, 0.0, made.heat if heat is None else heat)
     unknown = xp.asarray(np.where(held, 0.0, u).reshape(shape))
+    kept = kept or Kept()
+    diagonal = made.exchange + storage
+    if kept.cycle is None or not np.array_equal(diagonal, kept.diagonal):
+        kept.cycle, kept.diagonal = Cycle(operator, arithmetic), diagonal
     solved = conjugate_gradients(
         operator,
         xp.asarray(right.reshape(shape)),
         unknown,
         arithmetic,
+        kept.cycle,
         tolerance=tolerance,
         scale=scale,
         limit=limit,

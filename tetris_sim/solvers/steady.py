@@ -49,15 +49,20 @@ class Steady:
     notes: tuple[str, ...] = ()
 
 
+def changes(problem: Problem) -> bool:
+    """Whether faces or sources depend on time."""
+    if problem.conduction is None:
+        return False
+    faces = [face for pair in problem.boundary.faces for face in pair]
+    rules = [face.rule for face in faces if isinstance(face, RuledFace)]
+    source = problem.conduction.source
+    return any(rule.changes for rule in (*rules, *([source] if source else [])))
+
+
 def why_not_steady(problem: Problem) -> str | None:
     """Why a problem has no steady state that can be found, as a sentence; None if it has."""
-    conduction = problem.conduction
-    if conduction is not None:
-        rules = [face.rule for pair in problem.boundary.faces for face in pair if isinstance(face, RuledFace)]
-        if conduction.source is not None:
-            rules.append(conduction.source)
-        if any(rule.changes for rule in rules):
-            return "faces or sources change with time, so nothing stays as it is; give numbers"
+    if changes(problem):
+        return "faces or sources change with time, so nothing stays as it is; give numbers"
     return why_not(problem)
 
 
@@ -81,10 +86,10 @@ def solve_steady(
     initial = np.asarray(state, np.float64)
     u, made = initial, balance(problem, time, initial)
     alone = _alone(problem, made)
-    scale = max(_norm(made, _constant(made)), _norm(made, u))
-    iterations, solutions, left = 0, 0, _norm(made, u)
+    scale = max(unbalanced(made, best_constant(made)), unbalanced(made, u))
+    iterations, solutions, left = 0, 0, unbalanced(made, u)
     for _ in range(_OUTER):
-        least = max(tolerance * scale, _rounding(made, u))
+        least = max(tolerance * scale, rounding_of(made, u))
         if left <= least:
             break
         aim = least / 2 if made.is_linear else max(least / 2, _FORCING * left)
@@ -93,7 +98,7 @@ def solve_steady(
         )
         iterations, solutions = iterations + solved.iterations, solutions + 1
         made = made if made.is_linear else balance(problem, time, u)
-        left = _norm(made, u)
+        left = unbalanced(made, u)
     else:
         msg = (
             f"after {_OUTER} linearisations the heat balance is off by {left / scale:.3g} of what "
@@ -116,25 +121,22 @@ _KEPT = (
 )
 
 
-def _constant(made: Balance) -> Numbers:
+def best_constant(made: Balance) -> Numbers:
     """The constant state whose heat flows add up to nothing."""
     d = float(made.exchange.sum())
     return np.full(made.heat.shape, float(made.heat.sum()) / d if d > 0 else 0.0)
 
 
-def _rounding(made: Balance, u: Numbers) -> float:
+def rounding_of(made: Balance, u: Numbers, storage: Numbers | float = 0.0) -> float:
     """What is left of a balance by rounding."""
-    flows = made.heat**2 + ((made.exchange + 2 * sum(made.conductance)) * u) ** 2
+    whole = made.exchange + storage + 2 * sum(made.conductance)
+    flows = made.heat**2 + (whole * u) ** 2
     return float(np.finfo(np.float64).eps * np.sqrt(flows.sum()))
 
 
-def _norm(made: Balance, u: Numbers) -> float:
+def unbalanced(made: Balance, u: Numbers) -> float:
     """Norm of what flows into cells."""
-    left = made.heat - made.exchange * u
-    for axis, k in enumerate(made.conductance):
-        flow = k * (np.roll(u, -1, axis) - u)
-        left += flow - np.roll(flow, 1, axis)
-    return float(np.linalg.norm(left.reshape(-1)))
+    return float(np.linalg.norm(made.flows(u).reshape(-1)))
 
 
 def _alone(problem: Problem, made: Balance) -> list[tuple[npt.NDArray[Any], ...]]:

@@ -16,7 +16,9 @@ from tetris_sim.boundary import Side
 from tetris_sim.method import Box, DeviceKind, EdgePlanes, KnownGpu, Parameters
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.slab import Slab, slices
+from tetris_sim.solvers.balance import why_not
 from tetris_sim.solvers.gradients import Arithmetic
+from tetris_sim.solvers.implicit import ImplicitSteps
 from tetris_sim.solvers.steady import solve_steady, why_not_steady
 
 # Bytes by point, at most: of the balance, of conjugate gradients, of all levels, and of what is
@@ -26,7 +28,7 @@ _BYTES = 260
 
 @dataclass(frozen=True)
 class SolvingMethod:
-    """Steady states.
+    """Steady states, or implicit steps.
 
     Attributes:
         name: of the method.
@@ -40,7 +42,7 @@ class SolvingMethod:
     name: str
     device: DeviceKind
     arithmetic: Callable[[Any], Arithmetic]
-    scheme: Literal["steady"]
+    scheme: Literal["steady", "implicit"]
     tolerance: float = 1e-8
     exact: bool = False
 
@@ -50,7 +52,7 @@ class SolvingMethod:
 
     def refusal(self, problem: Problem) -> str | None:
         """Why the balance of a problem cannot be solved."""
-        return why_not_steady(problem)
+        return why_not_steady(problem) if self.scheme == "steady" else why_not(problem)
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
         """Nothing to choose."""
@@ -72,7 +74,8 @@ class SolvingMethod:
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
         """Nothing is taken before it is known what has to be solved."""
-        return SolvingStepper(problem, slab, self.arithmetic(device), self)
+        made = SolvingStepper if self.scheme == "steady" else ImplicitStepper
+        return made(problem, slab, self.arithmetic(device), self)
 
 
 class SolvingStepper:
@@ -134,3 +137,30 @@ class SolvingStepper:
 
     def close(self) -> None:
         """Memory goes back by itself."""
+
+
+class ImplicitStepper(SolvingStepper):
+    """A state that takes implicit steps."""
+
+    def __init__(
+        self, problem: Problem, slab: Slab, arithmetic: Arithmetic, method: SolvingMethod
+    ) -> None:
+        super().__init__(problem, slab, arithmetic, method)
+        self._steps = ImplicitSteps(problem, arithmetic, method.tolerance)
+        self._done, self._step = 0, 0
+
+    def load(self, initial: InitialField, step: int = 0) -> None:
+        """Take all points."""
+        super().load(initial, step)
+        self._step = step
+
+    def advance(self, steps: int) -> None:
+        """Make some steps."""
+        for _ in range(steps):
+            u = self._state[0].astype(np.float64, copy=False)
+            self._state[0] = self._steps.advance(u, self._step)
+            self._step += 1
+            self._done += 1
+        if self._done:
+            mean = self._steps.iterations / self._done
+            self.notes = (f"Implicit steps: {mean:.3g} iterations each in the mean.",)

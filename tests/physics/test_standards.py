@@ -1,0 +1,59 @@
+"""The numbers that standards print come out, and a wrong one would be seen."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+
+from tetris_sim.__main__ import main
+from tetris_sim.scheduler.machine.machine import find_machine
+from tetris_sim.verification.bridges import _COLUMN, bridges
+from tetris_sim.verification.nafems import bestest, nafems
+from tetris_sim.verification.standards import Row, Standard
+
+ALL = (*bridges(), *nafems(), *bestest())
+
+
+@pytest.mark.parametrize("standard", ALL, ids=[it.name for it in ALL])
+def test_published_numbers_come_out(standard: Standard) -> None:
+    wrong = [row for row in standard.rows(find_machine()) if not row.passed]
+    assert not wrong
+
+
+def test_the_column_is_what_its_series_says() -> None:
+    # H. S. Carslaw, J. C. Jaeger, Conduction of Heat in Solids, 1959, section 5.3: a rectangle
+    # whose width is 2 with one warm side, which is twice as far away as it is wide.
+    for row, numbers in enumerate(_COLUMN, 1):
+        for k, number in enumerate(numbers, 1):
+            x, y = k / 4, 2 - row / 4
+            found = sum(
+                80
+                / (n * math.pi)
+                * math.sin(n * math.pi * x / 2)
+                * math.sinh(n * math.pi * y / 2)
+                / math.sinh(n * math.pi)
+                for n in range(1, 200, 2)
+            )
+            assert number == pytest.approx(found, abs=0.051)
+
+
+def test_a_number_that_differs_fails() -> None:
+    row = Row("temperature [degC]", 7.1, 0.1, 7.19)
+    assert row.passed
+    assert not dataclasses.replace(row, found=7.21).passed
+    assert not dataclasses.replace(row, found=np.nan).passed
+
+
+def test_the_command_prints_a_suite(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "--suite", "nafems"]) == 0
+    text = capsys.readouterr().out
+    assert "T4, a plate with convection" in text
+    assert "nafems: passed" in text
+    assert main(["verify", "--suite", "nafems", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["passed"]
+    assert len(facts["cases"]) == 3
