@@ -156,5 +156,6 @@ def test_methods_that_advance_temperatures_say_so() -> None:
     problem = PROBLEMS["plate"]
     refusals = {method.name: method.refusal(problem) for method in METHODS}
     assert refusals.pop("cpu.plain") is None
-    assert len(refusals) >= 2
+    assert refusals.pop("cpu.tessellate") is None
+    assert refusals
     assert all(refusals.values())
