@@ -28,6 +28,7 @@ _CALLEES = (
     "compiled/barrier.py",
     "common/columns.py",
     "compiled/vectors.py",
+    "compiled/choices.py",
     "plain/parts.py",
     "tessellate/tiles.py",
     "equations/planes.py",

@@ -289,6 +289,21 @@ def address_of(typing_context, array):
 
 
 @intrinsic
+def call_ghost(typing_context, address, v, operands, code, source):
+    """What the function at an address gives for two pointers and two numbers: an element of the
+    first.
+    """
+
+    def generate(context, builder, signature, arguments):
+        real = context.get_value_type(signature.return_type)
+        kinds = [value.type for value in arguments[1:]]
+        function = builder.inttoptr(arguments[0], ir.FunctionType(real, kinds).as_pointer())
+        return builder.call(function, arguments[1:])
+
+    return v.dtype(types.intp, v, operands, types.intp, types.intp), generate
+
+
+@intrinsic
 def record_at(typing_context, pointer):
     """The record that a bare pointer points to, to be read and written by the names of its
     fields.

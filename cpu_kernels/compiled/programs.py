@@ -10,6 +10,7 @@ Test    tests/kernels/test_programs.py
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 
@@ -24,6 +25,7 @@ from numba.core import types
 
 from tetris_sim.cpu_kernels.compiled.intrinsics import call_library, divide, fma
 """
+_NO_EXP = -750.0  # below it, exp is less than half of the smallest number
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "and": "&", "or": "|"} | {
     sign: sign for sign in COMPARISONS
 }
@@ -32,20 +34,34 @@ _CALLS = {"fma": "fma", "divide": "divide", "sqrt": "math.sqrt", "abs": "abs"} |
 }
 
 
-def program_lines(program: Program, inputs: Mapping[str, str], prefix: str = "r") -> Iterator[str]:
+def program_lines(
+    program: Program, inputs: Mapping[str, str], prefix: str = "r", constant: str | None = None
+) -> Iterator[str]:
     """The lines of a program; the last one assigns its result to `name_of_result`.
 
     Args:
         program: what is printed.
         inputs: for each of its inputs an expression of type `REAL`.
         prefix: of the names of registers.
+        constant: expression for number {} of `constants_of`, so that programs of other constants
+            have the same lines; constants are printed as they are if not given.
     """
+    numbers = itertools.count()
 
     def phrase(it: Instruction, arguments: tuple[str, ...]) -> str:
-        return inputs[it.name] if it.operation == INPUT else _phrase(it, arguments)
+        if it.operation == INPUT:
+            return inputs[it.name]
+        if it.operation == CONSTANT and constant is not None:
+            return constant.format(next(numbers))
+        return _phrase(it, arguments)
 
     for name, expression, _ in print_lines(program, phrase, prefix):
         yield f"{name} = {expression}"
+
+
+def constants_of(program: Program) -> list[float]:
+    """The constants of a program, in the order in which they are printed."""
+    return [it.value for it in program.instructions if it.operation == CONSTANT]
 
 
 def name_of_result(program: Program, prefix: str = "r") -> str:
@@ -61,6 +77,10 @@ def _phrase(it: Instruction, arguments: tuple[str, ...]) -> str:
             return f" {_SIGNS[name]} ".join(arguments)
         case name if name in _CALLS:
             return f"{_CALLS[name]}({', '.join(arguments)})"
+        case "exp":
+            # Far from a beam it gives 0, and the library would report that it is not exact.
+            zero = f"REAL(0.0) if {arguments[0]} < REAL({_NO_EXP}) else "
+            return f'{zero}call_library("exp", ({arguments[0]},))'
         case name if name in INEXACT or name == "fmod":
             return f'call_library("{_C_NAMES.get(name, name)}", ({", ".join(arguments)},))'
         case "negative":

@@ -10,9 +10,13 @@ Idea    Rows are lifted (`lifted.py`), so what a vector of points needs is a rec
         A difference of neighbours is made once and serves both: the flow through the lower face is
         that of the point below with the other sign. `jam` rows are computed together and share the
         differences between them.
+        Where states are heat contents, what flows is a difference of potentials: those of the rows
+        around the ones that are computed lie in a ring of planes of each thread, and each is made
+        once per step (`potentials.py`). What heats a point by a formula lies in such a ring too
+        (`formulas.py`), or, if it does not change, as the state does.
 Layout  numbers: one per vector of the padded state. tags: one per block of `BLOCK` vectors, -1
-        where a block has several records. patterns: ids of the points of each record, if there are
-        sources. `OPERANDS` names what a step hands over.
+        where a block has several records, -2 beyond ruled faces. patterns: ids of the points of
+        each record. `OPERANDS` names what a step hands over.
 Limits  The chain of a point is that of `conduction.py`, along each axis the lower neighbour first.
         The lower term is fma(K, -(u - u_low), S): rounding is symmetric, so these are its bits.
 Test    tests/kernels/test_tessellate_conduction.py
@@ -20,46 +24,31 @@ Test    tests/kernels/test_tessellate_conduction.py
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-BLOCK_BITS = 3
-BLOCK = 1 << BLOCK_BITS  # vectors that have a tag together
-# What the kernel gets for a step: addresses of arrays, and elements from plane to plane and from
-# row to row of the tags.
-OPERANDS = ("records", "numbers", "tags", "tag_plane", "tag_row", "patterns", "source")
+from tetris_sim.cpu_kernels.tessellate.formulas import power_call, power_source
+from tetris_sim.cpu_kernels.tessellate.kinds import (
+    BLOCK_BITS,
+    CHANGING,
+    STEADY,
+    Conducting,
+    imports,
+    operands_of,
+)
+from tetris_sim.cpu_kernels.tessellate.potentials import potentials_call, potentials_source
+from tetris_sim.cpu_kernels.tessellate.records import kind_of
+from tetris_sim.problem import Problem
+
 _SIDES = ("plane", "row")
 
 
-@dataclass(frozen=True)
-class Conducting:
-    """What kind of conduction a kernel is made for.
-
-    Attributes:
-        ndim: number of axes.
-        heated: whether there are sources.
-        scaled: whether they are multiplied by the volume of the point.
-    """
-
-    ndim: int
-    heated: bool
-    scaled: bool
-
-    @property
-    def slots(self) -> int:
-        """Vectors of a record: conductances by axis, the rate, the volume."""
-        return self.ndim + 1 + self.scaled
-
-    @property
-    def jammed(self) -> int | None:
-        """The axis along which rows are computed together; the last one is that of the rows."""
-        return None if self.ndim == 1 else self.ndim - 2
-
-
-def conducting_source(kind: Conducting, dtype: np.dtype[Any], lanes: int, jam: int) -> str:
+def conducting_source(
+    kind: Conducting, dtype: np.dtype[Any], lanes: int, jam: int, before: Sequence[str] = ()
+) -> str:
     """`update_box` for `call_box`, with a table of operands in place of weights.
 
     Args:
@@ -67,34 +56,47 @@ def conducting_source(kind: Conducting, dtype: np.dtype[Any], lanes: int, jam: i
         dtype: of the elements.
         lanes: elements of a vector.
         jam: rows taken together.
+        before: source of the functions that make potentials and power.
     """
-    inner, outer = ("plane", "row") if kind.ndim < 3 else ("row", "plane")
-    pitch = dict(zip(_SIDES, ("pitch0", "pitch1"), strict=True))
-    lines = ["from numba import cfunc", "from numba.core import types", ""]
-    lines += ["from tetris_sim.cpu_kernels.compiled.intrinsics import elements_at"]
-    lines += ["from tetris_sim.cpu_kernels.compiled.vectors import vector_operations", ""]
-    lines += [f"REAL = types.{dtype.name}", f'V = vector_operations("{dtype.name}", {lanes})']
-    lines += ["load, store, multiply, subtract = V.load, V.store, V.multiply, V.subtract"]
-    lines += ["negative, fma, gather = V.negative, V.fma, V.gather", "INT32 = types.int32"]
-    lines += ["POINTER = types.CPointer(REAL)", "OPERANDS = types.CPointer(types.int64)", "", ""]
+    jam = jam if kind.ndim > 1 else 1
+    lines = [*imports(dtype, lanes), *before]
     lines += ["@cfunc(types.void(POINTER, POINTER, OPERANDS, *(types.intp,) * 9), cache=True)"]
     lines += ["def update_box(u, v, operands, base, plane, last_plane, row, last_row, column,"]
     lines += ["               last_column, pitch0, pitch1):"]
-    types = {"records": "REAL", "source": "REAL", "tag_plane": "", "tag_row": ""}
-    for n, name in enumerate(OPERANDS):
-        element = types.get(name, "INT32")
-        value = f"elements_at(operands[{n}], {element})" if element else f"operands[{n}]"
-        lines += [f"    {name} = {value}"]
+    body = list(_box(kind, lanes, jam))
+    return "\n".join([*lines, *operands_of(body), *body, ""])
 
-    lines += [f"    for i in range({outer}, last_{outer}):", f"        j = {inner}"]
-    for together in dict.fromkeys((jam if kind.ndim > 1 else 1, 1)):
-        lines += [f"        while j + {together} <= last_{inner}:"]
-        lines += [f"            start = base + i * {pitch[outer]} + j * {pitch[inner]}"]
-        lines += [f"            tag = i * tag_{outer} + j * tag_{inner}"]
-        body = _Rows(kind, lanes, together, pitch[inner], f"tag_{inner}").lines()
-        lines += ["            " + line for line in body]
-        lines += [f"            j += {together}"]
-    return "\n".join([*lines, ""])
+
+def _box(kind: Conducting, lanes: int, jam: int) -> Iterator[str]:
+    """The lines of `update_box`."""
+    inner, outer = ("plane", "row") if kind.ndim < 3 else ("row", "plane")
+    pitch = dict(zip(_SIDES, ("pitch0", "pitch1"), strict=True))
+    if kind.curved:
+        yield f"    done = plane - {int(kind.ndim > 1)}"
+    yield f"    for i in range({outer}, last_{outer}):"
+    if kind.curved and kind.ndim == 3:
+        yield "        while done < i + 2:"
+        yield "            for near in range(row - 1, last_row + 1):"
+        yield f"                {potentials_call('done', 'near', kind.ring(jam))}"
+        yield "            done += 1"
+
+    yield f"        j = {inner}"
+    for together in dict.fromkeys((jam, 1)):
+        rows = _Rows(kind, lanes, together, pitch[inner], f"tag_{inner}", kind.ring(jam))
+        yield f"        while j + {together} <= last_{inner}:"
+        yield f"            start = base + i * {pitch[outer]} + j * {pitch[inner]}"
+        yield f"            tag = i * tag_{outer} + j * tag_{inner}"
+        yield from ("            " + line for line in (*rows.before(), *rows.lines()))
+        yield f"            j += {together}"
+
+
+def body_source(problem: Problem, lanes: int) -> list[str]:
+    """Source of the functions that make potentials and power."""
+    kind, conduction = kind_of(problem), problem.conduction
+    lines = potentials_source(kind, lanes) if kind.curved else []
+    if kind.placed == CHANGING and conduction is not None and conduction.source is not None:
+        lines += power_source(problem, conduction.source.program)
+    return lines
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,26 @@ class _Rows:
     together: int
     pitch: str
     tag_pitch: str
+    ring: int
+
+    def before(self) -> Iterator[str]:
+        """What is made for these rows before they are computed."""
+        kind = self.kind
+        if kind.curved and kind.ndim < 3:
+            yield f"while done < j + {self.together + (kind.ndim > 1)}:"
+            yield f"    {potentials_call('done', 'i', self.ring)}"
+            yield "    done += 1"
+        if kind.placed == CHANGING:
+            for y in range(self.together):
+                place = (f"j + {y}", "i") if kind.ndim < 3 else ("i", f"j + {y}")
+                yield power_call(*place, f"power, {self._in_ring(y)}")
+
+    def _in_ring(self, y: int, planes: int = 0) -> str:
+        """Where a row begins in a ring: of the rows taken together, or some planes away from it."""
+        mask = self.ring - 1
+        if self.kind.ndim < 3:
+            return f"((j + {y}) & {mask}) * pitch0 + i * pitch1"
+        return f"((i + {planes}) & {mask}) * pitch0 + (j + {y}) * pitch1"
 
     def lines(self) -> Iterator[str]:
         """Runs of one record, and what lies between them."""
@@ -115,6 +137,16 @@ class _Rows:
             yield f"o{_name(y)} = start + {y} * {self.pitch}"
         for y in range(-beside, self.together):
             yield f"w{_name(y)} = o{_name(y)} >> {shift}"
+        if self.kind.curved:
+            for y in range(-beside, self.together + beside):
+                yield f"f{_name(y)} = {self._in_ring(y)}"
+            for y in range(self.together if self.kind.ndim == 3 else 0):
+                yield f"f{y}_0 = {self._in_ring(y, -1)}"
+                yield f"f{y}_1 = {self._in_ring(y, 1)}"
+        if self.kind.placed:
+            for y in range(self.together):
+                place = f"o{y}" if self.kind.placed == STEADY else self._in_ring(y)
+                yield f"p{y} = {place}"
 
         yield "x = column"
         yield "while x < last_column:"
@@ -146,15 +178,15 @@ class _Rows:
 
     def _run(self, *, one: bool) -> Iterator[str]:
         """Vectors from x to `stop`: all with record n, or each with its own."""
-        lanes, last = self.lanes, self.kind.ndim - 1
+        last = self.kind.ndim - 1
         if one:
             yield from (f"k{a} = {self._slot('n', a)}" for a in range(self.kind.ndim))
             yield f"rate = {self._slot('n', self.kind.ndim)}"
-            if self.kind.heated:
-                yield f"heat = {self._heat('n')}"
+            if self.kind.heated and not self.kind.placed:
+                yield f"heat = {self._heat(0, 'n')}"
         for y in range(self.together):
-            yield f"u{y} = load(u, o{y} + x * {lanes})"
-            yield f"low{y} = subtract(u{y}, load(u, o{y} + (x - 1) * {lanes}))"
+            yield f"u{y} = {self._read(y, 'x')}"
+            yield f"low{y} = subtract(u{y}, {self._read(y, '(x - 1)')})"
             if not one:
                 yield f"below{y} = {self._slot(f'numbers[w{y} + x - 1]', last)}"
 
@@ -166,8 +198,8 @@ class _Rows:
         lanes, last, jammed = self.lanes, self.kind.ndim - 1, self.kind.jammed
         rows = range(self.together)
         if jammed is not None:
-            yield f"um1 = load(u, om1 + p * {lanes})"
-            yield f"u{self.together} = load(u, o{self.together} + p * {lanes})"
+            yield f"um1 = {self._read(-1, 'p')}"
+            yield f"u{self.together} = {self._read(self.together, 'p')}"
             for y in range(self.together + 1):
                 yield f"side{y} = subtract(u{y}, u{_name(y - 1)})"
         if not one:
@@ -175,24 +207,46 @@ class _Rows:
                 yield f"n{_name(y)} = numbers[w{_name(y)} + p]"
 
         for y in rows:
-            yield f"next{y} = load(u, o{y} + (p + 1) * {lanes})"
+            yield f"next{y} = {self._read(y, '(p + 1)')}"
             yield f"high{y} = subtract(next{y}, u{y})"
             if not one:
                 yield f"above{y} = {self._slot(f'n{y}', last)}"
-            total = self._source(y, one=one)
-            for axis in range(self.kind.ndim):
-                for side in (0, 1):
-                    factor = f"k{axis}" if one else self._conductance(y, axis, side)
-                    term = f"{factor}, {self._difference(y, axis, side)}"
-                    yield f"s{y} = " + (f"fma({term}, {total})" if total else f"multiply({term})")
-                    total = f"s{y}"
+            chain = [*self._heating(y, one=one), *self._chain(y, one=one)]
+            if self.kind.curved and not one:
+                yield f"if several[n{y}] != 0:"
+                yield from (f"    {line}" for line in self._between_several(y))
+                yield "else:"
+                chain = [f"    {line}" for line in chain]
+            yield from chain
             rate = "rate" if one else self._slot(f"n{y}", self.kind.ndim)
-            yield f"store(v, o{y} + p * {lanes}, fma({rate}, s{y}, u{y}))"
+            here = f"load(u, o{y} + p * {lanes})" if self.kind.curved else f"u{y}"
+            yield f"store(v, o{y} + p * {lanes}, fma_vector({rate}, s{y}, {here}))"
         for y in rows:
             yield f"low{y} = high{y}"
             yield f"u{y} = next{y}"
             if not one:
                 yield f"below{y} = above{y}"
+
+    def _chain(self, y: int, *, one: bool) -> Iterator[str]:
+        """The terms of the neighbours of row y, added to `s` if there is a source."""
+        first = not self.kind.heated
+        for axis in range(self.kind.ndim):
+            for side in (0, 1):
+                factor = f"k{axis}" if one else self._conductance(y, axis, side)
+                term = f"{factor}, {self._difference(y, axis, side)}"
+                yield f"s{y} = " + (f"multiply({term})" if first else f"fma_vector({term}, s{y})")
+                first = False
+
+    def _between_several(self, y: int) -> Iterator[str]:
+        """The same where points lie beside other materials; see `potentials.py`."""
+        near = []
+        for axis in range(self.kind.ndim):
+            for side in (0, 1):
+                near += [self._place(y, axis, side), self._neighbour(y, axis, side)]
+        total = f"s{y}" if self.kind.heated else f"u{y}"
+        yield from self._heating(y, one=False)
+        yield f"s{y} = sum_of_several({total}, f{y} + p * {self.lanes}, n{y}, ({', '.join(near)}),"
+        yield "                    flowing, ring, records, patterns, half, n_ids)"
 
     def _difference(self, y: int, axis: int, side: int) -> str:
         """A neighbour of row y minus the point."""
@@ -200,7 +254,33 @@ class _Rows:
             return f"high{y}" if side else f"negative(low{y})"
         if axis == self.kind.jammed:
             return f"side{y + 1}" if side else f"negative(side{y})"
-        return f"subtract(load(u, o{y} + p * {self.lanes} {'-+'[side]} pitch{axis}), u{y})"
+        return f"subtract(load({self._array}, {self._place(y, axis, side)}), u{y})"
+
+    @property
+    def _array(self) -> str:
+        """Of what flows by its difference."""
+        return "flowing" if self.kind.curved else "u"
+
+    def _read(self, y: int, x: str) -> str:
+        """What flows by its difference, of vector x of row y."""
+        row = "f" if self.kind.curved else "o"
+        return f"load({self._array}, {row}{_name(y)} + {x} * {self.lanes})"
+
+    def _place(self, y: int, axis: int, side: int) -> str:
+        """Where in `_array` a neighbour of vector p of row y lies."""
+        row, x = "f" if self.kind.curved else "o", f"p * {self.lanes}"
+        if axis == self.kind.ndim - 1:
+            return f"{row}{y} + {x} {'-+'[side]} {self.lanes}"
+        if axis == self.kind.jammed:
+            return f"{row}{_name(y + 2 * side - 1)} + {x}"
+        if self.kind.curved:
+            return f"f{y}_{side} + {x}"
+        return f"o{y} + {x} {'-+'[side]} pitch{axis}"
+
+    def _neighbour(self, y: int, axis: int, side: int) -> str:
+        """The record of a neighbour of vector p of row y."""
+        pitch = "1" if axis == self.kind.ndim - 1 else f"pitch{axis} // {self.lanes}"
+        return f"numbers[w{y} + p {'-+'[side]} {pitch}]"
 
     def _conductance(self, y: int, axis: int, side: int) -> str:
         """Of the face between a point and its neighbour: that of the lower one of both."""
@@ -210,20 +290,22 @@ class _Rows:
             return self._slot(f"n{y}", axis)
         if axis == self.kind.jammed:
             return self._slot(f"n{_name(y - 1)}", axis)
-        plane = f"pitch{axis} // {self.lanes}"
-        return self._slot(f"numbers[w{y} + p - {plane}]", axis)
+        return self._slot(self._neighbour(y, axis, 0), axis)
 
-    def _source(self, y: int, *, one: bool) -> str:
-        if not self.kind.heated:
-            return ""
-        return "heat" if one else self._heat(f"n{y}")
+    def _heating(self, y: int, *, one: bool) -> Iterator[str]:
+        """What a source adds to row y, as the beginning of `s`."""
+        if self.kind.heated:
+            known = one and not self.kind.placed
+            yield f"s{y} = {'heat' if known else self._heat(y, 'n' if one else f'n{y}')}"
 
     def _slot(self, number: str, slot: int) -> str:
         """A vector of a record."""
         return f"load(records, {number} * {self.kind.slots * self.lanes} + {slot * self.lanes})"
 
-    def _heat(self, number: str) -> str:
+    def _heat(self, y: int, number: str) -> str:
         power = f"gather(source, patterns, {number} * {self.lanes})"
+        if self.kind.placed:
+            power = f"load(power, p{y} + p * {self.lanes})"
         if not self.kind.scaled:
             return power
         return f"multiply({power}, {self._slot(number, self.kind.ndim + 1)})"

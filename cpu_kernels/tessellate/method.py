@@ -45,7 +45,7 @@ class TessellateMethod:
 
     def refusal(self, problem: Problem) -> str | None:
         """Refuses float16, stencils of so many points that compiling takes longer than most runs,
-        and conduction with rules that depend on more than material and time.
+        and heat contents with coefficients by point.
         """
         if problem.conduction is None:
             return why_not_blocked(problem, self.name)
@@ -70,20 +70,28 @@ class TessellateMethod:
         return None
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
-        """Two copies of the state, and what is known of a body."""
-        layout = _layout(problem, slab, self._complete(problem, parameters))
+        """Two copies of the state, what is known of a body, and what threads have of their own."""
+        chosen = self._complete(problem, parameters)
+        layout = _layout(problem, slab, chosen)
         if problem.conduction is None:
             return 2 * layout.n_bytes
-        from tetris_sim.cpu_kernels.tessellate.records import record_bytes
+        from tetris_sim.cpu_kernels.tessellate.records import kind_of, record_bytes
 
         assert isinstance(layout, LiftedField)
-        return 2 * layout.n_bytes + record_bytes(problem, layout)
+        kind = kind_of(problem)
+        planes = usable_cores() * kind.rings * kind.ring(chosen["jam"])
+        rings = planes * layout.pitch[0] * layout.dtype.itemsize
+        return 2 * layout.n_bytes + record_bytes(problem, layout) + rings
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
         """Compile the tile loop and take two copies of the slab; `device` is a `ThreadTeam`."""
         from tetris_sim.cpu_kernels.common.stepper import CpuStepper
         from tetris_sim.cpu_kernels.compiled.generate import compiled_module
-        from tetris_sim.cpu_kernels.tessellate.stepper import ConductingStepper, make_loop
+        from tetris_sim.cpu_kernels.tessellate.stepper import (
+            ConductingStepper,
+            make_loop,
+            side_by_side,
+        )
 
         chosen = self._complete(problem, parameters)
         layout = _layout(problem, slab, chosen)
@@ -98,9 +106,9 @@ class TessellateMethod:
         )
 
         if isinstance(layout, LiftedField) and problem.conduction is not None:
-            return ConductingStepper(problem, slab, device, plan, layout)
+            return ConductingStepper(problem, slab, device, plan, layout, chosen["jam"])
         compiled, no_codes = make_loop(problem, lanes), np.zeros(0, dtype=np.int32)
-        rest = (*plan, no_codes, (0, 0))
+        rest = (*plan, no_codes, (0, 0, 0), 0, side_by_side(problem))
         return CpuStepper(
             problem, slab, device, lambda *arguments: compiled(*arguments, rest), layout
         )
@@ -133,13 +141,13 @@ def candidates(problem: Problem, caches: Caches, cores: int) -> tuple[Parameters
 
 def _tilings(problem: Problem, caches: Caches, cores: int) -> Sequence[tuple[int, ...]]:
     """(steps per block, width of a tile along each axis), for tiles whose two buffers fill about
-    half a cache, together with the coefficients of points that all have their own.
+    half a cache, together with the coefficients of points that nearly all have their own.
     """
     numbers = 2
-    if problem.conduction is not None and problem.conduction.coefficients is not None:
-        from tetris_sim.cpu_kernels.tessellate.records import kind_of
+    if problem.conduction is not None:
+        from tetris_sim.cpu_kernels.tessellate.records import differs_everywhere, kind_of
 
-        numbers += kind_of(problem).slots
+        numbers += kind_of(problem).slots * differs_everywhere(problem)
     point = numbers * np.dtype(problem.dtype).itemsize
     reach = max(1, problem.stencil.radius)
     shape = problem.grid.shape
@@ -187,10 +195,13 @@ def _update(problem: Problem, parameters: Parameters, layout: Layout) -> str:
     lanes = parameters["width"] // dtype.itemsize
     if isinstance(layout, LiftedField):
         if problem.conduction is not None:
-            from tetris_sim.cpu_kernels.tessellate.conducting import conducting_source
+            from tetris_sim.cpu_kernels.tessellate.conducting import body_source, conducting_source
             from tetris_sim.cpu_kernels.tessellate.records import kind_of
 
-            return conducting_source(kind_of(problem), dtype, layout.lanes, parameters["jam"])
+            before = body_source(problem, layout.lanes)
+            return conducting_source(
+                kind_of(problem), dtype, layout.lanes, parameters["jam"], before
+            )
         jam = parameters["jam"] if problem.grid.ndim > 1 else 1
         return rows.lifted_source(problem.stencil, dtype, layout.lanes, jam)
     if kind == SKEWED:

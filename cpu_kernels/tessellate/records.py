@@ -16,32 +16,72 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.axes import OUTER, on_three
-from tetris_sim.conduction import Coefficients, padded
+from tetris_sim.conduction import Coefficients, Conduction, Rule, padded
 from tetris_sim.cpu_kernels.common.layout import allocate_aligned
-from tetris_sim.cpu_kernels.tessellate.conducting import BLOCK, OPERANDS, Conducting
+from tetris_sim.cpu_kernels.tessellate.kinds import (
+    BEYOND,
+    BLOCK,
+    CHANGING,
+    MANY,
+    STEADY,
+    Conducting,
+)
 from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField
+from tetris_sim.cpu_kernels.tessellate.potentials import FEW
+from tetris_sim.enthalpy import Enthalpy
 from tetris_sim.problem import Problem
+from tetris_sim.program import INPUT
 from tetris_sim.slab import Ranges, Slab
 
 Values = npt.NDArray[Any]
 _POINTS = 1 << 21  # whose coefficients are made at a time
 _TABLE = 1 << 16  # records that are remembered
+_SAMPLE = 32  # points along each axis that say what all are like
 
 
 def kind_of(problem: Problem) -> Conducting:
     """The kind of kernel that a problem needs."""
     conduction = problem.conduction
     assert conduction is not None
-    heated = conduction.source is not None
-    return Conducting(problem.grid.ndim, heated, heated and conduction.coefficients is not None)
+    source, enthalpy = conduction.source, conduction.enthalpy
+    placed = "" if source is None or is_power(source) else CHANGING if source.changes else STEADY
+    pieces = 0 if enthalpy is None else enthalpy.n_pieces
+    return Conducting(
+        problem.grid.ndim,
+        heated=source is not None,
+        scaled=source is not None and conduction.coefficients is not None,
+        placed=placed,
+        pieces=MANY if pieces > FEW else pieces,
+    )
+
+
+def is_power(source: Rule) -> bool:
+    """Whether a rule is one parameter and nothing else."""
+    parts = source.program.instructions
+    names = [parameter.name for parameter in source.parameters]
+    return len(parts) == 1 and parts[0].operation == INPUT and names == [parts[0].name]
+
+
+def differs_everywhere(problem: Problem) -> bool:
+    """Whether most points have coefficients that their neighbours have not, by those in the middle
+    of the grid.
+    """
+    conduction = problem.conduction
+    assert conduction is not None
+    if conduction.coefficients is not None:
+        return True
+    middle = tuple((max(0, n // 2 - _SAMPLE), n // 2 + 1) for n in problem.grid.shape)
+    ids = conduction.medium.ids(middle)
+    return bool(_changing(ids).mean() > 0.5)
 
 
 def record_bytes(problem: Problem, layout: LiftedField) -> int:
     """Bytes of everything that is kept beside the state, if no two records are equal."""
-    vectors = layout.field_pitch // layout.lanes
-    record = kind_of(problem).slots * layout.lanes * layout.dtype.itemsize
-    pattern = 4 * layout.lanes if kind_of(problem).heated else 0
-    return vectors * (4 + record + pattern) + 4 * vectors // BLOCK
+    kind, vectors = kind_of(problem), layout.field_pitch // layout.lanes
+    vector = layout.lanes * layout.dtype.itemsize
+    pattern = 4 * layout.lanes * kind.patterned + 4 * kind.curved
+    each = 4 + kind.slots * vector + pattern + vector * (kind.placed == STEADY)
+    return vectors * each + 4 * vectors // BLOCK
 
 
 @dataclass(frozen=True)
@@ -53,12 +93,14 @@ class Body:
         numbers: of the record of each vector of the padded state.
         tags: of each block of a row, (planes, rows, blocks).
         patterns: ids of the points of each record, (n_records, lanes), flat.
+        several: whether vectors of a record lie beside other materials, of heat contents only.
     """
 
     records: Values
     numbers: npt.NDArray[np.int32]
     tags: npt.NDArray[np.int32]
     patterns: npt.NDArray[np.int32]
+    several: npt.NDArray[np.int32]
 
 
 def make_body(problem: Problem, slab: Slab, layout: LiftedField) -> Body:
@@ -79,7 +121,22 @@ def make_body(problem: Problem, slab: Slab, layout: LiftedField) -> Body:
     below = np.array({1: [0], 2: [plane], 3: [plane, row]}[problem.grid.ndim])
     along = (layout.first[2], layout.count[2])
     recording.tag_blocks(numbers, below, *along, (plane, row), BLOCK, tags)
-    return Body(records, numbers, tags, patterns)
+    kind, several = kind_of(problem), np.zeros(0, np.int32)
+    if kind.curved:
+        _tag_ghosts(tags, problem, slab)
+        used = records[: (int(numbers.max()) + 1) * kind.slots * layout.lanes]
+        last = used.reshape(-1, kind.slots, layout.lanes)[:, -1]
+        several = np.ascontiguousarray(last.any(axis=1), np.int32)
+    return Body(records, numbers, tags, patterns, several)
+
+
+def _tag_ghosts(tags: npt.NDArray[np.int32], problem: Problem, slab: Slab) -> None:
+    """Mark the rows beyond ruled faces: what lies there are potentials."""
+    for axis, padded_axis in enumerate(OUTER[problem.grid.ndim][:-1]):
+        along = np.moveaxis(tags, padded_axis, 0)
+        for side in (0, 1):
+            if not (slab.halo[axis][side] or problem.boundary.periodic(axis)):
+                along[-side] = BEYOND
 
 
 def _no_tags(layout: LiftedField) -> npt.NDArray[np.int32]:
@@ -101,13 +158,13 @@ def _number(
     records = allocate_aligned(0, layout.dtype, 0)
     patterns, table, found = np.zeros(0, np.int32), np.full(_TABLE, -1, np.int32), 0
 
-    everything = _surrounded(slab, layout)
+    everything = surrounded(slab, layout)
     for begin, box in _batches(everything):
-        values, ids = _coefficients(problem, kind, box, everything[0][1])
+        values, ids = _coefficients(problem, kind, box, everything[0])
         most = found + values.shape[1] * values.shape[2] * (layout.count[2] + 2)
         if most * size > records.size:
             records = _longer(records, max(most, 2 * found) * size)
-            patterns = _longer(patterns, max(most, 2 * found) * lanes * kind.heated)
+            patterns = _longer(patterns, max(most, 2 * found) * lanes * kind.patterned)
         first = begin * plane + layout.first[2] - 1
         found = number_records(
             *(values, ids, sizes, first, (plane, row), numbers, records.view(np.uint32), patterns),
@@ -123,7 +180,7 @@ def _longer(array: Values, size: int) -> Values:
     return longer
 
 
-def _surrounded(slab: Slab, layout: LiftedField) -> Ranges:
+def surrounded(slab: Slab, layout: LiftedField) -> Ranges:
     """All padded points of a slab, as global indices."""
     margins = [layout.margin[padded] for padded in layout.axis_of[:-1]]
     low, high = slab.halo[-1]
@@ -146,30 +203,36 @@ def _batches(box: Ranges) -> Iterator[tuple[int, Ranges]]:
 
 
 def _coefficients(
-    problem: Problem, kind: Conducting, box: Ranges, end: int
+    problem: Problem, kind: Conducting, box: Ranges, everything: tuple[int, int]
 ) -> tuple[Values, Values]:
     """The slots of the records of a box, (slots, planes, rows, points), and ids, (planes, rows,
-    points), of which there are none without sources. `end` bounds all boxes along the first axis.
+    points), of which there are none if nothing asks for them. `everything` is what all boxes
+    together take of the first axis.
     """
     conduction = problem.conduction
     assert conduction is not None
     shape = on_three([high - low for low, high in box], 1, OUTER)
     values = np.empty((kind.slots, *shape), problem.arithmetic)
-    # One more plane, if there is one: the upper faces of the last one need its materials.
+    # One more plane on each side, if there is one: faces need the materials of both cells.
     low, high = box[0]
-    materials = problem.padded_ids(((low, min(high + 1, end)), *box[1:]))
-    here = materials[: high - low]
+    begin, stop = max(low - 1, everything[0]), min(high + 1, everything[1])
+    materials = problem.padded_ids(((begin, stop), *box[1:]))
+    owned = slice(low - begin, high - begin)
+    here = materials[owned]
     ids = np.empty((0, *shape[1:]), np.int32)
-    if kind.heated:
+    if kind.patterned:
         ids = here.reshape(shape).astype(np.int32)
 
     if conduction.coefficients is None:
         rates = conduction.rates(problem.dt).astype(problem.arithmetic)
         values[kind.ndim] = rates[here].reshape(shape)
         for axis in range(kind.ndim):
-            above = _shifted(materials, axis)[: high - low]
-            conductance = conduction.medium.conductance[axis].astype(problem.arithmetic)
-            values[axis] = conductance[here, above].reshape(shape)
+            above = _shifted(materials, axis)[owned]
+            values[axis] = _between(conduction, axis, problem.arithmetic)[here, above].reshape(
+                shape
+            )
+        if conduction.enthalpy is not None:
+            values[-1] = _beside_others(conduction.enthalpy, materials)[owned].reshape(shape)
         return values, ids
 
     for axis in range(kind.ndim):
@@ -181,6 +244,33 @@ def _coefficients(
     for slot, of_box in enumerate(of_points[: 1 + kind.scaled], kind.ndim):
         values[slot] = padded(of_box, box, problem.grid.shape, rings_of(problem)).reshape(shape)
     return values, ids
+
+
+def _between(conduction: Conduction, axis: int, dtype: np.dtype[Any]) -> Values:
+    """Conductance by the ids of both cells; where heat contents are of different materials, the
+    resistance of their contact with the other sign, that of 0 too.
+    """
+    conductance = np.asarray(conduction.medium.conductance[axis], dtype)
+    if (enthalpy := conduction.enthalpy) is None:
+        return conductance
+    alike = np.equal.outer(enthalpy.kinds, enthalpy.kinds)
+    return np.asarray(np.where(alike, conductance, -enthalpy.contact[axis].astype(dtype)))
+
+
+def _beside_others(enthalpy: Enthalpy, materials: Values) -> npt.NDArray[np.bool_]:
+    """Which points have a neighbour of another material."""
+    return _changing(enthalpy.kinds[materials])
+
+
+def _changing(values: Values) -> npt.NDArray[np.bool_]:
+    """Where a neighbour along some axis has another value."""
+    changing = np.zeros(values.shape, np.bool_)
+    for axis in range(values.ndim):
+        along, found = np.moveaxis(values, axis, 0), np.moveaxis(changing, axis, 0)
+        different = along[1:] != along[:-1]
+        found[1:] |= different
+        found[:-1] |= different
+    return changing
 
 
 def _upper(problem: Problem, coefficients: Coefficients, axis: int, box: Ranges) -> Values:
@@ -212,14 +302,3 @@ def _shifted(ids: Values, axis: int) -> Values:
     """Materials of the next points along an axis; of the last one its own, which nobody reads."""
     along = np.moveaxis(ids, axis, 0)
     return np.moveaxis(np.concatenate([along[1:], along[-1:]]), 0, axis)
-
-
-def operands_of(body: Body, source: Values) -> npt.NDArray[np.int64]:
-    """What the kernel gets, by step, (n, OPERANDS): addresses that last as long as the arrays."""
-    operands = np.zeros((max(1, len(source)), len(OPERANDS)), np.int64)
-    arrays = (body.records, body.numbers, body.tags)
-    operands[:, :3] = [array.ctypes.data for array in arrays]
-    operands[:, 3:5] = [stride // body.tags.itemsize for stride in body.tags.strides[:2]]
-    operands[:, 5] = body.patterns.ctypes.data
-    operands[:, 6] = source.ctypes.data + source.strides[0] * np.arange(len(operands))
-    return operands

@@ -1,12 +1,15 @@
 """What the tiles of `cpu.tessellate` read of a body's rules: codes of ghosts, and numbers by step.
 
-Ghosts take a + b * mirror, sources are by material: `why_not_ruled` says what else there is. Of the
-codes of a face only those that occur are numbered, so that tables by step stay small.
+Ghosts that take a + b * mirror have a table of (a, b), sources by material a table of powers; of
+other rules there are the numbers that their formulas read (`formulas.py`). Of the codes of a face
+only those that occur are numbered, so that tables by step stay small.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,12 +18,15 @@ import numpy.typing as npt
 
 from tetris_sim.axes import OUTER, on_three
 from tetris_sim.boundary import SIDES
-from tetris_sim.conduction import Rule, RuledFace, padded
+from tetris_sim.conduction import Parameter, Rule, RuledFace, padded
 from tetris_sim.cpu_kernels.common.ghosts import COPY
+from tetris_sim.cpu_kernels.common.medium import parameters_of
+from tetris_sim.cpu_kernels.compiled.programs import constants_of
+from tetris_sim.cpu_kernels.tessellate.formulas import row_width, shape_of
 from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField
-from tetris_sim.cpu_kernels.tessellate.records import rings_of
+from tetris_sim.cpu_kernels.tessellate.records import kind_of, rings_of
 from tetris_sim.problem import Problem
-from tetris_sim.program import INPUT
+from tetris_sim.program import Program
 from tetris_sim.slab import Slab
 
 Values = npt.NDArray[Any]
@@ -28,23 +34,10 @@ Values = npt.NDArray[Any]
 
 def why_not_ruled(problem: Problem) -> str | None:
     """Why this method cannot follow the rules of a problem with conduction; None if it can."""
-    if (why_not := problem.why_not_temperatures) is not None:
-        return why_not
     conduction = problem.conduction
-    assert conduction is not None
-    faces = (face for pair in problem.boundary.faces for face in pair)
-    if not all(face.is_affine for face in faces if isinstance(face, RuledFace)):
-        return "it knows faces whose ghosts are a + b * mirror, and a face of this body has others"
-    if conduction.source is not None and not _is_power(conduction.source):
-        return "it knows sources by material, and one of this body depends on the place"
+    if conduction is not None and None not in (conduction.enthalpy, conduction.coefficients):
+        return "it knows heat contents of materials, not of coefficients by point"
     return None
-
-
-def _is_power(source: Rule) -> bool:
-    """Whether a rule is one parameter and nothing else."""
-    parts = source.program.instructions
-    names = [parameter.name for parameter in source.parameters]
-    return len(parts) == 1 and parts[0].operation == INPUT and names == [parts[0].name]
 
 
 @dataclass(frozen=True)
@@ -52,12 +45,29 @@ class Ghosts:
     """The ghosts of a slab.
 
     Attributes:
-        codes: of each, by its element; 0 where it is a copy.
-        faces: rules of the faces, with those of their codes that occur, in the order of `codes`.
+        codes: of each, by its element; 0 where it is a copy, below 0 where a formula makes it.
+        faces: rules of the others, with those of their codes that occur, in the order of `codes`.
+        rules: of those, for the codes that occur.
+        about: of code -1 - k in row k: number of the rule, from 1, code within it, id of the mirror
+            point.
     """
 
     codes: npt.NDArray[np.int32]
     faces: tuple[tuple[Rule, npt.NDArray[np.int64]], ...]
+    rules: tuple[Rule, ...]
+    about: npt.NDArray[np.int64]
+
+
+def made_by_formula(problem: Problem, face: RuledFace) -> bool:
+    """Whether the ghosts of a face are more than a + b * mirror: potentials always are."""
+    return kind_of(problem).curved or not face.is_affine
+
+
+def shapes_of_faces(problem: Problem) -> tuple[Program, ...]:
+    """One program of each shape, of those that make ghosts."""
+    faces = [it for pair in problem.boundary.faces for it in pair if isinstance(it, RuledFace)]
+    programs = [it.rule.program for it in faces if made_by_formula(problem, it)]
+    return tuple({shape_of(program): program for program in programs}.values())
 
 
 def code_ghosts(problem: Problem, slab: Slab, layout: LiftedField) -> Ghosts:
@@ -68,8 +78,12 @@ def code_ghosts(problem: Problem, slab: Slab, layout: LiftedField) -> Ghosts:
         slab: which part of it.
         layout: of its state.
     """
+    assert problem.conduction is not None
+    n_ids = problem.conduction.medium.n_ids
     codes, faces = np.zeros(layout.field_pitch, np.int32), []
-    n_codes = 1  # 0 is a copy
+    rules: list[Rule] = []
+    about = [np.zeros((0, 3), np.int64)]
+    n_codes, n_made = 1, 0  # 0 is a copy
     for axis, side in itertools.product(range(problem.grid.ndim), (0, 1)):
         if slab.halo[axis][side] or problem.boundary.periodic(axis):
             continue
@@ -77,10 +91,36 @@ def code_ghosts(problem: Problem, slab: Slab, layout: LiftedField) -> Ghosts:
         found, numbers = np.unique(
             _face_codes(problem, slab, face, axis, side), return_inverse=True
         )
-        _write_codes(codes, layout, slab, axis, side, n_codes + numbers)
-        faces.append((face.rule, found))
-        n_codes += len(found)
-    return Ghosts(codes, tuple(faces))
+        if made_by_formula(problem, face):
+            numbers = -1 - n_made - numbers
+            rules.append(_picked(face.rule, found))
+            each = (np.full(len(found), len(rules)), np.arange(len(found)), found % n_ids)
+            about.append(np.stack(each, axis=1))
+            n_made += len(found)
+        else:
+            numbers = n_codes + numbers
+            faces.append((face.rule, found))
+            n_codes += len(found)
+        _write_codes(codes, layout, slab, axis, side, numbers)
+    return Ghosts(codes, tuple(faces), tuple(rules), np.concatenate(about))
+
+
+def _picked(rule: Rule, codes: npt.NDArray[np.int64]) -> Rule:
+    """A rule for some of its codes, which are numbered anew."""
+
+    def pick(values: Values) -> Values:
+        return values[..., codes] if values.shape[-1] > 1 else values
+
+    def later(values: Callable[[Values], Values], times: Values) -> Values:
+        return pick(values(times))
+
+    parameters = tuple(
+        Parameter(it.name, functools.partial(later, it.values))
+        if callable(it.values)
+        else Parameter(it.name, pick(it.values))
+        for it in rule.parameters
+    )
+    return Rule(rule.program, parameters)
 
 
 def _face_codes(
@@ -159,9 +199,52 @@ def source_numbers(problem: Problem, first: int, steps: int) -> Values:
     """Power by step and id, (n, n_ids); n is 1 if it does not change, or 0 if there is none."""
     conduction = problem.conduction
     assert conduction is not None
-    if conduction.source is None:
+    if conduction.source is None or kind_of(problem).placed:
         return np.empty((0, 1), problem.arithmetic)
     (parameter,) = conduction.source.parameters
     rows = parameter.rows(problem.time, first, steps)
-    shape = (len(rows), conduction.medium.n_ids)
+    shape = (len(rows), max(rows.shape[1], conduction.medium.n_ids))
     return np.ascontiguousarray(np.broadcast_to(rows, shape), problem.arithmetic)
+
+
+def tables_of(
+    problem: Problem,
+    rules: Sequence[Rule | None],
+    programs: Sequence[Program],
+    first: int,
+    steps: int,
+) -> tuple[Values, npt.NDArray[np.int64]]:
+    """(tables, places) of `formulas.py`.
+
+    Args:
+        problem: says what time it is.
+        rules: that of the source first, None if it is none of the place.
+        programs: those of `shapes_of_faces`.
+        first: the first step.
+        steps: how many.
+    """
+    dtype = problem.arithmetic
+    keys = [shape_of(program) for program in programs]
+    places = np.zeros((len(rules), row_width(problem)), np.int64)
+    tables, size = [np.zeros(1, dtype)], 1
+    for place, rule in zip(places, rules, strict=True):
+        if rule is None:
+            continue
+        constants = np.array(constants_of(rule.program)).astype(dtype)
+        key = shape_of(rule.program)
+        place[:2] = keys.index(key) if key in keys else 0, size
+        size += constants.size
+        table = rule.tabulate(problem.time, first, steps, dtype)
+        order = [it.name for it in rule.parameters]
+        for k, name in enumerate(parameters_of(rule.program, problem)):
+            place[2 + 3 * k : 5 + 3 * k] = table.places[order.index(name)] + (size, 0, 0)
+        size += table.numbers.size
+        tables += [constants, table.numbers]
+    return np.concatenate(tables), places
+
+
+def changing_numbers(rules: Sequence[Rule], problem: Problem) -> int:
+    """Numbers of some rules that change with every step."""
+    return sum(
+        it.rows(problem.time, 0, 1).size for rule in rules for it in rule.parameters if it.changes
+    )

@@ -10,14 +10,15 @@ import numpy as np
 from tetris_sim.cpu_kernels.common.stepper import CpuStepper
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.compiled.generate import splice
-from tetris_sim.cpu_kernels.tessellate.conducting import OPERANDS
 from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField
-from tetris_sim.cpu_kernels.tessellate.records import make_body, operands_of
-from tetris_sim.cpu_kernels.tessellate.rules import code_ghosts, ghost_numbers, source_numbers
+from tetris_sim.cpu_kernels.tessellate.operands import Operands
+from tetris_sim.cpu_kernels.tessellate.records import make_body
+from tetris_sim.cpu_kernels.tessellate.rules import code_ghosts
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
 _MOST_NUMBERS = 1 << 22  # in the tables of one block
+_SIDE_BY_SIDE, _WITH_POTENTIALS = 8, 32
 
 
 def make_loop(problem: Problem, lanes: int) -> Callable[..., None]:
@@ -33,6 +34,16 @@ def make_loop(problem: Problem, lanes: int) -> Callable[..., None]:
     return splice("tessellate/tile_sweep.py", constants).advance  # type: ignore[no-any-return]
 
 
+def side_by_side(problem: Problem) -> int:
+    """Planes near a face that are computed together before their ghosts are filled: few, so that
+    they are in the first-level cache still, but more where potentials of the planes around them are
+    made anew.
+    """
+    if problem.conduction is not None and problem.conduction.enthalpy is not None:
+        return _WITH_POTENTIALS
+    return 1 if problem.grid.ndim == 3 else _SIDE_BY_SIDE
+
+
 class ConductingStepper(CpuStepper):
     """A slab of a body: numbers of ghosts and sources are made for the steps of every block."""
 
@@ -43,6 +54,7 @@ class ConductingStepper(CpuStepper):
         team: ThreadTeam,
         plan: tuple[Any, ...],
         layout: LiftedField,
+        jam: int,
     ) -> None:
         """Take memory and look at the body.
 
@@ -52,18 +64,20 @@ class ConductingStepper(CpuStepper):
             team: the threads.
             plan: the first entries of `plan` in `tile_sweep.py`.
             layout: how points lie in memory.
+            jam: rows taken together.
         """
         compiled = make_loop(problem, layout.lanes)
 
         def advance(*arguments: Any) -> None:
-            compiled(*arguments, (*plan, self._ghosts.codes, self._strides))
+            operands = self._operands_of_body
+            rest = (self._ghosts.codes, operands.strides, operands.ghost, side_by_side(problem))
+            compiled(*arguments, (*plan, *rest))
 
         super().__init__(problem, slab, team, advance, layout)
-        self._problem = problem
-        self._body = make_body(problem, slab, layout)
         self._ghosts = code_ghosts(problem, slab, layout)
-        self._strides = (0, 0)
-        self._longest = max(1, _MOST_NUMBERS // self._numbers_per_step())
+        body = make_body(problem, slab, layout)
+        self._operands_of_body = Operands(problem, slab, layout, body, self._ghosts, jam, team)
+        self._longest = max(1, _MOST_NUMBERS // self._operands_of_body.per_step)
 
     def advance(self, steps: int) -> None:
         """Advance by `steps`; returns when the last block of them has begun."""
@@ -74,25 +88,7 @@ class ConductingStepper(CpuStepper):
         for first in range(0, steps, longest):
             self._advance_block(min(longest, steps - first))
 
-    def _numbers_per_step(self) -> int:
-        """How many numbers change with every step, one if none does."""
-        conduction, found = self._problem.conduction, 1
-        assert conduction is not None
-        if any(rule.changes for rule, _ in self._ghosts.faces):
-            found += ghost_numbers(self._problem, self._ghosts, 0, 1).size
-        if conduction.source is not None and conduction.source.changes:
-            found += conduction.medium.n_ids + len(OPERANDS)
-        return found
-
     def _operands(self, steps: int) -> tuple[Any, ...]:
-        # Ghosts are filled for the step behind the last one, too.
-        faces = ghost_numbers(self._problem, self._ghosts, self._step, steps + 1)
-        self._source = source_numbers(self._problem, self._step, steps)
-        operands = operands_of(self._body, self._source)
-        self._strides = (
-            operands.shape[1] if len(operands) > 1 else 0,
-            faces[0].size if len(faces) > 1 else 0,
-        )
         layout, geometry = self._layout, self._geometry
         where = (layout.n_fields, layout.field_pitch, geometry.axes, geometry.links)
-        return (*where, faces, operands.reshape(-1))
+        return (*where, *self._operands_of_body.of_block(self._step, steps))

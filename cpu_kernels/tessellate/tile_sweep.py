@@ -13,7 +13,9 @@ Layout  As in `sweep.py`, for both arrays and for `axes`, `links` and `faces`. U
         that makes one step of a box (`call_box` in `intrinsics.py`). Being called by address, it is
         compiled for each stencil alone, and this loop once for each dtype. RULED: faces follow
         rules (`conduction.py`): `codes` has a number for each ghost, by its element, and `faces`
-        (a, b) by step and code; weights are a table by step (`OPERANDS` of `conducting.py`).
+        (a, b) by step and code; of numbers below 0 the function at another address makes the ghost
+        (`formulas.py`). Weights are then a table by thread and step (`OPERANDS` of
+        `conducting.py`).
 Limits  `generate.py` copies this file and puts dtype and lanes of the layout, dtype of the weights
         and whether there are rules between the two markers.
 Test    tests/kernels/test_tessellate.py, test_tessellate_conduction.py, tests/unit/test_tiles.py
@@ -37,6 +39,7 @@ from tetris_sim.cpu_kernels.common.columns import (
 from tetris_sim.cpu_kernels.compiled.barrier import wait
 from tetris_sim.cpu_kernels.compiled.intrinsics import (
     call_box,
+    call_ghost,
     fetch_add,
     fma,
     moved,
@@ -61,10 +64,10 @@ REAL, LANES, WEIGHT, RULED = types.float64, 1, types.float64, False
 # [the row update ends]
 
 # In the functions below `shape` is (axes, links, faces, links per axis, codes, elements of faces
-# from step to step), arrays as bare pointers, and `kernel` is (address, weights, elements of
-# weights from step to step).
+# from step to step, address of what makes ghosts, weights), arrays as bare pointers, and `kernel`
+# is (address, weights, elements of weights from step to step, planes that it may compute together
+# before their ghosts are filled).
 _LINE = 8  # counters per cache line
-_SIDE_BY_SIDE = 8  # planes that a kernel may compute together before their ghosts are filled, in 2D
 _INT = types.intp
 SIGNATURE = types.void(
     *(
@@ -82,7 +85,7 @@ SIGNATURE = types.void(
     types.Tuple(  # type: ignore[attr-defined]
         (
             *(_INT, types.UniTuple(_INT, 3), _INT, types.int64[::1]),  # type: ignore[attr-defined]
-            *(types.int32[::1], types.UniTuple(_INT, 2)),  # type: ignore[attr-defined]
+            *(types.int32[::1], types.UniTuple(_INT, 3), _INT, _INT),  # type: ignore[attr-defined]
         )
     ),
 )
@@ -129,6 +132,8 @@ def _link(shape, axis, k):
 @_inner
 def _mirrored(v, source, ghost, shape, axis, k):
     """What the ghost of link k takes if it and its source lie at these elements."""
+    if RULED and shape[4][ghost] < 0:
+        return call_ghost(shape[6], v, shape[7], shape[4][ghost], source)
     place = (shape[4][ghost] if RULED else axis * shape[3] + k) * 2
     return fma(shape[2][place + 1], v[source], shape[2][place])
 
@@ -208,9 +213,7 @@ def _advance_box(u, v, base, planes, rows, columns, near_face, shape, kernel):
     """
     shape = _later(shape, kernel, 1)[0]
     pitch0, pitch1 = _number(shape, 0, PITCH), _number(shape, 1, PITCH)
-    group = planes[1] - planes[0]
-    if near_face:
-        group = 1 if _number(shape, 1, COUNT) > 1 else _SIDE_BY_SIDE
+    group = kernel[3] if near_face else planes[1] - planes[0]
     for first in range(planes[0], planes[1], group):
         last = min(first + group, planes[1])
         box = (first, last, rows[0], rows[1], columns[0], columns[1])
@@ -222,10 +225,11 @@ def _advance_box(u, v, base, planes, rows, columns, near_face, shape, kernel):
 @_inner
 def _later(shape, kernel, steps):
     """Both as they are so many steps later."""
-    axes, links, faces, per_axis, codes, stride = shape
+    axes, links, faces, per_axis, codes, stride, ghost, _ = shape
+    weights = moved(kernel[1], steps * kernel[2])
     return (
-        (axes, links, moved(faces, steps * stride), per_axis, codes, stride),
-        (kernel[0], moved(kernel[1], steps * kernel[2]), kernel[2]),
+        (axes, links, moved(faces, steps * stride), per_axis, codes, stride, ghost, weights),
+        (kernel[0], weights, kernel[2], kernel[3]),
     )
 
 
@@ -319,14 +323,18 @@ def advance(
 
     The result is in u if `steps` is even, in v if it is odd. `plan` is (address of the kernel,
     width of a tile along each axis, steps per block, counters, codes, elements of weights and of
-    faces from step to step); the other arguments are those of `advance` in `sweep.py`.
+    faces from step to step and of weights from thread to thread, address of what makes ghosts,
+    planes that a kernel may compute together before their ghosts are filled); the other arguments
+    are those of `advance` in `sweep.py`.
     """
-    address, tile, steps_per_block, counters, codes, strides = plan
+    address, tile, steps_per_block, counters, codes, strides, ghost, together = plan
     # Bare pointers from here on: Numba would count references to arrays at every call.
     now, then = elements_of(u), elements_of(v)
-    kernel = (address, elements_of(weights), strides[0])
+    mine = moved(elements_of(weights), thread * strides[2])
+    kernel = (address, mine, strides[0], together)
     where = (elements_of(axes), elements_of(links), elements_of(faces))
-    shape = (where[0], where[1], where[2], links.shape[1], elements_of(codes), strides[1])
+    rest = (elements_of(codes), strides[1], ghost, mine)
+    shape = (where[0], where[1], where[2], links.shape[1], rest[0], rest[1], rest[2], rest[3])
     team, fields = (thread, threads), (n_fields, field_pitch)
 
     planes = _part(axes, 0, thread, threads, steps)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from exact_conduction import fma
+from exact import fma
 
 from tetris_sim.boundary import SIDES, Boundary, Dirichlet, Face, Neumann, Periodic, Robin
 from tetris_sim.conduction import Parameter, star_mean

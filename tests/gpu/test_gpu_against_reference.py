@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import exact_conduction
+import exact
 import numpy as np
 import pytest
 from cases import (
@@ -23,7 +23,6 @@ from cases import (
     stencil_of,
 )
 from conduction_cases import CASES, RADIATION, Case
-from exact import is_exact
 
 from tetris_sim import reference
 from tetris_sim.boundary import Boundary
@@ -201,9 +200,9 @@ def test_sweeps_of_bodies_have_the_bits_of_the_chain(case: Case, gpu: Any) -> No
     found = stepper.interior()
     stepper.close()
     state = problem.initial(Slab.whole(problem.grid))
-    wanted = exact_conduction.advance(state, problem, 75, 3)
+    wanted = exact.advance(state, problem, 75, 3)
     source = None if problem.conduction is None else problem.conduction.source
-    if source is None or is_exact(source.program):
+    if source is None or exact.is_exact(source.program):
         np.testing.assert_array_equal(found, wanted)
     else:
         eps = float(np.finfo(problem.dtype).eps)

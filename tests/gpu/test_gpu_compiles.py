@@ -18,7 +18,7 @@ from benchmarks.gpu_limits import SOURCE as LIMITS
 from benchmarks.gpu_peers import NAIVE
 from cases import CUSTOM, boundary_of, make_problem, stencil_of
 from conduction_cases import CASES, RADIATION, Case, graded, mixed_faces
-from melting_cases import melting
+from enthalpy_cases import cooled_body
 
 from tetris_sim.catalogue import STENCIL_NAMES
 from tetris_sim.gpu_kernels import METHODS
@@ -140,7 +140,7 @@ def test_sweeps_and_frames_of_bodies_compile(case: Case, dtype: str, architectur
     assert frame.spilled <= 2 * FEW_BYTES
 
 
-@pytest.mark.parametrize("problem", [graded((12, 15), mixed_faces), melting((6, 7, 8))])
+@pytest.mark.parametrize("problem", [graded((12, 15), mixed_faces), cooled_body((6, 7, 8))])
 def test_sweeps_of_coefficients_and_heat_contents_compile(problem: Problem) -> None:
     defines = body_defines(problem)
     for name in ("conduction.cu", "ruled_ghosts.cu"):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import exact_conduction
+import exact
 import numpy as np
 import pytest
 from conduction_cases import (
@@ -26,7 +26,7 @@ from conduction_cases import (
 )
 from emulator.emulation import COMPILER, NO_COMPILER, at, emulate
 from emulator.host_gpu import HostGpu
-from melting_cases import melting
+from enthalpy_cases import cooled_body
 from test_gpu_streamed import HostCopies, streamed
 
 from tetris_sim import reference
@@ -124,7 +124,7 @@ def test_printed_programs_have_the_bits_of_their_instructions(tmp_path: Path, dt
     arguments = (at(found), at(table.numbers), at(places), at(x), ctypes.c_int(n))
     emulate(source, defines).launch("follow_all", (2, 1, 1), (64, 1, 1), arguments)
     for row, text, it in zip(found, FORMULAS + ROUNDED, programs, strict=True):
-        wanted = np.broadcast_to(exact_conduction.run(it, kind, x=x, a=a, b=b), (n,))
+        wanted = np.broadcast_to(exact.run_program(it, kind, x=x, a=a, b=b), (n,))
         if text in FORMULAS:
             np.testing.assert_array_equal(row, wanted, err_msg=text)
             signed = np.isfinite(wanted)
@@ -150,7 +150,7 @@ def advanced(problem: Problem, steps: list[int], first: int = 0) -> Field:
 def test_sweeps_have_the_bits_of_the_chain(case: Case) -> None:
     problem = case.problem()
     state = problem.initial(Slab.whole(problem.grid))
-    wanted = exact_conduction.advance(state, problem, 9, 3)
+    wanted = exact.advance(state, problem, 9, 3)
     found = advanced(problem, [4, 5], 3)
     np.testing.assert_array_equal(found, wanted)
     near = reference.advance(state, problem, 9, 3)
@@ -216,7 +216,7 @@ def test_frames_and_lasting_ghosts_beside_a_fused_kernel(tmp_path: Path, case: C
     stepper.load(problem.initial, 2)
     stepper.advance(7)
     state = problem.initial(slab)
-    wanted = exact_conduction.advance(state, problem, 7, 2)
+    wanted = exact.advance(state, problem, 7, 2)
     assert gpu.launches.count("one_by_one") == 3
     if case.source is not None:
         np.testing.assert_array_equal(stepper.interior(), wanted)
@@ -264,7 +264,7 @@ def test_a_slab_has_the_bits_of_the_whole(name: str, halo: tuple[tuple[int, int]
                 planes = padded(lambda it: state[0][cut(it)], box, shape, rings_at)
                 stepper.set_halo(axis, side, planes[np.newaxis])
     stepper.advance(steps)
-    wanted = exact_conduction.advance(state, problem, steps, first)
+    wanted = exact.advance(state, problem, steps, first)
     np.testing.assert_array_equal(stepper.interior()[0], wanted[0][cut(slab.spans)])
 
 
@@ -281,7 +281,7 @@ def test_records_of_launches_are_given_the_numbers_of_their_steps(name: str) -> 
     stepper.advance(3 * 32 + 7)
     assert gpu.replays == 3
     state = problem.initial(Slab.whole(problem.grid))
-    wanted = exact_conduction.advance(state, problem, 3 * 32 + 7, 5)
+    wanted = exact.advance(state, problem, 3 * 32 + 7, 5)
     np.testing.assert_array_equal(stepper.interior(), wanted)
 
 
@@ -292,7 +292,7 @@ def test_pieces_have_the_bits_of_the_whole(name: str) -> None:
     n = problem.grid.shape[0]
     found = streamed(PlainMethod(), problem, {}, gpu, HostCopies(gpu), (3, max(5, n // 3), 8))
     state = problem.initial(Slab.whole(problem.grid))
-    np.testing.assert_array_equal(found, exact_conduction.advance(state, problem, 9))
+    np.testing.assert_array_equal(found, exact.advance(state, problem, 9))
 
 
 def test_fused_steps_of_pieces_agree_with_the_chain(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_fused_steps_of_pieces_agree_with_the_chain(tmp_path: Path) -> None:
     method = Stepwise(folder=tmp_path)
     found = streamed(method, problem, {}, gpu, HostCopies(gpu), (6, 13, 8))
     state = problem.initial(Slab.whole(problem.grid))
-    wanted = exact_conduction.advance(state, problem, 9)
+    wanted = exact.advance(state, problem, 9)
     assert "one_by_one" in gpu.launches
     np.testing.assert_array_equal(found, wanted)
 
@@ -313,7 +313,7 @@ def test_many_materials_have_wide_ids() -> None:
     problem = replace(problem, conduction=Conduction(medium), dt=stable_dt(medium))
     assert body_defines(problem)["TS_ID"] == "unsigned short"
     state = problem.initial(Slab.whole(problem.grid))
-    wanted = exact_conduction.advance(state, problem, 3)
+    wanted = exact.advance(state, problem, 3)
     np.testing.assert_array_equal(advanced(problem, [3]), wanted)
 
 
@@ -321,9 +321,9 @@ def test_many_materials_have_wide_ids() -> None:
     ("shape", "dtype"), [((31,), np.float64), ((9, 14), np.float64), ((5, 6, 7), np.float32)]
 )
 def test_heat_contents_have_the_bits_of_the_chain(shape: tuple[int, ...], dtype: Any) -> None:
-    problem = melting(shape, dtype)
+    problem = cooled_body(shape, dtype)
     state = problem.initial(Slab.whole(problem.grid))
-    wanted = exact_conduction.advance(state, problem, 40, 3)
+    wanted = exact.advance(state, problem, 40, 3)
     found = advanced(problem, [3, 37], 3)
     np.testing.assert_array_equal(found, wanted)
     near = reference.advance(state, problem, 40, 3)
@@ -332,7 +332,7 @@ def test_heat_contents_have_the_bits_of_the_chain(shape: tuple[int, ...], dtype:
 
 
 def test_frames_advance_heat_contents_step_by_step(tmp_path: Path) -> None:
-    problem, depth = melting((17, 43)), 2
+    problem, depth = cooled_body((17, 43)), 2
     gpu: Any = HostGpu()
     stepper = GpuStepper(
         problem,
@@ -343,5 +343,5 @@ def test_frames_advance_heat_contents_step_by_step(tmp_path: Path) -> None:
     stepper.load(problem.initial, 2)
     stepper.advance(7)
     state = problem.initial(Slab.whole(problem.grid))
-    wanted = exact_conduction.advance(state, problem, 7, 2)
+    wanted = exact.advance(state, problem, 7, 2)
     np.testing.assert_array_equal(stepper.interior(), wanted)

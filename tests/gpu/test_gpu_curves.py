@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conduction_cases import insulated
 from emulator.emulation import COMPILER, NO_COMPILER
-from melting_cases import MATERIALS, cooled, melting
+from enthalpy_cases import cooled, cooled_body
 from test_gpu_palette_method import BRANCH, advanced, agree, changed
 
 from tetris_sim.apps.curves import Melting, Properties, make_enthalpy
@@ -28,6 +28,11 @@ emulated = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 REGISTERS = 65536  # of a multiprocessor
 FEW_BYTES = 260  # spilled around the calls for faces between materials, and by fast proposals
 
+MATERIALS = (
+    Properties(((0.0, 1.0), (2.0, 3.0)), ((0.0, 1.0), (2.0, 1.5)), 1.0),
+    Properties(((0.0, 0.7),), ((0.0, 1.2),), 1.0, Melting(0.8, 0.2, 0.2)),
+    Properties(((0.0, 2.0),), ((0.0, 0.9),), 1.0, Melting(0.5, -0.1, 0.3)),
+)
 # Conductivities that do not vary: one line, two, three; melting at a temperature and over a range.
 STEADY = (
     Properties(((0.0, 0.8),), ((0.0, 1.1),), 1.0),
@@ -90,14 +95,14 @@ def test_three_pieces_are_enough_for_what_melts() -> None:
 def test_heat_contents_agree_with_the_reference(
     materials: tuple[Properties, ...], dtype: Any
 ) -> None:
-    gpu = agree(in_layers(melting((41, 43), dtype, materials)), BRANCH)
+    gpu = agree(in_layers(cooled_body((41, 43), dtype, materials)), BRANCH)
     assert gpu.launches.count("palette_2d") == 3
 
 
 @pytest.mark.full
 @emulated
 def test_even_heat_stays_even_without_sources() -> None:
-    problem = ringed(in_layers(melting((40, 37), materials=STEADY)))
+    problem = ringed(in_layers(cooled_body((40, 37), materials=STEADY)))
     faces = (problem.boundary.faces[0], (insulated(), insulated()))
     problem = dataclasses.replace(
         changed(problem, source=None),
@@ -112,7 +117,7 @@ def test_even_heat_stays_even_without_sources() -> None:
 
 
 def test_curves_of_too_many_pieces_are_refused() -> None:
-    problem = melting((20, 20))
+    problem = cooled_body((20, 20))
     assert problem.conduction is not None
     k = tuple((t / 10.0, 1 + t % 7 / 10.0) for t in range(300))
     materials = (Properties(k, ((0.0, 1.0),), 1.0),)
@@ -122,12 +127,12 @@ def test_curves_of_too_many_pieces_are_refused() -> None:
 
 
 def test_new_numbers_compile_nothing_anew() -> None:
-    problem = melting((41, 43), materials=STEADY)
+    problem = cooled_body((41, 43), materials=STEADY)
     hotter = tuple(
         dataclasses.replace(it, heat_capacity=((0.0, 3.0),), conductivity=((0.0, 0.3),))
         for it in STEADY
     )
-    other = dataclasses.replace(melting((41, 43), materials=hotter), dt=0.01)
+    other = dataclasses.replace(cooled_body((41, 43), materials=hotter), dt=0.01)
     kernels = [conduction_kernel(it, METHOD.parameters(problem)[0]) for it in (problem, other)]
     assert kernels[0].defines == kernels[1].defines
     assert not np.array_equal(kernels[0].weights, kernels[1].weights)

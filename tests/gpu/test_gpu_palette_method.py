@@ -12,7 +12,7 @@ import pytest
 from conduction_cases import Case, beam, closed, graded, heating, mixed_faces, rings
 from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
-from melting_cases import melting
+from enthalpy_cases import cooled_body
 
 from tetris_sim import reference
 from tetris_sim.gpu_kernels import METHODS
@@ -161,7 +161,7 @@ def test_bits_do_not_depend_on_where_the_grid_is_cut(
         (Case("short", (9, 9, 9), 3, closed, dtype=np.float32).problem(), "only float64"),
         (graded((20, 20), closed), "no sources beside"),
         (graded((9, 9, 9), closed), "own conductance it streams in 2D"),
-        (melting((9, 9, 9)), "heat contents in 2D"),
+        (cooled_body((9, 9, 9)), "heat contents in 2D"),
         (Case("long", (90,), 2, closed).problem(), "the grid has one axis"),
     ],
 )

@@ -6,7 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from conduction_cases import Case, by_formula, heating, mixed_faces, random_ids, rings
+from conduction_cases import (
+    Case,
+    by_formula,
+    heating,
+    insulated,
+    mixed_faces,
+    random_ids,
+    rings,
+)
 
 from tetris_sim.apps.curves import Melting, Properties, Table, make_enthalpy
 from tetris_sim.conduction import (
@@ -87,6 +95,25 @@ def every_face(axis: int, side: int, n_ids: int) -> RuledFace | None:
     if (axis, side) == (1, 1):
         return by_formula(f"{MIRROR} + 0.1*x*x")
     return mixed_faces(axis, side, n_ids)
+
+
+def cooled(axis: int, side: int, n_ids: int) -> RuledFace | None:
+    """A flow that depends on temperature and conductivity on the upper faces, none on the others."""
+    if side == 0:
+        return insulated()
+    text = f"{MIRROR} + rate*{CONDUCTIVITY}*(0.4 - {TEMPERATURE})*(1 + 0.1*x)"
+    names = [MIRROR, TEMPERATURE, CONDUCTIVITY, "x", "rate"]
+    rate = Parameter("rate", lambda t: 0.2 + 0.1 * np.cos(t)[:, None])
+    return RuledFace(Rule(Program(compile_expression(text, names).tree), (rate,)))
+
+
+def cooled_body(
+    shape: tuple[int, ...],
+    dtype: Any = np.float64,
+    materials: tuple[Properties, ...] = MANY,
+) -> Problem:
+    """A body of three materials and five ids that is heated and cooled."""
+    return melting(Case("", shape, 5, cooled, heating(5, changes=True), dtype), materials)
 
 
 def cases(dtype: Any = np.float64) -> dict[str, Problem]:

@@ -1,64 +1,173 @@
-"""Programs and chains of fused multiply-adds in exact arithmetic, rounded once per operation."""
+"""Programs, and the chain of `conduction.py`, in NumPy with every operation rounded once: what all
+exact methods must compute bit for bit.
+"""
 
 from __future__ import annotations
 
-import math
-from fractions import Fraction
+import ctypes
+import ctypes.util
+import itertools
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from tetris_sim.boundary import SIDES
+from tetris_sim.conduction import CONDUCTIVITY, MIRROR, TEMPERATURE, Rule
+from tetris_sim.enthalpy import Enthalpy
 from tetris_sim.formula import COMPARISONS, OPERATIONS
+from tetris_sim.problem import Field, Problem
 from tetris_sim.program import CONSTANT, INEXACT, INPUT, Program
 
-
-def fma(a: Any, b: Any, c: Any) -> Any:
-    """A * b + c of NumPy scalars of one type, rounded once to it."""
-    kind = type(c)
-    with np.errstate(all="ignore"):
-        plain = a * b + c
-        if not all(map(np.isfinite, (a, b, c))):
-            return plain
-        exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
-        if exact == 0:
-            return plain
-        largest = np.finfo(kind).max
-        last_place = largest - np.nextafter(largest, kind(0))
-        if abs(exact) >= Fraction(float(largest)) + Fraction(float(last_place)) / 2:
-            return kind(math.copysign(math.inf, exact))
-        near = kind(float(exact))
-        places = [near, np.nextafter(near, kind(math.inf)), np.nextafter(near, kind(-math.inf))]
-    finite = [it for it in places if np.isfinite(it)]
-    best = min(abs(Fraction(float(it)) - exact) for it in finite)
-    nearest = [it for it in finite if abs(Fraction(float(it)) - exact) == best]
-    even = [it for it in nearest if not int(it.view(f"u{it.itemsize}")) & 1]
-    return nearest[0] if len(nearest) == 1 else even[0]
+_LIBRARY = ctypes.CDLL(ctypes.util.find_library("m"))
+_FUSED = {}
+for _dtype, _name, _kind in (
+    (np.float64, "fma", ctypes.c_double),
+    (np.float32, "fmaf", ctypes.c_float),
+):
+    _function = getattr(_LIBRARY, _name)
+    _function.argtypes, _function.restype = [_kind] * 3, _kind
+    _FUSED[np.dtype(_dtype)] = np.frompyfunc(_function, 3, 1)
 
 
-def run_program(program: Program, kind: Any, **inputs: Any) -> Any:
-    """The instructions one by one on scalars of a NumPy type."""
-    known: dict[str, Any] = {
-        **OPERATIONS,
-        **COMPARISONS,
-        "fma": fma,
-        "fmod": np.fmod,
-        "and": np.logical_and,
-        "or": np.logical_or,
-        "not": np.logical_not,
-        "where": lambda condition, yes, no: yes if condition else no,
-    }
+def fma(a: Any, b: Any, c: Any) -> npt.NDArray[Any]:
+    """a * b + c, rounded once."""
+    dtype = np.result_type(a, b, c)
+    a, b, c = np.broadcast_arrays(a, b, c)
+    return np.asarray(_FUSED[dtype](a, b, c), dtype)
+
+
+_KNOWN: dict[str, Any] = {
+    "fma": fma,
+    "fmod": np.fmod,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "not": np.logical_not,
+    "where": np.where,
+}
+_KNOWN |= {name: it for name, it in {**OPERATIONS, **COMPARISONS}.items() if name not in _KNOWN}
+
+
+def run_program(program: Program, dtype: Any, **inputs: Any) -> npt.NDArray[Any]:
+    """The instructions one by one, on numbers or arrays of a dtype."""
+    kind = np.dtype(dtype)
     registers: list[Any] = []
     with np.errstate(all="ignore"):
-        for it in program.instructions:
-            if it.operation == INPUT:
-                registers.append(kind(inputs[it.name]))
-            elif it.operation == CONSTANT:
-                registers.append(kind(it.value))
+        for step in program.instructions:
+            if step.operation == INPUT:
+                registers.append(np.asarray(inputs[step.name], kind))
+            elif step.operation == CONSTANT:
+                registers.append(kind.type(step.value))
             else:
-                registers.append(known[it.operation](*(registers[k] for k in it.arguments)))
-    return registers[-1]
+                registers.append(_KNOWN[step.operation](*(registers[k] for k in step.arguments)))
+    return np.asarray(registers[-1], kind)
 
 
 def is_exact(program: Program) -> bool:
     """Whether a program has the same bits on every device."""
     return not any(it.operation in INEXACT for it in program.instructions)
+
+
+def advance(u: Field, problem: Problem, steps: int, first: int = 0) -> Field:
+    """`steps` time steps of the whole state at step `first`."""
+    for number in range(first, first + steps):
+        u = _step(u, problem, number)
+    return u
+
+
+def _step(u: Field, problem: Problem, number: int) -> Field:
+    conduction, grid, kind = problem.conduction, problem.grid, problem.arithmetic
+    assert conduction is not None
+    medium, coefficients = conduction.medium, conduction.coefficients
+    heat, whole = u[0].astype(kind), tuple((0, n) for n in grid.shape)
+    ids = medium.ids(whole)
+    seen = _seen(conduction.enthalpy, heat, ids)
+    here = seen[MIRROR]
+    gained: npt.NDArray[Any] | None = None
+    if conduction.source is not None:
+        gained = _follow(conduction.source, problem, number, whole, ids, {})
+        if coefficients is not None:
+            gained = gained * coefficients.volume(whole).astype(kind)
+
+    for axis, side in itertools.product(range(grid.ndim), SIDES):
+        shift, n = (-1 if side == "low" else 1), grid.shape[axis]
+        beyond = {name: np.roll(values, -shift, axis) for name, values in seen.items()}
+        there = beyond[MIRROR]
+        between_box = _with(whole, axis, (min(shift, 0), n + min(shift, 0)))
+        beside = problem.padded_ids(_with(whole, axis, (shift, n + shift)))
+        if not problem.boundary.periodic(axis):
+            at = 0 if side == "low" else n - 1
+            edge = _with(whole, axis, (at, at + 1))
+            outermost = tuple(slice(*span) for span in edge)
+            face = problem.ruled_face(axis, side)
+            codes = face.codes(edge, ids[outermost], medium.n_ids)
+            inside = {name: values[outermost] for name, values in seen.items()}
+            ghosts = _follow(face.rule, problem, number, edge, codes, inside)
+            there[outermost] = ghosts.astype(problem.dtype)
+        between = (
+            medium.conductance[axis][ids, beside]
+            if coefficients is None
+            else coefficients.conductance(axis, between_box)
+        ).astype(kind)
+        difference = there - here
+        before = gained
+        gained = between * difference if gained is None else fma(between, difference, gained)
+        if (enthalpy := conduction.enthalpy) is not None:
+            half, contact = (it[axis].astype(kind) for it in (enthalpy.half, enthalpy.contact))
+            resistance = half[ids] / seen[CONDUCTIVITY] + half[beside] / beyond[CONDUCTIVITY]
+            rise = beyond[TEMPERATURE] - seen[TEMPERATURE]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                flow = rise / (resistance + contact[ids, beside])
+            alike = enthalpy.kinds[ids] == enthalpy.kinds[beside]
+            gained = np.where(alike, gained, flow if before is None else before + flow)
+
+    rates = conduction.rates(problem.dt, whole)
+    rate = (rates[ids] if coefficients is None else rates).astype(kind)
+    assert gained is not None
+    return fma(rate, gained, heat).astype(problem.dtype)[np.newaxis]
+
+
+def _seen(
+    enthalpy: Enthalpy | None, heat: npt.NDArray[Any], ids: npt.NDArray[Any]
+) -> dict[str, npt.NDArray[Any]]:
+    """What flows by its difference, and with enthalpy temperature and conductivity."""
+    if enthalpy is None:
+        return {MIRROR: heat}
+    knots = enthalpy.knots.astype(heat.dtype)[ids]
+    piece = (knots[..., 1:] <= heat[..., None]).sum(axis=-1)
+    above = heat - np.take_along_axis(knots, piece[..., None], -1)[..., 0]
+    curves = {
+        MIRROR: enthalpy.potential,
+        TEMPERATURE: enthalpy.temperature,
+        CONDUCTIVITY: enthalpy.conductivity,
+    }
+    return {
+        name: fma(
+            curve.slopes.astype(heat.dtype)[ids, piece],
+            above,
+            curve.begins.astype(heat.dtype)[ids, piece],
+        )
+        for name, curve in curves.items()
+    }
+
+
+def _follow(
+    rule: Rule,
+    problem: Problem,
+    number: int,
+    box: Any,
+    codes: npt.NDArray[Any],
+    seen: dict[str, npt.NDArray[Any]],
+) -> npt.NDArray[Any]:
+    values, shape = dict(seen), [high - low for low, high in box]
+    for parameter in rule.parameters:
+        row = parameter.rows(problem.time, number, 1)[0]
+        values[parameter.name] = row[codes] if row.size > 1 else row
+    for axis, name in enumerate(problem.grid.axis_names):
+        along = [-1 if k == axis else 1 for k in range(problem.grid.ndim)]
+        values[name] = problem.grid.coordinates(axis, *box[axis]).reshape(along)
+    return np.array(np.broadcast_to(run_program(rule.program, problem.arithmetic, **values), shape))
+
+
+def _with(box: Any, axis: int, span: tuple[int, int]) -> Any:
+    return (*box[:axis], span, *box[axis + 1 :])

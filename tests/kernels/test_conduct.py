@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from typing import Any
 
+import exact
 import numpy as np
 import pytest
 from cases import run
 from conduction_cases import CASES, RADIATION, Case, graded, heating, mixed_faces, rings
-from exact import fma, run_program
 
 from tetris_sim import reference
 from tetris_sim.boundary import SIDES
-from tetris_sim.conduction import MIRROR, Rule, padded
+from tetris_sim.conduction import padded
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common import medium
 from tetris_sim.cpu_kernels.common.layout import pad
@@ -55,54 +54,12 @@ def test_it_agrees_with_the_reference_on_any_number_of_threads(
         np.testing.assert_array_equal(other, results[0])
 
 
-def exact_step(u: Field, problem: Problem, number: int) -> Field:
-    """One step point by point, every operation rounded once."""
-    conduction, kind = problem.conduction, problem.arithmetic.type
-    assert conduction is not None
-    shape, n_ids = problem.grid.shape, conduction.medium.n_ids
-    ids = conduction.medium.ids(tuple((0, n) for n in shape))
-
-    def follow(rule: Rule, point: tuple[int, ...], code: int, **seen: Any) -> Any:
-        values = dict(seen)
-        for parameter in rule.parameters:
-            row = parameter.rows(problem.time, number, 1)[0]
-            values[parameter.name] = row[code if row.size > 1 else 0]
-        for axis, name in enumerate(problem.grid.axis_names):
-            values[name] = problem.grid.coordinates(axis)[point[axis]]
-        return run_program(rule.program, kind, **values)
-
-    new = u.copy()
-    for point in itertools.product(*map(range, shape)):
-        here, gained = u[0][point], None
-        if conduction.source is not None:
-            gained = follow(conduction.source, point, int(ids[point]))
-        for axis, side in itertools.product(range(len(shape)), (0, 1)):
-            other = tuple(i + (2 * side - 1) * (k == axis) for k, i in enumerate(point))
-            its = ids[point]
-            if 0 <= other[axis] < shape[axis]:
-                its, there = ids[other], u[0][other]
-            else:
-                face, code = problem.ruled_face(axis, SIDES[side]), int(ids[point])
-                if face.patches is not None:
-                    patch = face.patches(tuple((i, i + 1) for i in point))
-                    code += int(patch.item()) * n_ids
-                there = follow(face.rule, point, code, **{MIRROR: here})
-            between = kind(conduction.medium.conductance[axis, ids[point], its])
-            rise = there - here
-            gained = between * rise if gained is None else fma(between, rise, gained)
-        rate = kind(problem.dt / conduction.medium.capacity[ids[point]])
-        new[0][point] = fma(rate, gained, here)
-    return new
-
-
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("name", ["plate", "plate, one material", "radiation, 2D"])
 def test_bits_are_those_of_the_chain(name: str, dtype: type, teams: dict[int, ThreadTeam]) -> None:
     case = {it.name: it for it in (*CASES, *RADIATION)}[name]
     problem = replace(case, shape=(4, 5), dtype=dtype).problem()
-    expected = whole(problem)
-    for number in range(3):
-        expected = exact_step(expected, problem, number)
+    expected = exact.advance(whole(problem), problem, 3)
     np.testing.assert_array_equal(run(PLAIN, problem, {}, teams[2], (1, 2)), expected)
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import exact_conduction
+import exact
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -45,7 +45,7 @@ def test_bits_are_those_of_the_chain_on_any_number_of_threads(
     name: str, teams: dict[int, ThreadTeam]
 ) -> None:
     problem = PROBLEMS[name]
-    expected = exact_conduction.advance(whole(problem), problem, STEPS)
+    expected = exact.advance(whole(problem), problem, STEPS)
     for team in teams.values():
         np.testing.assert_array_equal(run(PLAIN, problem, {}, team, (1, 7, 4)), expected)
     oracle = reference.advance(whole(problem), problem, STEPS)
@@ -56,7 +56,7 @@ def test_bits_are_those_of_the_chain_on_any_number_of_threads(
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_smaller_numbers(dtype: type, teams: dict[int, ThreadTeam]) -> None:
     problem = cases(dtype)["plate"]
-    expected = exact_conduction.advance(whole(problem), problem, STEPS)
+    expected = exact.advance(whole(problem), problem, STEPS)
     assert expected.dtype == dtype
     np.testing.assert_array_equal(run(PLAIN, problem, {}, teams[2], (1, 7, 4)), expected)
 
@@ -156,5 +156,6 @@ def test_methods_that_advance_temperatures_say_so() -> None:
     problem = PROBLEMS["plate"]
     refusals = {method.name: method.refusal(problem) for method in METHODS}
     assert refusals.pop("cpu.plain") is None
-    assert len(refusals) >= 2
+    assert refusals.pop("cpu.tessellate") is None
+    assert refusals
     assert all(refusals.values())

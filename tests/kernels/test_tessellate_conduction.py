@@ -1,5 +1,6 @@
-"""cpu.tessellate conducts heat with the bits of cpu.plain, whatever rows together, tiles, threads,
-blocks, halos and first step.
+"""cpu.tessellate conducts heat with the bits of the chain, which are those of cpu.plain
+(`test_conduct.py`, `test_enthalpy.py`), whatever rows together, tiles, threads, blocks, halos and
+first step.
 """
 
 from __future__ import annotations
@@ -7,41 +8,98 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import exact
 import numpy as np
 import pytest
-from cases import run, run_with_halo
+from cases import run
 from conduction_cases import (
     CASES,
-    RADIATION,
     Case,
+    beam,
+    by_formula,
     closed,
     graded,
     heating,
     mixed_faces,
     rings,
 )
+from enthalpy_cases import FEW, MANY, every_face, melting
 
+from tetris_sim.boundary import SIDES
+from tetris_sim.conduction import MIRROR, Parameter, Rule, RuledFace, padded
 from tetris_sim.cpu_kernels.common.caches import Caches
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.cpu_kernels.tessellate import stepper
+from tetris_sim.cpu_kernels.tessellate.formulas import filling_source, ghost_source
+from tetris_sim.cpu_kernels.tessellate.kinds import BEYOND
 from tetris_sim.cpu_kernels.tessellate.lifted import lift_slab
 from tetris_sim.cpu_kernels.tessellate.method import TessellateMethod, candidates
 from tetris_sim.cpu_kernels.tessellate.records import kind_of, make_body, record_bytes
+from tetris_sim.cpu_kernels.tessellate.rules import shapes_of_faces
+from tetris_sim.expressions import compile_expression
 from tetris_sim.method import Parameters
-from tetris_sim.problem import Field, Problem
-from tetris_sim.slab import Slab
+from tetris_sim.problem import Field, InitialField, Problem
+from tetris_sim.program import Program
+from tetris_sim.slab import Ranges, Slab
 
 METHOD = TessellateMethod()
 NARROW = {"tile_x": 8, "tile_y": 9, "tile_z": 5, "width": 32, "jam": 2, "steps_per_block": 3}
 WHOLE = {"tile_x": 0, "tile_y": 0, "tile_z": 0, "width": 32, "jam": 2, "steps_per_block": 4}
+BLOCKS = (1, 7, 4)
+
+
+def by_place(n_ids: int, text: str) -> Rule:
+    """Power by a formula of the place and a number by material, and of time if it names `c`."""
+    names = ["q", "x", *(["c"] if "c" in text else [])]
+    wave = Parameter("c", lambda t: np.cos(2 * t)[:, None])
+    parameters = (Parameter("q", np.linspace(-1, 2, n_ids)), *([wave] if "c" in text else []))
+    return Rule(Program(compile_expression(text, names).tree), parameters)
+
+
+def radiating_rings(axis: int, side: int, n_ids: int) -> RuledFace | None:
+    """A formula with numbers by material at the faces of the last axis, rings along the others."""
+    rate = Parameter("rate", np.linspace(0.005, 0.02, n_ids))
+    text = f"{MIRROR} + rate*(1.5**4 - (abs({MIRROR}) + 0.1)**4)"
+    return by_formula(text, rate) if axis == 1 else None
+
+
+def mixed_programs(axis: int, side: int, n_ids: int) -> RuledFace | None:
+    """Numbers on some faces, formulas on others, two of which differ in a constant only."""
+    if axis == 0 and side == 1:
+        return by_formula(f"{MIRROR}*0.5 + 0.01*x")
+    if axis == 1:
+        return by_formula(f"{MIRROR}*{0.25 + 0.5 * side} + 0.01*x")
+    return mixed_faces(axis, side, n_ids)
+
+
+def scattered() -> Problem:
+    """Another material at every point."""
+    problem = Case("", (70, 80), 8, closed).problem()
+    assert problem.conduction is not None
+    ids = np.random.default_rng(3).integers(0, 8, problem.grid.shape, np.uint8)
+    medium = replace(problem.conduction.medium, ids=lambda box: ids[cut(box)])
+    return replace(problem, conduction=replace(problem.conduction, medium=medium))
+
+
+WAVES, STANDS = "q/(1 + (x - 4*c)*(x - 4*c))", "q/(1 + (x - 3)*(x - 3))"
 # Rows of several blocks of vectors, some with one record, some with many.
 WIDE = Case("wide", (17, 203), 3, mixed_faces, heating(3, changes=True))
-SHORT = Case("short rows", (9, 3), 2, mixed_faces, heating(2, changes=True))
+SHORT = Case("short rows", (9, 3), 2, mixed_faces, heating(2, changes=True), np.float32)
+MELTING = Case("melting", (14, 203), 3, every_face, by_place(3, WAVES))
 PROBLEMS = {case.name: case.problem() for case in (*CASES, WIDE, SHORT)} | {
+    "formulas": Case("", (14, 45), 3, mixed_programs, by_place(3, STANDS)).problem(),
+    "scattered": scattered(),
     "graded": graded((12, 15), mixed_faces),
     "graded, ring": graded((11, 9), rings),
+    "melting": melting(MELTING, FEW),
+    "melting, rod": melting(replace(MELTING, shape=(137,), dtype=np.float32), FEW),
+    "melting, block": melting(Case("", (7, 9, 37), 4, radiating_rings), MANY),
 }
+# One loop for float32 and vectors of one lane, which short rows have anyway, is less to compile.
+WIDTH = {"melting, rod": 4}
+# Rows together; few, where more would only compile more.
+JAM = {"wide": 4, "block": 2, "melting": 2}
 
 
 def body_of(problem: Problem, lanes: int) -> Any:
@@ -49,62 +107,114 @@ def body_of(problem: Problem, lanes: int) -> Any:
     return make_body(problem, slab, lift_slab(problem, slab, lanes))
 
 
+def cut(box: Ranges) -> tuple[slice, ...]:
+    return tuple(slice(*span) for span in box)
+
+
+def part_of(state: Field) -> InitialField:
+    return lambda slab: state[(slice(None), *cut(slab.spans))]
+
+
+def the_whole(problem: Problem) -> Field:
+    return problem.initial(Slab.whole(problem.grid))
+
+
 @pytest.mark.parametrize(
     "name",
     [
-        *("rod", "wide", "plate, one material", "plate, float32", "block", "block, rings"),
-        *("short rows", "graded", "graded, ring"),
+        *("wide", "block", "short rows", "graded", "graded, ring"),
+        *("formulas", "melting, rod", "melting", "melting, block"),
     ],
 )
-def test_a_body_gets_the_bits_of_plain_for_any_tiles_threads_and_blocks(
+def test_a_body_gets_the_bits_of_the_chain_for_any_tiles_threads_and_blocks(
     name: str, teams: dict[int, ThreadTeam]
 ) -> None:
-    problem = PROBLEMS[name]
-    expected = run(PlainMethod(), problem, {}, teams[2])
+    problem, jam = PROBLEMS[name], JAM.get(name, 1)
+    expected = exact.advance(the_whole(problem), problem, sum(BLOCKS))
+    assert METHOD.refusal(problem) is None
     for threads, tile in ((1, NARROW), (3, WHOLE)):
-        found = run(METHOD, problem, tile, teams[threads])
+        chosen = {**tile, "jam": jam, "width": WIDTH.get(name, 32)}
+        found = run(METHOD, problem, chosen, teams[threads], BLOCKS)
         assert found.tobytes() == expected.tobytes(), tile
 
 
-def test_the_number_of_rows_together_changes_no_bit(teams: dict[int, ThreadTeam]) -> None:
-    problem = PROBLEMS["wide"]
-    found = run(METHOD, problem, {**NARROW, "jam": 4}, teams[2])
-    assert found.tobytes() == run(PlainMethod(), problem, {}, teams[2]).tobytes()
+def test_functions_of_the_library_have_the_bits_of_plain(teams: dict[int, ThreadTeam]) -> None:
+    problem = Case("beam", (61,), 3, closed, beam()).problem()
+    expected = run(PlainMethod(), problem, {}, teams[2])
+    found = run(METHOD, problem, NARROW, teams[2])
+    assert found.tobytes() == expected.tobytes()
+
+
+def test_kernels_are_compiled_for_the_shape_of_formulas_alone() -> None:
+    """Other constants and tables are other numbers, not another source."""
+    first, second = (
+        Case("", (14, 45), 3, mixed_programs, by_place(3, text)).problem()
+        for text in (STANDS, STANDS.replace("3", "5"))
+    )
+    sources = set()
+    for problem in (first, second):
+        shapes = shapes_of_faces(problem)
+        assert len(shapes) == 1
+        assert problem.conduction is not None
+        assert problem.conduction.source is not None
+        sources.add(ghost_source(problem, shapes, 4, curved=False))
+        sources.add(filling_source(problem, problem.conduction.source.program, 4))
+    assert len(sources) == 2
 
 
 @pytest.mark.parametrize(
-    ("shape", "halo"),
+    ("name", "shape", "halo"),
     [
-        ((61,), ((6, 7),)),
-        ((41, 33), ((7, 6), (0, 6))),
-        ((31, 40), ((0, 0), (6, 6))),
-        ((30, 14, 27), ((6, 6), (0, 0), (0, 6))),
-        ((13, 31, 25), ((0, 0), (6, 7), (6, 0))),
+        ("melting, rod", (61,), ((6, 7),)),
+        ("wide", (41, 33), ((7, 6), (0, 6))),
+        ("wide", (31, 40), ((0, 0), (6, 6))),
+        ("formulas", (31, 40), ((7, 6), (0, 6))),
+        ("melting", (31, 40), ((7, 6), (0, 6))),
+        ("block", (13, 31, 25), ((0, 0), (6, 7), (6, 0))),
+        ("melting, block", (27, 23, 37), ((6, 6), (0, 6), (6, 6))),
     ],
 )
-def test_a_slab_with_halos_gives_the_bits_of_plain(
-    shape: tuple[int, ...], halo: tuple[tuple[int, int], ...], teams: dict[int, ThreadTeam]
+def test_a_slab_with_halos_gives_the_bits_of_the_whole(
+    name: str,
+    shape: tuple[int, ...],
+    halo: tuple[tuple[int, int], ...],
+    teams: dict[int, ThreadTeam],
 ) -> None:
-    faces = rings if halo[0] == (6, 6) else mixed_faces
-    problem = Case("slab", shape, 4, faces, heating(4, changes=True)).problem()
-    methods: list[tuple[Any, Parameters]] = [(PlainMethod(), {}), (METHOD, NARROW)]
-    results = [run_with_halo(method, problem, halo, it, teams[2]) for method, it in methods]
-    for plain, tessellated in zip(*results, strict=True):
-        assert plain.tobytes() == tessellated.tobytes()
+    problem, first, steps = PROBLEMS[name].on_shape(shape), 3, 6
+    state = np.random.default_rng(1).uniform(-1, 1, (1, *shape)).astype(problem.dtype)
+    expected = exact.advance(state, problem, steps, first)
+    start = tuple(9 if low else 0 for low, _ in halo)
+    stop = tuple(n - 11 if high else n for n, (_, high) in zip(shape, halo, strict=True))
+    slab = Slab(start, stop, halo)
+    chosen = {**NARROW, "jam": JAM.get(name, 1), "width": WIDTH.get(name, 32)}
+    stepper = METHOD.prepare(problem, slab, chosen, teams[2])
+    stepper.load(part_of(state), first)
+    periodic = [problem.boundary.periodic(axis) for axis in range(len(shape))]
+    for axis, widths in enumerate(halo):
+        for side, width in zip(SIDES, widths, strict=True):
+            if width:
+                box = slab.globally(slab.halo_ranges(axis, SIDES.index(side)))
+                values = padded(lambda it: state[0][cut(it)], box, shape, periodic)
+                stepper.set_halo(axis, side, values[np.newaxis])
+    stepper.advance(steps)
+    found = stepper.interior()
+    stepper.close()
+    assert found.tobytes() == part_of(expected)(slab).tobytes()
 
 
+@pytest.mark.parametrize("name", ["wide", "melting"])
 def test_numbers_are_those_of_the_step_at_which_a_state_is(
-    teams: dict[int, ThreadTeam], monkeypatch: pytest.MonkeyPatch
+    name: str, teams: dict[int, ThreadTeam], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = PROBLEMS["plate"]
+    problem = PROBLEMS[name]
 
     def advanced(state: Field, step: int, steps: int, tile: Parameters) -> Field:
         whole = METHOD.prepare(problem, Slab.whole(problem.grid), tile, teams[2])
-        whole.load(lambda slab: state[(slice(None), *map(slice, slab.start, slab.stop))], step)
+        whole.load(part_of(state), step)
         whole.advance(steps)
         return np.asarray(whole.interior())
 
-    begin = problem.initial(Slab.whole(problem.grid))
+    begin = the_whole(problem)
     through = advanced(begin, 0, 9, NARROW)
     assert advanced(advanced(begin, 0, 4, NARROW), 4, 5, WHOLE).tobytes() == through.tobytes()
     assert advanced(begin, 3, 9, NARROW).tobytes() != through.tobytes()
@@ -136,18 +246,30 @@ def test_memory_is_that_of_two_copies_and_at_most_a_record_for_every_vector(name
     assert body.numbers.nbytes + body.tags.nbytes + used <= record_bytes(problem, layout)
 
 
-@pytest.mark.parametrize("name", ["rod", "wide", "block", "graded"])
+@pytest.mark.parametrize("name", ["rod", "wide", "block", "graded", "scattered"])
 def test_candidates_keep_few_rows_together_and_coefficients_in_the_cache(name: str) -> None:
     problem, caches = PROBLEMS[name].on_shape((4000,) * PROBLEMS[name].grid.ndim), Caches()
     found = candidates(problem, caches, 2)
     assert found[0]["jam"] == (1 if name == "rod" else 2)
-    if name == "graded":
+    if name in ("graded", "scattered"):
         points = found[0]["tile_y"] * found[0]["tile_x"]
         assert 8 * points * (2 + kind_of(problem).slots) <= caches.l2
 
 
-def test_it_refuses_rules_that_know_more_than_material_and_time() -> None:
-    assert "a + b * mirror" in str(METHOD.refusal(RADIATION[1].problem()))
-    assert "depends on the place" in str(METHOD.refusal(PROBLEMS["plate, beam"]))
+def test_vectors_beside_other_materials_are_known_and_no_run_has_any() -> None:
+    body = body_of(PROBLEMS["melting"], 4)
+    assert set(np.unique(body.several)) == {0, 1}
+    tagged = body.tags[body.tags >= 0]
+    assert tagged.size > 0
+    assert not body.several[tagged].any()
+    assert (body.tags[[0, -1]] == BEYOND).all()
+
+
+def test_it_refuses_half_precision_and_coefficients_with_heat_contents() -> None:
     half = replace(PROBLEMS["wide"], dtype=np.dtype(np.float16))
     assert "float16" in str(METHOD.refusal(half))
+    both, given = PROBLEMS["melting"].conduction, PROBLEMS["graded"].conduction
+    assert both is not None
+    assert given is not None
+    both = replace(both, coefficients=given.coefficients)
+    assert "coefficients" in str(METHOD.refusal(replace(PROBLEMS["melting"], conduction=both)))

@@ -8,6 +8,13 @@ import numpy as np
 import pytest
 from numba import njit
 
+from tetris_sim.cpu_kernels.compiled.choices import (
+    add_vector,
+    any_signed,
+    divide_vector,
+    where_reached,
+    where_signed,
+)
 from tetris_sim.cpu_kernels.compiled.vectors import (
     align_pair,
     elements_of,
@@ -92,6 +99,28 @@ def test_differences_signs_and_numbers_from_a_table(dtype: str, lanes: int) -> N
     np.testing.assert_array_equal(out[:lanes], a[:lanes] - a[lanes:])
     np.testing.assert_array_equal(out[lanes : 2 * lanes], -a[:lanes])
     np.testing.assert_array_equal(out[2 * lanes :], a[places[1:]])
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), [("float64", 4), ("float32", 8), ("float64", 1)])
+def test_lanes_choose_for_themselves(dtype: str, lanes: int) -> None:
+    v = vector_operations(dtype, lanes)
+    load, store = v.load, v.store
+
+    @njit
+    def all_of(a, b, out):  # type: ignore[no-untyped-def]
+        x, y = load(a, 0), load(b, 0)
+        store(out, 0, where_reached(x, y, add_vector(x, y), divide_vector(x, y)))
+        store(out, lanes, where_signed(x, y, x))
+        return any_signed(x), any_signed(y)
+
+    special = np.array([0.0, -0.0, 1.0, np.nan, -3.0, 2.0, np.inf, 5.0], dtype)[:lanes]
+    marks = np.array([0.0, 4.0, 1.0, 2.0, 7.0, 4.0, 1.0, 6.0], dtype)[:lanes]
+    out = np.zeros(2 * lanes, dtype)
+    assert all_of(special, marks, out) == (lanes > 1, False)
+    with np.errstate(all="ignore"):
+        expected = np.where(special >= marks, special + marks, special / marks)
+    np.testing.assert_array_equal(out[:lanes], expected)
+    np.testing.assert_array_equal(out[lanes:], np.where(np.signbit(special), marks, special))
 
 
 @pytest.mark.parametrize(("dtype", "lanes"), KINDS)

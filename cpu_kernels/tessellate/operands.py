@@ -1,0 +1,193 @@
+"""What the compiled functions of `cpu.tessellate` get of a body: `OPERANDS`, by thread and step."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.conduction import padded
+from tetris_sim.cpu_kernels.common.layout import allocate_aligned
+from tetris_sim.cpu_kernels.common.medium import enthalpy_arrays
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.compiled.generate import compiled_module
+from tetris_sim.cpu_kernels.tessellate.formulas import filling_source, ghost_source
+from tetris_sim.cpu_kernels.tessellate.kinds import CHANGING, OPERANDS, STEADY
+from tetris_sim.cpu_kernels.tessellate.lifted import LiftedField
+from tetris_sim.cpu_kernels.tessellate.records import Body, kind_of, rings_of, surrounded
+from tetris_sim.cpu_kernels.tessellate.rules import (
+    Ghosts,
+    changing_numbers,
+    ghost_numbers,
+    shapes_of_faces,
+    source_numbers,
+    tables_of,
+)
+from tetris_sim.problem import Problem
+from tetris_sim.slab import Ranges, Slab
+
+Values = npt.NDArray[Any]
+_PLACES = {name: k for k, name in enumerate(OPERANDS)}
+
+
+class Operands:
+    """The operands of one slab.
+
+    Attributes:
+        ghost: address of the function that makes ghosts of formulas, 0 if there are none.
+        strides: of the last block: elements of operands and of numbers of faces from step to step,
+            of operands from thread to thread.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        slab: Slab,
+        layout: LiftedField,
+        body: Body,
+        ghosts: Ghosts,
+        jam: int,
+        team: ThreadTeam,
+    ) -> None:
+        conduction = problem.conduction
+        assert conduction is not None
+        self._problem, self._layout, self._ghosts, self._team = problem, layout, ghosts, team
+        self._kind, source = kind_of(problem), conduction.source
+        self._source = source if self._kind.placed else None
+        self._rules = (self._source, *ghosts.rules)
+        self._shapes = shapes_of_faces(problem)
+        self._arrays: dict[str, Values] = {
+            "records": body.records,
+            "numbers": body.numbers,
+            "tags": body.tags,
+            "patterns": body.patterns,
+            "several": body.several,
+            "codes": ghosts.codes,
+            "about": ghosts.about,
+            **_curves(problem),
+            **_coordinates(problem, slab, layout),
+        }
+        plane, row, _ = layout.pitch
+        tag_plane, tag_row = (stride // body.tags.itemsize for stride in body.tags.strides[:2])
+        ring = self._kind.ring(jam) * plane
+        self._numbers = {"plane_size": plane, "row_size": row, "ring": ring}
+        self._numbers |= {"tag_plane": tag_plane, "tag_row": tag_row}
+        if conduction.enthalpy is not None:
+            n_ids, pieces = conduction.enthalpy.knots.shape
+            self._numbers |= {"n_ids": n_ids, "pieces": pieces}
+        rings = team.size * self._kind.rings * ring
+        self._rings = allocate_aligned(rings * layout.dtype.itemsize, layout.dtype, 0)
+        self._rings[:] = 0
+        self.ghost, self.strides = self._ghost_address(), (0, 0, 0)
+
+    @property
+    def per_step(self) -> int:
+        """How many numbers change with every step, 1 if none does."""
+        conduction = self._problem.conduction
+        assert conduction is not None
+        rules = [*(rule for rule, _ in self._ghosts.faces), *self._ghosts.rules]
+        rules += [] if conduction.source is None else [conduction.source]
+        changing = changing_numbers(rules, self._problem)
+        return changing + self._team.size * len(OPERANDS) if changing else 1
+
+    def of_block(self, first: int, steps: int) -> tuple[Values, npt.NDArray[np.int64]]:
+        """Numbers of the faces and operands, flat, of a block of steps."""
+        problem = self._problem
+        # Ghosts are filled for the step behind the last one, too.
+        faces = ghost_numbers(problem, self._ghosts, first, steps + 1)
+        source = source_numbers(problem, first, steps)
+        rules = self._rules
+        tables, places = tables_of(problem, rules, self._shapes, first, steps + 1)
+        self._arrays |= {"source": source, "tables": tables, "places": places}
+        changes = len(source) > 1 or any(rule is not None and rule.changes for rule in rules)
+        operands = self._lay(steps + 1 if changes else 1)
+        if self._kind.placed == STEADY:
+            self._fill(operands)
+        self.strides = (
+            operands.shape[2] if changes else 0,
+            faces[0].size if len(faces) > 1 else 0,
+            operands[0].size,
+        )
+        return faces, operands.reshape(-1)
+
+    def _lay(self, steps: int) -> npt.NDArray[np.int64]:
+        """Operands, (threads, steps, OPERANDS)."""
+        operands = np.zeros((self._team.size, steps, len(OPERANDS)), np.int64)
+        for name, number in self._numbers.items():
+            operands[:, :, _PLACES[name]] = number
+        for name, array in self._arrays.items():
+            operands[:, :, _PLACES[name]] = array.ctypes.data
+        operands[:, :, _PLACES["step"]] = np.arange(steps)
+        source = self._arrays["source"]
+        operands[:, :, _PLACES["source"]] += source.strides[0] * np.arange(steps)
+
+        bytes_of_ring = self._numbers["ring"] * self._layout.dtype.itemsize
+        rings = self._kind.rings
+        for thread in range(self._team.size):
+            begin = self._rings.ctypes.data + thread * rings * bytes_of_ring
+            operands[thread, :, _PLACES["flowing"]] = begin
+            if self._kind.placed == CHANGING:
+                operands[thread, :, _PLACES["power"]] = begin + (rings - 1) * bytes_of_ring
+        return operands
+
+    def _ghost_address(self) -> int:
+        if not self._shapes:
+            return 0
+        lanes, curved = self._layout.lanes, self._kind.curved
+        source = ghost_source(self._problem, self._shapes, lanes, curved=curved)
+        return int(compiled_module(source).ghost_of.address)
+
+    def _fill(self, operands: npt.NDArray[np.int64]) -> None:
+        """Compute once what heats each point, if it does not change."""
+        if "power" in self._arrays:
+            return
+        layout, team = self._layout, self._team
+        power = layout.allocate()
+        self._arrays["power"] = power
+        operands[:, :, _PLACES["power"]] = power.ctypes.data
+        assert self._source is not None
+        source = filling_source(self._problem, self._source.program, layout.lanes)
+        fill = compiled_module(source).fill_power.ctypes
+        address = operands.ctypes.data_as(ctypes.POINTER(ctypes.c_int64))
+        rows, first, last = layout.extent[1], layout.first[2], layout.first[2] + layout.count[2]
+
+        def part(thread: int) -> None:
+            planes = team.split(layout.extent[0], thread)
+            fill(address, planes.start, planes.stop, 0, rows, first, last)
+
+        team.run(part)
+
+
+def _curves(problem: Problem) -> dict[str, Values]:
+    """Curves by name of the operand; nothing if the state is a temperature."""
+    conduction = problem.conduction
+    assert conduction is not None
+    if (it := conduction.enthalpy) is None:
+        return {}
+    dtype = problem.arithmetic
+    knots, curves, half, _, _ = enthalpy_arrays(it, dtype)
+    columns = np.stack([it.knots, it.potential.begins, it.potential.slopes], axis=-1)
+    of_piece = np.ascontiguousarray(columns.reshape(len(it.knots), -1).T.astype(dtype))
+    return {"knots": knots, "curves": curves, "columns": of_piece, "half": half}
+
+
+def _coordinates(problem: Problem, slab: Slab, layout: LiftedField) -> dict[str, Values]:
+    """Coordinates by padded index along planes and rows, and by element of a row."""
+    grid, rings = problem.grid, rings_of(problem)
+    names = [("along_planes", "along_rows", "along_points")[padded] for padded in layout.axis_of]
+    found: dict[str, Values] = {}
+    for axis, (name, span) in enumerate(zip(names, surrounded(slab, layout), strict=True)):
+
+        def positions(box: Ranges, axis: int = axis) -> Values:
+            return grid.coordinates(axis, *box[0])
+
+        along = padded(positions, (span,), (grid.shape[axis],), (rings[axis],))
+        found[name] = along.astype(layout.dtype)
+    points = found["along_points"]
+    row = np.zeros((layout.extent[2] // layout.lanes, layout.lanes), layout.dtype)
+    vectors = np.arange(layout.count[2] + 2)
+    for lane in range(layout.lanes):
+        row[layout.first[2] - 1 + vectors, lane] = points[lane * layout.stride + vectors]
+    return found | {"along_points": row.reshape(-1)}
