@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from benchmark_bodies import bodies_on_a_gpu, bodies_on_two_cores
+from benchmark_bodies import bodies_on_a_gpu, bodies_on_two_cores, heat_on_a_gpu
 from benchmarks.device_goals import measurements, one_gpu
 from benchmarks.gpu_labels import CONVSTENCIL
 
@@ -332,6 +332,7 @@ SUMMARIES: Mapping[str, Callable[[Read], Table]] = {
     "case study": case_study,
     "headlines": headlines,
     "bodies on a GPU": bodies_on_a_gpu,
+    "heat on a GPU": heat_on_a_gpu,
     "bodies on two cores": bodies_on_two_cores,
 }
 """By the names that pages have for them."""
