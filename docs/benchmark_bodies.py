@@ -24,6 +24,17 @@ BODIES_WANTED = {
     (3, "random"): 270,
 }
 """GStencil/s of kernels without faces on an H200, in float64, 10240^2 and 1024^3."""
+HEAT_WANTED = {
+    ("melting", "one"): 760,
+    ("melting", "rectangles"): 585,
+    ("melting", "voronoi"): 585,
+    ("coefficients", "one"): 600,
+}
+"""The same in 2D of bodies that melt, and where every face has its own conductance."""
+PHYSICS = {
+    "melting": "heat content of",
+    "coefficients": "another conductance at every face",
+}
 BODIES = {
     "one": "eight ids in the tables, one in the body",
     "constant": "constant stencil",
@@ -43,20 +54,45 @@ def bodies_on_a_gpu(read: Read) -> Table:
     rows = read("bodies.json")[None]["gpu_rows"]
     cells = []
     for (axes, body), wanted in BODIES_WANTED.items():
-        mine = [row for row in rows if (row["axes"], row["body"]) == (axes, body)]
-
-        def best(method: str, sources: bool, mine: list[Row] = mine) -> str:
-            found = [
-                median(row["gstencil_per_s"])
-                for row in mine
-                if row["method"] == method and row["sources"] == sources
-            ]
-            return f"{max(found):.0f}" if found else ""
-
-        found = (best("gpu.stream", False), f"{wanted}", best("gpu.stream", True))
-        cells.append([f"{mine[0]['n']}^{axes}", BODIES[body], *found, best("gpu.plain", False)])
+        mine = [
+            row
+            for row in rows
+            if (row["axes"], row["body"], row["physics"]) == (axes, body, "temperatures")
+        ]
+        cells.append([f"{mine[0]['n']}^{axes}", BODIES[body], *_of_a_gpu(mine, wanted)])
     header = ["grid", "body", "`gpu.stream`", "wanted", "with sources", "`gpu.plain`"]
     return Table("GStencil/s of whole steps with faces, float64", header, cells, 2)
+
+
+def heat_on_a_gpu(read: Read) -> Table:
+    """The same of bodies that melt, and of arrays of coefficients."""
+    rows = read("bodies.json")[None]["gpu_rows"]
+    cells = []
+    for (physics, body), wanted in HEAT_WANTED.items():
+        mine = [row for row in rows if (row["physics"], row["body"]) == (physics, body)]
+        name = PHYSICS[physics] + (f" {BODIES[body]}" if physics == "melting" else "")
+        cells.append([f"{mine[0]['n']}^2", name, *_of_a_gpu(mine, wanted)])
+    header = ["grid", "body", "`gpu.stream`", "wanted", "with sources", "`gpu.plain`"]
+    return Table("GStencil/s of whole steps with faces, float64", header, cells, 2)
+
+
+def _of_a_gpu(rows: list[Row], wanted: int) -> tuple[str, ...]:
+    """The best of gpu.stream, what was wanted, the best with sources, and gpu.plain."""
+
+    def best(method: str, sources: bool) -> str:
+        found = [
+            median(row["gstencil_per_s"])
+            for row in rows
+            if row["method"] == method and row["sources"] == sources
+        ]
+        return f"{max(found):.0f}" if found else ""
+
+    return (
+        best("gpu.stream", False),
+        f"{wanted}",
+        best("gpu.stream", True),
+        best("gpu.plain", False),
+    )
 
 
 def bodies_on_two_cores(read: Read) -> Table:

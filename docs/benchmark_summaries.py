@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from benchmark_bodies import bodies_beside_peers, bodies_on_a_gpu, bodies_on_two_cores
+from benchmark_bodies import (
+    bodies_beside_peers,
+    bodies_on_a_gpu,
+    bodies_on_two_cores,
+    heat_on_a_gpu,
+)
 from benchmark_equations import equations_on_a_gpu
 from benchmark_schemes import jumps
 from benchmarks.device_goals import measurements, one_gpu
@@ -334,6 +339,7 @@ SUMMARIES: Mapping[str, Callable[[Read], Table]] = {
     "case study": case_study,
     "headlines": headlines,
     "bodies on a GPU": bodies_on_a_gpu,
+    "heat on a GPU": heat_on_a_gpu,
     "bodies on two cores": bodies_on_two_cores,
     "bodies beside peers": bodies_beside_peers,
     "equations on a GPU": equations_on_a_gpu,

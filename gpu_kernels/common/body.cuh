@@ -115,17 +115,26 @@ __device__ __forceinline__ real ghost_beyond(
     return narrow(follow(face.rule.program, given));
 }
 
-// Between points of different materials whose state is heat content: what flows to the first.
-__device__ __forceinline__ wide flow_between(
-    const Body& body, int axis, int id, int beside, wide here, wide there) {
+// Between neighbours whose state is heat content: the difference of their potentials, or between
+// different materials what flows.
+struct Flow {
+    wide value;
+    bool is_difference;
+};
+
+__device__ __forceinline__ Flow flow_between(const Body& body, int axis, int id, int beside,
+    const Piece& mine, wide there, bool is_ghost) {
+    if (is_ghost) return {there - mine.potential(), true};
     const int n = body.n_ids;
-    const wide* const halves = body.tables + body.knots + 7 * n * body.n_pieces + n;
+    const wide* const kinds = body.tables + body.knots + 7 * n * body.n_pieces;
+    const Piece its = piece_of(body, beside, there);
+    if (kinds[id] == kinds[beside]) return {its.potential() - mine.potential(), true};
+    const wide* const halves = kinds + n;
     const wide* const contacts = halves + 3 * n;
-    const Piece mine = piece_of(body, id, here), its = piece_of(body, beside, there);
     const wide resistance = (halves[axis * n + id] / mine.conductivity() +
                                 halves[axis * n + beside] / its.conductivity()) +
                             contacts[(axis * n + id) * n + beside];
-    return (its.temperature() - mine.temperature()) / resistance;
+    return {(its.temperature() - mine.temperature()) / resistance, false};
 }
 
 // What a step reads of a point and those next to it, from where it lies in memory.
@@ -137,19 +146,20 @@ struct InMemory {
     const Point& point;
     const long long (&stride)[3];
     Neighbour neighbour;
+    Piece mine;  // where states are heat contents
 
+    __device__ __forceinline__ InMemory(const Body& body_, const Point& point_,
+        const long long (&stride_)[3], wide here, Neighbour neighbour_)
+        : body(body_), point(point_), stride(stride_), neighbour(neighbour_), mine{} {
+        if (has_enthalpy) mine = piece_of(body, id(), here);
+    }
     __device__ __forceinline__ int id() const { return body.ids[point.at]; }
     __device__ __forceinline__ int id(int d, int shift) const {
         return body.ids[point.at + shift * stride[d]];
     }
     __device__ __forceinline__ wide state(int d, int shift) const { return neighbour(d, shift); }
-    // where states are heat contents; that of a ghost of one step is its state
-    __device__ __forceinline__ wide potential(wide here) const {
-        return piece_of(body, id(), here).potential();
-    }
-    __device__ __forceinline__ wide potential(int d, int shift, bool is_ghost) const {
-        const wide there = state(d, shift);
-        return is_ghost ? there : piece_of(body, id(d, shift), there).potential();
+    __device__ __forceinline__ Flow flow(int d, int shift, bool is_ghost) const {
+        return flow_between(body, d, id(), id(d, shift), mine, state(d, shift), is_ghost);
     }
 };
 
@@ -159,9 +169,6 @@ template <bool ghosts_last, class Around>
 __device__ __forceinline__ real conducted_in(const Body& body, const Point& point,
     const long long (&stride)[3], int step, wide here, const Around& around) {
     const int id = around.id();
-    const wide* const kinds = body.tables + body.knots + 7 * body.n_ids * body.n_pieces;
-    wide potential = wide(0);
-    if (has_enthalpy) potential = around.potential(here);
     wide sum = wide(0);
     if (has_source) {
         sum = follow(TS_SOURCE - 1,
@@ -176,16 +183,15 @@ __device__ __forceinline__ real conducted_in(const Body& body, const Point& poin
             const int shift = side == 0 ? -1 : 1;
             wide difference;
             if (has_enthalpy) {
-                const int i = point.index[d] + shift, beside = around.id(d, shift);
+                const int i = point.index[d] + shift;
                 const bool is_ghost =
                     !ghosts_last && (i < body.inside.low[d] || i >= body.inside.high[d]);
-                if (!is_ghost && kinds[id] != kinds[beside]) {
-                    const wide flow =
-                        flow_between(body, d, id, beside, here, around.state(d, shift));
-                    sum = is_first ? flow : sum + flow;
+                const Flow flow = around.flow(d, shift, is_ghost);
+                difference = flow.value;
+                if (!flow.is_difference) {
+                    sum = is_first ? difference : sum + difference;
                     continue;
                 }
-                difference = around.potential(d, shift, is_ghost) - potential;
             } else {
                 difference = around.state(d, shift) - here;
             }
@@ -204,6 +210,6 @@ __device__ __forceinline__ real conducted_in(const Body& body, const Point& poin
 template <bool ghosts_last = false, class Neighbour>
 __device__ __forceinline__ real conducted(const Body& body, const Point& point,
     const long long (&stride)[3], int step, wide here, Neighbour neighbour) {
-    const InMemory<Neighbour> around{body, point, stride, neighbour};
+    const InMemory<Neighbour> around(body, point, stride, here, neighbour);
     return conducted_in<ghosts_last>(body, point, stride, step, here, around);
 }

@@ -67,6 +67,7 @@ __device__ __forceinline__ void put_ghosts(const Level& level, const Span& all, 
 
 // What a step reads of a point and those next to it, from shared memory.
 struct InTile {
+    const Body& body;
     const Level& level;
     const Id* ids;
     int at;
@@ -77,9 +78,13 @@ struct InTile {
     __device__ __forceinline__ wide state(int d, int shift) const {
         return widen(level.states[at + shift * apart[d]]);
     }
-    __device__ __forceinline__ wide potential(wide) const { return level.potentials[at]; }
-    __device__ __forceinline__ wide potential(int d, int shift, bool) const {
-        return level.potentials[at + shift * apart[d]];
+    __device__ __forceinline__ Flow flow(int d, int shift, bool is_ghost) const {
+        const wide* const kinds = body.tables + body.knots + 7 * body.n_ids * body.n_pieces;
+        const int own = id(), beside = id(d, shift);
+        if (is_ghost || kinds[own] == kinds[beside])
+            return {level.potentials[at + shift * apart[d]] - level.potentials[at], true};
+        const Piece mine = piece_of(body, own, widen(level.states[at]));
+        return flow_between(body, d, own, beside, mine, state(d, shift), false);
     }
 };
 
@@ -117,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(256)
     const int apart[3] = {all.n[1] * all.n[2], all.n[2], 1};  // in shared memory
     const auto after = [&](const Level& level, int i, int j, int k, int number) {
         const int at = place(all, i, j, k);
-        const InTile around{level, ids, at, apart};
+        const InTile around{body, level, ids, at, apart};
         return conducted_in<false>(body, point_at(memory, i, j, k), stride, number,
             widen(level.states[at]), around);
     };

@@ -1,4 +1,4 @@
-"""gpu.stream for problems with conduction: which of them its kernels of palettes take, and what
+"""gpu.stream for problems with conduction: which of them its kernels for bodies take, and what
 those are told beside the state.
 """
 
@@ -50,12 +50,19 @@ if TYPE_CHECKING:
 
 
 def conduction_refusal(problem: Problem) -> str | None:
-    """Why no kernel of palettes can do it, as a sentence for the user; None if one can."""
+    """Why no kernel for bodies can do it and what can, as a sentence for the user; None if one
+    can.
+    """
+    why_not = _why_not(problem)
+    return None if why_not is None else f"{why_not}; gpu.plain takes it"
+
+
+def _why_not(problem: Problem) -> str | None:
     conduction, dtype = _conduction(problem), np.dtype(problem.dtype)
     if problem.grid.ndim == 1:
         return "it streams bodies of several materials in 2D and 3D, and the grid has one axis"
     if conduction.coefficients is not None:
-        return _refusal_of_coefficients(problem)
+        return _why_not_coefficients(problem)
     if conduction.enthalpy is not None and problem.grid.ndim == 3:
         return "it streams heat contents in 2D, and the grid has three axes"
     if conduction.enthalpy is not None and merged(conduction.enthalpy).n_pieces > MOST_PIECES:
@@ -76,7 +83,7 @@ def conduction_refusal(problem: Problem) -> str | None:
     return None
 
 
-def _refusal_of_coefficients(problem: Problem) -> str | None:
+def _why_not_coefficients(problem: Problem) -> str | None:
     if problem.grid.ndim == 3:
         return (
             "where every face has its own conductance it streams in 2D, and the grid has three axes"
