@@ -88,7 +88,7 @@ def test_every_proposal_for_heat_and_coefficients_agrees_on_a_gpu(dtype: Any, gp
     every_face = dataclasses.replace(
         every_face, dtype=np.dtype(dtype), initial=lambda slab: initial(slab).astype(dtype)
     )
-    for problem in (melting((203, 531), dtype), every_face):
+    for problem in (cooled_body((203, 531), dtype), every_face):
         for parameters in METHOD.parameters(problem):
             agree(problem, parameters, gpu)
 
