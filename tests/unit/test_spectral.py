@@ -263,7 +263,7 @@ REFUSED = {
     "float16": lambda: make_problem(
         star(1, 0.5), Boundary(((Neumann(), Neumann()),)), dtype=np.float16, mirrored=True
     )[0],
-    "several fields": lambda: make_problem(
+    "of several fields": lambda: make_problem(
         star(1, 0.5), Boundary(((Neumann(), Neumann()),)), n_fields=2, mirrored=True
     )[0],
     "takes up heat by h": lambda: make_problem(

@@ -110,8 +110,8 @@ def read_operator(problem: Problem, *, with_forcing: bool = True) -> Operator:
     Raises:
         NotSpectralError: there are none, or not along axes.
     """
-    if problem.n_fields > 1:
-        msg = "several fields depend on each other"
+    if problem.n_fields > 1 or problem.equations is not None:
+        msg = "its step is made of formulas, or of several fields"
         raise NotSpectralError(msg)
     if problem.dtype == np.float16:
         msg = "float16 loses at every step what a jump keeps, so the result would be another one"
