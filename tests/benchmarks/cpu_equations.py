@@ -46,7 +46,7 @@ def problem_of(name: str, n: int) -> Problem:
 
     def initial(slab: Slab) -> Field:
         axes = np.ix_(*(np.arange(*span) for span in slab.spans))
-        waves = sum((k + 1) * axis for k, axis in enumerate(axes)) % 17 / 170.0
+        waves: Field = np.asarray(sum((k + 1) * axis for k, axis in enumerate(axes)) % 17 / 170.0)
         return np.stack([0.5 + waves, 0.1 + waves]) if name == "gray-scott" else waves[np.newaxis]
 
     it = cases.problem(case)
@@ -127,7 +127,9 @@ def peer_way(python: str, name: str, n: int) -> tuple[Way, float]:
     return way, first
 
 
-def measure(name: str, n: int, team: ThreadTeam, python: str | None) -> list[dict[str, Any]]:
+def measure(
+    name: str, n: int, team: ThreadTeam, peer: tuple[Way, float] | None
+) -> list[dict[str, Any]]:
     """Rows of one grid: every way, its rates in turns."""
     problem = problem_of(name, n)
     ways: dict[str, tuple[Way, Parameters]] = {}
@@ -139,15 +141,13 @@ def measure(name: str, n: int, team: ThreadTeam, python: str | None) -> list[dic
     ways["cpu.plain"] = method_way(PLAIN, problem, {}, team), {}
     if name == "gray-scott":
         ways["loop"] = loop_way(n), {}
-    first = None
-    if python is not None and n <= 1024:
-        peer, first = peer_way(python, name, n)
-        ways["py-pde"] = peer, {}
+    if peer is not None:
+        ways["py-pde"] = peer[0], {}
 
-    rates: dict[str, list[float]] = {way: [] for way in ways}
+    rates: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(TURNS):
-        for way, (measured, _) in ways.items():
-            rates[way].append(measured())
+        for which, (measured, _) in ways.items():
+            rates[which].append(measured())
     return [
         {
             "equations": name,
@@ -157,7 +157,7 @@ def measure(name: str, n: int, team: ThreadTeam, python: str | None) -> list[dic
             "threads": THREADS,
             "parameters": dict(ways[way][1]),
             "gpoint_steps_per_s": found,
-            "first_step_s": first if way == "py-pde" else None,
+            "first_step_s": peer[1] if peer is not None and way == "py-pde" else None,
         }
         for way, found in rates.items()
     ]
@@ -165,10 +165,12 @@ def measure(name: str, n: int, team: ThreadTeam, python: str | None) -> list[dic
 
 def main(python: str | None = None) -> None:
     """Measure everything and say it."""
+    # Peers compile for minutes: all of them before anything is timed.
+    peers = {name: peer_way(python, name, 1024) for name in SIZES} if python else {}
     team, rows = ThreadTeam(THREADS), []
     for name, sizes in SIZES.items():
         for n in sizes:
-            rows += measure(name, n, team, python)
+            rows += measure(name, n, team, peers.get(name) if n == 1024 else None)
             for row in rows[-4:]:
                 print(row["equations"], row["n"], row["way"], row["gpoint_steps_per_s"], flush=True)
     if (path := os.environ.get("TETRIS_SIM_ROWS")) is not None:
