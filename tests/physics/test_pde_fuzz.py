@@ -90,7 +90,7 @@ FIXED = [
 
 
 @pytest.mark.parametrize(
-    ("pair", "scheme"), zip(FIXED, ["rk4", "euler", "rk2", "euler"], strict=True)
+    ("pair", "scheme"), zip(FIXED, ("rk4", "euler", "rk2", "euler"), strict=True)
 )
 def test_the_cpu_gives_what_the_oracle_gives(pair: tuple[str, str], scheme: str) -> None:
     problem = build(*pair, scheme)

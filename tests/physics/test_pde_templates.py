@@ -89,6 +89,7 @@ def test_a_run_is_continued_to_the_same_bits(tmp_path: Path) -> None:
     for name, values in fields[0].items():
         np.testing.assert_array_equal(fields[1][name], values)
     probe = np.genfromtxt(whole / "probes" / "probe_1.csv", delimiter=",", names=True)
+    assert probe.dtype.names is not None
     assert probe[next(it for it in probe.dtype.names if it.startswith("w"))][-1] == 2.0
     table = (whole / "statistics.csv").read_text()
     assert "w_velocity" in table
