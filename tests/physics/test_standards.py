@@ -9,7 +9,10 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks import tealeaf
 from tetris_sim.__main__ import main
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.verification.bridges import _COLUMN, bridges
 from tetris_sim.verification.nafems import bestest, nafems
@@ -57,3 +60,11 @@ def test_the_command_prints_a_suite(capsys: pytest.CaptureFixture[str]) -> None:
     facts = json.loads(capsys.readouterr().out)
     assert facts["passed"]
     assert len(facts["cases"]) == 3
+
+
+def test_tealeaf_ends_with_the_published_sum() -> None:
+    team = ThreadTeam(2)
+    found, iterations = tealeaf.run(250, CpuArithmetic(team))
+    team.close()
+    assert found == pytest.approx(tealeaf.PUBLISHED[250], rel=1e-9)
+    assert max(iterations) < 25
