@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tetris_sim.errors import ConfigError, UnstableStepError
-from tetris_sim.schema import TimeSection
+from tetris_sim.time_section import TimeSection
 
 MAX_STEPS = 2**53  # above it, step * dt can no longer tell neighbouring steps apart
 

@@ -33,8 +33,8 @@ from tetris_sim.schema import (
     FieldsSection,
     GridSection,
     OutputSection,
-    TimeSection,
 )
+from tetris_sim.time_section import TimeSection
 from tetris_sim.wording import describe, listed
 
 Boundaries = Mapping[str, FaceCondition]
@@ -207,11 +207,8 @@ def _moments(time: TimeSection, output: OutputSection) -> Iterator[Finding]:
     end = math.inf if time.t_end is None else time.t_end
     for path, section in _fields(output):
         if section.at and time.scheme == "steady":
-            yield Finding(
-                (*path, "at"),
-                "a steady state is of no time; write every: 1 step instead",
-                at_key=True,
-            )
+            wanted = "a steady state is of no time; write every: 1 step instead"
+            yield Finding((*path, "at"), wanted, at_key=True)
             continue
         for number, moment in enumerate(section.at):
             if moment > end * (1 + 1e-12):

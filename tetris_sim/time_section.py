@@ -1,0 +1,64 @@
+"""The section `time` of a configuration: how long, and in which steps, jumps or solutions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from tetris_sim.quantities import PositiveDuration
+from tetris_sim.section import Section
+
+
+class TimeSection(Section):
+    """How long, and in which steps."""
+
+    dt: Literal["auto"] | PositiveDuration | None = None
+    """A number, or auto: `safety` times the largest stable step. Auto is what happens if nothing is
+    given.
+    """
+    cfl: Annotated[float, Field(gt=0)] | None = None
+    """Instead of dt: diffusivity * dt / spacing^2, with the smallest spacing."""
+    safety: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """For dt: auto."""
+    t_end: PositiveDuration | None = None
+    """Simulated time at the end [s]; dt is shrunk so that whole steps end there."""
+    steps: Annotated[int, Field(ge=0)] | None = None
+    """Instead of t_end: the number of steps."""
+    scheme: Literal[
+        "explicit", "spectral", "steady", "implicit", "auto", "euler", "rk2", "rk4", "leapfrog"
+    ] = "explicit"
+    """How the state gets to the next step that is written: by all steps in between (explicit), or,
+    where coefficients are constant or change along one axis only, by a jump with the same result
+    but for roundings (spectral); auto takes what is predicted to be faster of these. steady solves
+    for the state that does not change any more: without dt, t_end or steps, outputs show it once.
+    implicit makes steps of any length, each the solution of a system, accurate to their square: dt
+    is a number. For `model.type: pde` how an explicit step is made: explicit is leapfrog where all
+    equations are of second order, rk4 where some are, else euler.
+    """
+    tolerance: Annotated[float, Field(gt=0, lt=1)] = 1e-8
+    """Of steady and implicit: norm of what is left of the heat balance of all cells, relative to
+    that of the initial state, or of the state before the step, or of the best constant one if that
+    is larger.
+    """
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> TimeSection:
+        if self.scheme == "steady":
+            given = [
+                key for key in ("dt", "cfl", "t_end", "steps") if getattr(self, key) is not None
+            ]
+            if given:
+                msg = f"{given[0]} is given, but scheme: steady takes no steps; leave it out"
+                raise ValueError(msg)
+            return self
+        if self.scheme == "implicit" and not isinstance(self.dt, float):
+            msg = "scheme: implicit has no largest step to follow; give dt as a number"
+            raise ValueError(msg)
+        if self.dt is not None and self.cfl is not None:
+            msg = "dt and cfl are both given; one follows from the other, so give one"
+            raise ValueError(msg)
+        if (self.t_end is None) == (self.steps is None):
+            msg = "give either t_end or steps"
+            raise ValueError(msg)
+        return self
