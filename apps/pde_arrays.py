@@ -21,8 +21,8 @@ from tetris_sim.expressions import ExpressionError
 from tetris_sim.formula import Node
 from tetris_sim.grid import Grid
 from tetris_sim.problem import Field, Problem
-from tetris_sim.schema import TimeSection
 from tetris_sim.slab import Slab
+from tetris_sim.time_section import TimeSection
 
 SCHEMES: tuple[Scheme, ...] = ("euler", "rk2", "rk4")
 RightSide = str | Callable[..., Any]

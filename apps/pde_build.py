@@ -22,7 +22,7 @@ from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.formula import Node
 from tetris_sim.grid import Grid
 from tetris_sim.problem import InitialField, Problem, Variable
-from tetris_sim.schema import TimeSection
+from tetris_sim.time_section import TimeSection
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ import time
 BEGIN = time.perf_counter()
 
 import numpy as np  # noqa: E402
-import pde  # type: ignore[import-not-found]  # noqa: E402
+import pde  # noqa: E402
 
 
 def main(name: str, n: int) -> None:

@@ -28,9 +28,9 @@ from tetris_sim.schema import (
     GridSection,
     OutputSection,
     Request,
-    TimeSection,
 )
 from tetris_sim.section import Section
+from tetris_sim.time_section import TimeSection
 
 
 def request(**sections: Any) -> Request:

@@ -28,7 +28,7 @@ def device() -> Iterator[CpuArithmetic]:
 
 def step(problem: Problem, device: CpuArithmetic, tolerance: float = 1e-12) -> npt.NDArray[Any]:
     steps = ImplicitSteps(problem, device, tolerance)
-    u = start(problem)[0].astype(np.float64)
+    u: npt.NDArray[Any] = start(problem)[0].astype(np.float64)
     for number in range(problem.steps):
         u = steps.advance(u, number)
     return u

@@ -8,7 +8,8 @@ from typing import Any
 from tetris_sim.conditions import ConstantInitial, NeumannFace
 from tetris_sim.config.errors import Finding
 from tetris_sim.config.words import keys_of, wanted
-from tetris_sim.schema import GridSection, Request, TimeSection
+from tetris_sim.schema import GridSection, Request
+from tetris_sim.time_section import TimeSection
 
 _OF_EQUATIONS = ("euler", "rk2", "rk4", "leapfrog")
 

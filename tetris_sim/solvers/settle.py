@@ -59,7 +59,7 @@ def settle(
     unknown = xp.asarray(np.where(held, 0.0, u).reshape(shape))
     kept = kept or Kept()
     diagonal = made.exchange + storage
-    if kept.cycle is None or not np.array_equal(diagonal, kept.diagonal):
+    if kept.diagonal is None or not np.array_equal(diagonal, kept.diagonal):
         kept.cycle, kept.diagonal = Cycle(operator, arithmetic), diagonal
     solved = conjugate_gradients(
         operator,
