@@ -59,7 +59,7 @@ def settle(
     unknown = xp.asarray(np.where(held, 0.0, u).reshape(shape))
     kept = kept or Kept()
     diagonal = made.exchange + storage
-    if kept.diagonal is None or not np.array_equal(diagonal, kept.diagonal):
+    if kept.cycle is None or kept.diagonal is None or (kept.diagonal != diagonal).any():
         kept.cycle, kept.diagonal = Cycle(operator, arithmetic), diagonal
     solved = conjugate_gradients(
         operator,
