@@ -96,6 +96,7 @@ def make_enthalpy(
     knots, temperature, potential, conductivity = (
         np.array([of_kind[kind][part] for kind in kinds]) for part in range(4)
     )
+
     steps = np.asarray(spacing, np.float64)
     ones = np.ones((len(steps), len(kinds)))
     return Enthalpy(
@@ -275,6 +276,7 @@ def enthalpy_of(
             factors[:, number] = it.fluid.h * np.asarray(spacing) / 2
         else:
             closed[number] = True
+
     outside = np.array([it.substance is None for it in fillings])
     apart = np.logical_or.outer(closed, closed) | np.logical_and.outer(outside, outside)
     of_id = np.ix_(kinds, kinds)

@@ -211,6 +211,7 @@ def _slope(tree: Node, velocity: str) -> Node | None:
             slopes = [_slope(it, velocity) for it in arguments]
             given = [it for it in slopes if it is not None]
             return Operation(tree.name, tuple(given)) if len(given) == len(slopes) else None
+
         case Operation("multiply", (a, b)):
             factor, other = (a, b) if velocity not in names_in(a) else (b, a)
             slope = _slope(other, velocity)

@@ -204,6 +204,7 @@ def _radiating(parts: dict[str, Node], s: float) -> Node:
         q=parts["flux"],
         s=Constant(s),
     )
+
     t = formula("min(b/w, sqrt(sqrt(b/s)))", b=b, w=whole, s=Constant(s))
     for _ in range(_NEWTON_STEPS):
         cube = formula("s*t**3", s=Constant(s), t=t)

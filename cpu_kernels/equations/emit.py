@@ -119,6 +119,7 @@ class _Rows:
                 registers.append(vector.constant(float.fromhex(arguments[0])))
             else:
                 registers.append(vector.operate(name, [registers[k] for k in arguments]))
+
         for pointer, result in zip(pointers[-len(self.results) :], self.results, strict=True):
             vector.store(pointer, at, registers[result])
 

@@ -49,6 +49,7 @@ def reflections(problem: Problem, equations: Equations, name: str) -> Array:
     )
     field = field_of(equations, name)
     boundary = equations.boundaries.get(field if field in equations.ghosts else name)
+
     for axis, padded in enumerate(OUTER[problem.grid.ndim]):
         if boundary is None or not widths[padded]:
             continue

@@ -211,6 +211,7 @@ def advance(thread, threads, u, v, own, table, row_bytes, steps, claims, barrier
         left = steps - done - n.levels
         if thread == 0:
             store_release(claims, 8 * (1 - number % 2), 0)  # all have left the block before
+
         while True:
             strip = fetch_add(claims, 8 * (number % 2), 1)
             if strip >= n.strips[0] * n.strips[1] * n.strips[2]:
@@ -219,6 +220,7 @@ def advance(thread, threads, u, v, own, table, row_bytes, steps, claims, barrier
             if n.low[0] < n.high[0] and n.low[1] < n.high[1] and n.low[2] < n.high[2]:
                 here = table + done * row_bytes
                 _advance_strip(source, target, g, n, here, row_bytes)
+
         if n.past_caches:
             fence_stores()
         wait(barrier, threads)

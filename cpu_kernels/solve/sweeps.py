@@ -121,6 +121,7 @@ def dot(u, v, p, n):
         t5 += load(u, q + 5) * load(v, q + 5)
         t6 += load(u, q + 6) * load(v, q + 6)
         t7 += load(u, q + 7) * load(v, q + 7)
+
     for q in range(p + 8 * eighths, p + n):
         t0 += load(u, q) * load(v, q)
     return ((t0 + t1) + (t2 + t3)) + ((t4 + t5) + (t6 + t7))
@@ -139,6 +140,7 @@ def apply(first, last, box, operator, u, v, sums):
                 low, high = (x if x > 0 else n) - 1, x + 1 if x + 1 < n else 0
                 beside = (a + x, b + x, c + x, e + x, p + low, p + high)
                 store(v, p + x, -gain(k0, k1, k2, d, u, p + x, beside)[0])
+
             for x in range(1, n - 1):
                 beside = (a + x, b + x, c + x, e + x, p + x - 1, p + x + 1)
                 store(v, p + x, -gain(k0, k1, k2, d, u, p + x, beside)[0])
@@ -159,6 +161,7 @@ def restrict_rows(first, last, n, run, r, low, high, coarse):
         own, before = i, (i if i > 0 else kept) - 1
         for x in range(run):
             store(coarse, target + x, load(r, p + x))
+
         if own < between:
             w, q = (o * between + own) * run, p + run
             for x in range(run):

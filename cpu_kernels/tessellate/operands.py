@@ -69,6 +69,7 @@ class Operands:
             **_curves(problem),
             **_coordinates(problem, slab, layout),
         }
+
         plane, row, _ = layout.pitch
         tag_plane, tag_row = (stride // body.tags.itemsize for stride in body.tags.strides[:2])
         ring = self._kind.ring(jam) * plane
@@ -77,6 +78,7 @@ class Operands:
         if conduction.enthalpy is not None:
             n_ids, pieces = conduction.enthalpy.knots.shape
             self._numbers |= {"n_ids": n_ids, "pieces": pieces}
+
         rings = team.size * self._kind.rings * ring
         self._rings = allocate_aligned(rings * layout.dtype.itemsize, layout.dtype, 0)
         self._rings[:] = 0
@@ -101,6 +103,7 @@ class Operands:
         rules = self._rules
         tables, places = tables_of(problem, rules, self._shapes, first, steps + 1)
         self._arrays |= {"source": source, "tables": tables, "places": places}
+
         changes = len(source) > 1 or any(rule is not None and rule.changes for rule in rules)
         operands = self._lay(steps + 1 if changes else 1)
         if self._kind.placed == STEADY:

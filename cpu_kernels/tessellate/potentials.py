@@ -106,6 +106,7 @@ def _row(kind: Conducting, lanes: int) -> Iterator[str]:
     yield "        if n != known:"
     yield "            known = n"
     yield from (f"            {line}" for line in curve)
+
     yield f"        state = load(u, begin + p * {lanes})"
     for name in ("knot", "value", "slope"):
         chosen = f"{name}0"
@@ -123,6 +124,7 @@ def _several(kind: Conducting, lanes: int) -> Iterator[str]:
     yield "    temperatures, conductivities = moved(flowing, ring), moved(flowing, 2 * ring)"
     yield "    u, t = load(flowing, here), load(temperatures, here)"
     yield "    k = load(conductivities, here)"
+
     size = kind.slots * lanes
     for axis in range(kind.ndim):
         yield f"    halves = moved(half, {axis} * n_ids)"
