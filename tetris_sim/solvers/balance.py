@@ -70,6 +70,8 @@ class Balance:
 
 def why_not(problem: Problem) -> str | None:
     """Why the balance of a problem cannot be solved, as a sentence; None if it can."""
+    if problem.equations is not None:
+        return "it solves heat balances, and these are equations of another kind"
     if problem.conduction is None:
         reach = max(sum(map(abs, offset)) for offset in problem.stencil.offsets)
         terms = problem.stencil.terms
