@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from benchmark_bodies import bodies_on_a_gpu, bodies_on_two_cores
+from benchmark_equations import equations_on_two_cores
 from benchmarks.device_goals import measurements, one_gpu
 from benchmarks.gpu_labels import CONVSTENCIL
 
@@ -333,5 +334,6 @@ SUMMARIES: Mapping[str, Callable[[Read], Table]] = {
     "headlines": headlines,
     "bodies on a GPU": bodies_on_a_gpu,
     "bodies on two cores": bodies_on_two_cores,
+    "equations on two cores": equations_on_two_cores,
 }
 """By the names that pages have for them."""
