@@ -16,7 +16,7 @@ from benchmark_bodies import (
     bodies_on_two_cores,
     heat_on_a_gpu,
 )
-from benchmark_equations import equations_on_a_gpu
+from benchmark_equations import equations_on_a_gpu, equations_on_two_cores
 from benchmark_schemes import jumps
 from benchmarks.device_goals import measurements, one_gpu
 from benchmarks.gpu_labels import CONVSTENCIL
@@ -344,5 +344,6 @@ SUMMARIES: Mapping[str, Callable[[Read], Table]] = {
     "bodies beside peers": bodies_beside_peers,
     "equations on a GPU": equations_on_a_gpu,
     "jumps": jumps,
+    "equations on two cores": equations_on_two_cores,
 }
 """By the names that pages have for them."""
