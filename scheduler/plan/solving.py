@@ -74,7 +74,7 @@ def plan_solving(
         copy_for_checkpoints=False,
         reasons=(
             why_threads,
-            f"{method.name}: conjugate gradients with multigrid until the heat balance is off by "
+            f"{method.name}: conjugate gradients with multigrid until the balance is off by "
             f"{tolerance:g} of what it was, about {seconds:.2g} s{each}.",
         ),
         scheme=scheme,
