@@ -155,9 +155,11 @@ class Equations:
 
     @functools.cached_property
     def radii(self) -> tuple[int, ...]:
-        """How far a whole step reaches per axis, the halo that it uses up."""
-        first = [self._needs[name] for name in self.fields if name in self._needs]
-        return functools.reduce(_largest, first)
+        """How far a whole step reaches per axis, the halo that it uses up; also where it computes
+        beside its points without reading fields there.
+        """
+        fields = [self._needs[name] for name in self.fields if name in self._needs]
+        return functools.reduce(_largest, [*fields, *self.margins])
 
     @functools.cached_property
     def _needs(self) -> Mapping[str | int, tuple[int, ...]]:

@@ -147,6 +147,11 @@ def test_slabs_know_how_far_each_stage_reaches() -> None:
     assert equations.ghosts == {"u": (1, 1), "mu": (1, 1)}
 
 
+def test_a_stage_beside_the_points_reaches_there_though_it_reads_no_field() -> None:
+    stages = (Stage({"w": formula("x*y")}), Stage({"u'": step_of(laplace("w"))}))
+    assert Equations(("u",), stages, {"u": "u'"}, {"w": RING}, (DT,)).radii == (1, 1)
+
+
 def test_names_that_are_not_needed_together_share_memory() -> None:
     chain = [f"k{number}" for number in range(4)]
     before = ["u", *chain]
