@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.apps.initial import block_shape
 from tetris_sim.apps.pde_hoist import Hoist
 from tetris_sim.apps.pde_schemes import Scheme, System, discretised, velocity_of
 from tetris_sim.apps.pde_sums import combine
@@ -345,9 +346,11 @@ def _boxes(grid: Grid) -> list[tuple[tuple[int, int], ...]]:
     """Parts of the grid that are looked at: all of a small one, else some boxes all over it."""
     if grid.n_points <= _SCANNED:
         return [tuple((0, n) for n in grid.shape)]
-    edge = max(8, int((_SCANNED / 4**grid.ndim) ** (1 / grid.ndim)))
-    along = []
-    for n in grid.shape:
+    most = max(8, int((_SCANNED / 4**grid.ndim) ** (1 / grid.ndim)))
+    # States are made in whole blocks: where these are parts of rows, few rows are looked at.
+    along, blocks = [], block_shape(grid.shape)
+    for n, width in zip(grid.shape, blocks, strict=True):
+        edge = most if width > 1 else 2
         starts = {int(s) for s in np.linspace(0, max(n - edge, 0), 4)}
         along.append([(s, min(s + edge, n)) for s in sorted(starts)])
     return [*itertools.product(*along)]

@@ -29,7 +29,7 @@ CORNER = {
         {"material": "steel", "where": "min(x - 0.008, y - 0.004) > 0"},
     ]
 }
-STEPPING = {"method": "cpu.plain", "tuning_budget": 0, "threads": 1}
+STEPPING = {"method": "cpu.plain", "devices": ["cpu"], "tuning_budget": 0, "threads": 1}
 
 
 def plate(directory: Path, **sections: Any) -> Config:
@@ -44,7 +44,7 @@ def plate(directory: Path, **sections: Any) -> Config:
                 "x-": {"type": "dirichlet", "value": 3},
                 "y": {"type": "periodic"},
             },
-            "compute": {"tuning_budget": 0, "threads": 1},
+            "compute": {"devices": ["cpu"], "tuning_budget": 0, "threads": 1},
             "output": {
                 "directory": str(directory),
                 "pictures": False,
