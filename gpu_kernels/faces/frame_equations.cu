@@ -7,7 +7,7 @@
 // Layout  See common.cuh. tiles: one box per block. Arrays in shared memory, `capacity` points each:
 //         the fields before a step, the fields after it, and names that live within a step.
 // Writes  The points of its tiles, of all fields.
-// Limits  As frame.cu; no name is read farther away than a step reads fields.
+// Limits  As frame.cu.
 // Order   That of the instructions of the stages: the bits are those of stage.cu.
 // Test    tests/gpu/test_gpu_equations_stream.py
 

@@ -142,15 +142,10 @@ def _needs(problem: Problem) -> _Needs:
 
 def equations_2d_refusal(problem: Problem) -> str | None:
     """Why the kernel cannot have these equations, as a sentence for the user."""
-    equations = equations_of(problem)
     if problem.grid.ndim != 2:
         return f"it streams equations in 2D, and the grid has {problem.grid.ndim} axes"
     if np.dtype(problem.dtype).name not in REAL:
         return f"the type is {problem.dtype}, and only {' and '.join(REAL)} are compiled"
-    read = {name for stage in equations.stages for name in stage.taps}
-    needed = [equations.needs(name) for name in read - {*(equations.coefficients or {})}]
-    if any(n > r for each in needed for n, r in zip(each, equations.radii, strict=True)):
-        return "a stage reads farther from a point than a step reads fields"
     if not equations_2d_parameters(problem):
         needs = _needs(problem)
         return (

@@ -51,6 +51,7 @@ CASES: dict[str, tuple[Callable[[], Problem], Parameters]] = {
         lambda: cases.make(cases.corners(cases.walls(2)), (21, 60)),
         tile(2, 2, 4, 2, 1, 2),
     ),
+    "made of no field": (lambda: cases.make(farther(), (23, 60)), tile(2, 2, 4, 2, 1, 2)),
 }
 
 
@@ -152,7 +153,6 @@ def test_slots_are_kept_while_a_name_is_alive() -> None:
     [
         (cases.make(cases.kuramoto(cases.ring(1)), (90,)), "1 axes"),
         (cases.make(cases.corners(cases.ring(2)), (9, 9), np.float16), "float16"),
-        (cases.make(farther(), (20, 20)), "farther"),
         (cases.make(many_fields(), (20, 20)), "do not fit into registers"),
     ],
 )
