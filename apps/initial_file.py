@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.conditions import FileInitial
-from tetris_sim.elsewhere import refuse_elsewhere
 from tetris_sim.errors import ConfigError
 from tetris_sim.grid import Grid
+from tetris_sim.outside import refuse_outside
 
 if TYPE_CHECKING:
     import h5py
@@ -85,7 +85,7 @@ def open_hdf5(path: Path, name: str | None, grid: Grid, key: str) -> Reader:
 
     try:
         with h5py.File(path, "r") as file:
-            refuse_elsewhere(file)
+            refuse_outside(file)
             dataset = _find_dataset(file, path, name, key)
             name = str(dataset.name)
             shape, dtype = tuple(dataset.shape or ()), dataset.dtype

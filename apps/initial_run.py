@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from tetris_sim.apps.initial_file import Box, Reader, check_array
 from tetris_sim.conditions import RunInitial
-from tetris_sim.elsewhere import refuse_elsewhere
 from tetris_sim.errors import ConfigError
 from tetris_sim.grid import Grid
+from tetris_sim.outside import refuse_outside
 
 _CLOSE = 1e-9  # times that differ by less, relative to the larger one, are the same
 _KEY = "initial.from"
@@ -98,7 +98,7 @@ def _records(directory: Path, variable: str) -> Iterator[_Record]:
         for path in directory.glob(pattern):
             try:
                 with h5py.File(path, "r", locking="best-effort") as file:
-                    refuse_elsewhere(file)
+                    refuse_outside(file)
                     if group + variable not in file:
                         continue
                     if group:

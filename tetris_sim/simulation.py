@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import numbers
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
 from tetris_sim.clock import PhaseClock
 from tetris_sim.device_failure import go_on_without
-from tetris_sim.errors import ExitCode
+from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.finite_watch import FiniteWatch
 from tetris_sim.fleet import Fleet
 from tetris_sim.outputs.output import Output
-from tetris_sim.problem import Problem
+from tetris_sim.problem import Field, Problem
 from tetris_sim.progress import Progress
 from tetris_sim.scheduler.comm.agreement import everywhere
 from tetris_sim.scheduler.comm.communicator import Alone, Communicator
@@ -21,7 +22,7 @@ from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.run.queued import WorkerError
 from tetris_sim.scheduler.run.recovery import Recovery
 from tetris_sim.scheduler.run.worker import Worker, open_worker
-from tetris_sim.snapshot import Saving
+from tetris_sim.snapshot import Saving, StateSnapshot
 from tetris_sim.stopping import Stopping, StopReason
 from tetris_sim.writing import Writing
 
@@ -99,6 +100,7 @@ class Simulation(Fleet):
             problem, plan, workers, step=step, clock=attached.clock, ranks=attached.ranks
         )
         self._first_step, self._attached = step, attached
+        self._ended = False
         self._writing = Writing(attached.outputs, attached.saving, attached.ranks)
         self._watch = FiniteWatch(step, attached.saving)
 
@@ -119,6 +121,56 @@ class Simulation(Fleet):
                 return self._run_on(ending)
             except WorkerError as failure:
                 ending = self._go_on_without(failure)
+
+    def advance(self, steps: int) -> None:
+        """Go on by some steps, in time blocks; outputs and checkpoints are not asked meanwhile.
+
+        Raises:
+            ConfigError: steps is no whole number of those that are left, or the simulation is
+                closed.
+        """
+        self._refuse_ended()
+        left = self.problem.steps - self.step
+        if not isinstance(steps, numbers.Integral) or not 0 <= steps <= left:
+            msg = (
+                f"steps is {steps!r}; a whole number from 0 to {left}, those that are left, is "
+                "wanted"
+            )
+            raise ConfigError(msg)
+        end = self.step + int(steps)
+        while self.step < end:
+            super().advance(min(self.plan.time_block, end - self.step))
+
+    def snapshot(self) -> StateSnapshot:
+        """The state as it is now, for rank 0, which must read it where all ranks take part.
+
+        Raises:
+            ConfigError: the simulation is closed.
+        """
+        self._refuse_ended()
+        return super().snapshot()
+
+    def field(self) -> Field:
+        """As of `Fleet`.
+
+        Raises:
+            ConfigError: the simulation is closed.
+        """
+        self._refuse_ended()
+        return super().field()
+
+    def end(self) -> None:
+        """Close the workers for good."""
+        self._ended = True
+        self.close()
+
+    def _refuse_ended(self) -> None:
+        if self._ended:
+            msg = (
+                "the simulation is closed: its block has ended, and memory is given back; take "
+                "what you need of it inside `with open_simulation(...)`"
+            )
+            raise ConfigError(msg)
 
     def _run_on(self, ending: StopReason | None) -> StopReason | None:
         """From the step where it is to the last one, or to where it has to stop."""
@@ -232,7 +284,7 @@ def open_simulation(
             everywhere(ranks, lambda: _load(problem, workers, step))
 
         simulation = Simulation(problem, plan, workers, attached, step=step)
-        stack.callback(simulation.close)
+        stack.callback(simulation.end)
         yield simulation
 
 

@@ -11,10 +11,10 @@ import pytest
 from PIL import Image
 
 from tetris_sim.apps.initial_file import open_hdf5, read_grey
-from tetris_sim.elsewhere import ElsewhereError, refuse_elsewhere
 from tetris_sim.errors import CheckpointError, ConfigError
 from tetris_sim.grid import Grid
 from tetris_sim.outputs.series import open_fields
+from tetris_sim.outside import OutsideError, refuse_outside
 
 GRID = Grid((4, 5), (1.0, 1.0), (0.0, 0.0))
 
@@ -60,8 +60,8 @@ def test_files_elsewhere_are_not_read(way: str, secret: Path, tmp_path: Path) ->
         open_hdf5(path, "u", GRID, "initial.path")
 
     closer = leading(way, tmp_path / "mine", Path(os.path.relpath(secret, tmp_path / "mine")))
-    with h5py.File(closer, "r") as file, pytest.raises(ElsewhereError, match=r"refers to \.\./"):
-        refuse_elsewhere(file)
+    with h5py.File(closer, "r") as file, pytest.raises(OutsideError, match=r"refers to \.\./"):
+        refuse_outside(file)
 
 
 @pytest.mark.parametrize("way", ["external link", "virtual dataset"])
@@ -74,7 +74,7 @@ def test_files_beside_are_read(way: str, secret: Path) -> None:
 def test_groups_that_contain_themselves_end(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "ring.h5", "w") as file:
         file.create_group("a")["again"] = file["/"]
-        refuse_elsewhere(file)
+        refuse_outside(file)
 
 
 def test_an_index_of_fields_of_others_is_refused(secret: Path, tmp_path: Path) -> None:

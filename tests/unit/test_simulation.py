@@ -13,7 +13,7 @@ from tetris_sim import reference
 from tetris_sim.boundary import Boundary, Neumann
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
-from tetris_sim.errors import ExitCode, NumericsError
+from tetris_sim.errors import ConfigError, ExitCode, NumericsError
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.problem import Field, Problem, Total, Variable, View
 from tetris_sim.scheduler.facts.shares import Plan, Share
@@ -230,3 +230,28 @@ def test_a_field_that_is_not_finite_is_never_written_or_saved(value: float) -> N
         simulation.run()
     assert [what for _, what, _ in log if what in ("write", "save", "finish")] == []
     assert ("saver", "dump", 10) in log
+
+
+@pytest.mark.parametrize("steps", [-5, 2.5, 21, "3"])
+def test_steps_that_are_none_are_refused(steps: int) -> None:
+    problem = heat(20)
+    with open_simulation(problem, make_plan(problem, 7)) as simulation:
+        with pytest.raises(ConfigError, match="a whole number from 0 to 20"):
+            simulation.advance(steps)
+        assert simulation.step == 0
+        simulation.advance(15)
+        state = problem.initial(Slab.whole(problem.grid))
+        np.testing.assert_allclose(
+            simulation.field(), reference.advance(state, problem, 15), rtol=1e-13
+        )
+        with pytest.raises(ConfigError, match="from 0 to 5"):
+            simulation.advance(6)
+
+
+def test_a_simulation_that_is_closed_says_so() -> None:
+    problem = heat(20)
+    with open_simulation(problem, make_plan(problem, 7)) as simulation:
+        simulation.advance(3)
+    for use in (simulation.field, simulation.snapshot, lambda: simulation.advance(1)):
+        with pytest.raises(ConfigError, match="the simulation is closed"):
+            use()

@@ -25,12 +25,12 @@ import numpy as np
 from tetris_sim.checkpoint.parts import Part, check_parts, virtual_dataset, write_list
 from tetris_sim.checkpoint.seal import append_seal, check_content, read_seal
 from tetris_sim.checkpoint.state import RunState, read_state, write_state
-from tetris_sim.elsewhere import refuse_elsewhere
 from tetris_sim.errors import CheckpointError
 from tetris_sim.files import atomic_file, new_hdf5
 from tetris_sim.method import Box
 from tetris_sim.outputs.blocks import blocks, slices
 from tetris_sim.outputs.scales import add_positions, read_grid
+from tetris_sim.outside import refuse_outside
 from tetris_sim.problem import PRECISIONS, Field, Problem, Total, Variable
 from tetris_sim.slab import Slab
 from tetris_sim.version import __version__
@@ -143,7 +143,7 @@ def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
     with _reading(path):
         file = h5py.File(path, "r", locking="best-effort")
         try:
-            refuse_elsewhere(file)
+            refuse_outside(file)
             check_parts(path, file["meta"], verify=verify)
             return Checkpoint(path, file, good=seal.good)
         except BaseException:

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.elsewhere import refuse_elsewhere
 from tetris_sim.errors import CheckpointError
 from tetris_sim.grid import Grid
 from tetris_sim.method import Box
 from tetris_sim.outputs.blocks import slices
 from tetris_sim.outputs.field_file import FOLDER, FORMAT_VERSION, is_field_file, record_name
 from tetris_sim.outputs.scales import read_grid
+from tetris_sim.outside import refuse_outside
 from tetris_sim.wording import first_line
 
 _DAMAGED = (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError)
@@ -116,7 +116,7 @@ def open_fields(path: Path) -> Iterator[Series]:
             raise CheckpointError(msg)
 
         try:
-            refuse_elsewhere(file)
+            refuse_outside(file)
             series = _read_frame(path, file)
         except _DAMAGED as error:
             msg = f"{path} is damaged: {first_line(error)}"

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 
-class ElsewhereError(OSError):
+class OutsideError(OSError):
     """A file refers to one that is neither in its folder nor below."""
 
 
-def refuse_elsewhere(file: Any) -> None:
+def refuse_outside(file: Any) -> None:
     """Look at everything in an open HDF5 file, and in files beside it that it refers to.
 
     Raises:
-        ElsewhereError: it refers to a file elsewhere.
+        OutsideError: it refers to a file elsewhere.
     """
     _refuse(file, Path(file.filename), set())
 
@@ -38,7 +38,7 @@ def _refuse(file: Any, path: Path, seen: set[Path]) -> None:
         inside = path.parent.resolve()
         if "%" in str(other) or not other.resolve().is_relative_to(inside):
             msg = f"it refers to {os.fsdecode(name)}, which is not in its folder"
-            raise ElsewhereError(msg)
+            raise OutsideError(msg)
         if other.resolve() in seen or not other.is_file() or not h5py.is_hdf5(other):
             continue
         with h5py.File(other, "r", locking="best-effort") as beside:
