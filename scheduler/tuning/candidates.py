@@ -18,6 +18,7 @@ log = logging.getLogger("tetris_sim")
 
 # bytes for the interpreter, libraries and output buffers beyond what is there already
 RESERVE = 256 << 20
+_LARGEST = 1 << 20  # value of a parameter: more steps or points than any block or tile has
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,20 @@ def find_method(name: str, *, by: str) -> Method:
     return methods[name]
 
 
+def check_asked(problem: Problem, asked: Asked) -> None:
+    """Look at a method and parameters that are asked for, without a device.
+
+    Raises:
+        ConfigError: the method or a parameter does not exist, or has no such value.
+    """
+    if asked.method == "auto":
+        return
+    method = find_method(asked.method, by=asked.by)
+    sentence, proposals = _proposals(problem, method)
+    if sentence is None and asked.parameters:
+        _with_asked(method, proposals, asked)
+
+
 def nothing_left(asked: Asked, refused: Mapping[str, str]) -> ConfigError | UnsupportedError:
     """The error that says why nothing can be used: the user's own parameters, or all reasons."""
     if asked.parameters:
@@ -152,7 +167,7 @@ def _with_asked(method: Method, proposals: tuple[Parameters, ...], asked: Asked)
     """The first of the method's proposals that has what was asked for, with these values in it."""
     assert asked.parameters is not None
     known = list(dict.fromkeys(name for proposal in proposals for name in proposal))
-    for name in asked.parameters:
+    for name, value in asked.parameters.items():
         if name not in known:
             takes = (
                 f"{method.name} takes {listed(known, 'and')}"
@@ -162,6 +177,15 @@ def _with_asked(method: Method, proposals: tuple[Parameters, ...], asked: Asked)
             msg = (
                 f"compute.parameters.{name} is not a parameter of the method; "
                 f"{takes}{suggestion(name, known)}"
+            )
+            raise ConfigError(msg)
+
+        # What is 0, or missing, in a proposal is a switch; what never is, is a size.
+        least = 0 if any(not proposal.get(name) for proposal in proposals) else 1
+        if not least <= value <= _LARGEST:
+            msg = (
+                f"compute.parameters.{name} is {value}; {method.name} takes from {least} to "
+                f"{_LARGEST}, and proposes {proposals[0].get(name, least)}"
             )
             raise ConfigError(msg)
 

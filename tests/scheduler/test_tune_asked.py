@@ -10,7 +10,7 @@ from tuner_cases import MACHINE, TERMS, Use, label, problem_of
 
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import ConfigError
-from tetris_sim.scheduler.tuning.candidates import Asked
+from tetris_sim.scheduler.tuning.candidates import Asked, check_asked
 from tetris_sim.scheduler.tuning.tune import Terms, tune
 
 pytestmark = pytest.mark.usefixtures("kept_choices")
@@ -37,6 +37,11 @@ def test_parameters_that_are_asked_for_are_used_and_the_others_are_the_best_gues
             asking("cpu.a", tiles=3),
             r"compute\.parameters\.tiles is not a parameter.*takes tile and delay_us.*'tile'",
         ),
+        (
+            asking("cpu.a", tile=0),
+            r"compute\.parameters\.tile is 0; cpu\.a takes from 1 to 1048576",
+        ),
+        (asking("cpu.a", tile=2**20 + 1), r"takes from 1 to 1048576, and proposes 3"),
         (
             asking("cpu.plain", tile=3),
             r"compute\.parameters\.tile is not a parameter.*cpu\.plain takes none",
@@ -79,3 +84,12 @@ def test_a_parameter_that_only_a_later_proposal_has_can_be_asked_for(use: Use) -
     )
     with pytest.raises(ConfigError, match=r"cpu\.a takes tile, delay_us, star and blocks"):
         tune(problem_of(), MACHINE, asking("cpu.a", stars=1))
+
+
+def test_parameters_are_looked_at_without_a_device(use: Use) -> None:
+    use(FakeMethod("cpu.a", ({"tile": 3, "delay_us": 0},)))
+    check_asked(problem_of(), Asked("cpu.a", {"delay_us": 0, "tile": 1}))
+    with pytest.raises(ConfigError, match=r"parameters\.tile is 0"):
+        check_asked(problem_of(), Asked("cpu.a", {"tile": 0}))
+    with pytest.raises(ConfigError, match="not one of the methods"):
+        check_asked(problem_of(), Asked("cpu.b"))
