@@ -17,6 +17,7 @@ Parameters = Mapping[str, int]
 # the parameter that says how many steps a method makes on a tile before the next
 STEPS_PER_BLOCK = "steps_per_block"
 Box = tuple[tuple[int, int], ...]  # per axis (start, stop), global indices
+_NO_NEIGHBOUR = "this stepper has the whole grid: it has no neighbour and no halo"
 
 
 class EdgePlanes(Protocol):
@@ -161,3 +162,37 @@ class Method(Protocol):
             parameters: one of `parameters(problem)`.
             device: what it runs on: a `ThreadTeam` for CPU methods.
         """
+
+
+class WithoutParameters:
+    """What a `Method` says that has nothing to choose."""
+
+    def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
+        """Nothing to choose."""
+        return ({},)
+
+    def fixed_at_compile(self, parameter: str) -> bool:
+        """There are none."""
+        return False
+
+    def explain(
+        self, problem: Problem, parameters: Parameters, rate: float, gpu: KnownGpu | None
+    ) -> str | None:
+        """Nothing to say."""
+        return None
+
+
+class WholeGrid:
+    """What a `Stepper` says that has the whole grid, so that nobody needs its edges."""
+
+    def edge(self, axis: int, side: Side) -> EdgePlanes:
+        """There is no neighbour.
+
+        Raises:
+            TypeError: somebody takes the grid for a part of one.
+        """
+        raise TypeError(_NO_NEIGHBOUR)
+
+    def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
+        """As `edge`."""
+        raise TypeError(_NO_NEIGHBOUR)

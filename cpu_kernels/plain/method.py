@@ -11,13 +11,13 @@ from tetris_sim.cpu_kernels.common.blocking import why_not_equations
 from tetris_sim.cpu_kernels.common.layout import pad
 from tetris_sim.cpu_kernels.common.medium import ConductionData, conduction_bytes
 from tetris_sim.cpu_kernels.equations.plain import Sweeps, layout_of, work_bytes
-from tetris_sim.method import KnownGpu, Parameters
+from tetris_sim.method import Parameters, WithoutParameters
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
 
 @dataclass(frozen=True)
-class PlainMethod:
+class PlainMethod(WithoutParameters):
     """Read the whole slab and write the whole slab, once per step."""
 
     name: str = "cpu.plain"
@@ -27,20 +27,6 @@ class PlainMethod:
     def refusal(self, problem: Problem) -> str | None:
         """Never refuses; equations come in float64 or float32 only."""
         return why_not_equations(problem)
-
-    def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
-        """Nothing to choose."""
-        return ({},)
-
-    def fixed_at_compile(self, parameter: str) -> bool:
-        """There are none."""
-        return False
-
-    def explain(
-        self, problem: Problem, parameters: Parameters, rate: float, gpu: KnownGpu | None
-    ) -> str | None:
-        """Nothing to say."""
-        return None
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
         """Two padded copies of the state, and what the points are made of."""

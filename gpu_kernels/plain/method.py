@@ -10,7 +10,7 @@ import numpy as np
 from tetris_sim.gpu_kernels.common.body import body_bytes
 from tetris_sim.gpu_kernels.common.given import given_bytes
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
-from tetris_sim.method import KnownGpu, Parameters
+from tetris_sim.method import Parameters, WithoutParameters
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
@@ -22,7 +22,7 @@ _MOST_TERMS = 3000
 
 
 @dataclass(frozen=True)
-class PlainMethod:
+class PlainMethod(WithoutParameters):
     """Read the whole slab and write the whole slab, once per step."""
 
     name: str = "gpu.plain"
@@ -40,20 +40,6 @@ class PlainMethod:
                 f"the stencil has {problem.stencil.n_points} points, and {_MOST_TERMS} fit into a "
                 "kernel's arguments"
             )
-        return None
-
-    def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
-        """Nothing to choose."""
-        return ({},)
-
-    def fixed_at_compile(self, parameter: str) -> bool:
-        """There are none."""
-        return False
-
-    def explain(
-        self, problem: Problem, parameters: Parameters, rate: float, gpu: KnownGpu | None
-    ) -> str | None:
-        """Nothing to say."""
         return None
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:

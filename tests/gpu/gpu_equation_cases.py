@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from exact import fma
 
+from tetris_sim.apps.courses import substitute
 from tetris_sim.boundary import SIDES, Boundary, Dirichlet, Face, Neumann, Periodic, Robin
 from tetris_sim.conduction import Parameter, star_mean
 from tetris_sim.equations import Equations, Stage, tap
 from tetris_sim.expressions import compile_expression
-from tetris_sim.formula import COMPARISONS, OPERATIONS, Comparison, Node, Operation, Variable
+from tetris_sim.formula import COMPARISONS, OPERATIONS, Node, Operation
 from tetris_sim.grid import Grid
 from tetris_sim.problem import Field, Problem, Total
 from tetris_sim.problem import Variable as Named
@@ -43,18 +44,7 @@ def walls(ndim: int, shift: float = 0.0) -> Boundary:
 
 def formula(text: str, **parts: Node) -> Node:
     """A formula in which names stand for parts."""
-    return _replaced(compile_expression(text, list(dict.fromkeys([*NAMES, *parts]))).tree, parts)
-
-
-def _replaced(node: Node, parts: Mapping[str, Node]) -> Node:
-    match node:
-        case Variable(name):
-            return parts.get(name, node)
-        case Operation(name, arguments):
-            return Operation(name, tuple(_replaced(it, parts) for it in arguments))
-        case Comparison(signs, operands):
-            return Comparison(signs, tuple(_replaced(it, parts) for it in operands))
-    return node
+    return substitute(compile_expression(text, list(dict.fromkeys([*NAMES, *parts]))).tree, parts)
 
 
 def star(name: str, ndim: int, far: int = 1) -> Node:
@@ -106,7 +96,7 @@ def gray_scott(ndim: int, boundary: Boundary, other: Boundary | None = None) -> 
 
 def _with(text: str, names: Mapping[str, Node]) -> Node:
     letters = [*names, "p", "q", "r", "o", "k", "dt"]
-    return _replaced(compile_expression(text, letters).tree, names)
+    return substitute(compile_expression(text, letters).tree, names)
 
 
 def cahn_hilliard(ndim: int, boundary: Boundary) -> Equations:
@@ -275,8 +265,8 @@ def plain_wave(ndim: int, boundary: Boundary, accuracy: int) -> Equations:
     names |= {"v": centre("w'", ndim)}
     letters = [*names, "p", "q", "r"]
     text = "w + (p*l + r*c)" if accuracy == 2 else "w + (p*l + (q*m + r*c))"
-    faster = _replaced(compile_expression(text, letters).tree, names)
-    place = _replaced(compile_expression("c + v", letters).tree, names)
+    faster = substitute(compile_expression(text, letters).tree, names)
+    place = substitute(compile_expression("c + v", letters).tree, names)
     square = 0.1  # (c dt / h)^2
     p, q = (square, 0.0) if accuracy == 2 else (square * 4 / 3, -square / 12)
     return Equations(

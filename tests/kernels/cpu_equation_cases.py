@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from tetris_sim.apps.courses import substitute
 from tetris_sim.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
 from tetris_sim.conduction import Parameter, star_mean
 from tetris_sim.equations import Equations, Stage, tap
 from tetris_sim.expressions import compile_expression
-from tetris_sim.formula import Comparison, Node, Operation, Variable
+from tetris_sim.formula import Node, Operation
 from tetris_sim.grid import Grid
 from tetris_sim.problem import Problem, Total
 from tetris_sim.problem import Variable as Field
@@ -34,18 +35,7 @@ OTHER_WALLS: tuple[tuple[Face, Face], ...] = (
 def formula(text: str, **parts: Node) -> Node:
     """A formula in which some names stand for others."""
     names = [*parts, *("dt", "a", "b", "x", "y", "z")]
-    return _replaced(compile_expression(text, names).tree, parts)
-
-
-def _replaced(node: Node, parts: Mapping[str, Node]) -> Node:
-    match node:
-        case Variable(name):
-            return parts.get(name, node)
-        case Operation(name, arguments):
-            return Operation(name, tuple(_replaced(it, parts) for it in arguments))
-        case Comparison(signs, operands):
-            return Comparison(signs, tuple(_replaced(it, parts) for it in operands))
-    return node
+    return substitute(compile_expression(text, names).tree, parts)
 
 
 def here(name: str, ndim: int = 2) -> Node:

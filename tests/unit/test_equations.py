@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tetris_sim import reference
+from tetris_sim.apps.courses import substitute
 from tetris_sim.boundary import Boundary, Dirichlet, Neumann, Periodic
 from tetris_sim.conduction import Parameter, star_mean
 from tetris_sim.equations import Equations, Stage, as_tap, tap
 from tetris_sim.expressions import compile_expression
-from tetris_sim.formula import Comparison, Node, Operation, Variable
+from tetris_sim.formula import Node
 from tetris_sim.grid import Grid
 from tetris_sim.problem import Problem, Total
 from tetris_sim.problem import Variable as Field
@@ -28,18 +28,7 @@ NONE = Total("total", "1", 1.0)
 def formula(text: str, **taps: Node) -> Node:
     """A formula in which names stand for taps."""
     names = [*taps, "dt", "a", "x", "y"]
-    return replaced(compile_expression(text, names).tree, taps)
-
-
-def replaced(node: Node, taps: Mapping[str, Node]) -> Node:
-    match node:
-        case Variable(name):
-            return taps.get(name, node)
-        case Operation(name, arguments):
-            return Operation(name, tuple(replaced(it, taps) for it in arguments))
-        case Comparison(signs, operands):
-            return Comparison(signs, tuple(replaced(it, taps) for it in operands))
-    return node
+    return substitute(compile_expression(text, names).tree, taps)
 
 
 def around(name: str) -> dict[str, Node]:

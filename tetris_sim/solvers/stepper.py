@@ -12,8 +12,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tetris_sim.boundary import Side
-from tetris_sim.method import Box, DeviceKind, EdgePlanes, KnownGpu, Parameters
+from tetris_sim.method import (
+    Box,
+    DeviceKind,
+    Parameters,
+    WholeGrid,
+    WithoutParameters,
+)
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.slab import Slab, slices
 from tetris_sim.solvers.balance import why_not
@@ -27,7 +32,7 @@ _BYTES = 260
 
 
 @dataclass(frozen=True)
-class SolvingMethod:
+class SolvingMethod(WithoutParameters):
     """Steady states, or implicit steps.
 
     Attributes:
@@ -54,20 +59,6 @@ class SolvingMethod:
         """Why the balance of a problem cannot be solved."""
         return why_not_steady(problem) if self.scheme == "steady" else why_not(problem)
 
-    def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
-        """Nothing to choose."""
-        return ({},)
-
-    def fixed_at_compile(self, parameter: str) -> bool:
-        """There are none."""
-        return False
-
-    def explain(
-        self, problem: Problem, parameters: Parameters, rate: float, gpu: KnownGpu | None
-    ) -> str | None:
-        """Nothing to say."""
-        return None
-
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
         """For every point what a solver needs of it."""
         return _BYTES * slab.n_points + problem.state_bytes
@@ -78,7 +69,7 @@ class SolvingMethod:
         return made(problem, slab, self.arithmetic(device), self)
 
 
-class SolvingStepper:
+class SolvingStepper(WholeGrid):
     """A state that is solved for; see the Protocol `Stepper` for what the calls mean.
 
     Attributes:
@@ -111,14 +102,6 @@ class SolvingStepper:
             f"{found.residual:.2g} of what it was.",
             *found.notes,
         )
-
-    def edge(self, axis: int, side: Side) -> EdgePlanes:
-        """Nobody needs any: the whole grid is here."""
-        raise NotImplementedError
-
-    def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
-        """There is no neighbour."""
-        raise NotImplementedError
 
     def interior(self, box: Box | None = None) -> Field:
         """A copy of all points, or of those inside `box`."""

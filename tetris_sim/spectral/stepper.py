@@ -12,8 +12,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tetris_sim.boundary import Side
-from tetris_sim.method import Box, DeviceKind, EdgePlanes, KnownGpu, Parameters
+from tetris_sim.method import (
+    Box,
+    DeviceKind,
+    Parameters,
+    WholeGrid,
+    WithoutParameters,
+)
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.slab import Slab, batches, slices
 from tetris_sim.spectral.axis import Arrays
@@ -49,7 +54,7 @@ class DeviceArrays(Arrays, Protocol):
 
 
 @dataclass(frozen=True)
-class SpectralMethod:
+class SpectralMethod(WithoutParameters):
     """Any number of steps at once.
 
     Attributes:
@@ -70,20 +75,6 @@ class SpectralMethod:
         """Why a step is not made of operators along single axes."""
         return why_not_spectral(problem)
 
-    def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
-        """Nothing to choose."""
-        return ({},)
-
-    def fixed_at_compile(self, parameter: str) -> bool:
-        """There are none."""
-        return False
-
-    def explain(
-        self, problem: Problem, parameters: Parameters, rate: float, gpu: KnownGpu | None
-    ) -> str | None:
-        """Nothing to say."""
-        return None
-
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
         """Copies of the state, and eigenvectors where there is no transform."""
         try:
@@ -99,7 +90,7 @@ class SpectralMethod:
         return SpectralStepper(problem, slab, self.arrays(device))
 
 
-class SpectralStepper:
+class SpectralStepper(WholeGrid):
     """A state that jumps; see the Protocol `Stepper` for what the calls mean."""
 
     def __init__(self, problem: Problem, slab: Slab, arrays: DeviceArrays) -> None:
@@ -133,14 +124,6 @@ class SpectralStepper:
             u = self._state[0]
             jumped = self._jump.advance(u.astype(np.float64, copy=False), steps)
             self._state = jumped.astype(self._problem.dtype, copy=False)[np.newaxis]
-
-    def edge(self, axis: int, side: Side) -> EdgePlanes:
-        """Nobody needs any: the whole grid is here."""
-        raise NotImplementedError
-
-    def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
-        """There is no neighbour."""
-        raise NotImplementedError
 
     def interior(self, box: Box | None = None) -> Field:
         """A copy of all points, or of those inside `box`."""
