@@ -171,7 +171,11 @@ def _attach(launched: Launched, prepared: Prepared, *, bar: bool) -> Iterator[At
     """What the run takes along; what writes and what shows the progress is rank 0's."""
     ranks, recovery = launched.ranks, Recovery(prepared.machine, prepared.compute)
     attached = Attachments(
-        stopping=launched.stopping, clock=launched.clock, ranks=ranks, recovery=recovery
+        stopping=launched.stopping,
+        clock=launched.clock,
+        ranks=ranks,
+        recovery=recovery,
+        until=launched.config.time.until,
     )
     writers = everywhere(
         ranks, lambda: _make_writers(launched, prepared) if ranks.rank == 0 else None
@@ -253,7 +257,7 @@ def _report(
         launched.clock,
         first_step=first_step,
         step=simulation.step,
-        ended="Done" if reason is None else f"Stopped early: {reason.sentence}",
+        ended="Done" if reason is None else reason.said,
         exit_code=ExitCode.OK if reason is None else reason.exit_code,
         outputs=str(directory),
         traffic=simulation.exchange.traffic,

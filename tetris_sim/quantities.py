@@ -153,6 +153,9 @@ Temperature = Annotated[float, TEMPERATURE]
 TemperatureDifference = Annotated[
     float, Quantity("a temperature difference", "delta_degC", ("100 K",))
 ]
+RateOfChange = Annotated[
+    float, Quantity("a rate of change", "K/s", ("1e-6 K/s", "1e-6"), "positive")
+]
 Diffusivity = Annotated[float, Quantity("a diffusivity", "m^2/s", ("1.11e-4 m^2/s",), "positive")]
 Conductivity = Annotated[float, CONDUCTIVITY]
 Density = Annotated[float, Quantity("a density", "kg/m^3", ("8960 kg/m^3",), "positive")]

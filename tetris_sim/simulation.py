@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
+from tetris_sim.change_watch import ChangeWatch
 from tetris_sim.clock import PhaseClock
 from tetris_sim.device_failure import go_on_without
 from tetris_sim.errors import ConfigError, ExitCode
@@ -24,6 +25,7 @@ from tetris_sim.scheduler.run.recovery import Recovery
 from tetris_sim.scheduler.run.worker import Worker, open_worker
 from tetris_sim.snapshot import Saving, StateSnapshot
 from tetris_sim.stopping import Stopping, StopReason
+from tetris_sim.time_section import Until
 from tetris_sim.writing import Writing
 
 
@@ -39,6 +41,7 @@ class Attached:
         clock: the sum of time of each phase.
         ranks: all who take part, each with the same plan; one alone if not given.
         recovery: the state to go on from if a device fails; without it the run ends then.
+        until: how little change ends it, if that is to end it.
     """
 
     outputs: Sequence[Output] = ()
@@ -48,6 +51,7 @@ class Attached:
     clock: PhaseClock = field(default_factory=PhaseClock)
     ranks: Communicator = field(default_factory=Alone)
     recovery: Recovery | None = None
+    until: Until | None = None
 
 
 class Attachments(TypedDict, total=False):
@@ -60,6 +64,7 @@ class Attachments(TypedDict, total=False):
     clock: PhaseClock | None
     ranks: Communicator | None
     recovery: Recovery | None
+    until: Until | None
 
 
 @dataclass(frozen=True)
@@ -103,12 +108,14 @@ class Simulation(Fleet):
         self._ended = False
         self._writing = Writing(attached.outputs, attached.saving, attached.ranks)
         self._watch = FiniteWatch(step, attached.saving)
+        self._change = ChangeWatch(problem, attached.until)
 
     def run(self) -> StopReason | None:
         """Advance to the last step, in time blocks that never step over an output.
 
         Returns:
-            None when the last step was reached, or why the run stopped before it.
+            None when the last step was reached, or why the run stopped before it: with exit code
+            0 if it was to end there.
 
         Raises:
             NumericsError: if the state holds a NaN or an infinity.
@@ -175,6 +182,7 @@ class Simulation(Fleet):
     def _run_on(self, ending: StopReason | None) -> StopReason | None:
         """From the step where it is to the last one, or to where it has to stop."""
         self._start_outputs()
+        self._change.look(self)
         self._show_progress()
         due = self.ranks.tell(self._next_due())
         agreed = Agreed(due, check=False, save=False, reason=ending)
@@ -183,6 +191,7 @@ class Simulation(Fleet):
             self.advance(min(self.plan.time_block, agreed.due - self.step))
             if self.step == agreed.due:
                 self._write_outputs()
+                self._change.look(self)
             self._show_progress()
 
             agreed = self._agree()
@@ -191,8 +200,12 @@ class Simulation(Fleet):
             if agreed.save:
                 self._writing.save(self)
             self._keep_for_recovery()
-            self.rebalance()
+            if not self._change.holds:
+                self.rebalance()
 
+        if agreed.reason is not None and agreed.reason.exit_code == ExitCode.OK:
+            self._watch.check(self)
+            self._writing.write_last(self)
         if self._writing.saves:
             self._watch.check(self)
             self._writing.finish(self)
@@ -217,7 +230,8 @@ class Simulation(Fleet):
             self._attached.progress.update(self.step)
 
     def _next_due(self) -> int:
-        return self._writing.next_step(self.step, last=self.problem.steps)
+        last = self._change.next_step(self.step) or self.problem.steps
+        return self._writing.next_step(self.step, last=last)
 
     def _agree(self) -> Agreed:
         """What rank 0 has planned, and what signals and clocks of all ranks ask for."""
@@ -233,6 +247,9 @@ class Simulation(Fleet):
         if code_of_all:
             reasons = [reason for reason in self.ranks.collect(reason) if reason is not None]
             reason = next(reason for reason in reasons if reason.exit_code == code_of_all)
+
+        else:
+            reason = self._change.reason
 
         # A run without checkpoints has nothing to save.
         return Agreed(int(due), bool(check_now), bool(save_now) and self._writing.saves, reason)
@@ -255,6 +272,7 @@ class Simulation(Fleet):
             raise failure
 
         self._watch.forget()
+        self._change.forget()
         return go_on_without(self, failure, recovery, first_step=self._first_step)
 
 

@@ -25,10 +25,16 @@ from tetris_sim.errors import ExitCode, StopRequested
 
 @dataclass(frozen=True)
 class StopReason:
-    """Why a run ended early, and the exit code that says so."""
+    """Why a run ended before its last step, and the exit code that says so."""
 
     exit_code: ExitCode
     sentence: str
+
+    @property
+    def said(self) -> str:
+        """How the report begins."""
+        begun = "Done" if self.exit_code == ExitCode.OK else "Stopped early"
+        return f"{begun}: {self.sentence}"
 
 
 _AGAIN = 1.0  # seconds; longer than it takes to close what is open

@@ -6,8 +6,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from tetris_sim.quantities import PositiveDuration
+from tetris_sim.quantities import Interval, PositiveDuration, RateOfChange
 from tetris_sim.section import Section
+
+
+class Until(Section):
+    """What ends a run before its last step."""
+
+    change: RateOfChange
+    """No point changes by more than this [K/s], or, of other variables than temperature, by more
+    than this in their unit per second, from one step to the next.
+    """
+    every: Interval | None = None
+    """How often to look. If nothing is given: a hundred times until the last step."""
 
 
 class TimeSection(Section):
@@ -25,6 +36,8 @@ class TimeSection(Section):
     """Simulated time at the end [s]; dt is shrunk so that whole steps end there."""
     steps: Annotated[int, Field(ge=0)] | None = None
     """Instead of t_end: the number of steps."""
+    until: Until | None = None
+    """What ends the run before that."""
     scheme: Literal[
         "explicit", "spectral", "steady", "implicit", "auto", "euler", "rk2", "rk4", "leapfrog"
     ] = "explicit"
@@ -46,7 +59,9 @@ class TimeSection(Section):
     def _one_of_each(self) -> TimeSection:
         if self.scheme == "steady":
             given = [
-                key for key in ("dt", "cfl", "t_end", "steps") if getattr(self, key) is not None
+                key
+                for key in ("dt", "cfl", "t_end", "steps", "until")
+                if getattr(self, key) is not None
             ]
             if given:
                 msg = f"{given[0]} is given, but scheme: steady takes no steps; leave it out"
@@ -60,5 +75,7 @@ class TimeSection(Section):
             raise ValueError(msg)
         if (self.t_end is None) == (self.steps is None):
             msg = "give either t_end or steps"
+            if self.until is not None and self.t_end is None:
+                msg += ": until ends a run before that, if it gets there"
             raise ValueError(msg)
         return self

@@ -61,6 +61,10 @@ class Writing:
         """Hand the state to every output that wants it at this step."""
         fleet.lead("output", partial(self._write, fleet))
 
+    def write_last(self, fleet: Fleet) -> None:
+        """The same to every output that would want the last step, since none comes any more."""
+        fleet.lead("output", partial(self._write_last, fleet))
+
     def save(self, fleet: Fleet) -> None:
         """Make a checkpoint."""
         fleet.lead("checkpoint", partial(self._save, fleet))
@@ -80,6 +84,13 @@ class Writing:
         snapshot = fleet.snapshot().seen()
         for output in self._outputs:
             if fleet.step == 0 or output.next_step(fleet.step - 1) == fleet.step:
+                output.write(snapshot)
+
+    def _write_last(self, fleet: Fleet) -> None:
+        snapshot, last = fleet.snapshot().seen(), fleet.problem.steps
+        for output in self._outputs:
+            written = output.next_step(fleet.step - 1) == fleet.step
+            if not written and output.next_step(last - 1) == last:
                 output.write(snapshot)
 
     def _save(self, fleet: Fleet) -> None:
