@@ -18,8 +18,9 @@ from tetris_sim.scheduler.plan.words import describe_gpu
 from tetris_sim.scheduler.tuning.measure import check_method, check_steps
 from tetris_sim.schema import ComputeSection
 from tetris_sim.slab import Slab
+from tetris_sim.spectral.forms import NotSpectralError, Separable
 from tetris_sim.spectral.jump import Work, jump_work
-from tetris_sim.spectral.operator import NotSpectralError, Separable, read_operator
+from tetris_sim.spectral.operator import read_operator
 from tetris_sim.wording import gib
 
 

@@ -69,7 +69,14 @@ KINDS = {
 UNEVEN = ("sin(52*x+17*x*x)", "+cos(31*y+x)", "*cos(23*z+y)")
 
 
-def stack(shape: Sequence[int], across: str, boundaries: dict[str, Any], **model: Any) -> Problem:
+def stack(
+    shape: Sequence[int],
+    across: str,
+    boundaries: dict[str, Any],
+    *,
+    graded: dict[str, Any] | None = None,
+    **model: Any,
+) -> Problem:
     """Three materials across an axis."""
     size = [0.1 * n for n in shape]
     length = size["xyz".index(across)]
@@ -80,7 +87,7 @@ def stack(shape: Sequence[int], across: str, boundaries: dict[str, Any], **model
     ]
     config = make_config(
         {
-            "grid": {"shape": list(shape), "size": size},
+            "grid": {"shape": list(shape), "size": size, **({"graded": graded} if graded else {})},
             "model": {"type": "heat", "regions": regions, "materials": MATERIALS, **model},
             "initial": {"type": "expression", "expression": "".join(UNEVEN[: len(shape)])},
             "boundaries": {"*": {"type": "neumann"}, **boundaries},

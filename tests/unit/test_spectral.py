@@ -25,8 +25,9 @@ from tetris_sim.cpu_kernels.spectral import METHOD
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 from tetris_sim.spectral.axis import Axis, Expansion
+from tetris_sim.spectral.forms import Layered, Separable
 from tetris_sim.spectral.jump import SeparableJump, after, lasting_modes
-from tetris_sim.spectral.operator import Layered, Separable, read_operator, why_not_spectral
+from tetris_sim.spectral.operator import read_operator, why_not_spectral
 from tetris_sim.stencil import Stencil
 
 MANY = 10_000
@@ -310,8 +311,8 @@ REFUSED = {
     "differ in width": lambda: body(
         grid={
             "size": [0.6, 0.7],
-            "shape": [6, 7],
-            "graded": {"x": {"segments": [{"to": 0.3, "n": 2}, {"to": 0.6, "n": 4}]}},
+            "shape": [2100, 7],
+            "graded": {"x": {"segments": [{"to": 0.3, "n": 2000}, {"to": 0.6, "n": 100}]}},
         }
     ),
 }

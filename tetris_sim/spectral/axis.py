@@ -8,6 +8,7 @@ eigenvalues are -4 sin^2(theta/2), and its eigenvectors v_i = cos((i + 1/2) thet
 
 With b = 1, -1 or 0 these are cosine and sine transforms; any other b takes the vectors as a matrix.
 Angles are kept as theta = (k pi + delta) / n, so that no phase loses digits however long the axis.
+Cells that differ in width have no such formula (`between_cells`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy.typing as npt
 Numbers = npt.NDArray[np.float64]
 Ends = tuple[float, float]  # b of the low and the high face
 
+MOST_DENSE = 2048  # points of an axis whose eigenvectors are not known: seconds on one core
 _HALVINGS = 110  # of an interval of length pi: to the last bit of angles far below 1
 _CHUNK_POINTS = 1 << 24  # of a state that are transformed at a time
 _FEW = 48  # coefficients that a matrix product makes as fast as a transform makes all
@@ -66,12 +68,14 @@ class Axis:
         n: points.
         ends: b of both faces, from -1 to 1; None where the axis is periodic.
         given: (eigenvalues, eigenvectors as rows) of another symmetric operator, instead.
+        root: of the widths of cells, (n,): what `given` holds for is a state times it.
         kept: all eigenvectors, by the library that holds them.
     """
 
     n: int
     ends: Ends | None
     given: tuple[Numbers, Numbers] | None = None
+    root: Numbers | None = None
     kept: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
@@ -148,6 +152,37 @@ class Axis:
         return n_modes <= (_FEW if self.transform(types) else self.n // 2)
 
 
+def between_cells(widths: Numbers, ends: Ends | None) -> Axis:
+    """(T u)_i = (g_i (u_(i+1) - u_i) - g_(i-1) (u_i - u_(i-1))) / h_i, with g the inverse of the
+    distance of centres, beyond a face 1 / h of the cell inside [1/m^2].
+
+    Args:
+        widths: h of the cells, (n,) [m].
+        ends: b of both faces; None if it is periodic.
+    """
+    n, root = len(widths), np.sqrt(widths)
+    between = 2 / (widths[1:] + widths[:-1])
+    matrix = np.diag(between, 1) + np.diag(between, -1)
+    lost = np.zeros(n)  # through both faces
+    round_the_end = 0.0
+    if ends is None:
+        round_the_end = 2 / (widths[0] + widths[-1])
+        matrix[0, -1] += round_the_end
+        matrix[-1, 0] += round_the_end
+    else:
+        lost[0] += (1 - ends[0]) / widths[0]
+        lost[-1] += (1 - ends[1]) / widths[-1]
+    matrix -= np.diag(matrix.sum(axis=1) + lost)
+    vectors = np.linalg.eigh(matrix / np.multiply.outer(root, root))[1]
+
+    # As sums of squares, so that eigenvalues near 0 keep their digits.
+    whole = vectors / root[:, None]
+    values = -(lost[:, None] * whole**2).sum(axis=0)
+    values -= (between[:, None] * np.diff(whole, axis=0) ** 2).sum(axis=0)
+    values -= round_the_end * (whole[0] - whole[-1]) ** 2
+    return Axis(n, None, (values, np.ascontiguousarray(vectors.T)), root)
+
+
 @dataclass(eq=False)
 class Expansion:
     """Coefficients along one axis of arrays: all of them, or some.
@@ -172,20 +207,27 @@ class Expansion:
     def expand(self, u: Any) -> Any:
         """Coefficients of a state."""
         if self.modes is not None:
-            return self._product(self._matrix, u)
+            return self._product(self._matrix, u * self._weights(u.ndim))
         self._replace(u, self._forward)
         return u
 
     def sum(self, coefficients: Any) -> Any:
         """The state that has such coefficients."""
         if self.modes is not None:
-            return self._product(self._matrix.T, coefficients)
+            return self._product(self._matrix.T, coefficients) / self._weights(coefficients.ndim)
         self._replace(coefficients, self._backward)
         return coefficients
 
     def columns(self, u: Any) -> Any:
         """Coefficients of the columns of a matrix, wherever the axis is."""
         return Expansion(self.axis, 0, self.arrays).expand(u)
+
+    def _weights(self, ndim: int) -> Any:
+        """What makes a state one of the symmetric operator, shaped for arrays of so many axes."""
+        if self.axis.root is None:
+            return 1.0
+        shape = [-1 if place == self.place else 1 for place in range(ndim)]
+        return self.arrays.xp.asarray(self.axis.root).reshape(shape)
 
     def _product(self, matrix: Any, u: Any) -> Any:
         """A matrix times all columns along the axis."""
@@ -209,7 +251,7 @@ class Expansion:
     def _forward(self, u: Any) -> Any:
         match self.axis.transform(self.arrays.types):
             case None:
-                return self._product(self._matrix, u)
+                return self._product(self._matrix, u * self._weights(u.ndim))
             case "rfft", _:
                 return self._real_forward(u)
             case name, kind:
@@ -218,7 +260,7 @@ class Expansion:
     def _backward(self, u: Any) -> Any:
         match self.axis.transform(self.arrays.types):
             case None:
-                return self._product(self._matrix.T, u)
+                return self._product(self._matrix.T, u) / self._weights(u.ndim)
             case "rfft", _:
                 return self._real_backward(u)
             case name, kind:

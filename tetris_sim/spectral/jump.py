@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.spectral.axis import Arrays, Axis, Expansion, chunks
-from tetris_sim.spectral.operator import Forcing, Operator, Separable
+from tetris_sim.spectral.forms import Forcing, Operator, Separable
 
 Modes = npt.NDArray[np.int64]
 _PART_POINTS = 1 << 19  # whose growth is computed together

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.spectral.axis import Arrays, Expansion, chunks
+from tetris_sim.spectral.forms import Layered
 from tetris_sim.spectral.jump import after, expand_forcing
-from tetris_sim.spectral.operator import Layered
 
 _BATCH_NUMBERS = 1 << 18  # of the matrices that are decomposed together
 

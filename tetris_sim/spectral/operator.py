@@ -12,87 +12,16 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from tetris_sim.boundary import SIDES, Side
-from tetris_sim.conduction import MIRROR, Conduction, RuledFace
-from tetris_sim.grid import AXIS_NAMES
+from tetris_sim.boundary import SIDES
 from tetris_sim.problem import Problem
-from tetris_sim.reference import advance, follow, ruled_ghosts
-from tetris_sim.slab import Ranges, batches
-from tetris_sim.spectral.axis import Axis, Ends, Numbers
+from tetris_sim.spectral.axis import MOST_DENSE, Axis
+from tetris_sim.spectral.body import of_conduction
+from tetris_sim.spectral.forms import NotSpectralError, Operator, Separable, thin_forcing
 
-_BLOCK_POINTS = 1 << 22  # whose materials are looked at together
-_MOST_DENSE = 2048  # points of an axis whose eigenvectors are not known: seconds on one core
 _EVEN = ({1.0}, {-1.0})  # what b may be at a face beyond which a stencil reaches several points
-
-
-class NotSpectralError(Exception):
-    """Why a problem has no exact jump, as what is said of it."""
-
-
-@dataclass(frozen=True, eq=False)
-class Forcing:
-    """f, what a step adds whatever the state is.
-
-    Attributes:
-        values: of the grid, with few points along the axes on which nothing but the distance from a
-            face counts.
-        places: per axis, of which of these the points of the grid are, (n,); None where each is its
-            own.
-    """
-
-    values: Numbers
-    places: tuple[npt.NDArray[np.int64] | None, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Separable:
-    """A of constant coefficients: one function of the angles of all axes.
-
-    Attributes:
-        axes: of the grid.
-        excess: by which the weights add up to more than 1.
-        sums: eigenvalues of A - 1 per axis, (n,); the others are 0.
-        products: (weight, order of the cosine per axis) of neighbours along several axes.
-        forcing: None for none.
-    """
-
-    axes: tuple[Axis, ...]
-    excess: float
-    sums: tuple[Numbers, ...]
-    products: tuple[tuple[float, tuple[int, ...]], ...]
-    forcing: Forcing | None
-
-
-@dataclass(frozen=True, eq=False)
-class Layered:
-    """A of layers across one axis.
-
-    Attributes:
-        place: of that axis.
-        axes: of the grid; that of the layers is not used.
-        between: dt K of the faces below points along it, and above the last one, (n + 1,)
-            [J/(m^3 K)].
-        ends: b of its faces; None if it is periodic.
-        along: per axis dt K of the layers, (n,); of the layered axis zeros.
-        capacity: rho c of the layers, (n,) [J/(m^3 K)].
-        forcing: None for none.
-    """
-
-    place: int
-    axes: tuple[Axis, ...]
-    between: Numbers
-    ends: Ends | None
-    along: tuple[Numbers, ...]
-    capacity: Numbers
-    forcing: Forcing | None
-
-
-Operator = Separable | Layered
 
 
 def why_not_spectral(problem: Problem) -> str | None:
@@ -119,7 +48,7 @@ def read_operator(problem: Problem, *, with_forcing: bool = True) -> Operator:
     problem = dataclasses.replace(problem, dtype=np.dtype(np.float64))
     if problem.conduction is None:
         return _of_stencil(problem, with_forcing)
-    return _of_conduction(problem, problem.conduction, with_forcing)
+    return of_conduction(problem, problem.conduction, with_forcing)
 
 
 def _of_stencil(problem: Problem, with_forcing: bool) -> Separable:
@@ -150,7 +79,7 @@ def _of_stencil(problem: Problem, with_forcing: bool) -> Separable:
             else sum((w * axis.less_one(k) for k, w in enumerate(own, 1)), np.zeros(axis.n))
         )
     excess = math.fsum([*terms.values(), -1.0])
-    forcing = _thin_forcing(problem, None) if with_forcing else None
+    forcing = thin_forcing(problem, None) if with_forcing else None
     return Separable(tuple(axes), excess, tuple(sums), products, forcing)
 
 
@@ -185,7 +114,7 @@ def _axis_of_stencil(problem: Problem, place: int, own: Sequence[float], *, cros
         )
         raise NotSpectralError(msg)
 
-    if n > _MOST_DENSE:
+    if n > MOST_DENSE:
         msg = f"the eigenvectors along {name}, of {n} points with a held ring, would take too long"
         raise NotSpectralError(msg)
 
@@ -205,179 +134,3 @@ def _axis_of_stencil(problem: Problem, place: int, own: Sequence[float], *, cros
         raise NotSpectralError(msg)
     values, vectors = np.linalg.eigh(matrix)
     return Axis(n, None, (values, np.ascontiguousarray(vectors.T)))
-
-
-def _of_conduction(problem: Problem, conduction: Conduction, with_forcing: bool) -> Operator:
-    _refuse_changing(conduction)
-    medium, grid = conduction.medium, problem.grid
-    kinds = _kinds(conduction)
-    place, line, alike = _find_layers(problem, kinds)
-    if not np.isfinite(medium.capacity[line]).all():
-        msg = "points in it are held at a temperature"
-        raise NotSpectralError(msg)
-
-    layered = len(set(kinds[line].tolist())) > 1
-    ends: list[Ends | None] = []
-    for axis in range(grid.ndim):
-        outermost = line[[0]], line[[-1]]
-        beside = outermost if layered and axis == place else (np.unique(line),) * 2
-        ends.append(_ends(problem, axis, beside))
-    forcing = _forcing(problem, place, alike=alike) if with_forcing else None
-    # Equal axes are one, so that their eigenvectors are kept once.
-    axes = tuple(map(functools.cache(Axis), grid.shape, ends))
-
-    rate = problem.dt * medium.conductance
-    if not layered:
-        whole = line[0]
-        by_capacity = rate[:, whole, whole] / medium.capacity[whole]
-        sums = tuple(2 * by * it.less_one() for by, it in zip(by_capacity, axes, strict=True))
-        return Separable(axes, 0.0, sums, (), forcing)
-
-    between = rate[place][np.concatenate([line[-1:], line]), np.concatenate([line, line[:1]])]
-    if ends[place] is not None:
-        between[[0, -1]] = rate[place][line[[0, -1]], line[[0, -1]]]
-    along = tuple(rate[axis][line, line] * (axis != place) for axis in range(grid.ndim))
-    return Layered(place, axes, between, ends[place], along, medium.capacity[line], forcing)
-
-
-def _refuse_changing(conduction: Conduction) -> None:
-    why = None
-    if conduction.enthalpy is not None:
-        why = "its properties depend on temperature"
-    elif conduction.coefficients is not None:
-        why = "its cells differ in width"
-    elif conduction.source is not None and conduction.source.changes:
-        why = "its sources change with time"
-    if why is not None:
-        raise NotSpectralError(why)
-
-
-def _kinds(conduction: Conduction) -> npt.NDArray[np.int64]:
-    """A number per id, the same for ids through which heat flows alike, (n_ids,)."""
-    medium = conduction.medium
-    alike: dict[bytes, int] = {}
-    rows = [
-        np.append(medium.conductance[:, number], capacity).tobytes()
-        for number, capacity in enumerate(medium.capacity)
-    ]
-    return np.array([alike.setdefault(row, len(alike)) for row in rows])
-
-
-def _find_layers(
-    problem: Problem, kinds: npt.NDArray[np.int64]
-) -> tuple[int, npt.NDArray[np.int64], bool]:
-    """(the axis along which materials change, the ids along it, whether not even ids of one kind
-    change along others).
-
-    Raises:
-        NotSpectralError: they change along several.
-    """
-    assert problem.conduction is not None
-    ids, shape = problem.conduction.medium.ids, problem.grid.shape
-    lines = []
-    for axis, n in enumerate(shape):
-        box = tuple((0, n if a == axis else 1) for a in range(len(shape)))
-        lines.append(ids(box).reshape(-1).astype(np.int64))
-    varying = [a for a, line in enumerate(lines) if len(set(kinds[line].tolist())) > 1]
-    place = varying[0] if varying else 0
-    along = [-1 if a == place else 1 for a in range(len(shape))]
-
-    alike = True
-    for box in batches(tuple((0, n) for n in shape), _BLOCK_POINTS):
-        line = lines[place][slice(*box[place])].reshape(along)
-        here = ids(box)
-        alike = alike and bool((here == line).all())
-        if not (alike or (kinds[here] == kinds[line]).all()):
-            name = problem.grid.axis_names[place]
-            msg = f"its materials change along more than one axis, not only along {name}"
-            raise NotSpectralError(msg)
-    return place, lines[place], alike
-
-
-def _ends(
-    problem: Problem, axis: int, beside: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-) -> Ends | None:
-    """Both b of an axis beside whose faces lie points of some ids; None if it is periodic.
-
-    Raises:
-        NotSpectralError: they are no numbers that hold on a whole face at all times.
-    """
-    if problem.boundary.periodic(axis):
-        return None
-    assert problem.conduction is not None
-    ends = []
-    for side, ids in zip(SIDES, beside, strict=True):
-        face = problem.ruled_face(axis, side)
-        name = problem.grid.axis_names[axis] + ("-" if side == "low" else "+")
-        if not face.is_affine or face.rule.changes:
-            msg = f"what holds at the face {name} changes with time or temperature"
-            raise NotSpectralError(msg)
-
-        row = next(it for it in face.rule.parameters if it.name == "b").rows(problem.time, 0, 1)[0]
-        offsets = np.arange(face.n_patches) * problem.conduction.medium.n_ids
-        of_points = row[np.add.outer(offsets, ids)] if row.size > 1 else row
-        found = set(of_points.reshape(-1).tolist())
-        if len(found) > 1 or not all(abs(b) <= 1 for b in found):
-            msg = f"what holds at the face {name} is not the same everywhere on it"
-            raise NotSpectralError(msg)
-        ends.append(found.pop())
-    return ends[0], ends[1]
-
-
-def _forcing(problem: Problem, place: int, *, alike: bool) -> Forcing | None:
-    """What a step adds, of a body: on few points unless it depends on the place."""
-    conduction = problem.conduction
-    assert conduction is not None
-    faces = [face for pair in problem.boundary.faces for face in pair]
-    patches = any(isinstance(face, RuledFace) and face.patches is not None for face in faces)
-    inputs = () if conduction.source is None else conduction.source.program.inputs
-    if alike and not patches and not set(inputs) & set(AXIS_NAMES):
-        return _thin_forcing(problem, place)
-
-    values = np.zeros(problem.grid.shape)
-    for box in batches(tuple((0, n) for n in problem.grid.shape), _BLOCK_POINTS):
-        if conduction.source is not None:
-            codes = conduction.medium.ids(box).astype(np.int64)
-            values[_cut(box)] += follow(conduction.source, problem, 0, box, codes, {})
-    for axis, side in itertools.product(range(problem.grid.ndim), SIDES):
-        if not problem.boundary.periodic(axis):
-            edge = _edge(problem, axis, side)
-            ids = conduction.medium.ids(edge)
-            zeros = {MIRROR: np.zeros(ids.shape)}
-            ghosts = ruled_ghosts(problem, axis, side, 0, box=edge, ids=ids, inside=zeros)
-            values[_cut(edge)] += conduction.medium.conductance[axis][ids, ids] * ghosts
-    for box in batches(tuple((0, n) for n in problem.grid.shape), _BLOCK_POINTS):
-        values[_cut(box)] *= conduction.rates(problem.dt)[conduction.medium.ids(box)]
-    return Forcing(values, (None,) * values.ndim) if values.any() else None
-
-
-def _thin_forcing(problem: Problem, whole: int | None) -> Forcing | None:
-    """What a step adds if nothing counts but how far faces are, and the place along one axis.
-
-    Args:
-        problem: what a step of zeros is made of.
-        whole: the axis along which every point counts; None if there is none.
-    """
-    shape, places = [], list[npt.NDArray[np.int64] | None]()
-    for axis, (n, radius) in enumerate(zip(problem.grid.shape, problem.stencil.radii, strict=True)):
-        few = 2 * radius + 1
-        thin = axis != whole and n > few
-        i = np.arange(n)
-        shape.append(few if thin else n)
-        places.append(
-            np.clip(i, None, radius) + np.clip(i - (n - radius) + 1, 0, None) if thin else None
-        )
-    small = problem.on_shape(shape)
-    values = advance(np.zeros((1, *shape)), small, 1)[0]
-    return Forcing(values, tuple(places)) if values.any() else None
-
-
-def _edge(problem: Problem, axis: int, side: Side) -> Ranges:
-    """The outermost points at a face."""
-    n = problem.grid.shape[axis]
-    span = (0, 1) if side == "low" else (n - 1, n)
-    return tuple(span if a == axis else (0, m) for a, m in enumerate(problem.grid.shape))
-
-
-def _cut(box: Ranges) -> tuple[slice, ...]:
-    return tuple(slice(low, high) for low, high in box)

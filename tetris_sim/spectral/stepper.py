@@ -22,15 +22,10 @@ from tetris_sim.method import (
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.slab import Slab, batches, slices
 from tetris_sim.spectral.axis import Arrays
+from tetris_sim.spectral.forms import NotSpectralError, Operator, Separable
 from tetris_sim.spectral.jump import SeparableJump
 from tetris_sim.spectral.layered import LayeredJump
-from tetris_sim.spectral.operator import (
-    NotSpectralError,
-    Operator,
-    Separable,
-    read_operator,
-    why_not_spectral,
-)
+from tetris_sim.spectral.operator import read_operator, why_not_spectral
 
 _BATCH_POINTS = 1 << 22  # loaded, read or searched at a time
 _COPIES = 3  # of the state in float64: itself, coefficients, and what is made of them

@@ -1,0 +1,256 @@
+"""The step of a body, axis by axis: constant coefficients or layers, of equal or graded cells."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.boundary import SIDES, Side
+from tetris_sim.conduction import MIRROR, Coefficients, Conduction, RuledFace
+from tetris_sim.grid import AXIS_NAMES, Grid
+from tetris_sim.problem import Problem
+from tetris_sim.reference import follow, ruled_ghosts
+from tetris_sim.slab import Ranges, batches
+from tetris_sim.spectral.axis import MOST_DENSE, Axis, Ends, Numbers, between_cells
+from tetris_sim.spectral.forms import (
+    Forcing,
+    Layered,
+    NotSpectralError,
+    Operator,
+    Separable,
+    thin_forcing,
+)
+
+_BLOCK_POINTS = 1 << 22  # whose materials are looked at together
+
+
+def of_conduction(problem: Problem, conduction: Conduction, with_forcing: bool) -> Operator:
+    """A and f of a body.
+
+    Args:
+        problem: in float64.
+        conduction: its own.
+        with_forcing: whether f is wanted.
+
+    Raises:
+        NotSpectralError: there are none, or not along axes.
+    """
+    _refuse_changing(conduction)
+    medium, grid = conduction.medium, problem.grid
+    kinds = _kinds(conduction)
+    place, line, alike = _find_layers(problem, kinds)
+    if not np.isfinite(medium.capacity[line]).all():
+        msg = "points in it are held at a temperature"
+        raise NotSpectralError(msg)
+
+    layered = len(set(kinds[line].tolist())) > 1
+    ends: list[Ends | None] = []
+    for axis in range(grid.ndim):
+        outermost = line[[0]], line[[-1]]
+        beside = outermost if layered and axis == place else (np.unique(line),) * 2
+        ends.append(_ends(problem, axis, beside))
+    forcing = _forcing(problem, place, alike=alike) if with_forcing else None
+
+    # By the square of a distance: that between points, or of graded axes 1 m.
+    squares = np.array([1.0 if h is None else h**2 for h in _even_spacing(grid)])
+    rate = problem.dt * medium.conductance * (np.square(grid.spacing) / squares)[:, None, None]
+    if not layered:
+        axes = tuple(_axis_of_body(grid, axis, it) for axis, it in enumerate(ends))
+        whole = line[0]
+        by_capacity = rate[:, whole, whole] / medium.capacity[whole]
+        sums = tuple(2 * by * it.less_one() for by, it in zip(by_capacity, axes, strict=True))
+        return Separable(axes, 0.0, sums, (), forcing)
+
+    axes = tuple(
+        Axis(grid.shape[axis], it) if axis == place else _axis_of_body(grid, axis, it)
+        for axis, it in enumerate(ends)
+    )
+    along = [rate[axis][line, line] * (axis != place) for axis in range(grid.ndim)]
+    capacity = medium.capacity[line]
+    between = rate[place][np.concatenate([line[-1:], line]), np.concatenate([line, line[:1]])]
+    if ends[place] is not None:
+        between[[0, -1]] = rate[place][line[[0, -1]], line[[0, -1]]]
+    if conduction.coefficients is not None:
+        widths = grid.widths(place)
+        along, capacity = [it * widths for it in along], capacity * widths
+        between = problem.dt * _through_layers(conduction.coefficients, grid, place)
+    return Layered(place, axes, between, ends[place], tuple(along), capacity, forcing)
+
+
+def _even_spacing(grid: Grid) -> list[float | None]:
+    """Per axis the distance between points; None where it is graded."""
+    return [
+        None if grid.edges and grid.edges[axis] is not None else h
+        for axis, h in enumerate(grid.spacing)
+    ]
+
+
+def _axis_of_body(grid: Grid, axis: int, ends: Ends | None) -> Axis:
+    """The same for equal axes, so that their eigenvectors are kept once.
+
+    Raises:
+        NotSpectralError: it is graded and too long.
+    """
+    n = grid.shape[axis]
+    if _even_spacing(grid)[axis] is not None:
+        return _even_axis(n, ends)
+    if n > MOST_DENSE:
+        msg = (
+            f"the eigenvectors along {grid.axis_names[axis]}, of {n} cells that differ in width, "
+            "would take too long"
+        )
+        raise NotSpectralError(msg)
+    return _graded_axis(tuple(grid.widths(axis).tolist()), ends)
+
+
+@functools.lru_cache(maxsize=8)
+def _even_axis(n: int, ends: Ends | None) -> Axis:
+    return Axis(n, ends)
+
+
+@functools.lru_cache(maxsize=8)
+def _graded_axis(widths: tuple[float, ...], ends: Ends | None) -> Axis:
+    return between_cells(np.array(widths), ends)
+
+
+def _through_layers(coefficients: Coefficients, grid: Grid, place: int) -> Numbers:
+    """Conductance of the faces between layers and of both ends, (n + 1,) [W/(m^2 K)]."""
+    box = tuple((-1, n) if axis == place else (0, 1) for axis, n in enumerate(grid.shape))
+    area = math.prod(
+        float(grid.widths(axis, 0, 1)[0]) for axis in range(grid.ndim) if axis != place
+    )
+    return coefficients.conductance(place, box).reshape(-1) / area
+
+
+def _refuse_changing(conduction: Conduction) -> None:
+    why = None
+    if conduction.enthalpy is not None:
+        why = "its properties depend on temperature"
+    elif conduction.source is not None and conduction.source.changes:
+        why = "its sources change with time"
+    if why is not None:
+        raise NotSpectralError(why)
+
+
+def _kinds(conduction: Conduction) -> npt.NDArray[np.int64]:
+    """A number per id, the same for ids through which heat flows alike, (n_ids,)."""
+    medium = conduction.medium
+    alike: dict[bytes, int] = {}
+    rows = [
+        np.append(medium.conductance[:, number], capacity).tobytes()
+        for number, capacity in enumerate(medium.capacity)
+    ]
+    return np.array([alike.setdefault(row, len(alike)) for row in rows])
+
+
+def _find_layers(
+    problem: Problem, kinds: npt.NDArray[np.int64]
+) -> tuple[int, npt.NDArray[np.int64], bool]:
+    """(the axis along which materials change, the ids along it, whether not even ids of one kind
+    change along others).
+
+    Raises:
+        NotSpectralError: they change along several.
+    """
+    assert problem.conduction is not None
+    ids, shape = problem.conduction.medium.ids, problem.grid.shape
+    lines = []
+    for axis, n in enumerate(shape):
+        box = tuple((0, n if a == axis else 1) for a in range(len(shape)))
+        lines.append(ids(box).reshape(-1).astype(np.int64))
+    varying = [a for a, line in enumerate(lines) if len(set(kinds[line].tolist())) > 1]
+    place = varying[0] if varying else 0
+    along = [-1 if a == place else 1 for a in range(len(shape))]
+
+    alike = True
+    for box in batches(tuple((0, n) for n in shape), _BLOCK_POINTS):
+        line = lines[place][slice(*box[place])].reshape(along)
+        here = ids(box)
+        alike = alike and bool((here == line).all())
+        if not (alike or (kinds[here] == kinds[line]).all()):
+            name = problem.grid.axis_names[place]
+            msg = f"its materials change along more than one axis, not only along {name}"
+            raise NotSpectralError(msg)
+    return place, lines[place], alike
+
+
+def _ends(
+    problem: Problem, axis: int, beside: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+) -> Ends | None:
+    """Both b of an axis beside whose faces lie points of some ids; None if it is periodic.
+
+    Raises:
+        NotSpectralError: they are no numbers that hold on a whole face at all times.
+    """
+    if problem.boundary.periodic(axis):
+        return None
+    assert problem.conduction is not None
+    ends = []
+    for side, ids in zip(SIDES, beside, strict=True):
+        face = problem.ruled_face(axis, side)
+        name = problem.grid.axis_names[axis] + ("-" if side == "low" else "+")
+        if not face.is_affine or face.rule.changes:
+            msg = f"what holds at the face {name} changes with time or temperature"
+            raise NotSpectralError(msg)
+
+        row = next(it for it in face.rule.parameters if it.name == "b").rows(problem.time, 0, 1)[0]
+        offsets = np.arange(face.n_patches) * problem.conduction.medium.n_ids
+        of_points = row[np.add.outer(offsets, ids)] if row.size > 1 else row
+        found = set(of_points.reshape(-1).tolist())
+        if len(found) > 1 or not all(abs(b) <= 1 for b in found):
+            msg = f"what holds at the face {name} is not the same everywhere on it"
+            raise NotSpectralError(msg)
+        ends.append(found.pop())
+    return ends[0], ends[1]
+
+
+def _forcing(problem: Problem, place: int, *, alike: bool) -> Forcing | None:
+    """What a step adds, of a body: on few points unless it depends on the place."""
+    conduction = problem.conduction
+    assert conduction is not None
+    faces = [face for pair in problem.boundary.faces for face in pair]
+    patches = any(isinstance(face, RuledFace) and face.patches is not None for face in faces)
+    inputs = () if conduction.source is None else conduction.source.program.inputs
+    given = conduction.coefficients
+    if alike and not patches and given is None and not set(inputs) & set(AXIS_NAMES):
+        return thin_forcing(problem, place)
+
+    values = np.zeros(problem.grid.shape)
+    for box in batches(tuple((0, n) for n in problem.grid.shape), _BLOCK_POINTS):
+        if conduction.source is not None:
+            codes = conduction.medium.ids(box).astype(np.int64)
+            volume = 1.0 if given is None else given.volume(box)
+            values[_cut(box)] += follow(conduction.source, problem, 0, box, codes, {}) * volume
+    for axis, side in itertools.product(range(problem.grid.ndim), SIDES):
+        if not problem.boundary.periodic(axis):
+            edge = _edge(problem, axis, side)
+            ids = conduction.medium.ids(edge)
+            zeros = {MIRROR: np.zeros(ids.shape)}
+            ghosts = ruled_ghosts(problem, axis, side, 0, box=edge, ids=ids, inside=zeros)
+            below = _edge(problem, axis, side, below=side == "low")
+            between = (
+                conduction.medium.conductance[axis][ids, ids]
+                if given is None
+                else given.conductance(axis, below)
+            )
+            values[_cut(edge)] += between * ghosts
+    for box in batches(tuple((0, n) for n in problem.grid.shape), _BLOCK_POINTS):
+        rates = conduction.rates(problem.dt, box)
+        values[_cut(box)] *= rates[conduction.medium.ids(box)] if given is None else rates
+    return Forcing(values, (None,) * values.ndim) if values.any() else None
+
+
+def _edge(problem: Problem, axis: int, side: Side, *, below: bool = False) -> Ranges:
+    """The outermost points at a face, or those before them along the axis."""
+    n = problem.grid.shape[axis]
+    low = (0 if side == "low" else n - 1) - below
+    span = (low, low + 1)
+    return tuple(span if a == axis else (0, m) for a, m in enumerate(problem.grid.shape))
+
+
+def _cut(box: Ranges) -> tuple[slice, ...]:
+    return tuple(slice(low, high) for low, high in box)
