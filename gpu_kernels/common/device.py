@@ -123,17 +123,25 @@ class GpuDevice:
         """Start to copy a contiguous array of the host: (the array here, what must be kept until
         that is done).
         """
-        with self.use() as cupy:
-            staged = self._staged(values.shape, values.dtype)
+        with self.use():
+            staged = self.staged(values.shape, values.dtype)
             staged[...] = values
-            here = cupy.empty(values.shape, values.dtype)
-            here.set(staged, stream=self.stream)
-        return here, staged
+            return self.send(staged), staged
+
+    def send(self, staged: npt.NDArray[Any]) -> Any:
+        """Start to copy contiguous pinned memory, which must stay as it is until that is done."""
+        here = self.cupy.empty(staged.shape, staged.dtype)
+        here.set(staged, stream=self.stream)
+        return here
+
+    def receive(self, array: Any, staged: npt.NDArray[Any]) -> None:
+        """Start to copy a contiguous array of this GPU to pinned memory."""
+        array.get(stream=self.stream, out=staged, blocking=False)
 
     def fetch(self, array: Any) -> npt.NDArray[Any]:
         """A contiguous array of this GPU in host memory."""
         with self.use():
-            staged = self._staged(array.shape, array.dtype)
+            staged = self.staged(array.shape, array.dtype)
             array.get(stream=self.stream, out=staged)
             self.stream.synchronize()
         return staged
@@ -179,7 +187,7 @@ class GpuDevice:
             memory = cupy.cuda.UnownedMemory(self._opened[handle], n_bytes, self, self.number)
             return cupy.ndarray((n_bytes,), np.uint8, cupy.cuda.MemoryPointer(memory, 0))
 
-    def _staged(self, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
+    def staged(self, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
         """Pinned memory of the host, to and from which copies are fastest and need not be waited
         for.
         """

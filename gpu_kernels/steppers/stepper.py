@@ -13,11 +13,12 @@ from tetris_sim.gpu_kernels.common.layout import pitch_slab
 from tetris_sim.gpu_kernels.common.rule_numbers import PASSES
 from tetris_sim.gpu_kernels.steppers.passes import Pass, State
 from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes, take_planes
+from tetris_sim.gpu_kernels.steppers.transfer import PART_POINTS, Transfer
 from tetris_sim.method import Box, EdgePlanes
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.slab import Ranges, Slab, batches, slices
 
-_BATCH_POINTS = 1 << 24  # points that travel or are looked at together
+_BATCH_POINTS = 1 << 24  # points that are looked at together
 # smaller slabs take hardly longer for a launch than Python does: their launches are recorded
 _GRAPH_POINTS = 1 << 25
 _COPIES = 2  # of an edge: the neighbour may still read the one before
@@ -67,13 +68,13 @@ class GpuStepper:
                 }
 
     def load(self, initial: InitialField, step: int = 0) -> None:
-        """Take the owned points, some planes at a time."""
+        """Take the owned points."""
         self._state.step = step
-        with self._device.use() as cupy:
-            for ranges in self._batches(self.slab.local()):
-                self._layout.view(self._state.now, ranges)[...] = cupy.asarray(
-                    initial(self.slab.part(ranges)), dtype=self._layout.dtype
-                )
+
+        def put(ranges: Ranges, here: Any) -> None:
+            self._layout.view(self._state.now, ranges)[...] = here
+
+        self._transfer(self.slab.local()).bring(lambda it: initial(self.slab.part(it)), put)
 
     def advance(self, steps: int) -> None:
         """Launch everything that advances by `steps`; returns before it is done."""
@@ -139,8 +140,14 @@ class GpuStepper:
         result = np.empty(
             (self._layout.n_fields, *(high - low for low, high in wanted)), dtype=self._layout.dtype
         )
-        for ranges in self._batches(wanted):
-            result[slices(ranges, wanted)] = self._read(ranges)
+
+        def take(ranges: Ranges) -> Any:
+            return self._device.cupy.ascontiguousarray(self._layout.view(self._state.now, ranges))
+
+        def keep(ranges: Ranges, values: Field) -> None:
+            result[slices(ranges, wanted)] = values
+
+        self._transfer(wanted).fetch(take, keep)
         return result
 
     def find_nonfinite(self) -> Box | None:
@@ -196,9 +203,10 @@ class GpuStepper:
             graph = stream.end_capture()
         return graph
 
-    def _read(self, ranges: Ranges) -> Field:
-        with self._device.use() as cupy:
-            return cupy.asnumpy(cupy.ascontiguousarray(self._layout.view(self._state.now, ranges)))  # type: ignore[no-any-return]
+    def _transfer(self, ranges: Ranges) -> Transfer:
+        layout = self._layout
+        parts = batches(ranges, PART_POINTS // layout.n_fields)
+        return Transfer(self._device, layout.n_fields, layout.dtype, parts)
 
     def _batches(self, ranges: Ranges) -> Iterator[Ranges]:
         return batches(ranges, _BATCH_POINTS // self._layout.n_fields)

@@ -30,8 +30,9 @@ class HostStream:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def record(self) -> None:
+    def record(self) -> HostStream:
         """An event that has passed."""
+        return self
 
     def wait_event(self, event: object) -> None:
         """Nothing to wait for."""
@@ -130,6 +131,19 @@ class HostGpu:
     def bring(self, values: Any) -> tuple[Any, Any]:
         """All memory is the host's."""
         return values, values
+
+    def staged(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Memory like any other."""
+        return np.full(shape, np.nan, dtype)
+
+    def send(self, staged: Any) -> Any:
+        """A copy, since that memory is used again."""
+        return np.array(staged)
+
+    def receive(self, array: Any, staged: Any) -> None:
+        """A copy, of contiguous memory."""
+        assert array.flags.c_contiguous
+        staged[...] = array
 
     def fetch(self, array: Any) -> Any:
         """A copy."""
