@@ -71,7 +71,7 @@ def make_initial(
                 values = np.broadcast_to(
                     np.asarray(source(block), dtype=np.float64), shape_of(block)
                 )
-                rounded = values[slices_in(shared, block)].astype(dtype)
+                rounded = values[slices_in(shared, block)].astype(dtype, copy=False)
             if not np.isfinite(rounded).all():
                 raise NumericsError(_complaint(section, grid, rounded, shared))
             state[0][slices_in(shared, owned)] = rounded
@@ -163,8 +163,16 @@ def _random(section: RandomInitial, grid: Grid) -> Source:
         # `uniform` is not).
         stream = np.random.Philox(np.random.SeedSequence(section.seed, spawn_key=(number,)))
         shape = shape_of(box)
-        unit = (stream.random_raw(math.prod(shape)) >> np.uint64(11)) * 2.0**-53
-        return np.asarray(section.low * (1 - unit) + section.high * unit).reshape(shape)
+        words = stream.random_raw(math.prod(shape))
+        words >>= np.uint64(11)
+        unit = words * 2.0**-53
+        # low (1 - unit) + high unit, without arrays that only live for an operation: threads that
+        # make blocks side by side wait for each other's pages.
+        found = 1 - unit
+        found *= section.low
+        unit *= section.high
+        found += unit
+        return found.reshape(shape)
 
     return values
 
