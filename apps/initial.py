@@ -172,7 +172,7 @@ def _random(section: RandomInitial, grid: Grid) -> Source:
         found *= section.low
         unit *= section.high
         found += unit
-        return found.reshape(shape)
+        return np.asarray(found).reshape(shape)
 
     return values
 
