@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tetris_sim import results
+from tetris_sim.beside import Beside
 from tetris_sim.checkpoint import Checkpoint, forget_later, open_checkpoint
 from tetris_sim.checkpoint.saving import Checkpoints
 from tetris_sim.clock import PhaseClock
@@ -177,8 +178,9 @@ def _attach(launched: Launched, prepared: Prepared, *, bar: bool) -> Iterator[At
         recovery=recovery,
         until=launched.config.time.until,
     )
+    beside = Beside() if prepared.plan.copy_for_checkpoints else None
     writers = everywhere(
-        ranks, lambda: _make_writers(launched, prepared) if ranks.rank == 0 else None
+        ranks, lambda: _make_writers(launched, prepared, beside) if ranks.rank == 0 else None
     )
     if writers is None:
         yield attached
@@ -188,13 +190,15 @@ def _attach(launched: Launched, prepared: Prepared, *, bar: bool) -> Iterator[At
     recovery.latest = saving.newest
     progress = Progress(prepared.problem, launched.start.step, bar=bar)
     with contextlib.ExitStack() as stack:
-        # A run that ended has nothing under way; one that failed must not write on.
-        stack.callback(saving.abandon)
         stack.callback(progress.close)
-        yield attached | Attachments(outputs=outputs, saving=saving, progress=progress)
+        yield attached | Attachments(
+            outputs=outputs, saving=saving, progress=progress, beside=beside
+        )
 
 
-def _make_writers(launched: Launched, prepared: Prepared) -> tuple[tuple[Output, ...], Checkpoints]:
+def _make_writers(
+    launched: Launched, prepared: Prepared, beside: Beside | None
+) -> tuple[tuple[Output, ...], Checkpoints]:
     config, start = launched.config, launched.start
     problem, plan = prepared.problem, prepared.plan
     run_id = str(uuid.uuid4()) if start.state is None else start.state.run_id
@@ -215,11 +219,15 @@ def _make_writers(launched: Launched, prepared: Prepared) -> tuple[tuple[Output,
         launched.directory / results.CHECKPOINTS,
         states.at,
         problem=problem,
-        copy=plan.copy_for_checkpoints,
+        settle=_nothing if beside is None else beside.settle,
         saved_step=start.step if within else None,
         divided=launched.ranks.size > 1 and config.checkpoint.per_rank,
     )
     return outputs, saving
+
+
+def _nothing() -> None:
+    """Nobody has to be waited for."""
 
 
 def _end_if_asked(launched: Launched) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
+from tetris_sim.beside import Beside
 from tetris_sim.change_watch import ChangeWatch
 from tetris_sim.clock import PhaseClock
 from tetris_sim.device_failure import go_on_without
@@ -42,6 +43,8 @@ class Attached:
         ranks: all who take part, each with the same plan; one alone if not given.
         recovery: the state to go on from if a device fails; without it the run ends then.
         until: how little change ends it, if that is to end it.
+        beside: who writes from a copy of the state while the run goes on, if there is memory for
+            one; rank 0's.
     """
 
     outputs: Sequence[Output] = ()
@@ -52,6 +55,7 @@ class Attached:
     ranks: Communicator = field(default_factory=Alone)
     recovery: Recovery | None = None
     until: Until | None = None
+    beside: Beside | None = None
 
 
 class Attachments(TypedDict, total=False):
@@ -65,6 +69,7 @@ class Attachments(TypedDict, total=False):
     ranks: Communicator | None
     recovery: Recovery | None
     until: Until | None
+    beside: Beside | None
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,7 @@ class Simulation(Fleet):
         )
         self._first_step, self._attached = step, attached
         self._ended = False
-        self._writing = Writing(attached.outputs, attached.saving, attached.ranks)
+        self._writing = Writing(attached.outputs, attached.saving, attached.ranks, attached.beside)
         self._watch = FiniteWatch(step, attached.saving)
         self._change = ChangeWatch(problem, attached.until)
 
@@ -208,7 +213,7 @@ class Simulation(Fleet):
             self._writing.write_last(self)
         if self._writing.saves:
             self._watch.check(self)
-            self._writing.finish(self)
+        self._writing.finish(self)
         return agreed.reason if self.step < self.problem.steps else None
 
     def _start_outputs(self) -> None:
@@ -294,6 +299,9 @@ def open_simulation(
     with contextlib.ExitStack() as stack:
         for output in attached.outputs:
             stack.callback(output.close)
+        # A run that ended has nothing under way; one that failed must not write on.
+        if attached.beside is not None:
+            stack.callback(attached.beside.abandon)
 
         with clock.phase("prepare"):
             mine = [share for share in plan.shares if share.rank == ranks.rank]

@@ -15,7 +15,13 @@ T = TypeVar("T")
 
 
 class Saving(Protocol):
-    """What the run loop needs of checkpoints (see checkpoint/saving.py)."""
+    """What the run loop needs of checkpoints (see checkpoint/saving.py).
+
+    Attributes:
+        divided: whether each slab is written where it lies, and not from a copy.
+    """
+
+    divided: bool
 
     def next_step(self, step: int) -> int | None:
         """Smallest step greater than `step` at which a checkpoint is wanted, if there is one."""
@@ -23,8 +29,11 @@ class Saving(Protocol):
     def due_by_clock(self) -> bool:
         """Whether the wall clock asks for a checkpoint now."""
 
+    def restart_clock(self) -> None:
+        """A checkpoint is made now, as far as the wall clock is concerned."""
+
     def save(self, snapshot: Snapshot) -> None:
-        """Save the state; may return before it is on the disk."""
+        """Save the state."""
 
     def finish(self, snapshot: Snapshot, *, early: bool) -> None:
         """Save the last state, unless it is there or not wanted, and wait for the disk."""

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from tetris_sim.beside import Beside
 from tetris_sim.fleet import Fleet
-from tetris_sim.outputs.output import Output
+from tetris_sim.outputs.output import Output, Snapshot
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.snapshot import Saving
+from tetris_sim.snapshot import Saving, StateSnapshot
 
 
 class Writing:
     """The outputs and the checkpoints of a run. Rank 0 has them; the others hand it the state.
 
-    What takes a fleet is called by all ranks alike.
+    What takes a fleet is called by all ranks alike. What reads all of the state does so from a
+    copy, while the run goes on, if there is memory for one.
 
     Args:
         outputs: what is written down.
         saving: checkpoints, if there are to be any.
         ranks: who takes part.
+        beside: who writes from a copy; without it the run waits.
 
     Attributes:
         writes: whether there are outputs.
@@ -28,9 +31,14 @@ class Writing:
     """
 
     def __init__(
-        self, outputs: Sequence[Output], saving: Saving | None, ranks: Communicator
+        self,
+        outputs: Sequence[Output],
+        saving: Saving | None,
+        ranks: Communicator,
+        beside: Beside | None = None,
     ) -> None:
         self._outputs, self._saving, self._ranks = outputs, saving, ranks
+        self._beside = beside
         # Only rank 0 knows these, and all must take the same branches.
         self.writes, self.saves = ranks.tell((bool(outputs), saving is not None))
         self.has_saved = False
@@ -71,39 +79,77 @@ class Writing:
         self.has_saved = True
 
     def finish(self, fleet: Fleet) -> None:
-        """Save the last state, and wait until everything is on the disk."""
-        fleet.lead("checkpoint", partial(self._finish, fleet))
+        """Save the last state if that is wanted, and wait until everything is on the disk."""
+        if self.writes:
+            fleet.lead("output", self._wait)
+        if self.saves:
+            fleet.lead("checkpoint", partial(self._finish, fleet))
 
     def _start(self, fleet: Fleet) -> None:
+        self._wait()
         snapshot = fleet.snapshot().seen()
         for output in self._outputs:
             if output.start(fleet.step) and fleet.step > 0:
                 output.write(snapshot)
 
     def _write(self, fleet: Fleet) -> None:
-        snapshot = fleet.snapshot().seen()
-        for output in self._outputs:
-            if fleet.step == 0 or output.next_step(fleet.step - 1) == fleet.step:
-                output.write(snapshot)
+        step = fleet.step
+        self._hand_out(
+            fleet.snapshot(),
+            [it for it in self._outputs if step == 0 or it.next_step(step - 1) == step],
+        )
 
     def _write_last(self, fleet: Fleet) -> None:
-        snapshot, last = fleet.snapshot().seen(), fleet.problem.steps
-        for output in self._outputs:
-            written = output.next_step(fleet.step - 1) == fleet.step
-            if not written and output.next_step(last - 1) == last:
-                output.write(snapshot)
+        step, last = fleet.step, fleet.problem.steps
+        self._hand_out(
+            fleet.snapshot(),
+            [
+                it
+                for it in self._outputs
+                if it.next_step(step - 1) != step and it.next_step(last - 1) == last
+            ],
+        )
+
+    def _hand_out(self, snapshot: StateSnapshot, wanting: Sequence[Output]) -> None:
+        """Let outputs write, those that read little at once, and the others from a copy."""
+        apart = [it for it in wanting if it.reads_all and self._beside is not None]
+        seen = snapshot.seen()
+        for output in wanting:
+            if output not in apart:
+                output.write(seen)
+        if apart and self._beside is not None:
+            seen = self._beside.copy(snapshot).seen()
+            self._beside.submit(partial(_write_each, apart, seen))
 
     def _save(self, fleet: Fleet) -> None:
         assert self._saving is not None
-        self._flush()
-        self._saving.save(fleet.snapshot())
+        self._saving.restart_clock()
+        snapshot = fleet.snapshot()
+        # A checkpoint must not know more than the outputs that it will be resumed beside.
+        if self._beside is None or self._saving.divided:
+            self._flush(self._outputs)
+            self._saving.save(snapshot)
+            return
+        self._flush([it for it in self._outputs if not it.reads_all])
+        copy = self._beside.copy(snapshot)
+        self._beside.submit(partial(self._flush, [it for it in self._outputs if it.reads_all]))
+        self._beside.submit(partial(self._saving.save, copy))
 
     def _finish(self, fleet: Fleet) -> None:
         assert self._saving is not None
-        self._flush()
+        self._wait()
+        self._flush(self._outputs)
         self._saving.finish(fleet.snapshot(), early=fleet.step < fleet.problem.steps)
 
-    def _flush(self) -> None:
-        # A checkpoint must not know more than the outputs that it will be resumed beside.
-        for output in self._outputs:
+    def _flush(self, outputs: Sequence[Output]) -> None:
+        for output in outputs:
             output.flush()
+
+    def _wait(self) -> None:
+        if self._beside is not None:
+            self._beside.wait()
+
+
+def _write_each(outputs: Sequence[Output], snapshot: Snapshot) -> None:
+    for output in outputs:
+        output.write(snapshot)

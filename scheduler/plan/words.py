@@ -31,12 +31,12 @@ def describe_simulated(name: str, made_up: SimulatedSection, usable: int) -> str
 
 
 def describe_copy(*, copy: bool) -> Reason:
-    """Whether checkpoints stop the computation."""
-    sentence = "Checkpoints are written from a copy while the computation goes on."
+    """Whether files stop the computation."""
+    sentence = "Fields and checkpoints are written from a copy while the computation goes on."
     if not copy:
         sentence = (
-            "Checkpoints stop the computation while they are written: there is no memory for a "
-            "copy of the state."
+            "Fields and checkpoints stop the computation while they are written: there is no "
+            "memory for a copy of the state."
         )
     return Reason("checkpoints", sentence)
 

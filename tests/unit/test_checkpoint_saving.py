@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from cases import make_problem
 
@@ -16,10 +14,8 @@ from tetris_sim.boundary import Boundary, Neumann
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.checkpoint import (
     RunState,
-    find_checkpoint,
     problem_digest,
     write_checkpoint,
-    writer,
 )
 from tetris_sim.checkpoint import saving as saving_module
 from tetris_sim.checkpoint.saving import Checkpoints
@@ -46,7 +42,6 @@ def checkpoints(directory: Path, problem: Problem, **changes: Any) -> Checkpoint
         "wall_seconds": None,
         "keep": 2,
         "at_end": True,
-        "copy": True,
     }
     return Checkpoints(directory, make_state, **(settings | changes))
 
@@ -56,55 +51,6 @@ def snapshot_of(problem: Problem, step: int, state: Field) -> StateSnapshot:
         return state[(slice(None), *(slice(a, b) for a, b in box))].copy()
 
     return StateSnapshot(problem, step, read)
-
-
-@pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Writing a checkpoint waits for this event."""
-    event = threading.Event()
-
-    def slow(*arguments: Any, **settings: Any) -> Path:
-        assert event.wait(20)
-        return write_checkpoint(*arguments, **settings)
-
-    monkeypatch.setattr(writer, "write_checkpoint", slow)
-    monkeypatch.setattr(saving_module, "write_checkpoint", slow)
-    return event
-
-
-def test_a_checkpoint_is_written_from_a_copy_while_the_state_changes(
-    tmp_path: Path, held: threading.Event
-) -> None:
-    problem, state = small_problem()
-    saving = checkpoints(tmp_path, problem)
-    before = state.copy()
-    saving.save(snapshot_of(problem, 10, state))  # returns although the disk is held up
-    state[:] = 0.0
-    held.set()
-    saving.finish(snapshot_of(problem, 100, state), early=False)
-    found, _ = find_checkpoint(tmp_path)
-    assert found is not None
-    assert found.state.step == 100
-    found.close()
-    (tmp_path / "checkpoint_000000000100.h5").unlink()
-    found, _ = find_checkpoint(tmp_path)
-    assert found is not None
-    np.testing.assert_array_equal(found.read(((0, 11), (0, 23))), before)
-    found.close()
-
-
-def test_without_room_for_a_copy_the_run_waits_for_the_disk(
-    tmp_path: Path, held: threading.Event
-) -> None:
-    problem, state = small_problem()
-    saving = checkpoints(tmp_path, problem, copy=False)
-    thread = threading.Thread(target=saving.save, args=(snapshot_of(problem, 10, state),))
-    thread.start()
-    thread.join(0.2)
-    assert thread.is_alive()
-    held.set()
-    thread.join(20)
-    assert not thread.is_alive()
 
 
 def test_the_last_state_is_saved_once_and_only_if_wanted(tmp_path: Path) -> None:
@@ -130,7 +76,7 @@ def test_a_failed_checkpoint_is_a_warning_and_a_failed_last_one_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     problem, state = small_problem()
-    saving = checkpoints(tmp_path, problem, copy=False)
+    saving = checkpoints(tmp_path, problem)
     good = write_checkpoint(
         tmp_path, saving._make_state(5), problem, snapshot_of(problem, 5, state).box, keep=2
     )
@@ -159,6 +105,6 @@ def test_the_clock_asks_for_a_checkpoint_and_is_wound_by_each(
     assert not saving.due_by_clock()
     now[0] += 61
     assert saving.due_by_clock()
-    saving.save(snapshot_of(problem, 10, state))
+    saving.restart_clock()
     assert not saving.due_by_clock()
     saving.finish(snapshot_of(problem, 10, state), early=False)

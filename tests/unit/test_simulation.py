@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -10,10 +11,11 @@ import pytest
 from cases import make_problem
 
 from tetris_sim import reference
+from tetris_sim.beside import Beside
 from tetris_sim.boundary import Boundary, Neumann
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
-from tetris_sim.errors import ConfigError, ExitCode, NumericsError
+from tetris_sim.errors import ConfigError, ExitCode, NumericsError, UnsupportedError
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.problem import Field, Problem, Total, Variable, View
 from tetris_sim.scheduler.facts.shares import Plan, Share
@@ -26,6 +28,8 @@ Log = list[tuple[str, str, int]]  # (who, what, step)
 
 class Recorder:
     """An output that wants every `period`-th step and notes what happens to it, in a common log."""
+
+    reads_all = True
 
     def __init__(self, name: str, period: int, log: Log) -> None:
         self.name, self.period, self.log = name, period, log
@@ -52,7 +56,10 @@ class Recorder:
 class Saver(Recorder):
     """Checkpoints that are only noted."""
 
-    clock = False
+    clock, divided = False, False
+
+    def restart_clock(self) -> None:
+        pass
 
     def due_by_clock(self) -> bool:
         return self.clock
@@ -122,6 +129,85 @@ def test_outputs_see_what_people_see_and_checkpoints_the_state() -> None:
     np.testing.assert_array_equal(output.fields[20], np.concatenate([saved[-1], saved[-1] ** 2]))
     first = problem.seen.initial(Slab.whole(problem.grid))
     np.testing.assert_array_equal(output.fields[0], first)
+
+
+@pytest.mark.parametrize("reads_all", [True, False])
+def test_what_is_written_beside_the_run_is_what_it_would_write_itself(reads_all: bool) -> None:
+    problem = heat()
+    found: list[tuple[Log, dict[int, Field]]] = []
+    for beside in (None, Beside()):
+        log: Log = []
+        few, many = Recorder("few", 4, log), Recorder("many", 5, log)
+        few.reads_all = reads_all
+        saver = Saver("saver", 10, log)
+        with open_simulation(
+            problem, make_plan(problem, 3), outputs=[few, many], saving=saver, beside=beside
+        ) as simulation:
+            simulation.run()
+        assert log[-2:] == [("many", "close", -1), ("few", "close", -1)]
+        found += [
+            ([it for it in log if it[0] == name], one.fields)
+            for name, one in (("few", few), ("many", many))
+        ]
+        at = log.index(("saver", "save", 10))
+        assert {("few", "flush", -1), ("many", "flush", -1)} <= set(log[:at])
+        assert log.index(("many", "write", 10)) < log.index(("many", "flush", -1)) < at
+
+    for (log, fields), (log_beside, fields_beside) in zip(found[:2], found[2:], strict=True):
+        assert log_beside == log
+        assert fields_beside.keys() == fields.keys()
+        for step, field in fields.items():
+            np.testing.assert_array_equal(fields_beside[step], field)
+
+
+def test_the_run_goes_on_while_an_output_writes() -> None:
+    problem = heat()
+    log: Log = []
+    gone_on = threading.Event()
+
+    class Slow(Recorder):
+        def write(self, snapshot: Snapshot) -> None:
+            assert snapshot.step > 0 or gone_on.wait(20), "the run waits for its output"
+            super().write(snapshot)
+
+    class Quick(Recorder):
+        reads_all = False
+
+        def write(self, snapshot: Snapshot) -> None:
+            super().write(snapshot)
+            if snapshot.step == 6:
+                gone_on.set()
+
+    slow, quick = Slow("slow", 15, log), Quick("quick", 3, log)
+    plan = make_plan(problem, 7)
+    with open_simulation(problem, plan, outputs=[slow, quick], beside=Beside()) as simulation:
+        simulation.run()
+    assert log.index(("quick", "write", 6)) < log.index(("slow", "write", 0))
+    np.testing.assert_array_equal(slow.fields[0], quick.fields[0])
+    np.testing.assert_array_equal(slow.fields[15], quick.fields[15])
+
+
+def test_what_an_output_cannot_write_beside_the_run_ends_it() -> None:
+    problem = heat()
+    log: Log = []
+
+    class Full(Recorder):
+        def write(self, snapshot: Snapshot) -> None:
+            if snapshot.step == 5:
+                msg = "the disk is full"
+                raise UnsupportedError(msg)
+            super().write(snapshot)
+
+    full, other = Full("full", 5, log), Recorder("other", 5, log)
+    with (
+        pytest.raises(UnsupportedError, match="the disk is full"),
+        open_simulation(
+            problem, make_plan(problem, 2), outputs=[full, other], beside=Beside()
+        ) as simulation,
+    ):
+        simulation.run()
+    assert max(full.fields) == max(other.fields) == 0
+    assert log[-1][1] == "close"
 
 
 def test_what_a_run_takes_along_may_be_none() -> None:

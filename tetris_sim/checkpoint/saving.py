@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -15,9 +14,7 @@ from tetris_sim.checkpoint.directory import (
     write_crash_dump,
 )
 from tetris_sim.checkpoint.state import RunState
-from tetris_sim.checkpoint.writer import CheckpointWriter
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.outputs.blocks import slices
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.schedule import StepSchedule
 from tetris_sim.problem import InitialField, Problem
@@ -36,9 +33,12 @@ class Checkpoints:
         wall_seconds: how often to save by the clock; None for never.
         keep: how many of the newest stay.
         at_end: whether the last state is saved.
-        copy: whether there is memory to write from a copy while the computation goes on.
+        settle: returns when calls of `save` that are under way in another thread have ended.
         saved_step: step of the checkpoint in `directory` that the run continues from, if it does.
         divided: whether each slab is written into a file of its own, by the rank that owns it.
+
+    Attributes:
+        divided: the same.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Checkpoints:
         wall_seconds: float | None,
         keep: int,
         at_end: bool,
-        copy: bool,
+        settle: Callable[[], None] = lambda: None,
         saved_step: int | None = None,
         divided: bool = False,
     ) -> None:
@@ -60,10 +60,10 @@ class Checkpoints:
         self._wall_seconds = wall_seconds
         self._keep = keep
         self._at_end = at_end
-        self._writer = CheckpointWriter() if copy else None
+        self._settle = settle
         self._last_clock = time.perf_counter()
         self._saved_step = saved_step
-        self._divided = divided
+        self.divided = divided
 
     @classmethod
     def of(
@@ -73,7 +73,7 @@ class Checkpoints:
         make_state: Callable[[int], RunState],
         *,
         problem: Problem,
-        copy: bool,
+        settle: Callable[[], None],
         saved_step: int | None,
         divided: bool,
     ) -> Checkpoints:
@@ -90,7 +90,7 @@ class Checkpoints:
             wall_seconds=every.value if every is not None and by_clock else None,
             keep=section.keep,
             at_end=section.at_end,
-            copy=copy,
+            settle=settle,
             saved_step=saved_step,
             divided=divided,
         )
@@ -106,32 +106,22 @@ class Checkpoints:
             and time.perf_counter() - self._last_clock > self._wall_seconds
         )
 
+    def restart_clock(self) -> None:
+        """A checkpoint is made now, as far as the wall clock is concerned."""
+        self._last_clock = time.perf_counter()
+
     def save(self, snapshot: Snapshot) -> None:
-        """Save the state, from a copy if there is room for one.
+        """Save the state.
 
         A checkpoint that cannot be written costs nothing yet: the run goes on, with a warning.
         """
-        self._last_clock = time.perf_counter()
-        self._wait()  # before the copy is made, so that there is never a second one
-
         try:
-            if self._writer is None:
-                self._write(snapshot)
-            else:
-                state, copy = self._make_state(snapshot.step), snapshot.field()
-                self._writer.submit(
-                    self._directory,
-                    state,
-                    snapshot.problem,
-                    lambda box: copy[(slice(None), *slices(box))],
-                    keep=self._keep,
-                )
-            self._saved_step = snapshot.step
+            self._write(snapshot)
         except UnsupportedError as error:
             log.warning("%s The run goes on without this checkpoint.", error)
 
     def finish(self, snapshot: Snapshot, *, early: bool) -> None:
-        """Save the last state unless that is done or not wanted; return when all is on the disk.
+        """Save the last state unless that is done or not wanted.
 
         Args:
             snapshot: the last state.
@@ -142,16 +132,12 @@ class Checkpoints:
             UnsupportedError: it could not be written; the exit code then says that the run cannot
                 be continued here.
         """
-        self._wait()
         if (self._at_end or early) and self._saved_step != snapshot.step:
             self._write(snapshot)
 
     def dump(self, snapshot: Snapshot) -> str:
         """Write a state that is not finite to a file that no restart takes for a checkpoint."""
-        if self._writer is not None:  # what it is writing is the last good one
-            with contextlib.suppress(UnsupportedError):
-                self._writer.wait()
-
+        self._settle()  # what is being written is the last good one
         good = good_checkpoints(self._directory)
         last = f"The last good checkpoint is {good[0]}." if good else "There is no checkpoint."
 
@@ -165,28 +151,13 @@ class Checkpoints:
 
     def newest(self) -> tuple[int, InitialField] | None:
         """When all are on the disk: (step, state) of the newest good one, None if there is none."""
-        self._wait()
+        self._settle()
         checkpoint, _ = find_checkpoint(self._directory, tidy=False)
         return None if checkpoint is None else (checkpoint.state.step, checkpoint.initial)
 
-    def abandon(self) -> None:
-        """Give up what is being written; for a run that is aborted."""
-        if self._writer is not None:
-            self._writer.abandon()
-
-    def _wait(self) -> None:
-        """Until nothing is being written; what could not be written is said, and is not there."""
-        if self._writer is None:
-            return
-        try:
-            self._writer.wait()
-        except UnsupportedError as error:
-            self._saved_step = None
-            log.warning("%s The run goes on without this checkpoint.", error)
-
     def _write(self, snapshot: Snapshot) -> None:
         state = self._make_state(snapshot.step)
-        each_slab = snapshot.each_slab if self._divided else None
+        each_slab = snapshot.each_slab if self.divided else None
         write_checkpoint(
             self._directory,
             state,

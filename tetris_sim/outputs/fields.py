@@ -22,7 +22,7 @@ from tetris_sim.outputs.field_file import (
     write_record,
 )
 from tetris_sim.outputs.output import Snapshot
-from tetris_sim.outputs.parts import Part, whole
+from tetris_sim.outputs.parts import WHOLE, Part, whole
 from tetris_sim.outputs.provenance import Provenance
 from tetris_sim.outputs.schedule import Moments, StepSchedule
 from tetris_sim.outputs.series import Series, open_fields
@@ -64,6 +64,7 @@ class FieldsOutput:
         self._provenance = provenance
         self._compression: Compression = compression
         self._part = part or whole(problem)
+        self.reads_all = part is None or part.folder == WHOLE
         self._moments = moments or Moments((), problem.dt, problem.steps)
         # The state before a moment, from its step to the next.
         self._before = directory / self._part.folder / "before.h5"

@@ -38,7 +38,14 @@ class Snapshot(Protocol):
 
 
 class Output(Protocol):
-    """Something that wants the state from time to time."""
+    """Something that wants the state from time to time.
+
+    Attributes:
+        reads_all: whether it reads much of the state: its calls then may come from another thread,
+            which has a copy, but never from two at a time.
+    """
+
+    reads_all: bool
 
     def next_step(self, step: int) -> int | None:
         """Smallest step greater than `step` at which it wants a snapshot; None if never again.

@@ -83,6 +83,8 @@ class PicturesOutput:
         self._initial = initial
         self._before: Sampled | None = None
 
+    reads_all = True
+
     def next_step(self, step: int) -> int | None:
         """The last step."""
         return self._problem.steps if step < self._problem.steps else None
@@ -104,7 +106,7 @@ class PicturesOutput:
             for subject in self._subjects():
                 self._draw_state(subject, state, INITIAL)
 
-        if snapshot.step == self._problem.steps:
+        if snapshot.step > 0 or self._problem.steps == 0:
             before = self._before or self._first_state()
             for subject in self._subjects():
                 self._draw_state(subject, state, FINAL)

@@ -39,7 +39,7 @@ class ProbeOutput(TableOutput):
         ]
         columns = [f"{variable.name} [{variable.unit}]" for variable in problem.variables]
         table = Table(directory / FOLDER / f"{name}.csv", columns)
-        super().__init__(table, schedule, self._at_the_place)
+        super().__init__(table, schedule, self._at_the_place, reads_all=False)
 
     def _at_the_place(self, snapshot: Snapshot) -> list[float]:
         """Every variable at the probe; only the points around it are read."""

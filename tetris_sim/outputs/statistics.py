@@ -79,7 +79,7 @@ class StatisticsOutput(TableOutput):
             columns.append(f"{prefix}{name} [{unit}]")
         if self._audit is not None:
             columns += self._audit.columns
-        super().__init__(Table(self._path, columns), schedule, self._summary)
+        super().__init__(Table(self._path, columns), schedule, self._summary, reads_all=True)
 
     def start(self, step: int) -> None:
         """Open the table, forget rows later than `step`, and go on from those before."""

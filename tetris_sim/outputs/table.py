@@ -117,6 +117,7 @@ class TableOutput:
         table: where rows go.
         schedule: when.
         values: what a row says of a snapshot, besides step and time.
+        reads_all: whether that is read from all of it.
     """
 
     def __init__(
@@ -124,7 +125,10 @@ class TableOutput:
         table: Table,
         schedule: StepSchedule,
         values: Callable[[Snapshot], Sequence[float]],
+        *,
+        reads_all: bool,
     ) -> None:
+        self.reads_all = reads_all
         self._table = table
         self._schedule = schedule
         self._values = values
