@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import queue
 import threading
 from collections.abc import Callable
@@ -54,7 +55,11 @@ class Beside:
         """Do it after all that was handed in before; returns at once."""
         self._work.put(work)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="beside", daemon=True)
+            # With what the caller has set in its context, such as numpy.errstate.
+            run = contextvars.copy_context().run
+            self._thread = threading.Thread(
+                target=run, args=(self._run,), name="beside", daemon=True
+            )
             self._thread.start()
 
     def settle(self) -> None:
