@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from tetris_sim.apps.domain import KeyPath, check_numbers, make_grid, refuse
+from tetris_sim.apps.pde_adaptive import between_looks, tolerance_mistakes
 from tetris_sim.apps.pde_build import Parts, assemble_equations
 from tetris_sim.apps.pde_discretise import Space
 from tetris_sim.apps.pde_fields import (
@@ -89,6 +90,7 @@ class PdeModel(Section):
             for key in ("initial", "initial_velocity"):
                 if (section := getattr(it, key)) is not None:
                     yield from initial_mistakes((*path, key), section, language.numbers, ndim)
+        yield from tolerance_mistakes(time, self.scheme(request))
         if time.scheme == "leapfrog" and (first := [*self._first]):
             yield (
                 ("time", "scheme"),
@@ -142,7 +144,8 @@ class PdeModel(Section):
             return request.time.scheme  # type: ignore[return-value]
         if not self._second:
             return "euler"
-        return "rk4" if self._first else "leapfrog"
+        alone = not self._first and request.time.tolerance is None
+        return "leapfrog" if alone else "rk4"
 
     def build(self, request: Request, *, dt: float | None = None) -> Problem:
         """The problem that the configuration describes.
@@ -157,7 +160,8 @@ class PdeModel(Section):
         """
         refuse((path, sentence) for path, sentence, *_ in self.problems(request))
         parts = self._parts(request, continued=dt is not None)
-        problem = assemble_equations(parts, request.time, dt=dt, grows=self.allow_growth)
+        time = between_looks(request)
+        problem = assemble_equations(parts, time, dt=dt, grows=self.allow_growth)
         assert problem.equations is not None
         for boundary in problem.equations.boundaries.values():
             check_numbers(problem.stencil, boundary, parts.grid, parts.dtype)

@@ -82,14 +82,19 @@ def velocity_of(name: str) -> str:
     return f"{name}_velocity"
 
 
+def nothing_yet(system: System) -> Made:
+    """No stages."""
+    hoist = Hoist(system.right_sides, system.values)
+    return Made((), {name: f"{name}'" for name in system.right_sides}, {}, {}, hoist)
+
+
 def make_stages(system: System, scheme: Scheme) -> Made:
     """The stages of a step by a scheme.
 
     Raises:
         ConfigError: the equations become too large.
     """
-    hoist = Hoist(system.right_sides, system.values)
-    made = Made((), {name: f"{name}'" for name in system.right_sides}, {}, {}, hoist)
+    made = nothing_yet(system)
     if scheme == "leapfrog":
         return _leapfrog(system, made)
     if scheme == "euler":
@@ -128,12 +133,20 @@ def _stage(
             rises = formula("(a - u) + (c - u) + 2*(b - u)", a=a, b=b, c=c, u=here)
             terms.append(Term(Constant(1 / 3), rises))
         formulas[name + ending] = combine([*terms, *scaled(sums, scale)], made.hoist)
-    return _with(made, found, formulas, {name + ending: name for name in found.sums})
+    return extended(made, found, formulas, {name + ending: name for name in found.sums})
 
 
-def _with(
+def extended(
     made: Made, found: Discretised, formulas: dict[str, Node], copies: dict[str, str]
 ) -> Made:
+    """With the stages of one more evaluation of the right-hand sides.
+
+    Args:
+        made: what there is before.
+        found: the right-hand sides.
+        formulas: what they are used for, at the same points.
+        copies: names among these that are fields in the middle of a step, and of which.
+    """
     stages = [Stage(level) for level in found.levels]
     return replace(
         made,
@@ -179,7 +192,7 @@ def _leapfrog(system: System, made: Made) -> Made:
             new = Operation("divide", (combine([Term(ONE, kept), *sums], made.hoist), by))
         formulas[f"{velocity}'"] = new
         formulas[f"{name}'"] = combine([Term(ONE, tap(name, nowhere)), Term(DT, new)], made.hoist)
-    return _with(made, found, formulas, {})
+    return extended(made, found, formulas, {})
 
 
 def _split(tree: Node, velocity: str) -> tuple[Node, Node | None]:

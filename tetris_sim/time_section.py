@@ -36,10 +36,12 @@ class TimeSection(Section):
     is a number. For `model.type: pde` how an explicit step is made: explicit is leapfrog where all
     equations are of second order, rk4 where some are, else euler.
     """
-    tolerance: Annotated[float, Field(gt=0, lt=1)] = 1e-8
-    """Of steady and implicit: norm of what is left of the heat balance of all cells, relative to
-    that of the initial state, or of the state before the step, or of the best constant one if that
-    is larger.
+    tolerance: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Of steady and implicit, 1e-8 if not given: norm of what is left of the heat balance of all
+    cells, relative to that of the initial state, or of the state before the step, or of the best
+    constant one if that is larger. With `model.type: pde` and euler, rk2 or rk4 it makes steps
+    adaptive: the error of each substep, relative to the largest magnitude of each field; dt is then
+    the time between two looks at the state, and substeps are as long as their errors allow.
     """
 
     @model_validator(mode="after")
@@ -62,3 +64,8 @@ class TimeSection(Section):
             msg = "give either t_end or steps"
             raise ValueError(msg)
         return self
+
+    @property
+    def unbalanced(self) -> float:
+        """What may be left of a heat balance: `tolerance`, or 1e-8."""
+        return 1e-8 if self.tolerance is None else self.tolerance

@@ -86,6 +86,9 @@ def _equations_digest(equations: Equations, grid: Grid, dt: float) -> str:
     for parameter in equations.parameters:
         rows = parameter.rows(lambda step: step * dt, 0, _STEPS)
         found.update(parameter.name.encode() + np.ascontiguousarray(rows).tobytes())
+    if (substeps := equations.substeps) is not None:
+        chosen = (substeps.order, substeps.tolerance.hex(), substeps.first.hex())
+        found.update(repr((sorted(substeps.errors.items()), *chosen)).encode())
 
     whole = tuple((0, n) for n in grid.shape)
     for name, of_box in sorted((equations.coefficients or {}).items()):
