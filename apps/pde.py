@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -12,10 +13,12 @@ from tetris_sim.apps.domain import KeyPath, check_numbers, make_grid, refuse
 from tetris_sim.apps.pde_adaptive import between_looks, tolerance_mistakes
 from tetris_sim.apps.pde_build import Parts, assemble_equations
 from tetris_sim.apps.pde_discretise import Space
+from tetris_sim.apps.pde_faces import Drive, drives_of
 from tetris_sim.apps.pde_fields import (
     NamedFields,
     boundary_mistakes,
     common_mistakes,
+    faces_of,
     field_boundary,
     initial_mistakes,
     make_initials,
@@ -176,6 +179,7 @@ class PdeModel(Section):
             {name: trees[name] for name in self._second},
             language.numbers,
             Space(grid.spacing, self.accuracy, self.advection),
+            self._drives(request, grid.ndim),
         )
         boundaries = {}
         for name, it in self.fields.items():
@@ -194,6 +198,17 @@ class PdeModel(Section):
             variables=self._variables(grid.ndim),
             dtype=dtype,
         )
+
+    def _drives(self, request: Request, ndim: int) -> dict[str, list[Drive]]:
+        """The faces that change with time, by field; of velocities it is not known how."""
+        found: dict[str, list[Drive]] = {}
+        for name, it in self.fields.items():
+            faces = faces_of(it.boundaries, request.boundaries, ndim)
+            if drives := drives_of(name, faces, ndim):
+                found[name] = drives
+                if it.second_order is not None:
+                    found[velocity_of(name)] = [replace(one, course=None) for one in drives]
+        return found
 
     def notes(self, request: Request) -> tuple[str, ...]:
         """What a person should know of equations that can be computed."""

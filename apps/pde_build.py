@@ -170,7 +170,10 @@ def make_equations(
         name: inner_boundary(tree, parts.boundaries, parts.grid.ndim)
         for name, tree in made.inner.items()
     }
-    values = parts.values(dt)
+    _refuse_inner_drives(parts, made)
+    values, read = parts.values(dt), {name for stage in made.stages for name in stage.taps}
+    drives = [it for drives in parts.system.drives.values() for it in drives if it.name in read]
+    beyond = {drive.name: drive.beyond(parts.grid) for drive in drives}
 
     return Equations(
         fields,
@@ -178,8 +181,21 @@ def make_equations(
         made.results,
         boundaries,
         made.hoist.parameters(values, changing),
-        made.hoist.arrays(values, parts.grid),
+        made.hoist.arrays(values, parts.grid) | beyond,
+        outside=frozenset(beyond),
     )
+
+
+def _refuse_inner_drives(parts: Parts, made: Made) -> None:
+    """Raise where the ghosts of a part of a formula would follow from a value that changes."""
+    held = {name for name, it in parts.system.drives.items() if any(one.holds for one in it)}
+    for tree in made.inner.values():
+        if fields := sorted(held & names_in(tree)):
+            msg = (
+                f"boundaries: an operator reads a formula with operators of {fields[0]}, whose "
+                "value on a face changes with time; give that face a flux, or a number"
+            )
+            raise ConfigError(msg)
 
 
 def _limits(parts: Parts, time: TimeSection) -> Limits:

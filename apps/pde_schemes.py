@@ -16,12 +16,13 @@ has the velocity itself, f = a - s v, its mean over the step is taken: v' = ((1 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tetris_sim.apps.courses import TIME, formula, names_in, substitute
 from tetris_sim.apps.pde_discretise import Discretised, Discretiser, Space
+from tetris_sim.apps.pde_faces import Drive
 from tetris_sim.apps.pde_hoist import DT, ONE, Hoist, has_operators
 from tetris_sim.apps.pde_sums import Term, combine, scaled
 from tetris_sim.equations import Stage, tap
@@ -41,12 +42,21 @@ class System:
         second: d2u/dt2 by field.
         values: of constants, for exponents.
         space: the grid.
+        drives: faces that change with time, by field.
     """
 
     first: Mapping[str, Node]
     second: Mapping[str, Node]
     values: Mapping[str, float]
     space: Space
+    drives: Mapping[str, Sequence[Drive]] = field(default_factory=dict)
+
+    def driven(self, late: float = 0.0) -> dict[str, list[tuple[Node | None, str]]]:
+        """What faces are given so many steps after the beginning of one, as of `Discretiser`."""
+        return {
+            name: [(it.course and _later(it.course, late), it.name) for it in drives]
+            for name, drives in self.drives.items()
+        }
 
     @property
     def right_sides(self) -> dict[str, Node]:
@@ -160,12 +170,18 @@ def discretised(
     system: System, hoist: Hoist, start: str = "", late: float = 0.0, prefix: str = "e"
 ) -> Discretised:
     """The right-hand sides of names that end on `start`, so many steps after the beginning."""
-    trees = system.right_sides
-    if late:
-        then = formula("t + late*dt", t=Variable(TIME), late=Constant(late), dt=DT)
-        trees = {name: substitute(tree, {TIME: then}) for name, tree in trees.items()}
+    trees = {name: _later(tree, late) for name, tree in system.right_sides.items()}
     names = {name: name + start for name in trees}
-    return Discretiser(system.space, hoist, names, system.values, prefix).run(trees)
+    drives = system.driven(late)
+    return Discretiser(system.space, hoist, names, system.values, prefix, drives).run(trees)
+
+
+def _later(tree: Node, late: float) -> Node:
+    """A formula of t, so many steps later."""
+    if not late:
+        return tree
+    then = formula("t + late*dt", t=Variable(TIME), late=Constant(late), dt=DT)
+    return substitute(tree, {TIME: then})
 
 
 def _leapfrog(system: System, made: Made) -> Made:
@@ -177,7 +193,8 @@ def _leapfrog(system: System, made: Made) -> Made:
         trees[velocity], dampings[velocity] = rest, damping
 
     names = {name: name for name in system.right_sides}
-    found = Discretiser(system.space, made.hoist, names, system.values, "e0.").run(trees)
+    drives = system.driven()
+    found = Discretiser(system.space, made.hoist, names, system.values, "e0.", drives).run(trees)
     formulas = {}
     for name in system.second:
         velocity = velocity_of(name)

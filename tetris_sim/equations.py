@@ -114,6 +114,7 @@ class Equations:
         parameters: numbers by time step, the same at every point: their code is 0.
         coefficients: by name, numbers of the points of a box of global indices; beyond the grid
             those of the mirror points.
+        outside: coefficients that are not mirrored beyond the grid, but given for any box.
         substeps: how a step is divided, if errors say how; `parameters` are then for trials only,
             short enough for any state, and all that may change are functions of time.
     """
@@ -124,6 +125,7 @@ class Equations:
     boundaries: Mapping[str, Boundary]
     parameters: tuple[Parameter, ...] = ()
     coefficients: Mapping[str, Callable[[Ranges], Numbers]] | None = None
+    outside: frozenset[str] = frozenset()
     substeps: Substeps | None = None
 
     def __post_init__(self) -> None:
@@ -239,7 +241,7 @@ class Equations:
     def repeated(self, shape: tuple[int, ...]) -> Equations:
         """The same on any grid: what lies on a grid of a shape, over and over again."""
         again = {name: repeated(it, shape) for name, it in (self.coefficients or {}).items()}
-        return replace(self, coefficients=again)
+        return replace(self, coefficients=again, outside=frozenset())
 
 
 def _largest(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:

@@ -287,6 +287,8 @@ class Problem:
         """
         assert self.equations is not None
         assert self.equations.coefficients is not None
+        if name in self.equations.outside:
+            return np.asarray(self.equations.coefficients[name](box), np.float64)
         periodic = [self.boundary.periodic(axis) for axis in range(self.grid.ndim)]
         return padded(self.equations.coefficients[name], box, self.grid.shape, periodic)
 
