@@ -42,7 +42,7 @@ from tetris_sim.schema import Request
 from tetris_sim.section import Section
 
 ConstantValue = Annotated[float | str, BeforeValidator(read_constant)]
-_SCHEMES = ("euler", "rk2", "rk4", "leapfrog")
+_SCHEMES = ("euler", "rk2", "rk4", "leapfrog", "rkl2")
 
 
 class PdeModel(Section):

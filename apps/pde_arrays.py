@@ -25,7 +25,7 @@ from tetris_sim.problem import Field, Problem
 from tetris_sim.slab import Slab
 from tetris_sim.time_section import TimeSection
 
-SCHEMES: tuple[Scheme, ...] = ("euler", "rk2", "rk4", "leapfrog")
+SCHEMES: tuple[Scheme, ...] = ("euler", "rk2", "rk4", "leapfrog", "rkl2")
 RightSide = str | Callable[..., Any]
 
 

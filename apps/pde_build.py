@@ -13,6 +13,7 @@ from tetris_sim.apps.courses import TIME, names_in
 from tetris_sim.apps.pde_fields import inner_boundary
 from tetris_sim.apps.pde_hoist import spacing_name
 from tetris_sim.apps.pde_pairs import PAIRS, make_pair
+from tetris_sim.apps.pde_rkl2 import MOST_STAGES, make_rkl2
 from tetris_sim.apps.pde_schemes import Made, Scheme, System, make_stages, nothing_yet
 from tetris_sim.apps.pde_stability import Limits, find_limits
 from tetris_sim.apps.timestep import MAX_STEPS, count_steps, is_unstable
@@ -27,6 +28,7 @@ from tetris_sim.time_section import TimeSection
 
 # Tolerances that differences of rounded slopes can tell, in units of the last place.
 _LEAST = 16.0
+_AUTOMATIC_STAGES = 8  # of rkl2
 _TRIED = 1 / 16  # of the first substep, in which methods are tried on random data
 
 
@@ -75,6 +77,11 @@ def assemble_equations(
     """
     if time.tolerance is not None:
         return _assemble_adaptive(parts, time, dt)
+    if parts.scheme == "rkl2":
+        made, limits = _stretch(parts, time, dt)
+        _check_scalars(parts, made)
+        taken, steps = _choose(time, limits, dt, grows=grows, scheme=parts.scheme)
+        return problem_of(parts, make_equations(parts, made, taken), (taken, steps), limits.given)
     made = make_stages(parts.system, parts.scheme)
     _check_scalars(parts, made)
     # The step of a run that goes on was found when it began.
@@ -82,6 +89,17 @@ def assemble_equations(
     taken, steps = _choose(time, limits, dt, grows=grows, scheme=parts.scheme)
     equations = make_equations(parts, made, taken)
     return problem_of(parts, equations, (taken, steps), limits.given)
+
+
+def _stretch(parts: Parts, time: TimeSection, dt: float | None) -> tuple[Made, Limits]:
+    """(a step by the fewest stages of rkl2 with which it is stable, its limits)."""
+    given = dt if dt is not None else time.dt
+    counts = range(3, MOST_STAGES) if isinstance(given, float) else (_AUTOMATIC_STAGES,)
+    for stages in (*counts, MOST_STAGES):
+        limits = _limits(parts, time, stages)
+        if not isinstance(given, float) or not is_unstable(given, limits.given):
+            break
+    return make_rkl2(parts.system, nothing_yet(parts.system), stages), limits
 
 
 def _assemble_adaptive(parts: Parts, time: TimeSection, dt: float | None) -> Problem:
@@ -198,10 +216,11 @@ def _refuse_inner_drives(parts: Parts, made: Made) -> None:
             raise ConfigError(msg)
 
 
-def _limits(parts: Parts, time: TimeSection) -> Limits:
+def _limits(parts: Parts, time: TimeSection, stages: int = MOST_STAGES) -> Limits:
     horizon = time.t_end if time.t_end is not None else 0.0
     return find_limits(
-        parts.system, parts.scheme, parts.grid, parts.values(0.0), parts.initial, horizon
+        *(parts.system, parts.scheme, parts.grid, parts.values(0.0), parts.initial, horizon),
+        stages,
     )
 
 

@@ -29,7 +29,7 @@ from tetris_sim.equations import Stage, tap
 from tetris_sim.errors import ConfigError
 from tetris_sim.formula import Constant, Node, Operation, Variable
 
-Scheme = Literal["euler", "rk2", "rk4", "leapfrog"]
+Scheme = Literal["euler", "rk2", "rk4", "leapfrog", "rkl2"]
 _KICK = formula("dt if t > 0 else dt/2", t=Variable(TIME), dt=DT)
 
 

@@ -26,7 +26,16 @@ class TimeSection(Section):
     steps: Annotated[int, Field(ge=0)] | None = None
     """Instead of t_end: the number of steps."""
     scheme: Literal[
-        "explicit", "spectral", "steady", "implicit", "auto", "euler", "rk2", "rk4", "leapfrog"
+        "explicit",
+        "spectral",
+        "steady",
+        "implicit",
+        "auto",
+        "euler",
+        "rk2",
+        "rk4",
+        "leapfrog",
+        "rkl2",
     ] = "explicit"
     """How the state gets to the next step that is written: by all steps in between (explicit), or,
     where coefficients are constant or change along one axis only, by a jump with the same result
@@ -34,7 +43,8 @@ class TimeSection(Section):
     for the state that does not change any more: without dt, t_end or steps, outputs show it once.
     implicit makes steps of any length, each the solution of a system, accurate to their square: dt
     is a number. For `model.type: pde` how an explicit step is made: explicit is leapfrog where all
-    equations are of second order, rk4 where some are, else euler.
+    equations are of second order, rk4 where some are, else euler; rkl2 makes long steps of many
+    stages where diffusion limits the step.
     """
     tolerance: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Of steady and implicit, 1e-8 if not given: norm of what is left of the heat balance of all

@@ -28,6 +28,6 @@ def why_adaptive(problem: Problem) -> tuple[Reason, ...]:
     sentence = (
         f"time.tolerance: each step of {problem.dt:.6g} s is made of substeps with errors of "
         f"{substeps.tolerance:g} at most; how many is known afterwards, and the times here are "
-        "those of one each."
+        "those of one each. All workers look at the errors after each, so blocks have one step."
     )
     return about("block", (sentence,))

@@ -113,10 +113,10 @@ def main(peer: str | None) -> None:
                 command = [peer, "-c", PEER, folder, str(END), repr(texts)]
                 done = subprocess.run(command, capture_output=True, text=True, check=True)
                 for line in done.stdout.splitlines():
-                    which, count = line.rsplit(":", 1)
+                    which, steps = line.rsplit(":", 1)
                     solver, tolerance_ = which.split()
                     found = np.load(Path(folder) / f"{which}.npy")
-                    say(f"py-pde {solver}", tolerance_, found=found, count=f"{count} steps")
+                    say(f"py-pde {solver}", tolerance_, found=found, count=f"{steps} steps")
 
 
 if __name__ == "__main__":

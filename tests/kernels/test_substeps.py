@@ -84,7 +84,7 @@ def test_any_partition_has_the_same_bits_and_substeps(scheme: str) -> None:
 @pytest.mark.parametrize("scheme", PAIRS)
 def test_an_undone_substep_leaves_no_trace(scheme: str) -> None:
     problem, team = problem_of(scheme), ThreadTeam(2)
-    stepper = PLAIN.prepare(problem, Slab.whole(problem.grid), {}, team)
+    stepper: Any = PLAIN.prepare(problem, Slab.whole(problem.grid), {}, team)
     stepper.load(problem.initial)
     before, peaks = stepper.interior(), stepper.peaks()
     stepper.substep(0.0, 0.3)
@@ -124,7 +124,7 @@ def test_a_gpu_has_the_bits_of_a_cpu() -> None:
     problem, team = problem_of("rk2"), ThreadTeam(1)
     found = []
     for method, device in ((PLAIN, team), (GpuPlain(), HostGpu())):
-        stepper = method.prepare(problem, Slab.whole(problem.grid), {}, device)
+        stepper: Any = method.prepare(problem, Slab.whole(problem.grid), {}, device)
         stepper.load(problem.initial)
         stepper.substep(0.0, 0.7)
         stepper.undo()

@@ -15,6 +15,7 @@ from pde_cases import SINE, config, field, second
 from scipy.integrate import solve_ivp
 
 from tetris_sim import reference
+from tetris_sim.__main__ import main
 from tetris_sim.adaptive import Controller, Counted, largest_error
 from tetris_sim.api import run_problem
 from tetris_sim.apps.pde_pairs import PAIRS, Pair
@@ -210,6 +211,17 @@ compute: {{method: cpu.plain, threads: 1}}
 output: {{directory: {directory}, pictures: false, {more}}}
 checkpoint: {{every: 0.3 s, keep: 9}}
 """
+
+
+def test_a_plan_says_that_substeps_are_not_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(RUN.format(directory=tmp_path / "out", dt="", more="fields: {every: 0.3 s}"))
+    assert main(["plan", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "4 steps of" in said
+    assert "times substeps a step, whose number is not known" in said
 
 
 def test_a_run_that_is_continued_has_the_bits_of_the_whole(tmp_path: Path) -> None:
