@@ -21,6 +21,7 @@ from tetris_sim.boundary import Boundary
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.grid import Grid
+from tetris_sim.method import Stepper
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
@@ -68,7 +69,8 @@ def main(names: list[str], threads: int, axes: list[int]) -> None:
     team = ThreadTeam(threads)
     for ndim, kind, name in itertools.product(axes, EQUATIONS, names):
         method = next(it for it in METHODS if it.name == name)
-        steppers, least = {}, {}
+        steppers: dict[str, Stepper] = {}
+        least: dict[str, float] = {}
         problems = dict(ways(kind, ndim))
         for way, problem in problems.items():
             parameters = method.parameters(problem)[0]
