@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Field
 
 from tetris_sim.apps.domain import KeyPath, check_numbers, make_grid, refuse
+from tetris_sim.apps.pde_adaptive import between_looks, tolerance_mistakes
 from tetris_sim.apps.pde_build import Parts, assemble_equations
 from tetris_sim.apps.pde_discretise import Space
+from tetris_sim.apps.pde_faces import Drive, drives_of
 from tetris_sim.apps.pde_fields import (
     NamedFields,
     boundary_mistakes,
     common_mistakes,
+    faces_of,
     field_boundary,
     initial_mistakes,
     make_initials,
@@ -38,7 +42,7 @@ from tetris_sim.schema import Request
 from tetris_sim.section import Section
 
 ConstantValue = Annotated[float | str, BeforeValidator(read_constant)]
-_SCHEMES = ("euler", "rk2", "rk4", "leapfrog")
+_SCHEMES = ("euler", "rk2", "rk4", "leapfrog", "rkl2")
 
 
 class PdeModel(Section):
@@ -89,6 +93,7 @@ class PdeModel(Section):
             for key in ("initial", "initial_velocity"):
                 if (section := getattr(it, key)) is not None:
                     yield from initial_mistakes((*path, key), section, language.numbers, ndim)
+        yield from tolerance_mistakes(time, self.scheme(request))
         if time.scheme == "leapfrog" and (first := [*self._first]):
             yield (
                 ("time", "scheme"),
@@ -142,7 +147,8 @@ class PdeModel(Section):
             return request.time.scheme  # type: ignore[return-value]
         if not self._second:
             return "euler"
-        return "rk4" if self._first else "leapfrog"
+        alone = not self._first and request.time.tolerance is None
+        return "leapfrog" if alone else "rk4"
 
     def build(self, request: Request, *, dt: float | None = None) -> Problem:
         """The problem that the configuration describes.
@@ -157,7 +163,8 @@ class PdeModel(Section):
         """
         refuse((path, sentence) for path, sentence, *_ in self.problems(request))
         parts = self._parts(request, continued=dt is not None)
-        problem = assemble_equations(parts, request.time, dt=dt, grows=self.allow_growth)
+        time = between_looks(request)
+        problem = assemble_equations(parts, time, dt=dt, grows=self.allow_growth)
         assert problem.equations is not None
         for boundary in problem.equations.boundaries.values():
             check_numbers(problem.stencil, boundary, parts.grid, parts.dtype)
@@ -172,6 +179,7 @@ class PdeModel(Section):
             {name: trees[name] for name in self._second},
             language.numbers,
             Space(grid.spacing, self.accuracy, self.advection),
+            self._drives(request, grid.ndim),
         )
         boundaries = {}
         for name, it in self.fields.items():
@@ -190,6 +198,17 @@ class PdeModel(Section):
             variables=self._variables(grid.ndim),
             dtype=dtype,
         )
+
+    def _drives(self, request: Request, ndim: int) -> dict[str, list[Drive]]:
+        """The faces that change with time, by field; of velocities it is not known how."""
+        found: dict[str, list[Drive]] = {}
+        for name, it in self.fields.items():
+            faces = faces_of(it.boundaries, request.boundaries, ndim)
+            if drives := drives_of(name, faces, ndim):
+                found[name] = drives
+                if it.second_order is not None:
+                    found[velocity_of(name)] = [replace(one, course=None) for one in drives]
+        return found
 
     def notes(self, request: Request) -> tuple[str, ...]:
         """What a person should know of equations that can be computed."""

@@ -13,7 +13,8 @@ from tetris_sim.apps.pde_build import Parts, assemble_equations
 from tetris_sim.apps.pde_discretise import Space
 from tetris_sim.apps.pde_language import Language, name_mistakes, read_constant, read_constants
 from tetris_sim.apps.pde_operators import Accuracy, Advection
-from tetris_sim.apps.pde_schemes import Scheme, System
+from tetris_sim.apps.pde_pairs import PAIRS
+from tetris_sim.apps.pde_schemes import Scheme, System, velocity_of
 from tetris_sim.apps.pde_tracing import trace
 from tetris_sim.boundary import Boundary
 from tetris_sim.errors import ConfigError
@@ -24,7 +25,7 @@ from tetris_sim.problem import Field, Problem
 from tetris_sim.slab import Slab
 from tetris_sim.time_section import TimeSection
 
-SCHEMES: tuple[Scheme, ...] = ("euler", "rk2", "rk4")
+SCHEMES: tuple[Scheme, ...] = ("euler", "rk2", "rk4", "leapfrog", "rkl2")
 RightSide = str | Callable[..., Any]
 
 
@@ -41,45 +42,79 @@ def equations_problem(
     scheme: str,
     accuracy: Accuracy,
     advection: Advection,
+    second: Mapping[str, RightSide] | None = None,
+    tolerance: float | None = None,
 ) -> Problem:
     """The problem of fields as arrays.
 
     Args:
-        state: of the fields, (n_fields, n0, ...).
-        names: of the fields.
+        state: of the fields, (n_fields, n0, ...); each velocity after its field.
+        names: of the fields, velocities among them.
         equations: du/dt by field, or one function that gives all.
         constants: numbers or formulas by name.
         grid: the points.
         boundaries: by field.
-        dt: the time step [s]; None for 0.9 of the largest stable one.
+        dt: the time step [s]; None for 0.9 of the largest stable one, with a tolerance for 1.
         steps: how many.
         scheme: of `SCHEMES`.
         accuracy: order of the operators.
         advection: see `PdeModel`.
+        second: d2u/dt2 of fields that have velocities instead.
+        tolerance: of the errors of substeps, for adaptive steps.
 
     Raises:
         ConfigError: something does not fit.
         UnstableStepError: dt is larger than the largest stable step.
     """
-    if scheme not in SCHEMES:
-        msg = f"scheme is {scheme!r}; {', '.join(SCHEMES[:-1])} or {SCHEMES[-1]} is wanted"
-        raise ConfigError(msg)
+    second = second or {}
+    _check_scheme(scheme, tolerance, alone=len(names) == 2 * len(second))
     language = _language(names, constants, grid.ndim)
-    trees = _trees(names, equations, language)
+    velocities = {velocity_of(name) for name in second}
+    first = [name for name in names if name not in {*second, *velocities}]
+    trees = _trees(first, equations, language) if first or not second else {}
+    system = System(
+        trees,
+        _trees([*second], second, language) if second else {},
+        language.numbers,
+        Space(grid.spacing, accuracy, advection),
+    )
 
     def initial(slab: Slab) -> Field:
         return state[(slice(None), *(slice(*span) for span in slab.spans))]
 
     parts = Parts(
         grid=grid,
-        system=System(trees, {}, language.numbers, Space(grid.spacing, accuracy, advection)),
-        scheme=scheme,
+        system=system,
+        scheme=scheme,  # type: ignore[arg-type]
         boundaries=boundaries,
         initial=initial,
-        variables=tuple(variable(name, "1", name, grid.ndim) for name in names),
+        variables=tuple(variable(name, "1", name, grid.ndim) for name in system.right_sides),
         dtype=np.dtype(state.dtype),
     )
-    return assemble_equations(parts, TimeSection(dt="auto" if dt is None else dt, steps=steps))
+    taken: Any = dt if dt is not None else "auto" if tolerance is None else 1.0
+    return assemble_equations(parts, TimeSection(dt=taken, steps=steps, tolerance=tolerance))
+
+
+def _check_scheme(scheme: str, tolerance: float | None, *, alone: bool) -> None:
+    """Raise for a scheme that there is not, or that does not fit.
+
+    Args:
+        scheme: its name.
+        tolerance: of errors.
+        alone: whether all fields have equations of second order.
+    """
+    if scheme not in SCHEMES:
+        msg = f"scheme is {scheme!r}; {', '.join(SCHEMES[:-1])} or {SCHEMES[-1]} is wanted"
+        raise ConfigError(msg)
+    if scheme == "leapfrog" and not alone:
+        msg = "leapfrog is for fields with second_order only; take rk4"
+        raise ConfigError(msg)
+    if tolerance is not None and scheme not in PAIRS:
+        msg = f"{scheme} has no estimate of its error, so tolerance means nothing; take rk4"
+        raise ConfigError(msg)
+    if tolerance is not None and not 0 < tolerance < 1:
+        msg = f"tolerance is {tolerance}; a number between 0 and 1 is wanted"
+        raise ConfigError(msg)
 
 
 def _language(names: Sequence[str], constants: Mapping[str, float | str], ndim: int) -> Language:

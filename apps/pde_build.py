@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,17 +12,24 @@ import numpy as np
 from tetris_sim.apps.courses import TIME, names_in
 from tetris_sim.apps.pde_fields import inner_boundary
 from tetris_sim.apps.pde_hoist import spacing_name
-from tetris_sim.apps.pde_schemes import Made, Scheme, System, make_stages
+from tetris_sim.apps.pde_pairs import PAIRS, make_pair
+from tetris_sim.apps.pde_rkl2 import MOST_STAGES, make_rkl2
+from tetris_sim.apps.pde_schemes import Made, Scheme, System, make_stages, nothing_yet
 from tetris_sim.apps.pde_stability import Limits, find_limits
 from tetris_sim.apps.timestep import MAX_STEPS, count_steps, is_unstable
 from tetris_sim.boundary import Boundary
-from tetris_sim.conduction import star_mean
-from tetris_sim.equations import Equations
+from tetris_sim.conduction import Numbers, star_mean
+from tetris_sim.equations import Equations, Substeps
 from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.formula import Node
 from tetris_sim.grid import Grid
 from tetris_sim.problem import InitialField, Problem, Variable
 from tetris_sim.time_section import TimeSection
+
+# Tolerances that differences of rounded slopes can tell, in units of the last place.
+_LEAST = 16.0
+_AUTOMATIC_STAGES = 8  # of rkl2
+_TRIED = 1 / 16  # of the first substep, in which methods are tried on random data
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +75,13 @@ def assemble_equations(
         ConfigError: numbers that cannot be computed, or a grid that is too small.
         UnstableStepError: the step is larger than the largest stable one.
     """
+    if time.tolerance is not None:
+        return _assemble_adaptive(parts, time, dt)
+    if parts.scheme == "rkl2":
+        made, limits = _stretch(parts, time, dt)
+        _check_scalars(parts, made)
+        taken, steps = _choose(time, limits, dt, grows=grows, scheme=parts.scheme)
+        return problem_of(parts, make_equations(parts, made, taken), (taken, steps), limits.given)
     made = make_stages(parts.system, parts.scheme)
     _check_scalars(parts, made)
     # The step of a run that goes on was found when it began.
@@ -75,6 +89,50 @@ def assemble_equations(
     taken, steps = _choose(time, limits, dt, grows=grows, scheme=parts.scheme)
     equations = make_equations(parts, made, taken)
     return problem_of(parts, equations, (taken, steps), limits.given)
+
+
+def _stretch(parts: Parts, time: TimeSection, dt: float | None) -> tuple[Made, Limits]:
+    """(a step by the fewest stages of rkl2 with which it is stable, its limits)."""
+    given = dt if dt is not None else time.dt
+    counts = range(3, MOST_STAGES) if isinstance(given, float) else (_AUTOMATIC_STAGES,)
+    for stages in (*counts, MOST_STAGES):
+        limits = _limits(parts, time, stages)
+        if not isinstance(given, float) or not is_unstable(given, limits.given):
+            break
+    return make_rkl2(parts.system, nothing_yet(parts.system), stages), limits
+
+
+def _assemble_adaptive(parts: Parts, time: TimeSection, dt: float | None) -> Problem:
+    """The same, for steps that are made of substeps; one is as long as `dt`, or `time.dt`."""
+    assert time.tolerance is not None
+    least = _LEAST * float(np.finfo(parts.dtype).eps)
+    if time.tolerance < least:
+        msg = f"time.tolerance is {time.tolerance:g}; in {parts.dtype} it is {least:.2g} or more"
+        raise ConfigError(msg)
+    pair = PAIRS[parts.scheme]
+    made, errors = make_pair(parts.system, nothing_yet(parts.system), pair)
+    _check_scalars(parts, made)
+
+    whole = dt if dt is not None else time.dt
+    assert isinstance(whole, float)
+    if time.t_end is None:
+        taken, steps = whole, time.steps or 0
+    else:
+        steps = count_steps(time.t_end, whole)
+        taken = whole if dt is not None else time.t_end / steps
+    limits = find_limits(
+        *(parts.system, "euler", parts.grid, parts.values(0.0), parts.initial),
+        time.t_end or taken * steps,
+    )
+    first = min(taken, limits.automatic) if limits.automatic > 0 else taken
+
+    def numbers(begin: float, length: float) -> Numbers:
+        return made.hoist.numbers(parts.values(length), begin)
+
+    substeps = Substeps(errors, pair.order, time.tolerance, first, numbers)
+    equations = make_equations(parts, made, _TRIED * first, (TIME, "dt"))
+    equations = replace(equations, substeps=substeps)
+    return problem_of(parts, equations, (taken, steps), limits.automatic)
 
 
 def problem_of(
@@ -109,8 +167,16 @@ def problem_of(
         raise ConfigError(msg) from error
 
 
-def make_equations(parts: Parts, made: Made, dt: float) -> Equations:
+def make_equations(
+    parts: Parts, made: Made, dt: float, changing: Collection[str] = (TIME,)
+) -> Equations:
     """The stages with the numbers of a time step.
+
+    Args:
+        parts: what they are made of.
+        made: the stages.
+        dt: the time step.
+        changing: of what numbers are made that may be others at each step.
 
     Raises:
         ConfigError: they read nothing, or a part of a formula has no value on a face.
@@ -122,22 +188,39 @@ def make_equations(parts: Parts, made: Made, dt: float) -> Equations:
         name: inner_boundary(tree, parts.boundaries, parts.grid.ndim)
         for name, tree in made.inner.items()
     }
-    values = parts.values(dt)
+    _refuse_inner_drives(parts, made)
+    values, read = parts.values(dt), {name for stage in made.stages for name in stage.taps}
+    drives = [it for drives in parts.system.drives.values() for it in drives if it.name in read]
+    beyond = {drive.name: drive.beyond(parts.grid) for drive in drives}
 
     return Equations(
         fields,
         made.stages,
         made.results,
         boundaries,
-        made.hoist.parameters(values),
-        made.hoist.arrays(values, parts.grid),
+        made.hoist.parameters(values, changing),
+        made.hoist.arrays(values, parts.grid) | beyond,
+        outside=frozenset(beyond),
     )
 
 
-def _limits(parts: Parts, time: TimeSection) -> Limits:
+def _refuse_inner_drives(parts: Parts, made: Made) -> None:
+    """Raise where the ghosts of a part of a formula would follow from a value that changes."""
+    held = {name for name, it in parts.system.drives.items() if any(one.holds for one in it)}
+    for tree in made.inner.values():
+        if fields := sorted(held & names_in(tree)):
+            msg = (
+                f"boundaries: an operator reads a formula with operators of {fields[0]}, whose "
+                "value on a face changes with time; give that face a flux, or a number"
+            )
+            raise ConfigError(msg)
+
+
+def _limits(parts: Parts, time: TimeSection, stages: int = MOST_STAGES) -> Limits:
     horizon = time.t_end if time.t_end is not None else 0.0
     return find_limits(
-        parts.system, parts.scheme, parts.grid, parts.values(0.0), parts.initial, horizon
+        *(parts.system, parts.scheme, parts.grid, parts.values(0.0), parts.initial, horizon),
+        stages,
     )
 
 

@@ -85,6 +85,8 @@ class Discretiser:
         names: by field: the name that holds what is read.
         values: of constants, for exponents.
         prefix: of names of levels.
+        drives: by field, (what a face is given now, the coefficient of its ghosts) of each face
+            that changes; None where it is not known.
     """
 
     space: Space
@@ -92,6 +94,7 @@ class Discretiser:
     names: Mapping[str, str]
     values: Mapping[str, float]
     prefix: str = "e"
+    drives: Mapping[str, Sequence[tuple[Node | None, str]]] = field(default_factory=dict)
     _inner: dict[Node, str] = field(default_factory=dict)
     _formulas: dict[str, tuple[int, Node]] = field(default_factory=dict)
     _parts: int = 0
@@ -154,9 +157,19 @@ class Discretiser:
 
     def _read(self, node: Variable, offset: Offset) -> Node:
         if node.name not in AXIS_NAMES:
-            return tap(self.names[node.name], offset)
+            return self._driven(node.name, tap(self.names[node.name], offset), offset)
         # Beyond a face lies what is mirrored, and a coefficient is.
         return tap(self.hoist.coefficient(node), offset) if any(offset) else node
+
+    def _driven(self, name: str, read: Node, offset: Offset) -> Node:
+        """A value beside the point, with what faces that change with time add to it."""
+        for course, coefficient in self.drives.get(name, ()) if any(offset) else ():
+            if course is None:
+                msg = f"boundaries: {name} is read beside a face whose value changes with time"
+                raise ConfigError(msg)
+            part = multiplied(self.hoist.scalar(course), tap(coefficient, offset))
+            read = Operation("add", (part, read))
+        return read
 
     def _negative(self, node: Node, offset: Offset) -> list[Term]:
         return [term.scaled(Constant(-1.0)) for term in self.terms(node, offset)]

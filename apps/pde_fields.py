@@ -12,6 +12,7 @@ from tetris_sim.apps.courses import names_in
 from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.faces import find_face, is_constant, make_boundary
 from tetris_sim.apps.initial import make_initial, unusable_constant
+from tetris_sim.apps.pde_faces import changing_key, with_number
 from tetris_sim.apps.pde_language import Mistake
 from tetris_sim.boundary import Boundary, Dirichlet, Face, Fixed, Neumann, Periodic, Robin
 from tetris_sim.conditions import (
@@ -83,8 +84,11 @@ def faces_of(
 def field_boundary(
     own: Mapping[str, FaceCondition], common: Mapping[str, FaceCondition], ndim: int
 ) -> Boundary:
-    """The ghosts of a field; a flux is its slope along the outward normal."""
-    return make_boundary(faces_of(own, common, ndim), ndim, conductivity=1.0)
+    """The ghosts of a field, without what changes with time; a flux is its slope along the outward
+    normal.
+    """
+    faces = {name: with_number(it, 0.0) for name, it in faces_of(own, common, ndim).items()}
+    return make_boundary(faces, ndim, conductivity=1.0)
 
 
 def resting(boundary: Boundary) -> Boundary:
@@ -113,7 +117,7 @@ def boundary_mistakes(
     for key, condition in own.items():
         if key != "*" and key[0] not in axes:
             yield (*path, key), f"the grid has {ndim} axes, so there is no face {key}", None
-        elif not is_constant(condition):
+        elif not _usable(condition):
             yield (*path, key), _NUMBERS, None
     faces = faces_of(own, common, ndim)
     for axis in axes:
@@ -125,16 +129,21 @@ def boundary_mistakes(
 
 
 _NUMBERS = (
-    "a face of equations takes one condition of numbers: dirichlet, fixed, neumann, robin or "
-    "periodic; write what changes with time or place into the equation"
+    "a face of equations takes one condition: dirichlet, fixed, neumann, robin or periodic, with "
+    "numbers, or formulas of t or tables for value, flux and ambient; write what differs from "
+    "place to place into the equation"
 )
 
 
 def common_mistakes(common: Mapping[str, FaceCondition]) -> Iterator[Mistake]:
     """What is wrong with the faces of all fields."""
     for key, condition in common.items():
-        if not is_constant(condition):
+        if not _usable(condition):
             yield ("boundaries", key), _NUMBERS, None
+
+
+def _usable(condition: FaceCondition) -> bool:
+    return is_constant(condition) or changing_key(condition) is not None
 
 
 def _common(common: Mapping[str, FaceCondition], name: str) -> FaceCondition | None:

@@ -118,19 +118,26 @@ class Hoist:
         self._taken.add(name)
         return name
 
-    def parameters(self, values: Mapping[str, float]) -> tuple[Parameter, ...]:
+    def parameters(
+        self, values: Mapping[str, float], changing: Collection[str] = (TIME,)
+    ) -> tuple[Parameter, ...]:
         """The scalars as numbers by time step.
 
         Args:
             values: of constants, "dt" and spacings.
+            changing: of what a number is made that may be another one at each step.
         """
         found = []
         for tree, name in self.scalars.items():
-            if TIME in names_in(tree):
+            if names_in(tree).intersection(changing):
                 found.append(Parameter(name, _course(tree, values)))
             else:
                 found.append(Parameter(name, np.array([scalar_value(tree, values)])))
         return tuple(found)
+
+    def numbers(self, values: Mapping[str, float], time: float) -> Numbers:
+        """The scalars at some time, in the order of `parameters`."""
+        return np.array([scalar_value(tree, values, time) for tree in self.scalars])
 
     def arrays(
         self, values: Mapping[str, float], grid: Grid

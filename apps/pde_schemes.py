@@ -16,19 +16,20 @@ has the velocity itself, f = a - s v, its mean over the step is taken: v' = ((1 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tetris_sim.apps.courses import TIME, formula, names_in, substitute
 from tetris_sim.apps.pde_discretise import Discretised, Discretiser, Space
+from tetris_sim.apps.pde_faces import Drive
 from tetris_sim.apps.pde_hoist import DT, ONE, Hoist, has_operators
 from tetris_sim.apps.pde_sums import Term, combine, scaled
 from tetris_sim.equations import Stage, tap
 from tetris_sim.errors import ConfigError
 from tetris_sim.formula import Constant, Node, Operation, Variable
 
-Scheme = Literal["euler", "rk2", "rk4", "leapfrog"]
+Scheme = Literal["euler", "rk2", "rk4", "leapfrog", "rkl2"]
 _KICK = formula("dt if t > 0 else dt/2", t=Variable(TIME), dt=DT)
 
 
@@ -41,12 +42,21 @@ class System:
         second: d2u/dt2 by field.
         values: of constants, for exponents.
         space: the grid.
+        drives: faces that change with time, by field.
     """
 
     first: Mapping[str, Node]
     second: Mapping[str, Node]
     values: Mapping[str, float]
     space: Space
+    drives: Mapping[str, Sequence[Drive]] = field(default_factory=dict)
+
+    def driven(self, late: float = 0.0) -> dict[str, list[tuple[Node | None, str]]]:
+        """What faces are given so many steps after the beginning of one, as of `Discretiser`."""
+        return {
+            name: [(it.course and _later(it.course, late), it.name) for it in drives]
+            for name, drives in self.drives.items()
+        }
 
     @property
     def right_sides(self) -> dict[str, Node]:
@@ -82,14 +92,19 @@ def velocity_of(name: str) -> str:
     return f"{name}_velocity"
 
 
+def nothing_yet(system: System) -> Made:
+    """No stages."""
+    hoist = Hoist(system.right_sides, system.values)
+    return Made((), {name: f"{name}'" for name in system.right_sides}, {}, {}, hoist)
+
+
 def make_stages(system: System, scheme: Scheme) -> Made:
     """The stages of a step by a scheme.
 
     Raises:
         ConfigError: the equations become too large.
     """
-    hoist = Hoist(system.right_sides, system.values)
-    made = Made((), {name: f"{name}'" for name in system.right_sides}, {}, {}, hoist)
+    made = nothing_yet(system)
     if scheme == "leapfrog":
         return _leapfrog(system, made)
     if scheme == "euler":
@@ -128,12 +143,20 @@ def _stage(
             rises = formula("(a - u) + (c - u) + 2*(b - u)", a=a, b=b, c=c, u=here)
             terms.append(Term(Constant(1 / 3), rises))
         formulas[name + ending] = combine([*terms, *scaled(sums, scale)], made.hoist)
-    return _with(made, found, formulas, {name + ending: name for name in found.sums})
+    return extended(made, found, formulas, {name + ending: name for name in found.sums})
 
 
-def _with(
+def extended(
     made: Made, found: Discretised, formulas: dict[str, Node], copies: dict[str, str]
 ) -> Made:
+    """With the stages of one more evaluation of the right-hand sides.
+
+    Args:
+        made: what there is before.
+        found: the right-hand sides.
+        formulas: what they are used for, at the same points.
+        copies: names among these that are fields in the middle of a step, and of which.
+    """
     stages = [Stage(level) for level in found.levels]
     return replace(
         made,
@@ -147,12 +170,18 @@ def discretised(
     system: System, hoist: Hoist, start: str = "", late: float = 0.0, prefix: str = "e"
 ) -> Discretised:
     """The right-hand sides of names that end on `start`, so many steps after the beginning."""
-    trees = system.right_sides
-    if late:
-        then = formula("t + late*dt", t=Variable(TIME), late=Constant(late), dt=DT)
-        trees = {name: substitute(tree, {TIME: then}) for name, tree in trees.items()}
+    trees = {name: _later(tree, late) for name, tree in system.right_sides.items()}
     names = {name: name + start for name in trees}
-    return Discretiser(system.space, hoist, names, system.values, prefix).run(trees)
+    drives = system.driven(late)
+    return Discretiser(system.space, hoist, names, system.values, prefix, drives).run(trees)
+
+
+def _later(tree: Node, late: float) -> Node:
+    """A formula of t, so many steps later."""
+    if not late:
+        return tree
+    then = formula("t + late*dt", t=Variable(TIME), late=Constant(late), dt=DT)
+    return substitute(tree, {TIME: then})
 
 
 def _leapfrog(system: System, made: Made) -> Made:
@@ -164,7 +193,8 @@ def _leapfrog(system: System, made: Made) -> Made:
         trees[velocity], dampings[velocity] = rest, damping
 
     names = {name: name for name in system.right_sides}
-    found = Discretiser(system.space, made.hoist, names, system.values, "e0.").run(trees)
+    drives = system.driven()
+    found = Discretiser(system.space, made.hoist, names, system.values, "e0.", drives).run(trees)
     formulas = {}
     for name in system.second:
         velocity = velocity_of(name)
@@ -179,7 +209,7 @@ def _leapfrog(system: System, made: Made) -> Made:
             new = Operation("divide", (combine([Term(ONE, kept), *sums], made.hoist), by))
         formulas[f"{velocity}'"] = new
         formulas[f"{name}'"] = combine([Term(ONE, tap(name, nowhere)), Term(DT, new)], made.hoist)
-    return _with(made, found, formulas, {})
+    return extended(made, found, formulas, {})
 
 
 def _split(tree: Node, velocity: str) -> tuple[Node, Node | None]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from tetris_sim.apps.initial import block_shape
 from tetris_sim.apps.pde_hoist import Hoist
+from tetris_sim.apps.pde_rkl2 import MOST_STAGES, rkl2_factor
 from tetris_sim.apps.pde_schemes import Scheme, System, discretised, velocity_of
 from tetris_sim.apps.pde_sums import combine
 from tetris_sim.equations import as_tap
@@ -63,6 +64,7 @@ def find_limits(
     values: Mapping[str, float],
     initial: InitialField,
     horizon: float,
+    stages: int = MOST_STAGES,
 ) -> Limits:
     """The largest stable time steps.
 
@@ -73,11 +75,12 @@ def find_limits(
         values: of the numbers that scalars are made of.
         initial: the state at time 0.
         horizon: until when numbers that change with time are looked at [s].
+        stages: of rkl2.
     """
     samples = _Samples(system, grid, values, initial, horizon)
     spectrum = samples.eigenvalues(scheme, mixed=False)
     mixed = np.concatenate([spectrum, samples.eigenvalues(scheme, mixed=True)])
-    automatic = longest_step(mixed, scheme)
+    automatic = longest_step(mixed, scheme, stages)
     if not mixed.size:
         return Limits(math.inf, math.inf)  # nothing is finite; the run will say so
     if scheme == "leapfrog":
@@ -87,7 +90,7 @@ def find_limits(
     fastest = float(mixed.real.max(initial=0.0))
     if fastest > _ROUNDING * np.abs(mixed).max():
         automatic = min(automatic / 2, 1 / fastest)
-    return Limits(longest_step(spectrum, scheme), automatic)
+    return Limits(longest_step(spectrum, scheme, stages), automatic)
 
 
 def grow_shortest(
@@ -106,7 +109,7 @@ def grow_shortest(
     return tuple(name for name, bad in zip(system.right_sides, worst, strict=True) if bad)
 
 
-def longest_step(spectrum: Array, scheme: Scheme) -> float:
+def longest_step(spectrum: Array, scheme: Scheme, stages: int = MOST_STAGES) -> float:
     """The largest time step with which no wave grows faster than it should; infinite if none is.
 
     >>> float(round(longest_step(np.array([-4.0 + 0j]), "euler"), 6))
@@ -115,6 +118,7 @@ def longest_step(spectrum: Array, scheme: Scheme) -> float:
     Args:
         spectrum: eigenvalues of the symbols [1/s], or of those of second order [1/s^2].
         scheme: how a step is made.
+        stages: of rkl2.
     """
     largest = float(np.abs(spectrum).max(initial=0.0))
     if largest == 0.0:
@@ -135,20 +139,22 @@ def longest_step(spectrum: Array, scheme: Scheme) -> float:
     if not z.size:
         return math.inf
 
-    low, high = np.zeros(z.shape), 20 / np.abs(z)
+    low, high = np.zeros(z.shape), max(20, stages * stages) / np.abs(z)
     if growth > 0:
         high = np.minimum(high, _LONGEST_GROWTH / growth)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        good = np.abs(_factor(z * middle, scheme)) <= np.exp(growth * middle) * (1 + 1e-14)
+        good = np.abs(_factor(z * middle, scheme, stages)) <= np.exp(growth * middle) * (1 + 1e-14)
         low, high = np.where(good, middle, low), np.where(good, high, middle)
     shortest = float(low.min()) * (1 + _DIFFERENCES)
     # Less than this is what rounding lets pass for a step.
     return shortest if shortest * largest > 1e-2 else 0.0
 
 
-def _factor(z: Array, scheme: Scheme) -> Array:
+def _factor(z: Array, scheme: Scheme, stages: int) -> Array:
     """By what a scheme multiplies a wave in a step."""
+    if scheme == "rkl2":
+        return rkl2_factor(z, stages)
     if scheme == "euler":
         return np.asarray(1 + z)
     if scheme == "rk2":
@@ -178,7 +184,8 @@ class _Samples:
         self._grid = grid
         self._second = [*system.second]
         self._hoist = Hoist(system.right_sides, system.values)
-        found = discretised(system, self._hoist)
+        # What faces are given is no part of how a difference grows.
+        found = discretised(replace(system, drives={}), self._hoist)
         self._levels = found.levels
         self._formulas = {name: combine(it, self._hoist) for name, it in found.sums.items()}
         self._fields = (*system.right_sides,)

@@ -83,7 +83,7 @@ def choose_scheme(setting: Setting, *, compare: bool) -> tuple[Plan, tuple[Propo
     if setting.problem.equations is not None:
         asked = "explicit"  # how a step is made is in the equations
     if asked in ("steady", "implicit"):
-        plan = _plan_solving(setting, asked, setting.config.time.tolerance)
+        plan = _plan_solving(setting, asked, setting.config.time.unbalanced)
         left = setting.problem.steps - setting.first
         return plan, (Proposal(asked, plan, plan.seconds_per_step * left),)
     jumping = None
@@ -150,7 +150,7 @@ def _propose_steps(setting: Setting) -> Proposal:
         use_cache=setting.use_cache,
     )
     left = setting.problem.steps - setting.first
-    return Proposal("explicit", plan, plan.seconds_per_step * left)
+    return Proposal(plan.scheme, plan, plan.seconds_per_step * left)
 
 
 def _propose_jumps(setting: Setting) -> Proposal:

@@ -82,6 +82,26 @@ class Stage:
 
 
 @dataclass(frozen=True, eq=False)
+class Substeps:
+    """A time step is made of as many shorter ones as their errors ask for.
+
+    Attributes:
+        errors: by field, the name of its error; it can be read when the last stage is done.
+        order: power of a substep's length with which its error shrinks.
+        tolerance: largest error of a substep, relative to the largest magnitude of the field.
+        first: length of the first substep that is tried in a time step [s].
+        numbers: the parameters of the equations, (n_parameters,), in a substep that begins at some
+            time and has some length [s].
+    """
+
+    errors: Mapping[str, str]
+    order: int
+    tolerance: float
+    first: float
+    numbers: Callable[[float, float], Numbers]
+
+
+@dataclass(frozen=True, eq=False)
 class Equations:
     """A time step of several fields.
 
@@ -94,6 +114,9 @@ class Equations:
         parameters: numbers by time step, the same at every point: their code is 0.
         coefficients: by name, numbers of the points of a box of global indices; beyond the grid
             those of the mirror points.
+        outside: coefficients that are not mirrored beyond the grid, but given for any box.
+        substeps: how a step is divided, if errors say how; `parameters` are then for trials only,
+            short enough for any state, and all that may change are functions of time.
     """
 
     fields: tuple[str, ...]
@@ -102,6 +125,8 @@ class Equations:
     boundaries: Mapping[str, Boundary]
     parameters: tuple[Parameter, ...] = ()
     coefficients: Mapping[str, Callable[[Ranges], Numbers]] | None = None
+    outside: frozenset[str] = frozenset()
+    substeps: Substeps | None = None
 
     def __post_init__(self) -> None:
         known = {*self.fields, *(self.coefficients or {})}
@@ -120,6 +145,9 @@ class Equations:
             raise ValueError(msg)
         if len({*self.results.values()}) < len(self.fields):
             msg = f"each field has a new value of its own, got {dict(self.results)}"
+            raise ValueError(msg)
+        if self.substeps and not {*self.substeps.errors.values()} <= given:
+            msg = f"no stage gives some of the errors {dict(self.substeps.errors)}"
             raise ValueError(msg)
         if missing := {name for name in self.ghosts if name not in self.boundaries}:
             msg = f"{sorted(missing)} are read beside their points and have no boundary"
@@ -181,6 +209,8 @@ class Equations:
         of their own each has; names that are not needed at the same time share one.
         """
         last = {name: k for k, stage in enumerate(self.stages) for name in stage.taps}
+        if self.substeps is not None:
+            last |= dict.fromkeys(self.substeps.errors.values(), len(self.stages))
         held: dict[int, int] = {}  # array -> the last stage that reads what it holds
         found: dict[str, int] = {}
         for number, stage in enumerate(self.stages):
@@ -211,7 +241,7 @@ class Equations:
     def repeated(self, shape: tuple[int, ...]) -> Equations:
         """The same on any grid: what lies on a grid of a shape, over and over again."""
         again = {name: repeated(it, shape) for name, it in (self.coefficients or {}).items()}
-        return replace(self, coefficients=again)
+        return replace(self, coefficients=again, outside=frozenset())
 
 
 def _largest(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:

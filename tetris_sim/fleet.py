@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
+from tetris_sim.adaptive import Controller, Counted, largest_error
 from tetris_sim.clock import PhaseClock
+from tetris_sim.errors import NumericsError
+from tetris_sim.method import Substepper
 from tetris_sim.problem import Field, Problem
+from tetris_sim.scheduler.comm.agreement import on_root
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.shares import Plan, Scheme
 from tetris_sim.scheduler.run.exchange import Exchange
@@ -47,9 +54,70 @@ def _said(fleet: Fleet) -> list[str]:
     return [note for it in fleet.workers for note in getattr(it.stepper, "notes", ())]
 
 
+def advance_adaptive(fleet: Fleet, steps: int) -> None:
+    """Steps of as many substeps as their errors ask for, with halos exchanged after each.
+
+    Raises:
+        NumericsError: no substep is short enough.
+    """
+    equations, begin = fleet.problem.equations, fleet.problem.time
+    assert equations is not None
+    assert equations.substeps is not None
+    substeps, said = equations.substeps, str(fleet.counted)
+
+    for step in range(fleet.step, fleet.step + steps):
+        controller = Controller(
+            *(begin(step), begin(step + 1), substeps.first, substeps.order, fleet.counted)
+        )
+        before = _peaks(fleet)[0]
+        while not controller.ended:
+            if controller.stuck:
+                on_root(fleet.ranks, functools.partial(_refuse_stuck, controller))
+            with fleet.clock.phase("compute"):
+                for worker in fleet.workers:
+                    _substepper(worker).substep(controller.time, controller.length)
+                after = _peaks(fleet)
+            if not controller.accept(largest_error(before, after, substeps.tolerance)):
+                for worker in fleet.workers:
+                    _substepper(worker).undo()
+                continue
+            before = after[0]
+            with fleet.clock.phase("exchange"):
+                fleet.exchange.swap(fleet.workers)
+        fleet.counted = controller.counted
+    for worker in fleet.workers:
+        fleet.busy_s[worker.name] = worker.busy_s
+
+    kept = tuple(note for note in fleet.plan.notes if note != said)
+    fleet.plan = dataclasses.replace(fleet.plan, notes=(*kept, str(fleet.counted)))
+
+
+def _peaks(fleet: Fleet) -> npt.NDArray[np.float64]:
+    """Largest magnitudes of fields and of their errors, of all workers and ranks; infinite where
+    something is no number.
+    """
+    own = np.max([_substepper(worker).peaks() for worker in fleet.workers], axis=0)
+    finite = np.where(np.isnan(own), np.inf, own)
+    return np.array(fleet.ranks.largest(tuple(finite.ravel().tolist()))).reshape(own.shape)
+
+
+def _substepper(worker: Worker) -> Substepper:
+    return cast(Substepper, worker.stepper)
+
+
+def _refuse_stuck(controller: Controller) -> None:
+    msg = (
+        f"no substep is short enough at t = {controller.time:.10g} s: the last one that was tried "
+        "still has an error above time.tolerance. Do the fields grow without end there, or jump? "
+        "Or take a larger time.tolerance, if it is near rounding."
+    )
+    raise NumericsError(msg)
+
+
 # How the workers of a plan advance together, by its scheme.
 SCHEMES: dict[Scheme, Advance] = {
     "explicit": advance_each,
+    "adaptive": advance_adaptive,
     "spectral": advance_each,
     "steady": advance_solving,
     "implicit": advance_solving,
@@ -75,6 +143,7 @@ class Fleet:
         step: number of steps that the state has behind it.
         exchange: the way of halos, and of the state to rank 0.
         busy_s: time that each worker computed, where they measure that [s].
+        counted: the substeps of adaptive steps.
     """
 
     plan: Plan
@@ -93,6 +162,7 @@ class Fleet:
     ) -> None:
         self.problem, self.step, self.clock, self.ranks = problem, step, clock, ranks
         self.busy_s: dict[str, float] = {}
+        self.counted = Counted()
         self._take(plan, workers)
 
     def advance(self, steps: int) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
+import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.boundary import Side
@@ -85,6 +86,27 @@ class Stepper(Protocol):
 
     def close(self) -> None:
         """Give memory and devices back."""
+
+
+@runtime_checkable
+class Substepper(Stepper, Protocol):
+    """A stepper of equations with `Substeps`, whose steps are made of substeps."""
+
+    def substep(self, time: float, length: float) -> None:
+        """Make one; may return early. Halos stay as they are.
+
+        Args:
+            time: when it begins [s].
+            length: of it [s].
+        """
+
+    def undo(self) -> None:
+        """Let the state, halos included, be what it was before the last substep."""
+
+    def peaks(self) -> npt.NDArray[np.float64]:
+        """Largest magnitudes of each field and of its error in the last substep, of owned points,
+        (2, n_fields); not a number where one of them is none.
+        """
 
 
 class KnownGpu(Protocol):

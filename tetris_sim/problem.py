@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tetris_sim.boundary import SIDES, Boundary, Face, Side
 from tetris_sim.conduction import Conduction, Ids, RuledFace, padded, repeated
-from tetris_sim.equations import Equations
+from tetris_sim.equations import Equations, Substeps
 from tetris_sim.grid import Grid
 from tetris_sim.slab import Ranges, Slab
 from tetris_sim.stencil import Stencil
@@ -222,6 +222,11 @@ class Problem:
         return lambda slab: view.look(slab.spans, state(slab))
 
     @property
+    def substeps(self) -> Substeps | None:
+        """How a step is divided, if errors say how."""
+        return None if self.equations is None else self.equations.substeps
+
+    @property
     def why_not_one_stencil(self) -> str | None:
         """Why what makes the same step everywhere cannot do it, as a sentence; None if it can."""
         if self.equations is not None:
@@ -231,6 +236,13 @@ class Problem:
         return (
             "it makes the same step at every point, and this body has materials, sources or rules"
         )
+
+    @property
+    def why_not_substeps(self) -> str | None:
+        """Why what keeps no names of equations cannot do it, as a sentence; None if it can."""
+        if self.substeps is None:
+            return None
+        return "steps follow the errors at all points (time.tolerance), which it does not keep"
 
     @property
     def why_not_temperatures(self) -> str | None:
@@ -275,6 +287,8 @@ class Problem:
         """
         assert self.equations is not None
         assert self.equations.coefficients is not None
+        if name in self.equations.outside:
+            return np.asarray(self.equations.coefficients[name](box), np.float64)
         periodic = [self.boundary.periodic(axis) for axis in range(self.grid.ndim)]
         return padded(self.equations.coefficients[name], box, self.grid.shape, periodic)
 

@@ -1,7 +1,7 @@
 """Equations as a function on arrays: fields and formulas in, fields out.
 
 The steps are made by the same plan and the same run loop as those of a configuration; for outputs,
-checkpoints and equations of second order use a configuration (`model.type: pde`).
+checkpoints use a configuration (`model.type: pde`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from tetris_sim.api import boundary_of, checked_field, counted, positive, run_problem, spaced_grid
 from tetris_sim.apps.pde_arrays import RightSide, equations_problem, same_shape
+from tetris_sim.apps.pde_fields import resting
+from tetris_sim.apps.pde_schemes import velocity_of
 from tetris_sim.boundary import Boundary, Face
 from tetris_sim.errors import ConfigError
 from tetris_sim.problem import Field
@@ -21,12 +23,15 @@ from tetris_sim.problem import Field
 
 def solve_pde(
     fields: Mapping[str, npt.ArrayLike],
-    equations: Mapping[str, RightSide] | Callable[..., Any],
+    equations: Mapping[str, RightSide] | Callable[..., Any] | None,
     steps: int,
     *,
+    second_order: Mapping[str, RightSide] | None = None,
+    initial_velocity: Mapping[str, npt.ArrayLike] | None = None,
+    tolerance: float | None = None,
     constants: Mapping[str, float | str] | None = None,
     dt: float | None = None,
-    scheme: str = "euler",
+    scheme: str | None = None,
     spacing: float | Sequence[float] = 1.0,
     boundary: Mapping[str, Boundary | Face] | Boundary | Face | None = None,
     accuracy: Literal[2, 4] = 2,
@@ -51,11 +56,18 @@ def solve_pde(
         equations: du/dt of each field: a formula as in `model.type: pde`, or a function whose
             parameters are named after fields, constants, x, y, z, t and operators (`def f(u, v,
             laplace): return laplace(u) - u*v**2`), which is called once to see what it does; or
-            one function that returns those of all fields, in their order.
+            one function that returns those of all fields but the ones of `second_order`, in their
+            order; None if those are all.
         steps: how many time steps, 0 or more.
+        second_order: d2u/dt2 of fields that have that instead; `NAME_velocity` is then a field too,
+            after its field in what is returned.
+        initial_velocity: of these fields at the start, arrays or numbers by name; 0 if not given.
+        tolerance: makes steps adaptive: each is made of substeps whose errors are at most this,
+            relative to the largest magnitude of each field; dt is then 1 if not given.
         constants: numbers or formulas of x, y, z, t by name.
         dt: the time step; 0.9 of the largest stable one if not given.
-        scheme: euler, rk2 or rk4.
+        scheme: euler, rk2, rk4, or leapfrog if all fields have `second_order`; if not given,
+            leapfrog for those without tolerance, rk4 if some have, else euler.
         spacing: distance between points, one number or one per axis of the array; the first point
             lies half a spacing from 0.
         boundary: what holds on the faces, for all fields or by field; as for `thermal_diffusion`.
@@ -74,33 +86,70 @@ def solve_pde(
         NumericsError: a field or the result holds NaN or infinity.
         UnsupportedError: there is not enough memory, or no method can do it.
     """
-    arrays = same_shape(fields)
-    single = all(it.dtype == np.float32 for it in arrays.values())
+    second = dict(second_order or {})
+    arrays = _with_velocities(same_shape(fields), second, initial_velocity or {})
+    single = all(np.asarray(it).dtype == np.float32 for it in fields.values())
     wanted = dtype if dtype is not None else np.float32 if single else np.float64
     state = np.stack([checked_field(it, wanted) for it in arrays.values()])
     if state.dtype == np.float16:
         msg = "equations are computed in float64 or float32, not in float16"
         raise ConfigError(msg)
 
+    if scheme is None:
+        alone = len(second) == len(fields) and tolerance is None
+        scheme = ("leapfrog" if alone else "rk4") if second else "euler"
     grid = spaced_grid(state.shape[1:], spacing)
     problem = equations_problem(
         state,
         [*arrays],
-        equations,
+        equations or {},
         constants=constants or {},
         grid=grid,
-        boundaries=_boundaries([*arrays], boundary, grid.ndim),
+        boundaries=_boundaries([*fields], [*second], boundary, grid.ndim),
         dt=None if dt is None else positive("dt", dt),
         steps=counted("steps", steps),
         scheme=scheme,
         accuracy=accuracy,
         advection=advection,
+        second=second,
+        tolerance=tolerance,
     )
-    result = run_problem(problem, method, threads)
-    return dict(zip(arrays, result, strict=True))
+    names = [variable.name for variable in problem.variables]
+    result = dict(zip(names, run_problem(problem, method, threads), strict=True))
+    return {name: result[name] for name in arrays}
+
+
+def _with_velocities(
+    arrays: Mapping[str, npt.NDArray[Any]],
+    second: Mapping[str, RightSide],
+    velocities: Mapping[str, npt.ArrayLike],
+) -> dict[str, npt.NDArray[Any]]:
+    """The fields, each velocity after its own; in the order of `System.right_sides`."""
+    for given, what in ((second, "second_order"), (velocities, "initial_velocity")):
+        of = arrays if given is second else second
+        if unknown := given.keys() - of.keys():
+            msg = f"{what} names {sorted(unknown)}, and only {sorted(of)} can have one"
+            raise ConfigError(msg)
+
+    found = {name: array for name, array in arrays.items() if name not in second}
+    for name in second:
+        found[name] = arrays[name]
+        velocity = np.asarray(velocities.get(name, 0.0))
+        found[velocity_of(name)] = np.broadcast_to(velocity, arrays[name].shape)
+    return found
 
 
 def _boundaries(
+    names: Sequence[str],
+    second: Sequence[str],
+    boundary: Mapping[str, Boundary | Face] | Boundary | Face | None,
+    ndim: int,
+) -> dict[str, Boundary]:
+    given = _given(names, boundary, ndim)
+    return given | {velocity_of(name): resting(given[name]) for name in second}
+
+
+def _given(
     names: Sequence[str],
     boundary: Mapping[str, Boundary | Face] | Boundary | Face | None,
     ndim: int,

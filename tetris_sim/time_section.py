@@ -39,7 +39,16 @@ class TimeSection(Section):
     until: Until | None = None
     """What ends the run before that."""
     scheme: Literal[
-        "explicit", "spectral", "steady", "implicit", "auto", "euler", "rk2", "rk4", "leapfrog"
+        "explicit",
+        "spectral",
+        "steady",
+        "implicit",
+        "auto",
+        "euler",
+        "rk2",
+        "rk4",
+        "leapfrog",
+        "rkl2",
     ] = "explicit"
     """How the state gets to the next step that is written: by all steps in between (explicit), or,
     where coefficients are constant or change along one axis only, by a jump with the same result
@@ -47,12 +56,15 @@ class TimeSection(Section):
     for the state that does not change any more: without dt, t_end or steps, outputs show it once.
     implicit makes steps of any length, each the solution of a system, accurate to their square: dt
     is a number. For `model.type: pde` how an explicit step is made: explicit is leapfrog where all
-    equations are of second order, rk4 where some are, else euler.
+    equations are of second order, rk4 where some are, else euler; rkl2 makes long steps of many
+    stages where diffusion limits the step.
     """
-    tolerance: Annotated[float, Field(gt=0, lt=1)] = 1e-8
-    """Of steady and implicit: norm of what is left of the heat balance of all cells, relative to
-    that of the initial state, or of the state before the step, or of the best constant one if that
-    is larger.
+    tolerance: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Of steady and implicit, 1e-8 if not given: norm of what is left of the heat balance of all
+    cells, relative to that of the initial state, or of the state before the step, or of the best
+    constant one if that is larger. With `model.type: pde` and euler, rk2 or rk4 it makes steps
+    adaptive: the error of each substep, relative to the largest magnitude of each field; dt is then
+    the time between two looks at the state, and substeps are as long as their errors allow.
     """
 
     @model_validator(mode="after")
@@ -79,3 +91,8 @@ class TimeSection(Section):
                 msg += ": until ends a run before that, if it gets there"
             raise ValueError(msg)
         return self
+
+    @property
+    def unbalanced(self) -> float:
+        """What may be left of a heat balance: `tolerance`, or 1e-8."""
+        return 1e-8 if self.tolerance is None else self.tolerance

@@ -108,8 +108,11 @@ class CpuStepper:
 
     def _advance_block(self, steps: int) -> None:
         self._team.wait()
+        self._start_block(steps, self._operands(steps))
+
+    def _start_block(self, steps: int, operands: tuple[Any, ...]) -> None:
         state, team = (self._current, self._next), self._team
-        rest = (*self._operands(steps), steps, self._barrier)
+        rest = (*operands, steps, self._barrier)
         team.start(lambda thread: self._advance(thread, team.size, *state, *rest))
         self._step += steps
         if self._passes(steps) % 2:
@@ -119,10 +122,13 @@ class CpuStepper:
         """What `advance` gets between the two arrays and the number of steps."""
         layout, geometry = self._layout, self._geometry
         if self._step_tables is not None:
-            tables = self._step_tables.tables(self._step, steps)
-            return (geometry.axes, self._step_tables.arrays, *tables)
+            return self._with_tables(self._step_tables.tables(self._step, steps))
         numbers = (geometry.axes, geometry.links, geometry.faces, self._weights)
         return (layout.n_fields, layout.field_pitch, *numbers)
+
+    def _with_tables(self, tables: tuple[Any, ...]) -> tuple[Any, ...]:
+        assert self._step_tables is not None
+        return (self._geometry.axes, self._step_tables.arrays, *tables)
 
     def edge(self, axis: int, side: Side) -> Field:
         """The owned planes that the neighbour on `side` needs, a contiguous copy."""

@@ -115,6 +115,12 @@ class Given:
         columns = [np.broadcast_to(it, (length, 1)) for it in rows]
         return np.ascontiguousarray(np.concatenate(columns, axis=1), self._problem.arithmetic)
 
+    def numbers_at(self, time: float, length: float) -> Array:
+        """The parameters of a substep of some length that begins at some time [s], (1, n)."""
+        assert self._equations.substeps is not None
+        numbers = self._equations.substeps.numbers(time, length).reshape(1, -1)
+        return np.ascontiguousarray(numbers, self._problem.arithmetic)
+
     def _lay(self, slab: Slab, layout: PaddedField) -> Array:
         n_bytes = layout.n_bytes + 2 * _SLACK * self._size
         whole = allocate_aligned(n_bytes, layout.dtype, 0)

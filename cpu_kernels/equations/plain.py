@@ -81,6 +81,15 @@ class Sweeps:
         """The parameters of a block."""
         return (self._tables.given.numbers(step, steps),)
 
+    def substep(self, time: float, length: float) -> tuple[Array]:
+        """The parameters of a substep."""
+        return (self._tables.given.numbers_at(time, length),)
+
+    def work_of(self, name: str) -> Array:
+        """The array of a name that lives within a step, as it lies in memory."""
+        pitch, number = self._layout.field_pitch, self._tables.equations.work[name]
+        return self._work[number * pitch : (number + 1) * pitch]
+
     def __call__(
         self, thread: int, threads: int, current: Array, following: Array, *rest: Any
     ) -> None:

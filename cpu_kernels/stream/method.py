@@ -43,7 +43,7 @@ class StreamMethod:
         runs.
         """
         if problem.equations is not None:
-            return why_not_equations(problem)
+            return why_not_equations(problem) or problem.why_not_substeps
         return why_not_blocked(problem, self.name)
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:

@@ -204,6 +204,13 @@ class Given:
         self._along = to_device(self._device, np.concatenate(parts).astype(layout.dtype))
         self._argument = self._pack(begins)
 
+    def hold(self, time: float, length: float) -> None:
+        """Let the numbers of steps be those of a substep that begins at some time [s]."""
+        equations = equations_of(self._problem)
+        assert equations.substeps is not None
+        changing = [it.changes for it in equations.parameters]
+        self.numbers.hold(equations.substeps.numbers(time, length)[changing])
+
     def argument(self) -> npt.NDArray[np.void]:
         """`struct Given`."""
         return self._argument

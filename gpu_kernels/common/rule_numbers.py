@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -60,7 +61,18 @@ class RuleNumbers:
         if not self._changes:
             return
 
-        numbers, _ = self._tabulate(step)
+        self._bring(self._tabulate(step)[0])
+        self._first = step
+
+    def hold(self, values: npt.NDArray[np.float64]) -> None:
+        """Let every row have the same numbers, one of each parameter, for all that is launched from
+        now on.
+        """
+        rows = np.append(np.repeat(values, self._steps), 0.0)
+        self._bring(rows.astype(self._problem.arithmetic))
+        self._first = -sys.maxsize  # of no steps
+
+    def _bring(self, numbers: npt.NDArray[Any]) -> None:
         while len(self._under_way) >= _UPLOADS:
             _, done = self._under_way.popleft()
             if done is not None:
@@ -69,7 +81,6 @@ class RuleNumbers:
         with self._device.use():
             self.there[...] = here
         self._under_way.append((held, self._device.stream.record()))
-        self._first = step
 
     def _tabulate(self, step: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
         """(numbers of all rules from a step on, their places)."""

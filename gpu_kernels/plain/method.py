@@ -50,8 +50,10 @@ class PlainMethod(WithoutParameters):
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
         """Compile and take two copies of the slab; `device` is a `GpuDevice`."""
         from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
+        from tetris_sim.gpu_kernels.steppers.substeps import SubstepStepper
 
-        return GpuStepper(problem, slab, device, self.passes(problem, slab, parameters))
+        make = GpuStepper if problem.substeps is None else SubstepStepper
+        return make(problem, slab, device, self.passes(problem, slab, parameters))
 
     def depth(self, problem: Problem, parameters: Parameters) -> int:
         """One step."""

@@ -142,6 +142,10 @@ def _needs(problem: Problem) -> _Needs:
 
 def equations_2d_refusal(problem: Problem) -> str | None:
     """Why the kernel cannot have these equations, as a sentence for the user."""
+    if (why_not := problem.why_not_substeps) is not None:
+        return why_not
+    if equations_of(problem).outside:
+        return "it fills ghosts for several steps at once, and here faces change with time"
     if problem.grid.ndim != 2:
         return f"it streams equations in 2D, and the grid has {problem.grid.ndim} axes"
     if np.dtype(problem.dtype).name not in REAL:

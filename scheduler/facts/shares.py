@@ -18,9 +18,9 @@ from tetris_sim.schema import SimulatedSection
 from tetris_sim.slab import Slab
 from tetris_sim.wording import count_threads
 
-# How the state gets to the next step that anybody wants: by all steps in between, by a jump, or as
-# the solution of balances.
-Scheme = Literal["explicit", "spectral", "steady", "implicit"]
+# How the state gets to the next step that anybody wants: by all steps in between, by substeps whose
+# length follows from their errors, by a jump, or as the solution of balances.
+Scheme = Literal["explicit", "adaptive", "spectral", "steady", "implicit"]
 Topic = Literal[
     "scheme", "device", "method", "shares", "left out", "block", "streaming", "checkpoints"
 ]

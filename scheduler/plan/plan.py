@@ -17,6 +17,7 @@ from tetris_sim.reference import tolerance
 from tetris_sim.scheduler.facts.division import Division, Profile
 from tetris_sim.scheduler.facts.domain import Domain, Work
 from tetris_sim.scheduler.facts.shares import Draft, Plan, Reason, Share
+from tetris_sim.scheduler.plan.adaptive import asked_block, scheme_of, why_adaptive
 from tetris_sim.scheduler.plan.block import block_alone, block_of_teams, responsive_block
 from tetris_sim.scheduler.plan.give import give, host_bytes, refuse_shortages
 from tetris_sim.scheduler.plan.offer import Measures, Offer
@@ -107,7 +108,7 @@ def draft_plan(
     """
     domain, work = Domain.of(problem), Work.of(problem)
     asked = Asked(
-        None if compute.time_block == "auto" else compute.time_block,
+        asked_block(problem, compute),
         None if compute.shares == "auto" else compute.shares,
         problem.steps,
     )
@@ -125,11 +126,13 @@ def draft_plan(
     notes = dict.fromkeys(note for offer in offers for note in offer.notes)
     rounding = about_rounding(shares, problem.steps, tolerance(problem, problem.steps, 1.0))
     plan = _plan_of(domain, work, best, shares, asked, (*notes, *rounding))
+    plan = dataclasses.replace(plan, scheme=scheme_of(problem))
     reasons = (
         *(offer.reasons[0] for offer in offers),
         *(reason for offer in offers for reason in offer.reasons[1:]),
         *why_these,
         *_why_divided_so(work, options, best, shares, asked),
+        *why_adaptive(problem),
         describe_copy(copy=plan.copy_for_checkpoints),
     )
     return Draft(plan, reasons)

@@ -16,6 +16,7 @@ from tetris_sim.scheduler.facts.domain import Domain
 from tetris_sim.scheduler.facts.shares import Draft, Plan, Reason, Share, Topic, sentences_of
 from tetris_sim.scheduler.machine.devices import Kind
 from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.scheduler.plan.adaptive import asked_block, scheme_of, why_adaptive
 from tetris_sim.scheduler.plan.cost import Crew
 from tetris_sim.scheduler.plan.give import give, shortages
 from tetris_sim.scheduler.plan.offer import Offer
@@ -129,7 +130,7 @@ def combine(
     domain = Domain.of(problem)
     _refuse_too_many(domain, len(offers))
     alike = _as_alike(offers, link)
-    asked = None if compute.time_block == "auto" else compute.time_block
+    asked = asked_block(problem, compute)
     grid, shares, why_cut = _choose_grid(
         problem, domain, alike, asked, slabs_only=compute.shares != "auto"
     )
@@ -140,6 +141,7 @@ def combine(
         *(reason for reason in reasons if reason.topic not in _DECIDED_ANEW),
         why_cut,
         describe_exchange(grid.time_block, asked, shares, link),
+        *why_adaptive(problem),
         Reason("checkpoints", _CHECKPOINTS),
     )
     # Planes are not moved, and devices not replaced, between ranks: there is no profile.
@@ -153,6 +155,7 @@ def combine(
         notes=tuple(dict.fromkeys(note for offer in offers for note in offer.notes)),
         shares_asked=compute.shares != "auto",
         gpu_messages=compute.cuda_aware_mpi,
+        scheme=scheme_of(problem),
     )
 
 

@@ -11,16 +11,17 @@ from __future__ import annotations
 import collections
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
+from time import perf_counter
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from tetris_sim.boundary import SIDES, Side
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.method import Box, EdgePlanes, Stepper
+from tetris_sim.method import Box, EdgePlanes, Stepper, Substepper
 from tetris_sim.problem import Field, InitialField
 
 _RECENT = 8  # blocks of which the speed is known; a median of fewer would follow every hiccup
@@ -84,18 +85,45 @@ class QueuedStepper:
 
         def job() -> None:
             self._edges.clear()
-            begin = time.perf_counter()
+            begin = perf_counter()
             self._stepper.advance(steps)
             if not self._through_host:
                 self._copy_edges()  # a GPU is told to do it now, and does it when it has advanced
             self._stepper.wait()
-            seconds = time.perf_counter() - begin
+            seconds = perf_counter() - begin
             self.busy_s += seconds
             self.recent.append((steps, seconds))
             if self._through_host:
                 self._copy_edges()
 
         self._put(job)
+
+    def substep(self, time: float, length: float) -> None:
+        """Let the thread make one; returns at once."""
+
+        def job() -> None:
+            self._edges.clear()
+            begin = perf_counter()
+            self._substepper.substep(time, length)
+            self._stepper.wait()
+            self.busy_s += perf_counter() - begin
+
+        self._put(job)
+
+    def undo(self) -> None:
+        """Take the last substep back."""
+        self.wait()
+        self._now(self._substepper.undo)
+
+    def peaks(self) -> npt.NDArray[np.float64]:
+        """Largest magnitudes of fields and errors."""
+        self.wait()
+        return self._now(self._substepper.peaks)
+
+    @property
+    def _substepper(self) -> Substepper:
+        assert isinstance(self._stepper, Substepper)
+        return self._stepper
 
     def edge(self, axis: int, side: Side) -> EdgePlanes:
         """The owned planes that the neighbour on `side` needs."""

@@ -9,9 +9,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from tetris_sim.boundary import Side
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.method import Box, EdgePlanes, Stepper
+from tetris_sim.method import Box, EdgePlanes, Stepper, Substepper
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.scheduler.run.queued import WorkerError
 from tetris_sim.schema import SimulatedSection
@@ -80,6 +83,29 @@ class SimulatedStepper:
         self._device.compute(
             updates(self.slab.shape, self.slab.halo, self._radii, steps) * self._n_fields, work
         )
+
+    def substep(self, time: float, length: float) -> None:
+        """Make one, and return when the device would be done."""
+
+        def work() -> None:
+            self._substepper.substep(time, length)
+            self._stepper.wait()
+
+        points = updates(self.slab.shape, self.slab.halo, self._radii, 1)
+        self._device.compute(points * self._n_fields, work)
+
+    def undo(self) -> None:
+        """Take the last substep back."""
+        self._substepper.undo()
+
+    def peaks(self) -> npt.NDArray[np.float64]:
+        """Largest magnitudes of fields and errors."""
+        return self._substepper.peaks()
+
+    @property
+    def _substepper(self) -> Substepper:
+        assert isinstance(self._stepper, Substepper)
+        return self._stepper
 
     def edge(self, axis: int, side: Side) -> EdgePlanes:
         """The owned planes that the neighbour on `side` needs."""

@@ -86,11 +86,15 @@ def _equations_digest(equations: Equations, grid: Grid, dt: float) -> str:
     for parameter in equations.parameters:
         rows = parameter.rows(lambda step: step * dt, 0, _STEPS)
         found.update(parameter.name.encode() + np.ascontiguousarray(rows).tobytes())
+    if (substeps := equations.substeps) is not None:
+        chosen = (substeps.order, substeps.tolerance.hex(), substeps.first.hex())
+        found.update(repr((sorted(substeps.errors.items()), *chosen)).encode())
 
     whole = tuple((0, n) for n in grid.shape)
     for name, of_box in sorted((equations.coefficients or {}).items()):
         found.update(name.encode())
-        _add_points(found, of_box, whole)
+        around = tuple((low - 1, high + 1) for low, high in whole)
+        _add_points(found, of_box, around if name in equations.outside else whole)
     for name, radii in sorted(equations.ghosts.items()):
         for axis, radius in enumerate(radii):
             if equations.boundaries[name].periodic(axis):

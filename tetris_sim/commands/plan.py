@@ -67,7 +67,9 @@ def collect(config: Config, prepared: Prepared) -> dict[str, Any]:
         "precision": problem.dtype.name,
         "time": {
             "dt_s": problem.dt,
-            "dt_limit_s": None if math.isinf(problem.dt_limit) else problem.dt_limit,
+            "dt_limit_s": None
+            if math.isinf(problem.dt_limit) or problem.substeps is not None
+            else problem.dt_limit,
             "steps": problem.steps,
             "t_end_s": problem.time(problem.steps),
         },
@@ -161,7 +163,8 @@ def as_text(facts: dict[str, Any]) -> str:
         )
     lines += [
         f"  memory   {gib(facts['memory_bytes'])} of {gib(facts['memory_available_bytes'])}",
-        f"  takes    about {format_duration(facts['seconds'])} without output",
+        f"  takes    about {format_duration(facts['seconds'])} without output"
+        + (", times substeps a step, whose number is not known" * (facts["scheme"] == "adaptive")),
         f"  writes   {files['fields']} fields of {gib(files['field_bytes'])}, at most "
         f"{gib(files['total_bytes'])} with checkpoints, to {files['directory']} "
         f"({gib(files['free_bytes'])} free)",

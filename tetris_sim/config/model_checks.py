@@ -11,7 +11,7 @@ from tetris_sim.config.words import keys_of, wanted
 from tetris_sim.schema import GridSection, Request
 from tetris_sim.time_section import TimeSection
 
-_OF_EQUATIONS = ("euler", "rk2", "rk4", "leapfrog")
+_OF_EQUATIONS = ("euler", "rk2", "rk4", "leapfrog", "rkl2")
 
 
 def check_cells(grid: GridSection, model: Any) -> Iterator[Finding]:

@@ -1,0 +1,142 @@
+"""Pairs of Runge-Kutta methods: the step of one, and by how much another one differs from it.
+
+With k_i = f(u + h sum_j a_ij k_j, t + c_i h), the new state is u + h sum_i b_i k_i, and the error
+of the step about h sum_i d_i k_i, d being b less the weights of a method of one order less. The
+state goes on with the better of the two.
+
+    euler     Heun-Euler 2(1)
+    rk2       Bogacki-Shampine 3(2), P. Bogacki, L. F. Shampine, Appl. Math. Lett. 2 (1989) 321,
+              MATLAB's ode23 and SciPy's RK23
+    rk4       Dormand-Prince 5(4), J. R. Dormand, P. J. Prince, J. Comput. Appl. Math. 6 (1980) 19,
+              ode45 and RK45
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tetris_sim.apps.pde_hoist import DT, ONE, Hoist
+from tetris_sim.apps.pde_schemes import Made, System, discretised, extended
+from tetris_sim.apps.pde_sums import Term, combine
+from tetris_sim.equations import tap
+from tetris_sim.formula import Constant, Node
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Numbers of a pair.
+
+    Attributes:
+        name: for people.
+        order: power of the step with which the error of one step shrinks.
+        nodes: c.
+        rows: a, of each stage but the first; the last is b where the last stage is the new state.
+        weights: b.
+        lower: weights of the method of one order less.
+    """
+
+    name: str
+    order: int
+    nodes: tuple[Fraction, ...]
+    rows: tuple[tuple[Fraction, ...], ...]
+    weights: tuple[Fraction, ...]
+    lower: tuple[Fraction, ...]
+
+    @property
+    def first_same_as_last(self) -> bool:
+        """Whether the last stage is at the new state."""
+        return self.rows[-1] == self.weights[:-1] and self.weights[-1] == 0
+
+
+def _numbers(text: str) -> tuple[Fraction, ...]:
+    return tuple(map(Fraction, text.split()))
+
+
+PAIRS: dict[str, Pair] = {
+    "euler": Pair(
+        *("Heun-Euler 2(1)", 2, _numbers("0 1"), (_numbers("1"),)),
+        *(_numbers("1/2 1/2"), _numbers("1 0")),
+    ),
+    "rk2": Pair(
+        "Bogacki-Shampine 3(2)",
+        3,
+        _numbers("0 1/2 3/4 1"),
+        (_numbers("1/2"), _numbers("0 3/4"), _numbers("2/9 1/3 4/9")),
+        _numbers("2/9 1/3 4/9 0"),
+        _numbers("7/24 1/4 1/3 1/8"),
+    ),
+    "rk4": Pair(
+        "Dormand-Prince 5(4)",
+        5,
+        _numbers("0 1/5 3/10 4/5 8/9 1 1"),
+        (
+            _numbers("1/5"),
+            _numbers("3/40 9/40"),
+            _numbers("44/45 -56/15 32/9"),
+            _numbers("19372/6561 -25360/2187 64448/6561 -212/729"),
+            _numbers("9017/3168 -355/33 46732/5247 49/176 -5103/18656"),
+            _numbers("35/384 0 500/1113 125/192 -2187/6784 11/84"),
+        ),
+        _numbers("35/384 0 500/1113 125/192 -2187/6784 11/84 0"),
+        _numbers("5179/57600 0 7571/16695 393/640 -92097/339200 187/2100 1/40"),
+    ),
+}
+
+
+def make_pair(system: System, made: Made, pair: Pair) -> tuple[Made, dict[str, str]]:
+    """(the stages of a step by a pair, the name of the error of each field).
+
+    Args:
+        system: the right-hand sides.
+        made: no stages yet.
+        pair: how.
+
+    Raises:
+        ConfigError: the equations become too large.
+    """
+    last, errors = len(pair.nodes) - 1, {name: f"{name}.error" for name in system.right_sides}
+    differences = [b - lower for b, lower in zip(pair.weights, pair.lower, strict=True)]
+    endings = ["", *(f".y{k}" for k in range(1, last + 1))]
+    if pair.first_same_as_last:
+        endings[last] = "'"
+
+    for number, ending in enumerate(endings):
+        late = float(pair.nodes[number])
+        found = discretised(system, made.hoist, ending, late, prefix=f"e{len(made.stages)}.")
+        formulas: dict[str, Node] = {}
+        copies: dict[str, str] = {}
+        for name, sums in found.sums.items():
+            # What is computed here and what stages before have kept, by stage.
+            here = tap(name, (0,) * system.space.ndim)
+            slopes: list[Node] = [
+                tap(f"{name}.k{k}", (0,) * system.space.ndim) for k in range(number)
+            ]
+            slopes.append(combine(sums, made.hoist))
+            later = [*pair.rows[number:], pair.weights, differences]
+            if number < last and any(len(row) > number and row[number] for row in later[1:]):
+                formulas[f"{name}.k{number}"] = slopes[-1]
+            if number < last:
+                new = name + endings[number + 1]
+                formulas[new] = _moved(here, pair.rows[number], slopes, made.hoist)
+                copies[new] = name
+                continue
+            if not pair.first_same_as_last:
+                formulas[f"{name}'"] = _moved(here, pair.weights, slopes, made.hoist)
+            formulas[errors[name]] = _moved(None, differences, slopes, made.hoist)
+        made = extended(made, found, formulas, copies)
+    return made, errors
+
+
+def _moved(
+    here: Node | None, weights: Sequence[Fraction], slopes: Sequence[Node], hoist: Hoist
+) -> Node:
+    """What slopes make of a value in a step; without one, the sum alone."""
+    terms = [
+        Term(Constant(float(weight)), slope)
+        for weight, slope in zip(weights, slopes, strict=True)
+        if weight
+    ]
+    start = [] if here is None else [Term(ONE, here)]
+    return combine([*start, Term(DT, combine(terms, hoist))], hoist)

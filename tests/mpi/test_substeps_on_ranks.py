@@ -1,0 +1,19 @@
+"""Adaptive steps on ranks: all find the same substeps, and the bits of one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_same_answer_on_ranks import PLAIN, solve
+from test_substeps import problem_of, solved
+
+from tetris_sim.schema import ComputeSection
+
+
+def test_ranks_have_the_bits_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = problem_of("rk2")
+    alone, _ = solved(problem, ComputeSection(method="cpu.plain", threads=1))
+    results = solve(problem, PLAIN, 3, monkeypatch)
+    np.testing.assert_array_equal(results[0][0], alone)
+    assert {plan.scheme for _, plan in results} == {"adaptive"}
+    assert any("how many is known afterwards" in reason for reason in results[0][1].reasons)
