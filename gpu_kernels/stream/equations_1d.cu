@@ -124,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(32 * TS_WARPS, TS_BLOCKS)
     Patches patches;
 #pragma unroll
     for (int f = 0; f < TS_FIELDS; ++f) {
-#pragma unroll
+#pragma unroll 4
         for (int k = 0; k < columns; ++k) {
             const int n = k * 32 + lane;
             // Beyond what may be read any value will do: it only reaches points that this warp does
@@ -145,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(32 * TS_WARPS, TS_BLOCKS)
 #pragma unroll
         for (int c = 0; c < columns; ++c) stage[lane * pitch + c] = patches[f][c];
         __syncwarp();  // lanes store what others computed
-#pragma unroll
+#pragma unroll 4
         for (int k = 0; k < columns; ++k) {
             const int n = k * 32 + lane, x = first + n;
             if (x >= low && x < high)

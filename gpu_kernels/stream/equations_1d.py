@@ -21,7 +21,7 @@ from tetris_sim.problem import Problem
 _LANES = 32
 _SECTOR_BYTES = 32  # the smallest piece of memory that moves
 _REGISTERS = 65536  # of 4 bytes, of a multiprocessor
-_BESIDE = 48  # registers of a thread for addresses and what is being computed
+_BESIDE = 40  # registers of a thread for addresses and what is being computed
 _MOST_SHARED = 99 * 1024  # bytes that a block can have on any GPU since sm_80
 _MOST_OPERATIONS = 20_000  # that a kernel writes out: more would compile for minutes
 _WARPS = 4
@@ -53,6 +53,7 @@ class _Needs1:
         radius: points that a step spoils.
         item: bytes of a number.
         operations: of a step at a point.
+        longest: operations of the longest stage.
     """
 
     slots: int
@@ -60,6 +61,7 @@ class _Needs1:
     radius: int
     item: int
     operations: int
+    longest: int
 
     def halo(self, it: Span) -> int:
         """Points of a warp in front of those that it writes."""
@@ -84,8 +86,11 @@ class _Needs1:
         )
 
     def is_light(self, it: Span) -> bool:
-        """Whether it should not spill, and compiles soon."""
-        registers = self.slots * (it.columns + 2 * self.beside + 2) * self.item // 4 + _BESIDE
+        """Whether it should not spill, and compiles soon: the compiler has about twice as many
+        values of a formula under way as it has operations (found by compiling).
+        """
+        registers = 1.3 * self.slots * (it.columns + 2 * self.beside) * self.item / 4 + _BESIDE
+        registers += min(64, self.longest * self.item // 2)
         most = min(255, _REGISTERS // (_LANES * _WARPS * it.blocks) // 8 * 8)
         return registers <= most and it.columns * self.operations <= _MOST_OPERATIONS
 
@@ -113,6 +118,9 @@ def _needs(problem: Problem) -> _Needs1:
         radius=problem.stencil.radii[0],
         item=np.dtype(problem.dtype).itemsize,
         operations=max(1, equations.n_operations),
+        longest=max(
+            sum(not it.is_given for it in stage.programs.instructions) for stage in equations.stages
+        ),
     )
 
 
@@ -135,7 +143,7 @@ def equations_1d_parameters(problem: Problem) -> tuple[Parameters, ...]:
             itertools.product(
                 (64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1),
                 (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40),
-                (3, 4, 5, 8),
+                (2, 3, 4, 5, 8),
             ),
         )
         if needs.fits(span) and needs.is_light(span)

@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "gpu"), str(ROOT / "kernels")]
 
 import gpu_equation_cases as cases  # noqa: E402
+from one_sweep_wave import check_one_sweep, one_sweep_rates  # noqa: E402
 
 from tetris_sim import reference  # noqa: E402
 from tetris_sim.boundary import Boundary, Neumann  # noqa: E402
@@ -34,7 +35,6 @@ from tetris_sim.equations import Equations  # noqa: E402
 from tetris_sim.gpu_kernels.common.build import compile_source  # noqa: E402
 from tetris_sim.gpu_kernels.common.device import GpuDevice  # noqa: E402
 from tetris_sim.gpu_kernels.plain.method import PlainMethod  # noqa: E402
-from tetris_sim.gpu_kernels.stream.equations_2d import EquationsTile  # noqa: E402
 from tetris_sim.gpu_kernels.stream.method import METHOD  # noqa: E402
 from tetris_sim.method import Method, Parameters  # noqa: E402
 from tetris_sim.problem import Field, Problem  # noqa: E402
@@ -42,15 +42,17 @@ from tetris_sim.slab import Slab  # noqa: E402
 from tetris_sim.tolerances import allowed_error  # noqa: E402
 
 SECONDS = 0.25  # of a timing, about
+_FEW = {1: 4096, 2: 256, 3: 32}  # points along an axis where only the equations matter
 PLAIN = PlainMethod()
-# steps, rows, columns, warps, blocks, edges
+# steps, rows, columns, warps, blocks, edges; in 3D steps, rows, warps across and down, planes ahead,
+# blocks
 TILES = {
-    ("gray-scott", "float64"): (
+    ("gray-scott", 2, "float64"): (
         *((16, 5, 5, 8, 1, 1), (8, 5, 5, 8, 1, 2), (8, 6, 5, 8, 1, 1), (12, 7, 4, 8, 1, 2)),
         *((8, 6, 4, 4, 2, 2), (8, 5, 6, 8, 1, 1), (8, 4, 4, 12, 1, 1)),
     ),
-    ("gray-scott", "float32"): (*((16, 5, 10, 8, 1, 1), (12, 7, 6, 4, 2, 2), (16, 7, 8, 8, 1, 1)),),
-    ("cahn-hilliard", "float64"): ((8, 4, 4, 8, 1, 1), (6, 10, 2, 4, 2, 2)),
+    ("gray-scott", 2, "float32"): (*((16, 5, 10, 8, 1, 1), (12, 7, 6, 4, 2, 2), (16, 7, 8, 8, 1, 1)),),
+    ("cahn-hilliard", 2, "float64"): ((8, 4, 4, 8, 1, 1), (6, 10, 2, 4, 2, 2)),
 }
 
 
@@ -103,6 +105,12 @@ CASES = (
     Case("gray-scott", 8192, 2, "float64", cases.gray_scott, "no flux"),
     Case("cahn-hilliard", 8192, 2, "float64", cases.cahn_hilliard, "periodic"),
     Case("wave of order 2", 8192, 2, "float64", wave(2), "periodic"),
+    Case("gray-scott", 1 << 25, 1, "float64", cases.gray_scott, "periodic"),
+    Case("cahn-hilliard", 1 << 25, 1, "float64", cases.cahn_hilliard, "periodic"),
+    Case("wave of order 2", 1 << 25, 1, "float64", wave(2), "periodic"),
+    Case("brusselator", 768, 3, "float64", cases.brusselator, "periodic"),
+    Case("brusselator", 768, 3, "float64", cases.brusselator, "no flux"),
+    Case("cahn-hilliard", 512, 3, "float64", cases.cahn_hilliard, "periodic"),
     Case("wave of order 2", 1024, 3, "float64", wave(2), "no flux"),
     Case("wave of order 4", 1024, 3, "float64", wave(4), "no flux"),
     Case("wave of order 2", 1024, 3, "float32", wave(2), "no flux"),
@@ -148,14 +156,14 @@ def rates_of(method: Method, problem: Problem, parameters: Parameters, gpu: Any)
 
 def candidates(case: Case, everything: bool) -> list[Parameters]:
     """Tiles to be timed."""
-    problem = case.problem(256 if case.ndim == 2 else 32)
+    problem = case.problem(_FEW[case.ndim])
     if METHOD.refusal(problem) is not None:
         return []
     proposed = list(METHOD.parameters(problem))
-    names = list(EquationsTile.__dataclass_fields__)
+    names = list(proposed[0])
     others = [
         dict(zip(names, numbers, strict=True))
-        for numbers in (TILES.get((case.name, case.dtype), ()) if everything else ())
+        for numbers in (TILES.get((case.name, case.ndim, case.dtype), ()) if everything else ())
         if case.boundary == "periodic"
     ]
     return proposed + [it for it in others if it not in proposed]
@@ -169,12 +177,12 @@ def compiled(job: tuple[str, dict[str, str | int]]) -> str:
 
 def check(case: Case, parameters: list[Parameters], gpu: Any) -> None:
     """Few points: gpu.plain against the reference, tiles against gpu.plain."""
-    problem = case.problem(96 if case.ndim == 2 else 20)
+    problem = case.problem({1: 3000, 2: 96, 3: 20}[case.ndim])
     start = problem.initial(Slab.whole(problem.grid)).astype(problem.dtype)
     near = reference.advance(start, problem, 9)
     error = np.abs(advanced(PLAIN, problem, {}, gpu, 9) - near).max(axis=tuple(range(1, near.ndim)))
     assert (error <= allowed_error(start, near, problem, 9)).all(), (case, error)
-    problem = case.problem(1500)
+    problem = case.problem({1: 100_000, 2: 1500, 3: 150}[case.ndim])
     for it in parameters:
         steps = 2 * METHOD.depth(problem, it) + 1
         found = advanced(METHOD, problem, it, gpu, steps)
@@ -187,7 +195,7 @@ def main(which: str = "", what: str = "") -> list[dict[str, Any]]:
     chosen = [case for case in CASES if not which or case.name in which.split(",")]
     tiles = {case: candidates(case, what == "all") for case in chosen}
     every = [(case, it) for case in chosen for it in tiles[case]]
-    kernels = [METHOD.kernel(case.problem(256), it) for case, it in every]
+    kernels = [METHOD.kernel(case.problem(_FEW[case.ndim]), it) for case, it in every]
     with ProcessPoolExecutor(14) as pool:
         said = list(pool.map(compiled, [(k.source, dict(k.defines)) for k in kernels]))
 
