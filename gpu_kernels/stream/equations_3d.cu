@@ -2,12 +2,12 @@
 //
 // Idea    A block streams along z through a tile of x and y. A level is a few stages of a step, of
 //         which none reads beside its points what another gives; it computes a plane a turn. What
-//         it reads beside its points lies in shared memory, as rings of planes; names that it reads
-//         at its points only wait in registers until their plane comes. Fields arrive by
-//         asynchronous copies, some planes ahead. A level works on what the one below gave in the
-//         turns before, and levels take turns from the last to the first: so one barrier a turn
-//         serves all of them, and what a thread reads of the oldest plane at its own points it may
-//         overwrite in the same turn.
+//         it reads beside its points lies in shared memory, as rings of planes; of lower planes, and
+//         of names that it reads at its points only, a thread keeps its own points in registers, as
+//         queues along z. Fields arrive by asynchronous copies, some planes ahead. A level works on
+//         what the one below gave in the turns before, so one barrier a turn serves all of them;
+//         levels take turns from the last to the first, and each puts its plane where the level
+//         above has just read.
 // Layout  A tile is 32 * TS_ACROSS columns by TS_WARPS * TS_ROWS rows: a lane has TS_ROWS points
 //         below each other. Rings lie one after the other, with a guard before and behind: points
 //         at the rim of a tile read beyond their planes what only spoils more of the rim.
@@ -36,10 +36,11 @@ constexpr int copies = plane_size / word;     // of a plane
 constexpr int copies_each = (copies + threads - 1) / threads;
 
 // Of level n: stages first .. last, and planes above and below that they read. Name m is number
-// given(m) of what they give; else it waits in registers as number carried(m), or lies in
-// the ring of slots(m) planes from plane ring(m) on. After the level it is name next(m) of the
-// level above. Numbers are -1 for names to which this does not happen. Level<-1> is a whole step,
-// with the rings of the first level of all, of which low(m) .. high(m) are read around a plane.
+// given(m) of what they give, or it has queue number queue(m), of the planes from low(m) to top(m)
+// away, and where threads read what others have, slots(m) planes from plane ring(m) on. After the
+// level it is name next(m) of the level above. Numbers are -1 for names to which this does not
+// happen. Level<-1> is a whole step, with the rings of the state, of which the planes up to high(m)
+// away are read; queues of the first level fill in `window` turns.
 template <int number>
 struct Level;
 TS_LEVELS
@@ -72,14 +73,14 @@ __device__ __forceinline__ constexpr int lag() {
 
 using Rows = real[rows];
 
-// What waits for a level in registers, oldest first, and for those above it.
+// The queues of a level, the lowest plane first, and those of the levels above.
 template <int level>
-struct Waiting {
-    Rows carried[At<level>::n_carried + 1][At<level>::reach + 1];
-    Waiting<level + 1> above;
+struct Queues {
+    Rows of[At<level>::n_queues + 1][At<level>::longest];
+    Queues<level + 1> above;
 };
 template <>
-struct Waiting<levels> {};
+struct Queues<levels> {};
 
 struct Block {
     const Memory& memory;
@@ -96,35 +97,60 @@ struct Block {
     bool is_written;  // its column
 };
 
-// Where plane `dz` away from that of a level lies.
+// Where plane `dz` away from that of a level lies. Level 0 has planes of the state, others those
+// that arrived up to the last turn.
 template <int level>
-__device__ __forceinline__ const real* plane_of(const Block& block, int name, int dz) {
-    unsigned plane;
-    if constexpr (level == 0) {
-        using Whole = Level<-1>;
-        const unsigned count = Whole::slots(name);
-        plane = Whole::ring(name) + (block.turn + unsigned(dz - Whole::low(name))) % count;
-    } else {
-        // What arrived in the last turn is `reach` planes away.
-        using L = At<level>;
-        const unsigned count = L::slots(name);
-        plane = first_plane<level>() + L::ring(name) +
-                (block.turn + unsigned(64 * L::slots(name) + dz - 1 - L::reach)) % count;
+__device__ __forceinline__ real* plane_of(const Block& block, int name, int dz) {
+    const int ring = level == 0 ? Level<-1>::ring(name) : At<level>::ring(name);
+    const int slots = level == 0 ? Level<-1>::slots(name) : At<level>::slots(name);
+    const unsigned slot = (block.turn + unsigned(64 * slots + dz)) % unsigned(slots);
+    return block.planes + (first_plane<level>() + ring + slot) * plane_size;
+}
+
+template <int level>
+__device__ __forceinline__ constexpr int top_of(int name) {
+    return level == 0 ? Level<-1>::top(name) : At<level>::top(name);
+}
+
+// A queue moves on by a plane, the last of which is `values`.
+template <int level>
+__device__ __forceinline__ void append(Queues<level>& queues, int name, const Rows& values) {
+    auto& queue = queues.of[At<level>::queue(name)];
+    const int last = top_of<level>(name) - At<level>::low(name);
+#pragma unroll
+    for (int p = 0; p < rows; ++p) {
+#pragma unroll
+        for (int k = 0; k < last; ++k) queue[k][p] = queue[k + 1][p];
+        queue[last][p] = values[p];
     }
-    return block.planes + plane * plane_size;
+}
+
+// Planes of rings that reach the top of their queues.
+template <int level>
+__device__ __forceinline__ void take(const Block& block, Queues<level>& queues) {
+#pragma unroll
+    for (int name = 0; name < names; ++name) {
+        if ((level == 0 ? Level<-1>::ring(name) : At<level>::ring(name)) < 0) continue;
+        const real* const from = plane_of<level>(block, name, top_of<level>(name)) + block.cell;
+        Rows values;
+#pragma unroll
+        for (int p = 0; p < rows; ++p) values[p] = from[p * tile_x];
+        append(queues, name, values);
+    }
 }
 
 template <int level>
 struct Point {
     using L = At<level>;
     const Block& block;
-    const Waiting<level>& waiting;
+    const Queues<level>& queues;
     Rows (&given)[L::n_given + 1];
     int p;
 
     __device__ __forceinline__ real tap(int name, int dz, int dy, int dx) const {
         if (L::given(name) >= 0) return given[L::given(name)][p];
-        if (level > 0 && L::carried(name) >= 0) return waiting.carried[L::carried(name)][0][p];
+        if (dx == 0 && p + dy >= 0 && p + dy < rows && dz <= top_of<level>(name))
+            return queues.of[L::queue(name)][dz - L::low(name)][p + dy];
         return plane_of<level>(block, name, dz)[block.cell + (p + dy) * tile_x + dx];
     }
     // Where nothing is allocated nothing of worth is computed.
@@ -165,25 +191,15 @@ __device__ __forceinline__ void compute(const Point& point) {
 
 // Hand a name on to the level above, or write it.
 template <int level>
-__device__ __forceinline__ void hand_on(const Block& block, Waiting<level>& waiting, int name,
+__device__ __forceinline__ void hand_on(const Block& block, Queues<level>& queues, int name,
     const Rows& values) {
     if constexpr (level + 1 < levels) {
         using Above = At<level + 1>;
-        if (const int queue = Above::carried(name); queue >= 0) {
-            auto& carried = waiting.above.carried[queue];
+        if (Above::ring(name) < 0) return append(queues.above, name, values);
+        // The next turn will find it `reach` planes away.
+        real* const to = plane_of<level + 1>(block, name, Above::reach + 1) + block.cell;
 #pragma unroll
-            for (int k = 0; k < Above::reach; ++k)
-#pragma unroll
-                for (int p = 0; p < rows; ++p) carried[k][p] = carried[k + 1][p];
-#pragma unroll
-            for (int p = 0; p < rows; ++p) carried[Above::reach][p] = values[p];
-        } else {
-            const unsigned slot = block.turn % unsigned(Above::slots(name));
-            real* const to = block.planes + block.cell +
-                             (first_plane<level + 1>() + Above::ring(name) + slot) * plane_size;
-#pragma unroll
-            for (int p = 0; p < rows; ++p) to[p * tile_x] = values[p];
-        }
+        for (int p = 0; p < rows; ++p) to[p * tile_x] = values[p];
     } else {
         const int z = block.z - lag<level>();
         if (!block.is_written || z < block.low_z || z >= block.high_z) return;
@@ -197,24 +213,23 @@ __device__ __forceinline__ void hand_on(const Block& block, Waiting<level>& wait
 
 // A turn of the levels from the last one down to this one.
 template <int level>
-__device__ __forceinline__ void advance(const Block& block, Waiting<level>& waiting) {
+__device__ __forceinline__ void advance(const Block& block, Queues<level>& queues) {
     using L = At<level>;
-    if constexpr (level + 1 < levels) advance<level + 1>(block, waiting.above);
+    if constexpr (level + 1 < levels) advance<level + 1>(block, queues.above);
+    take(block, queues);
     Rows given[L::n_given + 1];
 #pragma unroll
     for (int p = 0; p < rows; ++p)
-        compute<L::first, L::last>(Point<level>{block, waiting, given, p});
-    // Nothing is handed on before all is read: so what points read alike is loaded once.
-    Rows passed[names];
+        compute<L::first, L::last>(Point<level>{block, queues, given, p});
 #pragma unroll
-    for (int name = 0; name < names; ++name)
-        if (L::next(name) >= 0)
+    for (int name = 0; name < names; ++name) {
+        if (L::next(name) < 0) continue;
+        Rows values;
 #pragma unroll
-            for (int p = 0; p < rows; ++p)
-                passed[name][p] = Point<level>{block, waiting, given, p}.tap(name, 0, 0, 0);
-#pragma unroll
-    for (int name = 0; name < names; ++name)
-        if (L::next(name) >= 0) hand_on<level>(block, waiting, L::next(name), passed[name]);
+        for (int p = 0; p < rows; ++p)
+            values[p] = Point<level>{block, queues, given, p}.tap(name, 0, 0, 0);
+        hand_on<level>(block, queues, L::next(name), values);
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(threads, TS_BLOCKS)
@@ -255,19 +270,17 @@ extern "C" __global__ void __launch_bounds__(threads, TS_BLOCKS)
         from[k] = int(y * memory.row) + x;
     }
     // Start copying, of each field, the plane that turn `turn` is the first to read.
-    const auto start_copies = [&](int turn) {
+    const auto start_copies = [&](unsigned turn) {
         using Whole = Level<-1>;
+        Block then = block;
+        then.turn = turn;
 #pragma unroll
         for (int field = 0; field < fields; ++field) {
             if (Whole::ring(field) < 0) continue;
-            const int newest = turn + Whole::high(field);  // counted from the block's first one
-            if (newest < Whole::low(field)) continue;
-            const int z = clamp(
-                block.z - int(block.turn) + newest, memory.within.low[0], memory.within.high[0]);
-            const unsigned slot = unsigned(newest - Whole::low(field)) %
-                                  unsigned(Whole::slots(field));
+            const int z = clamp(block.z + int(turn - block.turn) + Whole::high(field),
+                memory.within.low[0], memory.within.high[0]);
             const real* const plane = src + field * given.field + z * memory.plane;
-            real* const to = planes + (Whole::ring(field) + slot) * plane_size;
+            real* const to = plane_of<0>(then, field, Whole::high(field));
 #pragma unroll
             for (int k = 0; k < copies_each; ++k) {
                 const int n = k * threads + int(threadIdx.x);
@@ -279,13 +292,11 @@ extern "C" __global__ void __launch_bounds__(threads, TS_BLOCKS)
         }
     };
 
-    Waiting<0> waiting = {};
+    Queues<0> queues = {};
     constexpr int delay = lag<levels - 1>();
+    // Each level but the first reads what is a turn old; queues fill in the first turns.
+    block.z = low_z - delay + (levels - 1) - Level<-1>::window;
     block.turn = 0;
-    block.z = low_z - delay + (levels - 1);  // each level but the first reads what is a turn old
-    // What turns before the first one would have copied, then planes ahead.
-#pragma unroll 1
-    for (int turn = -Level<-1>::window; turn < 0; ++turn) start_copies(turn);
 #pragma unroll
     for (int turn = 0; turn < ahead; ++turn) {
         start_copies(turn);
@@ -295,9 +306,9 @@ extern "C" __global__ void __launch_bounds__(threads, TS_BLOCKS)
     for (; block.z - delay < block.high_z; ++block.z, ++block.turn) {
         asm volatile("cp.async.wait_group %0;" ::"n"(ahead - 1) : "memory");
         __syncthreads();  // planes are there, and nobody reads what this turn overwrites
-        start_copies(int(block.turn) + ahead);
+        start_copies(block.turn + ahead);
         asm volatile("cp.async.commit_group;" ::: "memory");
-        advance<0>(block, waiting);
+        advance<0>(block, queues);
     }
     asm volatile("cp.async.wait_all;" ::: "memory");  // a block must not end before its copies
 }

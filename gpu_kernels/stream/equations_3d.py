@@ -18,8 +18,8 @@ from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream, round_up
 from tetris_sim.gpu_kernels.stream.equations_2d import beside
 from tetris_sim.gpu_kernels.stream.levels_3d import (
     levels_3d,
+    n_kept,
     n_planes,
-    n_waiting,
     print_levels_3d,
     words_read,
 )
@@ -53,6 +53,7 @@ class Tile3:
         warps: warps below each other.
         ahead: planes on their way from memory.
         blocks: on a multiprocessor.
+        held: planes above the one that is computed of which a thread holds its own points.
     """
 
     steps_per_block: int
@@ -61,6 +62,7 @@ class Tile3:
     warps: int
     ahead: int
     blocks: int
+    held: int
 
     @property
     def columns(self) -> int:
@@ -84,7 +86,7 @@ class _Needs3:
 
     Attributes:
         planes: of shared memory, by (steps, planes ahead).
-        waiting: numbers in registers for each point of a thread, by steps.
+        kept: numbers in registers for each point of a thread, by planes held and steps.
         given: numbers of a level for each point.
         radii: what a step reaches.
         reach: planes that all levels of a step read above, one after the other.
@@ -92,11 +94,11 @@ class _Needs3:
         n_fields: fields.
         item: bytes of a number.
         operations: of a step at a point.
-        words: read and written in shared memory for a point and step, by rows of a lane.
+        words: read and written in shared memory for a point and step, by planes held and rows.
     """
 
     planes: tuple[tuple[int, int, int], ...]
-    waiting: tuple[int, ...]
+    kept: tuple[tuple[int, ...], ...]
     given: int
     radii: tuple[int, ...]
     reach: int
@@ -104,7 +106,7 @@ class _Needs3:
     n_fields: int
     item: int
     operations: int
-    words: tuple[float, ...]
+    words: tuple[tuple[float, ...], ...]
 
     def guard_size(self, it: Tile3) -> int:
         """Elements before and behind the planes of a tile."""
@@ -138,8 +140,8 @@ class _Needs3:
 
     def is_light(self, it: Tile3) -> bool:
         """Whether it should not spill, and compiles soon."""
-        kept = self.waiting[it.steps_per_block] + self.given + 3
-        registers = kept * it.rows * self.item // 4 + _BESIDE
+        numbers = self.kept[it.held][it.steps_per_block] + self.given
+        registers = numbers * it.rows * self.item // 4 + _BESIDE
         operations = it.steps_per_block * it.rows * self.operations
         most = min(255, _REGISTERS // (it.threads * it.blocks) // 8 * 8)
         return registers <= most and operations <= _MOST_OPERATIONS
@@ -153,7 +155,7 @@ class _Needs3:
         share = y * x / (it.height * it.columns)
         fields = self.n_fields * self.item * (1 + 0.5 * (1 + 1 / share)) / 2
         memory = 2 * fields / (it.steps_per_block * _MEMORY_BYTES_A_TURN)
-        shared = self.words[it.rows] * self.item / _SHARED_BYTES_A_TURN
+        shared = self.words[it.held][it.rows] * self.item / _SHARED_BYTES_A_TURN
         computed = self.operations / _OPERATIONS_A_TURN[self.item]
         barrier = 150 / (it.steps_per_block * it.height * it.columns * it.blocks)
         return max(memory, (shared + computed) / share) + barrier / share
@@ -175,7 +177,10 @@ def _needs(problem: Problem) -> _Needs3:
             for steps in _STEPS
             for ahead in _AHEAD
         ),
-        waiting=tuple(n_waiting(equations, steps) for steps in range(max(_STEPS) + 1)),
+        kept=tuple(
+            tuple(n_kept(equations, steps, held) for steps in range(max(_STEPS) + 1))
+            for held in _HELD
+        ),
         given=max(len(level.given) for level in levels),
         radii=problem.stencil.radii,
         reach=sum(level.reach for level in levels),
@@ -186,13 +191,17 @@ def _needs(problem: Problem) -> _Needs3:
         n_fields=problem.n_fields,
         item=np.dtype(problem.dtype).itemsize,
         operations=equations.n_operations,
-        words=tuple(words_read(equations, max(1, rows)) for rows in range(max(_ROWS) + 1)),
+        words=tuple(
+            tuple(words_read(equations, max(1, rows), held) for rows in range(max(_ROWS) + 1))
+            for held in _HELD
+        ),
     )
 
 
 _STEPS = (1, 2, 3, 4)
 _ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12)
 _AHEAD = (1, 2)
+_HELD = (0, 1, 2)
 
 
 def equations_3d_refusal(problem: Problem) -> str | None:
@@ -217,7 +226,7 @@ def equations_3d_parameters(problem: Problem) -> tuple[Parameters, ...]:
 def _proposed(needs: _Needs3) -> tuple[Parameters, ...]:
     """Finding out takes a while."""
     shapes = itertools.product(
-        _STEPS, _ROWS, (1, 2, 4), (2, 3, 4, 5, 6, 7, 8, 10, 12, 16), _AHEAD, (1, 2)
+        _STEPS, _ROWS, (1, 2, 4), (2, 3, 4, 5, 6, 7, 8, 10, 12, 16), _AHEAD, (1, 2), _HELD
     )
     found = [
         tile
@@ -264,7 +273,7 @@ def equations_3d_kernel(problem: Problem, parameters: Mapping[str, int]) -> Fuse
             "TS_WRITTEN_Y": written_y,
             "TS_WRITTEN_X": written_x,
             "TS_GUARD": needs.guard_size(tile),
-            "TS_LEVELS": print_levels_3d(equations_of(problem), tile.ahead),
+            "TS_LEVELS": print_levels_3d(equations_of(problem), tile.ahead, tile.held),
         },
         depth=steps,
         tile=(1, written_y, written_x),

@@ -4,8 +4,7 @@ waits for it (`struct Level` of equations_3d.cu).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tetris_sim.equations import Equations, Offset
@@ -14,18 +13,29 @@ from tetris_sim.gpu_kernels.stream.levels import print_structure
 
 
 @dataclass(frozen=True)
-class Ring:
-    """Planes of a name that are kept.
+class Queue:
+    """Planes of a name that a level reads, counted from the one that it computes.
 
     Attributes:
-        low: the lowest that is read, counted from the one that is computed.
-        high: the highest.
-        is_shared: whether other threads read the lowest one.
+        low: the lowest one.
+        high: the highest one.
+        beside: the lowest one of which it reads what lies beside its points; None if there is none.
     """
 
     low: int
     high: int
-    is_shared: bool
+    beside: int | None
+
+    def top(self, last: int, held: int) -> int:
+        """The highest plane that threads keep: not more than are `held`, unless there is no ring of
+        those up to the last.
+        """
+        return last if self.beside is None else min(last, held)
+
+    def slots_of_state(self, ahead: int) -> int:
+        """Planes of a ring into which the state is copied: all pass through it."""
+        lowest = self.high if self.beside is None else self.beside
+        return self.high - lowest + 1 + ahead
 
 
 @dataclass(frozen=True)
@@ -34,31 +44,36 @@ class Level3:
 
     Attributes:
         stages: their numbers.
-        reach: planes above and below that they read.
-        rings: names that they read beside their points.
-        carried: names that they read at their points, or only pass on.
+        queues: names that they read, or that are passed on.
         given: names that they give, by their numbers.
         following: for each name that is alive after them what it is called by the next level.
     """
 
     stages: range
-    reach: int
-    rings: dict[str, Ring]
-    carried: tuple[str, ...]
+    queues: dict[str, Queue]
     given: dict[str, int]
     following: dict[str, str]
 
-    def slots(self, name: str) -> int:
-        """Planes of a ring. The oldest one is overwritten when the newest comes, unless other
-        threads read it.
-        """
-        ring = self.rings[name]
-        return self.reach - ring.low + 1 + ring.is_shared
+    @property
+    def reach(self) -> int:
+        """Planes above and below that they read."""
+        return max((max(-it.low, it.high) for it in self.queues.values()), default=0)
 
     @property
-    def planes(self) -> int:
-        """Of all rings."""
-        return sum(self.slots(name) for name in self.rings)
+    def slots(self) -> dict[str, int]:
+        """Planes of each ring: up to the newest, and the one that comes while these are read."""
+        return {
+            name: self.reach - queue.beside + 2
+            for name, queue in self.queues.items()
+            if queue.beside is not None
+        }
+
+    def kept(self, held: int) -> int:
+        """Numbers that stay in registers for each point, of a level but the first of all."""
+        return sum(
+            queue.top(self.reach, held) - queue.low + (queue.beside is None)
+            for queue in self.queues.values()
+        )
 
 
 def levels_3d(equations: Equations) -> tuple[Level3, ...]:
@@ -70,21 +85,18 @@ def levels_3d(equations: Equations) -> tuple[Level3, ...]:
     for number, group in enumerate(groups):
         stages = [equations.stages[k] for k in group]
         given = [name for stage in stages for name in stage.formulas]
-        later = {name for k in range(group.stop, len(equations.stages)) for name in _read(equations, k)}
+        later = {name for it in equations.stages[group.stop :] for name in it.taps}
         is_last = number == len(groups) - 1
         alive = [name for name in (*names, *given) if name in later or name in fields]
         read = {name: _taps(equations, group, name) for name in names}
-
-        rings = {name: _ring(taps) for name, taps in read.items() if any(map(any, taps))}
-        only_here = [name for name in names if name not in rings and (read[name] or name in alive)]
         levels.append(
             Level3(
                 group,
-                max((abs(offset[0]) for taps in read.values() for offset in taps), default=0),
-                rings,
-                tuple(only_here),
+                {name: _queue(taps) for name, taps in read.items() if taps or name in alive},
                 {name: k for k, name in enumerate(given)},
-                {name: fields[name] if is_last else name for name in alive if not is_last or name in fields},
+                {name: fields[name] for name in alive if name in fields}
+                if is_last
+                else {name: name for name in alive},
             )
         )
         names = alive
@@ -105,79 +117,78 @@ def _groups(equations: Equations) -> list[range]:
     return groups
 
 
-def _read(equations: Equations, stage: int) -> Iterable[str]:
-    return (name for name in equations.stages[stage].taps)
-
-
 def _taps(equations: Equations, group: range, name: str) -> list[Offset]:
     return [offset for k in group for offset in equations.stages[k].taps.get(name, ())]
 
 
-def _ring(taps: Sequence[Offset]) -> Ring:
-    """Planes of a name that is read beside a point; at the point it may be passed on."""
-    low = min(0, *(offset[0] for offset in taps))
-    high = max(0, *(offset[0] for offset in taps))
-    return Ring(low, high, any(any(offset[1:]) for offset in taps if offset[0] == low))
-
-
-def rings_of_state(equations: Equations) -> dict[str, Ring]:
-    """Planes of the fields that the first level of all reads: they come from memory."""
-    first = levels_3d(equations)[0]
-    return {**dict.fromkeys(first.carried, Ring(0, 0, is_shared=False)), **first.rings}
-
-
-def slots_of_state(ring: Ring, ahead: int) -> int:
-    """Planes of a ring of the state."""
-    return ring.high - ring.low + 1 + ahead
+def _queue(taps: Sequence[Offset]) -> Queue:
+    """Planes of a name; at the point it may be passed on."""
+    planes = [0, *(offset[0] for offset in taps)]
+    beside = [offset[0] for offset in taps if any(offset[1:])]
+    return Queue(min(planes), max(planes), min(beside, default=None))
 
 
 def n_planes(equations: Equations, steps: int, ahead: int) -> int:
     """Planes of a tile that a block keeps in shared memory."""
     levels = levels_3d(equations)
-    state = sum(slots_of_state(ring, ahead) for ring in rings_of_state(equations).values())
-    return state + steps * sum(level.planes for level in levels) - levels[0].planes
+    state = sum(queue.slots_of_state(ahead) for queue in levels[0].queues.values())
+    planes = [sum(level.slots.values()) for level in levels]
+    return state + steps * sum(planes) - planes[0]
 
 
-def n_waiting(equations: Equations, steps: int) -> int:
+def n_kept(equations: Equations, steps: int, held: int) -> int:
     """Numbers for each of its points that a thread keeps from turn to turn in registers."""
-    numbers = [len(level.carried) * (level.reach + 1) for level in levels_3d(equations)]
-    return steps * sum(numbers) - numbers[0]
+    levels = levels_3d(equations)
+    state = sum(queue.top(queue.high, held) - queue.low for queue in levels[0].queues.values())
+    return state + steps * sum(level.kept(held) for level in levels) - levels[0].kept(held)
 
 
-def print_levels_3d(equations: Equations, ahead: int) -> str:
+def print_levels_3d(equations: Equations, ahead: int, held: int) -> str:
     """The specialisations of `struct Level`."""
-    levels, names, state = levels_3d(equations), names_of(equations), rings_of_state(equations)
-    slots = {name: slots_of_state(ring, ahead) for name, ring in state.items()}
+    levels, names = levels_3d(equations), names_of(equations)
+    state = levels[0].queues
+    slots = {name: queue.slots_of_state(ahead) for name, queue in state.items()}
     whole = {
         "count": len(levels),
         "planes": sum(slots.values()),
-        "window": max((ring.high - ring.low for ring in state.values()), default=0),
+        "window": max((queue.high - queue.low for queue in state.values()), default=0),
     }
     tables = {
         **_ring_tables(names, slots),
-        "low": [state[name].low if name in state else 0 for name in names],
         "high": [state[name].high if name in state else 0 for name in names],
+        "top": [state[name].top(state[name].high, held) if name in state else 0 for name in names],
     }
     texts = [print_structure(-1, whole, tables)]
     for number, level in enumerate(levels):
-        numbers = {
-            "first": level.stages.start,
-            "last": level.stages[-1],
-            "reach": level.reach,
-            "planes": level.planes,
-            "n_given": len(level.given),
-            "n_carried": len(level.carried),
-        }
-        carried = {name: k for k, name in enumerate(level.carried)}
-        following = {name: names.index(later) for name, later in level.following.items()}
-        tables = {
-            **_ring_tables(names, {name: level.slots(name) for name in level.rings}),
-            "given": [level.given.get(name, -1) for name in names],
-            "carried": [carried.get(name, -1) for name in names],
-            "next": [following.get(name, -1) for name in names],
-        }
-        texts.append(print_structure(number, numbers, tables))
+        texts.append(print_structure(number, *_numbers(level, names, held)))
     return " ".join(texts)
+
+
+def _numbers(
+    level: Level3, names: Sequence[str], held: int
+) -> tuple[dict[str, int], dict[str, list[int]]]:
+    """Numbers and tables of a level."""
+    numbers = {
+        "first": level.stages.start,
+        "last": level.stages[-1],
+        "reach": level.reach,
+        "planes": sum(level.slots.values()),
+        "n_given": len(level.given),
+        "n_queues": len(level.queues),
+        "longest": max((level.reach - it.low for it in level.queues.values()), default=0) + 1,
+    }
+    order = {name: k for k, name in enumerate(level.queues)}
+    tops = {name: queue.top(level.reach, held) for name, queue in level.queues.items()}
+    following = {name: names.index(later) for name, later in level.following.items()}
+    tables = {
+        **_ring_tables(names, level.slots),
+        "given": [level.given.get(name, -1) for name in names],
+        "queue": [order.get(name, -1) for name in names],
+        "low": [level.queues[name].low if name in order else 0 for name in names],
+        "top": [tops.get(name, 0) for name in names],
+        "next": [following.get(name, -1) for name in names],
+    }
+    return numbers, tables
 
 
 def _ring_tables(names: Sequence[str], slots: dict[str, int]) -> dict[str, list[int]]:
@@ -190,16 +201,18 @@ def _ring_tables(names: Sequence[str], slots: dict[str, int]) -> dict[str, list[
     }
 
 
-def words_read(equations: Equations, rows: int) -> float:
+def words_read(equations: Equations, rows: int, held: int) -> float:
     """Numbers that a thread reads from and writes to shared memory for one point and step, about:
-    rows that lie below each other share what they read.
+    of its own column only what lies beyond its rows or what it holds.
     """
-    total = 0.0
+    total = float(len(equations.fields))
     for level in levels_3d(equations):
-        for name in level.rings:
-            columns = {(offset[0], offset[2]): 0 for offset in _taps(equations, level.stages, name)}
-            for offset in _taps(equations, level.stages, name):
-                key = (offset[0], offset[2])
-                columns[key] = max(columns[key], abs(offset[1]))
-            total += sum(1 + 2 * far / rows for far in columns.values()) + 1
-    return total if total else math.inf
+        for name, queue in level.queues.items():
+            farthest: dict[tuple[int, int], int] = {}
+            for z, y, x in _taps(equations, level.stages, name):
+                farthest[z, x] = max(farthest.get((z, x), 0), abs(y))
+            total += sum(
+                (x != 0 or z > held) + 2 * far / rows for (z, x), far in farthest.items()
+            )
+            total += 2 * (queue.beside is not None)
+    return total
