@@ -110,6 +110,7 @@ def _numbers(equations: Equations, level: Level) -> tuple[dict[str, int], dict[s
 
 
 def print_structure(number: int, numbers: dict[str, int], tables: dict[str, list[int]]) -> str:
+    """One specialisation of `struct Level`: numbers, and tables as functions."""
     parts = [f"static constexpr int {name} = {value};" for name, value in numbers.items()]
     for name, values in tables.items():
         given = ",".join(map(str, values))

@@ -211,8 +211,6 @@ def words_read(equations: Equations, rows: int, held: int) -> float:
             farthest: dict[tuple[int, int], int] = {}
             for z, y, x in _taps(equations, level.stages, name):
                 farthest[z, x] = max(farthest.get((z, x), 0), abs(y))
-            total += sum(
-                (x != 0 or z > held) + 2 * far / rows for (z, x), far in farthest.items()
-            )
+            total += sum((x != 0 or z > held) + 2 * far / rows for (z, x), far in farthest.items())
             total += 2 * (queue.beside is not None)
     return total

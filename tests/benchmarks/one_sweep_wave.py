@@ -40,7 +40,9 @@ def one_sweep_rates(n: int, accuracy: int, dtype: str, gpu: Any) -> tuple[str, l
         for state in states:
             state.ravel()[...] = cupy.arange(state.size, dtype=dtype) % 17
         found: dict[tuple[int, int, int], float] = {}
-        functions = {block: _compiled(cupy, block, radius, pitch, first, dtype) for block in _BLOCKS}
+        functions = {
+            block: _compiled(cupy, block, radius, pitch, first, dtype) for block in _BLOCKS
+        }
 
         def rate(block: tuple[int, int], planes: int, seconds: float) -> float:
             grid = (-(-n // block[0]), -(-n // block[1]), -(-n // planes))

@@ -168,6 +168,14 @@ def corners(boundary: Boundary) -> Equations:
 _BOX = {"e": (-1, -1), "w": (1, 1), "n": (-1, 1), "s": (1, -1)}
 
 
+def corners_3d(boundary: Boundary) -> Equations:
+    """A mixed derivative across planes, a tap that no other point shares, and a coordinate."""
+    taps = {"e": (-1, 0, -1), "w": (1, 0, 1), "n": (-1, 1, 0), "s": (1, 0, -1), "t": (0, 1, 1)}
+    mixed = formula("e + w - n - s + t", **{key: tap("u", offset) for key, offset in taps.items()})
+    tree = formula("c + dt*(l + g*z)", c=centre("u", 3), l=mixed, g=tap("u", (-1, 0, 0)))
+    return Equations(("u",), (Stage({"u'": tree}),), {"u": "u'"}, {"u": boundary}, numbers(dt=0.1))
+
+
 def kuramoto(boundary: Boundary) -> Equations:
     """One axis, a point reads two beside it on each side."""
     far = formula("n + s - 4*(w + e) + 6*c", **_line())
