@@ -41,7 +41,7 @@ from tetris_sim.problem import Field, Problem  # noqa: E402
 from tetris_sim.slab import Slab  # noqa: E402
 from tetris_sim.tolerances import allowed_error  # noqa: E402
 
-SECONDS = 0.15  # of a timing, about
+SECONDS = 0.1  # of a timing, about
 _FEW = {1: 4096, 2: 256, 3: 32}  # points along an axis where only the equations matter
 PLAIN = PlainMethod()
 # steps, rows, columns, warps, blocks, edges; in 3D steps, rows, warps across and down, planes
