@@ -35,7 +35,7 @@ def equations_on_a_gpu(read: Read) -> Table:
         eight = [_rate(row) for row in streamed if row["parameters"]["steps_per_block"] == 8]
         (plain,) = (_rate(row) for row in mine if row["method"] == "gpu.plain")
         swept = [_rate(row) for row in rows if row["method"] == "one sweep" and _same(row, case)]
-        wanted = _WANTED.get((name, dtype), "") if boundary == "periodic" else ""
+        wanted = _WANTED.get((name, dtype), "") if (ndim, boundary) == (2, "periodic") else ""
         cells.append(
             [
                 *(f"{size}^{ndim}" if ndim > 1 else f"{size}", name, dtype, boundary),

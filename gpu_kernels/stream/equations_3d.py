@@ -14,6 +14,7 @@ import numpy as np
 
 from tetris_sim.gpu_kernels.common.given import constants_of, equations_of, given_defines
 from tetris_sim.gpu_kernels.common.terms import REAL
+from tetris_sim.gpu_kernels.faces.boxes import has_frame
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream, round_up
 from tetris_sim.gpu_kernels.stream.equations_2d import beside
 from tetris_sim.gpu_kernels.stream.levels_3d import (
@@ -23,7 +24,7 @@ from tetris_sim.gpu_kernels.stream.levels_3d import (
     print_levels_3d,
     words_read,
 )
-from tetris_sim.method import Parameters
+from tetris_sim.method import STEPS_PER_BLOCK, Parameters
 from tetris_sim.problem import Problem
 
 _MOST_SHARED = 227 * 1024  # bytes that a block can have on sm_90
@@ -36,6 +37,9 @@ _BESIDE = 12  # registers of a thread for addresses (found by compiling)
 _WARPS_TOGETHER = 4  # get registers
 _MOST_OPERATIONS = 6_000  # that a kernel writes out: more would compile for minutes
 _PROPOSED = 6
+# Points along an edge of a frame's tile, at least. Where only one fits, the wave equation of order 4
+# made 2.3 G points and steps a second with 3 steps a launch, 122 with 2 (H200, 1024^3, 2026-11-22).
+_EDGE = 4
 
 # What one multiprocessor does in a turn of the clock, and what it takes of memory (H200).
 _SHARED_BYTES_A_TURN = 128.0
@@ -223,8 +227,13 @@ def equations_3d_refusal(problem: Problem) -> str | None:
 
 
 def equations_3d_parameters(problem: Problem) -> tuple[Parameters, ...]:
-    """Tiles worth trying, the best guess first (the keys are those of `Tile3`)."""
-    return _proposed(_needs(problem))
+    """Tiles worth trying, the best guess first (the keys are those of `Tile3`). Along faces not
+    with so many steps that a frame would be loaded for a few points of each tile.
+    """
+    proposed = _proposed(_needs(problem))
+    if all(problem.boundary.periodic(axis) for axis in range(problem.grid.ndim)):
+        return proposed
+    return tuple(it for it in proposed if has_frame(problem, it[STEPS_PER_BLOCK], _EDGE)) or proposed
 
 
 @functools.lru_cache(maxsize=64)

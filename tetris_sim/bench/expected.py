@@ -30,7 +30,7 @@ _OTHER_LANES = (2, 128)
 # arithmetic when they stream along 1, 2 or 3 axes: in 3D neighbours come through shared memory
 # (NVIDIA H200, 2026-11-22).
 _OF_MEMORY = 0.72
-_OF_ARITHMETIC = {1: 0.8, 2: 0.46, 3: 0.14}
+_OF_ARITHMETIC = {1: 0.8, 2: 0.5, 3: 0.14}
 # The same of the multiply-adds of CPU threads, sweeping and streaming: operations wait for loads
 # (AMD EPYC, AVX2, 2026-11-22).
 _OF_THREADS = 0.2
@@ -56,11 +56,13 @@ class Expectation:
     """A rate that is predicted.
 
     Attributes:
+        worker: whose.
         points_per_second: point updates, of all fields together.
         bound: what lasts longer.
         bytes: that a point and step moves through memory.
     """
 
+    worker: str
     points_per_second: float
     bound: Bound
     bytes: float
@@ -79,7 +81,10 @@ def expect(problem: Problem, share: Share, limits: DeviceLimits) -> Expectation:
     memory = n_bytes / limits.bytes
     arithmetic = problem.equations.n_operations / limits.operations
     return Expectation(
-        1 / max(memory, arithmetic), "memory" if memory >= arithmetic else "arithmetic", n_bytes
+        worker=share.worker,
+        points_per_second=1 / max(memory, arithmetic),
+        bound="memory" if memory >= arithmetic else "arithmetic",
+        bytes=n_bytes,
     )
 
 
@@ -122,10 +127,10 @@ def thread_limits(problem: Problem, threads: int) -> DeviceLimits:
     return DeviceLimits(found.fma[dtype].median * _OF_THREADS, copy)
 
 
-def expected_rate(
+def expected_rates(
     problem: Problem, shares: Sequence[Share], gpus: Sequence[KnownGpu]
 ) -> tuple[Expectation, ...]:
-    """Of all workers in their order; () if something is not known of a device.
+    """Of all workers in their order, but those of whose device something is not known.
 
     Args:
         problem: with equations.
@@ -134,11 +139,12 @@ def expected_rate(
     """
     found = []
     for share in shares:
+        if share.simulated is not None or share.rank != 0:
+            continue
         if share.method.device == "gpu":
             limits = gpu_limits(problem, gpus[share.number]) if share.number < len(gpus) else None
         else:
             limits = thread_limits(problem, share.threads)
-        if limits is None or share.simulated is not None:
-            return ()
-        found.append(expect(problem, share, limits))
+        if limits is not None:
+            found.append(expect(problem, share, limits))
     return tuple(found)
