@@ -233,7 +233,9 @@ def equations_3d_parameters(problem: Problem) -> tuple[Parameters, ...]:
     proposed = _proposed(_needs(problem))
     if all(problem.boundary.periodic(axis) for axis in range(problem.grid.ndim)):
         return proposed
-    return tuple(it for it in proposed if has_frame(problem, it[STEPS_PER_BLOCK], _EDGE)) or proposed
+    return (
+        tuple(it for it in proposed if has_frame(problem, it[STEPS_PER_BLOCK], _EDGE)) or proposed
+    )
 
 
 @functools.lru_cache(maxsize=64)

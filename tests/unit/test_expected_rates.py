@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tetris_sim.bench.expected import DeviceLimits, expect, expected_rates, gpu_limits
+from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.stream.method import METHOD
 from tetris_sim.problem import Problem
@@ -64,6 +65,14 @@ def test_steps_a_launch_divide_the_bytes_and_stages_that_go_together_do_not_coun
     assert (swept.bytes, four.bytes) == (32, 8)
     assert swept.points_per_second == pytest.approx(1e9 / 32)
     assert four.bound == "memory"
+
+
+def test_threads_are_measured_and_their_stages_go_through_memory_one_by_one() -> None:
+    method = next(it for it in METHODS if it.name == "cpu.plain")
+    problem = problem_of("wave of order 2", 2, "float64")
+    (found,) = expected_rates(problem, [share(problem, method, {})], [])
+    assert found.bytes == 6 * 8
+    assert 0 < found.points_per_second < 1e12
 
 
 def test_a_gpu_of_which_the_driver_says_nothing_has_no_expected_rate() -> None:

@@ -31,9 +31,10 @@ _OTHER_LANES = (2, 128)
 # (NVIDIA H200, 2026-11-22).
 _OF_MEMORY = 0.72
 _OF_ARITHMETIC = {1: 0.8, 2: 0.5, 3: 0.14}
-# The same of the multiply-adds of CPU threads, sweeping and streaming: operations wait for loads
-# (AMD EPYC, AVX2, 2026-11-22).
-_OF_THREADS = 0.2
+# The same of the multiply-adds of CPU threads: operations wait for loads, in sweeps most (two
+# threads of an AMD EPYC, AVX2, busy with other work, 2026-11-22).
+_OF_THREADS = {1: 0.35, 2: 0.35, 3: 0.2}
+_OF_THREADS_SWEEPING = 0.2
 
 _ROUNDS, _SECONDS = 3, 0.02  # of a measurement of CPU limits
 
@@ -89,12 +90,14 @@ def expect(problem: Problem, share: Share, limits: DeviceLimits) -> Expectation:
 
 
 def _transfers(equations: Equations, share: Share) -> float:
-    """Numbers that a point and step moves through memory: stages that go together read nothing
-    that they gave themselves.
+    """Numbers that a point and step moves through memory. On a GPU stages that go together read
+    nothing that they gave themselves.
     """
     steps = share.parameters.get(STEPS_PER_BLOCK, 0)
     if steps:
         return (2 * len(equations.fields) + len(equations.coefficients or {})) / steps
+    if share.method.device == "cpu":
+        return equations.n_transfers
     total = 0
     for group in joined_stages(equations):
         stages = [equations.stages[k] for k in group]
@@ -112,19 +115,21 @@ def gpu_limits(problem: Problem, gpu: KnownGpu) -> DeviceLimits | None:
     return DeviceLimits(operations * _OF_ARITHMETIC[problem.grid.ndim], gpu.bandwidth * _OF_MEMORY)
 
 
-def thread_limits(problem: Problem, threads: int) -> DeviceLimits:
-    """Of CPU threads, measured."""
-    from tetris_sim.bench.limits import measure_limits
+def thread_limits(problem: Problem, share: Share) -> DeviceLimits:
+    """Of the CPU threads of a worker, measured."""
+    from tetris_sim.bench.limits import measure_two_limits
 
     dtype = problem.arithmetic.name
-    team = ThreadTeam(threads)
+    team = ThreadTeam(share.threads)
     try:
-        found = measure_limits(team, (dtype,), rounds=_ROUNDS, seconds=_SECONDS)
+        operations, copied = measure_two_limits(
+            team, dtype, problem.state_bytes, rounds=_ROUNDS, seconds=_SECONDS
+        )
     finally:
         team.close()
-    caches = [it.copy.median for it in found.caches if it.capacity >= 2 * problem.state_bytes]
-    copy = max(found.copy.median, *caches, 0.0)
-    return DeviceLimits(found.fma[dtype].median * _OF_THREADS, copy)
+    streamed = STEPS_PER_BLOCK in share.parameters
+    reached = _OF_THREADS[problem.grid.ndim] if streamed else _OF_THREADS_SWEEPING
+    return DeviceLimits(operations * reached, copied)
 
 
 def expected_rates(
@@ -144,7 +149,7 @@ def expected_rates(
         if share.method.device == "gpu":
             limits = gpu_limits(problem, gpus[share.number]) if share.number < len(gpus) else None
         else:
-            limits = thread_limits(problem, share.threads)
+            limits = thread_limits(problem, share)
         if limits is not None:
             found.append(expect(problem, share, limits))
     return tuple(found)

@@ -14,7 +14,6 @@ from tetris_sim.errors import ExitCode
 if TYPE_CHECKING:
     from tetris_sim.config import Config
     from tetris_sim.preparing import Prepared
-    from tetris_sim.problem import Problem
 
 HELP = "say what a run would do and cost, without running"
 
