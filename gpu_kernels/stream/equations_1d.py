@@ -148,6 +148,7 @@ def equations_1d_parameters(problem: Problem) -> tuple[Parameters, ...]:
         )
         if needs.fits(span) and needs.is_light(span)
     ]
+
     best: dict[tuple[int, int], Span] = {}
     for span in sorted(found, key=needs.cost):
         best.setdefault((span.steps_per_block, span.blocks), span)

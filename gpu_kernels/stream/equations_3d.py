@@ -37,8 +37,9 @@ _BESIDE = 12  # registers of a thread for addresses (found by compiling)
 _WARPS_TOGETHER = 4  # get registers
 _MOST_OPERATIONS = 6_000  # that a kernel writes out: more would compile for minutes
 _PROPOSED = 6
-# Points along an edge of a frame's tile, at least. Where only one fits, the wave equation of order 4
-# made 2.3 G points and steps a second with 3 steps a launch, 122 with 2 (H200, 1024^3, 2026-11-22).
+# Points along an edge of a frame's tile, at least. Where only one fits, the wave equation of order
+# 4 made 2.3 G points and steps a second with 3 steps a launch, 122 with 2 (H200, 1024^3,
+# 2026-11-22).
 _EDGE = 4
 
 # What one multiprocessor does in a turn of the clock, and what it takes of memory (H200).
@@ -180,6 +181,7 @@ def _needs(problem: Problem) -> _Needs3:
         if name not in (equations.coefficients or {})
         for offset in taps
     ]
+
     return _Needs3(
         planes=tuple(
             (steps, ahead, n_planes(equations, steps, ahead))
@@ -249,6 +251,7 @@ def _proposed(needs: _Needs3) -> tuple[Parameters, ...]:
         for tile in itertools.starmap(Tile3, shapes)
         if 128 <= tile.threads <= 1024 and needs.fits(tile) and needs.is_light(tile)
     ]
+
     best: dict[tuple[int, int], Tile3] = {}
     for tile in sorted(found, key=needs.cost):
         best.setdefault((tile.steps_per_block, tile.blocks), tile)

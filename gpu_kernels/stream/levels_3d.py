@@ -82,6 +82,7 @@ def levels_3d(equations: Equations) -> tuple[Level3, ...]:
     levels = []
     names = list(equations.fields)
     fields = {result: name for name, result in equations.results.items()}
+
     for number, group in enumerate(groups):
         stages = [equations.stages[k] for k in group]
         given = [name for stage in stages for name in stage.formulas]
@@ -158,6 +159,7 @@ def print_levels_3d(equations: Equations, ahead: int, held: int) -> str:
         "high": [state[name].high if name in state else 0 for name in names],
         "top": [state[name].top(state[name].high, held) if name in state else 0 for name in names],
     }
+
     texts = [print_structure(-1, whole, tables)]
     for number, level in enumerate(levels):
         texts.append(print_structure(number, *_numbers(level, names, held)))
@@ -177,6 +179,7 @@ def _numbers(
         "n_queues": len(level.queues),
         "longest": max((level.reach - it.low for it in level.queues.values()), default=0) + 1,
     }
+
     order = {name: k for k, name in enumerate(level.queues)}
     tops = {name: queue.top(level.reach, held) for name, queue in level.queues.items()}
     following = {name: names.index(later) for name, later in level.following.items()}

@@ -197,7 +197,7 @@ def step_sentence(step: dict[str, Any]) -> str:
     )
     rates = [
         f"{it['worker']} is expected to make {it['points_per_second'] / 1e9:.3g} GStencil/s, bound "
-        f"by {it['bound']} ({it['bytes']:.3g} bytes through it per point and step)"
+        f"by {it['bound']} ({it['bytes']:.3g} bytes of memory per point and step)"
         for it in step["expected"]
     ]
     return "; ".join([cost, *rates])
