@@ -98,11 +98,11 @@ def frame_of(outer: Box3, inner: Box3) -> list[Box3]:
     return boxes
 
 
-def has_frame(problem: Problem, depth: int) -> bool:
-    """Whether the smallest tile of a frame, one point, fits into shared memory with all that it
-    depends on.
+def has_frame(problem: Problem, depth: int, edge: int = 1) -> bool:
+    """Whether a tile of a frame, of so many points along each axis, fits into shared memory with
+    all that it depends on.
     """
-    loaded = math.prod(1 + 2 * depth * radius for radius in problem.stencil.radii)
+    loaded = math.prod(edge + 2 * depth * radius for radius in problem.stencil.radii)
     return loaded * point_bytes(problem) <= SHARED_BYTES
 
 

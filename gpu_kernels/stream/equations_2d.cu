@@ -30,7 +30,7 @@ constexpr int columns = TS_COLUMNS;
 // Of stage n: `before` slots are alive when it begins and `after` when it is done. Name m is in
 // slot_of[m] before, and in slot_given[m] after if the stage gives it; slot s takes pass_of[s] from before, or -1 what the stage gives. Slot s is read from
 // up[s] rows above to the row `reach` below; beside its column in the rows from first[s] to last[s],
-// `beside` columns far.
+// `beside` columns far, of its own far[s].
 template <int number>
 struct Level;
 TS_LEVELS

@@ -14,14 +14,11 @@ import numpy as np
 
 from tetris_sim.gpu_kernels.common.given import constants_of, equations_of, given_defines
 from tetris_sim.gpu_kernels.common.layout import Box3
-from tetris_sim.gpu_kernels.common.terms import REAL
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream
-from tetris_sim.gpu_kernels.fused.method import Special
 from tetris_sim.gpu_kernels.stream.kernel_2d import Tile
 from tetris_sim.gpu_kernels.stream.levels import levels_of, n_slots, print_levels
 from tetris_sim.method import Parameters
 from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import State
@@ -142,14 +139,6 @@ def _needs(problem: Problem) -> _Needs:
 
 def equations_2d_refusal(problem: Problem) -> str | None:
     """Why the kernel cannot have these equations, as a sentence for the user."""
-    if (why_not := problem.why_not_substeps) is not None:
-        return why_not
-    if equations_of(problem).outside:
-        return "it fills ghosts for several steps at once, and here faces change with time"
-    if problem.grid.ndim != 2:
-        return f"it streams equations in 2D, and the grid has {problem.grid.ndim} axes"
-    if np.dtype(problem.dtype).name not in REAL:
-        return f"the type is {problem.dtype}, and only {' and '.join(REAL)} are compiled"
     if not equations_2d_parameters(problem):
         needs = _needs(problem)
         return (
@@ -224,18 +213,11 @@ def equations_2d_kernel(problem: Problem, parameters: Mapping[str, int]) -> Fuse
         weights=constants_of(problem),
         stream=Stream(axis=1, repeated=2 * shift, unit=tile.tile.height()),
         line=_SECTOR_BYTES,
-        beside=_beside,
+        beside=beside,
     )
 
 
-def _beside(state: State, box: Box3) -> tuple[Any, ...]:
-    """What the kernel reads beside fields."""
+def beside(state: State, box: Box3) -> tuple[Any, ...]:
+    """What kernels for equations read beside fields."""
     assert state.given is not None
     return (state.given.argument(),)
-
-
-def _nothing(problem: Problem, slab: Slab, parameters: Parameters) -> int:
-    return 0
-
-
-SOLVING = Special(equations_2d_kernel, equations_2d_parameters, equations_2d_refusal, _nothing)

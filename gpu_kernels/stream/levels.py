@@ -1,5 +1,5 @@
 """Which names of a step by equations are alive between its stages, and in which patch of a lane
-each lies (`struct Level` of equations_2d.cu).
+each lies (`struct Level` of equations_2d.cu and equations_1d.cu).
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tetris_sim.axes import on_three
 from tetris_sim.equations import Equations, Stage
 from tetris_sim.gpu_kernels.common.given import names_of
 
@@ -26,8 +27,9 @@ class Level:
     after: dict[str, int]
 
     def taps(self, name: str) -> tuple[tuple[int, ...], ...]:
-        """What is read of a name: at its point, if it is only passed on."""
-        return (((0, 0),) if name in self.after else ()) + self.stage.taps.get(name, ())
+        """Rows and columns of what is read of a name: at its point, if it is only passed on."""
+        read = tuple(on_three(offset, 0)[1:] for offset in self.stage.taps.get(name, ()))
+        return (((0, 0),) if name in self.after else ()) + read
 
     @property
     def reach(self) -> int:
@@ -75,9 +77,9 @@ def print_levels(equations: Equations) -> str:
     levels = levels_of(equations)
     reaches = [level.reach for level in levels]
     whole = {"count": len(levels), "rows": sum(reaches), "with_edges": sum(map(bool, reaches))}
-    texts = [_structure(-1, whole, {})]
+    texts = [print_structure(-1, whole, {})]
     for number, level in enumerate(levels):
-        texts.append(_structure(number, *_numbers(equations, level)))
+        texts.append(print_structure(number, *_numbers(equations, level)))
     return " ".join(texts)
 
 
@@ -98,6 +100,7 @@ def _numbers(equations: Equations, level: Level) -> tuple[dict[str, int], dict[s
         "up": by_slot(lambda taps: max((-dy for dy, _ in taps), default=-level.reach - 1)),
         "first": sideways,
         "last": by_slot(lambda taps: max((dy for dy, dx in taps if dx), default=0)),
+        "far": by_slot(lambda taps: max((abs(dx) for _, dx in taps), default=0)),
     }
     for name, slot in level.after.items():
         if name in level.before:
@@ -106,7 +109,8 @@ def _numbers(equations: Equations, level: Level) -> tuple[dict[str, int], dict[s
     return numbers, tables
 
 
-def _structure(number: int, numbers: dict[str, int], tables: dict[str, list[int]]) -> str:
+def print_structure(number: int, numbers: dict[str, int], tables: dict[str, list[int]]) -> str:
+    """One specialisation of `struct Level`: numbers, and tables as functions."""
     parts = [f"static constexpr int {name} = {value};" for name, value in numbers.items()]
     for name, values in tables.items():
         given = ",".join(map(str, values))

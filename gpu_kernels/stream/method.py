@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.gpu_kernels.stream.conducting import CONDUCTING
-from tetris_sim.gpu_kernels.stream.equations_2d import SOLVING
+from tetris_sim.gpu_kernels.stream.equations import SOLVING
 from tetris_sim.gpu_kernels.stream.kernel_1d import (
     stream_1d_kernel,
     stream_1d_parameters,

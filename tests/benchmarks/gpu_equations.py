@@ -3,7 +3,7 @@
     python tests/benchmarks/gpu_equations.py
     python tests/benchmarks/gpu_equations.py gray-scott,cahn-hilliard all
 
-The first argument, if given, says which equations; with `all` every tile of `TILES` is timed beside
+The first argument, if given, says which equations, or in how many axes ("3d"); with `all` every tile of `TILES` is timed beside
 the proposals. With TETRIS_SIM_ROWS=FILE the measurements are kept as JSON. First gpu.plain is
 compared with the reference, and every tile with gpu.plain, whose bits it must have. A point and
 step counts once, however many fields there are.
@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "gpu"), str(ROOT / "kernels")]
 
 import gpu_equation_cases as cases  # noqa: E402
+from one_sweep_wave import check_one_sweep, one_sweep_rates  # noqa: E402
 
 from tetris_sim import reference  # noqa: E402
 from tetris_sim.boundary import Boundary, Neumann  # noqa: E402
@@ -34,23 +35,29 @@ from tetris_sim.equations import Equations  # noqa: E402
 from tetris_sim.gpu_kernels.common.build import compile_source  # noqa: E402
 from tetris_sim.gpu_kernels.common.device import GpuDevice  # noqa: E402
 from tetris_sim.gpu_kernels.plain.method import PlainMethod  # noqa: E402
-from tetris_sim.gpu_kernels.stream.equations_2d import EquationsTile  # noqa: E402
 from tetris_sim.gpu_kernels.stream.method import METHOD  # noqa: E402
 from tetris_sim.method import Method, Parameters  # noqa: E402
 from tetris_sim.problem import Field, Problem  # noqa: E402
 from tetris_sim.slab import Slab  # noqa: E402
 from tetris_sim.tolerances import allowed_error  # noqa: E402
 
-SECONDS = 0.25  # of a timing, about
+SECONDS = 0.1  # of a timing, about
+_FEW = {1: 4096, 2: 256, 3: 32}  # points along an axis where only the equations matter
 PLAIN = PlainMethod()
-# steps, rows, columns, warps, blocks, edges
+# steps, rows, columns, warps, blocks, edges; in 3D steps, rows, warps across and down, planes
+# ahead, blocks, planes held
 TILES = {
-    ("gray-scott", "float64"): (
+    ("gray-scott", 2, "float64"): (
         *((16, 5, 5, 8, 1, 1), (8, 5, 5, 8, 1, 2), (8, 6, 5, 8, 1, 1), (12, 7, 4, 8, 1, 2)),
-        *((8, 6, 4, 4, 2, 2), (8, 5, 6, 8, 1, 1), (8, 4, 4, 12, 1, 1)),
+        *((8, 6, 4, 4, 2, 2), (8, 5, 6, 8, 1, 1), (8, 4, 4, 12, 1, 1), (8, 7, 5, 8, 1, 1)),
+        *((8, 10, 3, 4, 2, 1), (8, 9, 3, 4, 2, 2), (8, 7, 4, 4, 2, 1), (8, 4, 5, 4, 2, 1)),
     ),
-    ("gray-scott", "float32"): (*((16, 5, 10, 8, 1, 1), (12, 7, 6, 4, 2, 2), (16, 7, 8, 8, 1, 1)),),
-    ("cahn-hilliard", "float64"): ((8, 4, 4, 8, 1, 1), (6, 10, 2, 4, 2, 2)),
+    ("gray-scott", 2, "float32"): (
+        *((16, 5, 10, 8, 1, 1), (12, 7, 6, 4, 2, 2), (16, 7, 8, 8, 1, 1)),
+    ),
+    ("wave of order 2", 3, "float64"): ((3, 3, 2, 12, 1, 1, 0), (3, 6, 2, 6, 1, 1, 0)),
+    ("wave of order 4", 3, "float64"): ((2, 3, 2, 14, 1, 1, 0),),
+    ("cahn-hilliard", 2, "float64"): ((8, 4, 4, 8, 1, 1), (6, 10, 2, 4, 2, 2)),
 }
 
 
@@ -103,6 +110,14 @@ CASES = (
     Case("gray-scott", 8192, 2, "float64", cases.gray_scott, "no flux"),
     Case("cahn-hilliard", 8192, 2, "float64", cases.cahn_hilliard, "periodic"),
     Case("wave of order 2", 8192, 2, "float64", wave(2), "periodic"),
+    Case("gray-scott", 1 << 25, 1, "float64", cases.gray_scott, "periodic"),
+    Case("cahn-hilliard", 1 << 25, 1, "float64", cases.cahn_hilliard, "periodic"),
+    Case("wave of order 2", 1 << 25, 1, "float64", wave(2), "periodic"),
+    Case("brusselator", 768, 3, "float64", cases.brusselator, "periodic"),
+    Case("brusselator", 768, 3, "float64", cases.brusselator, "no flux"),
+    Case("cahn-hilliard", 512, 3, "float64", cases.cahn_hilliard, "periodic"),
+    Case("wave of order 2", 1024, 3, "float64", wave(2), "periodic"),
+    Case("wave of order 4", 1024, 3, "float64", wave(4), "periodic"),
     Case("wave of order 2", 1024, 3, "float64", wave(2), "no flux"),
     Case("wave of order 4", 1024, 3, "float64", wave(4), "no flux"),
     Case("wave of order 2", 1024, 3, "float32", wave(2), "no flux"),
@@ -148,15 +163,15 @@ def rates_of(method: Method, problem: Problem, parameters: Parameters, gpu: Any)
 
 def candidates(case: Case, everything: bool) -> list[Parameters]:
     """Tiles to be timed."""
-    problem = case.problem(256 if case.ndim == 2 else 32)
+    problem = case.problem(_FEW[case.ndim])
     if METHOD.refusal(problem) is not None:
         return []
     proposed = list(METHOD.parameters(problem))
-    names = list(EquationsTile.__dataclass_fields__)
+    names = list(proposed[0])
     others = [
         dict(zip(names, numbers, strict=True))
-        for numbers in (TILES.get((case.name, case.dtype), ()) if everything else ())
-        if case.boundary == "periodic"
+        for numbers in (TILES.get((case.name, case.ndim, case.dtype), ()) if everything else ())
+        if case.boundary == "periodic" or case.ndim == 3
     ]
     return proposed + [it for it in others if it not in proposed]
 
@@ -169,25 +184,43 @@ def compiled(job: tuple[str, dict[str, str | int]]) -> str:
 
 def check(case: Case, parameters: list[Parameters], gpu: Any) -> None:
     """Few points: gpu.plain against the reference, tiles against gpu.plain."""
-    problem = case.problem(96 if case.ndim == 2 else 20)
+    problem = case.problem({1: 3000, 2: 96, 3: 20}[case.ndim])
     start = problem.initial(Slab.whole(problem.grid)).astype(problem.dtype)
     near = reference.advance(start, problem, 9)
     error = np.abs(advanced(PLAIN, problem, {}, gpu, 9) - near).max(axis=tuple(range(1, near.ndim)))
     assert (error <= allowed_error(start, near, problem, 9)).all(), (case, error)
-    problem = case.problem(1500)
+    problem = case.problem({1: 100_000, 2: 1500, 3: 150}[case.ndim])
     for it in parameters:
         steps = 2 * METHOD.depth(problem, it) + 1
         found = advanced(METHOD, problem, it, gpu, steps)
         np.testing.assert_array_equal(found, advanced(PLAIN, problem, {}, gpu, steps), str(it))
 
 
+def one_sweep(case: Case, gpu: Any) -> dict[str, Any]:
+    """The same by a kernel that makes one step a sweep, without faces; its best block and number
+    of planes.
+    """
+    accuracy = int(case.name[-1])
+    check_one_sweep(accuracy, gpu)
+    best, rates = one_sweep_rates(case.size, accuracy, case.dtype, gpu)
+    with gpu.use() as cupy:
+        cupy.get_default_memory_pool().free_all_blocks()
+    print(f"one sweep {best}: {np.median(rates):.1f}", flush=True)
+    return {
+        "method": "one sweep",
+        "parameters": {"block and planes": best},
+        "rates": [round(rate, 2) for rate in rates],
+    }
+
+
 def main(which: str = "", what: str = "") -> list[dict[str, Any]]:
     """Print and return all measurements."""
     gpu, rows = GpuDevice(0), []
-    chosen = [case for case in CASES if not which or case.name in which.split(",")]
+    wanted = set(which.split(",")) if which else None
+    chosen = [it for it in CASES if wanted is None or wanted & {it.name, f"{it.ndim}d"}]
     tiles = {case: candidates(case, what == "all") for case in chosen}
     every = [(case, it) for case in chosen for it in tiles[case]]
-    kernels = [METHOD.kernel(case.problem(256), it) for case, it in every]
+    kernels = [METHOD.kernel(case.problem(_FEW[case.ndim]), it) for case, it in every]
     with ProcessPoolExecutor(14) as pool:
         said = list(pool.map(compiled, [(k.source, dict(k.defines)) for k in kernels]))
 
@@ -195,13 +228,15 @@ def main(which: str = "", what: str = "") -> list[dict[str, Any]]:
         check(case, tiles[case], gpu)
         print(f"{case.name} {case.dtype} {case.boundary}: checked", flush=True)
         problem = case.problem(case.size)
+        about = {k: v for k, v in asdict(case).items() if k != "make"}
+        if case.ndim == 3 and case.name.startswith("wave") and case.boundary == "periodic":
+            rows.append({**about, **one_sweep(case, gpu)})
         jobs: list[tuple[Method, Parameters]] = [(PLAIN, {})]
         jobs += [(METHOD, it) for it in tiles[case]]
         for method, it in jobs:
             times = rates_of(method, problem, it, gpu)
             code = said[every.index((case, it))] if it else ""
             print(f"{tuple(it.values())} {code}: {np.median(times):.1f}", flush=True)
-            about = {k: v for k, v in asdict(case).items() if k != "make"}
             rates = [round(rate, 2) for rate in times]
             rows.append({**about, "method": method.name, "parameters": dict(it), "rates": rates})
     return rows

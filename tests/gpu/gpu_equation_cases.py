@@ -95,8 +95,23 @@ def gray_scott(ndim: int, boundary: Boundary, other: Boundary | None = None) -> 
 
 
 def _with(text: str, names: Mapping[str, Node]) -> Node:
-    letters = [*names, "p", "q", "r", "o", "k", "dt"]
+    letters = [*names, "p", "q", "r", "o", "k", "b", "dt"]
     return substitute(compile_expression(text, letters).tree, names)
+
+
+def brusselator(ndim: int, boundary: Boundary) -> Equations:
+    """Two fields of a reaction that oscillates, one stage."""
+    names = {"u": centre("u", ndim), "v": centre("v", ndim)}
+    names |= {"l": star("u", ndim), "m": star("v", ndim)}
+    changes = {
+        "u'": _with("p*l + (q + u*(r + (dt*u)*v))", names),
+        "v'": _with("o*m + (k*v + (dt*u)*(b - u*v))", names),
+    }
+    # p = dt Du / h^2, q = dt A, r = 1 - 2 n p - dt (B + 1); o = dt Dv / h^2, k = 1 - 2 n o.
+    given = numbers(dt=0.01, p=0.1, q=0.01, r=1 - 2 * ndim * 0.1 - 0.04)
+    given += numbers(o=0.05, k=1 - 2 * ndim * 0.05, b=3.0)
+    boundaries = {"u": boundary, "v": boundary}
+    return Equations(("u", "v"), (Stage(changes),), {"u": "u'", "v": "v'"}, boundaries, given)
 
 
 def cahn_hilliard(ndim: int, boundary: Boundary) -> Equations:
@@ -151,6 +166,14 @@ def corners(boundary: Boundary) -> Equations:
 
 
 _BOX = {"e": (-1, -1), "w": (1, 1), "n": (-1, 1), "s": (1, -1)}
+
+
+def corners_3d(boundary: Boundary) -> Equations:
+    """A mixed derivative across planes, a tap that no other point shares, and a coordinate."""
+    taps = {"e": (-1, 0, -1), "w": (1, 0, 1), "n": (-1, 1, 0), "s": (1, 0, -1), "t": (0, 1, 1)}
+    mixed = formula("e + w - n - s + t", **{key: tap("u", offset) for key, offset in taps.items()})
+    tree = formula("c + dt*(l + g*z)", c=centre("u", 3), l=mixed, g=tap("u", (-1, 0, 0)))
+    return Equations(("u",), (Stage({"u'": tree}),), {"u": "u'"}, {"u": boundary}, numbers(dt=0.1))
 
 
 def kuramoto(boundary: Boundary) -> Equations:

@@ -18,12 +18,14 @@ from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.faces.frame import frame_defines
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.stream.levels import levels_of, n_slots
+from tetris_sim.gpu_kernels.stream.levels_3d import levels_3d
 from tetris_sim.gpu_kernels.stream.method import METHOD
 from tetris_sim.method import Parameters
 from tetris_sim.problem import Field, Problem
 from tetris_sim.slab import Slab
 
 REGISTERS = 65536  # of a multiprocessor
+LARGER = {1: (30_011,), 2: (203, 531), 3: (61, 83, 149)}
 FEW_BYTES = 80  # spilled in a proposal that is the fastest nevertheless
 
 emulated = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
@@ -32,6 +34,15 @@ emulated = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 def tile(*numbers: int) -> Parameters:
     names = ("steps_per_block", "rows", "columns", "warps", "blocks", "edges")
     return dict(zip(names, numbers, strict=True))
+
+
+def tile3(*numbers: int) -> Parameters:
+    names = ("steps_per_block", "rows", "across", "warps", "ahead", "blocks", "held")
+    return dict(zip(names, numbers, strict=True))
+
+
+def span(*numbers: int) -> Parameters:
+    return dict(zip(("steps_per_block", "columns", "blocks"), numbers, strict=True))
 
 
 CASES: dict[str, tuple[Callable[[], Problem], Parameters]] = {
@@ -52,6 +63,39 @@ CASES: dict[str, tuple[Callable[[], Problem], Parameters]] = {
         tile(2, 2, 4, 2, 1, 2),
     ),
     "made of no field": (lambda: cases.make(farther(), (23, 60)), tile(2, 2, 4, 2, 1, 2)),
+    "gray-scott 1d": (
+        lambda: cases.make(cases.gray_scott(1, cases.walls(1), cases.walls(1, 0.1)), (443,)),
+        span(5, 4, 2),
+    ),
+    "cahn-hilliard 1d": (
+        lambda: cases.make(cases.cahn_hilliard(1, cases.walls(1)), (301,)),
+        span(3, 4, 2),
+    ),
+    "wave 1d": (
+        lambda: cases.make(cases.wave(1, cases.ring(1)), (513,), np.float32),
+        span(4, 6, 2),
+    ),
+    "kuramoto 1d": (lambda: cases.make(cases.kuramoto(cases.walls(1)), (443,)), span(4, 4, 2)),
+    "gray-scott 3d": (
+        lambda: cases.make(cases.gray_scott(3, cases.walls(3), cases.walls(3, 0.1)), (11, 13, 45)),
+        tile3(2, 3, 1, 4, 1, 1, 0),
+    ),
+    "cahn-hilliard 3d": (
+        lambda: cases.make(cases.cahn_hilliard(3, cases.walls(3)), (7, 14, 37)),
+        tile3(1, 3, 1, 4, 2, 1, 1),
+    ),
+    "wave 3d": (
+        lambda: cases.make(cases.wave(3, cases.ring(3)), (9, 15, 37), np.float32),
+        tile3(2, 2, 2, 8, 1, 1, 0),
+    ),
+    "wave 3d of order 4": (
+        lambda: cases.make(cases.plain_wave(3, cases.ring(3), 4), (13, 19, 37)),
+        tile3(2, 3, 2, 5, 2, 1, 2),
+    ),
+    "corners 3d": (
+        lambda: cases.make(cases.corners_3d(cases.walls(3)), (8, 13, 40)),
+        tile3(2, 4, 1, 4, 1, 1, 1),
+    ),
 }
 
 
@@ -80,12 +124,12 @@ def farther() -> Equations:
     )
 
 
-def many_fields() -> Equations:
+def many_fields(ndim: int) -> Equations:
     """So many that not even few points of each fit."""
-    names = [f"u{k}" for k in range(40)]
-    steps = {f"{name}'": cases.laplace(name, 2) for name in names}
+    names = [f"u{k}" for k in range({1: 100, 2: 40, 3: 160}[ndim])]
+    steps = {f"{name}'": cases.laplace(name, ndim) for name in names}
     results = {name: f"{name}'" for name in names}
-    return Equations(tuple(names), (Stage(steps),), results, dict.fromkeys(names, cases.ring(2)))
+    return Equations(tuple(names), (Stage(steps),), results, dict.fromkeys(names, cases.ring(ndim)))
 
 
 def waves(slab: Slab) -> Field:
@@ -103,20 +147,24 @@ def test_blocks_of_steps_have_the_bits_of_the_instructions(name: str) -> None:
     depth = parameters["steps_per_block"]
     found = advanced(problem, parameters, (2 * depth, depth + 1), 3, gpu)
     state = problem.initial(Slab.whole(problem.grid))
-    assert gpu.launches.count("equations_2d") == 3
+    assert gpu.launches.count(f"equations_{problem.grid.ndim}d") == 2 + (depth + 1) // depth
     np.testing.assert_array_equal(found, cases.advance(state, problem, 3 * depth + 1, 3))
 
 
 @emulated
-def test_two_slabs_with_halos_have_the_bits_of_the_whole() -> None:
-    make, parameters = CASES["cahn-hilliard"]
+@pytest.mark.parametrize(
+    ("name", "cut"), [("cahn-hilliard", 17), ("kuramoto 1d", 200), ("gray-scott 3d", 5)]
+)
+def test_two_slabs_with_halos_have_the_bits_of_the_whole(name: str, cut: int) -> None:
+    make, parameters = CASES[name]
     problem, steps = make(), 2 * parameters["steps_per_block"]
     width = steps * problem.stencil.radii[0]
-    rows, columns = problem.grid.shape
+    rows, *others = problem.grid.shape
     parts = []
-    for low, high in ((0, 17), (17, rows)):
+    for low, high in ((0, cut), (cut, rows)):
         halo = (width if low else 0, 0 if low else width)
-        slab = Slab((low, 0), (high, columns), (halo, (0, 0)))
+        sides = tuple((0, 0) for _ in others)
+        slab = Slab((low, *(0 for _ in others)), (high, *others), (halo, *sides))
         stepper = METHOD.prepare(problem, slab, parameters, HostGpu())
         stepper.load(problem.initial, 2)
         parts.append(stepper)
@@ -151,25 +199,49 @@ def test_slots_are_kept_while_a_name_is_alive() -> None:
 @pytest.mark.parametrize(
     ("problem", "why"),
     [
-        (cases.make(cases.kuramoto(cases.ring(1)), (90,)), "1 axes"),
+        (cases.make(cases.kuramoto(cases.ring(1)), (90,), np.float16), "float16"),
+        (cases.make(cases.brusselator(3, cases.ring(3)), (9, 9, 9), np.float16), "float16"),
+        (cases.make(many_fields(1), (20,)), "do not fit into registers"),
+        (cases.make(many_fields(3), (9, 9, 9)), "do not fit into shared memory"),
         (cases.make(cases.corners(cases.ring(2)), (9, 9), np.float16), "float16"),
-        (cases.make(many_fields(), (20, 20)), "do not fit into registers"),
+        (cases.make(many_fields(2), (20, 20)), "do not fit into registers"),
     ],
 )
 def test_what_is_refused_is_refused_with_a_reason(problem: Problem, why: str) -> None:
     assert why in str(METHOD.refusal(problem))
 
 
-def test_too_small_a_tile_is_refused() -> None:
-    problem = CASES["corners"][0]()
-    with pytest.raises(ValueError, match="more rows and columns"):
-        METHOD.kernel(problem, tile(2, 1, 4, 2, 1, 2))
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("corners", tile(2, 1, 4, 2, 1, 2)),
+        ("kuramoto 1d", span(16, 2, 2)),
+        ("gray-scott 3d", tile3(4, 2, 1, 4, 1, 1, 0)),
+    ],
+)
+def test_too_small_a_tile_is_refused(name: str, parameters: Parameters) -> None:
+    with pytest.raises(ValueError, match=r"take more .*columns"):
+        METHOD.kernel(CASES[name][0](), parameters)
 
 
-def test_a_proposal_and_its_frame_compile() -> None:
+def test_levels_of_planes_join_stages_that_read_at_their_points() -> None:
+    (level,) = levels_3d(cases.plain_wave(3, cases.ring(3), 4))
+    assert list(level.stages) == [0, 1]
+    assert level.reach == 2
+    assert level.slots == {"u": 4}
+    first, second = levels_3d(cases.cahn_hilliard(3, cases.ring(3)))
+    assert (first.slots, second.slots) == ({"u": 3}, {"mu": 3})
+    assert second.following == {"u'": "u", "v'": "v"}
+
+
+@pytest.mark.parametrize("name", ["gray-scott", "gray-scott 1d", "gray-scott 3d"])
+def test_a_proposal_and_its_frame_compile(name: str) -> None:
     pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
-    problem = CASES["gray-scott"][0]()
-    small = min(METHOD.parameters(problem), key=lambda it: it["rows"] * it["columns"])
+    problem = CASES[name][0]()
+    points = ("rows", "columns")
+    small = min(
+        METHOD.parameters(problem), key=lambda it: np.prod([it.get(key, 1) for key in points])
+    )
     kernel = METHOD.kernel(problem, small)
     compiled = compile_source(kernel.source, kernel.defines, "sm_90")
     assert compiled.registers[kernel.entry] * kernel.threads <= REGISTERS
@@ -180,7 +252,7 @@ def test_a_proposal_and_its_frame_compile() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("name", ["gray-scott", "cahn-hilliard", "wave", "corners"])
+@pytest.mark.parametrize("name", CASES)
 def test_all_proposals_compile(name: str, dtype: str) -> None:
     pytest.importorskip("cupy", reason="CuPy's binding of NVRTC is not installed")
     problem = replace(CASES[name][0](), dtype=np.dtype(dtype))
@@ -200,7 +272,7 @@ def test_every_proposal_has_the_bits_of_single_steps_on_a_gpu(name: str, gpu: An
     assert small.equations is not None
     problem = replace(
         small,
-        grid=small.grid.on_shape((203, 531)),
+        grid=small.grid.on_shape(LARGER[small.grid.ndim]),
         initial=lambda slab: waves(slab)[: small.n_fields],
         equations=small.equations.repeated(small.grid.shape),
     )

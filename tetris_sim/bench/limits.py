@@ -79,6 +79,26 @@ def measure_limits(
     )
 
 
+def measure_two_limits(
+    team: ThreadTeam, dtype: str, n_bytes: int, *, rounds: int, seconds: float
+) -> tuple[float, float]:
+    """(multiply-adds per second, bytes copied per second, read plus written), of all threads.
+
+    Args:
+        team: the threads.
+        dtype: of the multiply-adds.
+        n_bytes: of what is copied: caches hold it or not.
+        rounds: timings of each, interleaved.
+        seconds: length of one timing.
+    """
+    works = {
+        "fma": fma_work(team, dtype, team.size),
+        "copy": _copy_work(team, max(_PAGE, min(n_bytes, _LEAST_COPY) // team.size)),
+    }
+    timings = interleave(works, rounds=rounds, seconds=seconds)
+    return timings["fma"].median, timings["copy"].median
+
+
 def fma_work(team: ThreadTeam, dtype: str, threads: int) -> Work:
     """Chains of multiply-adds on the first `threads` threads of the team."""
     multiply_add, n_lanes = make_probes(dtype).multiply_add, lanes(dtype)

@@ -14,11 +14,8 @@ from tetris_sim.errors import ExitCode
 if TYPE_CHECKING:
     from tetris_sim.config import Config
     from tetris_sim.preparing import Prepared
-    from tetris_sim.problem import Problem
 
 HELP = "say what a run would do and cost, without running"
-# operations per byte that devices make while memory delivers it: 2 to 8, CPUs to GPUs
-_BALANCE = 4.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +60,7 @@ def collect(config: Config, prepared: Prepared) -> dict[str, Any]:
             "points": problem.grid.n_points,
         },
         "stencil": {"points": problem.stencil.n_points, "radius": problem.stencil.radius},
-        "equations": _equations(problem),
+        "equations": _equations(prepared),
         "precision": problem.dtype.name,
         "time": {
             "dt_s": problem.dt,
@@ -176,27 +173,37 @@ def as_text(facts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _equations(problem: Problem) -> dict[str, Any] | None:
-    """What a step by equations costs at a point."""
+def _equations(prepared: Prepared) -> dict[str, Any] | None:
+    """What a step by equations costs at a point, and what rate is expected of each worker."""
+    from tetris_sim.bench.expected import expected_rates
+
+    problem = prepared.problem
     if (equations := problem.equations) is None:
         return None
     n_bytes = equations.n_transfers * problem.dtype.itemsize
+    expected = expected_rates(problem, prepared.plan.shares, prepared.machine.gpus)
     return {
         "fields": list(equations.fields),
         "stages": len(equations.stages),
         "operations": equations.n_operations,
         "bytes": n_bytes,
-        "bound": "memory" if equations.n_operations < _BALANCE * n_bytes else "arithmetic",
+        "expected": [dataclasses.asdict(it) for it in expected],
     }
 
 
 def step_sentence(step: dict[str, Any]) -> str:
     """What a step by equations costs, for people."""
     stages = "1 stage" if step["stages"] == 1 else f"{step['stages']} stages"
-    return (
+    cost = (
         f"{stages}, {step['operations']} operations and {step['bytes']} bytes per point for "
-        f"{', '.join(step['fields'])}; {step['bound']} bounds it if every stage goes through memory"
+        f"{', '.join(step['fields'])}"
     )
+    rates = [
+        f"{it['worker']} is expected to make {it['points_per_second'] / 1e9:.3g} GStencil/s, bound "
+        f"by {it['bound']} ({it['bytes']:.3g} bytes of memory per point and step)"
+        for it in step["expected"]
+    ]
+    return "; ".join([cost, *rates])
 
 
 def _idle(worker: dict[str, Any]) -> str:

@@ -1,0 +1,189 @@
+"""gpu.stream for equations in 1D: warps keep points of all names that are alive in registers
+(`equations_1d.cu`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from tetris_sim.gpu_kernels.common.given import constants_of, equations_of, given_defines
+from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, round_up
+from tetris_sim.gpu_kernels.stream.equations_2d import beside
+from tetris_sim.gpu_kernels.stream.levels import levels_of, n_slots, print_levels
+from tetris_sim.method import Parameters
+from tetris_sim.problem import Problem
+
+_LANES = 32
+_SECTOR_BYTES = 32  # the smallest piece of memory that moves
+_REGISTERS = 65536  # of 4 bytes, of a multiprocessor
+_BESIDE = 40  # registers of a thread for addresses and what is being computed
+_MOST_SHARED = 99 * 1024  # bytes that a block can have on any GPU since sm_80
+_MOST_OPERATIONS = 20_000  # that a kernel writes out: more would compile for minutes
+_WARPS = 4
+_PROPOSED = 6
+
+
+@dataclass(frozen=True)
+class Span:
+    """What a warp holds; the parameters of the kernel.
+
+    Attributes:
+        steps_per_block: steps of a launch.
+        columns: points of a lane.
+        blocks: on a multiprocessor, at least.
+    """
+
+    steps_per_block: int
+    columns: int
+    blocks: int
+
+
+@dataclass(frozen=True)
+class _Needs1:
+    """What a kernel for some equations needs, whatever its span.
+
+    Attributes:
+        slots: names that are alive at a time.
+        beside: columns that a stage reads beside a point.
+        radius: points that a step spoils.
+        item: bytes of a number.
+        operations: of a step at a point.
+        longest: operations of the longest stage.
+    """
+
+    slots: int
+    beside: int
+    radius: int
+    item: int
+    operations: int
+    longest: int
+
+    def halo(self, it: Span) -> int:
+        """Points of a warp in front of those that it writes."""
+        return round_up(it.steps_per_block * self.radius, _SECTOR_BYTES // self.item)
+
+    def written(self, it: Span) -> int:
+        """Points that a warp writes: whole sectors."""
+        unit = _SECTOR_BYTES // self.item
+        left = _LANES * it.columns - self.halo(it) - it.steps_per_block * self.radius
+        return left // unit * unit
+
+    def shared_bytes(self, it: Span) -> int:
+        """A stage for each warp."""
+        return _WARPS * _LANES * _pitch(it.columns) * self.item
+
+    def fits(self, it: Span) -> bool:
+        """Whether the kernel can be compiled with a span, and has something to write."""
+        return (
+            it.columns >= self.beside
+            and self.written(it) > 0
+            and self.shared_bytes(it) <= _MOST_SHARED
+        )
+
+    def is_light(self, it: Span) -> bool:
+        """Whether it should not spill, and compiles soon: the compiler has about twice as many
+        values of a formula under way as it has operations (found by compiling).
+        """
+        registers = 1.3 * self.slots * (it.columns + 2 * self.beside) * self.item / 4 + _BESIDE
+        registers += min(64, self.longest * self.item // 2)
+        most = min(255, _REGISTERS // (_LANES * _WARPS * it.blocks) // 8 * 8)
+        return registers <= most and it.columns * self.operations <= _MOST_OPERATIONS
+
+    def cost(self, it: Span) -> float:
+        """What a point and step costs, about: operations and shuffles of a lane, memory once a
+        launch, by the share of points that is written; fewer warps hide less.
+        """
+        share = self.written(it) / (_LANES * it.columns)
+        one = self.operations + 8 * self.slots * self.beside / it.columns
+        one += 16 * self.slots / it.steps_per_block
+        return one * (1 + 0.4 / it.blocks) / share
+
+
+def _pitch(columns: int) -> int:
+    """Elements from lane to lane in shared memory, an odd number."""
+    return columns | 1
+
+
+def _needs(problem: Problem) -> _Needs1:
+    equations = equations_of(problem)
+    levels = levels_of(equations)
+    return _Needs1(
+        slots=n_slots(levels),
+        beside=max(level.beside for level in levels),
+        radius=problem.stencil.radii[0],
+        item=np.dtype(problem.dtype).itemsize,
+        operations=max(1, equations.n_operations),
+        longest=max(
+            sum(not it.is_given for it in stage.programs.instructions) for stage in equations.stages
+        ),
+    )
+
+
+def equations_1d_refusal(problem: Problem) -> str | None:
+    """Why the kernel cannot have these equations, as a sentence for the user."""
+    if not equations_1d_parameters(problem):
+        return f"the points of {_needs(problem).slots} fields do not fit into registers"
+    return None
+
+
+def equations_1d_parameters(problem: Problem) -> tuple[Parameters, ...]:
+    """Spans worth trying, the best guess first (the keys are those of `Span`)."""
+    needs = _needs(problem)
+    found = [
+        span
+        for span in itertools.starmap(
+            Span,
+            itertools.product(
+                (64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1),
+                (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40),
+                (2, 3, 4, 5, 8),
+            ),
+        )
+        if needs.fits(span) and needs.is_light(span)
+    ]
+
+    best: dict[tuple[int, int], Span] = {}
+    for span in sorted(found, key=needs.cost):
+        best.setdefault((span.steps_per_block, span.blocks), span)
+    return tuple(asdict(span) for span in sorted(best.values(), key=needs.cost)[:_PROPOSED])
+
+
+def equations_1d_kernel(problem: Problem, parameters: Mapping[str, int]) -> FusedKernel:
+    """The kernel for a problem with certain parameters (`Span`).
+
+    Raises:
+        ValueError: the span does not fit.
+    """
+    span, needs = Span(**parameters), _needs(problem)
+    if not needs.fits(span):
+        msg = f"these equations do not fit into {span}: take more columns, or fewer steps"
+        raise ValueError(msg)
+
+    return FusedKernel(
+        source="equations_1d.cu",
+        entry="equations_1d",
+        defines={
+            **given_defines(problem),
+            "TS_DEPTH": span.steps_per_block,
+            "TS_COLUMNS": span.columns,
+            "TS_WARPS": _WARPS,
+            "TS_BLOCKS": span.blocks,
+            "TS_WRITTEN": needs.written(span),
+            "TS_HALO": needs.halo(span),
+            "TS_FIELDS": problem.n_fields,
+            "TS_SLOTS": needs.slots,
+            "TS_PITCH": _pitch(span.columns),
+            "TS_LEVELS": print_levels(equations_of(problem)),
+        },
+        depth=span.steps_per_block,
+        tile=(1, 1, _WARPS * needs.written(span)),
+        threads=_LANES * _WARPS,
+        shared_bytes=round_up(needs.shared_bytes(span), 16),
+        weights=constants_of(problem),
+        line=_SECTOR_BYTES,
+        beside=beside,
+    )
