@@ -25,17 +25,19 @@ def equation_candidates(problem: Problem, caches: Caches) -> tuple[Parameters, .
     reach, choices = max(1, *radii), []
 
     # Steps of a reach of one, planes a visit, rows of a strip, how much of the L2 cache rings fill:
-    # those of two dimensions are read in order, and the L3 cache holds the rest.
+    # they are read in order, and the L3 cache holds the rest. A row of 1000 columns is worth more
+    # than a nearer cache: what a kernel does before its first vector counts less.
     wanted = {
         1: ((32, 1, 1, 0.2), (64, 1, 1, 0.4)),
-        2: ((16, 2, 1, 1.2), (8, 4, 1, 0.9), (12, 2, 1, 0.7)),
-        3: ((4, 1, 16, 2.0), (2, 2, 24, 2.0), (4, 1, 32, 4.0)),
+        2: ((16, 4, 1, 3.3), (16, 2, 1, 1.2), (8, 4, 1, 0.9)),
+        3: ((6, 1, 32, 8.0), (4, 1, 32, 4.0), (4, 1, 16, 2.0)),
     }[ndim]
     for most, visit, rows, filled in wanted:
         steps = max(1, most // reach)
         planes = (steps + 1) * sum(follow(equations, ndim, visit).depths.values())
         beside = rows + 2 * steps * (radii[1] if ndim == 3 else 0)
-        columns = int(caches.l2 * filled / (planes * beside * size)) - 2 * steps * radii[-1]
+        room = min(caches.l2 * filled, max(caches.l2, caches.l3 / 2))
+        columns = int(room / (planes * beside * size)) - 2 * steps * radii[-1]
         choice = {STEPS_PER_BLOCK: steps, "tile_x": max(64, columns // 16 * 16), "visit": visit}
         choices.append(choice | ({"tile_y": rows} if ndim == 3 else {}))
     return tuple(choices)

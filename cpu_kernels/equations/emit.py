@@ -1,11 +1,12 @@
 """Vector instructions of the kernel of a stage, register by register.
 
-Idea    Numba is asked for one intrinsic, and that is the whole kernel: two loops over rows and
+Idea    Numba is asked for one intrinsic, and that is the whole kernel: loops over planes, rows and
         vectors of columns, inside them the operations of the program in their order. Types are
         known, so nothing is inferred, and LLVM gets vectors instead of a loop that it may or may
         not vectorise. Columns that do not fill a vector are computed one by one.
-Layout  places: the address of each stream. counts: see `sides.py`; element (row j, column k) of a
-        stream lies at its address + shift + j * pitch + k. numbers: the parameters of the step.
+Layout  places: the address of each stream, in a list for each plane. counts: see `sides.py`;
+        element (plane i, row j, column k) of a stream lies at its address + shift + i * step +
+        j * pitch + k. numbers: the parameters of the step.
 Limits  What is read is never what is written. Functions of the C library are called for one number
         at a time: vectors of them would have other last bits.
 Test    tests/kernels/test_cpu_equations.py
@@ -22,7 +23,16 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from tetris_sim.cpu_kernels.equations.sides import COLUMNS, COORDINATE, PITCH, ROWS, SHIFT
+from tetris_sim.cpu_kernels.equations.sides import (
+    COLUMNS,
+    COORDINATE,
+    LIST,
+    PITCH,
+    PLANES,
+    ROWS,
+    SHIFT,
+    STEP,
+)
 from tetris_sim.formula import COMPARISONS
 from tetris_sim.program import INEXACT
 
@@ -82,26 +92,31 @@ class _Rows:
         def entry(array: Any, k: int) -> Any:
             return builder.load(builder.gep(array, [_INT64(k)]))
 
-        begin = []
-        for number, kind in enumerate(self.kinds):
-            shift = builder.mul(entry(counts, SHIFT + kind), _INT64(size))
-            address = builder.add(entry(places, number), shift)
-            begin.append(builder.inttoptr(address, real.as_pointer()))
+        shifts = [entry(counts, SHIFT + kind) for kind in self.kinds]
         pitches = [entry(counts, PITCH + kind) for kind in self.kinds]
+        steps = [entry(counts, STEP + kind) for kind in self.kinds]
         used = sorted({it[1] for it in self.operations if it[0] == "number"})
         given = {k: entry(numbers, k) for k in used}
 
         columns = entry(counts, COLUMNS)
         whole = builder.and_(columns, _INT64(-lanes))
-        with cgutils.for_range(builder, entry(counts, ROWS), intp=_INT64) as row:
-            pointers = [
-                builder.gep(pointer, [builder.mul(row.index, pitch)])
-                for pointer, pitch in zip(begin, pitches, strict=True)
-            ]
-            for width, start, stop in ((lanes, _INT64(0), whole), (1, whole, columns)):
-                step = _INT64(width)
-                with cgutils.for_range_slice(builder, start, stop, step, _INT64) as (at, _):
-                    self.vector(width, pointers, given, at)
+        n_planes, n_rows, apart = (entry(counts, k) for k in (PLANES, ROWS, LIST))
+        with cgutils.for_range(builder, n_planes, intp=_INT64) as plane:
+            listed, begin = builder.gep(places, [builder.mul(plane.index, apart)]), []
+            for number, (shift, step) in enumerate(zip(shifts, steps, strict=True)):
+                element = builder.add(shift, builder.mul(plane.index, step))
+                address = builder.add(entry(listed, number), builder.mul(element, _INT64(size)))
+                begin.append(builder.inttoptr(address, real.as_pointer()))
+
+            with cgutils.for_range(builder, n_rows, intp=_INT64) as row:
+                pointers = [
+                    builder.gep(pointer, [builder.mul(row.index, pitch)])
+                    for pointer, pitch in zip(begin, pitches, strict=True)
+                ]
+                for width, start, stop in ((lanes, _INT64(0), whole), (1, whole, columns)):
+                    step = _INT64(width)
+                    with cgutils.for_range_slice(builder, start, stop, step, _INT64) as (at, _):
+                        self.vector(width, pointers, given, at)
 
     def vector(self, lanes: int, pointers: list[Any], given: dict[int, Any], at: Any) -> None:
         """One vector of columns, from column `at` on."""

@@ -32,9 +32,11 @@ _FIELDS = {
     "names": 1,
     "faces": 1,
     "ghosts": 1,
-    # Lists of streams, for each stage several in turn: address, how many, bytes of one.
+    # Lists of streams, for each stage several in turn: address, after how many they begin again,
+    # how many there are, bytes of one.
     "lists": 1,
     "period": 1,
+    "turns": 1,
     "list_bytes": 1,
     # The stage at work: its box, what lies beyond sides that it has to fill, how many these are;
     # elements from row to row of what it writes.

@@ -115,7 +115,7 @@ class Sweeps:
             row[EVEN : EVEN + 2] = [self._address(new, arrays, odd) for odd in (0, 1)]
 
         own = tables.numbers(*self._places)
-        own["lists"], own["period"] = lists.ctypes.data, 2
+        own["lists"], own["period"], own["turns"] = lists.ctypes.data, 2, 2
         own["list_bytes"], own["names"] = lists.strides[1], names.ctypes.data
         return own, lists, names
 

@@ -16,7 +16,7 @@ from numba.core import types
 
 from tetris_sim.cpu_kernels.compiled.intrinsics import call_stage, elements_at, fma
 from tetris_sim.cpu_kernels.equations.numbers import KERNEL, N_NAME, N_STAGE, WIDTH
-from tetris_sim.cpu_kernels.equations.sides import COLUMNS, NOTHING, ROWS, SHIFT, WRAP
+from tetris_sim.cpu_kernels.equations.sides import COLUMNS, NOTHING, PLANES, ROWS, SHIFT, WRAP
 
 INTEGER = types.int64
 # compiled into its callers, which are kept on disk
@@ -36,24 +36,26 @@ def of_name(n, f, column):
 
 
 @inner
-def call_kernel(n, s, p, column, columns, shift, turn, row):
-    """The kernel of a stage on the rows of a plane.
+def call_kernel(n, s, p, planes, column, columns, shift, turn, row):
+    """The kernel of a stage on the rows of some planes.
 
     Args:
         n: the record of this thread.
         s: row of the stage in its table.
-        p: padded index of the plane.
+        p: padded index of the first plane.
+        planes: how many.
         column: padded index of the first column.
         columns: how many.
         shift: elements from the addresses of the state's streams to the first point.
-        turn: which list of streams.
+        turn: which list of streams the first plane has.
         row: address of the parameters.
     """
     counts = n.counts
-    counts[ROWS], counts[COLUMNS], counts[SHIFT] = n.end[1] - n.begin[1], columns, shift
+    counts[PLANES], counts[ROWS], counts[COLUMNS] = planes, n.end[1] - n.begin[1], columns
+    counts[SHIFT] = shift
     counts[SHIFT + 1] = p * n.other[0] + n.begin[1] * n.other[1] + column
     counts[SHIFT + 2], counts[SHIFT + 3], counts[SHIFT + 4] = p, n.begin[1], column
-    places = n.lists + ((s - 1) * n.period + turn) * n.list_bytes
+    places = n.lists + ((s - 1) * n.turns + turn) * n.list_bytes
     call_stage(of_stage(n, s, KERNEL), places, n.told, row)
 
 

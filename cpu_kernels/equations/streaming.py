@@ -18,7 +18,7 @@ from tetris_sim.cpu_kernels.equations.faces import field_of
 from tetris_sim.cpu_kernels.equations.numbers import DEPTH, FIELD, LAG, NEXT, START
 from tetris_sim.cpu_kernels.equations.plain import layout_of
 from tetris_sim.cpu_kernels.equations.rings import Work
-from tetris_sim.cpu_kernels.equations.sides import PITCH
+from tetris_sim.cpu_kernels.equations.sides import LIST, PITCH, STEP
 from tetris_sim.cpu_kernels.equations.stages import Stream
 from tetris_sim.cpu_kernels.equations.tables import make_tables
 from tetris_sim.method import Parameters
@@ -92,7 +92,8 @@ class Streams:
         """Lists of streams of each thread."""
         work, own, found = self._work, self._own, []
         own["row"], own["set"], own["plane"] = work.row, work.set, work.plane
-        own["counts"][:, PITCH] = work.row
+        turns = work.follow.period + work.visit - 1  # planes of a visit follow each other
+        own["counts"][:, PITCH], own["counts"][:, STEP] = work.row, 0
         for thread, rings in enumerate(self._rings):
 
             def address(stream: Stream, turn: int, base: int = rings.ctypes.data) -> int:
@@ -102,10 +103,11 @@ class Streams:
                 element += work.set * (field != stream.name)
                 return base + element * self._rings.itemsize
 
-            lists = self._tables.lists(work.follow.period, address)
+            lists = self._tables.lists(turns, address)
             own["rings"][thread], own["lists"][thread] = rings.ctypes.data, lists.ctypes.data
             found.append(lists)
-        own["period"], own["list_bytes"] = work.follow.period, found[0].strides[1]
+        own["period"], own["turns"] = work.follow.period, turns
+        own["list_bytes"], own["counts"][:, LIST] = found[0].strides[1], found[0].shape[2]
         return found
 
     def _choose(self, layout: PaddedField) -> None:

@@ -22,7 +22,12 @@ from numba.core import types
 
 from tetris_sim.cpu_kernels.compiled.barrier import wait
 from tetris_sim.cpu_kernels.compiled.intrinsics import elements_at, fetch_add, store_release
-from tetris_sim.cpu_kernels.compiled.vectors import elements_of, fence_stores, vector_operations
+from tetris_sim.cpu_kernels.compiled.vectors import (
+    elements_of,
+    fence_stores,
+    prefetch,
+    vector_operations,
+)
 from tetris_sim.cpu_kernels.equations.numbers import (
     DEPTH,
     FIELD,
@@ -97,6 +102,18 @@ def _read_plane(u, g, n, field, p, to):
 
 
 @inner
+def _expect_plane(u, n, field, p):
+    """Ask for a plane of a field that is read at the next visit: all steps of this one lie between,
+    so that memory answers meanwhile.
+    """
+    start = field * n.field_pitch + _wrapped(n, 0, p) * n.pitch[0]
+    for j in range(n.begin[1], n.end[1]):
+        row = start + _wrapped(n, 1, j) * n.pitch[1]
+        for k in range(n.begin[2], n.end[2], LINE_ELEMENTS):
+            prefetch(u, row + _wrapped(n, 2, k))
+
+
+@inner
 def _write_plane(v, g, n, field, p, at):
     """What is wanted of a plane of a field from its ring."""
     start, run = field * n.field_pitch + p * n.pitch[0] + n.low[2], n.high[2] - n.low[2]
@@ -130,26 +147,37 @@ def _in_ring(n, f, level, p):
 
 
 @inner
-def _visit(u, v, g, n, level, s, p, row):
-    """One plane of a stage of the step after `level`; stage 0 reads the state."""
+def _visit(u, v, g, n, level, s, at, row):
+    """Some planes of a stage of the step after `level`; stage 0 reads the state."""
     made, past = of_stage(n, s, MADE), of_stage(n, s, MADE + 1)
-    inside = n.begin[0] <= p < n.end[0]
-    if inside and s > 0:
+    first, last = max(at, n.begin[0]), min(at + n.visit, n.end[0])
+    if s == 0:
+        for p in range(first, last):
+            for f in range(made, past):
+                _read_plane(u, g, n, of_name(n, f, FIELD), p, _in_ring(n, f, level, p))
+        for p in range(last, min(last + n.visit, n.end[0])):
+            for f in range(made, past):
+                _expect_plane(u, n, of_name(n, f, FIELD), p)
+    elif first < last:
         column = n.begin[2] - (n.begin[2] - n.column0) % LANES
         columns = (n.end[2] - column + LANES - 1) // LANES * LANES
         shift = level * n.set + (n.begin[1] - n.row0) * n.row + column - n.column0
-        call_kernel(n, s, p, column, columns, shift, p % n.period, row)
-    final = inside and level == n.levels - 1 and n.low[0] <= p < n.high[0]
-    for f in range(made, past):
-        if inside and s == 0:
-            _read_plane(u, g, n, of_name(n, f, FIELD), p, _in_ring(n, f, level, p))
-        elif s > 0 and final and of_name(n, f, FIELD) >= 0:
-            _write_plane(v, g, n, of_name(n, f, FIELD), p, _in_ring(n, f, level, p))
-    if n.touches == 0:
-        return
+        call_kernel(n, s, first, last - first, column, columns, shift, first % n.period, row)
 
-    # Ghosts in the plane itself, and in a plane of ghosts that mirrors it; or the plane is one.
-    low, beyond = n.begin[0], p - n.end[0]
+    if s > 0 and level == n.levels - 1:
+        for p in range(max(first, n.low[0]), min(last, n.high[0])):
+            for f in range(made, past):
+                if of_name(n, f, FIELD) >= 0:
+                    _write_plane(v, g, n, of_name(n, f, FIELD), p, _in_ring(n, f, level, p))
+    if n.touches > 0:
+        for p in range(at, at + n.visit):
+            _fill_ghosts(g, n, level, made, past, p)
+
+
+@inner
+def _fill_ghosts(g, n, level, made, past, p):
+    """Ghosts in a plane itself, and in a plane of ghosts that mirrors it; or the plane is one."""
+    inside, low, beyond = n.begin[0] <= p < n.end[0], n.begin[0], p - n.end[0]
     for number in range(2):
         plane, source, side, k = p, p, number, p - low
         if number == 1 and inside and n.touch[0] != NOTHING:
@@ -177,8 +205,7 @@ def _advance_strip(u, v, g, n, table, row_bytes):
                 if at + n.visit <= first:
                     continue
                 _set_box(n, s, n.levels - level - (s > 0))
-                for p in range(at, at + n.visit):
-                    _visit(u, v, g, n, level, s, p, table + level * row_bytes)
+                _visit(u, v, g, n, level, s, at, table + level * row_bytes)
 
 
 @inner

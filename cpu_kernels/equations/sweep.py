@@ -97,11 +97,10 @@ def advance(thread, threads, own, table, row_bytes, steps, barrier):
         for first in range(n.begin[0], n.end[0], block):
             last = min(first + block, n.end[0])
             if s > 0:
-                for p in range(first, last):
-                    column, columns = n.begin[2], n.end[2] - n.begin[2]
-                    shift = p * n.pitch[0] + n.begin[1] * n.pitch[1] + column
-                    row = table + step * row_bytes
-                    call_kernel(n, s, p, column, columns, shift, parity, row)
+                column, columns = n.begin[2], n.end[2] - n.begin[2]
+                shift = first * n.pitch[0] + n.begin[1] * n.pitch[1] + column
+                row = table + step * row_bytes
+                call_kernel(n, s, first, last - first, column, columns, shift, parity, row)
             for f in range(of_stage(n, s, MADE), of_stage(n, s, MADE + 1)):
                 _fill(n, f, parity, first, last)
         wait(barrier, threads)

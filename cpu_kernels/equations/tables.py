@@ -22,7 +22,7 @@ from tetris_sim.cpu_kernels.equations.numbers import (
     NUMBERS,
     WIDTH,
 )
-from tetris_sim.cpu_kernels.equations.sides import PITCH, STATE
+from tetris_sim.cpu_kernels.equations.sides import PITCH, STATE, STEP
 from tetris_sim.cpu_kernels.equations.stages import (
     StageKernel,
     Stream,
@@ -95,6 +95,7 @@ class Tables:
         own["stages"], own["names"] = self.stages.ctypes.data, self.names.ctypes.data
         own["faces"] = self.faces.ctypes.data
         own["counts"][:, PITCH : PITCH + 5] = (layout.pitch[1], self.given.pitch[1], 0, 1, 0)
+        own["counts"][:, STEP : STEP + 5] = (layout.pitch[0], self.given.pitch[0], 1, 0, 0)
         own["told"] = own.ctypes.data + np.arange(threads) * own.strides[0]
         return own
 
