@@ -68,6 +68,7 @@ class Drive:
                     if width <= 0 or self.unit.periodic(axis) or not (own or axis > self.axis):
                         continue
                     pairs = self.unit.reflections(axis, SIDES[side], spacing=spacing, width=width)
+
                     numbers = np.array([pair[0 if own else 1] for pair in pairs])
                     near = max(0, low - n) if side else max(0, -high)
                     if side == 0:
@@ -122,6 +123,7 @@ def drives_of(field: str, faces: Mapping[str, FaceCondition], ndim: int) -> list
             condition = faces.get(letter + sign)
             if condition is None or (key := changing_key(condition)) is None:
                 continue
+
             given = getattr(condition, key)
             course = read_course(given, Varying(TEMPERATURE, (TIME,)), f"boundaries.{key}")
             others = {face: with_number(it, 1.0) for face, it in faces.items()}
@@ -144,6 +146,7 @@ def _as_formula(course: Course) -> Node:
         ends = {"a": Constant(float(t0)), "b": Constant(float(t1))}
         rise = formula("s*(clip(t, a, b) - a)", s=slope, t=Variable(TIME), **ends)
         parts.append(rise)
+
     while len(parts) > 1:  # no deeper than it has to be
         pairs = zip(parts[::2], parts[1::2], strict=False)
         rest = parts[-1:] if len(parts) % 2 else []

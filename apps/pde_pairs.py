@@ -117,6 +117,7 @@ def make_pair(system: System, made: Made, pair: Pair) -> tuple[Made, dict[str, s
             later = [*pair.rows[number:], pair.weights, differences]
             if number < last and any(len(row) > number and row[number] for row in later[1:]):
                 formulas[f"{name}.k{number}"] = slopes[-1]
+
             if number < last:
                 new = name + endings[number + 1]
                 formulas[new] = _moved(here, pair.rows[number], slopes, made.hoist)

@@ -83,6 +83,7 @@ def make_rkl2(system: System, made: Made, stages: int) -> Made:
                 step = Term(_of_step(_b(1) * w), slope)
                 formulas[new] = combine([Term(ONE, here), step], made.hoist)
                 continue
+
             m, n = _weights(j)
             before = tap(name + endings[j - 2], nowhere)
             terms = [Term(Constant(m), tap(name + endings[j - 1], nowhere))]

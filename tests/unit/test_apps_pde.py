@@ -68,8 +68,8 @@ def test_fields_velocities_and_their_order() -> None:
         ("dt: 0.1", "dt: 0.1, scheme: leapfrog", "leapfrog is for fields with second_order"),
         ("dt: 0.1", "dt: 0.1, scheme: rk3", "'rk3' was found"),
         ("dt: 0.1", "cfl: 0.1", "time.cfl: it is for heat conduction"),
-        ('"*": {type: neumann}', '"*": {type: dirichlet, value: "sin(t)"}',
-         "a face of equations takes one condition of numbers"),
+        ('"*": {type: neumann}', '"*": {type: dirichlet, value: "sin(y + t)"}',
+         "a face of equations takes one condition: dirichlet"),
     ],
 )  # fmt: skip
 def test_each_mistake_is_told_at_its_place(old: str, new: str, told: str) -> None:
