@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "gpu"), str(ROOT / "kernels")]
+sys.path[:0] = [str(ROOT), str(ROOT / "gpu"), str(ROOT / "kernels")]
 
 import gpu_equation_cases as cases  # noqa: E402
-from one_sweep_wave import check_one_sweep, one_sweep_rates  # noqa: E402
 
+from benchmarks.one_sweep_wave import check_one_sweep, one_sweep_rates  # noqa: E402
 from tetris_sim import reference  # noqa: E402
 from tetris_sim.boundary import Boundary, Neumann  # noqa: E402
 from tetris_sim.equations import Equations  # noqa: E402

@@ -99,11 +99,10 @@ def small_tile(problem: Problem) -> Parameters | None:
         return {"steps_per_block": 2, "columns": max(4, 2 * radius), "blocks": 2}
     if ndim == 2:
         rows = max(2, 2 * problem.stencil.radii[0])
-        numbers = (1, rows, max(4, radius), 2, 1, 2)
-        names = ("steps_per_block", "rows", "columns", "warps", "blocks", "edges")
-        return dict(zip(names, numbers, strict=True))
-    names = ("steps_per_block", "rows", "across", "warps", "ahead", "blocks", "held")
-    return dict(zip(names, (1, 3, 1, 5, 1, 1, 1), strict=True))
+        tile = {"steps_per_block": 1, "rows": rows, "columns": max(4, radius)}
+        return {**tile, "warps": 2, "blocks": 1, "edges": 2}
+    tile = {"steps_per_block": 1, "rows": 3, "across": 1, "warps": 5}
+    return {**tile, "ahead": 1, "blocks": 1, "held": 1}
 
 
 def check(seed: int, ndim: int) -> bool:

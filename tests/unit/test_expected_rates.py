@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -13,7 +15,9 @@ import numpy as np
 import pytest
 
 from tetris_sim.bench.expected import DeviceLimits, expect, expected_rates, gpu_limits
+from tetris_sim.boundary import Boundary
 from tetris_sim.cpu_kernels import METHODS
+from tetris_sim.equations import Equations
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.stream.method import METHOD
 from tetris_sim.problem import Problem
@@ -24,12 +28,12 @@ from tetris_sim.slab import Slab
 ROOT = Path(__file__).resolve().parents[2]
 # As the driver says it.
 H200 = Gpu(0, "NVIDIA H200", "sm_90", 149 << 30, 60 << 20, "13.0", 132, 1.98e9, 4.8143e12)
-NAMES = {
+NAMES: dict[str, Callable[[int, Boundary], Equations]] = {
     "gray-scott": cases.gray_scott,
     "cahn-hilliard": cases.cahn_hilliard,
     "brusselator": cases.brusselator,
-    "wave of order 2": lambda ndim, boundary: cases.plain_wave(ndim, boundary, 2),
-    "wave of order 4": lambda ndim, boundary: cases.plain_wave(ndim, boundary, 4),
+    "wave of order 2": functools.partial(cases.plain_wave, accuracy=2),
+    "wave of order 4": functools.partial(cases.plain_wave, accuracy=4),
 }
 ROWS = json.loads((ROOT / "docs/benchmarks/equations-gpu.json").read_text(encoding="utf-8"))["rows"]
 KEY = ("name", "ndim", "dtype", "boundary", "method")
