@@ -121,5 +121,6 @@ def test_sums_have_the_same_bits_for_any_number_of_threads(device: CpuArithmetic
     team = ThreadTeam(1)
     alone = CpuArithmetic(team)
     assert alone.apply(parts, u, out) == device.apply(parts, u, out)
-    assert alone.project(z, u) == device.project(z, u)
+    assert alone.project(z, u, z) == device.project(z, u, z)
+    assert alone.project(z, u, z)[0] == pytest.approx((z * u).sum(), rel=1e-6)
     team.close()

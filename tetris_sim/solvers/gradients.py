@@ -7,7 +7,9 @@ of the operator, so the same before and after the coarser levels makes the cycle
 
 from __future__ import annotations
 
+import itertools
 import math
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,7 +17,8 @@ from tetris_sim.errors import NumericsError
 from tetris_sim.solvers.hierarchy import Level, Operator, Shares, Values, make_hierarchy
 
 # Of the Jacobi steps of a smoother: Chebyshev's for eigenvalues of D^-1 A from 0.5 to 2.
-_WEIGHTS = (0.562, 1.389)
+Weights = tuple[float, float]
+_WEIGHTS: Weights = (0.562, 1.389)
 _TINY = 1e-30  # of a diagonal, relative to the largest
 
 
@@ -26,11 +29,17 @@ class Arithmetic(Protocol):
     def xp(self) -> Any:
         """NumPy, or a module like it, of the arrays."""
 
-    def relax(self, operator: Operator, f: Values, u: Values, weight: float, out: Values) -> None:
-        """Out = u + weight (f - A u) / diagonal."""
+    def use(self) -> AbstractContextManager[Any]:
+        """Make this device the one that is meant."""
 
-    def begin(self, operator: Operator, f: Values, weight: float, out: Values) -> None:
-        """`relax` of u = 0."""
+    def release(self) -> None:
+        """Give memory back that nobody uses."""
+
+    def coarsen(self, operator: Operator, axis: int, xp: Any) -> tuple[Operator, Shares]:
+        """See `hierarchy.coarsen`, in single precision."""
+
+    def level(self, level: Level) -> LevelWork:
+        """A level where it is worked on."""
 
     def residual(self, operator: Operator, f: Values, u: Values, out: Values) -> None:
         """Out = f - A u."""
@@ -38,22 +47,30 @@ class Arithmetic(Protocol):
     def apply(self, operator: Operator, u: Values, out: Values) -> float:
         """Out = A u; the sum of u out."""
 
-    def restrict(self, axis: int, fine: Values, shares: Shares, out: Values) -> None:
-        """Out = fine of every other plane across an axis, and shares of the planes between."""
+    def descend(self, length: float, q: Values, r: Values, small: Values) -> float:
+        """R -= length q, small = r in single precision; the sum of r^2."""
 
-    def prolong(self, axis: int, coarse: Values, shares: Shares, out: Values) -> None:
-        """Out += the transpose of `restrict`."""
+    def project(self, z: Values, q: Values, r: Values) -> tuple[float, float]:
+        """The sums of z q and of z r; z and r in single precision."""
 
-    def descend(
-        self, length: float, p: Values, q: Values, u: Values, r: Values, small: Values
-    ) -> float:
-        """U += length p, r -= length q, small = r in single precision; the sum of r^2."""
+    def turn(self, z: Values, share: float, length: float, p: Values, u: Values) -> None:
+        """U += length p, then p = z + share p; z in single precision."""
 
-    def project(self, z: Values, r: Values) -> float:
-        """The sum of z r, z in single precision."""
 
-    def turn(self, z: Values, share: float, p: Values) -> None:
-        """P = z + share p, z in single precision."""
+class LevelWork(Protocol):
+    """A level on a device: its operator and arrays in single precision."""
+
+    f: Values
+    """Its right-hand side."""
+
+    def begin(self, weights: Weights) -> None:
+        """Two Jacobi steps from u = 0."""
+
+    def restrict(self, coarse: Any) -> None:
+        """Make what is left of f the right-hand side of the next coarser level."""
+
+    def finish(self, coarse: Values, weights: Weights) -> Values:
+        """Add what the coarser level found, and two Jacobi steps more; u."""
 
 
 @dataclass(frozen=True)
@@ -77,59 +94,27 @@ class Cycle:
     """
 
     def __init__(self, operator: Operator, arithmetic: Arithmetic) -> None:
-        xp, self._arithmetic = arithmetic.xp, arithmetic
+        xp = arithmetic.xp
         largest = max(float(it.max()) for it in operator) or 1.0
-        self._levels = make_hierarchy(
-            tuple((it / largest).astype(xp.float32) for it in operator), xp
-        )
-        self._work = [_Work(level, xp) for level in self._levels]
-        self.f = self._work[0].f
+        small = tuple((it / largest).astype(xp.float32) for it in operator)
+        levels = make_hierarchy(small, xp, arithmetic.coarsen)
+        self._d = levels[-1].operator[-1]  # of the last point
+        self._whole = float(self._d.max()) > _TINY
+        self._last = xp.zeros(self._d.shape, xp.float32)
+        self._levels = [arithmetic.level(it) for it in levels]
+        self.f = self._levels[0].f
 
-    def run(self, number: int = 0) -> Values:
-        """U with about A u = f, of a level."""
-        level, work, device = self._levels[number], self._work[number], self._arithmetic
-        if not level.moves:
-            d = level.operator[-1]
-            whole = float(d.max()) > _TINY
-            work.u[:] = work.f / d if whole else 0.0
-            return work.u
-
-        device.begin(level.operator, work.f, _WEIGHTS[0], work.u)
-        u = self._smooth(number, work.u, _WEIGHTS[1:])
-        spare = work.v if u is work.u else work.u
-        device.residual(level.operator, work.f, u, spare)
-
-        fields = [spare, *work.between, self._work[number + 1].f]
-        for k, (axis, shares) in enumerate(level.moves):
-            device.restrict(axis, fields[k], shares, fields[k + 1])
-        fields = [u, *work.between, self.run(number + 1)]
-        for it in work.between:
-            it[:] = 0
-        for k, (axis, shares) in reversed(list(enumerate(level.moves))):
-            device.prolong(axis, fields[k + 1], shares, fields[k])
-        return self._smooth(number, u, _WEIGHTS)
-
-    def _smooth(self, number: int, u: Values, weights: tuple[float, ...]) -> Values:
-        level, work = self._levels[number], self._work[number]
-        for weight in weights:
-            spare = work.v if u is work.u else work.u
-            self._arithmetic.relax(level.operator, work.f, u, weight, spare)
-            u = spare
+    def run(self) -> Values:
+        """U with about A u = f."""
+        *levels, last = self._levels
+        for level, coarser in itertools.pairwise(self._levels):
+            level.begin(_WEIGHTS)
+            level.restrict(coarser)
+        self._last[:] = last.f / self._d if self._whole else 0.0
+        u = self._last
+        for level in reversed(levels):
+            u = level.finish(u, _WEIGHTS)
         return u
-
-
-class _Work:
-    """The arrays of a level: its right-hand side, two for what solves it, and those on the way to
-    the next level.
-    """
-
-    def __init__(self, level: Level, xp: Any) -> None:
-        self.f, self.u, self.v = (xp.zeros(level.shape, xp.float32) for _ in range(3))
-        self.between = []
-        shape = list(level.shape)
-        for axis, _ in level.moves[:-1]:
-            shape[axis] = (shape[axis] + 1) // 2
-            self.between.append(xp.zeros(shape, xp.float32))
 
 
 def conjugate_gradients(
@@ -159,7 +144,7 @@ def conjugate_gradients(
         NumericsError: the tolerance was not reached.
     """
     xp = arithmetic.xp
-    r, q, p, small = xp.zeros_like(f), xp.zeros_like(f), xp.zeros_like(f), None
+    r = xp.zeros_like(f)
     arithmetic.residual(operator, f, u, r)
     size = float(xp.linalg.norm(r.reshape(-1)))
     if size <= tolerance * scale:
@@ -169,19 +154,21 @@ def conjugate_gradients(
     begun = size
     r /= begun
     u /= begun
-    small = cycle.f
+    q, p, small = xp.zeros_like(f), xp.zeros_like(f), cycle.f
     small[:] = r
-    done, energy, wanted = 0, 1.0, tolerance * scale / begun
+    done, energy, length, wanted = 0, 1.0, 0.0, tolerance * scale / begun
     size = 1.0
     while size > wanted and done < limit and math.isfinite(size):
         z = cycle.run()
-        share = -arithmetic.project(z, q) / energy if done else 0.0
-        arithmetic.turn(z, share, p)
-        energy = arithmetic.apply(operator, p, q)
+        turned, gain = arithmetic.project(z, q, small)
+        arithmetic.turn(z, -turned / energy, length, p, u)
+        energy, length = arithmetic.apply(operator, p, q), 0.0
         if not energy > 0:
             break
-        size = math.sqrt(arithmetic.descend(arithmetic.project(p, r) / energy, p, q, u, r, small))
+        length = gain / energy  # of z as of p: earlier directions are across what is left
+        size = math.sqrt(arithmetic.descend(length, q, r, small))
         done += 1
+    arithmetic.turn(small, 0.0, length, p, u)
     u *= begun
 
     residual = size * begun / scale
