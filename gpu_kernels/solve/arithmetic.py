@@ -174,9 +174,7 @@ class GpuLevel:
     def finish(self, coarse: Values, weights: tuple[float, float]) -> Values:
         """Take what the coarser level found, and two steps more; u."""
         self._transfer("prolonged", coarse, self._u)
-        for weight, one, other in zip(
-            weights, (self._u, self._v), (self._v, self._u), strict=True
-        ):
+        for weight, one, other in zip(weights, (self._u, self._v), (self._v, self._u), strict=True):
             arrays = (*self._operator, self._inverse, self.f, one, other)
             self._function("relax")(self._grid, _BLOCK, (*arrays, self._weighted(weight)))
         return self._u

@@ -50,9 +50,9 @@ extern "C" __global__ void __launch_bounds__(threads) apply(const double* __rest
     const __grid_constant__ Extent extent) {
     double sum = 0;
     walk(
-        extent, k0, k1, k2, d, [&](long long p) { return u[p]; },
-        [&](long long p, double here, double flow) {
-            v[p] = -flow;
+        extent, k0, k1, k2, d, [&](long long plane, unsigned p) { return (u + plane)[p]; },
+        [&](long long plane, unsigned p, double here, double flow) {
+            (v + plane)[p] = -flow;
             sum = fma_real(here, -flow, sum);
         });
     keep_sum(sum, sums);
@@ -64,8 +64,10 @@ extern "C" __global__ void __launch_bounds__(threads) residual(const double* __r
     const double* __restrict__ f, const double* __restrict__ u, double* __restrict__ v,
     const __grid_constant__ Extent extent) {
     walk(
-        extent, k0, k1, k2, d, [&](long long p) { return u[p]; },
-        [&](long long p, double, double flow) { v[p] = f[p] + flow; });
+        extent, k0, k1, k2, d, [&](long long plane, unsigned p) { return (u + plane)[p]; },
+        [&](long long plane, unsigned p, double, double flow) {
+            (v + plane)[p] = (f + plane)[p] + flow;
+        });
 }
 
 // r -= length q, small = r; the sums of r^2

@@ -34,8 +34,9 @@ __device__ __forceinline__ int after(int i, int n) { return i + 1 < n ? i + 1 : 
 // Goes along the first axis with what it has of the column in registers; threads lie side by side
 // along the other two, so that what a plane needs of itself comes through the first cache.
 //
-// read(p)              u at element p
-// each(p, u, flow)     what to do there; flow is -A u
+// read(plane, p)           u at element p of the plane that begins with element `plane`
+// each(plane, p, u, flow)  what to do there; flow is -A u
+// A plane has less than 2^31 points.
 template <class K, class Read, class Each>
 __device__ __forceinline__ void walk(const Extent& extent, const K* __restrict__ k0,
     const K* __restrict__ k1, const K* __restrict__ k2, const K* __restrict__ d, Read read,
@@ -45,27 +46,27 @@ __device__ __forceinline__ void walk(const Extent& extent, const K* __restrict__
     const int k = blockIdx.x * blockDim.x + threadIdx.x;
     const int first = blockIdx.z * extent.planes, last = min(first + extent.planes, n0);
     if (k >= n2) return;
-    const int west = before(k, n2), east = after(k, n2);
     for (int j = blockIdx.y * blockDim.y + threadIdx.y; j < n1; j += gridDim.y * blockDim.y) {
-        const long long row = (long long)(j)*n2;
-        const long long north = (long long)(before(j, n1)) * n2;
-        const long long south = (long long)(after(j, n1)) * n2;
+        // Places in a plane, in 32 bits: the planes are the same for all threads of a block.
+        const unsigned own = unsigned(j) * n2 + k, north = unsigned(before(j, n1)) * n2 + k;
+        const unsigned south = unsigned(after(j, n1)) * n2 + k;
+        const unsigned west = own - k + before(k, n2), east = own - k + after(k, n2);
 
-        const long long start = before(first, n0) * plane + row + k;
-        auto low = read(start), here = read(first * plane + row + k);
-        auto k_low = value_of(k0[start]);
+        const long long start = before(first, n0) * plane;
+        auto low = read(start, own), here = read(first * plane, own);
+        auto k_low = value_of((k0 + start)[own]);
 #pragma unroll 2
         for (int i = first; i < last; i++) {
-            const long long from = i * plane, p = from + row + k;
-            const auto high = read(after(i, n0) * plane + row + k);
-            const auto k_high = value_of(k0[p]);
+            const long long from = i * plane;
+            const auto high = read(after(i, n0) * plane, own);
+            const auto k_high = value_of((k0 + from)[own]);
             auto flow = mul_real(k_low, low - here);
             flow = fma_real(k_high, high - here, flow);
-            flow = fma_real(value_of(k1[from + north + k]), read(from + north + k) - here, flow);
-            flow = fma_real(value_of(k1[p]), read(from + south + k) - here, flow);
-            flow = fma_real(value_of(k2[from + row + west]), read(from + row + west) - here, flow);
-            flow = fma_real(value_of(k2[p]), read(from + row + east) - here, flow);
-            each(p, here, fma_real(-value_of(d[p]), here, flow));
+            flow = fma_real(value_of((k1 + from)[north]), read(from, north) - here, flow);
+            flow = fma_real(value_of((k1 + from)[own]), read(from, south) - here, flow);
+            flow = fma_real(value_of((k2 + from)[west]), read(from, west) - here, flow);
+            flow = fma_real(value_of((k2 + from)[own]), read(from, east) - here, flow);
+            each(from, own, here, fma_real(-value_of((d + from)[own]), here, flow));
             low = here, here = high, k_low = k_high;
         }
     }

@@ -52,14 +52,16 @@ extern "C" __global__ void __launch_bounds__(256) begin(const Packed* __restrict
     const Packed* __restrict__ k1, const Packed* __restrict__ k2, const Packed* __restrict__ d,
     const Packed* __restrict__ inverse, const float* __restrict__ f, float* __restrict__ v,
     const __grid_constant__ Sweep sweep) {
-    const auto step = [&](long long p, float weight, float left) {
-        return weight * left * value_of(inverse[p]);
+    const auto step = [&](long long plane, unsigned p, float weight, float left) {
+        return weight * left * value_of((inverse + plane)[p]);
     };
     walk(
         sweep.extent, k0, k1, k2, d,
-        [&](long long p) { return step(p, sweep.weights[0], f[p]); },
-        [&](long long p, float u, float flow) {
-            v[p] = u + step(p, sweep.weights[1], f[p] + flow);
+        [&](long long plane, unsigned p) {
+            return step(plane, p, sweep.weights[0], (f + plane)[p]);
+        },
+        [&](long long plane, unsigned p, float u, float flow) {
+            (v + plane)[p] = u + step(plane, p, sweep.weights[1], (f + plane)[p] + flow);
         });
 }
 
@@ -69,9 +71,10 @@ extern "C" __global__ void __launch_bounds__(256) relax(const Packed* __restrict
     const Packed* __restrict__ inverse, const float* __restrict__ f, const float* __restrict__ u,
     float* __restrict__ v, const __grid_constant__ Sweep sweep) {
     walk(
-        sweep.extent, k0, k1, k2, d, [&](long long p) { return u[p]; },
-        [&](long long p, float here, float flow) {
-            v[p] = here + sweep.weights[0] * (f[p] + flow) * value_of(inverse[p]);
+        sweep.extent, k0, k1, k2, d, [&](long long plane, unsigned p) { return (u + plane)[p]; },
+        [&](long long plane, unsigned p, float here, float flow) {
+            const float step = sweep.weights[0] * ((f + plane)[p] + flow);
+            (v + plane)[p] = here + step * value_of((inverse + plane)[p]);
         });
 }
 
@@ -81,6 +84,8 @@ extern "C" __global__ void __launch_bounds__(256) remain(const Packed* __restric
     const float* __restrict__ f, const float* __restrict__ u, float* __restrict__ v,
     const __grid_constant__ Sweep sweep) {
     walk(
-        sweep.extent, k0, k1, k2, d, [&](long long p) { return u[p]; },
-        [&](long long p, float, float flow) { v[p] = f[p] + flow; });
+        sweep.extent, k0, k1, k2, d, [&](long long plane, unsigned p) { return (u + plane)[p]; },
+        [&](long long plane, unsigned p, float, float flow) {
+            (v + plane)[p] = (f + plane)[p] + flow;
+        });
 }

@@ -165,7 +165,13 @@ def test_a_solution_is_that_of_a_cpu_in_as_many_iterations(
         right, u = on_device(arithmetic, (f, np.zeros(shape)))
         cycle = Cycle(there, arithmetic)
         solved = conjugate_gradients(
-            there, right, u, arithmetic, cycle, tolerance=1e-11, scale=float(np.linalg.norm(f)),
+            there,
+            right,
+            u,
+            arithmetic,
+            cycle,
+            tolerance=1e-11,
+            scale=float(np.linalg.norm(f)),
             limit=60,
         )
         iterations.append(solved.iterations)
