@@ -17,6 +17,7 @@ from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.solvers.hierarchy import Level, Operator, Shares, coarsen
 
 Values = npt.NDArray[Any]
+_TINY = 1e-30  # of a diagonal, relative to the largest
 _ALONE = 1 << 15  # points that one thread is done with before others have woken up
 
 
@@ -53,6 +54,10 @@ class CpuArithmetic:
     def level(self, level: Level) -> CpuLevel:
         """A level where it is worked on."""
         return CpuLevel(level, self)
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """The same work."""
+        return work
 
     def relax(self, operator: Operator, f: Values, u: Values, weight: float, out: Values) -> None:
         """Out = u + weight (f - A u) / diagonal."""
@@ -139,12 +144,13 @@ class CpuLevel:
     """A level in memory: what is asked of it is done pass by pass.
 
     Attributes:
-        f: its right-hand side.
+        f: right-hand side.
+        u: what solves it, about.
     """
 
     def __init__(self, level: Level, arithmetic: CpuArithmetic) -> None:
-        self._level, self._arithmetic = level, arithmetic
-        self.f, self._u, self._v = (np.zeros(level.shape, np.float32) for _ in range(3))
+        self._level, self._device = level, arithmetic
+        self.f, self.u, self._v = (np.zeros(level.shape, np.float32) for _ in range(3))
         self._between = []  # on the way to the next level
         shape = list(level.shape)
         for axis, _ in level.moves[:-1]:
@@ -153,31 +159,34 @@ class CpuLevel:
 
     def begin(self, weights: tuple[float, float]) -> None:
         """Two Jacobi steps from u = 0."""
-        operator, device = self._level.operator, self._arithmetic
-        device.begin(operator, self.f, weights[0], self._v)
-        device.relax(operator, self.f, self._v, weights[1], self._u)
+        self._device.begin(self._level.operator, self.f, weights[0], self._v)
+        self._device.relax(self._level.operator, self.f, self._v, weights[1], self.u)
+
+    def smooth(self, weights: tuple[float, float]) -> None:
+        """Two Jacobi steps."""
+        self._device.relax(self._level.operator, self.f, self.u, weights[0], self._v)
+        self._device.relax(self._level.operator, self.f, self._v, weights[1], self.u)
 
     def restrict(self, coarse: CpuLevel) -> None:
         """Make what is left of f the right-hand side of the next coarser level."""
-        self._arithmetic.residual(self._level.operator, self.f, self._u, self._v)
-        fields = [self._v, *self._between, coarse.f]
-        for (axis, shares), (fine, out) in zip(
-            self._level.moves, itertools.pairwise(fields), strict=True
-        ):
-            self._arithmetic.restrict(axis, fine, shares, out)
+        self._device.residual(self._level.operator, self.f, self.u, self._v)
+        fields = itertools.pairwise([self._v, *self._between, coarse.f])
+        for (axis, shares), (fine, out) in zip(self._level.moves, fields, strict=True):
+            self._device.restrict(axis, fine, shares, out)
 
-    def finish(self, coarse: Values, weights: tuple[float, float]) -> Values:
-        """Add what the coarser level found, and two Jacobi steps more; u."""
+    def correct(self, coarse: CpuLevel) -> None:
+        """Add what the next coarser level found."""
         for it in self._between:
             it[:] = 0
-        fields = [self._u, *self._between, coarse]
-        ways = zip(self._level.moves, itertools.pairwise(fields), strict=True)
-        for (axis, shares), (fine, given) in reversed(list(ways)):
-            self._arithmetic.prolong(axis, given, shares, fine)
-        operator = self._level.operator
-        self._arithmetic.relax(operator, self.f, self._u, weights[0], self._v)
-        self._arithmetic.relax(operator, self.f, self._v, weights[1], self._u)
-        return self._u
+        fields = itertools.pairwise([self.u, *self._between, coarse.u])
+        ways = list(zip(self._level.moves, fields, strict=True))
+        for (axis, shares), (fine, given) in reversed(ways):
+            self._device.prolong(axis, given, shares, fine)
+
+    def solve(self) -> None:
+        """U = f / d, of a single point; 0 without a d."""
+        d = self._level.operator[-1]
+        self.u[:] = self.f / d if float(d.max()) > _TINY else 0.0
 
 
 def _line(values: Values) -> Values:

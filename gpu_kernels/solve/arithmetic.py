@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,17 @@ class GpuArithmetic:
     def level(self, level: Level) -> GpuLevel:
         """A level where it is worked on."""
         return GpuLevel(level, self)
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """The same work as a graph: coarse levels take a GPU less time than Python."""
+        work()  # which loads what is compiled
+        stream = self.device.stream
+        stream.begin_capture()
+        try:
+            work()
+        finally:
+            graph = stream.end_capture()
+        return lambda: graph.launch(stream)
 
     def coarsen(self, operator: Operator, axis: int, xp: Any) -> tuple[Operator, Shares]:
         """See `hierarchy.coarsen`; in single precision."""
@@ -135,13 +147,14 @@ class GpuLevel:
     """A level on a GPU: its operator in halves of floats, and three arrays in single precision.
 
     Attributes:
-        f: its right-hand side.
+        f: right-hand side.
+        u: what solves it, about.
     """
 
     def __init__(self, level: Level, arithmetic: GpuArithmetic) -> None:
         self._arithmetic, xp = arithmetic, arithmetic.xp
         shape, order = level.shape, places(level.shape)
-        self.f, self._u, self._v = (xp.zeros(shape, np.float32) for _ in range(3))
+        self.f, self.u, self._v = (xp.zeros(shape, np.float32) for _ in range(3))
         three = _three(shape)
         planes = planes_of(three, arithmetic.device.multiprocessors)
         self._grid = _grid(three, planes)
@@ -155,29 +168,37 @@ class GpuLevel:
 
         self._moves = [axis for axis, _ in level.moves]
         self._way, coarse = way_argument(shape, self._moves)
-        self._coarse = _grid([coarse[a] for a in order], 1)
+        small = [coarse[a] for a in order]
+        self._coarse, self._columns = _grid(small, 1), _grid([*small[:2], three[2]], 1)
         # An axis that stays as it is has none; anything stands for them.
         shares = {order.index(axis): pair for axis, pair in level.moves}
         self._shares = [it for a in range(3) for it in shares.get(a, (self.f, self.f))]
 
     def begin(self, weights: tuple[float, float]) -> None:
-        """Two steps of Jacobi from u = 0."""
-        arguments = (*self._operator, self._inverse, self.f, self._u, self._weighted(*weights))
+        """Two Jacobi steps from u = 0."""
+        arguments = (*self._operator, self._inverse, self.f, self.u, self._weighted(*weights))
         self._function("begin")(self._grid, _BLOCK, arguments)
 
-    def restrict(self, coarse: GpuLevel) -> None:
-        """Give what is left of f to the next coarser level."""
-        left = (*self._operator, self.f, self._u, self._v, self._weighted(0.0))
-        self._function("remain")(self._grid, _BLOCK, left)
-        self._transfer("restricted", self._v, coarse.f)
-
-    def finish(self, coarse: Values, weights: tuple[float, float]) -> Values:
-        """Take what the coarser level found, and two steps more; u."""
-        self._transfer("prolonged", coarse, self._u)
-        for weight, one, other in zip(weights, (self._u, self._v), (self._v, self._u), strict=True):
+    def smooth(self, weights: tuple[float, float]) -> None:
+        """Two Jacobi steps."""
+        turns = (self.u, self._v), (self._v, self.u)
+        for weight, (one, other) in zip(weights, turns, strict=True):
             arrays = (*self._operator, self._inverse, self.f, one, other)
             self._function("relax")(self._grid, _BLOCK, (*arrays, self._weighted(weight)))
-        return self._u
+
+    def restrict(self, coarse: GpuLevel) -> None:
+        """Make what is left of f the right-hand side of the next coarser level."""
+        left = (*self._operator, self.f, self.u, self._v, self._weighted(0.0))
+        self._function("remain")(self._grid, _BLOCK, left)
+        self._transfer("restricted", self._coarse, self._v, coarse.f)
+
+    def correct(self, coarse: GpuLevel) -> None:
+        """Add what the next coarser level found."""
+        self._transfer("prolonged", self._columns, coarse.u, self.u)
+
+    def solve(self) -> None:
+        """U = f / d, of a single point; 0 without a d."""
+        self.begin((1.0, 0.0))
 
     def _keep(self, values: Values) -> Values:
         kept = self._arithmetic.xp.empty(values.shape, np.uint16)
@@ -186,9 +207,9 @@ class GpuLevel:
         self._function("keep")((blocks, 1, 1), (_LINE, 1, 1), (values, kept, by_value(sizes)))
         return kept
 
-    def _transfer(self, entry: str, given: Values, taken: Values) -> None:
+    def _transfer(self, entry: str, grid: Any, given: Values, taken: Values) -> None:
         launch = self._arithmetic.function("transfers.cu", entry)
-        launch(self._coarse, _BLOCK, (given, *self._shares, taken, self._way))
+        launch(grid, _BLOCK, (given, *self._shares, taken, self._way))
 
     def _weighted(self, *weights: float) -> Struct:
         return _sweep(self._three, self._planes, *weights)

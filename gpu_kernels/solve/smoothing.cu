@@ -14,6 +14,8 @@
 #endif
 #include "operator.cuh"
 
+constexpr float tiny = 1e-30f;  // of a diagonal, relative to the largest
+
 struct Sweep {
     Extent extent;
     float weights[2];
@@ -43,7 +45,7 @@ extern "C" __global__ void invert(const Packed* __restrict__ k0, const Packed* _
             whole += value_of(k1[at(i, before(j, n1), k)]) + value_of(k1[p]);
             whole += value_of(k2[at(i, j, before(k, n2))]) + value_of(k2[p]);
             whole += value_of(d[p]);
-            inverse[p] = packed(whole > 0 ? 1 / whole : 0);
+            inverse[p] = packed(whole > tiny ? 1 / whole : 0);
         }
 }
 

@@ -3,8 +3,8 @@
 // Idea    Axes are coarsened one after the other (tetris_sim/solvers/hierarchy.py): `coarsen` makes
 //         the operator of every other plane across one of them, and the shares that the planes
 //         between have in these. Restriction and prolongation go through all of them in one pass:
-//         a thread has a coarse point and the up to 27 fine ones that it touches, or the up to 8
-//         that it makes.
+//         a thread has a coarse point and the up to 27 fine ones that it touches, or the up to 4
+//         of one column and row that a coarse one makes.
 // Layout  Contiguous. Shares of axis a: (.., n_a / 2, ..), of axes before it those that are kept,
 //         of axes behind it all points.
 // Writes  coarsen, restricted: every coarse point; prolonged: adds to every fine point.
@@ -94,41 +94,40 @@ extern "C" __global__ void __launch_bounds__(256) prolonged(const float* __restr
     const Fine fine(way);
     const int n1 = way.n[1], n2 = way.n[2], c0 = fine.kept[0], c1 = fine.kept[1];
     const int c2 = fine.kept[2];
-    const int c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= c2) return;
+    const int k = blockIdx.x * blockDim.x + threadIdx.x;
+    if (k >= n2) return;
     const int wide = fine.moves(0) ? 2 : 1, high = fine.moves(1) ? 2 : 1;
-    const int deep = fine.moves(2) ? 2 : 1;
+    const int c = fine.moves(2) ? k / 2 : k;
+    const bool between = fine.moves(2) && k % 2 == 1;
 
-    // at fine k of coarse (i, j); then at fine j, k of coarse i
-    const auto along2 = [&](int i, int j, int s) {
+    // at k of coarse (i, j); then at j, k of coarse i, j being b or the point behind it
+    const auto along2 = [&](int i, int j) {
         const float own = coarse[Fine::at(i, j, c, c1, c2)];
-        if (s == 0) return own;
+        if (!between) return own;
         const long long share = Fine::at(i, j, c, c1, fine.between(2));
         return fma_real(low2[share], own,
             mul_real(high2[share], coarse[Fine::at(i, j, after(c, c2), c1, c2)]));
     };
-    const auto along1 = [&](int i, int b, int t, int s) {
-        const float own = along2(i, b, s);
-        if (t == 0) return own;
-        const long long share = Fine::at(i, b, deep * c + s, fine.between(1), n2);
-        return fma_real(
-            low1[share], own, mul_real(high1[share], along2(i, after(b, c1), s)));
+    const auto along1 = [&](int i, int b, bool behind) {
+        const float own = along2(i, b);
+        if (!behind) return own;
+        const long long share = Fine::at(i, b, k, fine.between(1), n2);
+        return fma_real(low1[share], own, mul_real(high1[share], along2(i, after(b, c1))));
     };
 
     for (int a = blockIdx.z; a < c0; a += gridDim.z)
         for (int b = blockIdx.y * blockDim.y + threadIdx.y; b < c1; b += gridDim.y * blockDim.y)
-            for (int t = 0; t < high; t++)
-                for (int s = 0; s < deep; s++) {
-                    const int j = high * b + t, k = deep * c + s;
-                    if (j >= n1 || k >= n2) continue;
-                    const float own = along1(a, b, t, s);
-                    u[Fine::at(wide * a, j, k, n1, n2)] += own;
-                    if (wide == 1 || 2 * a + 1 >= way.n[0]) continue;
-                    const long long share = Fine::at(a, j, k, n1, n2);
-                    const float next = along1(after(a, c0), b, t, s);
-                    u[Fine::at(2 * a + 1, j, k, n1, n2)] +=
-                        fma_real(low0[share], own, mul_real(high0[share], next));
-                }
+#pragma unroll 1
+            for (int t = 0; t < high; t++) {
+                const int j = high * b + t;
+                if (j >= n1) continue;
+                const float own = along1(a, b, t > 0);
+                u[Fine::at(wide * a, j, k, n1, n2)] += own;
+                if (wide == 1 || 2 * a + 1 >= way.n[0]) continue;
+                const long long share = Fine::at(a, j, k, n1, n2);
+                u[Fine::at(2 * a + 1, j, k, n1, n2)] += fma_real(
+                    low0[share], own, mul_real(high0[share], along1(after(a, c0), b, t > 0)));
+            }
 }
 
 // One axis, `way.axes` its bit.

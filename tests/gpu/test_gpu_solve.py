@@ -126,11 +126,12 @@ def test_a_level_does_what_it_does_on_a_cpu(
     for arithmetic in (cpu, device):
         xp = arithmetic.xp
         level, below = (arithmetic.level(on_levels(it, xp)) for it in (fine, coarser))
-        level.f[:] = xp.asarray(f)
+        level.f[:], below.u[:] = xp.asarray(f), xp.asarray(e)
         level.begin((0.5, 1.25))
         level.restrict(below)
-        u = level.finish(xp.asarray(e), (0.5, 1.25))
-        found.append([below.f.copy(), u.copy()])
+        level.correct(below)
+        level.smooth((0.5, 1.25))
+        found.append([below.f.copy(), level.u.copy()])
     for here, there in zip(*found, strict=True):
         np.testing.assert_allclose(on_host(device, there), here, rtol=0.01, atol=0.01 * here.max())
 

@@ -7,8 +7,8 @@ of the operator, so the same before and after the coarser levels makes the cycle
 
 from __future__ import annotations
 
-import itertools
 import math
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -19,7 +19,7 @@ from tetris_sim.solvers.hierarchy import Level, Operator, Shares, Values, make_h
 # Of the Jacobi steps of a smoother: Chebyshev's for eigenvalues of D^-1 A from 0.5 to 2.
 Weights = tuple[float, float]
 _WEIGHTS: Weights = (0.562, 1.389)
-_TINY = 1e-30  # of a diagonal, relative to the largest
+_MANY = 4096  # points of levels that are gone through twice
 
 
 class Arithmetic(Protocol):
@@ -41,6 +41,9 @@ class Arithmetic(Protocol):
     def level(self, level: Level) -> LevelWork:
         """A level where it is worked on."""
 
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """The same work, always on the same arrays, to be called again and again."""
+
     def residual(self, operator: Operator, f: Values, u: Values, out: Values) -> None:
         """Out = f - A u."""
 
@@ -58,19 +61,30 @@ class Arithmetic(Protocol):
 
 
 class LevelWork(Protocol):
-    """A level on a device: its operator and arrays in single precision."""
+    """A level on a device: its operator and arrays in single precision.
+
+    Attributes:
+        f: right-hand side.
+        u: what solves it, about.
+    """
 
     f: Values
-    """Its right-hand side."""
+    u: Values
 
     def begin(self, weights: Weights) -> None:
         """Two Jacobi steps from u = 0."""
 
+    def smooth(self, weights: Weights) -> None:
+        """Two Jacobi steps."""
+
     def restrict(self, coarse: Any) -> None:
         """Make what is left of f the right-hand side of the next coarser level."""
 
-    def finish(self, coarse: Values, weights: Weights) -> Values:
-        """Add what the coarser level found, and two Jacobi steps more; u."""
+    def correct(self, coarse: Any) -> None:
+        """Add what the next coarser level found."""
+
+    def solve(self) -> None:
+        """U = f / d, of a single point; 0 without a d."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +101,11 @@ class Solved:
 
 
 class Cycle:
-    """One V-cycle: about the inverse of an operator, up to a factor.
+    """One cycle through all levels: about the inverse of an operator, up to a factor.
+
+    Coarse levels are gone through twice: what is lost where points are lumped is lost again on each
+    level, and the second time makes good for it. Both times are the same, so the cycle stays
+    symmetric.
 
     Attributes:
         f: what it is applied to, of the finest level.
@@ -98,23 +116,28 @@ class Cycle:
         largest = max(float(it.max()) for it in operator) or 1.0
         small = tuple((it / largest).astype(xp.float32) for it in operator)
         levels = make_hierarchy(small, xp, arithmetic.coarsen)
-        self._d = levels[-1].operator[-1]  # of the last point
-        self._whole = float(self._d.max()) > _TINY
-        self._last = xp.zeros(self._d.shape, xp.float32)
+        self._twice = [0 < k and math.prod(it.shape) >= _MANY for k, it in enumerate(levels)]
         self._levels = [arithmetic.level(it) for it in levels]
+        self._run = arithmetic.record(self._visit)
         self.f = self._levels[0].f
 
     def run(self) -> Values:
         """U with about A u = f."""
-        *levels, last = self._levels
-        for level, coarser in itertools.pairwise(self._levels):
-            level.begin(_WEIGHTS)
+        self._run()
+        return self._levels[0].u
+
+    def _visit(self, number: int = 0) -> None:
+        level = self._levels[number]
+        if number + 1 == len(self._levels):
+            level.solve()
+            return
+        coarser = self._levels[number + 1]
+        level.begin(_WEIGHTS)
+        for _ in range(2 if self._twice[number] else 1):
             level.restrict(coarser)
-        self._last[:] = last.f / self._d if self._whole else 0.0
-        u = self._last
-        for level in reversed(levels):
-            u = level.finish(u, _WEIGHTS)
-        return u
+            self._visit(number + 1)
+            level.correct(coarser)
+            level.smooth(_WEIGHTS)
 
 
 def conjugate_gradients(
