@@ -40,8 +40,7 @@ class GpuArithmetic:
         return self.device.use()
 
     def release(self) -> None:
-        """Give its memory back."""
-        self._sums = None
+        """Give memory back that nobody uses."""
         self.device.release()
 
     def level(self, level: Level) -> GpuLevel:

@@ -8,12 +8,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from cases import make_problem
 from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
+from jump_cases import star, with_weights
 
+from tetris_sim.boundary import Boundary, Dirichlet, Neumann, Periodic, Robin
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.gpu_kernels.solve.arithmetic import GpuArithmetic
+from tetris_sim.scheduler.machine.place import Place
+from tetris_sim.slab import Slab
+from tetris_sim.solvers import gradients
 from tetris_sim.solvers.gradients import Cycle, conjugate_gradients
 from tetris_sim.solvers.hierarchy import coarsen, make_hierarchy
 
@@ -22,12 +28,17 @@ Array = npt.NDArray[Any]
 
 
 @pytest.fixture(params=["emulated", pytest.param("real", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """The arithmetic of a GPU, in use."""
+def either(request: pytest.FixtureRequest) -> Any:
+    """An emulated GPU, or a real one."""
     if request.param == "emulated" and COMPILER is None:
         pytest.skip(NO_COMPILER)
-    gpu: Any = HostGpu() if request.param == "emulated" else request.getfixturevalue("gpu")
-    arithmetic = GpuArithmetic(gpu)
+    return HostGpu() if request.param == "emulated" else request.getfixturevalue("gpu")
+
+
+@pytest.fixture
+def device(either: Any) -> Iterator[Any]:
+    """The arithmetic of a GPU, in use."""
+    arithmetic = GpuArithmetic(either)
     with arithmetic.use():
         yield arithmetic
 
@@ -93,8 +104,8 @@ def test_passes_of_conjugate_gradients_are_those_of_a_cpu(
     small = z.copy()
     left = device.descend(0.4, mine[1], mine[2], mine[0])
     assert left == pytest.approx(cpu.descend(0.4, p, q, small), rel=1e-13)
-    for here, there in zip((small, p, q, u), mine, strict=True):
-        np.testing.assert_allclose(on_host(device, there), here, rtol=1e-6)
+    for here, changed in zip((small, p, q, u), mine, strict=True):
+        np.testing.assert_allclose(on_host(device, changed), here, rtol=1e-6)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -155,8 +166,9 @@ def test_a_cycle_is_symmetric(device: Any) -> None:
 
 @pytest.mark.parametrize("shape", [(8, 9, 10), (13, 1, 12)])
 def test_a_solution_is_that_of_a_cpu_in_as_many_iterations(
-    shape: tuple[int, ...], device: Any, cpu: CpuArithmetic
+    shape: tuple[int, ...], device: Any, cpu: CpuArithmetic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(gradients, "_MANY", 10)
     parts = operator(shape, "float64", ring=False)
     (f,) = random_fields(shape, "float64")
     f[0, 0, 0] = 0
@@ -178,6 +190,24 @@ def test_a_solution_is_that_of_a_cpu_in_as_many_iterations(
         iterations.append(solved.iterations)
         answers.append(u)
     assert abs(iterations[1] - iterations[0]) <= 1
-    here, there = answers[0], on_host(device, answers[1])
-    there[0, 0, 0] = here[0, 0, 0]  # touches nothing, so it may be anything
-    np.testing.assert_allclose(there, here, rtol=1e-7)
+    found, expected = on_host(device, answers[1]), answers[0]
+    found[0, 0, 0] = expected[0, 0, 0]  # touches nothing, so it may be anything
+    np.testing.assert_allclose(found, expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("scheme", ["steady", "implicit"])
+def test_states_of_methods_are_those_of_a_cpu(scheme: Any, either: Any, cpu: CpuArithmetic) -> None:
+    faces = ((Dirichlet(2.0), Robin(3.0, 5.0)), (Periodic(), Periodic()), (Neumann(), Neumann(0.3)))
+    plain, _ = make_problem(star(3, 0.9), Boundary(faces), shape=(5, 6, 7))
+    problem = with_weights(plain, star(3, 0.9))
+    team, found = ThreadTeam(1), []
+    for place, opened in ((Place(1, "cpu"), team), (Place(1, "gpu"), either)):
+        method = place.solving(scheme).to(1e-11)
+        stepper = method.prepare(problem, Slab.whole(problem.grid), {}, opened)
+        stepper.load(problem.initial)
+        stepper.advance(2)
+        assert "iterations" in stepper.notes[0]
+        found.append(stepper.interior())
+        stepper.close()
+    team.close()
+    np.testing.assert_allclose(found[1], found[0], atol=1e-8 * np.abs(found[0]).max())

@@ -116,10 +116,12 @@ class Cycle:
         largest = max(float(it.max()) for it in operator) or 1.0
         small = tuple((it / largest).astype(xp.float32) for it in operator)
         levels = make_hierarchy(small, xp, arithmetic.coarsen)
-        self._twice = [0 < k and math.prod(it.shape) >= _MANY for k, it in enumerate(levels)]
+        self._twice = [k > 0 and math.prod(it.shape) >= _MANY for k, it in enumerate(levels)]
         self._levels = [arithmetic.level(it) for it in levels]
         self._run = arithmetic.record(self._visit)
         self.f = self._levels[0].f
+        del small, levels
+        arithmetic.release()
 
     def run(self) -> Values:
         """U with about A u = f."""
