@@ -20,6 +20,7 @@ from tetris_sim.solvers.hierarchy import Level, Operator, Shares, Values, make_h
 Weights = tuple[float, float]
 _WEIGHTS: Weights = (0.562, 1.389)
 _MANY = 4096  # points of levels that are gone through twice
+_PATIENCE = 40  # iterations after which this is taken to do no good
 
 
 class Arithmetic(Protocol):
@@ -105,10 +106,12 @@ class Cycle:
 
     Coarse levels are gone through twice: what is lost where points are lumped is lost again on each
     level, and the second time makes good for it. Both times are the same, so the cycle stays
-    symmetric.
+    symmetric. It stays positive as long as no coarse level answers more than twice as much as it
+    should; where one does (it is seen by z r < 0), all levels are gone through once.
 
     Attributes:
         f: what it is applied to, of the finest level.
+        goes_twice: whether coarse levels are gone through twice.
     """
 
     def __init__(self, operator: Operator, arithmetic: Arithmetic) -> None:
@@ -117,6 +120,8 @@ class Cycle:
         small = tuple((it / largest).astype(xp.float32) for it in operator)
         levels = make_hierarchy(small, xp, arithmetic.coarsen)
         self._twice = [k > 0 and math.prod(it.shape) >= _MANY for k, it in enumerate(levels)]
+        self.goes_twice = any(self._twice)
+        self._arithmetic = arithmetic
         self._levels = [arithmetic.level(it) for it in levels]
         self._run = arithmetic.record(self._visit)
         self.f = self._levels[0].f
@@ -127,6 +132,11 @@ class Cycle:
         """U with about A u = f."""
         self._run()
         return self._levels[0].u
+
+    def go_once(self) -> None:
+        """Go through all levels once from now on."""
+        self.goes_twice, self._twice = False, [False] * len(self._levels)
+        self._run = self._arithmetic.record(self._visit)
 
     def _visit(self, number: int = 0) -> None:
         level = self._levels[number]
@@ -186,6 +196,10 @@ def conjugate_gradients(
     while size > wanted and done < limit and math.isfinite(size):
         z = cycle.run()
         turned, gain = arithmetic.project(z, q, small)
+        if cycle.goes_twice and (not gain > 0 or done == _PATIENCE):
+            cycle.go_once()
+            z, turned = cycle.run(), 0.0
+            _, gain = arithmetic.project(z, q, small)
         arithmetic.turn(z, -turned / energy, length, p, u)
         energy, length = arithmetic.apply(operator, p, q), 0.0
         if not energy > 0:
