@@ -173,7 +173,14 @@ def _plan_solving(
     """Rank 0 has the grid; the others hear its plan."""
     return on_root(
         setting.ranks,
-        lambda: plan_solving(setting.problem, setting.machine, setting.compute, scheme, tolerance),
+        lambda: plan_solving(
+            setting.problem,
+            setting.machine,
+            setting.compute,
+            scheme,
+            tolerance,
+            setting.ranks.size,
+        ),
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from types import ModuleType
@@ -12,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.solvers.hierarchy import Level, Operator, Shares, coarsen
 
 Values = npt.NDArray[Any]
-Operator = tuple[Values, ...]  # k0, k1, k2, d, each of the shape of the level
+_TINY = 1e-30  # of a diagonal, relative to the largest
 _ALONE = 1 << 15  # points that one thread is done with before others have woken up
 
 
@@ -36,6 +39,25 @@ class CpuArithmetic:
 
     def __init__(self, team: ThreadTeam) -> None:
         self._team = team
+
+    def use(self) -> contextlib.AbstractContextManager[None]:
+        """There is only one host."""
+        return contextlib.nullcontext()
+
+    def release(self) -> None:
+        """Memory goes back by itself."""
+
+    def coarsen(self, operator: Operator, axis: int, xp: Any) -> tuple[Operator, Shares]:
+        """See `hierarchy.coarsen`."""
+        return coarsen(operator, axis, xp)
+
+    def level(self, level: Level) -> CpuLevel:
+        """A level where it is worked on."""
+        return CpuLevel(level, self)
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """The same work."""
+        return work
 
     def relax(self, operator: Operator, f: Values, u: Values, weight: float, out: Values) -> None:
         """Out = u + weight (f - A u) / diagonal."""
@@ -83,24 +105,23 @@ class CpuArithmetic:
             rows = math.prod(coarse.shape[: axis + 1])
             self._share("prolong_rows", out, rows, n, coarse.size // rows, *arrays)
 
-    def descend(
-        self, length: float, p: Values, q: Values, u: Values, r: Values, small: Values
-    ) -> float:
-        """U += length p, r -= length q, small = r; the sum of r^2."""
-        sums = np.zeros(len(u))
-        lines = [_line(it) for it in (p, q, u, r, small)]
-        self._share("descend", small, len(u), u[0].size, length, *lines, sums)
+    def descend(self, length: float, q: Values, r: Values, small: Values) -> float:
+        """R -= length q, small = r; the sum of r^2."""
+        sums = np.zeros(len(r))
+        lines = [_line(it) for it in (q, r, small)]
+        self._share("descend", small, len(r), r[0].size, length, *lines, sums)
         return math.fsum(sums)
 
-    def project(self, z: Values, r: Values) -> float:
-        """The sum of z r."""
-        sums = np.zeros(len(z))
-        self._share("project", z, len(z), z[0].size, _line(z), _line(r), sums)
-        return math.fsum(sums)
+    def project(self, z: Values, q: Values, r: Values) -> tuple[float, float]:
+        """The sums of z q and of z r."""
+        sums = np.zeros((2, len(z)))
+        lines = [_line(it) for it in (z, q, r)]
+        self._share("project", z, len(z), z[0].size, *lines, *sums)
+        return math.fsum(sums[0]), math.fsum(sums[1])
 
-    def turn(self, z: Values, share: float, p: Values) -> None:
-        """P = z + share p."""
-        self._share("turn", z, len(z), z[0].size, _line(z), share, _line(p))
+    def turn(self, z: Values, share: float, length: float, p: Values, u: Values) -> None:
+        """U += length p, p = z + share p."""
+        self._share("turn", z, len(z), z[0].size, _line(z), share, length, _line(p), _line(u))
 
     def _planes(self, name: str, like: Values, *arguments: Any) -> None:
         self._share(name, like, len(like), like.shape, *arguments)
@@ -117,6 +138,55 @@ class CpuArithmetic:
             work(mine.start, mine.stop, *arguments)
 
         self._team.run(task)
+
+
+class CpuLevel:
+    """A level in memory: what is asked of it is done pass by pass.
+
+    Attributes:
+        f: right-hand side.
+        u: what solves it, about.
+    """
+
+    def __init__(self, level: Level, arithmetic: CpuArithmetic) -> None:
+        self._level, self._device = level, arithmetic
+        self.f, self.u, self._v = (np.zeros(level.shape, np.float32) for _ in range(3))
+        self._between = []  # on the way to the next level
+        shape = list(level.shape)
+        for axis, _ in level.moves[:-1]:
+            shape[axis] = (shape[axis] + 1) // 2
+            self._between.append(np.zeros(shape, np.float32))
+
+    def begin(self, weights: tuple[float, float]) -> None:
+        """Two Jacobi steps from u = 0."""
+        self._device.begin(self._level.operator, self.f, weights[0], self._v)
+        self._device.relax(self._level.operator, self.f, self._v, weights[1], self.u)
+
+    def smooth(self, weights: tuple[float, float]) -> None:
+        """Two Jacobi steps."""
+        self._device.relax(self._level.operator, self.f, self.u, weights[0], self._v)
+        self._device.relax(self._level.operator, self.f, self._v, weights[1], self.u)
+
+    def restrict(self, coarse: CpuLevel) -> None:
+        """Make what is left of f the right-hand side of the next coarser level."""
+        self._device.residual(self._level.operator, self.f, self.u, self._v)
+        fields = itertools.pairwise([self._v, *self._between, coarse.f])
+        for (axis, shares), (fine, out) in zip(self._level.moves, fields, strict=True):
+            self._device.restrict(axis, fine, shares, out)
+
+    def correct(self, coarse: CpuLevel) -> None:
+        """Add what the next coarser level found."""
+        for it in self._between:
+            it[:] = 0
+        fields = itertools.pairwise([self.u, *self._between, coarse.u])
+        ways = list(zip(self._level.moves, fields, strict=True))
+        for (axis, shares), (fine, given) in reversed(ways):
+            self._device.prolong(axis, given, shares, fine)
+
+    def solve(self) -> None:
+        """U = f / d, of a single point; 0 without a d."""
+        d = self._level.operator[-1]
+        self.u[:] = self.f / d if float(d.max()) > _TINY else 0.0
 
 
 def _line(values: Values) -> Values:

@@ -7,6 +7,10 @@ from typing import Any
 from tetris_sim.solvers.gradients import Arithmetic
 from tetris_sim.solvers.stepper import SolvingMethod
 
+# By point, at most: of the balance, of conjugate gradients, of all levels, and of what is needed to
+# make these.
+_BYTES = 260
+
 
 def _arithmetic(team: Any) -> Arithmetic:
     from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
@@ -14,5 +18,5 @@ def _arithmetic(team: Any) -> Arithmetic:
     return CpuArithmetic(team)
 
 
-STEADY = SolvingMethod("cpu.steady", "cpu", _arithmetic, "steady")
-IMPLICIT = SolvingMethod("cpu.implicit", "cpu", _arithmetic, "implicit")
+STEADY = SolvingMethod("cpu.steady", "cpu", _arithmetic, "steady", _BYTES)
+IMPLICIT = SolvingMethod("cpu.implicit", "cpu", _arithmetic, "implicit", _BYTES)

@@ -223,13 +223,9 @@ def prolong_line(first, last, n, coarse, low, high, fine):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def descend(first, last, run, length, p, q, u, r, small, sums):
-    """U += length p, r -= length q, `small` = r, in runs first..last-1, and by run the sum of
-    r^2.
-    """
+def descend(first, last, run, length, q, r, small, sums):
+    """R -= length q, `small` = r, in runs first..last-1, and by run the sum of r^2."""
     for plane in range(first, last):
-        for x in range(plane * run, (plane + 1) * run):
-            u[x] += length * p[x]
         for x in range(plane * run, (plane + 1) * run):
             r[x] -= length * q[x]
         for x in range(plane * run, (plane + 1) * run):
@@ -238,14 +234,17 @@ def descend(first, last, run, length, p, q, u, r, small, sums):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def project(first, last, run, z, r, sums):
-    """By run the sum of z r."""
+def project(first, last, run, z, q, r, turned, gained):
+    """By run the sums of z q and of z r."""
     for plane in range(first, last):
-        sums[plane] = dot(z, r, plane * run, run)
+        turned[plane] = dot(z, q, plane * run, run)
+        gained[plane] = dot(z, r, plane * run, run)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def turn(first, last, run, z, share, p):
-    """P = z + share p."""
+def turn(first, last, run, z, share, length, p, u):
+    """U += length p, p = z + share p."""
     for x in range(first * run, last * run):
-        p[x] = z[x] + share * p[x]
+        was = p[x]
+        u[x] += length * was
+        p[x] = z[x] + share * was

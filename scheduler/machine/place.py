@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tetris_sim import cpu_kernels, gpu_kernels
-from tetris_sim.cpu_kernels.solve.method import IMPLICIT, STEADY
+from tetris_sim.cpu_kernels.solve import method as cpu_solve
 from tetris_sim.cpu_kernels.spectral import METHOD as CPU_SPECTRAL
+from tetris_sim.gpu_kernels.solve import method as gpu_solve
 from tetris_sim.gpu_kernels.spectral import METHOD as GPU_SPECTRAL
 from tetris_sim.method import DeviceKind, Method
 from tetris_sim.solvers.stepper import SolvingMethod
@@ -46,8 +47,10 @@ class Place:
         return GPU_SPECTRAL if self.device == "gpu" else CPU_SPECTRAL
 
     def solving(self, scheme: Literal["steady", "implicit"]) -> SolvingMethod:
-        """What solves for states there, for CPU threads only."""
-        return STEADY if scheme == "steady" else IMPLICIT
+        """What solves for states there."""
+        if self.device == "gpu":
+            return gpu_solve.STEADY if scheme == "steady" else gpu_solve.IMPLICIT
+        return cpu_solve.STEADY if scheme == "steady" else cpu_solve.IMPLICIT
 
     def open(self) -> Any:
         """What `Method.prepare` wants of it: a `ThreadTeam` or a `GpuDevice`, to be closed.

@@ -1,6 +1,6 @@
 """TeaLeaf's benchmarks: ten implicit steps of heat through a crooked channel, by this solver.
 
-    python tests/benchmarks/tealeaf.py 4000
+    python tests/benchmarks/tealeaf.py 4000 [--gpu]
 
 UK-MAC/TeaLeaf_ref, Benchmarks: a square of 10 by 10, density 100 and 0.1 in the channel, energy 25
 at its beginning; conductivities are 1 / density, their arithmetic means count between cells;
@@ -18,6 +18,8 @@ import numpy as np
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
+from tetris_sim.gpu_kernels.common.device import GpuDevice
+from tetris_sim.gpu_kernels.solve.arithmetic import GpuArithmetic
 from tetris_sim.solvers.gradients import Cycle, conjugate_gradients
 
 # By cells along each axis, as the reference prints it.
@@ -48,28 +50,28 @@ def make_state(n: int) -> tuple[Any, Any]:
     return density, density * energy
 
 
-def run(n: int, device: CpuArithmetic) -> tuple[float, list[int]]:
-    """The sum at the end, and the iterations of each step."""
-    density, u = make_state(n)
-    width = _SIZE / n
+def run(n: int, device: Any, density: Any, u: Any) -> tuple[float, list[int]]:
+    """The sum at the end, and the iterations of each step, from a state on the device."""
+    width, xp = _SIZE / n, device.xp
 
     def between(axis: int) -> Any:
-        k = (1 / density + 1 / np.roll(density, -1, axis)) / 2 * _DT / width**2
+        k = (1 / density + 1 / xp.roll(density, -1, axis)) / 2 * _DT / width**2
         k[(slice(None),) * axis + (-1,)] = 0.0
         return k.reshape(n, 1, n)
 
     shape = (n, 1, n)
-    operator = (between(0), np.zeros(shape), between(1), np.ones(shape))
+    operator = (between(0), xp.zeros(shape), between(1), xp.ones(shape))
     cycle, iterations = Cycle(operator, device), []
     u = u.reshape(shape)
     for _ in range(_STEPS):
         before = u.copy()
-        scale = float(np.linalg.norm(before))
+        scale = float(xp.linalg.norm(before.reshape(-1)))
         solved = conjugate_gradients(
             operator, before, u, device, cycle, tolerance=_TOLERANCE, scale=scale, limit=500
         )
         iterations.append(solved.iterations)
-    return math.fsum((density * u.reshape(n, n)).sum(axis=1)) * width**2, iterations
+    rows = (density * u.reshape(n, n)).sum(axis=1)
+    return math.fsum(rows.tolist()) * width**2, iterations
 
 
 def main() -> None:
@@ -77,15 +79,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("n", type=int, choices=tuple(PUBLISHED))
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--gpu", action="store_true", help="on GPU 0, the state already there")
     args = parser.parse_args()
-    team = ThreadTeam(args.threads)
-    device = CpuArithmetic(team)
-    run(min(PUBLISHED), device)  # compiles
+    if args.gpu:
+        opened: Any = GpuDevice()
+        device: Any = GpuArithmetic(opened)
+    else:
+        opened = ThreadTeam(args.threads)
+        device = CpuArithmetic(opened)
 
-    begin = time.perf_counter()
-    found, iterations = run(args.n, device)
-    seconds = time.perf_counter() - begin
-    team.close()
+    with device.use():
+        for n in (min(PUBLISHED), args.n):  # the first compiles
+            state = [device.xp.asarray(it) for it in make_state(n)]
+            begin = time.perf_counter()
+            found, iterations = run(n, device, *state)
+            seconds = time.perf_counter() - begin
+    opened.close()
     off = found / PUBLISHED[args.n] - 1
     print(f"{args.n}^2: U = {found!r}, off by {off:.2g}; iterations {iterations}, {seconds:.2f} s")
 

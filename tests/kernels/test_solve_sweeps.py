@@ -11,6 +11,8 @@ import pytest
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
+from tetris_sim.solvers import gradients
+from tetris_sim.solvers.gradients import Cycle, conjugate_gradients
 from tetris_sim.solvers.hierarchy import coarsen, make_hierarchy
 
 SHAPES = [(1, 1, 1), (1, 1, 9), (5, 1, 8), (6, 7, 9), (33, 32, 34)]
@@ -121,5 +123,38 @@ def test_sums_have_the_same_bits_for_any_number_of_threads(device: CpuArithmetic
     team = ThreadTeam(1)
     alone = CpuArithmetic(team)
     assert alone.apply(parts, u, out) == device.apply(parts, u, out)
-    assert alone.project(z, u) == device.project(z, u)
+    assert alone.project(z, u, z) == device.project(z, u, z)
+    assert alone.project(z, u, z)[0] == pytest.approx((z * u).sum(), rel=1e-6)
     team.close()
+
+
+class Doubtful(CpuArithmetic):
+    """Whose first projections say that a cycle is not positive."""
+
+    doubts = 1
+
+    def project(self, z: Any, q: Any, r: Any) -> tuple[float, float]:
+        turned, gain = super().project(z, q, r)
+        self.doubts -= 1
+        return turned, -gain if self.doubts >= 0 else gain
+
+
+@pytest.mark.parametrize("doubts", [0, 1])
+@pytest.mark.parametrize("patience", [2, 40])
+def test_a_cycle_that_does_no_good_goes_through_its_levels_once(
+    doubts: int, patience: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gradients, "_MANY", 10)
+    monkeypatch.setattr(gradients, "_PATIENCE", patience)
+    rng, shape = np.random.default_rng(5), (9, 8, 10)
+    parts, f, u = operator(shape, "float64", ring=False), rng.random(shape), np.zeros(shape)
+    team = ThreadTeam(1)
+    device = Doubtful(team)
+    device.doubts = doubts
+    cycle = Cycle(parts, device)
+    assert cycle.goes_twice
+    scale = float(np.linalg.norm(f))
+    conjugate_gradients(parts, f, u, device, cycle, tolerance=1e-10, scale=scale, limit=60)
+    team.close()
+    assert cycle.goes_twice == (doubts == 0 and patience == 40)
+    np.testing.assert_allclose(applied(parts, u), f, atol=1e-9 * scale)

@@ -64,7 +64,7 @@ def test_the_command_prints_a_suite(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_tealeaf_ends_with_the_published_sum() -> None:
     team = ThreadTeam(2)
-    found, iterations = tealeaf.run(250, CpuArithmetic(team))
+    found, iterations = tealeaf.run(250, CpuArithmetic(team), *tealeaf.make_state(250))
     team.close()
     assert found == pytest.approx(tealeaf.PUBLISHED[250], rel=1e-9)
     assert max(iterations) < 25

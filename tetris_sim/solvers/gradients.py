@@ -8,6 +8,8 @@ of the operator, so the same before and after the coarser levels makes the cycle
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,8 +17,10 @@ from tetris_sim.errors import NumericsError
 from tetris_sim.solvers.hierarchy import Level, Operator, Shares, Values, make_hierarchy
 
 # Of the Jacobi steps of a smoother: Chebyshev's for eigenvalues of D^-1 A from 0.5 to 2.
-_WEIGHTS = (0.562, 1.389)
-_TINY = 1e-30  # of a diagonal, relative to the largest
+Weights = tuple[float, float]
+_WEIGHTS: Weights = (0.562, 1.389)
+_MANY = 4096  # points of levels that are gone through twice
+_PATIENCE = 40  # iterations after which this is taken to do no good
 
 
 class Arithmetic(Protocol):
@@ -26,11 +30,20 @@ class Arithmetic(Protocol):
     def xp(self) -> Any:
         """NumPy, or a module like it, of the arrays."""
 
-    def relax(self, operator: Operator, f: Values, u: Values, weight: float, out: Values) -> None:
-        """Out = u + weight (f - A u) / diagonal."""
+    def use(self) -> AbstractContextManager[Any]:
+        """Make this device the one that is meant."""
 
-    def begin(self, operator: Operator, f: Values, weight: float, out: Values) -> None:
-        """`relax` of u = 0."""
+    def release(self) -> None:
+        """Give memory back that nobody uses."""
+
+    def coarsen(self, operator: Operator, axis: int, xp: Any) -> tuple[Operator, Shares]:
+        """See `hierarchy.coarsen`, in single precision."""
+
+    def level(self, level: Level) -> LevelWork:
+        """A level where it is worked on."""
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """The same work, always on the same arrays, to be called again and again."""
 
     def residual(self, operator: Operator, f: Values, u: Values, out: Values) -> None:
         """Out = f - A u."""
@@ -38,22 +51,41 @@ class Arithmetic(Protocol):
     def apply(self, operator: Operator, u: Values, out: Values) -> float:
         """Out = A u; the sum of u out."""
 
-    def restrict(self, axis: int, fine: Values, shares: Shares, out: Values) -> None:
-        """Out = fine of every other plane across an axis, and shares of the planes between."""
+    def descend(self, length: float, q: Values, r: Values, small: Values) -> float:
+        """R -= length q, small = r in single precision; the sum of r^2."""
 
-    def prolong(self, axis: int, coarse: Values, shares: Shares, out: Values) -> None:
-        """Out += the transpose of `restrict`."""
+    def project(self, z: Values, q: Values, r: Values) -> tuple[float, float]:
+        """The sums of z q and of z r; z and r in single precision."""
 
-    def descend(
-        self, length: float, p: Values, q: Values, u: Values, r: Values, small: Values
-    ) -> float:
-        """U += length p, r -= length q, small = r in single precision; the sum of r^2."""
+    def turn(self, z: Values, share: float, length: float, p: Values, u: Values) -> None:
+        """U += length p, then p = z + share p; z in single precision."""
 
-    def project(self, z: Values, r: Values) -> float:
-        """The sum of z r, z in single precision."""
 
-    def turn(self, z: Values, share: float, p: Values) -> None:
-        """P = z + share p, z in single precision."""
+class LevelWork(Protocol):
+    """A level on a device: its operator and arrays in single precision.
+
+    Attributes:
+        f: right-hand side.
+        u: what solves it, about.
+    """
+
+    f: Values
+    u: Values
+
+    def begin(self, weights: Weights) -> None:
+        """Two Jacobi steps from u = 0."""
+
+    def smooth(self, weights: Weights) -> None:
+        """Two Jacobi steps."""
+
+    def restrict(self, coarse: Any) -> None:
+        """Make what is left of f the right-hand side of the next coarser level."""
+
+    def correct(self, coarse: Any) -> None:
+        """Add what the next coarser level found."""
+
+    def solve(self) -> None:
+        """U = f / d, of a single point; 0 without a d."""
 
 
 @dataclass(frozen=True)
@@ -70,66 +102,54 @@ class Solved:
 
 
 class Cycle:
-    """One V-cycle: about the inverse of an operator, up to a factor.
+    """One cycle through all levels: about the inverse of an operator, up to a factor.
+
+    Coarse levels are gone through twice: what is lost where points are lumped is lost again on each
+    level, and the second time makes good for it. Both times are the same, so the cycle stays
+    symmetric. It stays positive as long as no coarse level answers more than twice as much as it
+    should; where one does (it is seen by z r < 0), all levels are gone through once.
 
     Attributes:
         f: what it is applied to, of the finest level.
+        goes_twice: whether coarse levels are gone through twice.
     """
 
     def __init__(self, operator: Operator, arithmetic: Arithmetic) -> None:
-        xp, self._arithmetic = arithmetic.xp, arithmetic
+        xp = arithmetic.xp
         largest = max(float(it.max()) for it in operator) or 1.0
-        self._levels = make_hierarchy(
-            tuple((it / largest).astype(xp.float32) for it in operator), xp
-        )
-        self._work = [_Work(level, xp) for level in self._levels]
-        self.f = self._work[0].f
+        small = tuple((it / largest).astype(xp.float32) for it in operator)
+        levels = make_hierarchy(small, xp, arithmetic.coarsen)
+        self._twice = [k > 0 and math.prod(it.shape) >= _MANY for k, it in enumerate(levels)]
+        self.goes_twice = any(self._twice)
+        self._arithmetic = arithmetic
+        self._levels = [arithmetic.level(it) for it in levels]
+        self._run = arithmetic.record(self._visit)
+        self.f = self._levels[0].f
+        del small, levels
+        arithmetic.release()
 
-    def run(self, number: int = 0) -> Values:
-        """U with about A u = f, of a level."""
-        level, work, device = self._levels[number], self._work[number], self._arithmetic
-        if not level.moves:
-            d = level.operator[-1]
-            whole = float(d.max()) > _TINY
-            work.u[:] = work.f / d if whole else 0.0
-            return work.u
+    def run(self) -> Values:
+        """U with about A u = f."""
+        self._run()
+        return self._levels[0].u
 
-        device.begin(level.operator, work.f, _WEIGHTS[0], work.u)
-        u = self._smooth(number, work.u, _WEIGHTS[1:])
-        spare = work.v if u is work.u else work.u
-        device.residual(level.operator, work.f, u, spare)
+    def go_once(self) -> None:
+        """Go through all levels once from now on."""
+        self.goes_twice, self._twice = False, [False] * len(self._levels)
+        self._run = self._arithmetic.record(self._visit)
 
-        fields = [spare, *work.between, self._work[number + 1].f]
-        for k, (axis, shares) in enumerate(level.moves):
-            device.restrict(axis, fields[k], shares, fields[k + 1])
-        fields = [u, *work.between, self.run(number + 1)]
-        for it in work.between:
-            it[:] = 0
-        for k, (axis, shares) in reversed(list(enumerate(level.moves))):
-            device.prolong(axis, fields[k + 1], shares, fields[k])
-        return self._smooth(number, u, _WEIGHTS)
-
-    def _smooth(self, number: int, u: Values, weights: tuple[float, ...]) -> Values:
-        level, work = self._levels[number], self._work[number]
-        for weight in weights:
-            spare = work.v if u is work.u else work.u
-            self._arithmetic.relax(level.operator, work.f, u, weight, spare)
-            u = spare
-        return u
-
-
-class _Work:
-    """The arrays of a level: its right-hand side, two for what solves it, and those on the way to
-    the next level.
-    """
-
-    def __init__(self, level: Level, xp: Any) -> None:
-        self.f, self.u, self.v = (xp.zeros(level.shape, xp.float32) for _ in range(3))
-        self.between = []
-        shape = list(level.shape)
-        for axis, _ in level.moves[:-1]:
-            shape[axis] = (shape[axis] + 1) // 2
-            self.between.append(xp.zeros(shape, xp.float32))
+    def _visit(self, number: int = 0) -> None:
+        level = self._levels[number]
+        if number + 1 == len(self._levels):
+            level.solve()
+            return
+        coarser = self._levels[number + 1]
+        level.begin(_WEIGHTS)
+        for _ in range(2 if self._twice[number] else 1):
+            level.restrict(coarser)
+            self._visit(number + 1)
+            level.correct(coarser)
+            level.smooth(_WEIGHTS)
 
 
 def conjugate_gradients(
@@ -159,7 +179,7 @@ def conjugate_gradients(
         NumericsError: the tolerance was not reached.
     """
     xp = arithmetic.xp
-    r, q, p, small = xp.zeros_like(f), xp.zeros_like(f), xp.zeros_like(f), None
+    r = xp.zeros_like(f)
     arithmetic.residual(operator, f, u, r)
     size = float(xp.linalg.norm(r.reshape(-1)))
     if size <= tolerance * scale:
@@ -169,19 +189,25 @@ def conjugate_gradients(
     begun = size
     r /= begun
     u /= begun
-    small = cycle.f
+    q, p, small = xp.zeros_like(f), xp.zeros_like(f), cycle.f
     small[:] = r
-    done, energy, wanted = 0, 1.0, tolerance * scale / begun
+    done, energy, length, wanted = 0, 1.0, 0.0, tolerance * scale / begun
     size = 1.0
     while size > wanted and done < limit and math.isfinite(size):
         z = cycle.run()
-        share = -arithmetic.project(z, q) / energy if done else 0.0
-        arithmetic.turn(z, share, p)
-        energy = arithmetic.apply(operator, p, q)
+        turned, gain = arithmetic.project(z, q, small)
+        if cycle.goes_twice and (not gain > 0 or done == _PATIENCE):
+            cycle.go_once()
+            z, turned = cycle.run(), 0.0
+            _, gain = arithmetic.project(z, q, small)
+        arithmetic.turn(z, -turned / energy, length, p, u)
+        energy, length = arithmetic.apply(operator, p, q), 0.0
         if not energy > 0:
             break
-        size = math.sqrt(arithmetic.descend(arithmetic.project(p, r) / energy, p, q, u, r, small))
+        length = gain / energy  # of z as of p: earlier directions are across what is left
+        size = math.sqrt(arithmetic.descend(length, q, r, small))
         done += 1
+    arithmetic.turn(small, 0.0, length, p, u)
     u *= begun
 
     residual = size * begun / scale

@@ -14,12 +14,14 @@ Axes along which points are coupled much less than along others wait until these
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 Values = Any  # arrays of NumPy or CuPy
 Operator = tuple[Values, ...]  # k0, k1, k2, d, each (n0, n1, n2)
 Shares = tuple[Values, Values]  # of the lower and of the upper neighbour, of points between
+Coarsen = Callable[[Operator, int, Any], tuple[Operator, Shares]]
 _WEAK = 0.25  # of the strongest axis' share in the conductances
 
 
@@ -41,18 +43,19 @@ class Level:
         return tuple(self.operator[-1].shape)
 
 
-def make_hierarchy(operator: Operator, xp: Any) -> list[Level]:
+def make_hierarchy(operator: Operator, xp: Any, by: Coarsen | None = None) -> list[Level]:
     """All levels, down to one point.
 
     Args:
         operator: of the finest.
         xp: NumPy or CuPy.
+        by: what a device does instead of `coarsen`, to the same result but for roundings.
     """
     levels = []
     while math.prod(operator[-1].shape) > 1:
         moves, coarser = [], operator
         for axis in _axes(operator):
-            coarser, shares = coarsen(coarser, axis, xp)
+            coarser, shares = (by or coarsen)(coarser, axis, xp)
             moves.append((axis, shares))
         levels.append(Level(operator, tuple(moves)))
         operator = coarser

@@ -1,6 +1,7 @@
 """SolvingMethod: the whole grid on one device, brought on by solving balances.
 
-`cpu_kernels/solve/method.py` hands in the arithmetic of its device.
+`cpu_kernels/solve/method.py` and `gpu_kernels/solve/method.py` hand in the arithmetic of their
+device.
 """
 
 from __future__ import annotations
@@ -26,10 +27,6 @@ from tetris_sim.solvers.gradients import Arithmetic
 from tetris_sim.solvers.implicit import ImplicitSteps
 from tetris_sim.solvers.steady import solve_steady, why_not_steady
 
-# Bytes by point, at most: of the balance, of conjugate gradients, of all levels, and of what is
-# needed to make these.
-_BYTES = 260
-
 
 @dataclass(frozen=True)
 class SolvingMethod(WithoutParameters):
@@ -40,6 +37,8 @@ class SolvingMethod(WithoutParameters):
         device: its kind of device.
         arithmetic: of an opened device.
         scheme: what is solved for.
+        bytes_per_point: of the memory of its device, at most.
+        host_bytes: by point, of the memory of the host beside it.
         tolerance: of what is left of the heat balance.
         exact: its results are known to the tolerance.
     """
@@ -48,6 +47,8 @@ class SolvingMethod(WithoutParameters):
     device: DeviceKind
     arithmetic: Callable[[Any], Arithmetic]
     scheme: Literal["steady", "implicit"]
+    bytes_per_point: int
+    host_bytes: int = 0
     tolerance: float = 1e-8
     exact: bool = False
 
@@ -61,7 +62,11 @@ class SolvingMethod(WithoutParameters):
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
         """For every point what a solver needs of it."""
-        return _BYTES * slab.n_points + problem.state_bytes
+        return self.bytes_per_point * slab.n_points + problem.state_bytes
+
+    def host_memory(self, problem: Problem, slab: Slab) -> int:
+        """The same of the host, beside the device."""
+        return self.host_bytes * slab.n_points + problem.state_bytes
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
         """Nothing is taken before it is known what has to be solved."""
@@ -92,9 +97,10 @@ class SolvingStepper(WholeGrid):
         """Solve, if the answer is not there yet."""
         if steps == 0:
             return
-        found = solve_steady(
-            self._problem, self._state[0], self._arithmetic, tolerance=self._method.tolerance
-        )
+        with self._arithmetic.use():
+            found = solve_steady(
+                self._problem, self._state[0], self._arithmetic, tolerance=self._method.tolerance
+            )
         self._state[0] = found.state
         again = f" in {found.solutions} linearisations" if found.solutions > 1 else ""
         self.notes = (
@@ -119,7 +125,8 @@ class SolvingStepper(WholeGrid):
         """Nothing is under way between two calls."""
 
     def close(self) -> None:
-        """Memory goes back by itself."""
+        """Give memory of the device back."""
+        self._arithmetic.release()
 
 
 class ImplicitStepper(SolvingStepper):
@@ -141,7 +148,8 @@ class ImplicitStepper(SolvingStepper):
         """Make some steps."""
         for _ in range(steps):
             u = self._state[0].astype(np.float64, copy=False)
-            self._state[0] = self._steps.advance(u, self._step)
+            with self._arithmetic.use():
+                self._state[0] = self._steps.advance(u, self._step)
             self._step += 1
             self._done += 1
         if self._done:

@@ -62,14 +62,17 @@ class HostGpu:
         replays: how many records of launches ran.
     """
 
-    architecture, shared_bytes, number = "sm_90", 227 << 10, 0
+    architecture, shared_bytes, number, multiprocessors = "sm_90", 227 << 10, 0, 1
 
     def __init__(self) -> None:
         pool = SimpleNamespace(free_all_blocks=lambda: None)
         self.cupy = SimpleNamespace(
             **{
                 name: getattr(np, name)
-                for name in ("zeros", "empty", "asarray", "ascontiguousarray", "isfinite")
+                for name in (
+                    *("zeros", "zeros_like", "empty", "asarray", "ascontiguousarray", "isfinite"),
+                    *("float32", "linalg"),
+                )
             },
             asnumpy=np.array,
             get_default_memory_pool=lambda: pool,

@@ -1,0 +1,74 @@
+"""Which device solves for a state, and what is said of the others."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from cases import make_problem
+from jump_cases import star, with_weights
+
+from tetris_sim.boundary import Boundary, Dirichlet
+from tetris_sim.errors import UnsupportedError
+from tetris_sim.problem import Problem
+from tetris_sim.scheduler.facts.shares import Plan
+from tetris_sim.scheduler.machine.gpus import Gpu
+from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.scheduler.plan.solving import plan_solving
+from tetris_sim.schema import ComputeSection
+
+H200 = Gpu(0, "NVIDIA H200", "sm_90", 139 << 30, 50 << 20, "13.0")
+NODE = Machine(
+    "host", "cpu", 16, "cores in the affinity mask", 400 << 30, "free memory", gpus=(H200,)
+)
+
+
+def cube(n: int) -> Problem:
+    walls = Boundary.everywhere(Dirichlet(1.0), 3)
+    problem = with_weights(make_problem(star(3, 0.5), walls, shape=(4, 5, 6))[0], star(3, 0.5))
+    return dataclasses.replace(problem, grid=dataclasses.replace(problem.grid, shape=(n, n, n)))
+
+
+def planned(n: int, machine: Machine = NODE, ranks: int = 1, **compute: object) -> Plan:
+    section = ComputeSection.model_validate(compute)
+    return plan_solving(cube(n), machine, section, "steady", 1e-8, ranks)
+
+
+def test_a_large_grid_goes_to_the_gpu_and_a_small_one_does_not() -> None:
+    (share,) = planned(256).shares
+    assert (share.method.name, share.worker, share.product) == ("gpu.steady", "gpu:0", H200.name)
+    (share,) = planned(20).shares
+    assert share.method.name == "cpu.steady"
+
+
+@pytest.mark.parametrize(
+    ("devices", "name"),
+    [("cpu", "cpu.steady"), (["gpu:0"], "gpu.steady"), ("gpu", "gpu.steady")],
+)
+def test_a_device_that_was_asked_for_solves(devices: object, name: str) -> None:
+    for n in (20, 256):
+        (share,) = planned(n, devices=devices).shares
+        assert share.method.name == name
+
+
+def test_it_is_said_that_one_device_of_one_rank_solves() -> None:
+    plan = planned(256, ranks=3)
+    assert any("One device solves, gpu:0: cpu:0 about" in reason for reason in plan.reasons)
+    assert any("One of 3 ranks solves" in reason for reason in plan.reasons)
+    assert not any("One " in reason for reason in planned(256, devices="cpu").reasons)
+
+
+def test_a_cube_of_1024_fits_on_an_h200_and_what_does_not_goes_to_the_host() -> None:
+    assert planned(1024, devices=["gpu:0"]).shares[0].memory < 139 << 30
+    small = dataclasses.replace(H200, memory=4 << 30)
+    plan = planned(512, dataclasses.replace(NODE, gpus=(small,)))
+    assert plan.shares[0].method.name == "cpu.steady"
+    assert any("gpu:0 would need" in reason for reason in plan.reasons)
+    with pytest.raises(UnsupportedError, match="on one device, but 3"):
+        planned(512, dataclasses.replace(NODE, gpus=(small,)), devices=["gpu:0"])
+
+
+def test_a_gpu_solves_only_what_the_host_can_prepare() -> None:
+    poor = dataclasses.replace(NODE, memory=8 << 30)
+    with pytest.raises(UnsupportedError, match="take a coarser grid"):
+        planned(1024, poor, devices=["gpu:0"])
