@@ -68,9 +68,10 @@ class ImplicitSteps:
         begin, end = self.problem.time(step), self.problem.time(step + 1)
         first = self._balance(begin, u)
         storage = np.where(first.held, 0.0, first.capacity) / (_A * dt)
-        scale = max(unbalanced(first, best_constant(first)), unbalanced(first, u))
+        drive = first.driving(u)
+        scale = max(unbalanced(first, best_constant(first)), unbalanced(first, drive))
 
-        given = storage * u + first.flows(u)
+        given = storage * u + first.flows(drive)
         middle = self._solve(begin + _G * dt, u, storage, given, scale)
         given = storage * (_NOW * middle + (1 - _NOW) * u)
         return self._solve(end, middle, storage, given, scale)
@@ -90,27 +91,52 @@ class ImplicitSteps:
         u = guess
         for _ in range(_OUTER):
             made = self._balance(time, u)
-            left = float(np.linalg.norm((given - storage * u + made.flows(u)).reshape(-1)))
-            least = max(self.tolerance * scale, rounding_of(made, u, storage))
-            if left <= least:
+            drive = made.driving(u)
+            left = given - storage * u + made.flows(drive)
+            least = max(self.tolerance * scale, rounding_of(made, drive, storage * u))
+            if float(np.linalg.norm(left.reshape(-1))) <= least:
                 return u
-            u, solved = settle(
-                made,
-                u,
-                self.arithmetic,
-                tolerance=least / 2,
-                scale=1.0,
-                limit=_LIMIT,
-                storage=storage,
-                heat=made.heat + given,
-                kept=self._kept,
-            )
-            self.solutions, self.iterations = (
-                self.solutions + 1,
-                self.iterations + solved.iterations,
-            )
+            u = self._closer(made, u, storage, (given, left), least / 2)
         msg = (
             f"at {time:g} s the heat balance does not hold after {_OUTER} linearisations; take a "
             "shorter time.dt, or a larger time.tolerance"
         )
         raise NumericsError(msg)
+
+    def _closer(
+        self,
+        made: Balance,
+        u: Numbers,
+        storage: Numbers,
+        heats: tuple[Numbers, Numbers],
+        tolerance: float,
+    ) -> Numbers:
+        """The state in which a balance holds as it is linearised.
+
+        Args:
+            made: the balance.
+            u: the state about which it is.
+            storage: what cells store per unit of the state.
+            heats: what is given to cells, and what of this they do not store.
+            tolerance: of what is left.
+        """
+        given, left = heats
+        guess, heat, slope = u, made.heat + given, np.ones(1)
+        if made.contents is not None:
+            # What warms by v stores `slope` v.
+            most = made.whole / np.where(storage > 0, storage, 1.0)
+            guess, heat, slope = np.zeros_like(u), left, made.contents.stored(u, most)
+        found, solved = settle(
+            made,
+            guess,
+            self.arithmetic,
+            tolerance=tolerance,
+            scale=1.0,
+            limit=_LIMIT,
+            storage=storage * slope,
+            heat=heat,
+            kept=self._kept,
+        )
+        self.solutions += 1
+        self.iterations += solved.iterations
+        return found if made.contents is None else made.contents.limited(u, u + slope * found)
