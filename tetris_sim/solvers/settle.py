@@ -21,10 +21,12 @@ class Kept:
     Attributes:
         diagonal: what tells operators of a body apart.
         cycle: the preconditioner.
+        loose: whether it does for storages that differ, too.
     """
 
     diagonal: Numbers | None = None
     cycle: Cycle | None = None
+    loose: bool = False
 
     def fits(self, diagonal: Numbers, *, nearly: bool) -> bool:
         """Whether the preconditioner does for the operator with a diagonal."""
@@ -68,7 +70,7 @@ def settle(
     right = np.where(held, 0.0, made.heat if heat is None else heat)
     unknown = xp.asarray(np.where(held, 0.0, u).reshape(shape))
     kept = kept or Kept()
-    changes = made.contents is not None
+    changes = made.contents is not None or kept.loose
     diagonal = (made.whole if changes else made.exchange) + storage
     if kept.cycle is None or not kept.fits(diagonal, nearly=changes):
         kept.cycle, kept.diagonal = Cycle(operator, arithmetic), diagonal
