@@ -31,7 +31,7 @@ _SAFETY = 0.9
 _LAST, _BEFORE = 0.7 / 3, 0.4 / 3  # powers of the last error and of the one before
 _LONGER, _SHORTER, _FAILED = 5.0, 0.2, 0.25  # at most; after a balance that did not hold
 _WELL_BELOW = 1e-2  # of the tolerance: what is left of balances may be worth
-_LEAST = 1e-12  # of the time where a step ends: a shorter one is none
+_LEAST = 1e-12  # of the time where a stretch ends: a shorter step is none
 
 
 def expected_steps(seconds: float, shortest: float, tolerance: float, stretches: int) -> int:
@@ -105,7 +105,7 @@ class AdaptiveSteps:
                 self.rejected += 1
                 factor = _SAFETY * error ** -(1 / 3) if np.isfinite(error) else _FAILED
                 dt, again = span.dt * max(_SHORTER, factor), True
-                self._refuse_none(dt, span)
+                self._refuse_none(dt, time, end)
                 continue
 
             u, time = found, span.end
@@ -158,11 +158,11 @@ class AdaptiveSteps:
             found[here] = max(whole, np.finfo(float).tiny)
         return found
 
-    def _refuse_none(self, dt: float, span: Span) -> None:
-        if dt > _LEAST * abs(span.end):
+    def _refuse_none(self, dt: float, time: float, end: float) -> None:
+        if dt > _LEAST * abs(end):
             return
         msg = (
-            f"at {span.begin:g} s a step of {dt:.3g} s is still too long for an error of "
+            f"at {time:g} s a step of {dt:.3g} s is still too long for an error of "
             f"{self.tolerance:g}; take a larger time.tolerance"
         )
         raise NumericsError(msg)
