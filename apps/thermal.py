@@ -24,7 +24,7 @@ from tetris_sim.apps.curves import make_view
 from tetris_sim.apps.domain import KeyPath, assemble, make_grid, refuse
 from tetris_sim.apps.faces import conductivity_gaps, is_constant, make_boundary
 from tetris_sim.apps.materials import MATERIALS
-from tetris_sim.apps.timestep import choose_time_step
+from tetris_sim.apps.timestep import choose_time_step, times_of
 from tetris_sim.catalogue import laplacian, laplacian_names
 from tetris_sim.conduction import star_mean
 from tetris_sim.errors import ConfigError, UnstableStepError
@@ -292,7 +292,13 @@ class HeatModel(Section):
         operator = heat_operator(self.stencil, spacing)
         cfl_unit = smallest * smallest / most
         dt_limit = largest_stable_dt(operator) * cfl_unit
-        chosen = choose_time_step(request.time, dt_limit=dt_limit, cfl_unit=cfl_unit, dt=dt)
+        chosen = choose_time_step(
+            request.time,
+            dt_limit=dt_limit,
+            cfl_unit=cfl_unit,
+            dt=dt,
+            wanted_at=times_of(request),
+        )
 
         return assemble(
             request,
@@ -320,6 +326,7 @@ class HeatModel(Section):
                 dt_limit=body.dt_limit,
                 cfl_unit=smallest * smallest / most,
                 dt=dt,
+                wanted_at=times_of(request),
             )
         except UnstableStepError as error:
             msg = f"{error}; it is {body.limiting} that sets the limit"

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from fractions import Fraction
 
 from tetris_sim.errors import ConfigError, UnstableStepError
+from tetris_sim.schema import Request
 from tetris_sim.time_section import TimeSection
 
+_MOST_INTERVALS = 100_000
 MAX_STEPS = 2**53  # above it, step * dt can no longer tell neighbouring steps apart
 
 # Quotients of two doubles that should be whole miss it by a few roundings; 1e-12 is thousands of
@@ -67,8 +71,47 @@ def is_unstable(step: float, limit: float) -> bool:
     return step > limit * (1 + _ROUNDING)
 
 
+def greatest_interval(t_end: float, times: Iterable[float]) -> float:
+    """The greatest interval of which all times are multiples, or if that is far too short, the
+    shortest of the times [s].
+
+    >>> greatest_interval(3600.0, [60.0, 90.0]), greatest_interval(1.0, []), (
+    ...     greatest_interval(10.0, [0.1])
+    ... )
+    (30.0, 1.0, 0.1)
+
+    Args:
+        t_end: the end of the run [s].
+        times: others [s]; those after it do not count.
+    """
+    known = [it for it in (t_end, *times) if 0 < it <= t_end]
+    parts = [Fraction(str(it)) for it in known]
+    whole = math.lcm(*(it.denominator for it in parts))
+    common = Fraction(math.gcd(*(int(it * whole) for it in parts)), whole)
+    return float(common) if t_end <= _MOST_INTERVALS * common else min(known)
+
+
+def times_of(request: Request) -> list[float]:
+    """The intervals and moments at which a run writes or saves something [s]."""
+    output = request.output
+    fields = [it for it in (output.fields, *output.parts) if it is not None]
+    everys = [it.every for it in fields if it.every is not None]
+    everys += [it.every for it in output.probes]
+    if output.statistics is not None:
+        everys.append(output.statistics.every)
+    if request.checkpoint.every is not None:
+        everys.append(request.checkpoint.every)
+    moments = [moment for it in fields for moment in it.at]
+    return [it.value for it in everys if it.unit == "s"] + moments
+
+
 def choose_time_step(
-    time: TimeSection, *, dt_limit: float, cfl_unit: float, dt: float | None = None
+    time: TimeSection,
+    *,
+    dt_limit: float,
+    cfl_unit: float,
+    dt: float | None = None,
+    wanted_at: Iterable[float] = (),
 ) -> tuple[float, int]:
     """The time step [s] and the number of steps.
 
@@ -77,6 +120,7 @@ def choose_time_step(
         dt_limit: largest stable time step [s].
         cfl_unit: the time step of CFL number 1, smallest spacing squared / diffusivity [s].
         dt: the time step of a run that is continued; it is kept, whatever `time` says.
+        wanted_at: times of which an adaptive step is to be a part, see `times_of` [s].
 
     Returns:
         They mean nothing for a steady state, which is one step away.
@@ -95,9 +139,12 @@ def choose_time_step(
 
     if time.scheme == "steady":
         return 1.0, 1
-    wanted, name = (
-        (dt, "the time step of the run") if dt is not None else _wanted(time, dt_limit, cfl_unit)
-    )
+    wanted, name = _wanted(time, dt_limit, cfl_unit)
+    if time.is_adaptive:
+        assert time.t_end is not None
+        wanted = greatest_interval(time.t_end, wanted_at)
+    if dt is not None:
+        wanted, name = dt, "the time step of the run"
     if not (0 < wanted < math.inf):
         msg = (
             f"{name} comes out as {wanted:g} s, which is no time step; change the numbers of the "

@@ -16,13 +16,16 @@ from tetris_sim.scheduler.comm.agreement import on_root
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.shares import Plan, Scheme
 from tetris_sim.scheduler.machine.machine import Machine
-from tetris_sim.scheduler.machine.place import is_spectral
+from tetris_sim.scheduler.machine.place import is_implicit, is_spectral
 from tetris_sim.scheduler.plan.jumping import Jumps, plan_jumps
 from tetris_sim.scheduler.plan.solving import plan_solving
 from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.scheduler.tuning.candidates import Asked
 from tetris_sim.schema import ComputeSection
 
+_LONG = 60.0  # seconds of steps after which other ways are looked for
+_SURELY: dict[Scheme, float] = {"spectral": 1.0, "implicit": 3.0}  # faster by prediction
+_OTHERS: dict[Scheme, str] = {"spectral": "jumps", "implicit": "implicit steps"}
 _MOST_COUNTED = 1 << 14  # steps that are wanted; of more, the rest is taken to lie as they do
 
 
@@ -79,13 +82,15 @@ def choose_scheme(setting: Setting, *, compare: bool) -> tuple[Plan, tuple[Propo
         UnsupportedError: the scheme that is asked for cannot do it here.
         TetrisError: as `plan_together`.
     """
-    asked = setting.config.time.scheme
+    time = setting.config.time
+    asked = time.scheme
     if setting.problem.equations is not None:
         asked = "explicit"  # how a step is made is in the equations
     if asked in ("steady", "implicit"):
-        plan = _plan_solving(setting, asked, setting.config.time.unbalanced)
-        left = setting.problem.steps - setting.first
-        return plan, (Proposal(asked, plan, plan.seconds_per_step * left),)
+        only = _propose_solving(setting, asked)
+        if only.plan is None:
+            raise UnsupportedError(only.why_not)
+        return only.plan, (only,)
     jumping = None
     if asked != "explicit" or compare:
         jumping = _propose_jumps(setting)
@@ -96,8 +101,9 @@ def choose_scheme(setting: Setting, *, compare: bool) -> tuple[Plan, tuple[Propo
             raise UnsupportedError(msg)
         return jumping.plan, (jumping,)
 
+    begun = setting.begun_with
     if asked == "auto" and jumping is not None and jumping.plan is not None:
-        kept = setting.begun_with is not None and is_spectral(setting.begun_with.method)
+        kept = begun is not None and is_spectral(begun.method)
         short = jumping.seconds < setting.compute.tuning_seconds and not compare
         if kept or short:
             why = (
@@ -106,31 +112,56 @@ def choose_scheme(setting: Setting, *, compare: bool) -> tuple[Plan, tuple[Propo
                 else "in less time than it takes to measure how fast steps are"
             )
             return _saying(jumping.plan, f"time.scheme: auto jumps, {why}."), (jumping,)
+    if asked == "auto" and begun is not None and is_implicit(begun.method):
+        solving = _propose_solving(setting, "implicit", adaptive=True)
+        if solving.plan is not None:
+            why = "time.scheme: auto makes implicit steps, as the run was begun."
+            return _saying(solving.plan, why), (solving,)
 
     stepping = _propose_steps(setting)
+    others = [] if jumping is None else [jumping]
+    if setting.problem.equations is None and (compare or stepping.seconds > _LONG):
+        others.append(_propose_solving(setting, "implicit", adaptive=True))
+    return _faster(asked, stepping, others, time.of_steps)
+
+
+def _faster(
+    asked: str, stepping: Proposal, others: list[Proposal], tolerance: float
+) -> tuple[Plan, tuple[Proposal, ...]]:
+    """The plan of steps, or with auto of another scheme that is faster, saying why."""
     assert stepping.plan is not None
-    if jumping is None:
-        return stepping.plan, (stepping,)
-    proposals = (stepping, jumping)
-    if asked == "explicit" and jumping.plan is None:
-        return stepping.plan, proposals
-    compared = _compared(asked, stepping, jumping)
-    if asked == "auto" and jumping.plan is not None and jumping.seconds < stepping.seconds:
-        return _saying(jumping.plan, compared), proposals
-    return _saying(stepping.plan, compared), proposals
+    able = [it for it in others if it.plan is not None]
+    if not others or (asked == "explicit" and not able):
+        return stepping.plan, (stepping, *others)
 
-
-def _compared(asked: str, stepping: Proposal, jumping: Proposal) -> str:
-    if jumping.plan is None:
-        return f"Steps one after the other (explicit): {jumping.why_not}."
-    steps, jumps = (f"about {format_duration(it.seconds)}" for it in (stepping, jumping))
+    # Implicit steps have errors of their own, and nobody knows how many there will be.
+    worth = [it for it in able if it.seconds * _SURELY[it.scheme] < stepping.seconds]
+    best = min(worth, key=lambda it: it.seconds, default=None)
     hint = ""
-    if asked == "explicit" and jumping.seconds < stepping.seconds:
-        hint = " time.scheme: auto takes the jumps."
-    return (
-        f"Steps one after the other (explicit) take {steps}, jumps over the same steps (spectral) "
-        f"{jumps}.{hint}"
-    )
+    if asked == "explicit" and best is not None:
+        hint = f" time.scheme: auto takes the {_OTHERS[best.scheme]}."
+    compared = _compared(stepping, others, able, tolerance) + hint
+    taken = best if asked == "auto" and best is not None else stepping
+    assert taken.plan is not None
+    return _saying(taken.plan, compared), (stepping, *others)
+
+
+def _compared(
+    stepping: Proposal, others: list[Proposal], able: list[Proposal], tolerance: float
+) -> str:
+    if not able:
+        return f"Steps one after the other (explicit): {others[0].why_not}."
+    taking = {it.scheme: f"about {format_duration(it.seconds)}" for it in (stepping, *able)}
+    said = f"Steps one after the other (explicit) take {taking['explicit']}"
+    if "spectral" in taking:
+        said += f", jumps over the same steps (spectral) {taking['spectral']}"
+    if "implicit" in taking:
+        said += (
+            f", implicit steps whose error is at most {tolerance:g} of the range of the state "
+            f"{taking['implicit']}"
+        )
+    unable = "".join(f" Not {it.scheme}: {it.why_not}." for it in others if it.plan is None)
+    return f"{said}.{unable}"
 
 
 def _saying(plan: Plan, sentence: str) -> Plan:
@@ -139,7 +170,9 @@ def _saying(plan: Plan, sentence: str) -> Plan:
 
 def _propose_steps(setting: Setting) -> Proposal:
     begun_with = setting.begun_with
-    if begun_with is not None and is_spectral(begun_with.method):
+    if begun_with is not None and (
+        is_spectral(begun_with.method) or is_implicit(begun_with.method)
+    ):
         begun_with = None
     plan = plan_together(
         setting.problem,
@@ -167,21 +200,32 @@ def _propose_jumps(setting: Setting) -> Proposal:
     return on_root(setting.ranks, propose)
 
 
-def _plan_solving(
-    setting: Setting, scheme: Literal["steady", "implicit"], tolerance: float
-) -> Plan:
+def _propose_solving(
+    setting: Setting, scheme: Literal["steady", "implicit"], *, adaptive: bool = False
+) -> Proposal:
     """Rank 0 has the grid; the others hear its plan."""
-    return on_root(
-        setting.ranks,
-        lambda: plan_solving(
-            setting.problem,
-            setting.machine,
-            setting.compute,
-            scheme,
-            tolerance,
-            setting.ranks.size,
-        ),
-    )
+    time, stretches = setting.config.time, None
+    if adaptive or time.is_adaptive:
+        stretches = find_jumps(setting.config, setting.problem, setting.first)
+    tolerance = time.of_balances if stretches is None else time.of_steps
+
+    def propose() -> Proposal:
+        try:
+            plan = plan_solving(
+                setting.problem,
+                setting.machine,
+                setting.compute,
+                scheme,
+                tolerance,
+                setting.ranks.size,
+                stretches=stretches,
+            )
+        except UnsupportedError as error:
+            return Proposal(scheme, None, math.inf, str(error))
+        left = setting.problem.steps - setting.first
+        return Proposal(scheme, plan, plan.seconds_per_step * left)
+
+    return on_root(setting.ranks, propose)
 
 
 def find_jumps(config: Config, problem: Problem, first: int = 0) -> Jumps:

@@ -79,12 +79,19 @@ class Enthalpy:
 
     def from_temperature(self, temperature: Numbers, ids: npt.NDArray[Any]) -> Numbers:
         """Heat content [J/m^3] by temperature [degC]; what melts at just this one is solid."""
-        begins, slopes = self.temperature.begins, self.temperature.slopes
-        marks = np.where(np.isfinite(self.knots), begins, np.inf)
-        piece = _pieces(marks, temperature, ids, side="left")
+        return self.where(self.temperature, temperature, ids)
+
+    def where(self, curve: Curve, values: Numbers, ids: npt.NDArray[Any]) -> Numbers:
+        """The smallest heat content [J/m^3] at which a curve that ascends has values."""
+        marks = np.where(np.isfinite(self.knots), curve.begins, np.inf)
+        piece = _pieces(marks, values, ids, side="left")
         return np.asarray(
-            self.knots[ids, piece] + (temperature - begins[ids, piece]) / slopes[ids, piece]
+            self.knots[ids, piece] + (values - curve.begins[ids, piece]) / curve.slopes[ids, piece]
         )
+
+    def slope(self, curve: Curve, state: Numbers, ids: npt.NDArray[Any]) -> Numbers:
+        """How a curve grows with heat content, of the piece that begins at a knot."""
+        return np.asarray(curve.slopes[ids, _pieces(self.knots, state, ids, side="right")])
 
     def with_ghosts(self) -> Enthalpy:
         """The same for twice as many ids: state and potential of id n_ids + a are one number, and

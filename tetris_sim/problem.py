@@ -102,7 +102,7 @@ class Problem:
             stencil is all.
         view: what is written down instead of the state; None for the state itself.
         start: a step and its time [s], from which on every step takes dt: not (0, 0.0) only where a
-            run was continued with another dt.
+            run was continued with another dt, and of a steady state, which is of time 0.
     """
 
     grid: Grid

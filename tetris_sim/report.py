@@ -231,7 +231,12 @@ def make_report(
         ranks=tuple(rows) if len(rows) > 1 else (),
         workers=worker_rows(plan, busy_s or {}, computing),
         scheme=plan.scheme,
-        heat=dict(heat or {}),
+        # In a steady state nothing was stored, and nothing adds up over time.
+        heat={
+            name: value
+            for name, value in (heat or {}).items()
+            if plan.scheme != "steady" or name.rpartition(" [")[2].startswith("W")
+        },
     )
 
 

@@ -54,18 +54,37 @@ class TimeSection(Section):
     where coefficients are constant or change along one axis only, by a jump with the same result
     but for roundings (spectral); auto takes what is predicted to be faster of these. steady solves
     for the state that does not change any more: without dt, t_end or steps, outputs show it once.
-    implicit makes steps of any length, each the solution of a system, accurate to their square: dt
-    is a number. For `model.type: pde` how an explicit step is made: explicit is leapfrog where all
-    equations are of second order, rk4 where some are, else euler; rkl2 makes long steps of many
-    stages where diffusion limits the step.
+    implicit makes steps of any length, each the solution of a system, accurate to their square: of
+    length dt if that is a number, else as long as the tolerance allows, and what is written has the
+    times that were asked for; auto takes these, too, if they are predicted to be faster. For
+    `model.type: pde` how an explicit step is made: explicit is leapfrog where all equations are of
+    second order, rk4 where some are, else euler; rkl2 makes long steps of many stages where
+    diffusion limits the step.
     """
     tolerance: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Of steady and implicit, 1e-8 if not given: norm of what is left of the heat balance of all
-    cells, relative to that of the initial state, or of the state before the step, or of the best
-    constant one if that is larger. With `model.type: pde` and euler, rk2 or rk4 it makes steps
-    adaptive: the error of each substep, relative to the largest magnitude of each field; dt is then
-    the time between two looks at the state, and substeps are as long as their errors allow.
+    """Of steady, 1e-8 if not given: norm of what is left of the heat balance of all cells, relative
+    to that of the initial state, or of the best constant one if that is larger; so also of implicit
+    steps of a given dt, relative to the state before the step. Of implicit steps without one, and
+    of auto, 1e-4 if not given: error of a step relative to the range of the state. With
+    `model.type: pde` and euler, rk2 or rk4 it makes steps adaptive: the error of each substep,
+    relative to the largest magnitude of each field; dt is then the time between two looks at the
+    state, and substeps are as long as their errors allow.
     """
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether implicit steps are as long as the tolerance allows."""
+        return self.scheme == "implicit" and not isinstance(self.dt, float)
+
+    @property
+    def of_balances(self) -> float:
+        """The tolerance of what is left of balances."""
+        return 1e-8 if self.tolerance is None else self.tolerance
+
+    @property
+    def of_steps(self) -> float:
+        """The tolerance of the error of steps."""
+        return 1e-4 if self.tolerance is None else self.tolerance
 
     @model_validator(mode="after")
     def _one_of_each(self) -> TimeSection:
@@ -79,8 +98,11 @@ class TimeSection(Section):
                 msg = f"{given[0]} is given, but scheme: steady takes no steps; leave it out"
                 raise ValueError(msg)
             return self
-        if self.scheme == "implicit" and not isinstance(self.dt, float):
-            msg = "scheme: implicit has no largest step to follow; give dt as a number"
+        if self.is_adaptive and (self.cfl is not None or self.t_end is None):
+            msg = (
+                "scheme: implicit makes steps as long as the tolerance allows; give t_end, and "
+                "neither steps nor cfl, or give dt as a number"
+            )
             raise ValueError(msg)
         if self.dt is not None and self.cfl is not None:
             msg = "dt and cfl are both given; one follows from the other, so give one"
@@ -91,8 +113,3 @@ class TimeSection(Section):
                 msg += ": until ends a run before that, if it gets there"
             raise ValueError(msg)
         return self
-
-    @property
-    def unbalanced(self) -> float:
-        """What may be left of a heat balance: `tolerance`, or 1e-8."""
-        return 1e-8 if self.tolerance is None else self.tolerance

@@ -78,6 +78,11 @@ def is_spectral(name: str) -> bool:
     return name in {CPU_SPECTRAL.name, GPU_SPECTRAL.name}
 
 
+def is_implicit(name: str) -> bool:
+    """Whether a method makes implicit steps."""
+    return name in {cpu_solve.IMPLICIT.name, gpu_solve.IMPLICIT.name}
+
+
 def every_method() -> tuple[Method, ...]:
     """All methods of all devices, whether this machine has them or not."""
     return (*cpu_kernels.METHODS, *gpu_kernels.METHODS)

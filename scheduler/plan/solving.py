@@ -15,42 +15,27 @@ from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.machine.teams import deal_threads
 from tetris_sim.scheduler.plan.find import usable_bytes
+from tetris_sim.scheduler.plan.jumping import Jumps
 from tetris_sim.scheduler.plan.words import describe_gpu
 from tetris_sim.scheduler.tuning.candidates import RESERVE
+from tetris_sim.scheduler.tuning.solving_rate import SolvingRate, measure_solving
 from tetris_sim.schema import ComputeSection
 from tetris_sim.slab import Slab
+from tetris_sim.solvers.adaptive import expected_steps
 from tetris_sim.solvers.stepper import SolvingMethod
 from tetris_sim.wording import gib
 
-_ITERATIONS = 2.0  # that most bodies need by digit
-_SOLUTIONS = 2  # of an implicit step
+# For predictions, within a factor of three: iterations that most bodies need by digit, digits of a
+# solution of an adaptive step, and how often what is made for its operator is made anew.
+_ITERATIONS = 2.0
+_DIGITS = 2.5
+_ANEW = 0.3
+_SOLUTIONS = 2  # of an implicit step; an error estimate is one more
+_LINEARISED = 2.5  # of each, where the state is heat content
+# On an H200 in November 2026; the host makes the balance.
+_OF_GPU = SolvingRate(before=250e-9, iteration=0.11e-9, opened=1.0, passes=1e-3)
 
-
-@dataclass(frozen=True)
-class Rates:
-    """What a device takes, for predictions: within a factor of three.
-
-    Attributes:
-        opened: until it is ready, once [s].
-        before: until the first iteration, mostly on the host [s/point].
-        iteration: of a thread, or of a GPU [s/point].
-        passes: of an iteration, however few points there are [s].
-    """
-
-    opened: float
-    before: float
-    iteration: float
-    passes: float
-
-    def seconds(self, points: int, iterations: float, threads: int) -> float:
-        """How long a solution takes."""
-        each = self.passes + points * self.iteration / threads
-        return self.opened + points * self.before + iterations * each
-
-
-# Measured in November 2026 on two cores of an AMD EPYC, and on an H200.
-_OF_CPU = Rates(0.0, 300e-9, 120e-9, 1e-3)
-_OF_GPU = Rates(1.0, 250e-9, 0.11e-9, 1e-3)
+Scheme = Literal["steady", "implicit"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +48,7 @@ class _Offer:
     needed: int
     usable: int
     seconds: float
+    how: str
     described: str
     product: str
 
@@ -71,24 +57,33 @@ def plan_solving(
     problem: Problem,
     machine: Machine,
     compute: ComputeSection,
-    scheme: Literal["steady", "implicit"],
+    scheme: Scheme,
     tolerance: float,
     ranks: int = 1,
+    *,
+    stretches: Jumps | None = None,
 ) -> Plan:
     """Solve on the device that is predicted to be fastest of those that may be used and hold the
     grid.
+
+    Args:
+        problem: what is solved.
+        machine: where.
+        compute: what was asked for.
+        scheme: for the steady state, or in steps.
+        tolerance: of what is left of a balance; with stretches, of the error of a step.
+        ranks: how many take part.
+        stretches: where the state is wanted, if steps may be as long as their error allows.
 
     Raises:
         UnsupportedError: it cannot be solved, or does not fit into memory.
     """
     devices = _devices(machine, compute, scheme)
-    offers = [
-        _offer(problem, machine, compute, device, scheme=scheme, tolerance=tolerance)
-        for device in devices
-    ]
-    if (refusal := offers[0].method.refusal(problem)) is not None:
+    refusal = Place(1, devices[0].computes_on, devices[0].number).solving(scheme).refusal(problem)
+    if refusal is not None:
         msg = f"time.scheme is {scheme}, but {refusal}"
         raise UnsupportedError(msg)
+    offers = [_offer(problem, machine, compute, it, scheme, tolerance, stretches) for it in devices]
     fitting = [it for it in offers if it.needed <= it.usable]
     if not fitting:
         largest = max(offers, key=lambda it: it.usable)
@@ -99,28 +94,27 @@ def plan_solving(
         raise UnsupportedError(msg)
 
     best = min(fitting, key=lambda it: it.seconds)
+    seconds = best.seconds / (1 if scheme == "steady" else max(1, problem.steps))
     share = Share(
         worker=best.device.name,
         slab=Slab.whole(problem.grid),
         method=best.method,
         parameters={},
         threads=best.place.threads,
-        points_per_second=problem.grid.n_points / best.seconds,
+        points_per_second=problem.grid.n_points / seconds,
         memory=best.needed,
         product=best.product,
         number=best.device.number,
     )
-    each = "" if scheme == "steady" else " a step, each second-order accurate at any length"
     return Plan(
         shares=(share,),
-        time_block=1,
-        seconds_per_step=best.seconds,
+        time_block=1 if stretches is None else stretches.longest,
+        seconds_per_step=seconds,
         redundant=0.0,
         copy_for_checkpoints=False,
         reasons=(
             best.described,
-            f"{best.method.name}: conjugate gradients with multigrid until the balance is off by "
-            f"{tolerance:g} of what it was, about {best.seconds:.2g} s{each}.",
+            f"{best.method.name}: conjugate gradients with multigrid {best.how}.",
             *_alone(best, offers, ranks),
         ),
         scheme=scheme,
@@ -149,32 +143,64 @@ def _offer(
     machine: Machine,
     compute: ComputeSection,
     device: Device,
-    *,
-    scheme: Literal["steady", "implicit"],
+    scheme: Scheme,
     tolerance: float,
+    stretches: Jumps | None,
 ) -> _Offer:
     """What a device would need."""
     gpu = next((it for it in machine.gpus if device == Device("gpu", it.number)), None)
     teams, why_threads = deal_threads(machine, compute, (device,))
     place = Place(teams.get(device, 1), device.computes_on, device.number)
-    method, whole = place.solving(scheme).to(tolerance), Slab.whole(problem.grid)
+    method = place.solving(scheme).to(tolerance, adaptive=stretches is not None)
+    whole = Slab.whole(problem.grid)
     needed, usable = method.memory(problem, whole, {}), usable_bytes(machine, compute, device, gpu)
     host, free = method.host_memory(problem, whole), machine.memory - RESERVE
     if host > free:
         needed, usable = host, free
 
-    rates = _OF_CPU if gpu is None else _OF_GPU
-    iterations = _ITERATIONS * -math.log10(tolerance)
-    solutions = 1 if scheme == "steady" else _SOLUTIONS
+    rate = _OF_GPU if gpu is not None else measure_solving(place, problem.grid.n_points)
+    seconds, how = _predict(problem, rate, scheme, tolerance, stretches)
     return _Offer(
         device,
         place,
         method,
         needed,
         usable,
-        solutions * rates.seconds(problem.grid.n_points, iterations, place.threads),
+        seconds,
+        how,
         why_threads if gpu is None else describe_gpu(gpu, usable),
         "" if gpu is None else gpu.name,
+    )
+
+
+def _predict(
+    problem: Problem, rate: SolvingRate, scheme: Scheme, tolerance: float, stretches: Jumps | None
+) -> tuple[float, str]:
+    """(seconds of the whole run, what is done until when)."""
+    points = problem.grid.n_points
+    is_linear = problem.conduction is None or problem.conduction.enthalpy is None
+    often = 1.0 if is_linear else _LINEARISED
+    before, iteration = points * rate.before, rate.passes + points * rate.iteration
+    if stretches is not None:
+        t_end = problem.time(problem.steps) - problem.start[1]
+        steps = expected_steps(t_end, problem.dt_limit, tolerance, stretches.count)
+        solution = _ITERATIONS * _DIGITS * iteration + _ANEW * before
+        each = (_SOLUTIONS + 1) * often * solution
+        return rate.opened + steps * each, (
+            f"in about {steps} steps, as long as an error of {tolerance:g} of the range of "
+            f"the state allows, {each:.2g} s each"
+        )
+
+    solution = often * _ITERATIONS * -math.log10(tolerance) * iteration
+    until = f"until the balance is off by {tolerance:g} of what it was, about"
+    if scheme == "steady":
+        seconds = rate.opened + often * before + solution
+        return seconds, f"{until} {seconds:.2g} s"
+    made = before * (1 if is_linear else problem.steps * often)
+    seconds = rate.opened + made + problem.steps * _SOLUTIONS * solution
+    return seconds, (
+        f"{until} {seconds / max(1, problem.steps):.2g} s a step, each second-order accurate at "
+        "any length"
     )
 
 

@@ -1,4 +1,5 @@
-"""The balance of heat of every cell at a time, linear in temperatures: A u = f.
+"""The balance of heat of every cell at a time, linear in temperatures: A u = f. Where the state is
+heat content, u is what drives heat (`contents.py`).
 
 What flows into a cell is f - A u = q + sum of K (u_j - u) over its neighbours, those beyond faces
 of the domain being ghosts. A ghost g(u) that depends on its mirror point stands as its tangent
@@ -8,7 +9,9 @@ state is held are no unknowns: what flows to them is part of d and f of their ne
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,11 +19,12 @@ import numpy.typing as npt
 
 from tetris_sim.axes import OUTER, on_three
 from tetris_sim.boundary import SIDES, Side
-from tetris_sim.conduction import MIRROR, Conduction, Ids, Numbers, Rule
+from tetris_sim.conduction import MIRROR, Conduction, Ids, Numbers, Rule, RuledFace
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.problem import Problem
-from tetris_sim.reference import follow
+from tetris_sim.reference import Seen, follow
 from tetris_sim.slab import Ranges
+from tetris_sim.solvers.contents import Contents, contents_of
 from tetris_sim.solvers.hierarchy import Operator
 
 _FLAT = 1e-10  # how far a slope may be off by rounding
@@ -37,8 +41,10 @@ class Balance:
             first, 0 where no heat flows; each of the shape of the grid.
         exchange: d, what flows out per degree to where temperatures are given.
         heat: f, what flows in at 0 degrees.
-        capacity: rho c, of the shape of the grid; infinite where the state is held.
+        capacity: what a cell stores by its state, of the shape of the grid: rho c, or 1 if that is
+            heat content; infinite where the state is held.
         is_linear: whether it is the same for every state.
+        contents: of a body whose state is heat content.
     """
 
     conductance: tuple[Numbers, ...]
@@ -46,11 +52,24 @@ class Balance:
     heat: Numbers
     capacity: Numbers
     is_linear: bool
+    contents: Contents | None = None
 
     @property
     def held(self) -> npt.NDArray[np.bool_]:
         """Where the state is no unknown."""
         return np.isinf(self.capacity)
+
+    @property
+    def whole(self) -> Numbers:
+        """What flows out of a cell that is a degree warmer than all around it."""
+        found: Numbers = self.exchange.copy()
+        for axis, k in enumerate(self.conductance):
+            found += k + np.roll(k, 1, axis)
+        return found
+
+    def driving(self, state: Numbers) -> Numbers:
+        """What drives heat: the state itself, if it is not heat content."""
+        return state if self.contents is None else self.contents.driving(state)
 
     def flows(self, u: Numbers) -> Numbers:
         """What flows into cells at a state: f - A u."""
@@ -85,8 +104,7 @@ def why_not(problem: Problem) -> str | None:
                 "it solves balances between each point and the next ones along the axes, with "
                 "equal weights on both sides that add up to 1; this stencil is another one"
             )
-        return None
-    return problem.why_not_temperatures
+    return None
 
 
 def balance(problem: Problem, time: float, state: Numbers) -> Balance:
@@ -95,8 +113,7 @@ def balance(problem: Problem, time: float, state: Numbers) -> Balance:
     Args:
         problem: see `why_not`.
         time: for what changes [s].
-        state: (n0, ...), where ghosts that are not affine take their tangents, and what held
-            cells have.
+        state: (n0, ...), where what is not linear takes its tangents, and what held cells have.
 
     Raises:
         UnsupportedError: the problem has no such balance.
@@ -139,7 +156,9 @@ class _Maker:
         self._whole: Ranges = tuple((0, n) for n in shape)
         self._ids = conduction.medium.ids(self._whole)
         self._d, self._f = np.zeros(shape), np.zeros(shape)
-        self._linear = True
+        self._contents = contents_of(problem, self._ids)
+        self._drive = state if self._contents is None else self._contents.driving(state)
+        self._linear = self._contents is None or self._contents.has_one
 
     def make(self) -> Balance:
         medium, coefficients = self._conduction.medium, self._conduction.coefficients
@@ -158,12 +177,14 @@ class _Maker:
         conductance = tuple(self._along(axis, held) for axis in range(self._ids.ndim))
         self._d[held] = 0.0
         self._f[held] = 0.0
-        return Balance(conductance, self._d, self._f, capacity, self._linear)
+        return Balance(conductance, self._d, self._f, capacity, self._linear, self._contents)
 
     def _along(self, axis: int, held: npt.NDArray[np.bool_]) -> Numbers:
         """K along an axis, and d and f of what lies beyond its faces and of held cells."""
         n = self._problem.grid.shape[axis]
-        if self._conduction.coefficients is None:
+        if self._contents is not None:
+            between = self._contents.conductance(axis, self._state)
+        elif self._conduction.coefficients is None:
             table = self._conduction.medium.conductance[axis]
             between = table[self._ids, np.roll(self._ids, -1, axis)]
         else:
@@ -181,7 +202,7 @@ class _Maker:
         beyond = np.roll(held, -1, axis)
         for mine, theirs, shift in ((~held & beyond, -1, 0), (held & ~beyond, 1, 1)):
             k = np.where(mine, between, 0.0)
-            k, other = np.roll(k, shift, axis), np.roll(self._state, theirs, axis)
+            k, other = np.roll(k, shift, axis), np.roll(self._drive, theirs, axis)
             self._d += k
             self._f += k * np.where(k > 0, other, 0.0)
         return np.where(held | beyond, 0.0, between)
@@ -200,21 +221,31 @@ class _Maker:
             k = coefficients.conductance(axis, span)
 
         here = np.take(self._state, [at], axis)
-        ghost, slope = self._tangent(axis, side, box, ids, here)
-        _plane(self._d, axis, at)[...] += k * (1 - slope)
-        _plane(self._f, axis, at)[...] += k * (ghost - slope * here)
-
-    def _tangent(
-        self, axis: int, side: Side, box: Ranges, ids: Ids, here: Numbers
-    ) -> tuple[Numbers, Numbers]:
-        """The ghosts of mirror points, and how they grow with them."""
         face = self._problem.ruled_face(axis, side)
+        ghosts = self._ghosts(face, box, ids)
+        if self._contents is not None:
+            d, f = self._contents.tangent(k, partial(ghosts, face.rule), here, ids)
+            self._linear = self._linear and face.is_affine
+        else:
+            ghost, slope = self._tangent(face, ghosts, here)
+            d, f = k * (1 - slope), k * (ghost - slope * here)
+        _plane(self._d, axis, at)[...] += d
+        _plane(self._f, axis, at)[...] += f
+
+    def _ghosts(self, face: RuledFace, box: Ranges, ids: Ids) -> Callable[[Rule, Seen], Numbers]:
+        """Ghosts by a rule, from what is seen of the mirror points."""
         codes = face.codes(box, ids, self._conduction.medium.n_ids)
 
-        def ghosts(rule: Rule, mirror: Numbers) -> Numbers:
-            found = follow(rule, self._problem, 0, box, codes, {MIRROR: mirror})
+        def ghosts(rule: Rule, seen: Seen) -> Numbers:
+            found = follow(rule, self._problem, 0, box, codes, seen)
             return np.asarray(np.broadcast_to(found, ids.shape))
 
+        return ghosts
+
+    def _tangent(
+        self, face: RuledFace, ghosts: Callable[[Rule, Seen], Numbers], here: Numbers
+    ) -> tuple[Numbers, Numbers]:
+        """The ghosts of mirror points, and how they grow with them."""
         if face.is_affine:
             # Exactly b: where it is 1 nothing may be left of d.
             parameters = tuple(
@@ -222,14 +253,15 @@ class _Maker:
                 for it in face.rule.parameters
             )
             steep = replace(face.rule, parameters=parameters)
-            return ghosts(face.rule, here), ghosts(steep, np.ones(ids.shape))
-        ghost = ghosts(face.rule, here)
-        slope, far = (
-            ghosts(face.rule, here + at + 0.5) - ghosts(face.rule, here + at - 0.5)
-            for at in (0.0, _FAR)
-        )
+            ones = {MIRROR: np.ones(here.shape)}
+            return ghosts(face.rule, {MIRROR: here}), ghosts(steep, ones)
+
+        def at(degrees: float) -> Numbers:
+            return ghosts(face.rule, {MIRROR: here + degrees})
+
+        slope, far = (at(more + 0.5) - at(more - 0.5) for more in (0.0, _FAR))
         self._linear = self._linear and bool((abs(far - slope) < _FLAT).all())
-        return ghost, np.where(abs(slope - 1) < _FLAT, 1.0, slope)
+        return at(0.0), np.where(abs(slope - 1) < _FLAT, 1.0, slope)
 
 
 def _plane(values: Numbers, axis: int, at: int) -> Any:

@@ -8,8 +8,11 @@ Devices 32 (1985) 1992; M. E. Hosea, L. F. Shampine, Appl. Numer. Math. 20 (1996
     (C / (a dt) + A) u_g = C / (a dt) u + (f - A u)(t) + f_g
     (C / (a dt) + A) u_1 = C / (a dt) (u_g / (g (2 - g)) - u (1 - g)^2 / (g (2 - g))) + f_1
 
-Faces and sources count at the times of the three states. Where faces are not linear the balance is
-linearised about the last guess until it holds.
+Faces and sources count at the times of the three states. Where faces are not linear, or the state
+is heat content, the balance is linearised about the last guess until it holds.
+
+The embedded formula of third order differs from a step by what the last equation of `error` gives,
+with w = sqrt(2) / 4; solved with the same operator, it is right for stiff parts too.
 """
 
 from __future__ import annotations
@@ -29,9 +32,35 @@ from tetris_sim.solvers.steady import best_constant, changes, rounding_of, unbal
 
 _G = 2 - math.sqrt(2)
 _A = 1 - 1 / math.sqrt(2)
+_W = math.sqrt(2) / 4
 _NOW = 1 / (_G * (2 - _G))  # weight of the state in between; that of the first one is 1 - it
 _LIMIT = 1000  # iterations of a solution
 _OUTER = 50  # linearisations of a balance
+_ROUGHLY = 1e-2  # how well an error has to be known
+
+
+@dataclass(frozen=True)
+class Span:
+    """A step in time: from when to when, and how long that is [s]."""
+
+    begin: float
+    end: float
+    dt: float
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """A step that was made.
+
+    Attributes:
+        state: at its end, (n0, ...).
+        storage: what cells stored per unit of the state.
+        flows: what flowed into cells at its three times.
+    """
+
+    state: Numbers
+    storage: Numbers
+    flows: tuple[Numbers, Numbers, Numbers]
 
 
 @dataclass
@@ -44,6 +73,7 @@ class ImplicitSteps:
         tolerance: of what is left of a balance, as of a steady state's.
         solutions: how many systems were solved.
         iterations: of conjugate gradients, in all.
+        kept: of earlier solutions.
     """
 
     problem: Problem
@@ -51,7 +81,7 @@ class ImplicitSteps:
     tolerance: float
     solutions: int = 0
     iterations: int = 0
-    _kept: Kept = field(default_factory=Kept)
+    kept: Kept = field(default_factory=Kept)
     _same: Balance | None = None  # that of all times and states, if there is one
 
     def advance(self, u: Numbers, step: int) -> Numbers:
@@ -64,18 +94,49 @@ class ImplicitSteps:
         Raises:
             NumericsError: the tolerance was not reached.
         """
-        dt = self.problem.dt
         begin, end = self.problem.time(step), self.problem.time(step + 1)
-        first = self._balance(begin, u)
-        storage = np.where(first.held, 0.0, first.capacity) / (_A * dt)
-        scale = max(unbalanced(first, best_constant(first)), unbalanced(first, u))
+        first = self.balance(begin, u)
+        drive = first.driving(u)
+        scale = max(unbalanced(first, best_constant(first)), unbalanced(first, drive))
+        span = Span(begin, end, self.problem.dt)
+        return self.make(first, u, span, self.tolerance * scale).state
 
-        given = storage * u + first.flows(u)
-        middle = self._solve(begin + _G * dt, u, storage, given, scale)
+    def make(self, first: Balance, u: Numbers, span: Span, least: float) -> Made:
+        """One step.
+
+        Args:
+            first: the balance at its begin.
+            u: the state there.
+            span: from when to when.
+            least: norm of what may be left of balances.
+
+        Raises:
+            NumericsError: a balance does not hold.
+        """
+        storage = np.where(first.held, 0.0, first.capacity) / (_A * span.dt)
+        flows = first.flows(first.driving(u))
+        given = storage * u + flows
+        middle = self._solve(span.begin + _G * span.dt, u, storage, given, least)
+        flows_then = storage * middle - given
         given = storage * (_NOW * middle + (1 - _NOW) * u)
-        return self._solve(end, middle, storage, given, scale)
+        state = self._solve(span.end, middle, storage, given, least)
+        return Made(state, storage, (flows, flows_then, storage * state - given))
 
-    def _balance(self, time: float, u: Numbers) -> Balance:
+    def error(self, made: Made, end: float) -> Numbers:
+        """How far a step is from the formula of third order, (n0, ...).
+
+        Args:
+            made: the step.
+            end: when it ended [s].
+        """
+        first, middle, last = made.flows
+        heat = ((4 * _W - 1) * first - middle + 2 * _A * last) / (3 * _A)
+        size = float(np.linalg.norm(heat.reshape(-1)))
+        balance, zero = self.balance(end, made.state), np.zeros_like(heat)
+        return self._rise(balance, made.state, made.storage, (zero, heat), _ROUGHLY * size)
+
+    def balance(self, time: float, u: Numbers) -> Balance:
+        """The balance at a time and state."""
         if self._same is not None:
             return self._same
         made = balance(self.problem, time, u)
@@ -84,33 +145,67 @@ class ImplicitSteps:
         return made
 
     def _solve(
-        self, time: float, guess: Numbers, storage: Numbers, given: Numbers, scale: float
+        self, time: float, guess: Numbers, storage: Numbers, given: Numbers, least: float
     ) -> Numbers:
         """The state at a time in which each cell stores what flows in, and what is given."""
         u = guess
         for _ in range(_OUTER):
-            made = self._balance(time, u)
-            left = float(np.linalg.norm((given - storage * u + made.flows(u)).reshape(-1)))
-            least = max(self.tolerance * scale, rounding_of(made, u, storage))
-            if left <= least:
+            made = self.balance(time, u)
+            drive = made.driving(u)
+            left = given - storage * u + made.flows(drive)
+            least = max(least, rounding_of(made, drive, storage * u))
+            if float(np.linalg.norm(left.reshape(-1))) <= least:
                 return u
-            u, solved = settle(
-                made,
-                u,
-                self.arithmetic,
-                tolerance=least / 2,
-                scale=1.0,
-                limit=_LIMIT,
-                storage=storage,
-                heat=made.heat + given,
-                kept=self._kept,
-            )
-            self.solutions, self.iterations = (
-                self.solutions + 1,
-                self.iterations + solved.iterations,
-            )
+            if made.contents is None:
+                heat = made.heat + given
+                u = self._settle(made, (u, heat), storage, least / 2)
+            else:
+                rise = self._rise(made, u, storage, (np.zeros_like(u), left), least / 2)
+                u = made.contents.limited(u, u + rise)
         msg = (
             f"at {time:g} s the heat balance does not hold after {_OUTER} linearisations; take a "
             "shorter time.dt, or a larger time.tolerance"
         )
         raise NumericsError(msg)
+
+    def _rise(
+        self,
+        made: Balance,
+        u: Numbers,
+        storage: Numbers,
+        sought: tuple[Numbers, Numbers],
+        tolerance: float,
+    ) -> Numbers:
+        """How the state changes where cells store some heat.
+
+        Args:
+            made: the balance.
+            u: the state about which it is.
+            storage: what cells store per unit of the state.
+            sought: a guess of what drives heat then, and the heat.
+            tolerance: of what is left.
+        """
+        slope: Numbers = np.ones(1)
+        if made.contents is not None:
+            most = made.whole / np.where(storage > 0, storage, 1.0)
+            slope = made.contents.stored(u, most)
+        return slope * self._settle(made, sought, storage * slope, tolerance)
+
+    def _settle(
+        self, made: Balance, sought: tuple[Numbers, Numbers], storage: Numbers, tolerance: float
+    ) -> Numbers:
+        guess, heat = sought
+        found, solved = settle(
+            made,
+            guess,
+            self.arithmetic,
+            tolerance=tolerance,
+            scale=1.0,
+            limit=_LIMIT,
+            storage=storage,
+            heat=heat,
+            kept=self.kept,
+        )
+        self.solutions += 1
+        self.iterations += solved.iterations
+        return found

@@ -10,18 +10,30 @@ from tetris_sim.conduction import Numbers
 from tetris_sim.solvers.balance import Balance
 from tetris_sim.solvers.gradients import Arithmetic, Cycle, Solved, conjugate_gradients
 
+_NEARLY = 2.0  # by which factor diagonals may differ
+
 
 @dataclass
 class Kept:
-    """What was made for an operator, as long as this stays the same.
+    """What was made for an operator, as long as this stays the same, or where conductances change
+    with the state, nearly the same.
 
     Attributes:
         diagonal: what tells operators of a body apart.
         cycle: the preconditioner.
+        loose: whether it does for storages that differ, too.
     """
 
     diagonal: Numbers | None = None
     cycle: Cycle | None = None
+    loose: bool = False
+
+    def fits(self, diagonal: Numbers, *, nearly: bool) -> bool:
+        """Whether the preconditioner does for the operator with a diagonal."""
+        if self.diagonal is None or not nearly:
+            return self.diagonal is not None and bool((self.diagonal == diagonal).all())
+        most, least = (of(self.diagonal, diagonal) for of in (np.maximum, np.minimum))
+        return bool((most <= _NEARLY * least).all())
 
 
 def settle(
@@ -58,8 +70,9 @@ def settle(
     right = np.where(held, 0.0, made.heat if heat is None else heat)
     unknown = xp.asarray(np.where(held, 0.0, u).reshape(shape))
     kept = kept or Kept()
-    diagonal = made.exchange + storage
-    if kept.cycle is None or kept.diagonal is None or (kept.diagonal != diagonal).any():
+    changes = made.contents is not None or kept.loose
+    diagonal = (made.whole if changes else made.exchange) + storage
+    if kept.cycle is None or not kept.fits(diagonal, nearly=changes):
         kept.cycle, kept.diagonal = Cycle(operator, arithmetic), diagonal
     solved = conjugate_gradients(
         operator,

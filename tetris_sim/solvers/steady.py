@@ -22,6 +22,7 @@ from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.problem import Field, Problem
 from tetris_sim.solvers.balance import Balance, balance, why_not
 from tetris_sim.solvers.gradients import Arithmetic
+from tetris_sim.solvers.mixture import Mixture
 from tetris_sim.solvers.settle import settle
 
 _LIMIT = 1000  # iterations
@@ -84,8 +85,8 @@ def solve_steady(
         UnsupportedError: the problem has no such balance.
     """
     initial = np.asarray(state, np.float64)
-    u, made = initial, balance(problem, time, initial)
-    alone = _alone(problem, made)
+    made = balance(problem, time, initial)
+    u, alone, mixture = made.driving(initial), _alone(problem, made), Mixture()
     scale = max(unbalanced(made, best_constant(made)), unbalanced(made, u))
     iterations, solutions, left = 0, 0, unbalanced(made, u)
     for _ in range(_OUTER):
@@ -93,11 +94,16 @@ def solve_steady(
         if left <= least:
             break
         aim = least / 2 if made.is_linear else max(least / 2, _FORCING * left)
-        u, solved = settle(
+        found, solved = settle(
             made, u, arithmetic, tolerance=aim / scale, scale=scale, limit=_LIMIT - iterations
         )
         iterations, solutions = iterations + solved.iterations, solutions + 1
-        made = made if made.is_linear else balance(problem, time, u)
+        if (contents := made.contents) is not None:
+            for part in alone:
+                found[part], _ = contents.warmed(found, part, float(initial[part].sum()))
+            found = found if made.is_linear else mixture.better(u, found)
+        u = found
+        made = made if made.is_linear else balance(problem, time, _state(made, u))
         left = unbalanced(made, u)
     else:
         msg = (
@@ -107,18 +113,26 @@ def solve_steady(
         )
         raise NumericsError(msg)
 
-    u = u.copy()
+    answer = _state(made, u).copy()
     for part in alone:
-        weight = made.capacity[part]
-        u[part] += (weight * (initial[part] - u[part])).sum() / weight.sum()
-    notes = (_KEPT,) if alone else ()
-    return Steady(u, iterations, solutions, left / scale if scale else 0.0, notes)
+        if made.contents is not None:
+            _, answer[part] = made.contents.warmed(u, part, float(initial[part].sum()))
+        else:
+            weight = made.capacity[part]
+            answer[part] += (weight * (initial[part] - u[part])).sum() / weight.sum()
+    which = (
+        "the mean of its initial one." if made.contents is None else "the one that goes with it."
+    )
+    notes = (_KEPT + which,) if alone else ()
+    return Steady(answer, iterations, solutions, left / scale if scale else 0.0, notes)
 
 
-_KEPT = (
-    "What is insulated on all sides keeps its heat: its steady temperature is the mean of its "
-    "initial one."
-)
+def _state(made: Balance, u: Numbers) -> Numbers:
+    """The state that drives heat so."""
+    return u if made.contents is None else made.contents.state(u)
+
+
+_KEPT = "What is insulated on all sides keeps its heat: its steady temperature is "
 
 
 def best_constant(made: Balance) -> Numbers:
@@ -127,10 +141,10 @@ def best_constant(made: Balance) -> Numbers:
     return np.full(made.heat.shape, float(made.heat.sum()) / d if d > 0 else 0.0)
 
 
-def rounding_of(made: Balance, u: Numbers, storage: Numbers | float = 0.0) -> float:
-    """What is left of a balance by rounding."""
-    whole = made.exchange + storage + 2 * sum(made.conductance)
-    flows = made.heat**2 + (whole * u) ** 2
+def rounding_of(made: Balance, u: Numbers, stored: Numbers | float = 0.0) -> float:
+    """What is left of a balance by rounding, what cells store included."""
+    whole = made.exchange + 2 * np.add.reduce(made.conductance)
+    flows = made.heat**2 + (whole * abs(u) + abs(stored)) ** 2
     return float(np.finfo(np.float64).eps * np.sqrt(flows.sum()))
 
 

@@ -22,6 +22,7 @@ from tetris_sim.method import (
 )
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.slab import Slab, slices
+from tetris_sim.solvers.adaptive import AdaptiveSteps
 from tetris_sim.solvers.balance import why_not
 from tetris_sim.solvers.gradients import Arithmetic
 from tetris_sim.solvers.implicit import ImplicitSteps
@@ -39,7 +40,8 @@ class SolvingMethod(WithoutParameters):
         scheme: what is solved for.
         bytes_per_point: of the memory of its device, at most.
         host_bytes: by point, of the memory of the host beside it.
-        tolerance: of what is left of the heat balance.
+        tolerance: of what is left of the heat balance, or of the error of a step.
+        adaptive: whether implicit steps are as long as their error allows.
         exact: its results are known to the tolerance.
     """
 
@@ -50,11 +52,12 @@ class SolvingMethod(WithoutParameters):
     bytes_per_point: int
     host_bytes: int = 0
     tolerance: float = 1e-8
+    adaptive: bool = False
     exact: bool = False
 
-    def to(self, tolerance: float) -> SolvingMethod:
+    def to(self, tolerance: float, *, adaptive: bool = False) -> SolvingMethod:
         """The same with another tolerance."""
-        return dataclasses.replace(self, tolerance=tolerance)
+        return dataclasses.replace(self, tolerance=tolerance, adaptive=adaptive)
 
     def refusal(self, problem: Problem) -> str | None:
         """Why the balance of a problem cannot be solved."""
@@ -70,7 +73,8 @@ class SolvingMethod(WithoutParameters):
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
         """Nothing is taken before it is known what has to be solved."""
-        made = SolvingStepper if self.scheme == "steady" else ImplicitStepper
+        implicit = AdaptiveStepper if self.adaptive else ImplicitStepper
+        made = SolvingStepper if self.scheme == "steady" else implicit
         return made(problem, slab, self.arithmetic(device), self)
 
 
@@ -155,3 +159,32 @@ class ImplicitStepper(SolvingStepper):
         if self._done:
             mean = self._steps.iterations / self._done
             self.notes = (f"Implicit steps: {mean:.3g} iterations each in the mean.",)
+
+
+class AdaptiveStepper(SolvingStepper):
+    """A state that takes implicit steps of any length to the next step that is wanted."""
+
+    def __init__(
+        self, problem: Problem, slab: Slab, arithmetic: Arithmetic, method: SolvingMethod
+    ) -> None:
+        super().__init__(problem, slab, arithmetic, method)
+        self._steps, self._step = AdaptiveSteps(problem, arithmetic, method.tolerance), 0
+
+    def load(self, initial: InitialField, step: int = 0) -> None:
+        """Take all points."""
+        super().load(initial, step)
+        self._step = step
+
+    def advance(self, steps: int) -> None:
+        """Go to another step at once."""
+        if steps == 0:
+            return
+        begin, self._step = self._step, self._step + steps
+        u = self._state[0].astype(np.float64, copy=False)
+        times = (self._problem.time(it) for it in (begin, self._step))
+        self._state[0] = self._steps.advance(u, *times)
+        it = self._steps
+        self.notes = (
+            f"Implicit steps: {it.made} of {it.shortest:.3g} to {it.longest:.3g} s, "
+            f"{it.rejected} made again, {it.iterations / it.made:.3g} iterations each in the mean.",
+        )

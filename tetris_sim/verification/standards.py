@@ -68,7 +68,7 @@ class Standard:
         config = make_config(sections)
         problem, compute = config.build(), ComputeSection(devices="cpu")
         if config.time.scheme == "steady":
-            plan = plan_solving(problem, machine, compute, "steady", config.time.unbalanced)
+            plan = plan_solving(problem, machine, compute, "steady", config.time.of_balances)
         else:
             plan = make_plan(problem, machine, compute.model_copy(update={"tuning_budget": 0.0}))
         with open_simulation(problem, plan) as simulation:
