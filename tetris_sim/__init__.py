@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tetris_sim.api import thermal_diffusion
     from tetris_sim.catalogue import named_stencil
     from tetris_sim.config import Config, load_config, make_config
+    from tetris_sim.result import Result, open_result
+    from tetris_sim.running import run, simulate
     from tetris_sim.scheduler.comm.communicator import open_communicator
     from tetris_sim.scheduler.facts.shares import Plan
     from tetris_sim.scheduler.machine.machine import find_machine
@@ -44,6 +46,10 @@ _LAZY = {
     "find_machine": "tetris_sim.scheduler.machine.machine",
     "Plan": "tetris_sim.scheduler.facts.shares",
     "make_plan": "tetris_sim.scheduler.planner",
+    "Result": "tetris_sim.result",
+    "open_result": "tetris_sim.result",
+    "run": "tetris_sim.running",
+    "simulate": "tetris_sim.running",
     "plan_together": "tetris_sim.scheduler.planner",
     "Simulation": "tetris_sim.simulation",
     "open_simulation": "tetris_sim.simulation",
@@ -60,6 +66,7 @@ __all__ = [
     "Periodic",
     "Plan",
     "Problem",
+    "Result",
     "Robin",
     "Simulation",
     "Slab",
@@ -71,8 +78,11 @@ __all__ = [
     "make_plan",
     "named_stencil",
     "open_communicator",
+    "open_result",
     "open_simulation",
     "plan_together",
+    "run",
+    "simulate",
     "solve_pde",
     "thermal_diffusion",
 ]

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import numbers
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
+import numpy.typing as npt
+
+from tetris_sim.boundary import Boundary
 from tetris_sim.clock import PhaseClock
 from tetris_sim.device_failure import go_on_without
+from tetris_sim.driving import Goal, find_goal, state_of, with_faces
 from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.finite_watch import FiniteWatch
 from tetris_sim.fleet import Fleet
@@ -26,6 +31,9 @@ from tetris_sim.snapshot import Saving, StateSnapshot
 from tetris_sim.stopping import Stopping, StopReason
 from tetris_sim.writing import Writing
 
+# Opens a simulation like one, from its state on, with other faces, and perhaps its own directory.
+Vary = Callable[["Simulation", Any, Any], AbstractContextManager["Simulation"]]
+
 
 @dataclass(frozen=True)
 class Attached:
@@ -39,6 +47,7 @@ class Attached:
         clock: the sum of time of each phase.
         ranks: all who take part, each with the same plan; one alone if not given.
         recovery: the state to go on from if a device fails; without it the run ends then.
+        vary: what `Simulation.with_boundary` calls.
     """
 
     outputs: Sequence[Output] = ()
@@ -48,6 +57,7 @@ class Attached:
     clock: PhaseClock = field(default_factory=PhaseClock)
     ranks: Communicator = field(default_factory=Alone)
     recovery: Recovery | None = None
+    vary: Vary | None = None
 
 
 class Attachments(TypedDict, total=False):
@@ -60,6 +70,7 @@ class Attachments(TypedDict, total=False):
     clock: PhaseClock | None
     ranks: Communicator | None
     recovery: Recovery | None
+    vary: Vary | None
 
 
 @dataclass(frozen=True)
@@ -100,27 +111,57 @@ class Simulation(Fleet):
             problem, plan, workers, step=step, clock=attached.clock, ranks=attached.ranks
         )
         self._first_step, self._attached = step, attached
-        self._ended = False
+        self._ended = self._begun = False
+        self._goal = Goal(problem.steps)
+        self.heard: Stopping | None = None
         self._writing = Writing(attached.outputs, attached.saving, attached.ranks)
         self._watch = FiniteWatch(step, attached.saving)
 
-    def run(self) -> StopReason | None:
-        """Advance to the last step, in time blocks that never step over an output.
+    @property
+    def time(self) -> float:
+        """Simulated time of the state [s]."""
+        return self.problem.time(self.step)
+
+    def run(
+        self,
+        until: str | float | None = None,
+        *,
+        every: str | float | None = None,
+        call: Callable[[Simulation], object] | None = None,
+    ) -> StopReason | None:
+        """Go on in time blocks that never step over an output.
+
+        Args:
+            until: simulated time, "2 s" or in seconds; ends with the first step that is not before
+                it. The last step if not given.
+            every: how often to make a call: "10 ms", "100 steps", or in seconds.
+            call: what is called then with this simulation, and at the end. It may read and replace
+                the field; a StopIteration that it raises ends the run.
 
         Returns:
-            None when the last step was reached, or why the run stopped before it.
+            None when that step was reached, or why the run stopped before it.
 
         Raises:
+            ConfigError: there is no such time, or the simulation is closed.
             NumericsError: if the state holds a NaN or an infinity.
             ElsewhereError: rank 0 could not write something, or found a NaN, and says so.
             WorkerError: a device failed, and the run cannot go on without it.
         """
+        self._refuse_ended()
+        self._goal = find_goal(self.problem, self.step, until, every, call)
+        with contextlib.nullcontext() if self.heard is None else self.heard.listening():
+            return self._run_to_goal()
+
+    def _run_to_goal(self) -> StopReason | None:
         ending: StopReason | None = None
         while True:
             try:
                 return self._run_on(ending)
             except WorkerError as failure:
                 ending = self._go_on_without(failure)
+                self._begun = False
+            except StopIteration:
+                return None
 
     def advance(self, steps: int) -> None:
         """Go on by some steps, in time blocks; outputs and checkpoints are not asked meanwhile.
@@ -159,6 +200,61 @@ class Simulation(Fleet):
         self._refuse_ended()
         return super().field()
 
+    def set_field(self, values: npt.ArrayLike, name: str | None = None) -> None:
+        """Go on from other values at this step.
+
+        Args:
+            values: of the grid's shape; of several fields (n_fields, n0, ...), or with `name`.
+            name: the one field that they are of. Of a body whose state is heat content, values are
+                temperatures.
+
+        Raises:
+            ConfigError: they have another shape, there is no such field, or the simulation is
+                closed.
+            NumericsError: a value is not finite.
+        """
+        self._refuse_ended()
+        initial = state_of(self.problem, values, name, lambda: self.ranks.tell(self.field()))
+        for worker in self.workers:
+            worker.stepper.load(initial, self.step)
+        self.exchange.swap(self.workers)
+        self._watch.forget()
+        recovery = self._attached.recovery
+        if recovery is not None and self.plan.copy_for_recovery and self.ranks.size == 1:
+            recovery.keep(self.step, self.field)  # an earlier state would lead elsewhere
+
+    def with_boundary(
+        self, boundaries: Any, directory: Any = None
+    ) -> AbstractContextManager[Simulation]:
+        """A simulation like this one, from its state on, with other faces; for a `with` block.
+
+        Args:
+            boundaries: as in a configuration, by face: {"x-": {"type": "dirichlet", "value":
+                "0 degC"}}; faces that are not named stay. Of a simulation of a bare problem, a
+                `Boundary`.
+            directory: where its results go; if not given they are kept as long as the simulation.
+
+        Raises:
+            ConfigError: they do not fit, or the simulation is closed.
+        """
+        self._refuse_ended()
+        if self._attached.vary is not None:
+            return self._attached.vary(self, boundaries, directory)
+        if not isinstance(boundaries, Boundary):
+            msg = (
+                f"boundaries is {boundaries!r}; a Boundary is wanted for a simulation of a bare "
+                "problem, and for sections as in a configuration open it with simulate(config)"
+            )
+            raise ConfigError(msg)
+        return open_simulation(with_faces(self, boundaries), self.plan)
+
+    def leave(self) -> None:
+        """Write what a run that ends before its last step leaves behind."""
+        self._start_outputs()
+        if self._writing.saves:
+            self._watch.check(self)
+            self._writing.finish(self)
+
     def end(self) -> None:
         """Close the workers for good."""
         self._ended = True
@@ -179,10 +275,11 @@ class Simulation(Fleet):
         due = self.ranks.tell(self._next_due())
         agreed = Agreed(due, check=False, save=False, reason=ending)
 
-        while self.step < self.problem.steps and agreed.reason is None:
+        while self.step < self._goal.last and agreed.reason is None:
             self.advance(min(self.plan.time_block, agreed.due - self.step))
             if self.step == agreed.due:
                 self._write_outputs()
+                self._goal.call_if_due(self)
             self._show_progress()
 
             agreed = self._agree()
@@ -193,12 +290,16 @@ class Simulation(Fleet):
             self._keep_for_recovery()
             self.rebalance()
 
-        if self._writing.saves:
+        at_end = self.step == self.problem.steps
+        if self._writing.saves and (at_end or agreed.reason is not None):
             self._watch.check(self)
             self._writing.finish(self)
-        return agreed.reason if self.step < self.problem.steps else None
+        return None if at_end else agreed.reason
 
     def _start_outputs(self) -> None:
+        if self._begun:
+            return
+        self._begun = True
         self._writing.start(self)
         # Of a steady state, only the answer is worth writing, not the guess.
         if self.step == 0 and self._writing.writes and self.plan.scheme != "steady":
@@ -217,7 +318,7 @@ class Simulation(Fleet):
             self._attached.progress.update(self.step)
 
     def _next_due(self) -> int:
-        return self._writing.next_step(self.step, last=self.problem.steps)
+        return self._writing.next_step(self.step, last=self._goal.next_step(self.step))
 
     def _agree(self) -> Agreed:
         """What rank 0 has planned, and what signals and clocks of all ranks ask for."""

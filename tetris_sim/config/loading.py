@@ -105,6 +105,7 @@ def load_config(
     *,
     overrides: Sequence[str | Override] = (),
     environ: Mapping[str, str] | None = None,
+    in_space: bool = True,
 ) -> Config:
     """Read a configuration file.
 
@@ -113,6 +114,8 @@ def load_config(
             where.
         overrides: "key.path=value" each, as after --set; they count more than the file.
         environ: instead of the environment of this process.
+        in_space: whether to read other files and look at all points; those that a run began with
+            may be gone after it.
 
     Raises:
         ConfigMistakesError: the file cannot be read, or something is wrong in it: everything that
@@ -127,6 +130,7 @@ def load_config(
         overrides=overrides,
         environ=environ,
         defaults=[Override("", ("output", "directory"), f"results/{stem}")],
+        in_space=in_space,
     )
 
 
@@ -242,13 +246,20 @@ def _place_in_text(root: Node, finding: Finding, name: str, lines: Sequence[str]
 
 
 def make_config(
-    data: Mapping[str, Any], *, base: Path | None = None, environ: Mapping[str, str] | None = None
+    data: Mapping[str, Any],
+    *,
+    base: Path | None = None,
+    overrides: Sequence[str | Override] = (),
+    defaults: Sequence[Override] = (),
+    environ: Mapping[str, str] | None = None,
 ) -> Config:
     """Check a configuration given as Python data.
 
     Args:
         data: what the YAML file would hold: mappings, sequences, numbers, text.
         base: folder where relative paths of input files start; the working directory if not given.
+        overrides: as for `load_config`.
+        defaults: values for keys that the data leaves out.
         environ: as for `load_config`.
 
     Raises:
@@ -262,9 +273,9 @@ def make_config(
         lambda finding: Place(),
         mistakes=mistakes,
         base=base,
-        overrides=(),
+        overrides=overrides,
         environ=environ,
-        defaults=(),
+        defaults=defaults,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -105,6 +106,14 @@ class Drawing:
             canvas: Any = self.figure.canvas
             canvas.draw()
         return np.array(canvas.buffer_rgba(), dtype=np.uint8)[..., :3]
+
+    def _repr_png_(self, dpi: int = 100) -> bytes:
+        from matplotlib import rc_context
+
+        file = io.BytesIO()
+        with rc_context(STYLE):
+            self.figure.savefig(file, format="png", dpi=dpi)
+        return file.getvalue()
 
     def save(self, path: Path) -> None:
         """Write a PNG file atomically."""
