@@ -6,7 +6,6 @@ that writes no fields is kept in memory. xarray and pandas are optional; what ne
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import functools
 import json
@@ -33,6 +32,7 @@ from tetris_sim.outputs.sampling import cuts_at, default_cuts, sample
 from tetris_sim.outputs.series import Series, SeriesVariable, Values, open_fields
 from tetris_sim.outputs.statistics import FILE as STATISTICS
 from tetris_sim.outputs.table import read_table
+from tetris_sim.outputs.thumbnail import as_image
 from tetris_sim.problem import Field, Problem
 from tetris_sim.progress import format_time
 from tetris_sim.quantities import Quantity
@@ -211,9 +211,7 @@ class Result:
             ("method", ", ".join(sorted(set(report.methods.values())))),
             ("directory", str(self.directory)),
         ]
-        png = base64.b64encode(self.plot()._repr_png_(60)).decode()
-        picture = f'<img alt="the last state" src="data:image/png;base64,{png}">'
-        return table(self.config.title or "Result", rows, picture=picture)
+        return table(self.config.title or "Result", rows, picture=as_image(self.plot()))
 
     @contextlib.contextmanager
     def _series(self, folder: str) -> Iterator[Series]:

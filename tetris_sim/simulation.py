@@ -18,9 +18,11 @@ from tetris_sim.driving import Goal, find_goal, state_of, with_faces
 from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.finite_watch import FiniteWatch
 from tetris_sim.fleet import Fleet
+from tetris_sim.html import table
 from tetris_sim.outputs.output import Output
+from tetris_sim.outputs.thumbnail import small_picture
 from tetris_sim.problem import Field, Problem
-from tetris_sim.progress import Progress
+from tetris_sim.progress import Progress, format_time
 from tetris_sim.scheduler.comm.agreement import everywhere
 from tetris_sim.scheduler.comm.communicator import Alone, Communicator
 from tetris_sim.scheduler.facts.shares import Plan, Share
@@ -149,7 +151,10 @@ class Simulation(Fleet):
         """
         self._refuse_ended()
         self._goal = find_goal(self.problem, self.step, until, every, call)
-        with contextlib.nullcontext() if self.heard is None else self.heard.listening():
+        if self.heard is None:
+            return self._run_to_goal()
+        self.heard.forget()
+        with self.heard.listening():
             return self._run_to_goal()
 
     def _run_to_goal(self) -> StopReason | None:
@@ -247,6 +252,18 @@ class Simulation(Fleet):
             )
             raise ConfigError(msg)
         return open_simulation(with_faces(self, boundaries), self.plan)
+
+    def _repr_html_(self) -> str:
+        problem = self.problem
+        shape = " x ".join(str(n) for n in reversed(problem.grid.shape))
+        rows = [
+            ("at", f"{format_time(self.time)}, step {self.step} of {problem.steps}"),
+            ("points", f"{shape}, {problem.dtype}"),
+            ("fields", ", ".join(variable.name for variable in problem.seen.variables)),
+            ("methods", ", ".join(sorted({it.method.name for it in self.plan.shares}))),
+        ]
+        picture = "" if self._ended else small_picture(self.snapshot().seen())
+        return table("Simulation, closed" if self._ended else "Simulation", rows, picture=picture)
 
     def leave(self) -> None:
         """Write what a run that ends before its last step leaves behind."""

@@ -12,12 +12,15 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.html import label, svg, table
+
 Offset = tuple[int, ...]
 _Objective = Callable[[npt.NDArray[np.complex128]], npt.NDArray[np.float64]]
 
 # Points per axis of the wave-number grid on which a symbol is first searched; the best of them are
 # then refined.
 _CLOSE, _FLAT = 1e-10, 1e-15  # a simplex of so small corners and values is a point
+_LISTED = 13  # weights in a notebook
 _SYMBOL_SAMPLES = {1: 1024, 2: 96, 3: 32}
 
 
@@ -77,6 +80,46 @@ class Stencil:
     def terms(self) -> dict[Offset, float]:
         """The stencil as {offset: weight}, in lexicographic order of the offsets."""
         return dict(zip(self.offsets, self.weights, strict=True))
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("points", str(len(self.offsets))),
+            ("axes", str(self.ndim)),
+            ("radius", str(self.radius)),
+            ("sum of weights", f"{math.fsum(self.weights):.6g}"),
+        ]
+        terms = [
+            (", ".join(f"{k:+d}" if k else "0" for k in reversed(offset)), f"{weight:.6g}")
+            for offset, weight in zip(self.offsets[:_LISTED], self.weights, strict=False)
+        ]
+        more = len(self.offsets) - len(terms)
+        rest = [("…", f"{more} more")] if more else []
+        return table("Stencil", [*rows, *terms, *rest], picture=self._drawing())
+
+    def _drawing(self) -> str:
+        """The points in a plane of the last two axes, as large as their weights."""
+        reach, largest = self.radius, max(map(abs, self.weights)) or 1.0
+        side = min(28.0, 200.0 / (2 * reach + 1))
+        planes = sorted({offset[0] for offset in self.offsets}) if self.ndim == 3 else [None]
+        shapes, rows = [], 2 * reach + 1 if self.ndim > 1 else 1
+        for number, plane in enumerate(planes):
+            left = number * (2 * reach + 1.6) * side
+            for offset, weight in zip(self.offsets, self.weights, strict=True):
+                if plane is not None and offset[0] != plane:
+                    continue
+                x = left + (offset[-1] + reach + 0.5) * side
+                y = (reach - offset[-2] + 0.5) * side if self.ndim > 1 else 0.5 * side
+                size = side * (0.12 + 0.33 * math.sqrt(abs(weight) / largest))
+                fill = "#c8553d" if weight > 0 else "#3d6bc8"
+                shapes.append(
+                    f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size:.1f}" fill="{fill}" stroke="none">'
+                    f"<title>{weight:.6g}</title></circle>"
+                )
+            if plane is not None:
+                middle = left + (reach + 0.5) * side
+                shapes.append(label(middle, rows * side + 12, f"z {plane:+d}" if plane else "z 0"))
+        width = len(planes) * (2 * reach + 1.6) * side
+        return svg(width, rows * side + (18 if self.ndim == 3 else 0), shapes)
 
     @property
     def ndim(self) -> int:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Limits = tuple[float, float]
 
 DPI = 150
+_SCREEN = 90  # dots per inch in a notebook
 FIELD_COLOURS = "inferno"
 CHANGE_COLOURS = "RdBu_r"  # hotter red, colder blue, as in figure 16 of the Tetris paper
 LINE_COLOUR = "#1f3b70"
@@ -107,7 +108,11 @@ class Drawing:
             canvas.draw()
         return np.array(canvas.buffer_rgba(), dtype=np.uint8)[..., :3]
 
-    def _repr_png_(self, dpi: int = 100) -> bytes:
+    def _repr_png_(self) -> bytes:
+        return self.png(_SCREEN)
+
+    def png(self, dpi: int) -> bytes:
+        """The figure as a PNG file."""
         from matplotlib import rc_context
 
         file = io.BytesIO()
