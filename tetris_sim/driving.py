@@ -17,6 +17,7 @@ from tetris_sim.outputs.schedule import StepSchedule
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.quantities import IntervalText, Quantity
 from tetris_sim.slab import Slab
+from tetris_sim.stopping import StopReason
 from tetris_sim.wording import listed, suggestion
 
 if TYPE_CHECKING:
@@ -51,6 +52,23 @@ class Goal:
             return
         if self.schedule.is_due(simulation.step):
             self.call(simulation)
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What all ranks do between two blocks.
+
+    Attributes:
+        due: the next step at which somebody wants the state.
+        check: whether it is time to look for NaN.
+        save: whether a checkpoint is wanted now.
+        reason: the reason to stop; None to go on.
+    """
+
+    due: int
+    check: bool
+    save: bool
+    reason: StopReason | None
 
 
 def find_goal(
@@ -175,12 +193,18 @@ def onward(fleet: Fleet, problem: Problem, steps: int) -> Problem:
     )
 
 
-def with_faces(fleet: Fleet, boundary: Boundary) -> Problem:
+def with_faces(fleet: Fleet, boundary: Any) -> Problem:
     """What a simulation of a bare problem has before it, with other faces.
 
     Raises:
         ConfigError: they do not fit to the problem.
     """
+    if not isinstance(boundary, Boundary):
+        msg = (
+            f"boundaries is {boundary!r}; a Boundary is wanted for a simulation of a bare problem, "
+            "and for sections as in a configuration open it with simulate(config)"
+        )
+        raise ConfigError(msg)
     problem = fleet.problem
     try:
         changed = dataclasses.replace(problem, boundary=boundary)

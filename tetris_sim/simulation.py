@@ -11,10 +11,9 @@ from typing import Any, TypedDict, Unpack
 
 import numpy.typing as npt
 
-from tetris_sim.boundary import Boundary
 from tetris_sim.clock import PhaseClock
 from tetris_sim.device_failure import go_on_without
-from tetris_sim.driving import Goal, find_goal, state_of, with_faces
+from tetris_sim.driving import Agreed, Goal, find_goal, state_of, with_faces
 from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.finite_watch import FiniteWatch
 from tetris_sim.fleet import Fleet
@@ -73,23 +72,6 @@ class Attachments(TypedDict, total=False):
     ranks: Communicator | None
     recovery: Recovery | None
     vary: Vary | None
-
-
-@dataclass(frozen=True)
-class Agreed:
-    """What all ranks do between two blocks.
-
-    Attributes:
-        due: the next step at which somebody wants the state.
-        check: whether it is time to look for NaN.
-        save: whether a checkpoint is wanted now.
-        reason: the reason to stop; None to go on.
-    """
-
-    due: int
-    check: bool
-    save: bool
-    reason: StopReason | None
 
 
 class Simulation(Fleet):
@@ -245,12 +227,6 @@ class Simulation(Fleet):
         self._refuse_ended()
         if self._attached.vary is not None:
             return self._attached.vary(self, boundaries, directory)
-        if not isinstance(boundaries, Boundary):
-            msg = (
-                f"boundaries is {boundaries!r}; a Boundary is wanted for a simulation of a bare "
-                "problem, and for sections as in a configuration open it with simulate(config)"
-            )
-            raise ConfigError(msg)
         return open_simulation(with_faces(self, boundaries), self.plan)
 
     def _repr_html_(self) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -251,6 +251,7 @@ def euler_step(operator: Stencil, dt: float) -> Stencil:
     return add(identity(operator.ndim), scale(operator, dt))
 
 
+@lru_cache(maxsize=256)
 def largest_stable_dt(operator: Stencil) -> float:
     """Largest dt [s] for which forward Euler with `operator` [1/s] amplifies no wave.
 

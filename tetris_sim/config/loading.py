@@ -71,15 +71,9 @@ class Config(Request):
         return write_yaml({key: values[key] for key in _ORDER if key in values})
 
     def _repr_html_(self) -> str:
-        return table(
-            self.title or "Configuration",
-            [
-                (key, _in_a_line(value))
-                for key, value in self.resolved().items()
-                if key not in ("schema", "title") and value
-            ],
-            picture=self._drawing(),
-        )
+        said = self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+        rows = [(key, _in_a_line(said[key])) for key in _ORDER[2:] if said.get(key)]
+        return table(self.title or "Configuration", rows, picture=self._drawing())
 
     def _drawing(self) -> str:
         """The box seen along its last axis, with what holds at its faces."""
