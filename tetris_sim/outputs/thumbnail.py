@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import math
 
+import numpy as np
+
 from tetris_sim.method import Box
 from tetris_sim.outputs.compositions import draw_state
 from tetris_sim.outputs.drawing import Drawing
@@ -21,7 +23,7 @@ def small_picture(snapshot: Snapshot) -> str:
     variable = problem.variables[0]
 
     def read(box: Box) -> Values:
-        return snapshot.box(box)[0]
+        return np.asarray(snapshot.box(box)[0])
 
     planes = sample(read, problem.grid, default_cuts(problem.grid))
     when = moment(snapshot.step, snapshot.time, timeless=math.isinf(problem.dt_limit))
