@@ -142,6 +142,15 @@ def test_a_verb_imports_what_it_needs_and_no_more(
     assert not modules & unwanted
 
 
+def test_validate_imports_no_kernels(tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    statement = (
+        f"{said_by('validate', str(path))}\nassert 'tetris_sim.gpu_kernels' not in sys.modules"
+    )
+    assert "tetris_sim" in loaded(statement)
+
+
 def test_asking_for_the_version_imports_nothing_heavy() -> None:
     statement = (
         "import sys; sys.argv = ['tetris-sim', '--version']; import tetris_sim.__main__ as m, "
