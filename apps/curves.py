@@ -347,4 +347,8 @@ def make_view(
         ids, values = medium.ids(box), field[0].astype(np.float64)
         return np.stack([curve(values, ids) for _, curve in curves]).astype(field.dtype)
 
-    return state, View(tuple(variable for variable, _ in curves), look)
+    return state, View(
+        tuple(variable for variable, _ in curves),
+        look,
+        lambda initial, dtype: from_temperatures(initial, conduction, dtype),
+    )

@@ -6,6 +6,10 @@ A test compares the page with what this would write, so the page cannot rot.
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
+import textwrap
 import types
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -78,6 +82,22 @@ _SHARED = [
 ]
 
 
+def _meanings(section: type[Section]) -> dict[str, str]:
+    """The text below each key of a section, also of those that it inherits."""
+    found: dict[str, str] = {}
+    for owner in reversed(section.__mro__):
+        if owner is Section or not issubclass(owner, Section):
+            continue
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+        assert isinstance(tree, ast.ClassDef)
+        for key, text in itertools.pairwise(tree.body):
+            if isinstance(key, ast.AnnAssign) and isinstance(text, ast.Expr):
+                assert isinstance(key.target, ast.Name)
+                assert isinstance(text.value, ast.Constant)
+                found[key.target.id] = str(text.value.value)
+    return found
+
+
 def _section(title: str, section: type[Section], prefix: str) -> str:
     lines = [
         f"## {title}",
@@ -87,8 +107,9 @@ def _section(title: str, section: type[Section], prefix: str) -> str:
         "| Key | Takes | Default | Meaning |",
         "|---|---|---|---|",
     ]
+    meanings = _meanings(section)
     for name, field in section.model_fields.items():
-        meaning = " ".join((field.description or "").split())
+        meaning = " ".join((field.description or meanings.get(name, "")).split())
         lines.append(
             f"| `{field.alias or name}` | {_takes(field.annotation, field.metadata)} | "
             f"{_default(field)} | {meaning} |"

@@ -8,7 +8,9 @@ The walk of a run, one call per line:
     with open_simulation(problem, plan) as simulation:  # workers get memory and the initial field
         simulation.run()                       # advance, exchange, write
 
-Importing this package costs NumPy only; the names below are loaded when they are first used.
+or all of it at once, with its outputs: result = run(path).
+
+Importing this package costs nothing; the names below are loaded when they are first used.
 """
 
 from __future__ import annotations
@@ -16,25 +18,34 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tetris_sim.boundary import Boundary, Dirichlet, Fixed, Neumann, Periodic, Robin
-from tetris_sim.grid import Grid
-from tetris_sim.problem import Problem
-from tetris_sim.slab import Slab
-from tetris_sim.stencil import Stencil
 from tetris_sim.version import __version__
 
 if TYPE_CHECKING:
     from tetris_sim.api import thermal_diffusion
+    from tetris_sim.boundary import Boundary, Dirichlet, Fixed, Neumann, Periodic, Robin
     from tetris_sim.catalogue import named_stencil
     from tetris_sim.config import Config, load_config, make_config
+    from tetris_sim.grid import Grid
+    from tetris_sim.problem import Problem
+    from tetris_sim.result import Result, open_result
+    from tetris_sim.running import run, simulate
     from tetris_sim.scheduler.comm.communicator import open_communicator
     from tetris_sim.scheduler.facts.shares import Plan
     from tetris_sim.scheduler.machine.machine import find_machine
     from tetris_sim.scheduler.planner import make_plan, plan_together
     from tetris_sim.simulation import Simulation, open_simulation
+    from tetris_sim.slab import Slab
     from tetris_sim.solving import solve_pde
+    from tetris_sim.stencil import Stencil
 
 _LAZY = {
+    **dict.fromkeys(
+        ("Boundary", "Dirichlet", "Fixed", "Neumann", "Periodic", "Robin"), "tetris_sim.boundary"
+    ),
+    "Grid": "tetris_sim.grid",
+    "Problem": "tetris_sim.problem",
+    "Slab": "tetris_sim.slab",
+    "Stencil": "tetris_sim.stencil",
     "thermal_diffusion": "tetris_sim.api",
     "named_stencil": "tetris_sim.catalogue",
     "Config": "tetris_sim.config",
@@ -44,6 +55,10 @@ _LAZY = {
     "find_machine": "tetris_sim.scheduler.machine.machine",
     "Plan": "tetris_sim.scheduler.facts.shares",
     "make_plan": "tetris_sim.scheduler.planner",
+    "Result": "tetris_sim.result",
+    "open_result": "tetris_sim.result",
+    "run": "tetris_sim.running",
+    "simulate": "tetris_sim.running",
     "plan_together": "tetris_sim.scheduler.planner",
     "Simulation": "tetris_sim.simulation",
     "open_simulation": "tetris_sim.simulation",
@@ -60,6 +75,7 @@ __all__ = [
     "Periodic",
     "Plan",
     "Problem",
+    "Result",
     "Robin",
     "Simulation",
     "Slab",
@@ -71,8 +87,11 @@ __all__ = [
     "make_plan",
     "named_stencil",
     "open_communicator",
+    "open_result",
     "open_simulation",
     "plan_together",
+    "run",
+    "simulate",
     "solve_pde",
     "thermal_diffusion",
 ]

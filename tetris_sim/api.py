@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import numbers
 import operator
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from tetris_sim.conduction import star_mean
 from tetris_sim.errors import ConfigError, NumericsError, UnstableStepError
 from tetris_sim.grid import Grid
 from tetris_sim.problem import PRECISIONS, Field, Problem, Total, Variable
+from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.planner import make_plan
 from tetris_sim.schema import ComputeSection
@@ -35,6 +36,9 @@ from tetris_sim.simulation import open_simulation
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil, euler_step, largest_stable_dt
 
+_SMALL = 16 << 20  # bytes of a state whose plan is kept: memory is no question then
+_MOST_PLANS = 64
+_PLANS: dict[Hashable, Plan] = {}
 _USUAL = 0.92  # of the stability limit: 0.23 for heat-2d, the CFL number of the paper
 
 
@@ -127,9 +131,25 @@ def run_problem(problem: Problem, method: str, threads: int | None) -> Field:
     compute = ComputeSection(
         method=method, threads="auto" if threads is None else counted("threads", threads, 1)
     )
-    with open_simulation(problem, make_plan(problem, find_machine(), compute)) as simulation:
+    with open_simulation(problem, _plan(problem, compute)) as simulation:
         simulation.run()
         return simulation.field()
+
+
+def _plan(problem: Problem, compute: ComputeSection) -> Plan:
+    """The plan; of a small problem that of an earlier call for an equal one, but for the field."""
+    if problem.conduction is not None or problem.equations is not None:
+        return make_plan(problem, find_machine(), compute)
+    if problem.state_bytes > _SMALL:
+        return make_plan(problem, find_machine(), compute)
+
+    asked = (compute.method, compute.threads, problem.dtype.name, problem.steps, problem.dt)
+    key = (problem.grid, problem.stencil, problem.boundary, *asked)
+    if key not in _PLANS:
+        if len(_PLANS) >= _MOST_PLANS:
+            _PLANS.clear()
+        _PLANS[key] = make_plan(problem, find_machine(), compute)
+    return _PLANS[key]
 
 
 def _refuse_beside_body(given: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tetris_sim import results
+from tetris_sim.attached import Attachments, Vary
 from tetris_sim.beside import Beside
 from tetris_sim.checkpoint import Checkpoint, forget_later, open_checkpoint
 from tetris_sim.checkpoint.saving import Checkpoints
@@ -25,7 +26,7 @@ from tetris_sim.files import atomic_text, remove_parts
 from tetris_sim.outputs.make import make_outputs
 from tetris_sim.outputs.output import Output
 from tetris_sim.outputs.statistics import read_audit
-from tetris_sim.preparing import Prepared, describe, prepare
+from tetris_sim.preparing import Adapt, Prepared, describe, prepare
 from tetris_sim.problem import Problem
 from tetris_sim.progress import Progress
 from tetris_sim.report import Report, make_report
@@ -36,7 +37,7 @@ from tetris_sim.scheduler.comm.communicator import Alone, Communicator
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.run.recovery import Recovery
-from tetris_sim.simulation import Attachments, Simulation, open_simulation
+from tetris_sim.simulation import Simulation, open_simulation
 from tetris_sim.stopping import NOTHING_DONE, Stopping, StopReason, find_deadline, stop_request
 
 log = logging.getLogger("tetris_sim")
@@ -65,6 +66,25 @@ class Launched:
     ranks: Communicator
 
 
+@dataclass
+class Underway:
+    """A run between its first and its last step.
+
+    Attributes:
+        simulation: its state.
+        directory: the folder of the results.
+        clock: the sum of time of each phase.
+        reason: why it ended early, if it did; set before the end of the block.
+        report: what it did, after the block.
+    """
+
+    simulation: Simulation
+    directory: Path
+    clock: PhaseClock
+    reason: StopReason | None = None
+    report: Report | None = None
+
+
 def launch(
     config: Config,
     *,
@@ -90,34 +110,90 @@ def launch(
     Raises:
         TetrisError: of any kind, with its exit code; `ElsewhereError` if another rank raises it.
     """
+    with underway(
+        config,
+        resume=resume,
+        overwrite=overwrite,
+        bar=bar,
+        clock=clock,
+        use_cache=use_cache,
+        ranks=ranks,
+    ) as run:
+        run.reason = run.simulation.run()
+    assert run.report is not None
+    return run.report
+
+
+@contextlib.contextmanager
+def underway(
+    config: Config,
+    *,
+    resume: Resume = "never",
+    overwrite: bool = False,
+    bar: bool = False,
+    clock: PhaseClock | None = None,
+    use_cache: bool = True,
+    ranks: Communicator | None = None,
+    adapt: Adapt | None = None,
+    vary: Vary | None = None,
+    stopping: Stopping | None = None,
+) -> Iterator[Underway]:
+    """Get a configuration ready to be advanced inside the block, and report after it.
+
+    Args:
+        config: as for `launch`, and so are those up to `ranks`.
+        resume: likewise.
+        overwrite: likewise.
+        bar: likewise.
+        clock: likewise.
+        use_cache: likewise.
+        ranks: likewise.
+        adapt: changes the problem before it is planned.
+        vary: how the simulation opens one like it with other faces.
+        stopping: reasons to stop that are listened for elsewhere; if not given, signals are heard
+            in the whole block.
+    """
     clock, ranks = clock or PhaseClock(), ranks or Alone()
-    with _begin(config, resume, clock, ranks, overwrite=overwrite) as launched:
-        prepared = _prepare(launched, use_cache=use_cache)
+    with _begin(config, resume, clock, ranks, overwrite=overwrite, heard=stopping) as launched:
+        prepared = _prepare(launched, use_cache=use_cache, adapt=adapt)
         problem, plan = prepared.problem, prepared.plan
         log.info("%s", describe(config, problem, plan))
 
         with (
-            _attach(launched, prepared, bar=bar) as attached,
+            _attach(launched, prepared, vary, bar=bar) as attached,
             open_simulation(problem, plan, step=launched.start.step, **attached) as simulation,
         ):
             # Not before: until here the run may turn out to be impossible, and then earlier results
             # stay.
             _end_if_asked(launched)
             on_root(ranks, lambda: _clear_the_way(launched, overwrite=overwrite))
-            reason = simulation.run()
+            run = Underway(simulation, launched.directory, clock)
+            yield run
+            if run.reason is None and simulation.step < problem.steps:
+                simulation.leave()
+                run.reason = StopReason(ExitCode.OK, "nobody asked for more")
 
-        return _report(launched, prepared.machine, simulation, reason)
+        run.report = _report(launched, prepared.machine, simulation, run.reason)
 
 
 @contextlib.contextmanager
 def _begin(
-    config: Config, resume: Resume, clock: PhaseClock, ranks: Communicator, *, overwrite: bool
+    config: Config,
+    resume: Resume,
+    clock: PhaseClock,
+    ranks: Communicator,
+    *,
+    overwrite: bool,
+    heard: Stopping | None,
 ) -> Iterator[Launched]:
     """Find out where to begin, and inside the block hear signals and keep other runs away."""
     deadline = find_deadline(config.run.max_walltime, elapsed=clock.elapsed)
-    stopping = Stopping(deadline, speaks=ranks.rank == 0)
+    stopping = heard or Stopping(speaks=ranks.rank == 0)
+    stopping.deadline = deadline
     directory = results.directory_of(config)
-    with stopping.listening(), contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
+        if heard is None:
+            stack.enter_context(stopping.listening())
         on_root(ranks, lambda: stack.enter_context(results.locked(directory)))
         start = on_root(ranks, lambda: find_start(config, directory, resume, overwrite=overwrite))
 
@@ -134,7 +210,7 @@ def _open(path: Path | None) -> Checkpoint | None:
     return None if path is None else open_checkpoint(path, verify=False)
 
 
-def _prepare(launched: Launched, *, use_cache: bool) -> Prepared:
+def _prepare(launched: Launched, *, use_cache: bool, adapt: Adapt | None) -> Prepared:
     """Plan the run, and refuse it if its files do not fit on the disk."""
     with launched.clock.phase("plan"), _interruptible(launched):
         prepared = prepare(
@@ -143,6 +219,7 @@ def _prepare(launched: Launched, *, use_cache: bool) -> Prepared:
             checkpoint=launched.checkpoint,
             seconds_left=launched.stopping.seconds_left(),
             use_cache=use_cache,
+            adapt=adapt,
         )
     on_root(launched.ranks, lambda: _refuse_full_disk(launched, prepared.problem))
     launched.stopping.margin = _saving_seconds(prepared.problem, prepared.plan)
@@ -168,7 +245,9 @@ def _saving_seconds(problem: Problem, plan: Plan) -> float:
 
 
 @contextlib.contextmanager
-def _attach(launched: Launched, prepared: Prepared, *, bar: bool) -> Iterator[Attachments]:
+def _attach(
+    launched: Launched, prepared: Prepared, vary: Vary | None, *, bar: bool
+) -> Iterator[Attachments]:
     """What the run takes along; what writes and what shows the progress is rank 0's."""
     ranks, recovery = launched.ranks, Recovery(prepared.machine, prepared.compute)
     attached = Attachments(
@@ -177,6 +256,7 @@ def _attach(launched: Launched, prepared: Prepared, *, bar: bool) -> Iterator[At
         ranks=ranks,
         recovery=recovery,
         until=launched.config.time.until,
+        vary=vary,
     )
     beside = Beside() if prepared.plan.copy_for_checkpoints else None
     writers = everywhere(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tetris_sim.checkpoint import Checkpoint, problem_digest
@@ -20,6 +21,8 @@ from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.schema import ComputeSection
 from tetris_sim.wording import count_threads
+
+Adapt = Callable[[Problem], Problem]  # before it is planned
 
 _TUNING_SHARE = 0.1  # of the time until a wall-time limit
 _LEAST_TUNING = 0.1  # seconds; 0 would mean not to measure
@@ -54,6 +57,7 @@ def prepare(
     seconds_left: float = math.inf,
     use_cache: bool = True,
     compare: bool = False,
+    adapt: Adapt | None = None,
 ) -> Prepared:
     """Build the problem, look at the machine, plan.
 
@@ -64,11 +68,14 @@ def prepare(
         seconds_left: time until the run must have stopped [s].
         use_cache: whether method and parameters may be those that were measured in an earlier run.
         compare: whether schemes are looked at that are not asked for.
+        adapt: changes the problem before it is planned; for one process.
 
     Raises:
         TetrisError: it cannot be done here, or does not fit.
     """
     problem = _build_the_same(config, checkpoint, ranks)
+    if adapt is not None:
+        problem = adapt(problem)
     machine = everywhere(ranks, find_machine)
     compute = spare_time(config.compute, min(ranks.collect(seconds_left)))
     begun_with = None if checkpoint is None else method_of(checkpoint.state)

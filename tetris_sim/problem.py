@@ -73,10 +73,12 @@ class View:
         variables: what they see, one per field of the result.
         look: it, (n_variables, ...), in a box of global indices, from the state there,
             (n_fields, ...).
+        keep: the state from the first of the variables, in a dtype; None if that does not tell it.
     """
 
     variables: tuple[Variable, ...]
     look: Callable[[Ranges, Field], Field]
+    keep: Callable[[InitialField, np.dtype[Any]], InitialField] | None = None
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ class Progress:
         self._last_line = time.perf_counter()
         self._bar: Any = None
         if bar:
-            from tqdm import tqdm
+            # In a notebook its widget, where that is installed.
+            from tqdm.auto import tqdm
 
             self._bar = tqdm(
                 total=problem.steps,

@@ -15,7 +15,7 @@ class Section(BaseModel):
         frozen=True,
         allow_inf_nan=False,
         validate_default=True,
-        use_attribute_docstrings=True,
+        defer_build=True,  # of what a configuration leaves out, nothing is built
     )
 
     @model_validator(mode="before")

@@ -4,89 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import numbers
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypedDict, Unpack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Unpack
 
-from tetris_sim.beside import Beside
+import numpy.typing as npt
+
+from tetris_sim.attached import Attached, Attachments
 from tetris_sim.change_watch import ChangeWatch
-from tetris_sim.clock import PhaseClock
 from tetris_sim.device_failure import go_on_without
+from tetris_sim.driving import Agreed, Goal, find_goal, state_of, with_faces
 from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.finite_watch import FiniteWatch
 from tetris_sim.fleet import Fleet
-from tetris_sim.outputs.output import Output
+from tetris_sim.html import table
+from tetris_sim.outputs.thumbnail import small_picture
 from tetris_sim.problem import Field, Problem
-from tetris_sim.progress import Progress
+from tetris_sim.progress import format_time
 from tetris_sim.scheduler.comm.agreement import everywhere
-from tetris_sim.scheduler.comm.communicator import Alone, Communicator
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.run.queued import WorkerError
-from tetris_sim.scheduler.run.recovery import Recovery
 from tetris_sim.scheduler.run.worker import Worker, open_worker
-from tetris_sim.snapshot import Saving, StateSnapshot
+from tetris_sim.snapshot import StateSnapshot
 from tetris_sim.stopping import Stopping, StopReason
-from tetris_sim.time_section import Until
 from tetris_sim.writing import Writing
-
-
-@dataclass(frozen=True)
-class Attached:
-    """What a run takes along, besides its problem and its plan.
-
-    Attributes:
-        outputs: all that is written down; rank 0's.
-        saving: the checkpoints, if there are to be any; rank 0's.
-        progress: the display of how far it is, if there is one; rank 0's.
-        stopping: the reasons to stop early.
-        clock: the sum of time of each phase.
-        ranks: all who take part, each with the same plan; one alone if not given.
-        recovery: the state to go on from if a device fails; without it the run ends then.
-        until: how little change ends it, if that is to end it.
-        beside: who writes from a copy of the state while the run goes on, if there is memory for
-            one; rank 0's.
-    """
-
-    outputs: Sequence[Output] = ()
-    saving: Saving | None = None
-    progress: Progress | None = None
-    stopping: Stopping = field(default_factory=Stopping)
-    clock: PhaseClock = field(default_factory=PhaseClock)
-    ranks: Communicator = field(default_factory=Alone)
-    recovery: Recovery | None = None
-    until: Until | None = None
-    beside: Beside | None = None
-
-
-class Attachments(TypedDict, total=False):
-    """`Attached` as keywords, each of which may be left out or None."""
-
-    outputs: Sequence[Output]
-    saving: Saving | None
-    progress: Progress | None
-    stopping: Stopping | None
-    clock: PhaseClock | None
-    ranks: Communicator | None
-    recovery: Recovery | None
-    until: Until | None
-    beside: Beside | None
-
-
-@dataclass(frozen=True)
-class Agreed:
-    """What all ranks do between two blocks.
-
-    Attributes:
-        due: the next step at which somebody wants the state.
-        check: whether it is time to look for NaN.
-        save: whether a checkpoint is wanted now.
-        reason: the reason to stop; None to go on.
-    """
-
-    due: int
-    check: bool
-    save: bool
-    reason: StopReason | None
 
 
 class Simulation(Fleet):
@@ -110,29 +51,62 @@ class Simulation(Fleet):
             problem, plan, workers, step=step, clock=attached.clock, ranks=attached.ranks
         )
         self._first_step, self._attached = step, attached
-        self._ended = False
+        self._ended = self._begun = False
+        self._goal = Goal(problem.steps)
+        self.heard: Stopping | None = None
         self._writing = Writing(attached.outputs, attached.saving, attached.ranks, attached.beside)
         self._watch = FiniteWatch(step, attached.saving)
         self._change = ChangeWatch(problem, attached.until)
 
-    def run(self) -> StopReason | None:
-        """Advance to the last step, in time blocks that never step over an output.
+    @property
+    def time(self) -> float:
+        """Simulated time of the state [s]."""
+        return self.problem.time(self.step)
+
+    def run(
+        self,
+        until: str | float | None = None,
+        *,
+        every: str | float | None = None,
+        call: Callable[[Simulation], object] | None = None,
+    ) -> StopReason | None:
+        """Go on in time blocks that never step over an output.
+
+        Args:
+            until: simulated time, "2 s" or in seconds; ends with the first step that is not before
+                it. The last step if not given.
+            every: how often to make a call: "10 ms", "100 steps", or in seconds.
+            call: what is called then with this simulation, and at the end. It may read and replace
+                the field; a StopIteration that it raises ends the run.
 
         Returns:
-            None when the last step was reached, or why the run stopped before it: with exit code
-            0 if it was to end there.
+            None when that step was reached, or why the run stopped before it: with exit code 0 if
+            it was to end there.
 
         Raises:
+            ConfigError: there is no such time, or the simulation is closed.
             NumericsError: if the state holds a NaN or an infinity.
             ElsewhereError: rank 0 could not write something, or found a NaN, and says so.
             WorkerError: a device failed, and the run cannot go on without it.
         """
+        self._refuse_ended()
+        self._goal = find_goal(self.problem, self.step, until, every, call)
+        if self.heard is None:
+            return self._run_to_goal()
+        self.heard.forget()
+        with self.heard.listening():
+            return self._run_to_goal()
+
+    def _run_to_goal(self) -> StopReason | None:
         ending: StopReason | None = None
         while True:
             try:
                 return self._run_on(ending)
             except WorkerError as failure:
                 ending = self._go_on_without(failure)
+                self._begun = False
+            except StopIteration:
+                return None
 
     def advance(self, steps: int) -> None:
         """Go on by some steps, in time blocks; outputs and checkpoints are not asked meanwhile.
@@ -171,6 +145,67 @@ class Simulation(Fleet):
         self._refuse_ended()
         return super().field()
 
+    def set_field(self, values: npt.ArrayLike, name: str | None = None) -> None:
+        """Go on from other values at this step.
+
+        Args:
+            values: of the grid's shape; of several fields (n_fields, n0, ...), or with `name`.
+            name: the one field that they are of. Of a body whose state is heat content, values are
+                temperatures.
+
+        Raises:
+            ConfigError: they have another shape, there is no such field, or the simulation is
+                closed.
+            NumericsError: a value is not finite.
+        """
+        self._refuse_ended()
+        self._writing.wait(self)  # what is written is the state before
+        initial = state_of(self.problem, values, name, lambda: self.ranks.tell(self.field()))
+        for worker in self.workers:
+            worker.stepper.load(initial, self.step)
+        self.exchange.swap(self.workers)
+        self._watch.forget()
+        self._change.forget()
+        recovery = self._attached.recovery
+        if recovery is not None and self.plan.copy_for_recovery and self.ranks.size == 1:
+            recovery.keep(self.step, self.field)  # an earlier state would lead elsewhere
+
+    def with_boundary(
+        self, boundaries: Any, directory: Any = None
+    ) -> AbstractContextManager[Simulation]:
+        """A simulation like this one, from its state on, with other faces; for a `with` block.
+
+        Args:
+            boundaries: as in a configuration, by face: {"x-": {"type": "dirichlet", "value":
+                "0 degC"}}; faces that are not named stay. Of a simulation of a bare problem, a
+                `Boundary`.
+            directory: where its results go; if not given they are kept as long as the simulation.
+
+        Raises:
+            ConfigError: they do not fit, or the simulation is closed.
+        """
+        self._refuse_ended()
+        if self._attached.vary is not None:
+            return self._attached.vary(self, boundaries, directory)
+        return open_simulation(with_faces(self, boundaries), self.plan)
+
+    def _repr_html_(self) -> str:
+        problem = self.problem
+        shape = " x ".join(str(n) for n in reversed(problem.grid.shape))
+        rows = [
+            ("at", f"{format_time(self.time)}, step {self.step} of {problem.steps}"),
+            ("points", f"{shape}, {problem.dtype}"),
+            ("fields", ", ".join(variable.name for variable in problem.seen.variables)),
+            ("methods", ", ".join(sorted({it.method.name for it in self.plan.shares}))),
+        ]
+        picture = "" if self._ended else small_picture(self.snapshot().seen())
+        return table("Simulation, closed" if self._ended else "Simulation", rows, picture=picture)
+
+    def leave(self) -> None:
+        """Write what a run that ends before its last step leaves behind."""
+        self._start_outputs()
+        self._finish_writing()
+
     def end(self) -> None:
         """Close the workers for good."""
         self._ended = True
@@ -192,11 +227,12 @@ class Simulation(Fleet):
         due = self.ranks.tell(self._next_due())
         agreed = Agreed(due, check=False, save=False, reason=ending)
 
-        while self.step < self.problem.steps and agreed.reason is None:
+        while self.step < self._goal.last and agreed.reason is None:
             self.advance(min(self.plan.time_block, agreed.due - self.step))
             if self.step == agreed.due:
                 self._write_outputs()
                 self._change.look(self)
+                self._goal.call_if_due(self)
             self._show_progress()
 
             agreed = self._agree()
@@ -208,15 +244,19 @@ class Simulation(Fleet):
             if not self._change.holds:
                 self.rebalance()
 
+        at_end = self.step == self.problem.steps
         if agreed.reason is not None and agreed.reason.exit_code == ExitCode.OK:
             self._watch.check(self)
             self._writing.write_last(self)
-        if self._writing.saves:
-            self._watch.check(self)
-        self._writing.finish(self)
-        return agreed.reason if self.step < self.problem.steps else None
+        if at_end or agreed.reason is not None:
+            self._finish_writing()
+        self._writing.wait(self)
+        return None if at_end else agreed.reason
 
     def _start_outputs(self) -> None:
+        if self._begun:
+            return
+        self._begun = True
         self._writing.start(self)
         # Of a steady state, only the answer is worth writing, not the guess.
         if self.step == 0 and self._writing.writes and self.plan.scheme != "steady":
@@ -230,13 +270,21 @@ class Simulation(Fleet):
         if self._writing.due_to_save(self.step):
             self._writing.save(self)
 
+    def _finish_writing(self) -> None:
+        if self._writing.saves:
+            self._watch.check(self)
+            self._writing.finish(self)
+
     def _show_progress(self) -> None:
         if self._attached.progress is not None:
             self._attached.progress.update(self.step)
 
     def _next_due(self) -> int:
-        last = self._change.next_step(self.step) or self.problem.steps
-        return self._writing.next_step(self.step, last=last)
+        looked = self._change.next_step(self.step)
+        last = self._goal.next_step(self.step)
+        return self._writing.next_step(
+            self.step, last=last if looked is None else min(last, looked)
+        )
 
     def _agree(self) -> Agreed:
         """What rank 0 has planned, and what signals and clocks of all ranks ask for."""

@@ -7,16 +7,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
+
+from tetris_sim.html import label, svg, table
 
 Offset = tuple[int, ...]
 _Objective = Callable[[npt.NDArray[np.complex128]], npt.NDArray[np.float64]]
 
 # Points per axis of the wave-number grid on which a symbol is first searched; the best of them are
 # then refined.
+_CLOSE, _FLAT = 1e-10, 1e-15  # a simplex of so small corners and values is a point
+_LISTED = 13  # weights in a notebook
 _SYMBOL_SAMPLES = {1: 1024, 2: 96, 3: 32}
 
 
@@ -76,6 +80,46 @@ class Stencil:
     def terms(self) -> dict[Offset, float]:
         """The stencil as {offset: weight}, in lexicographic order of the offsets."""
         return dict(zip(self.offsets, self.weights, strict=True))
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("points", str(len(self.offsets))),
+            ("axes", str(self.ndim)),
+            ("radius", str(self.radius)),
+            ("sum of weights", f"{math.fsum(self.weights):.6g}"),
+        ]
+        terms = [
+            (", ".join(f"{k:+d}" if k else "0" for k in reversed(offset)), f"{weight:.6g}")
+            for offset, weight in zip(self.offsets[:_LISTED], self.weights, strict=False)
+        ]
+        more = len(self.offsets) - len(terms)
+        rest = [("…", f"{more} more")] if more else []
+        return table("Stencil", [*rows, *terms, *rest], picture=self._drawing())
+
+    def _drawing(self) -> str:
+        """The points in a plane of the last two axes, as large as their weights."""
+        reach, largest = self.radius, max(map(abs, self.weights)) or 1.0
+        side = min(28.0, 200.0 / (2 * reach + 1))
+        planes = sorted({offset[0] for offset in self.offsets}) if self.ndim == 3 else [None]
+        shapes, rows = [], 2 * reach + 1 if self.ndim > 1 else 1
+        for number, plane in enumerate(planes):
+            left = number * (2 * reach + 1.6) * side
+            for offset, weight in zip(self.offsets, self.weights, strict=True):
+                if plane is not None and offset[0] != plane:
+                    continue
+                x = left + (offset[-1] + reach + 0.5) * side
+                y = (reach - offset[-2] + 0.5) * side if self.ndim > 1 else 0.5 * side
+                size = side * (0.12 + 0.33 * math.sqrt(abs(weight) / largest))
+                fill = "#c8553d" if weight > 0 else "#3d6bc8"
+                shapes.append(
+                    f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size:.1f}" fill="{fill}" stroke="none">'
+                    f"<title>{weight:.6g}</title></circle>"
+                )
+            if plane is not None:
+                middle = left + (reach + 0.5) * side
+                shapes.append(label(middle, rows * side + 12, f"z {plane:+d}" if plane else "z 0"))
+        width = len(planes) * (2 * reach + 1.6) * side
+        return svg(width, rows * side + (18 if self.ndim == 3 else 0), shapes)
 
     @property
     def ndim(self) -> int:
@@ -207,6 +251,7 @@ def euler_step(operator: Stencil, dt: float) -> Stencil:
     return add(identity(operator.ndim), scale(operator, dt))
 
 
+@lru_cache(maxsize=256)
 def largest_stable_dt(operator: Stencil) -> float:
     """Largest dt [s] for which forward Euler with `operator` [1/s] amplifies no wave.
 
@@ -240,8 +285,6 @@ def _minimise_over_waves(stencil: Stencil, objective: _Objective) -> float:
     """Minimum of objective(symbol(theta)) over all theta: a sampled search, then a local refinement
     of the best.
     """
-    from scipy.optimize import minimize
-
     ndim = stencil.ndim
     samples = max(_SYMBOL_SAMPLES[ndim], 8 * stencil.radius)
     samples += samples % 2  # an even number contains theta = pi, where the checkerboard wave lies
@@ -257,17 +300,11 @@ def _minimise_over_waves(stencil: Stencil, objective: _Objective) -> float:
     for index in np.argsort(values)[:3]:
         if not np.isfinite(values[index]):
             continue
-        lowest = minimize(
+        lowest = _descend(
             lambda point: float(objective(stencil.symbol(point.reshape(ndim, 1)))[0]),
-            theta[:, index],
-            method="Nelder-Mead",
-            options={
-                "initial_simplex": _simplex(theta[:, index], np.pi / samples),
-                "xatol": 1e-10,
-                "fatol": 1e-15,
-            },
+            np.vstack([theta[:, index], theta[:, index] + np.pi / samples * np.eye(ndim)]),
         )
-        best = min(best, float(lowest.fun))
+        best = min(best, lowest)
     return best
 
 
@@ -278,8 +315,61 @@ def _parts(
         yield theta[:, start : start + width]
 
 
-def _simplex(point: npt.NDArray[np.float64], edge: float) -> npt.NDArray[np.float64]:
-    return np.vstack([point, point + edge * np.eye(point.size)])
+def _descend(
+    objective: Callable[[npt.NDArray[np.float64]], float], simplex: npt.NDArray[np.float64]
+) -> float:
+    """The lowest value that the downhill simplex method finds.
+
+    J. A. Nelder and R. Mead, A simplex method for function minimization, The Computer Journal 7
+    (1965) 308: reflection 1, expansion 2, contraction and shrinkage 1/2. With the bits of
+    `scipy.optimize.minimize`, whose import takes longer than a small run.
+
+    Args:
+        objective: what is to be small.
+        simplex: corners to begin with, (n + 1, n).
+    """
+    n_axes = simplex.shape[1]
+    values = np.array([objective(corner) for corner in simplex])
+    most = 200 * n_axes
+    left = most - len(values)
+
+    for _ in range(most - 1):
+        order = np.argsort(values)
+        simplex, values = simplex[order], values[order]
+        flat = np.max(np.abs(values[0] - values[1:])) <= _FLAT
+        if flat and np.max(np.abs(simplex[1:] - simplex[0])) <= _CLOSE:
+            break
+
+        middle, worst = simplex[:-1].sum(axis=0) / n_axes, simplex[-1]
+        corner = 2.0 * middle - worst
+        if left < 1:
+            break
+        value, left = objective(corner), left - 1
+        if values[0] <= value < values[-2]:
+            simplex[-1], values[-1] = corner, value
+            continue
+
+        # One more look: further out, or nearer on the better side.
+        outside = value < values[-1]
+        if value < values[0]:
+            other = 3.0 * middle - 2.0 * worst
+        else:
+            other = 1.5 * middle - 0.5 * worst if outside else 0.5 * middle + 0.5 * worst
+        if left < 1:
+            break
+        found, left = objective(other), left - 1
+
+        if value < values[0]:
+            simplex[-1], values[-1] = (other, found) if found < value else (corner, value)
+        elif found <= value if outside else found < values[-1]:
+            simplex[-1], values[-1] = other, found
+        else:
+            for j in range(1, n_axes + 1):
+                simplex[j] = simplex[0] + 0.5 * (simplex[j] - simplex[0])
+                if left < 1:
+                    return float(values.min())
+                values[j], left = objective(simplex[j]), left - 1
+    return float(values.min())
 
 
 def chain_order(offsets: tuple[Offset, ...]) -> list[int]:

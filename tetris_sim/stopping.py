@@ -50,14 +50,25 @@ class Stopping:
         margin: seconds before the deadline at which to stop, so that the last checkpoint can be
             written.
         speaks: whether Ctrl-C is answered on stderr: by one rank of several.
+        aborts: whether a second Ctrl-C ends the program at once; else it raises KeyboardInterrupt,
+            as is right where the program is an interpreter with other things in it.
+
+    Attributes:
+        deadline: as above.
     """
 
     def __init__(
-        self, deadline: float | None = None, margin: float = 0.0, *, speaks: bool = True
+        self,
+        deadline: float | None = None,
+        margin: float = 0.0,
+        *,
+        speaks: bool = True,
+        aborts: bool = True,
     ) -> None:
-        self._deadline = deadline
+        self.deadline = deadline
         self.margin = margin
         self._speaks = speaks
+        self._aborts = aborts
         self._at_once = False
         self._so_far = ""
         self._alarm: Any = None  # what SIGALRM did before
@@ -110,16 +121,20 @@ class Stopping:
         Args:
             block_seconds: how long the next block will take: it must end before the deadline.
         """
-        if self._reason is None and self._deadline is not None:
-            left = self._deadline - time.time()
+        if self._reason is None and self.deadline is not None:
+            left = self.deadline - time.time()
             if left < self.margin + block_seconds:
                 sentence = f"the wall-time limit is near ({max(left, 0):.0f} s left)"
                 self._reason = StopReason(ExitCode.REQUEUE, sentence)
         return self._reason
 
+    def forget(self) -> None:
+        """Go on as if no signal had asked to stop."""
+        self._reason, self._save = None, False
+
     def seconds_left(self) -> float:
         """Time until the deadline [s]; infinite if there is none."""
-        return math.inf if self._deadline is None else max(0.0, self._deadline - time.time())
+        return math.inf if self.deadline is None else max(0.0, self.deadline - time.time())
 
     def save_requested(self) -> bool:
         """Whether SIGUSR1 asked for a checkpoint since the last call."""
@@ -135,6 +150,8 @@ class Stopping:
             self._end_now()
 
         elif self._reason is not None and self._reason.exit_code == ExitCode.INTERRUPTED:
+            if not self._aborts:
+                raise KeyboardInterrupt
             # Not by an exception: closing the threads would wait for the end of the block. Every
             # file is renamed into place when it is whole, so nothing is lost that was there before.
             os.write(2, b"\naborted\n")

@@ -53,6 +53,41 @@ _REFUSALS = (
 )
 
 
+# What configurations are written in: pint takes longer to start than to validate all of one. By the
+# unit wanted: how many of it each is. A test compares every entry with pint.
+_COMMON: dict[str, dict[str, str]] = {
+    "m": {
+        "nm": "1e-9",
+        "um": "1e-6",
+        "µm": "1e-6",
+        "μm": "1e-6",
+        "mm": "0.001",
+        "cm": "0.01",
+        "m": "1",
+        "km": "1000",
+    },
+    "s": {
+        "ns": "1e-9",
+        "us": "1e-6",
+        "µs": "1e-6",
+        "μs": "1e-6",
+        "ms": "0.001",
+        "s": "1",
+        "min": "60",
+        "h": "3600",
+    },
+    "delta_degC": {"K": "1", "degC": "1", "°C": "1"},
+    "W": {"mW": "0.001", "W": "1", "kW": "1000"},
+    "W/m^2": {"W/m^2": "1", "W/m²": "1", "kW/m^2": "1000", "W/cm^2": "10000"},
+    "W/(m^2 K)": {"W/(m^2 K)": "1", "W/m^2/K": "1", "W/(m² K)": "1", "W/m²/K": "1"},
+    "W/(m K)": {"W/(m K)": "1", "W/m/K": "1"},
+    "J/(kg K)": {"J/(kg K)": "1", "J/kg/K": "1"},
+    "kg/m^3": {"kg/m^3": "1", "kg/m³": "1", "g/cm^3": "1000"},
+    "m^2/s": {"m^2/s": "1", "m²/s": "1", "mm^2/s": "1e-6"},
+}
+_ZEROS = {("K", "degC"): "-273.15"}  # of scales that begin elsewhere, a step being the same
+
+
 class UnitError(ValueError):
     """A unit that does not exist or does not fit; the message is half a sentence: what is there."""
 
@@ -90,6 +125,11 @@ def convert(number: str, unit: str, target: str, *, difference: bool = False) ->
     Raises:
         UnitError: the unit does not exist, or has another dimension than `target`.
     """
+    if (zero := _ZEROS.get((unit, target))) is not None:
+        return float(Decimal(number) + Decimal(zero))
+    if (factor := _COMMON.get(target, {}).get(unit)) is not None:
+        return float(Decimal(number) * Decimal(factor))
+
     text = f"{number} {unit}"
     units, dimension = _parsed(unit, text)
     refusals = _refusals()
@@ -99,8 +139,8 @@ def convert(number: str, unit: str, target: str, *, difference: bool = False) ->
     try:
         quantity = _registry().Quantity(Decimal(number), units)
         if difference:
-            zero = _registry().Quantity(Decimal(0), units)
-            return float((quantity.to("kelvin") - zero.to("kelvin")).magnitude)
+            begin = _registry().Quantity(Decimal(0), units)
+            return float((quantity.to("kelvin") - begin.to("kelvin")).magnitude)
         return float(quantity.to(target).magnitude)
     except refusals as error:
         msg = f"{text!r} cannot be converted to {target}"

@@ -79,11 +79,13 @@ class Writing:
         self.has_saved = True
 
     def finish(self, fleet: Fleet) -> None:
-        """Save the last state if that is wanted, and wait until everything is on the disk."""
-        if self.writes:
+        """Save the last state, and wait until everything is on the disk."""
+        fleet.lead("checkpoint", partial(self._finish, fleet))
+
+    def wait(self, fleet: Fleet) -> None:
+        """Wait until all that was handed out is on the disk."""
+        if self.writes or self.saves:
             fleet.lead("output", self._wait)
-        if self.saves:
-            fleet.lead("checkpoint", partial(self._finish, fleet))
 
     def _start(self, fleet: Fleet) -> None:
         self._wait()

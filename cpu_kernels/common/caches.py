@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,6 +57,15 @@ def find_caches(folder: Path = _FOLDER) -> tuple[Cache, ...]:
     Args:
         folder: where Linux describes the caches of a core.
     """
+    return _here() if folder == _FOLDER else _described(folder)
+
+
+@functools.cache
+def _here() -> tuple[Cache, ...]:
+    return _described(_FOLDER)
+
+
+def _described(folder: Path) -> tuple[Cache, ...]:
     caches = []
     for index in sorted(folder.glob("index*")):
         try:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from tetris_sim.html import listing, table
 from tetris_sim.method import Method, Parameters
 from tetris_sim.scheduler.facts.division import Profile
 from tetris_sim.scheduler.facts.domain import Streaming
@@ -124,6 +125,22 @@ class Plan:
     shares_asked: bool = False
     gpu_messages: bool = False
     scheme: Scheme = "explicit"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                share.worker,
+                f"{share.method.name}, {share.described}, "
+                f"{share.slab.n_points:,} points, {share.points_per_second / 1e9:.3g} GStencil/s",
+            )
+            for share in self.shares
+        ]
+        rows += [
+            ("scheme", self.scheme),
+            ("steps between exchanges", f"{self.time_block:,}"),
+            ("memory", f"{self.memory / 2**20:,.3g} MiB"),
+        ]
+        return table("Plan", rows) + listing((*self.reasons, *self.notes))
 
     @property
     def memory(self) -> int:

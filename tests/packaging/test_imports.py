@@ -100,6 +100,57 @@ def test_importing_the_package_costs_numpy_and_nothing_else() -> None:
     assert not modules & set(HEAVY)
 
 
+def said_by(*words: str) -> str:
+    """A statement that runs the command line, with its output hushed."""
+    return (
+        f"import sys, io, contextlib; sys.argv = ['tetris-sim', *{words!r}]\n"
+        "import tetris_sim.__main__ as m\n"
+        "with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()): m.main()"
+    )
+
+
+@pytest.mark.parametrize("statement", ["import tetris_sim", said_by("--help")])
+def test_what_starts_at_once_does_not_even_cost_numpy(statement: str) -> None:
+    assert not loaded(statement) & {*HEAVY, "numpy"}
+
+
+SMALL = """
+grid: {shape: [16, 16], size: [15 mm, 15 mm]}
+model: {type: heat, material: copper}
+initial: {type: gaussian, amplitude: 100 K, sigma: 2.15 mm}
+boundaries: {"*": {type: robin, h: 25 W/(m^2 K), ambient: 300 K}}
+time: {dt: auto, t_end: 1 ms}
+output: {probes: [{at: [7 mm, 1 cm], every: 0.1 ms}], pictures: false}
+checkpoint: {every: 30 min wall}
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "unwanted"),
+    [
+        (("validate",), {"numba", "h5py", "matplotlib", "pint", "scipy", "tqdm"}),
+        (("run", "-q", "--overwrite"), {"matplotlib", "pint", "tqdm", "xarray", "pandas"}),
+    ],
+)
+def test_a_verb_imports_what_it_needs_and_no_more(
+    tmp_path: Path, words: tuple[str, ...], unwanted: set[str]
+) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL.replace("output: {", f"output: {{directory: {tmp_path / 'out'}, "))
+    modules = loaded(said_by(words[0], str(path), *words[1:]))
+    assert "pydantic" in modules
+    assert not modules & unwanted
+
+
+def test_validate_imports_no_kernels(tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    statement = (
+        f"{said_by('validate', str(path))}\nassert 'tetris_sim.gpu_kernels' not in sys.modules"
+    )
+    assert "tetris_sim" in loaded(statement)
+
+
 def test_asking_for_the_version_imports_nothing_heavy() -> None:
     statement = (
         "import sys; sys.argv = ['tetris-sim', '--version']; import tetris_sim.__main__ as m, "

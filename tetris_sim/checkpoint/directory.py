@@ -163,7 +163,8 @@ def refuse_changed_problem(checkpoint: Checkpoint, config: Config, problem: Prob
             f"{checkpoint.path} cannot be continued with this configuration, which describes "
             f"another problem: {'; '.join(differences)}. The end of the run, outputs and compute "
             "but for its precision may change, physics may not: restore these keys, or start a "
-            "new run."
+            "new run, which can begin with the state of this one: initial: {type: run, from: "
+            f"{checkpoint.path.parent.parent}}}."
         )
         raise CheckpointError(msg)
 

@@ -23,12 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a summary of the configuration if it is right; tell what is wrong if it is not."""
-    from tetris_sim.scheduler.tuning.candidates import Asked, check_asked
-
     try:
         config = load(args)
         problem = config.build()
-        check_asked(problem, Asked(config.compute.method, config.compute.parameters))
+        if config.compute.method != "auto":  # all methods together take a while to import
+            from tetris_sim.scheduler.tuning.candidates import Asked, check_asked
+
+            check_asked(problem, Asked(config.compute.method, config.compute.parameters))
     except TetrisError as error:
         if not args.json:
             raise

@@ -27,6 +27,7 @@ from tetris_sim.config.overrides import (
 from tetris_sim.config.sections import check_sections
 from tetris_sim.config.text import expand_paths, plain_values, write_yaml
 from tetris_sim.config.yaml import MOST_CHARACTERS, Node, read_yaml
+from tetris_sim.html import label, svg, table
 from tetris_sim.problem import Problem
 from tetris_sim.schema import Request
 
@@ -43,6 +44,7 @@ _ORDER = (
     "checkpoint",
     "run",
 )
+_LONGEST_LINE = 160  # characters of a value in a notebook
 _PHYSICS = ("schema", "grid", "model", "initial", "boundaries")  # and compute.precision
 
 
@@ -68,6 +70,46 @@ class Config(Request):
         values = self.resolved()
         return write_yaml({key: values[key] for key in _ORDER if key in values})
 
+    def _repr_html_(self) -> str:
+        said = self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+        rows = [(key, _in_a_line(said[key])) for key in _ORDER[2:] if said.get(key)]
+        return table(self.title or "Configuration", rows, picture=self._drawing())
+
+    def _drawing(self) -> str:
+        """The box seen along its last axis, with what holds at its faces."""
+        sizes = self.grid.size or tuple(
+            n * h
+            for n, h in zip(self.grid.shape, self.grid.spacing or (1.0,) * self.ndim, strict=True)
+        )
+        longest = max(sizes[:2])
+        width = max(40.0, 180.0 * sizes[0] / longest)
+        height = max(24.0, 180.0 * sizes[1] / longest) if self.ndim > 1 else 24.0
+        left, top = 84.0, 34.0
+
+        def face(name: str) -> str:
+            kinds = [
+                found
+                for key in (name, name[0], "*")
+                if (found := self.boundaries.get(key)) is not None
+            ]
+            kind = kinds[0] if kinds else None
+            return "several" if isinstance(kind, tuple) else "" if kind is None else str(kind.type)
+
+        shapes = [
+            f'<rect x="{left}" y="{top}" width="{width:.1f}" height="{height:.1f}" '
+            'fill="currentColor" fill-opacity="0.08"/>',
+            label(left - 6, top + height / 2 + 4, face("x-"), "end"),
+            label(left + width + 6, top + height / 2 + 4, face("x+"), "start"),
+        ]
+        if self.ndim > 1:
+            shapes.append(label(left + width / 2, top + height + 14, face("y-")))
+            shapes.append(label(left + width / 2, top - 6, face("y+")))
+        size = " x ".join(f"{length:g}" for length in sizes)
+        shapes.append(label(left + width / 2, top + height + 34, f"{size} m"))
+        if self.ndim > 2:
+            shapes.append(label(left + width / 2, top - 20, f"z-: {face('z-')}, z+: {face('z+')}"))
+        return svg(left + width + 84, top + height + 40, shapes)
+
     def physics(self) -> dict[str, Any]:
         """What must not change when a run is continued: {"grid.shape": [512, 512], ...}."""
         values = self.resolved()
@@ -92,6 +134,18 @@ class Config(Request):
         return sentences
 
 
+def _in_a_line(value: Any) -> str:
+    """A value of a configuration as YAML would have it on one line, shortened."""
+    if isinstance(value, Mapping):
+        text = ", ".join(f"{key}: {_in_a_line(part)}" for key, part in value.items())
+        text = f"{{{text}}}"
+    elif isinstance(value, list | tuple):
+        text = f"[{', '.join(map(_in_a_line, value))}]"
+    else:
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= _LONGEST_LINE else f"{text[: _LONGEST_LINE - 1]}…"
+
+
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
     for key, value in values.items():
         if isinstance(value, dict) and value:
@@ -105,6 +159,7 @@ def load_config(
     *,
     overrides: Sequence[str | Override] = (),
     environ: Mapping[str, str] | None = None,
+    in_space: bool = True,
 ) -> Config:
     """Read a configuration file.
 
@@ -113,6 +168,8 @@ def load_config(
             where.
         overrides: "key.path=value" each, as after --set; they count more than the file.
         environ: instead of the environment of this process.
+        in_space: whether to read other files and look at all points; those that a run began with
+            may be gone after it.
 
     Raises:
         ConfigMistakesError: the file cannot be read, or something is wrong in it: everything that
@@ -127,6 +184,7 @@ def load_config(
         overrides=overrides,
         environ=environ,
         defaults=[Override("", ("output", "directory"), f"results/{stem}")],
+        in_space=in_space,
     )
 
 
@@ -242,13 +300,20 @@ def _place_in_text(root: Node, finding: Finding, name: str, lines: Sequence[str]
 
 
 def make_config(
-    data: Mapping[str, Any], *, base: Path | None = None, environ: Mapping[str, str] | None = None
+    data: Mapping[str, Any],
+    *,
+    base: Path | None = None,
+    overrides: Sequence[str | Override] = (),
+    defaults: Sequence[Override] = (),
+    environ: Mapping[str, str] | None = None,
 ) -> Config:
     """Check a configuration given as Python data.
 
     Args:
         data: what the YAML file would hold: mappings, sequences, numbers, text.
         base: folder where relative paths of input files start; the working directory if not given.
+        overrides: as for `load_config`.
+        defaults: values for keys that the data leaves out.
         environ: as for `load_config`.
 
     Raises:
@@ -262,9 +327,9 @@ def make_config(
         lambda finding: Place(),
         mistakes=mistakes,
         base=base,
-        overrides=(),
+        overrides=overrides,
         environ=environ,
-        defaults=(),
+        defaults=defaults,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 Limits = tuple[float, float]
 
 DPI = 150
+_SCREEN = 90  # dots per inch in a notebook
 FIELD_COLOURS = "inferno"
 CHANGE_COLOURS = "RdBu_r"  # hotter red, colder blue, as in figure 16 of the Tetris paper
 LINE_COLOUR = "#1f3b70"
@@ -105,6 +107,18 @@ class Drawing:
             canvas: Any = self.figure.canvas
             canvas.draw()
         return np.array(canvas.buffer_rgba(), dtype=np.uint8)[..., :3]
+
+    def _repr_png_(self) -> bytes:
+        return self.png(_SCREEN)
+
+    def png(self, dpi: int) -> bytes:
+        """The figure as a PNG file."""
+        from matplotlib import rc_context
+
+        file = io.BytesIO()
+        with rc_context(STYLE):
+            self.figure.savefig(file, format="png", dpi=dpi)
+        return file.getvalue()
 
     def save(self, path: Path) -> None:
         """Write a PNG file atomically."""

@@ -1,0 +1,236 @@
+"""A simulation that is driven: until a time, with calls, other fields and other faces."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tetris_sim as ts
+from tetris_sim.errors import ConfigError, NumericsError
+
+DT = 2e-4
+
+
+def plate(**more: Any) -> dict[str, Any]:
+    return {
+        "grid": {"shape": [20, 14], "size": ["10 mm", "7 mm"]},
+        "model": {"type": "heat", "material": "copper"},
+        "initial": {"type": "gaussian", "amplitude": 100, "sigma": "2 mm"},
+        "boundaries": {"*": {"type": "neumann"}, "x-": {"type": "dirichlet", "value": 20}},
+        "time": {"dt": DT, "steps": 10},
+        "compute": {"method": "cpu.plain", "threads": 1},
+        **more,
+    }
+
+
+def test_going_on_in_pieces_gives_the_same_bits_and_files(tmp_path: Path) -> None:
+    output = {
+        "fields": {"every": "3 steps"},
+        "probes": [{"name": "mid", "at": ["5 mm", "3 mm"], "every": "2 steps"}],
+        "statistics": {"every": "4 steps"},
+        "pictures": False,
+    }
+    whole = ts.run(plate(output=output), tmp_path / "whole", progress=False)
+    seen: list[tuple[int, float]] = []
+    with ts.simulate(plate(output=output), tmp_path / "driven") as sim:
+        assert sim.time == 0.0
+        sim.run(until=3 * DT)
+        assert (sim.step, sim.time) == (3, 3 * DT)
+        sim.run(until="1.1 ms", every="0.4 ms", call=lambda it: seen.append((it.step, it.time)))
+        assert sim.step == 6  # the first that is not before
+        assert sim.run() is None
+        field = sim.field()[0]
+
+    assert [step for step, _ in seen] == [4, 6]
+    np.testing.assert_array_equal(field, whole.field())
+    driven = ts.open_result(tmp_path / "driven")
+    assert driven.fields.identical(whole.fields)
+    assert driven.statistics.equals(whole.statistics)
+    assert driven.probes["mid"].equals(whole.probes["mid"])
+    assert driven.report.ended == "Done"
+
+
+def test_a_block_that_ends_early_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> None:
+    with ts.simulate(plate(), tmp_path) as sim:
+        sim.run(until=4 * DT)
+    assert "nobody asked for more" in ts.open_result(tmp_path).report.ended
+    rest = ts.run(plate(), tmp_path, resume="auto", progress=False)
+    assert (rest.report.first_step, rest.report.step) == (4, 10)
+    np.testing.assert_array_equal(rest.field(), ts.run(plate(), progress=False).field())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"until": "1 mm"}, "until: '1 mm' is a length; a time"),
+        ({"until": DT}, "step 1; the simulation is at 0.0004 s, step 2, and ends at 0.002 s"),
+        ({"until": "1 s"}, "or open it with a later time.t_end"),
+        ({"every": "1 ms"}, "every is given without call"),
+        ({"call": print}, "call is given without every"),
+        ({"every": "1 ms", "call": 3}, "a function of the simulation is wanted"),
+        ({"every": "-1 ms", "call": print}, "every: '-1 ms' was found"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_nothing_moves(
+    arguments: dict[str, Any], words: str
+) -> None:
+    with ts.simulate(plate()) as sim:
+        sim.advance(2)
+        with pytest.raises(ConfigError, match=words):
+            sim.run(**arguments)
+        assert sim.step == 2
+
+
+def test_a_closed_simulation_says_so() -> None:
+    with ts.simulate(plate()) as sim:
+        pass
+    for use in (
+        sim.run,
+        lambda: sim.set_field(np.zeros((14, 20))),
+        lambda: sim.with_boundary({}),
+    ):
+        with pytest.raises(ConfigError, match="the simulation is closed"):
+            use()
+
+
+def test_a_call_may_end_the_run() -> None:
+    def enough(sim: ts.Simulation) -> None:
+        if sim.step >= 4:
+            raise StopIteration
+
+    with ts.simulate(plate()) as sim:
+        assert sim.run(every="2 steps", call=enough) is None
+        assert sim.step == 4
+
+
+def test_ctrl_c_ends_a_run_after_its_block_and_the_next_goes_on() -> None:
+    with ts.simulate(plate()) as sim:
+        reason = sim.run(every="3 steps", call=lambda it: signal.raise_signal(signal.SIGINT))
+        assert reason is not None
+        assert "Ctrl-C" in reason.sentence
+        assert sim.step == 3
+        assert sim.run() is None
+        assert sim.step == 10
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_field_may_be_replaced() -> None:
+    u = np.random.default_rng(2).uniform(0, 50, (14, 20))
+    with ts.simulate(plate()) as sim:
+        sim.run(until=5 * DT)
+        sim.set_field(u)
+        np.testing.assert_array_equal(sim.field()[0], u)
+        sim.run()
+        field = sim.field()[0]
+    five = ts.run(plate(), initial=u, changes={"time.steps": 5}, progress=False)
+    np.testing.assert_array_equal(field, five.field())
+
+
+def test_what_cannot_be_a_field_is_refused() -> None:
+    bad = np.ones((14, 20))
+    bad[3, 4] = np.nan
+    with ts.simulate(plate()) as sim:
+        with pytest.raises(ConfigError, match=r"shape \(20, 14\).*\(14, 20\) are wanted"):
+            sim.set_field(np.ones((20, 14)))
+        with pytest.raises(ConfigError, match="no field 'temp'"):
+            sim.set_field(np.ones((14, 20)), "temp")
+        with pytest.raises(NumericsError, match=r"values\[3, 4\] is nan"):
+            sim.set_field(bad)
+        with pytest.raises(ConfigError, match="of <U1"):
+            sim.set_field([["a"]])
+
+
+def test_one_field_of_several_is_replaced_by_name() -> None:
+    config = {
+        "grid": {"shape": [16], "size": [1.0]},
+        "model": {
+            "type": "pde",
+            "fields": {
+                name: {"equation": f"0*{name}", "initial": {"type": "constant", "value": value}}
+                for name, value in (("u", 1), ("v", 2))
+            },
+        },
+        "boundaries": {"x": {"type": "periodic"}},
+        "time": {"dt": 1e-3, "steps": 5},
+        "compute": {"method": "cpu.plain", "threads": 1},
+    }
+    with ts.simulate(config) as sim:
+        sim.run(until=2e-3)
+        sim.set_field(np.full(16, 7.0), "v")
+        sim.run()
+        np.testing.assert_array_equal(sim.field(), [[1.0] * 16, [7.0] * 16])
+        with pytest.raises(ConfigError, match=r"with a name, or \(2, 16\)"):
+            sim.set_field(np.ones(16))
+
+
+def test_temperatures_of_a_melting_body_are_set_as_they_are_seen() -> None:
+    config = plate(
+        model={
+            "type": "heat",
+            "regions": [{"material": "wax", "box": {"x": ["0 mm", "10 mm"]}}],
+            "materials": {
+                "wax": {
+                    "conductivity": "2 W/(m K)",
+                    "density": "900 kg/m^3",
+                    "specific_heat": "2000 J/(kg K)",
+                    "solidus": "50 degC",
+                    "liquidus": "52 degC",
+                    "latent_heat": "100 kJ/kg",
+                }
+            },
+        },
+        boundaries={"*": {"type": "neumann"}},
+    )
+    with ts.simulate(config) as sim:
+        sim.set_field(np.full((14, 20), 40.0))
+        sim.run(until=2 * DT)
+        seen = sim.snapshot().seen()
+        np.testing.assert_allclose(seen.field()[0], 40.0, rtol=1e-12)
+
+
+def test_other_faces_go_on_from_the_state_and_the_time(tmp_path: Path) -> None:
+    with ts.simulate(plate()) as sim:
+        sim.run(until=4 * DT)
+        before = sim.field()[0]
+        faces = {"x-": {"type": "dirichlet", "value": "200 degC"}}
+        with sim.with_boundary(faces, tmp_path) as hot:
+            assert hot.time == sim.time
+            np.testing.assert_array_equal(hot.field()[0], before)
+            hot.run()
+            assert hot.time == pytest.approx(10 * DT)
+            after = hot.field()[0]
+        np.testing.assert_array_equal(sim.field()[0], before)
+        with pytest.raises(ConfigError, match="sections by face are wanted"):
+            sim.with_boundary(ts.Dirichlet(3.0))
+
+    config = plate(boundaries={"*": {"type": "neumann"}, **faces}, time={"dt": DT, "steps": 6})
+    np.testing.assert_array_equal(after, ts.run(config, initial=before, progress=False).field())
+    saved = ts.open_result(tmp_path)
+    assert saved.report.time_s == pytest.approx(10 * DT)
+    assert "200" in (tmp_path / "resolved.yaml").read_text()
+
+
+def test_faces_of_a_bare_problem_are_a_boundary() -> None:
+    problem = ts.make_config(plate(boundaries={"*": {"type": "neumann"}})).build()
+    with ts.open_simulation(problem, ts.make_plan(problem, ts.find_machine())) as sim:
+        sim.run(until=4 * DT)
+        cold = ts.Boundary.everywhere(ts.Dirichlet(0.0), 2)
+        with sim.with_boundary(cold) as other:
+            other.run()
+            assert other.time == pytest.approx(10 * DT)
+            assert other.field().max() < sim.field().max()
+        with pytest.raises(ConfigError, match="a Boundary is wanted"):
+            sim.with_boundary({"x": {}})
+        with pytest.raises(ConfigError, match="same number of axes"):
+            sim.with_boundary(ts.Boundary.everywhere(ts.Dirichlet(0.0), 3))
+
+
+def test_arguments_that_do_not_fit_end_in_sentences() -> None:
+    with pytest.raises(ConfigError, match="diffusivity by itself does not say how long a step is"):
+        ts.thermal_diffusion(np.zeros((9, 9)), 10, diffusivity=1e-4)
+    with pytest.raises(ValueError, match=r"Robin\(h=\) takes a finite number, got '5'"):
+        ts.Robin(h="5", ambient=1)  # type: ignore[arg-type]

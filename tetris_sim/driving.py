@@ -1,0 +1,213 @@
+"""Driving: how far a simulation goes on, who is asked meanwhile, and what state it goes on from."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim.boundary import Boundary
+from tetris_sim.errors import ConfigError, NumericsError
+from tetris_sim.outputs.schedule import StepSchedule
+from tetris_sim.problem import Field, InitialField, Problem
+from tetris_sim.quantities import IntervalText, Quantity
+from tetris_sim.slab import Slab
+from tetris_sim.stopping import StopReason
+from tetris_sim.wording import listed, suggestion
+
+if TYPE_CHECKING:
+    from tetris_sim.fleet import Fleet
+
+_UNTIL = Quantity("a time", "s", ("2 s", "5 ms"), "nonnegative")
+_EVERY = IntervalText(wall=False)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """How far, and whose calls on the way.
+
+    Attributes:
+        last: the step to end at.
+        schedule: when to call; never if not given.
+        call: what is called then.
+    """
+
+    last: int
+    schedule: StepSchedule | None = None
+    call: Callable[[Any], object] | None = None
+
+    def next_step(self, step: int) -> int:
+        """The next step at which to stop for a call, or for good."""
+        due = None if self.schedule is None else self.schedule.next_step(step)
+        return self.last if due is None else due
+
+    def call_if_due(self, simulation: Any) -> None:
+        """Call, if it is time."""
+        if self.call is None or self.schedule is None:
+            return
+        if self.schedule.is_due(simulation.step):
+            self.call(simulation)
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What all ranks do between two blocks.
+
+    Attributes:
+        due: the next step at which somebody wants the state.
+        check: whether it is time to look for NaN.
+        save: whether a checkpoint is wanted now.
+        reason: the reason to stop; None to go on.
+    """
+
+    due: int
+    check: bool
+    save: bool
+    reason: StopReason | None
+
+
+def find_goal(
+    problem: Problem,
+    step: int,
+    until: str | float | None,
+    every: str | float | None,
+    call: Callable[[Any], object] | None,
+) -> Goal:
+    """What the arguments of `Simulation.run` ask for.
+
+    Raises:
+        ConfigError: they do not fit together, or to where the simulation is.
+    """
+    last = problem.steps if until is None else _step_at(problem, step, until)
+    if every is None and call is None:
+        return Goal(last)
+    if every is None or call is None:
+        given, missing = ("call", "every") if every is None else ("every", "call")
+        msg = f"{given} is given without {missing}; a call is made every so often: give both"
+        raise ConfigError(msg)
+    if not callable(call):
+        msg = f"call is {call!r}; a function of the simulation is wanted"
+        raise ConfigError(msg)
+
+    try:
+        interval = _EVERY.read(every)
+    except ValueError as error:
+        msg = f"every: {error}"
+        raise ConfigError(msg) from error
+    return Goal(last, StepSchedule(interval, problem.dt, last, problem.start), call)
+
+
+def _step_at(problem: Problem, step: int, until: str | float) -> int:
+    """The first step whose time is not before one, to within rounding."""
+    try:
+        time = _UNTIL.read(until)
+    except ValueError as error:
+        msg = f"until: {error}"
+        raise ConfigError(msg) from error
+
+    first, begun = problem.start
+    place = first + (time - begun) / problem.dt
+    wanted = math.ceil(place - 1e-9 * max(1.0, abs(place) * 1e-3))
+    if not step <= wanted <= problem.steps:
+        msg = (
+            f"until is {until!r}, step {wanted}; the simulation is at "
+            f"{problem.time(step):.6g} s, step {step}, and ends at "
+            f"{problem.time(problem.steps):.6g} s, step {problem.steps}: give a time between "
+            "them, or open it with a later time.t_end"
+        )
+        raise ConfigError(msg)
+    return wanted
+
+
+def state_of(
+    problem: Problem, values: npt.ArrayLike, name: str | None, now: Callable[[], Field]
+) -> InitialField:
+    """A state from arrays.
+
+    Args:
+        problem: what is simulated.
+        values: see `Simulation.set_field`.
+        name: likewise.
+        now: the state as it is, (n_fields, n0, ...); asked if `values` are only a part of it.
+
+    Raises:
+        ConfigError: they do not fit.
+        NumericsError: a value is not finite.
+    """
+    given = np.asarray(values)
+    names = [variable.name for variable in problem.variables]
+    if problem.view is not None and problem.view.keep is not None:
+        names = [problem.view.variables[0].name]
+    if name is not None and name not in names:
+        msg = f"there is no field {name!r} to set{suggestion(name, names)}; give {listed(names)}"
+        raise ConfigError(msg)
+
+    grid = problem.grid
+    one = given.shape == grid.shape and (name is not None or len(names) == 1)
+    if given.dtype.kind not in "fiub" or not (one or given.shape == (len(names), *grid.shape)):
+        several = f" with a name, or {(len(names), *grid.shape)}" if len(names) > 1 else ""
+        msg = (
+            f"values are of shape {given.shape} of {given.dtype}; real numbers of the grid's shape "
+            f"{grid.shape}{several} are wanted"
+        )
+        raise ConfigError(msg)
+
+    with np.errstate(over="ignore"):
+        state = np.array(given[np.newaxis] if one else given, dtype=problem.dtype)
+    if not np.isfinite(state).all():
+        place = tuple(int(i) for i in np.argwhere(~np.isfinite(state))[0])
+        msg = f"values{list(place[1:])} is {state[place]} in {problem.dtype}; all must be finite"
+        raise NumericsError(msg)
+    if one and len(names) > 1:
+        whole = np.array(now())
+        whole[names.index(str(name))] = state[0]
+        state = whole
+
+    initial = reading(state)
+    if problem.view is None or problem.view.keep is None:
+        return initial
+    return problem.view.keep(initial, problem.dtype)
+
+
+def reading(state: Field) -> InitialField:
+    """An array (n_fields, n0, ...) as a function of a slab."""
+
+    def initial(slab: Slab) -> Field:
+        return state[(slice(None), *map(slice, slab.start, slab.stop))]
+
+    return initial
+
+
+def onward(fleet: Fleet, problem: Problem, steps: int) -> Problem:
+    """A problem that goes on from where a simulation is, step 0 being there."""
+    return dataclasses.replace(
+        problem,
+        initial=reading(np.array(fleet.field())),
+        steps=steps,
+        start=(0, fleet.problem.time(fleet.step)),
+    )
+
+
+def with_faces(fleet: Fleet, boundary: Any) -> Problem:
+    """What a simulation of a bare problem has before it, with other faces.
+
+    Raises:
+        ConfigError: they do not fit to the problem.
+    """
+    if not isinstance(boundary, Boundary):
+        msg = (
+            f"boundaries is {boundary!r}; a Boundary is wanted for a simulation of a bare problem, "
+            "and for sections as in a configuration open it with simulate(config)"
+        )
+        raise ConfigError(msg)
+    problem = fleet.problem
+    try:
+        changed = dataclasses.replace(problem, boundary=boundary)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    return onward(fleet, changed, problem.steps - fleet.step)

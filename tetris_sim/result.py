@@ -1,0 +1,307 @@
+"""Result: what a run left behind, for Python: fields, probes, statistics, report and pictures.
+
+Everything is read when it is asked for, from the results directory. Only the last state of a run
+that writes no fields is kept in memory. xarray and pandas are optional; what needs them says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import shutil
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tetris_sim import results
+from tetris_sim.checkpoint import open_checkpoint
+from tetris_sim.config import Config, load_config
+from tetris_sim.errors import CheckpointError, ConfigError, UnsupportedError
+from tetris_sim.html import table
+from tetris_sim.method import Box
+from tetris_sim.outputs.compositions import draw_state
+from tetris_sim.outputs.drawing import Drawing
+from tetris_sim.outputs.labels import Caption, moment
+from tetris_sim.outputs.probes import FOLDER as PROBES
+from tetris_sim.outputs.sampling import cuts_at, default_cuts, sample
+from tetris_sim.outputs.series import Series, SeriesVariable, Values, open_fields
+from tetris_sim.outputs.statistics import FILE as STATISTICS
+from tetris_sim.outputs.table import read_table
+from tetris_sim.outputs.thumbnail import as_image
+from tetris_sim.problem import Field, Problem
+from tetris_sim.progress import format_time
+from tetris_sim.quantities import Quantity
+from tetris_sim.report import Report
+from tetris_sim.resuming import newest_checkpoint
+from tetris_sim.scheduler.run.rows import WorkerRow
+from tetris_sim.wording import listed, suggestion
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+_TIME = Quantity("a time", "s", ("2 s", "5 ms"), "nonnegative")
+_LENGTH = Quantity("a length", "m", ("2 mm",))
+
+
+class Folder:
+    """A results directory, removed with the last object that refers to it if it is temporary."""
+
+    def __init__(self, path: Path, *, temporary: bool = False) -> None:
+        self.path = path
+        if temporary:
+            weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class LastState:
+    """The state that a run ended with.
+
+    Attributes:
+        problem: as people see it.
+        step: number of steps that it has behind it.
+        time: simulated [s].
+        field: the state, (n_fields, n0, ...).
+    """
+
+    problem: Problem
+    step: int
+    time: float
+    field: Field
+
+    def series(self, path: Path, title: str) -> Series:
+        """It as a series of one record; `path` is where the rest of its run lies."""
+
+        def read(record: int, variable: int, box: Box) -> Values:
+            return np.asarray(self.field[variable][tuple(slice(*span) for span in box)])
+
+        variables = (SeriesVariable(v.name, v.unit, v.long_name) for v in self.problem.variables)
+        return Series(
+            path=path,
+            grid=self.problem.grid,
+            dtype=self.field.dtype,
+            variables=tuple(variables),
+            steps=(self.step,),
+            times=(self.time,),
+            read=read,
+            place=lambda record, variable: (path, "", ()),
+            meta={"title": title},
+            timeless=not np.isfinite(self.problem.dt_limit),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a run left behind.
+
+    Attributes:
+        config: what was asked for.
+        report: how fast it was, where the time went, and why.
+    """
+
+    config: Config
+    report: Report
+    _folder: Folder = field(repr=False)
+    _last: LastState | None = field(default=None, repr=False)
+
+    @property
+    def directory(self) -> Path:
+        """Where the files lie. Those of a run that was given no directory are removed with the
+        result and what was made of it.
+        """
+        return self._folder.path
+
+    @property
+    def fields(self) -> xarray.Dataset:
+        """The fields over time, read from the disk where they are looked at; the last state if the
+        configuration asks for no `output.fields`.
+        """
+        return self._dataset("fields")
+
+    def part(self, name: str) -> xarray.Dataset:
+        """The same of one of `output.parts`.
+
+        Raises:
+            ConfigError: the run has no part of that name.
+        """
+        names = [part.name for part in self.config.output.parts]
+        if name not in names:
+            there = f"{listed(names)} is there" if names else "it has none"
+            msg = f"output.parts has no {name!r}{suggestion(name, names)}; {there}"
+            raise ConfigError(msg)
+        return self._dataset(f"fields-{name}")
+
+    def field(self, name: str | None = None) -> Values:
+        """The last state of a field as a NumPy array, (n0, ...); of the first if there are several.
+
+        Raises:
+            ConfigError: there is no such field.
+        """
+        with self._series("fields") as series:
+            box = tuple((0, n) for n in series.grid.shape)
+            return series.read(len(series.steps) - 1, _variable(series, name), box)
+
+    @property
+    def probes(self) -> dict[str, pandas.DataFrame]:
+        """What each probe saw, by its name: a row per record, with the time [s] as index."""
+        paths = sorted((self.directory / PROBES).glob("*.csv"))
+        return {path.stem: self._frame(path) for path in paths}
+
+    @property
+    def statistics(self) -> pandas.DataFrame:
+        """Minimum, maximum, mean, total and balances: a row per record, with the time as index.
+
+        Raises:
+            ConfigError: the configuration asks for no `output.statistics`.
+        """
+        path = self.directory / STATISTICS
+        if not path.exists():
+            msg = "no statistics were written; ask for them with output.statistics: {every: ...}"
+            raise ConfigError(msg)
+        return self._frame(path)
+
+    def plot(
+        self,
+        name: str | None = None,
+        *,
+        time: str | float | None = None,
+        cut: dict[str, str | float] | None = None,
+    ) -> Drawing:
+        """A picture of a field; a notebook shows it, and `save(path)` writes it.
+
+        Args:
+            name: which field; the first one if not given.
+            time: the record nearest to it, "5 ms" or in seconds; the last one if not given.
+            cut: where to cut a 3D field, {"z": "2 mm"}; through the middle if not given.
+
+        Raises:
+            ConfigError: there is no such field or place.
+        """
+        with self._series("fields") as series:
+            variable, record = _variable(series, name), len(series.steps) - 1
+            if time is not None:
+                wanted = _read(_TIME, "time", time)
+                record = int(np.argmin([abs(t - wanted) for t in series.times]))
+            places = [(axis, _read(_LENGTH, f"cut.{axis}", it)) for axis, it in (cut or {}).items()]
+            cuts = cuts_at(series.grid, places) if places else default_cuts(series.grid)
+
+            planes = sample(functools.partial(series.read, record, variable), series.grid, cuts)
+            shown = series.variables[variable]
+            heading = str(series.meta.get("title", "")) or shown.long_name
+            caption = Caption(shown.long_name, shown.unit, heading)
+            when = moment(series.steps[record], series.times[record], timeless=series.timeless)
+            return draw_state(planes, caption, moment=when)
+
+    def __repr__(self) -> str:
+        """The first line of the report and where the rest is."""
+        return f"Result({self.report.as_text().splitlines()[0]!r}, directory='{self.directory}')"
+
+    def _repr_html_(self) -> str:
+        report = self.report
+        rows = [
+            ("ended", f"{report.ended}, step {report.step} of {report.steps}"),
+            ("simulated time", format_time(report.time_s)),
+            ("points", f"{report.points:,} of {report.precision}"),
+            ("computed", f"{report.points_per_second / 1e9:.3g} GStencil/s, {report.wall_s:.2g} s"),
+            ("method", ", ".join(sorted(set(report.methods.values())))),
+            ("directory", str(self.directory)),
+        ]
+        return table(self.config.title or "Result", rows, picture=as_image(self.plot()))
+
+    @contextlib.contextmanager
+    def _series(self, folder: str) -> Iterator[Series]:
+        path = self.directory / f"{folder}.h5"
+        if folder == "fields" and self.config.output.fields is None and self._last is not None:
+            yield self._last.series(self.directory, self.config.title)
+        else:
+            with open_fields(path) as series:
+                yield series
+
+    def _dataset(self, folder: str) -> xarray.Dataset:
+        if missing := _missing("xarray"):
+            raise missing
+        from tetris_sim.accessor import make_dataset
+
+        return make_dataset(functools.partial(self._series, folder), self._folder)
+
+    def _frame(self, path: Path) -> pandas.DataFrame:
+        if missing := _missing("pandas"):
+            raise missing
+        import pandas
+
+        header, rows = read_table(path)
+        frame = pandas.DataFrame(rows, columns=header).astype({"step": int})
+        return frame.set_index("time [s]")
+
+
+def open_result(directory: str | Path) -> Result:
+    """The result of a run that has written into a directory, also one of the command line.
+
+    Raises:
+        CheckpointError: no run has ended here, or its files are damaged.
+    """
+    path = Path(directory)
+    try:
+        said = json.loads((path / results.REPORT_JSON).read_text())
+    except (OSError, ValueError) as error:
+        msg = f"{path} holds no report of a run ({error}); give the results directory of one"
+        raise CheckpointError(msg) from error
+
+    tuples = {name: tuple(said[name]) for name in ("plan", "notes", "ranks")}
+    workers = tuple(WorkerRow(**row) for row in said["workers"])
+    report = Report(**{**said, **tuples, "workers": workers})
+    config = load_config(path / results.CONFIG, environ={}, in_space=False)
+    last = None if config.output.fields is not None else _saved(path)
+    return Result(config, report, Folder(path), last)
+
+
+def _saved(directory: Path) -> LastState | None:
+    """The state of the newest checkpoint; None if there is none."""
+    try:
+        path = newest_checkpoint(directory)
+    except CheckpointError:
+        return None
+    with open_checkpoint(path, verify=False) as checkpoint:
+        state, config = checkpoint.state, load_config(directory / results.CONFIG, in_space=False)
+        problem = config.build(dt=state.dt)
+        box = tuple((0, n) for n in problem.grid.shape)
+        seen = (
+            checkpoint.read(box)
+            if problem.view is None
+            else problem.view.look(box, checkpoint.read(box))
+        )
+        return LastState(problem.seen, state.step, state.time, seen)
+
+
+def _variable(series: Series, name: str | None) -> int:
+    names = [variable.name for variable in series.variables]
+    if name is not None and name not in names:
+        msg = f"there is no field {name!r}{suggestion(name, names)}; {listed(names)} is there"
+        raise ConfigError(msg)
+    return 0 if name is None else names.index(name)
+
+
+def _read(quantity: Quantity, key: str, value: str | float) -> float:
+    try:
+        return quantity.read(value)
+    except ValueError as error:
+        msg = f"{key}: {error}"
+        raise ConfigError(msg) from error
+
+
+def _missing(package: str) -> UnsupportedError | None:
+    """What to say if an optional package is not installed."""
+    import importlib.util
+
+    if importlib.util.find_spec(package) is not None:
+        return None
+    msg = (
+        f"{package} is not installed, and this is made of it: pip install 'tetris-sim[notebook]'. "
+        "Without it, `field()` gives NumPy arrays, and the files in `directory` can be read"
+    )
+    return UnsupportedError(msg)

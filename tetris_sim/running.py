@@ -1,0 +1,266 @@
+"""Running: a configuration in one call, or as a simulation that is driven step by step."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tetris_sim import results
+from tetris_sim.api import checked_field
+from tetris_sim.config import Config, load_config, make_config
+from tetris_sim.config.overrides import Override
+from tetris_sim.driving import onward
+from tetris_sim.errors import ConfigError
+from tetris_sim.files import atomic_file
+from tetris_sim.launch import underway
+from tetris_sim.preparing import Adapt
+from tetris_sim.result import Folder, LastState, Result
+from tetris_sim.resuming import Resume
+from tetris_sim.simulation import Simulation
+from tetris_sim.stopping import Stopping
+from tetris_sim.wording import describe
+
+Source = str | Path | Mapping[str, Any] | Config
+Arrays = npt.ArrayLike | Mapping[str, npt.ArrayLike]
+
+
+def run(
+    config: Source,
+    directory: str | Path | None = None,
+    *,
+    initial: Arrays | None = None,
+    changes: Mapping[str, Any] | None = None,
+    progress: bool = True,
+    overwrite: bool = False,
+    resume: Resume | str = "never",
+) -> Result:
+    """Run a configuration to its end; what `tetris-sim run` does, in one call.
+
+    >>> rod = {
+    ...     "grid": {"shape": [50], "size": ["1 m"]},
+    ...     "model": {"type": "heat", "material": "copper"},
+    ...     "initial": {"type": "expression", "expression": "100*sin(pi*x/Lx)"},
+    ...     "boundaries": {"x": {"type": "dirichlet", "value": "0 degC"}},
+    ...     "time": {"t_end": "10 min"},
+    ... }
+    >>> result = run(rod, progress=False)
+    >>> result.field().shape, round(float(result.field().max()), 1)
+    ((50,), 51.4)
+
+    Args:
+        config: a path of a YAML file, its content as Python data, or a `Config`.
+        directory: where results go, also if the configuration names a place. If neither does, they
+            are kept as long as the result, without pictures and checkpoints that are not asked for.
+        initial: the state to begin with instead of the configuration's, an array of the grid's
+            shape (z, y, x), or arrays by field; it is written down as initial.npy beside the
+            results.
+        changes: other values by key, {"time.t_end": "2 s"}, like --set.
+        progress: whether to draw a bar.
+        overwrite: whether results of an earlier run may be replaced.
+        resume: "auto" continues from the newest good checkpoint of the directory if there is one, a
+            path from that one.
+
+    Raises:
+        TetrisError: of any kind; all that is wrong with the configuration at once.
+    """
+    asked = _ask(config, directory, initial, changes, results_stay=overwrite or resume != "never")
+    stopping = Stopping(aborts=False)
+    with (
+        stopping.listening(),
+        underway(
+            asked.config,
+            resume=Path(resume) if resume not in ("never", "auto") else resume,
+            overwrite=overwrite,
+            bar=progress and _shows_bars(),
+            stopping=stopping,
+        ) as done,
+    ):
+        done.reason = done.simulation.run()
+        last = _last(done.simulation) if asked.config.output.fields is None else None
+
+    assert done.report is not None
+    return Result(asked.config, done.report, asked.folder, last)
+
+
+@contextlib.contextmanager
+def simulate(
+    config: Source,
+    directory: str | Path | None = None,
+    *,
+    initial: Arrays | None = None,
+    changes: Mapping[str, Any] | None = None,
+    progress: bool = False,
+    overwrite: bool = False,
+) -> Iterator[Simulation]:
+    """Open a configuration as a simulation that is driven inside the block.
+
+    >>> from tetris_sim.running import simulate
+    >>> plate = {
+    ...     "grid": {"shape": [32, 32], "size": ["10 mm", "10 mm"]},
+    ...     "model": {"type": "heat", "material": "copper"},
+    ...     "initial": {"type": "constant", "value": 100},
+    ...     "boundaries": {"*": {"type": "dirichlet", "value": 0}},
+    ...     "time": {"t_end": "20 ms"},
+    ... }
+    >>> seen = []
+    >>> with simulate(plate) as sim:
+    ...     sim.run(until="10 ms", every="5 ms", call=lambda sim: seen.append(sim.step))
+    ...     sim.set_field(np.full((32, 32), 50.0))
+    ...     sim.run()
+    >>> len(seen), bool(sim.step == sim.problem.steps)
+    (2, True)
+
+    Its outputs and checkpoints are written as it goes on with `run`, and `Simulation.advance` goes
+    on without them. Arguments and errors as for `run`.
+    """
+    asked = _ask(config, directory, initial, changes, results_stay=overwrite)
+    with _opened(asked, progress=progress, overwrite=overwrite) as simulation:
+        yield simulation
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A configuration that is to be run, and where its results go."""
+
+    config: Config
+    folder: Folder
+
+
+@contextlib.contextmanager
+def _opened(
+    asked: _Asked, *, progress: bool = False, overwrite: bool = False, adapt: Adapt | None = None
+) -> Iterator[Simulation]:
+    stopping = Stopping(aborts=False)
+    with underway(
+        asked.config,
+        overwrite=overwrite,
+        bar=progress and _shows_bars(),
+        adapt=adapt,
+        vary=partial(_vary, asked.config),
+        stopping=stopping,
+    ) as found:
+        found.simulation.heard = stopping
+        yield found.simulation
+
+
+def _vary(
+    config: Config,
+    simulation: Simulation,
+    boundaries: Mapping[str, Any],
+    directory: str | Path | None,
+) -> AbstractContextManager[Simulation]:
+    """See `Simulation.with_boundary`."""
+    if not isinstance(boundaries, Mapping):
+        msg = (
+            f"boundaries is {describe(boundaries)}; sections by face are wanted, for example "
+            "{'x-': {'type': 'dirichlet', 'value': '0 degC'}}"
+        )
+        raise ConfigError(msg)
+    data = config.resolved()
+    kept = {
+        name: face
+        for name, face in data["boundaries"].items()
+        if "*" not in boundaries and name[0] not in boundaries
+    }
+    data["boundaries"] = {**kept, **boundaries}
+    time, left = data["time"], simulation.problem.steps - simulation.step
+    if time.get("t_end") is not None:
+        time["t_end"] -= simulation.time
+    elif time.get("steps") is not None:
+        time["steps"] = left
+    data["output"].pop("directory", None)
+
+    asked = _ask(data, directory, None, None, results_stay=False)
+    return _opened(asked, adapt=lambda problem: onward(simulation, problem, problem.steps))
+
+
+def _ask(
+    config: Source,
+    directory: str | Path | None,
+    initial: Arrays | None,
+    changes: Mapping[str, Any] | None,
+    *,
+    results_stay: bool,
+) -> _Asked:
+    """Check a configuration with what else is said of it, and find out where its results go."""
+    overrides = [
+        Override(f"changes[{key!r}]", tuple(key.split(".")), value)
+        for key, value in (changes or {}).items()
+    ]
+    if directory is not None:
+        overrides.append(Override("directory=", ("output", "directory"), os.fspath(directory)))
+    temporary = Path(tempfile.mkdtemp(prefix="tetris_sim_"))
+    folder = Folder(temporary, temporary=True)
+    found = _load(config, [*overrides, *_written(initial, temporary)], temporary)
+    place = results.directory_of(found)
+    if place == temporary:
+        return _Asked(found, folder)
+
+    if initial is not None:
+        # Checked: now where it stays.
+        if not results_stay:
+            results.refuse_to_overwrite(place)
+        place.mkdir(parents=True, exist_ok=True)
+        found = _load(config, [*overrides, *_written(initial, place)], temporary)
+    return _Asked(found, Folder(place))
+
+
+def _load(config: Source, overrides: list[Override], temporary: Path) -> Config:
+    if isinstance(config, str | Path):
+        return load_config(Path(config), overrides=overrides)
+    if not isinstance(config, Mapping | Config):
+        msg = (
+            f"config is {describe(config)}; a path, a mapping such as the file would hold, or a "
+            "Config is wanted"
+        )
+        raise ConfigError(msg)
+    defaults = [
+        Override("", ("output", "directory"), str(temporary)),
+    ]
+    data = config.resolved() if isinstance(config, Config) else config
+    section = data.get("output") or {}
+    asks = isinstance(section, Mapping) and section.get("directory") is not None
+    if not asks and not any(it.path == ("output", "directory") for it in overrides):
+        defaults += [
+            Override("", ("output", "pictures"), False),
+            Override("", ("checkpoint", "at_end"), False),
+        ]
+    return make_config(data, overrides=overrides, defaults=defaults)
+
+
+def _written(initial: Arrays | None, directory: Path) -> list[Override]:
+    """The arrays as files in a directory, and what the configuration says of them."""
+    if initial is None:
+        return []
+    named = isinstance(initial, Mapping)
+    overrides = []
+    for name, values in initial.items() if isinstance(initial, Mapping) else [("", initial)]:
+        state = checked_field(values, np.float64)
+        path = directory / (f"initial_{name}.npy" if named else "initial.npy")
+        with atomic_file(path) as part, part.open("wb") as file:
+            np.save(file, state)
+        keys = ("model", "fields", name, "initial") if named else ("initial",)
+        section = {"type": "file", "path": str(path.absolute())}
+        overrides.append(Override("initial=", keys, section))
+    return overrides
+
+
+def _shows_bars() -> bool:
+    """Whether a bar can be drawn: on a terminal, or in a notebook."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
+def _last(simulation: Simulation) -> LastState:
+    state = simulation.snapshot().seen()
+    return LastState(simulation.problem.seen, simulation.step, state.time, state.field())
