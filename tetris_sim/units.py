@@ -1,9 +1,10 @@
 """Units: what SI number a number with a unit stands for.
 
 The unit arrives as text that already passed the strict pattern of `quantities.py`; whether it makes
-sense, pint decides. pint is imported on first use, because most configurations written by programs
-need it for nothing. Conversions are done in decimal arithmetic, so that "15.3 mm" is exactly the
-number that 0.0153 is.
+sense, pint decides. pint is imported on first use, because it reads a thousand definitions, half of
+the time that a program needs to start, and most configurations have lengths, times and temperatures
+in a few units that are known here. Conversions are done in decimal arithmetic, so that "15.3 mm" is
+exactly the number that 0.0153 is.
 """
 
 from __future__ import annotations
@@ -39,6 +40,21 @@ _NOUNS = {
     "V": "a voltage",
     "mol": "an amount of substance",
     "dimensionless": "a number without dimension",
+}
+# What most configurations need, as pint converts it: (unit, unit wanted) -> factor, then what is
+# added, term by term.
+_PREFIXES = {"m": "1e-3", "u": "1e-6", "µ": "1e-6", "μ": "1e-6", "n": "1e-9"}
+_ICE = Decimal("273.15")  # K
+_KNOWN: dict[tuple[str, str], tuple[Decimal, tuple[Decimal, ...]]] = {
+    **{(sign + unit, unit): (Decimal(n), ()) for sign, n in _PREFIXES.items() for unit in "ms"},
+    ("cm", "m"): (Decimal("0.01"), ()),
+    ("km", "m"): (Decimal(1000), ()),
+    ("min", "s"): (Decimal(60), ()),
+    ("h", "s"): (Decimal(3600), ()),
+    ("K", "degC"): (Decimal(1), (-_ICE,)),
+    ("K", "delta_degC"): (Decimal(1), ()),
+    ("degC", "delta_degC"): (Decimal(1), (_ICE, -_ICE)),
+    ("kW/m^2", "W/m^2"): (Decimal(1000), ()),
 }
 # Everything that pint 0.24 to 0.25 was seen to raise for a text it cannot make sense of, and their
 # relatives.
@@ -90,6 +106,10 @@ def convert(number: str, unit: str, target: str, *, difference: bool = False) ->
     Raises:
         UnitError: the unit does not exist, or has another dimension than `target`.
     """
+    if (known := _KNOWN.get((unit, target))) is not None:
+        factor, terms = known
+        return float(sum(terms, Decimal(number) * factor))
+
     text = f"{number} {unit}"
     units, dimension = _parsed(unit, text)
     refusals = _refusals()
