@@ -115,8 +115,8 @@ def one_of_each(method: Method, problem: Problem) -> Iterator[Parameters]:
 def differs(
     method: Method, name: str, problem: Problem, parameters: Parameters, device: Any
 ) -> bool:
-    """Whether two blocks of steps and one more are wrong."""
-    steps = (2 * parameters.get(STEPS_PER_BLOCK, 1), 1)
+    """Whether a block of steps and one more are wrong."""
+    steps = (parameters.get(STEPS_PER_BLOCK, 1), 1)
     state = problem.initial(Slab.whole(problem.grid))
     wanted = reference.advance(state, problem, sum(steps))
     eps = float(np.finfo(problem.arithmetic).eps)
