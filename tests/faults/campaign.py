@@ -164,7 +164,12 @@ class Chains:
         self._rng, self._folder, self._log = rng, folder, folder / "log"
         self._ranks = kind == "ranks"
         steps, often, checkpoint, fields = KINDS[kind]
-        self._form = {"steps": steps, "often": often, "checkpoint": checkpoint, "fields": fields}
+        self._form: dict[str, Any] = {
+            "steps": steps,
+            "often": often,
+            "checkpoint": checkpoint,
+            "fields": fields,
+        }
         folder.mkdir(parents=True, exist_ok=True)
 
         start = time.monotonic()

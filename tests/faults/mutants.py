@@ -123,7 +123,7 @@ def make_samples(folder: Path) -> Samples:
     Image.fromarray(values.astype(np.uint8)).save(folder / "u.tiff")
     arrays = {path.suffix: path.read_bytes() for path in sorted(folder.glob("u.*"))}
 
-    choice = tuned.Remembered("cpu.plain", {"steps_per_block": 4}, 1e9, 1, 0.0, tuned.now())
+    choice = tuned.Remembered("cpu.plain", {"steps_per_block": 4}, 1, 1e9, 0.0, tuned.now())
     key = ["a", "key"]
     tuned.remember(key, choice, [])  # type: ignore[arg-type]
     kept = tuned._path(key).read_bytes()  # type: ignore[arg-type]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(kind: str, tmp_pat
 
 @pytest.mark.usefixtures("_warm")
 def test_a_run_that_ends_with_other_bits_is_a_failure(tmp_path: Path) -> None:
-    chains = campaign.Chains("renamed", tmp_path, campaign.random.Random(1))
+    chains = campaign.Chains("renamed", tmp_path, random.Random(1))
     (chains._whole / "statistics.csv").write_text("step\n")
     with pytest.raises(AssertionError, match=r"not the same: \['statistics.csv'\]"):
         chains.kill(1)
