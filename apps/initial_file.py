@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import struct
+import tokenize
 import warnings
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +16,8 @@ import numpy.typing as npt
 from tetris_sim.conditions import FileInitial
 from tetris_sim.errors import ConfigError
 from tetris_sim.grid import Grid
-from tetris_sim.outside import refuse_outside
+from tetris_sim.outside import DAMAGED, refuse_outside
+from tetris_sim.wording import first_line
 
 if TYPE_CHECKING:
     import h5py
@@ -72,8 +76,8 @@ def open_npy(path: Path, grid: Grid, key: str) -> Reader:
     """A reader of a .npy array; `key` is what messages begin with."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        msg = f"{key}: {path} cannot be read as a .npy array of numbers ({error})"
+    except (*DAMAGED, EOFError, SyntaxError, tokenize.TokenError) as error:
+        msg = f"{key}: {path} cannot be read as a .npy array of numbers ({first_line(error)})"
         raise ConfigError(msg) from error
     check_array(path, array.shape, array.dtype, grid, key)
     return lambda box: np.asarray(array[_slices(box)])
@@ -89,8 +93,8 @@ def open_hdf5(path: Path, name: str | None, grid: Grid, key: str) -> Reader:
             dataset = _find_dataset(file, path, name, key)
             name = str(dataset.name)
             shape, dtype = tuple(dataset.shape or ()), dataset.dtype
-    except OSError as error:
-        msg = f"{key}: {path} cannot be read as HDF5 ({error})"
+    except DAMAGED as error:
+        msg = f"{key}: {path} cannot be read as HDF5 ({first_line(error)})"
         raise ConfigError(msg) from error
 
     # A file written per output time has a time axis of length 1 in front.
@@ -100,8 +104,13 @@ def open_hdf5(path: Path, name: str | None, grid: Grid, key: str) -> Reader:
     check_array(path, shape, dtype, grid, key)
 
     def read(box: Box) -> npt.NDArray[Any]:
-        with h5py.File(path, "r") as file:  # not kept open: workers and ranks read when they like
-            return np.asarray(file[name][(0,) * max(leading, 0) + _slices(box)])
+        try:
+            # Not kept open: workers and ranks read when they like.
+            with h5py.File(path, "r") as file:
+                return np.asarray(file[name][(0,) * max(leading, 0) + _slices(box)])
+        except DAMAGED as error:
+            msg = f"{key}: {path} cannot be read as HDF5 ({first_line(error)})"
+            raise ConfigError(msg) from error
 
     return read
 
@@ -170,9 +179,11 @@ def read_grey(path: Path, grid: Grid, key: str) -> npt.NDArray[np.float64]:
     except (
         UnidentifiedImageError,
         Image.DecompressionBombError,
-        OSError,
+        *DAMAGED,
+        EOFError,
         SyntaxError,
-        ValueError,
+        struct.error,
+        zlib.error,
     ) as error:
         msg = (
             f"{key}: {path} cannot be read ({error}); give a .npy array, an HDF5 file or a "

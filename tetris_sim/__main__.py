@@ -45,8 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; the exit code as in `ExitCode`."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     verb = next((word for word in words if word in VERBS), None)
+    runs = verb in ("run", "restart")
+    quietly = ending_quietly(whole_process=arguments is None) if runs else contextlib.nullcontext()
     try:
-        with ending_quietly() if verb in ("run", "restart") else contextlib.nullcontext():
+        with quietly:
             return _run_verb(words, verb)
     except StopRequested as stopped:
         if launched_rank() == 0:

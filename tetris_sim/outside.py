@@ -13,6 +13,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+# What h5py raises for a damaged file: whatever the piece leads to that cannot be read.
+DAMAGED = (
+    OSError,
+    LookupError,
+    ValueError,
+    TypeError,
+    RuntimeError,
+    AttributeError,
+    OverflowError,
+    MemoryError,
+)
+
 
 class OutsideError(OSError):
     """A file refers to one that is neither in its folder nor below."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 from collections import Counter
 from collections.abc import Mapping
@@ -269,10 +270,13 @@ def _listed(methods: Mapping[str, str]) -> str:
 
 def package_versions() -> dict[str, str]:
     """Versions of Python, of this package and of those that decide about numbers and files."""
-    versions = {"tetris_sim": __version__, "python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "not installed"
-    return versions
+    ours = {"tetris_sim": __version__, "python": platform.python_version()}
+    return ours | {package: _version_of(package) for package in PACKAGES}
+
+
+@functools.cache  # looking into the files of a package takes milliseconds; every checkpoint asks
+def _version_of(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

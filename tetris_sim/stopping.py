@@ -37,6 +37,7 @@ class StopReason:
         return f"{begun}: {self.sentence}"
 
 
+_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 _AGAIN = 1.0  # seconds; longer than it takes to close what is open
 
 NOTHING_DONE = "nothing was computed, and no file was changed"
@@ -76,20 +77,28 @@ class Stopping:
         self._save = False
 
     @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        """Handle signals inside the block; outside of the main thread leave them as they are."""
+    def listening(self, *, deaf_after: bool = False) -> Iterator[None]:
+        """Handle signals inside the block; outside of the main thread leave them as they are.
+
+        Whoever listened before ends nothing from then on: what is left to do after the block is to
+        say how it ended.
+
+        Args:
+            deaf_after: ignore signals after the block, because the process ends there; otherwise
+                they do what they did before.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {
-            number: signal.signal(number, self._note)
-            for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
-        }
+        before = {number: signal.signal(number, self._note) for number in _SIGNALS}
+        earlier = getattr(before[signal.SIGTERM], "__self__", None)
+        if isinstance(earlier, Stopping):
+            earlier._at_once = False
         try:
             yield
         finally:
             for number, action in before.items():
-                signal.signal(number, action)
+                signal.signal(number, signal.SIG_IGN if deaf_after else action)
 
     @contextlib.contextmanager
     def at_once(self, so_far: str = "") -> Iterator[None]:
@@ -198,10 +207,15 @@ def _hushed() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def ending_quietly() -> Iterator[None]:
-    """Before a run listens SIGTERM and Ctrl-C raise `StopRequested`, SIGUSR1 does nothing."""
+def ending_quietly(*, whole_process: bool) -> Iterator[None]:
+    """Before a run listens SIGTERM and Ctrl-C raise `StopRequested`, SIGUSR1 does nothing.
+
+    Args:
+        whole_process: whether the process ends with the block. Then a signal changes nothing any
+            more: Python takes half a second to end, and what a run did is said by its exit code.
+    """
     early = Stopping(speaks=False)
-    with early.listening(), early.at_once():
+    with early.listening(deaf_after=whole_process), early.at_once():
         yield
 
 

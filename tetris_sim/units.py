@@ -1,9 +1,10 @@
 """Units: what SI number a number with a unit stands for.
 
 The unit arrives as text that already passed the strict pattern of `quantities.py`; whether it makes
-sense, pint decides. pint is imported on first use, because most configurations written by programs
-need it for nothing. Conversions are done in decimal arithmetic, so that "15.3 mm" is exactly the
-number that 0.0153 is.
+sense, pint decides. pint is imported on first use, because it reads a thousand definitions, half of
+the time that a program needs to start, and most configurations have lengths, times and temperatures
+in a few units that are known here. Conversions are done in decimal arithmetic, so that "15.3 mm" is
+exactly the number that 0.0153 is.
 """
 
 from __future__ import annotations
@@ -51,7 +52,6 @@ _REFUSALS = (
     AssertionError,
     SyntaxError,
 )
-
 
 # What configurations are written in: pint takes longer to start than to validate all of one. By the
 # unit wanted: how many of it each is. A test compares every entry with pint.

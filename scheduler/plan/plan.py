@@ -194,10 +194,14 @@ def _options(
 
     if isinstance(failure, ConfigError):
         raise failure
-    needs = ", ".join(f"{gib(offer.usable)} of {offer.name}" for offer in offers)
+    rooms = ", ".join(
+        f"{offer.name} ({gib(offer.usable)}, {offer.capacity.room} planes with their margins)"
+        for offer in offers
+    )
     msg = (
-        f"the grid of {gib(2 * domain.state_bytes)} does not fit into {needs}, nor can it be "
-        f"streamed: {failure if domain.alike else _NOT_ALIKE}"
+        f"the {work.n_planes} planes of the grid ({gib(2 * domain.state_bytes)} without margins) "
+        f"do not fit into the memory of {rooms}, nor can they be streamed: "
+        f"{failure if domain.alike else _NOT_ALIKE}"
     )
     raise UnsupportedError(msg)
 

@@ -32,6 +32,16 @@ from tetris_sim.version import __version__
 
 _FORMAT = 2
 _PART = "tuning"
+# What a damaged file leads to, nested without end or with numbers of a thousand digits.
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
 
 
 @dataclass(frozen=True)
@@ -164,7 +174,7 @@ def recall(key: Key) -> Remembered | None:
             and all(map(math.isfinite, numbers))
             and all(isinstance(count, int) for count in counts)
         )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except _UNREADABLE:
         return None
     return choice if sound else None
 

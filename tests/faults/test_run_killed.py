@@ -1,60 +1,19 @@
 from __future__ import annotations
 
-import json
-import random
 import shutil
-import time
 from pathlib import Path
 
 import pytest
 from fault_runs import (
     assert_same_results,
     checkpoint_steps,
-    contents,
     start,
-    tetris,
     tetris_here,
     wait_until,
     write_plate,
 )
 
-KILLS = 20  # every fifth while the program has hardly begun
 STEPS, OFTEN, CHECKPOINT = 300_000, 500, 1_500
-
-
-@pytest.mark.slow
-def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path: Path) -> None:
-    config = write_plate(tmp_path / "whole", steps=STEPS, often=OFTEN, checkpoint=CHECKPOINT)
-    done = tetris("run", config)
-    assert done.returncode == 0, done.stderr
-    report = json.loads((tmp_path / "whole" / "out" / "report.json").read_text())
-    loop = report["wall_s"] - report["phases_s"]["plan"]
-
-    config = write_plate(tmp_path / "killed", steps=STEPS, often=OFTEN, checkpoint=CHECKPOINT)
-    results, log = tmp_path / "killed" / "out", tmp_path / "log"
-    rng, kills, resumed = random.Random(11), 0, 0
-    while True:
-        with log.open("w") as said:
-            process = start(said, "run", config, "--resume", "auto")
-            if kills % 5 == 4:
-                time.sleep(rng.uniform(0, 1.5))
-            else:
-                wait_until(lambda: "cpu.plain with" in log.read_text(), process, log)
-                time.sleep(rng.uniform(0, 0.1 + 1.2 * loop / KILLS) if kills < KILLS else 0)
-            if kills < KILLS:
-                process.kill()
-        code = process.wait()
-        resumed += "Continuing from" in log.read_text()
-        if code == 0:
-            break
-        assert code == -9, log.read_text()
-        kills += 1
-    assert kills == KILLS
-    assert resumed >= 12
-    assert_same_results(results, tmp_path / "whole" / "out")
-    assert len(contents(results)) > 40
-    assert checkpoint_steps(results) == [STEPS - CHECKPOINT, STEPS]
-    assert not list(results.rglob("*.part"))
 
 
 @pytest.fixture(scope="module")

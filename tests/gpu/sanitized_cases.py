@@ -1,13 +1,16 @@
 """One case of each GPU kernel, to be run under `compute-sanitizer`: `python
 tests/gpu/sanitized_cases.py`.
 
-Grids are odd and just large enough for a fused kernel, the frame around it and a single step. Every
+Constant stencils, bodies of palettes, heat contents and coefficients, and equations. Grids are odd
+and just large enough for a fused kernel, the frame around it and a single step. Every
 answer is compared with the reference, so that a kernel that was not launched is no clean one.
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +19,19 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / name) for name in (".", "kernels", "gpu"))]
 
+import gpu_equation_cases as equation_cases  # noqa: E402
 from cases import boundary_of, dtype_of, make_problem, run, stencil_of  # noqa: E402
+from conduction_cases import RADIATION, Case, beam, closed, heating, mixed_faces  # noqa: E402
+from enthalpy_cases import cooled_body  # noqa: E402
+from test_gpu_coefficients import body  # noqa: E402
 from variants import VARIANTS, agrees  # noqa: E402
 
 from tetris_sim import reference  # noqa: E402
 from tetris_sim.gpu_kernels import METHODS  # noqa: E402
 from tetris_sim.gpu_kernels.common.device import GpuDevice  # noqa: E402
-from tetris_sim.method import STEPS_PER_BLOCK, Method  # noqa: E402
+from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters  # noqa: E402
+from tetris_sim.problem import Problem  # noqa: E402
+from tetris_sim.slab import Slab  # noqa: E402
 
 NAMES = ("star-1d5p", "heat-2d", "box-2d9p", "heat-3d", "box-3d27p")
 SHAPES = {1: (1201,), 2: (103, 151), 3: (23, 25, 131)}
@@ -43,8 +52,80 @@ def main() -> int:
     for name, variant in VARIANTS.items():
         agrees(variant, stencil_of("box-2d9p"), boundary_of("walls", 2), (41, 197), device)
         sys.stdout.write(f"{name}: agrees\n")
+    for name, problem in (*bodies().items(), *equations().items()):
+        for method in METHODS:
+            if method.refusal(problem) is None:
+                failed += sum(
+                    differs(method, name, problem, parameters, device)
+                    for parameters in one_of_each(method, problem)
+                )
     device.close()
     return failed
+
+
+def bodies() -> dict[str, Problem]:
+    """Palettes, faces and sources by formulas, heat contents, coefficients."""
+    plate, block = SHAPES[2], (17, 19, 61)
+    heated = heating(5, changes=True)
+    cases = {
+        "palette": Case("", plate, 5, mixed_faces, heated),
+        "palette, float32": Case("", plate, 16, closed, dtype=np.float32),
+        "palette, no sources": Case("", plate, 5, mixed_faces),
+        "palette, beam": Case("", plate, 3, closed, beam()),
+        "palette, 3D": Case("", block, 5, mixed_faces, heated),
+        "palette, 1D": Case("", (203,), 3, mixed_faces, heating(3, changes=True)),
+        "radiation": RADIATION[1],
+    }
+    return {
+        **{name: case.problem() for name, case in cases.items()},
+        "heat contents": cooled_body(plate),
+        "heat contents, 3D": cooled_body((9, 11, 13)),
+        "coefficients": body(plate, mixed_faces),
+        "coefficients, float32": body(plate, mixed_faces, np.float32),
+        "coefficients, 3D": body((9, 11, 13), mixed_faces),
+    }
+
+
+def equations() -> dict[str, Problem]:
+    """Several fields, stages that are read beside their points, corners; in 1, 2 and 3 dimensions."""
+    make, walls = equation_cases.make, equation_cases.walls
+    fields = equation_cases.gray_scott
+    return {
+        "two fields": make(fields(2, walls(2), walls(2, 0.1)), SHAPES[2]),
+        "two fields, float32": make(fields(2, walls(2), walls(2, 0.1)), SHAPES[2], np.float32),
+        "two fields, 1D": make(fields(1, walls(1)), (203,)),
+        "two fields, 3D": make(fields(3, walls(3)), (9, 11, 13)),
+        "fourth order": make(equation_cases.cahn_hilliard(2, walls(2)), SHAPES[2]),
+        "stages": make(equation_cases.wave(2, equation_cases.ring(2)), SHAPES[2]),
+        "corners": make(equation_cases.corners(walls(2)), SHAPES[2]),
+    }
+
+
+def one_of_each(method: Method, problem: Problem) -> Iterator[Parameters]:
+    """Of each scheme that a method proposes, the fewest steps at once."""
+
+    def scheme(choice: Parameters) -> int:
+        return choice.get("scheme", 0)
+
+    proposals = sorted(method.parameters(problem), key=scheme)
+    for _, alike in itertools.groupby(proposals, key=scheme):
+        yield min(alike, key=lambda choice: choice.get(STEPS_PER_BLOCK, 1))
+
+
+def differs(
+    method: Method, name: str, problem: Problem, parameters: Parameters, device: Any
+) -> bool:
+    """Whether a block of steps and one more are wrong."""
+    steps = (parameters.get(STEPS_PER_BLOCK, 1), 1)
+    state = problem.initial(Slab.whole(problem.grid))
+    wanted = reference.advance(state, problem, sum(steps))
+    eps = float(np.finfo(problem.arithmetic).eps)
+    allowed = 10 * sum(steps) * eps * float(np.abs(wanted).max())
+    error = float(np.abs(run(method, problem, parameters, device, steps) - wanted).max())
+    sys.stdout.write(
+        f"{method.name} {name} {dict(parameters)}: error {error:.1e}, allowed {allowed:.1e}\n"
+    )
+    return not error <= allowed
 
 
 def fails(method: Method, name: str, dtype: str, device: Any) -> bool:

@@ -119,7 +119,10 @@ def test_caches_and_checkpoints_tell_bodies_apart() -> None:
 def test_what_differs_from_place_to_place_is_not_streamed() -> None:
     small = SimulatedSection(speed=1e9, memory=4000)
     compute = ComputeSection(method="cpu.plain", devices=("simulated",), simulated=small)
-    with pytest.raises(UnsupportedError, match=r"nor can it be streamed: .* materials, sources"):
+    with pytest.raises(
+        UnsupportedError,
+        match=r"19 planes .* \(3.91 KiB, 5 planes .* nor can they .* materials, sources",
+    ):
         make_plan(PLATE, find_machine(), compute)
 
 

@@ -18,10 +18,9 @@ from tetris_sim.method import Box
 from tetris_sim.outputs.blocks import slices
 from tetris_sim.outputs.field_file import FOLDER, FORMAT_VERSION, is_field_file, record_name
 from tetris_sim.outputs.scales import read_grid
-from tetris_sim.outside import refuse_outside
+from tetris_sim.outside import DAMAGED, refuse_outside
 from tetris_sim.wording import first_line
 
-_DAMAGED = (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError)
 Values = npt.NDArray[np.floating[Any]]
 Place = tuple[Path, str, tuple[int, ...]]  # file, dataset, shape of the dataset
 
@@ -86,7 +85,7 @@ def open_hdf5(path: Path) -> Iterator[Any]:
 
     try:
         file = h5py.File(path, "r", locking="best-effort")
-    except OSError as error:
+    except DAMAGED as error:
         msg = (
             f"{path} cannot be opened as HDF5 ({first_line(error)}): it is damaged or another "
             "kind of file"
@@ -104,24 +103,28 @@ def open_fields(path: Path) -> Iterator[Series]:
         CheckpointError: the file is missing, damaged, or no file of fields.
     """
     with open_hdf5(path) as file:
-        if not is_field_file(file):
-            msg = f"{path} is an HDF5 file, but not one of fields written by tetris_sim"
-            raise CheckpointError(msg)
-        version = int(file.attrs.get("format_version", 0))
-        if version > FORMAT_VERSION:
-            msg = (
-                f"{path} has format version {version}, this program reads up to {FORMAT_VERSION}; "
-                "use a newer one"
-            )
-            raise CheckpointError(msg)
-
         try:
+            _refuse_others(path, file)
             refuse_outside(file)
             series = _read_frame(path, file)
-        except _DAMAGED as error:
+        except DAMAGED as error:
             msg = f"{path} is damaged: {first_line(error)}"
             raise CheckpointError(msg) from error
         yield series
+
+
+def _refuse_others(path: Path, file: Any) -> None:
+    """Raise unless a file has fields in a format that is known."""
+    if not is_field_file(file):
+        msg = f"{path} is an HDF5 file, but not one of fields written by tetris_sim"
+        raise CheckpointError(msg)
+    version = int(file.attrs.get("format_version", 0))
+    if version > FORMAT_VERSION:
+        msg = (
+            f"{path} has format version {version}, this program reads up to {FORMAT_VERSION}; "
+            "use a newer one"
+        )
+        raise CheckpointError(msg)
 
 
 def read_meta(file: Any) -> dict[str, Any]:
@@ -167,7 +170,7 @@ def _read_frame(path: Path, file: Any) -> Series:
             raise CheckpointError(msg)
         try:
             return np.asarray(datasets[variable][(record, *slices(box))])
-        except (OSError, RuntimeError) as error:
+        except DAMAGED as error:
             msg = f"{source} is damaged: {first_line(error)}"
             raise CheckpointError(msg) from error
 
