@@ -22,6 +22,7 @@ from tetris_sim.errors import (
 from tetris_sim.scheduler.comm.launcher import launched_rank
 from tetris_sim.stopping import ending_quietly
 from tetris_sim.version import __version__
+from tetris_sim.wording import listed, suggestion
 
 # Each verb is a module of `tetris_sim.commands`; only the one that is asked for is imported, so
 # that `--help` and hundreds of ranks start fast.
@@ -39,6 +40,7 @@ VERBS = {
     "bench": "measure how fast this machine is",
     "doctor": "say what was found on this machine, for bug reports",
 }
+_VERBS_ARE = f"the verbs are {listed(VERBS, 'and')}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,7 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_verb(words: Sequence[str], verb: str | None) -> int:
     parser = _parser(verb)
+    first = next((word for word in words if not word.startswith("-")), None)
     try:
+        if first is not None and first not in VERBS:
+            parser.error(f"there is no verb {first}{suggestion(first, VERBS)}; {_VERBS_ARE}")
         args = parser.parse_args(words)
     except ConfigError as error:
         if launched_rank() == 0:  # every rank has the same words

@@ -93,6 +93,8 @@ def launch(
     with _begin(config, resume, clock, ranks, overwrite=overwrite) as launched:
         prepared = _prepare(launched, use_cache=use_cache)
         problem, plan = prepared.problem, prepared.plan
+        if launched.start.begins:
+            log.info("%s", launched.start.begins)
         log.info("%s", describe(config, problem, plan))
 
         with (

@@ -7,6 +7,7 @@ more than the environment, and --set more than the file.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tetris_sim.apps import AnyModel
-from tetris_sim.config.checks import check_together
+from tetris_sim.config.checks import check_together, mixed_units
 from tetris_sim.config.errors import ConfigMistakesError, Finding, Mistake, Place
 from tetris_sim.config.model_checks import check_in_space, check_initial
 from tetris_sim.config.overrides import (
@@ -27,8 +28,11 @@ from tetris_sim.config.overrides import (
 from tetris_sim.config.sections import check_sections
 from tetris_sim.config.text import expand_paths, plain_values, write_yaml
 from tetris_sim.config.yaml import MOST_CHARACTERS, Node, read_yaml
+from tetris_sim.errors import TetrisError, UnstableStepError
 from tetris_sim.problem import Problem
 from tetris_sim.schema import Request
+
+log = logging.getLogger("tetris_sim")
 
 _ORDER = (
     "schema",
@@ -43,6 +47,7 @@ _ORDER = (
     "checkpoint",
     "run",
 )
+_PHYSICAL = ("grid", "model", "initial", "boundaries", "time")
 _PHYSICS = ("schema", "grid", "model", "initial", "boundaries")  # and compute.precision
 
 
@@ -293,10 +298,16 @@ def _check(
     findings += wrong
     findings += check_together(sections)
     findings += check_initial(sections, values)
+    for finding in mixed_units(values):
+        place = _origin(finding, used) or locate(finding)
+        log.warning("%s", Mistake(finding.path, finding.message, place))
+
     config = None
     if not findings and not mistakes:
         config = Config.model_validate(sections)
         findings += check_in_space(config, config.model) if in_space else ()
+    elif in_space and all(it.unknown for it in findings if it.path[0] in _PHYSICAL):
+        findings += _look_ahead(sections)
     mistakes += [
         Mistake(finding.path, finding.message, _origin(finding, used) or locate(finding))
         for finding in findings
@@ -305,6 +316,26 @@ def _check(
     if mistakes or config is None:
         raise ConfigMistakesError(mistakes)
     return config
+
+
+def _look_ahead(sections: Mapping[str, Any]) -> Iterable[Finding]:
+    """What would be found next in a configuration whose physics is right, whatever else is not."""
+    if not all(name in sections for name in _PHYSICAL):
+        return
+    config = Config.model_validate({name: sections[name] for name in _PHYSICAL})
+    found = list(check_in_space(config, config.model))
+    yield from found
+    if found:
+        return
+
+    try:
+        config.build()
+    except UnstableStepError as error:
+        said = str(error)
+        of_dt = said.removeprefix("time.dt = ")
+        yield Finding(("time", "dt") if of_dt != said else ("model",), of_dt)
+    except TetrisError:
+        return  # perhaps it is only so because of what is wrong elsewhere
 
 
 def _read_all(overrides: Sequence[str | Override], mistakes: list[Mistake]) -> list[Override]:
@@ -320,6 +351,6 @@ def _read_all(overrides: Sequence[str | Override], mistakes: list[Mistake]) -> l
 def _origin(finding: Finding, overrides: Sequence[Override]) -> Place | None:
     """The override that a value came from, the last if there are several."""
     for override in reversed(overrides):
-        if override.place and finding.path[: len(override.path)] == override.path:
+        if override.place and override.explains(finding.path):
             return Place(override.place)
     return None
