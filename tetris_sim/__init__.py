@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tetris_sim.scheduler.planner import make_plan, plan_together
     from tetris_sim.simulation import Simulation, open_simulation
     from tetris_sim.solving import solve_pde
+    from tetris_sim.sweeping import sweep
 
 _LAZY = {
     "thermal_diffusion": "tetris_sim.api",
@@ -48,6 +49,7 @@ _LAZY = {
     "Simulation": "tetris_sim.simulation",
     "open_simulation": "tetris_sim.simulation",
     "solve_pde": "tetris_sim.solving",
+    "sweep": "tetris_sim.sweeping",
 }
 
 __all__ = [
@@ -74,6 +76,7 @@ __all__ = [
     "open_simulation",
     "plan_together",
     "solve_pde",
+    "sweep",
     "thermal_diffusion",
 ]
 

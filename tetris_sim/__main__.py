@@ -31,6 +31,7 @@ VERBS = {
     "validate": "check a configuration: all mistakes at once, with line numbers",
     "plan": "say what a run would do and cost, without running",
     "run": "run a simulation",
+    "sweep": "run a configuration with many values of some keys",
     "restart": "continue a run from a checkpoint",
     "info": "say what is in an output, a checkpoint or a results directory",
     "plot": "draw a field",

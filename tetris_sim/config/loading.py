@@ -247,7 +247,11 @@ def _place_in_text(root: Node, finding: Finding, name: str, lines: Sequence[str]
 
 
 def make_config(
-    data: Mapping[str, Any], *, base: Path | None = None, environ: Mapping[str, str] | None = None
+    data: Mapping[str, Any],
+    *,
+    base: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    overrides: Sequence[str | Override] = (),
 ) -> Config:
     """Check a configuration given as Python data.
 
@@ -255,6 +259,7 @@ def make_config(
         data: what the YAML file would hold: mappings, sequences, numbers, text.
         base: folder where relative paths of input files start; the working directory if not given.
         environ: as for `load_config`.
+        overrides: as for `load_config`.
 
     Raises:
         ConfigMistakesError: with everything that is wrong.
@@ -267,7 +272,7 @@ def make_config(
         lambda finding: Place(),
         mistakes=mistakes,
         base=base,
-        overrides=(),
+        overrides=overrides,
         environ=environ,
         defaults=(),
     )
