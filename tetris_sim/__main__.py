@@ -33,13 +33,16 @@ VERBS = {
     "run": "run a simulation",
     "sweep": "run a configuration with many values of some keys",
     "restart": "continue a run from a checkpoint",
+    "watch": "show how far a run is, from its files alone",
     "info": "say what is in an output, a checkpoint or a results directory",
-    "plot": "draw a field",
+    "report": "make a page about a run, or about two beside each other",
+    "plot": "draw a field, or a table over time",
     "export": "convert outputs for other programs",
     "verify": "check this machine's answers against analytic solutions",
     "tune": "find the fastest method and its parameters for a problem, and keep them",
     "bench": "measure how fast this machine is",
     "doctor": "say what was found on this machine, for bug reports",
+    "completion": "print a script that completes commands in a shell",
 }
 _VERBS_ARE = f"the verbs are {listed(VERBS, 'and')}"
 
@@ -58,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_verb(words: Sequence[str], verb: str | None) -> int:
-    parser = _parser(verb)
+    parser = make_parser(verb)
     first = next((word for word in words if not word.startswith("-")), None)
     try:
         if first is not None and first not in VERBS:
@@ -141,7 +144,8 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(message)
 
 
-def _parser(wanted: str | None) -> argparse.ArgumentParser:
+def make_parser(wanted: str | None) -> argparse.ArgumentParser:
+    """The parser of all verbs, with the arguments of one of them."""
     parser = _Parser(
         prog="tetris-sim",
         description="Stencil simulations on everything a machine has.",

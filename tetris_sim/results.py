@@ -53,7 +53,7 @@ _OURS = (
 )
 _FOLDERS = (f"{CHECKPOINTS}/parts_*", CHECKPOINTS, "fields", _PARTS, "probes")
 _INDICES = (".h5", ".xdmf")
-_LOCK = ".lock"
+LOCK = ".lock"
 _DEFAULT = "results/run"  # of a configuration that comes from no file and does not say where
 
 
@@ -109,7 +109,7 @@ def locked(directory: Path) -> Iterator[None]:
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise _cannot_be_written_to(directory, error.strerror) from error
 
