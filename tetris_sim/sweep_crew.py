@@ -136,6 +136,7 @@ class Crew:
             environ["PYTHONPATH"] = os.pathsep.join(
                 [root, *filter(None, [environ.get("PYTHONPATH")])]
             )
+
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tetris_sim.sweep_crew", cores],
                 stdin=subprocess.PIPE,

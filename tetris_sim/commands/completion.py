@@ -57,6 +57,7 @@ def bash(verbs: dict[str, list[tuple[str, str]]]) -> Iterator[str]:
     yield '    for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do'
     yield '        [[ $word != -* ]] && { verb="$word"; break; }'
     yield "    done"
+
     yield "    local words"
     yield '    case "$verb" in'
     for verb, words in verbs.items():

@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RESULTS",
         help="the results directory of a run; two are compared",
     )
+
     parser.add_argument(
         "-o",
         "--output",
@@ -155,6 +156,7 @@ def _tiles(facts: Facts) -> str:
             "rate": f"{report['points_per_second'] / 1e9:.3g} GStencil/s",
             "precision": report["precision"],
         }
+
     return (
         '<dl class="tiles">'
         + "".join(f"<div><dt>{key}</dt><dd>{escape(it)}</dd></div>" for key, it in tiles.items())
@@ -207,6 +209,7 @@ def _performance(report: Facts) -> str:
         for name, seconds in phases.items()
         if seconds > 0
     )
+
     methods = ", ".join(f"{worker}: {it}" for worker, it in report["methods"].items())
     said = (
         f"{methods}. {report['points_per_second'] / 1e9:.3g} GStencil/s while computing, "
@@ -255,6 +258,7 @@ def _compared(runs: Sequence[Facts]) -> str:
             + "".join(f"<td>{number:.6g} {unit}</td>" for number in numbers)
             + f"<td>{ratio}</td></tr>"
         )
+
     names = "".join(
         f"<th>{letter}: {escape(it['name'])}</th>" for letter, it in zip("AB", runs, strict=True)
     )

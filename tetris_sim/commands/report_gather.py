@@ -41,6 +41,7 @@ def gather(directory: Path) -> Facts:
     if not directory.is_dir() or not results.has_results(directory):
         msg = f"{directory} holds no results of tetris_sim; give the results directory of a run"
         raise CheckpointError(msg)
+
     text = _read(directory / results.CONFIG)
     config, problem = _rebuild(text)
     report = _read_json(directory / results.REPORT_JSON)

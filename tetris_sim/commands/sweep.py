@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "spaced numbers with both ends (boundaries.z+.h=10:500:20; 10:500:20log by equal "
         "factors); may be repeated",
     )
+
     parser.add_argument(
         "--zip",
         action="store_true",

@@ -104,6 +104,7 @@ def run(args: argparse.Namespace) -> int:
     if not (math.isfinite(args.interval) and args.interval > 0):
         msg = f"--interval {args.interval:g}: a number of seconds greater than 0 is wanted"
         raise ConfigError(msg)
+
     first: State | None = None
     lines = 0
     while True:
@@ -158,6 +159,7 @@ def _read_tables(
     """(step, time [s], when) of the last row of each table; and its columns."""
     paths = {f"{it.stem}: ": it for it in sorted((directory / probes.FOLDER).glob("*.csv"))}
     paths[""] = directory / statistics.FILE
+
     last, curves = [], {}
     for prefix, path in paths.items():
         if not path.exists():
