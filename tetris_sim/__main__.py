@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from tetris_sim.commands import VERBS, add_common_arguments
 from tetris_sim.errors import (
     ConfigError,
     ElsewhereError,
@@ -24,26 +25,6 @@ from tetris_sim.stopping import ending_quietly
 from tetris_sim.version import __version__
 from tetris_sim.wording import listed, suggestion
 
-# Each verb is a module of `tetris_sim.commands`; only the one that is asked for is imported, so
-# that `--help` and hundreds of ranks start fast.
-VERBS = {
-    "init": "write a commented configuration to start from",
-    "validate": "check a configuration: all mistakes at once, with line numbers",
-    "plan": "say what a run would do and cost, without running",
-    "run": "run a simulation",
-    "sweep": "run a configuration with many values of some keys",
-    "restart": "continue a run from a checkpoint",
-    "watch": "show how far a run is, from its files alone",
-    "info": "say what is in an output, a checkpoint or a results directory",
-    "report": "make a page about a run, or about two beside each other",
-    "plot": "draw a field, or a table over time",
-    "export": "convert outputs for other programs",
-    "verify": "check this machine's answers against analytic solutions",
-    "tune": "find the fastest method and its parameters for a problem, and keep them",
-    "bench": "measure how fast this machine is",
-    "doctor": "say what was found on this machine, for bug reports",
-    "completion": "print a script that completes commands in a shell",
-}
 _VERBS_ARE = f"the verbs are {listed(VERBS, 'and')}"
 
 
@@ -61,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_verb(words: Sequence[str], verb: str | None) -> int:
-    parser = make_parser(verb)
+    parser = _parser(verb)
     first = next((word for word in words if not word.startswith("-")), None)
     try:
         if first is not None and first not in VERBS:
@@ -144,8 +125,7 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(message)
 
 
-def make_parser(wanted: str | None) -> argparse.ArgumentParser:
-    """The parser of all verbs, with the arguments of one of them."""
+def _parser(wanted: str | None) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="tetris-sim",
         description="Stencil simulations on everything a machine has.",
@@ -169,14 +149,8 @@ def make_parser(wanted: str | None) -> argparse.ArgumentParser:
 
 
 def _common() -> _Parser:
-    """The flags that may stand before or after the verb; unset, they do not hide the other."""
     common = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
-    group = common.add_argument_group("everywhere")
-    group.add_argument("-v", "--verbose", action="count", help="say more (-vv: debugging)")
-    group.add_argument("-q", "--quiet", action="store_true", help="say only what went wrong")
-    group.add_argument("--json", action="store_true", help="results as JSON on stdout")
-    group.add_argument("--no-progress", action="store_true", help="no progress bar")
-    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    add_common_arguments(common)
     return common
 
 

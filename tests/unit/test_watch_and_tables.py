@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from tetris_sim import results
-from tetris_sim.__main__ import VERBS, main
-from tetris_sim.commands import sources
+from tetris_sim.__main__ import main
+from tetris_sim.commands import VERBS, sources
 from tetris_sim.commands.watch import as_lines, look, sparkline
 from tetris_sim.config import load_config
 from tetris_sim.errors import ExitCode

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 from collections.abc import Iterator
 
+from tetris_sim.commands import VERBS, add_common_arguments
 from tetris_sim.errors import ExitCode
 
 HELP = "print a script that completes commands in a shell"
@@ -29,18 +31,13 @@ def run(args: argparse.Namespace) -> int:
 
 def words_of_verbs() -> dict[str, list[tuple[str, str]]]:
     """Of each verb its flags and fixed words, each with what it means."""
-    from tetris_sim.__main__ import VERBS, make_parser
-
     found = {}
     for verb in VERBS:
-        parser = make_parser(verb)
-        children = next(
-            action.choices
-            for action in parser._actions
-            if isinstance(action, argparse._SubParsersAction)
-        )
+        parser = argparse.ArgumentParser()
+        add_common_arguments(parser)
+        importlib.import_module(f"tetris_sim.commands.{verb}").add_arguments(parser)
         words: dict[str, str] = {}
-        for action in children[verb]._actions:
+        for action in parser._actions:
             means = (action.help or "").split("; ")[0].split(" (")[0]
             words |= dict.fromkeys(action.option_strings, means)
             if not action.option_strings:
@@ -72,8 +69,6 @@ def bash(verbs: dict[str, list[tuple[str, str]]]) -> Iterator[str]:
 
 def zsh(verbs: dict[str, list[tuple[str, str]]]) -> Iterator[str]:
     """For zsh: words with what they mean, and files."""
-    from tetris_sim.__main__ import VERBS
-
     yield "#compdef tetris-sim"
     yield "# completion of tetris-sim for zsh"
     yield "_tetris_sim() {"
@@ -104,8 +99,6 @@ def _quoted(text: str) -> str:
 
 def fish(verbs: dict[str, list[tuple[str, str]]]) -> Iterator[str]:
     """For fish: a line per word."""
-    from tetris_sim.__main__ import VERBS
-
     yield "# completion of tetris-sim for fish"
     for verb, means in VERBS.items():
         yield (f"complete -c tetris-sim -n __fish_use_subcommand -f -a {verb} -d {_in_fish(means)}")
