@@ -46,7 +46,8 @@ def _run_verb(words: Sequence[str], verb: str | None) -> int:
     first = next((word for word in words if not word.startswith("-")), None)
     try:
         if first is not None and first not in VERBS:
-            parser.error(f"there is no verb {first}{suggestion(first, VERBS)}; {_VERBS_ARE}")
+            meant = suggestion(first, VERBS)
+            parser.error(f"invalid choice: there is no verb {first}{meant}; {_VERBS_ARE}")
         args = parser.parse_args(words)
     except ConfigError as error:
         if launched_rank() == 0:  # every rank has the same words
