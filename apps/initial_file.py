@@ -17,13 +17,21 @@ from tetris_sim.conditions import FileInitial
 from tetris_sim.errors import ConfigError
 from tetris_sim.grid import Grid
 from tetris_sim.outside import DAMAGED, refuse_outside
-from tetris_sim.wording import first_line
+from tetris_sim.wording import first_line, listed
 
 if TYPE_CHECKING:
     import h5py
 
 # What Pillow may open: by others it starts programs (EPS), or they are of no use here.
 _PICTURES = ("PNG", "TIFF", "JPEG", "BMP")
+
+# What people try, and what it takes to make it readable.
+_NO_FIELDS = {
+    ".csv": "a table of text; read it with numpy.loadtxt and keep it with numpy.save",
+    ".txt": "text; read it with numpy.loadtxt and keep it with numpy.save",
+    ".npz": "an archive of several arrays; keep the one that is meant with numpy.save",
+    ".nc": "NetCDF; one written by NetCDF 4 is HDF5 and can be read if its name ends with .h5",
+}
 
 Box = tuple[tuple[int, int], ...]  # per axis (start, stop), global indices, array order
 Reader = Callable[[Box], npt.NDArray[Any]]
@@ -47,6 +55,13 @@ def open_file(section: FileInitial, grid: Grid) -> Reader:
         )
         raise ConfigError(msg)
 
+    if suffix in _NO_FIELDS:
+        msg = (
+            f"initial.path: {path} cannot be read: it is {_NO_FIELDS[suffix]}. What can "
+            f"be read is a .npy array, an HDF5 file ({', '.join(HDF5_SUFFIXES)}) or a "
+            f"greyscale picture ({listed(_PICTURES)})"
+        )
+        raise ConfigError(msg)
     if suffix == ".npy":
         return open_npy(path, grid, key)
     if suffix in HDF5_SUFFIXES:

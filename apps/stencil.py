@@ -233,11 +233,16 @@ class StencilModel(Section):
             and self.weights is None
             and not named_stencil(self.stencil).stable
         ):
-            factor = named_stencil(self.stencil).factor
-            return (
-                f"{self.stencil} is made to be applied once: set model.allow_growth: true with few "
-                f"steps; its weights times {factor} are stable"
-            )
+            entry = named_stencil(self.stencil)
+            kind = "is made to be applied once"
+            scaled = f"its weights times {entry.factor} are stable"
+            if entry.exact.get((0,) * entry.stencil.ndim, 0) and "leapfrog" in entry.description:
+                kind = "is one half of a leapfrog step, which needs the state before the last one"
+                scaled = (
+                    f"its weights times {entry.factor} do not grow, but solve no wave equation; "
+                    "model.type: pde with second_order does"
+                )
+            return f"{self.stencil} {kind}: set model.allow_growth: true with few steps; {scaled}"
         return "Scale the weights down, or set model.allow_growth: true"
 
 

@@ -25,7 +25,7 @@ from tetris_sim.apps.domain import KeyPath, assemble, make_grid, refuse
 from tetris_sim.apps.faces import conductivity_gaps, is_constant, make_boundary
 from tetris_sim.apps.materials import MATERIALS
 from tetris_sim.apps.timestep import choose_time_step, times_of
-from tetris_sim.catalogue import laplacian, laplacian_names
+from tetris_sim.catalogue import catalogue, laplacian, laplacian_names
 from tetris_sim.conduction import star_mean
 from tetris_sim.errors import ConfigError, UnstableStepError
 from tetris_sim.problem import Problem, Total, Variable
@@ -33,6 +33,7 @@ from tetris_sim.quantities import Conductivity, Density, Diffusivity, SpecificHe
 from tetris_sim.schema import Request
 from tetris_sim.section import Section
 from tetris_sim.stencil import Stencil, euler_step, largest_stable_dt
+from tetris_sim.wording import suggestion
 
 # tables round to two or three digits, so properties that belong together differ by up to that
 _AGREEMENT = 0.01
@@ -186,8 +187,8 @@ class HeatModel(Section):
             yield (
                 ("model", "stencil"),
                 (
-                    f"{self.stencil!r} is no Laplacian of a grid of {request.ndim} axes; allowed "
-                    f"are {', '.join(allowed)}"
+                    f"{self.stencil!r} is no Laplacian of a grid of {request.ndim} axes"
+                    f"{_other_use(self.stencil)}; allowed are {', '.join(allowed)}"
                 ),
             )
 
@@ -197,8 +198,9 @@ class HeatModel(Section):
                 yield (
                     ("boundaries", key),
                     (
-                        f"{kind} needs the conductivity of the body; give model.material, or "
+                        f"{kind} needs the conductivity of the body; give model.material, "
                         "model.conductivity"
+                        + ("" if "radiation" in kind else f", or boundaries.{key}.conductivity")
                     ),
                 )
             if self.sources:
@@ -354,6 +356,20 @@ class HeatModel(Section):
 def _limit(request: Request, dt_limit: float) -> float:
     """The largest stable step of the problem [s]; a steady state has no steps."""
     return math.inf if request.time.scheme == "steady" else dt_limit
+
+
+def _other_use(name: str) -> str:
+    """Why a stencil of the catalogue is not for `model.type: heat`, and what it is for."""
+    if name not in catalogue():
+        return suggestion(name, catalogue())
+    found = catalogue()[name]
+    if name in laplacian_names(found.stencil.ndim):
+        return ""
+    return (
+        f" but {found.description}, with weights of its own whatever material and dt say; as a "
+        f"bare stencil it can be applied: model: {{type: stencil, stencil: {name}}}, time: "
+        "{steps: N}"
+    )
 
 
 def _total(ndim: int, capacity: float | None) -> Total:

@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from tetris_sim.apps import MODELS
+from tetris_sim.formula import FUNCTIONS
 from tetris_sim.quantities import IntervalText, Quantity
 from tetris_sim.schema import Request
 from tetris_sim.section import Section
@@ -41,6 +42,10 @@ table over time, straight lines between its rows and the first and last value be
 columns time [s] and value, whose first line may name them with units (`time [h], ambient [degC]`), or
 `{table: [[0, 20 degC], [1 h, 30 degC]]}`.
 
+Expressions know `+ - * / // % **`, comparisons (`<`, `<=`, `==`, also `0 < x < 1`), `and`, `or`, `not`,
+`A if CONDITION else B`, the numbers `pi` and `e`, and the functions {functions}. Angles are in radians, `log` is natural, a power
+is `**`. Formulas of `model.type: pde` know derivatives besides ([equations](equations.md)).
+
 Intervals (`every`) are steps ("100 steps") or simulated time ("1 ms", or a number of seconds); for checkpoints also
 wall time ("30 min wall"). The last step is always written.
 """
@@ -48,7 +53,8 @@ wall time ("30 min wall"). The last step is always written.
 
 def page() -> str:
     """The whole page."""
-    parts = [INTRODUCTION, _section("Top level", Request, "")]
+    functions = ", ".join(f"`{name}`" for name in FUNCTIONS)
+    parts = [INTRODUCTION.replace("{functions}", functions), _section("Top level", Request, "")]
     for model in MODELS.values():
         parts += _with_children("model", model)
     for name in ("grid", "initial", "boundaries", "time", "compute", "output", "checkpoint", "run"):

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tetris_sim.slab import Slab
     from tetris_sim.solving import solve_pde
     from tetris_sim.stencil import Stencil
+    from tetris_sim.sweeping import sweep
 
 _LAZY = {
     **dict.fromkeys(
@@ -63,6 +64,7 @@ _LAZY = {
     "Simulation": "tetris_sim.simulation",
     "open_simulation": "tetris_sim.simulation",
     "solve_pde": "tetris_sim.solving",
+    "sweep": "tetris_sim.sweeping",
 }
 
 __all__ = [
@@ -93,6 +95,7 @@ __all__ = [
     "run",
     "simulate",
     "solve_pde",
+    "sweep",
     "thermal_diffusion",
 ]
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from tetris_sim.commands import VERBS, add_common_arguments
 from tetris_sim.errors import (
     ConfigError,
     ElsewhereError,
@@ -22,23 +23,9 @@ from tetris_sim.errors import (
 from tetris_sim.scheduler.comm.launcher import launched_rank
 from tetris_sim.stopping import ending_quietly
 from tetris_sim.version import __version__
+from tetris_sim.wording import listed, suggestion
 
-# Each verb is a module of `tetris_sim.commands`; only the one that is asked for is imported, so
-# that `--help` and hundreds of ranks start fast.
-VERBS = {
-    "init": "write a commented configuration to start from",
-    "validate": "check a configuration: all mistakes at once, with line numbers",
-    "plan": "say what a run would do and cost, without running",
-    "run": "run a simulation",
-    "restart": "continue a run from a checkpoint",
-    "info": "say what is in an output, a checkpoint or a results directory",
-    "plot": "draw a field",
-    "export": "convert outputs for other programs",
-    "verify": "check this machine's answers against analytic solutions",
-    "tune": "find the fastest method and its parameters for a problem, and keep them",
-    "bench": "measure how fast this machine is",
-    "doctor": "say what was found on this machine, for bug reports",
-}
+_VERBS_ARE = f"the verbs are {listed(VERBS, 'and')}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,7 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_verb(words: Sequence[str], verb: str | None) -> int:
     parser = _parser(verb)
+    first = next((word for word in words if not word.startswith("-")), None)
     try:
+        if first is not None and first not in VERBS:
+            meant = suggestion(first, VERBS)
+            parser.error(f"invalid choice: there is no verb {first}{meant}; {_VERBS_ARE}")
         args = parser.parse_args(words)
     except ConfigError as error:
         if launched_rank() == 0:  # every rank has the same words
@@ -161,14 +152,8 @@ def _parser(wanted: str | None) -> argparse.ArgumentParser:
 
 
 def _common() -> _Parser:
-    """The flags that may stand before or after the verb; unset, they do not hide the other."""
     common = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
-    group = common.add_argument_group("everywhere")
-    group.add_argument("-v", "--verbose", action="count", help="say more (-vv: debugging)")
-    group.add_argument("-q", "--quiet", action="store_true", help="say only what went wrong")
-    group.add_argument("--json", action="store_true", help="results as JSON on stdout")
-    group.add_argument("--no-progress", action="store_true", help="no progress bar")
-    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    add_common_arguments(common)
     return common
 
 

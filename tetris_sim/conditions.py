@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tetris_sim.quantities import (
+    AnyNumber,
     Conductivity,
     Length,
     PositiveLength,
@@ -43,11 +44,14 @@ class GaussianInitial(Section):
 
 
 class ExpressionInitial(Section):
-    """A formula in x, y, z [m], Lx, Ly, Lz [m], pi, and constants of your own."""
+    """A formula in x, y, z [m], Lx, Ly, Lz [m], pi, and constants of your own; what it may call is
+    listed above.
+    """
 
     type: Literal["expression"]
     expression: str
-    constants: dict[str, float] = Field(default={})
+    constants: dict[str, AnyNumber] = Field(default={})
+    """By name: numbers, with units if you like (they are SI then)."""
 
 
 class ConstantInitial(Section):

@@ -73,6 +73,7 @@ _FORBIDDEN: dict[type[ast.AST], str] = {
     ast.JoinedStr: "text in quotes",
     ast.Await: "await",
 }
+_NO_POWER = "'^' is not a power in expressions; write ** instead, as in x**2"
 
 
 class ExpressionError(ValueError):
@@ -214,6 +215,8 @@ class _Reader:
             case ast.Call():
                 return self.call(node, below)
 
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor):
+            raise ExpressionError(_NO_POWER, self.column(node.right) - 1)
         what = _FORBIDDEN.get(type(node), "this operation")
         msg = (
             f"{what} is not allowed; an expression is made of numbers, names, arithmetic, "

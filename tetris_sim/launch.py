@@ -157,6 +157,8 @@ def underway(
     with _begin(config, resume, clock, ranks, overwrite=overwrite, heard=stopping) as launched:
         prepared = _prepare(launched, use_cache=use_cache, adapt=adapt)
         problem, plan = prepared.problem, prepared.plan
+        if launched.start.begins:
+            log.info("%s", launched.start.begins)
         log.info("%s", describe(config, problem, plan))
 
         with (

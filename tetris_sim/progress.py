@@ -11,6 +11,8 @@ from typing import Any
 from tetris_sim.problem import Problem
 
 _LINE_SECONDS = 10.0  # between two log lines
+_DAY = 86400.0
+_YEAR = 365.25 * _DAY
 _RECENT_SECONDS = 5.0  # the rate and the time left come from the last seconds, not from the warm-up
 
 log = logging.getLogger("tetris_sim")
@@ -92,7 +94,13 @@ def format_duration(seconds: float) -> str:
 
     >>> format_duration(3.2), format_duration(75), format_duration(7384)
     ('3.2 s', '1:15 min', '2:03:04 h')
+    >>> format_duration(1916665), format_duration(1e9)
+    ('22 days', '32 years')
     """
+    for limit, length, unit in ((2 * _YEAR, _YEAR, "years"), (2 * _DAY, _DAY, "days")):
+        if seconds >= limit:
+            return f"{round(seconds / length, 1 if seconds < 10 * length else None):,} {unit}"
+
     if seconds < 60:
         return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NoReturn
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from tetris_sim.units import UnitError, convert
+from tetris_sim.units import UnitError, convert, to_si
 from tetris_sim.wording import describe, listed
 
 Bound = Literal["any", "positive", "nonnegative"]
@@ -54,7 +54,7 @@ class Quantity:
 
     Attributes:
         noun: what it is, with its article: "a length".
-        unit: the SI unit that numbers without a unit have.
+        unit: the SI unit that numbers without a unit have; "SI" if a quantity of any kind will do.
         examples: how a person would write one.
         bound: which numbers are allowed.
     """
@@ -102,11 +102,12 @@ class Quantity:
 
         number, unit = match[1], match[2].strip()
         try:
-            converted = (
-                float(number)
-                if unit == self.unit
-                else convert(number, unit, self.unit, difference=self.unit == "delta_degC")
-            )
+            if self.unit == "SI":
+                converted = to_si(number, unit)
+            elif unit == self.unit:
+                converted = float(number)
+            else:
+                converted = convert(number, unit, self.unit, difference=self.unit == "delta_degC")
         except UnitError as error:
             self._refuse(str(error))
 
@@ -140,6 +141,7 @@ CONDUCTIVITY = Quantity("a thermal conductivity", "W/(m K)", ("401 W/(m K)",), "
 SPECIFIC_HEAT = Quantity("a specific heat", "J/(kg K)", ("385 J/(kg K)",), "positive")
 NUMBER = Quantity("a number", "dimensionless", ("0.5",))
 
+AnyNumber = Annotated[float, Quantity("a number in any unit", "SI", ("0.5", "3 K/mm"))]
 Length = Annotated[float, LENGTH]
 PositiveLength = Annotated[float, Quantity("a length", "m", ("15 mm",), "positive")]
 PositiveDuration = Annotated[float, Quantity("a time", "s", ("1 ms",), "positive")]

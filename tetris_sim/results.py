@@ -23,6 +23,7 @@ from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.grid import Grid
 from tetris_sim.problem import Problem
 from tetris_sim.schema import FieldsSection, PartSection
+from tetris_sim.wording import gib
 
 CONFIG = "resolved.yaml"  # never the name of a file that a person writes
 CHECKPOINTS = "checkpoints"
@@ -52,7 +53,7 @@ _OURS = (
 )
 _FOLDERS = (f"{CHECKPOINTS}/parts_*", CHECKPOINTS, "fields", _PARTS, "probes")
 _INDICES = (".h5", ".xdmf")
-_LOCK = ".lock"
+LOCK = ".lock"
 _DEFAULT = "results/run"  # of a configuration that comes from no file and does not say where
 
 
@@ -108,7 +109,7 @@ def locked(directory: Path) -> Iterator[None]:
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise _cannot_be_written_to(directory, error.strerror) from error
 
@@ -163,9 +164,8 @@ def refuse_full_disk(directory: Path, needed: int) -> None:
     free = free_bytes(directory)
     if needed > free:
         msg = (
-            f"the run would write {needed / 2**30:.3g} GiB to {directory}, where "
-            f"{free / 2**30:.3g} GiB are free. Widen output.fields.every, lower checkpoint.keep, "
-            "or set output.directory to a larger disk."
+            f"the run would write {gib(needed)} to {directory}, where {gib(free)} are free. Widen "
+            "output.fields.every, lower checkpoint.keep, or set output.directory to a larger disk."
         )
         raise UnsupportedError(msg)
 

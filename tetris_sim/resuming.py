@@ -37,11 +37,13 @@ class Start:
             field.
         state: the rest of that checkpoint, besides the field.
         sentences: the news for the user about it.
+        begins: what the run says once nothing refuses it.
     """
 
     path: Path | None = None
     state: RunState | None = None
     sentences: tuple[str, ...] = ()
+    begins: str = ""
 
     @property
     def step(self) -> int:
@@ -79,12 +81,18 @@ def find_start(config: Config, directory: Path, resume: Resume, *, overwrite: bo
         msg = "--overwrite replaces results and --resume continues them: give one of the two"
         raise ConfigError(msg)
 
+    if isinstance(resume, Path) and not resume.exists():
+        msg = (
+            f"--resume {resume}: there is no such checkpoint; auto (the newest good checkpoint of "
+            "the results directory), never, or the path of a checkpoint is wanted"
+        )
+        raise CheckpointError(msg)
     if isinstance(resume, Path):
         if not is_within(resume, directory):
             results.refuse_to_overwrite(directory)
         with open_checkpoint(resume) as checkpoint:
             state = checkpoint.state
-        return Start(resume, state, (f"Continuing from {resume} at step {state.step}.",))
+        return Start(resume, state, (), f"Continuing from {resume} at step {state.step}.")
     if resume == "auto":
         return _find_newest_start(config, directory)
 
@@ -99,7 +107,7 @@ def _find_newest_start(config: Config, directory: Path) -> Start:
     if newest is not None:
         with newest:
             said = f"Continuing from {newest.path} at step {newest.state.step}."
-            return Start(newest.path, newest.state, (*sentences, said))
+            return Start(newest.path, newest.state, tuple(sentences), said)
 
     if sentences:
         msg = (
@@ -108,7 +116,7 @@ def _find_newest_start(config: Config, directory: Path) -> Start:
         )
         raise CheckpointError(msg)
     _refuse_another_run(config, directory)
-    return Start(sentences=("No checkpoint to continue from: starting at step 0.",))
+    return Start(begins="No checkpoint to continue from: starting at step 0.")
 
 
 def build_problem(

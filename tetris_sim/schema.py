@@ -51,6 +51,17 @@ Count = Annotated[int, Field(gt=0, le=2**31 - 1)]
 _TUNING_SECONDS = 5.0
 
 
+def split_devices(text: str) -> str | list[str]:
+    """The value of compute.devices that a word stands for.
+
+    >>> split_devices("cpu+gpu"), split_devices("gpu:0+cpu"), split_devices("gpu:1")
+    ('cpu+gpu', ['gpu:0', 'cpu'], ['gpu:1'])
+    """
+    if "," not in text and ":" not in text:
+        return text.strip()
+    return [part.strip() for part in text.replace("+", ",").split(",")]
+
+
 class SegmentSection(Section):
     """Cells of equal width up to a place."""
 
@@ -166,7 +177,7 @@ class ComputeSection(Section):
     ) = "auto"
     """What computes; auto takes what is predicted to be fastest, gpu all GPUs, cpu+gpu also all
     cores. A list names one worker each: [cpu, cpu] splits the grid between two teams of threads,
-    [gpu:0, cpu] between a GPU and a team.
+    [gpu:0, cpu], or gpu:0+cpu, between a GPU and a team.
     """
     method: str = "auto"
     """A method's name, or auto: the fastest that does not refuse."""
@@ -216,6 +227,11 @@ class ComputeSection(Section):
     """
     simulated: SimulatedSection = SimulatedSection()
     """What a simulated device is like."""
+
+    @field_validator("devices", mode="before")
+    @classmethod
+    def _listed(cls, value: object) -> object:
+        return split_devices(value) if isinstance(value, str) else value
 
     @property
     def tuning_seconds(self) -> float:

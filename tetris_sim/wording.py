@@ -51,11 +51,17 @@ def suggestion(word: object, allowed: Collection[str]) -> str:
     >>> suggestion("t_ned", ["t_end", "steps"])
     " (did you mean 't_end'?)"
     """
+    meant = likely(word, allowed)
+    return f" (did you mean {meant!r}?)" if meant else ""
+
+
+def likely(word: object, allowed: Collection[str]) -> str:
+    """The allowed word most like `word`, which is none of them; empty if none is like it."""
     if not isinstance(word, str) or len(word) > _LONGEST:
         return ""
     lower = {name.lower(): name for name in allowed}
     close = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=0.6)
-    return f" (did you mean {lower[close[0]]!r}?)" if close and lower[close[0]] != word else ""
+    return lower[close[0]] if close and lower[close[0]] != word else ""
 
 
 def gib(n_bytes: float) -> str:

@@ -141,6 +141,13 @@ def source_files() -> dict[str, Path]:
     return found
 
 
+def test_a_registry_takes_the_wheel_and_the_sdist(built: Built) -> None:
+    pytest.importorskip("twine")
+    files = [str(path) for path in (built.sdist, built.wheel, built.wheel_from_sdist)]
+    said = run([sys.executable, "-m", "twine", "check", "--strict", *files])
+    assert said.count("PASSED") == 3
+
+
 def test_every_package_folder_is_listed_in_pyproject() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     folders = {

@@ -379,7 +379,7 @@ def test_what_is_there_is_replaced_only_when_asked(
         ("a.nc", ["--step", "7"], "no record of this step; the nearest are 0, 20 and 40"),
         ("a.nc", ["--time", "soon"], "'soon' was found; a time is wanted"),
         ("a.nc", ["--variable", "temprature"], "has temperature (did you mean 'temperature'?)"),
-        ("a.nc", ["--slice", "z=1mm"], "--slice is for pictures"),
+        ("a.xdmf", ["--slice", "z=1mm"], "--slice makes new values"),
         ("a.png", ["--slice", "z=1mm"], "an axis of x or y"),
         ("a.png", ["--slice", "x=1mm"], "a slice is for 3D fields"),
         ("a.nc", ["--fps", "3"], "--fps is for films"),

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 
 from tetris_sim.config import Config, load_config
-from tetris_sim.config.overrides import Override, device_value
+from tetris_sim.config.overrides import Override
+from tetris_sim.schema import split_devices
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +51,7 @@ def overrides(args: argparse.Namespace) -> list[str | Override]:
     changes: list[str | Override] = list(args.set)
     if args.device is not None:
         changes.append(
-            Override(f"--device {args.device}", ("compute", "devices"), device_value(args.device))
+            Override(f"--device {args.device}", ("compute", "devices"), split_devices(args.device))
         )
     if args.threads is not None:
         changes.append(Override(f"--threads {args.threads}", ("compute", "threads"), args.threads))

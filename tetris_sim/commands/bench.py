@@ -31,8 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `bench`."""
     parser.add_argument(
         "what",
+        nargs="?",
+        default="cpu",
         choices=["cpu", "gpu", "devices"],
-        help="the CPU methods beside Numba loops, those of a GPU, "
+        help="the CPU methods beside Numba loops (the default), those of a GPU, "
         "or whole grids on sets of devices (also under MPI)",
     )
     parser.add_argument(

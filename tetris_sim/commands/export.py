@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     sources.refuse_existing(output, overwrite=args.overwrite)
     _refuse_idle_flags(args)
 
-    tables = find_probes(args.source) if output.suffix == ".csv" else {}
+    tables = find_probes(args.source) if output.suffix == ".csv" and not args.slice else {}
     if tables:
         _write_probes(args, tables)
         return _tell(args, f"{len(tables)} probes", probes=list(tables))
@@ -89,6 +89,8 @@ def run(args: argparse.Namespace) -> int:
     with sources.open_series(args.source) as series:
         if args.variable is not None:
             series = sources.only_variable(series, args.variable)
+        if args.slice and output.suffix not in PICTURES:
+            series = sources.cut_series(series, args.slice)
         one = sources.choose_records(series, args)
         records = tuple(range(0, len(series.steps), args.every or 1)) if one is None else one
         if output.suffix == ".png":
@@ -121,8 +123,11 @@ def _refuse_idle_flags(args: argparse.Namespace) -> None:
     suffix = args.output.suffix
     chosen = args.last or args.step is not None or args.time is not None
 
-    if args.slice and suffix not in PICTURES:
-        msg = f"--slice is for pictures ({listed(PICTURES)}); {suffix} holds the whole field"
+    if args.slice and suffix == ".xdmf":
+        msg = (
+            "--slice makes new values, and an XDMF file points to those that are there; write a "
+            ".vtkhdf file, or ask the run for a slice by output.parts"
+        )
     elif args.fps is not None and suffix not in FILMS:
         msg = f"--fps is for films ({listed(FILMS)}), not for {suffix}"
     elif args.every is not None and (chosen or suffix == ".png"):

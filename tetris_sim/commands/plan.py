@@ -14,8 +14,10 @@ from tetris_sim.errors import ExitCode
 if TYPE_CHECKING:
     from tetris_sim.config import Config
     from tetris_sim.preparing import Prepared
+    from tetris_sim.problem import Problem
 
 HELP = "say what a run would do and cost, without running"
+_AT_ONCE, _LOOKED_AT = 1 << 22, 1 << 26  # points of the initial state: of a part, in all
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
     with open_communicator() as ranks:
         config = everywhere(ranks, lambda: load(args))
         prepared = prepare(config, ranks, use_cache=not args.no_cache, compare=True)
+        on_root(ranks, lambda: look_at_start(prepared.problem))
         directory = results.directory_of(config)
         needed = results.predicted_bytes(config, prepared.problem)
         on_root(ranks, lambda: results.refuse_unusable(directory))
@@ -43,6 +46,23 @@ def run(args: argparse.Namespace) -> int:
         facts = collect(config, prepared)
         print(json.dumps(facts, indent=1, allow_nan=False) if args.json else as_text(facts))
     return ExitCode.OK
+
+
+def look_at_start(problem: Problem) -> None:
+    """Compute the initial state, or of a very large one evenly spaced parts.
+
+    Raises:
+        NumericsError: a value is not finite; the message says where.
+    """
+    from tetris_sim.slab import Slab
+
+    shape = problem.grid.shape
+    deep = max(1, _AT_ONCE * shape[0] // problem.grid.n_points)
+    begins = range(0, shape[0], deep)
+    most = max(1, _LOOKED_AT // (deep * problem.grid.n_points // shape[0]))
+    for begin in begins[:: -(-len(begins) // most)]:
+        planes = (begin, min(begin + deep, shape[0]))
+        problem.initial(Slab.box((planes, *((0, n) for n in shape[1:]))))
 
 
 def collect(config: Config, prepared: Prepared) -> dict[str, Any]:

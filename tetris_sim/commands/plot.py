@@ -1,4 +1,4 @@
-"""`plot FILE|DIRECTORY`: draw a field."""
+"""`plot FILE|DIRECTORY`: draw a field, or a table over time."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import json
 from pathlib import Path
 
 from tetris_sim.commands import sources
-from tetris_sim.errors import ExitCode
+from tetris_sim.errors import CheckpointError, ConfigError, ExitCode
 from tetris_sim.outputs.compositions import draw_state
 from tetris_sim.outputs.labels import moment
 from tetris_sim.outputs.sampling import sample
 from tetris_sim.outputs.series import Series
+from tetris_sim.outputs.table import LEADING, read_table
+from tetris_sim.outputs.tracks import draw_table
+from tetris_sim.wording import listed
 
-HELP = "draw a field"
+HELP = "draw a field, or a table over time"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +42,8 @@ def run(args: argparse.Namespace) -> int:
         sources.refuse_other_suffix(args.output, (".png",))
         sources.refuse_existing(args.output, overwrite=args.overwrite)
 
+    if args.source.suffix == ".csv":
+        return _plot_table(args)
     with sources.open_series(args.source) as series:
         (record,) = sources.choose_records(series, args) or (len(series.steps) - 1,)
         variable = sources.choose_variable(series, args.variable)
@@ -57,6 +62,33 @@ def run(args: argparse.Namespace) -> int:
             print(json.dumps(facts))
         else:
             print(f"{output}: {name}, {sources.describe_record(series, record)}")
+    return ExitCode.OK
+
+
+def _plot_table(args: argparse.Namespace) -> int:
+    """Draw a probe's table or that of the statistics over time."""
+    chosen = args.step is not None or args.time is not None or args.last
+    if chosen or args.slice:
+        msg = "--step, --time, --last and --slice are for fields; a table is drawn whole"
+        raise ConfigError(msg)
+    columns, rows = read_table(args.source)
+    if not rows:
+        msg = f"{args.source} holds no row yet"
+        raise CheckpointError(msg)
+    names = [name for name in columns if name not in LEADING]
+    if args.variable is not None:
+        names = [name for name in names if args.variable in (name, name.rpartition(" [")[0])]
+    if not names:
+        msg = f"--variable {args.variable}: {args.source} has {listed(columns[len(LEADING) :])}"
+        raise ConfigError(msg)
+
+    output = args.output or Path(f"{args.source.stem}.png")
+    sources.refuse_existing(output, overwrite=args.overwrite)
+    draw_table(columns, rows, names, title=args.source.stem).save(output)
+    if args.json:
+        print(json.dumps({"picture": str(output), "columns": names, "rows": len(rows)}))
+    else:
+        print(f"{output}: {listed(names, 'and')}, {len(rows)} rows")
     return ExitCode.OK
 
 

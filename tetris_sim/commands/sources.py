@@ -17,6 +17,7 @@ from tetris_sim.errors import CheckpointError, ConfigError
 from tetris_sim.method import Box
 from tetris_sim.outputs.field_file import INDEX
 from tetris_sim.outputs.labels import Caption
+from tetris_sim.outputs.places import Neighbours, neighbours
 from tetris_sim.outputs.sampling import Cut, cuts_at, default_cuts
 from tetris_sim.outputs.series import Place, Series, SeriesVariable, Values, open_fields
 from tetris_sim.progress import format_time
@@ -38,7 +39,8 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
         "source",
         type=Path,
         metavar="FILE|DIRECTORY",
-        help="fields.h5, one of its files, a checkpoint, or the results directory of a run",
+        help="fields.h5, one of its files, a checkpoint, the results directory of a run; for plot "
+        "also a table of probes or statistics (.csv)",
     )
 
     chosen = parser.add_mutually_exclusive_group()
@@ -59,8 +61,8 @@ def add_slice_argument(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="AXIS=POSITION",
-        help="cut a 3D field there, for example z=5mm; may be repeated "
-        "(default: the three middle planes)",
+        help="cut the field there, for example z=5mm; may be repeated (default of pictures of a "
+        "3D field: the three middle planes)",
     )
 
 
@@ -192,7 +194,47 @@ def choose_cuts(series: Series, slices: list[str]) -> tuple[Cut, ...]:
     """
     if not slices:
         return default_cuts(series.grid)
+    return cuts_at(series.grid, _places(series, slices))
 
+
+def cut_series(series: Series, slices: list[str]) -> Series:
+    """The same series on a slice, without the axes that are cut; values are linear between points.
+
+    Raises:
+        ConfigError: a slice is not AXIS=POSITION, lies outside the box, or leaves no axis.
+    """
+    grid, places = series.grid, dict(_places(series, slices))
+    if len(places) == grid.ndim:
+        msg = f"--slice {' '.join(slices)}: no axis is left; a probe is for a single place"
+        raise ConfigError(msg)
+    near: list[Neighbours | None] = [None] * grid.ndim
+    for name, position in places.items():
+        axis = grid.axis_names.index(name)
+        low, high = grid.bounds(axis)
+        if not low <= position <= high:
+            msg = (
+                f"the slice {name} = {position:g} m lies outside the box, which is from {low:g} m "
+                f"to {high:g} m"
+            )
+            raise ConfigError(msg)
+        place = grid.index_at(axis, position)
+        near[axis] = neighbours(place, n=grid.shape[axis], periodic=False)
+
+    def read(record: int, variable: int, box: Box) -> Values:
+        wanted = iter(box)
+        whole = [next(wanted) if it is None else (it.indices[0], it.indices[-1] + 1) for it in near]
+        values = series.read(record, variable, tuple(whole))
+        for axis, it in reversed(list(enumerate(near))):
+            if it is not None:
+                values = np.tensordot(values, np.array(it.weights), axes=(axis, 0))
+        return np.asarray(values).astype(series.dtype)
+
+    spans = [(0, n) if it is None else None for n, it in zip(grid.shape, near, strict=True)]
+    return replace(series, grid=grid.part(spans, places), read=read)
+
+
+def _places(series: Series, slices: list[str]) -> list[tuple[str, float]]:
+    """Axis and position [m] of each --slice."""
     places: list[tuple[str, float]] = []
     for text in slices:
         name, equals, position = text.partition("=")
@@ -209,7 +251,7 @@ def choose_cuts(series: Series, slices: list[str]) -> tuple[Cut, ...]:
             msg = f"--slice {text}: {error}"
             raise ConfigError(msg) from error
 
-    return cuts_at(series.grid, places)
+    return places
 
 
 def caption(series: Series, variable: int) -> Caption:

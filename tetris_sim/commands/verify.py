@@ -6,10 +6,12 @@ import argparse
 import json
 import time
 
+from tetris_sim.catalogue import catalogue
 from tetris_sim.commands import verify_precision, verify_standards
 from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.verification.suite import Result, all_cases, choose_methods, quick_cases, verify
 from tetris_sim.version import __version__
+from tetris_sim.wording import listed, suggestion
 
 HELP = "check this machine's answers against analytic solutions"
 
@@ -44,10 +46,11 @@ def run(args: argparse.Namespace) -> int:
     known = quick_cases() if args.quick else all_cases()
     cases = tuple(case for case in known if args.case is None or args.case in case.name)
     if not cases:
-        names = ", ".join(
-            dict.fromkeys(case.name.partition(",")[0].split(" ")[0] for case in known)
+        names = list(dict.fromkeys(map(_kind, (case.name for case in known))))
+        msg = (
+            f"--case {args.case}: none of {len(known)} cases has this in its name"
+            f"{suggestion(args.case, names)}; they are called {listed(names, 'and')}"
         )
-        msg = f"--case {args.case}: no case has this in its name; names begin with {names}"
         raise ConfigError(msg)
 
     begin = time.perf_counter()
@@ -75,6 +78,16 @@ def run(args: argparse.Namespace) -> int:
         refused = f", {len(results) - computed} refused" if computed < len(results) else ""
         print(f"{computed - failed} of {computed} passed{refused}, {seconds:.1f} s")
     return ExitCode.OK if passed else ExitCode.VERIFICATION
+
+
+def _kind(name: str) -> str:
+    """What a case is about, without its stencil and faces.
+
+    >>> _kind("mode heat-1d, dirichlet"), _kind("two workers box-2d25p")
+    ('mode', 'two workers')
+    """
+    words = name.partition(",")[0].split(" ")
+    return " ".join(word for word in words if word not in catalogue())
 
 
 def _row(result: Result) -> str:

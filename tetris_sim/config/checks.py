@@ -75,6 +75,27 @@ def check_together(sections: Mapping[str, Any]) -> Iterator[Finding]:
         yield from check_model(sections)
 
 
+def mixed_units(values: Mapping[str, Any]) -> Iterator[Finding]:
+    """Lengths of which some have a unit and some have none: probably one was forgotten.
+
+    Args:
+        values: what was written, by key.
+    """
+    grid = values.get("grid")
+    for name in ("size", "spacing"):
+        lengths = grid.get(name) if isinstance(grid, Mapping) else None
+        if not isinstance(lengths, list):
+            continue
+        bare = [it for it in lengths if isinstance(it, int | float)]
+        united = [it for it in lengths if isinstance(it, str) and it.strip()[-1:].isalpha()]
+        if bare and united:
+            yield Finding(
+                ("grid", name),
+                f"{bare[0]:g} stands beside {united[0]!r} without a unit, and counts as "
+                f"{bare[0]:g} m",
+            )
+
+
 def _box(grid: GridSection) -> tuple[float, ...]:
     """Edge lengths along x, y, z [m]."""
     spacing = grid.spacing or (1.0,) * len(grid.shape)

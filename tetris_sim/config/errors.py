@@ -44,12 +44,16 @@ class Finding:
         message: what was found, what is allowed.
         at_key: whether the key itself is wrong, rather than its value.
         character: for text: which character of it is meant, counted from 1.
+        unknown: whether it is about a key that does not exist.
+        meant: the key that was probably meant instead; empty if none is like it.
     """
 
     path: KeyPath
     message: str
     at_key: bool = False
     character: int | None = None
+    unknown: bool = False
+    meant: str = ""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ more than the environment, and --set more than the file.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tetris_sim.apps import AnyModel
-from tetris_sim.config.checks import check_together
+from tetris_sim.config.checks import check_together, mixed_units
 from tetris_sim.config.errors import ConfigMistakesError, Finding, Mistake, Place
 from tetris_sim.config.model_checks import check_in_space, check_initial
 from tetris_sim.config.overrides import (
@@ -24,12 +25,15 @@ from tetris_sim.config.overrides import (
     read_environment,
     read_override,
 )
+from tetris_sim.config.page import request_page
 from tetris_sim.config.sections import check_sections
 from tetris_sim.config.text import expand_paths, plain_values, write_yaml
 from tetris_sim.config.yaml import MOST_CHARACTERS, Node, read_yaml
-from tetris_sim.html import label, svg, table
+from tetris_sim.errors import TetrisError, UnstableStepError
 from tetris_sim.problem import Problem
 from tetris_sim.schema import Request
+
+log = logging.getLogger("tetris_sim")
 
 _ORDER = (
     "schema",
@@ -44,7 +48,7 @@ _ORDER = (
     "checkpoint",
     "run",
 )
-_LONGEST_LINE = 160  # characters of a value in a notebook
+_PHYSICAL = ("grid", "model", "initial", "boundaries", "time")
 _PHYSICS = ("schema", "grid", "model", "initial", "boundaries")  # and compute.precision
 
 
@@ -72,43 +76,7 @@ class Config(Request):
 
     def _repr_html_(self) -> str:
         said = self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
-        rows = [(key, _in_a_line(said[key])) for key in _ORDER[2:] if said.get(key)]
-        return table(self.title or "Configuration", rows, picture=self._drawing())
-
-    def _drawing(self) -> str:
-        """The box seen along its last axis, with what holds at its faces."""
-        sizes = self.grid.size or tuple(
-            n * h
-            for n, h in zip(self.grid.shape, self.grid.spacing or (1.0,) * self.ndim, strict=True)
-        )
-        longest = max(sizes[:2])
-        width = max(40.0, 180.0 * sizes[0] / longest)
-        height = max(24.0, 180.0 * sizes[1] / longest) if self.ndim > 1 else 24.0
-        left, top = 84.0, 34.0
-
-        def face(name: str) -> str:
-            kinds = [
-                found
-                for key in (name, name[0], "*")
-                if (found := self.boundaries.get(key)) is not None
-            ]
-            kind = kinds[0] if kinds else None
-            return "several" if isinstance(kind, tuple) else "" if kind is None else str(kind.type)
-
-        shapes = [
-            f'<rect x="{left}" y="{top}" width="{width:.1f}" height="{height:.1f}" '
-            'fill="currentColor" fill-opacity="0.08"/>',
-            label(left - 6, top + height / 2 + 4, face("x-"), "end"),
-            label(left + width + 6, top + height / 2 + 4, face("x+"), "start"),
-        ]
-        if self.ndim > 1:
-            shapes.append(label(left + width / 2, top + height + 14, face("y-")))
-            shapes.append(label(left + width / 2, top - 6, face("y+")))
-        size = " x ".join(f"{length:g}" for length in sizes)
-        shapes.append(label(left + width / 2, top + height + 34, f"{size} m"))
-        if self.ndim > 2:
-            shapes.append(label(left + width / 2, top - 20, f"z-: {face('z-')}, z+: {face('z+')}"))
-        return svg(left + width + 84, top + height + 40, shapes)
+        return request_page(self, {key: said[key] for key in _ORDER[2:] if said.get(key)})
 
     def physics(self) -> dict[str, Any]:
         """What must not change when a run is continued: {"grid.shape": [512, 512], ...}."""
@@ -132,18 +100,6 @@ class Config(Request):
                 sentences.append(f"{key} is {new[key]}, and was {old[key]}")
 
         return sentences
-
-
-def _in_a_line(value: Any) -> str:
-    """A value of a configuration as YAML would have it on one line, shortened."""
-    if isinstance(value, Mapping):
-        text = ", ".join(f"{key}: {_in_a_line(part)}" for key, part in value.items())
-        text = f"{{{text}}}"
-    elif isinstance(value, list | tuple):
-        text = f"[{', '.join(map(_in_a_line, value))}]"
-    else:
-        text = f"{value:g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= _LONGEST_LINE else f"{text[: _LONGEST_LINE - 1]}…"
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
@@ -358,10 +314,16 @@ def _check(
     findings += wrong
     findings += check_together(sections)
     findings += check_initial(sections, values)
+    for finding in mixed_units(values):
+        place = _origin(finding, used) or locate(finding)
+        log.warning("%s", Mistake(finding.path, finding.message, place))
+
     config = None
     if not findings and not mistakes:
         config = Config.model_validate(sections)
         findings += check_in_space(config, config.model) if in_space else ()
+    elif in_space and all(it.unknown for it in findings if it.path[0] in _PHYSICAL):
+        findings += _look_ahead(sections)
     mistakes += [
         Mistake(finding.path, finding.message, _origin(finding, used) or locate(finding))
         for finding in findings
@@ -370,6 +332,26 @@ def _check(
     if mistakes or config is None:
         raise ConfigMistakesError(mistakes)
     return config
+
+
+def _look_ahead(sections: Mapping[str, Any]) -> Iterable[Finding]:
+    """What would be found next in a configuration whose physics is right, whatever else is not."""
+    if not all(name in sections for name in _PHYSICAL):
+        return
+    config = Config.model_validate({name: sections[name] for name in _PHYSICAL})
+    found = list(check_in_space(config, config.model))
+    yield from found
+    if found:
+        return
+
+    try:
+        config.build()
+    except UnstableStepError as error:
+        said = str(error)
+        of_dt = said.removeprefix("time.dt = ")
+        yield Finding(("time", "dt") if of_dt != said else ("model",), of_dt)
+    except TetrisError:
+        return  # perhaps it is only so because of what is wrong elsewhere
 
 
 def _read_all(overrides: Sequence[str | Override], mistakes: list[Mistake]) -> list[Override]:
@@ -385,6 +367,6 @@ def _read_all(overrides: Sequence[str | Override], mistakes: list[Mistake]) -> l
 def _origin(finding: Finding, overrides: Sequence[Override]) -> Place | None:
     """The override that a value came from, the last if there are several."""
     for override in reversed(overrides):
-        if override.place and finding.path[: len(override.path)] == override.path:
+        if override.place and override.explains(finding.path):
             return Place(override.place)
     return None

@@ -8,6 +8,7 @@ from typing import Any
 
 from tetris_sim.config.errors import ConfigMistakesError, KeyPath, Mistake, Place
 from tetris_sim.config.yaml import read_yaml
+from tetris_sim.schema import split_devices
 from tetris_sim.wording import describe
 
 # Defaults for keys that the file leaves out.
@@ -26,11 +27,19 @@ class Override:
         place: how messages name its origin: "--set time.t_end=2".
         path: the key; parts that are digits may be list indices.
         value: plain data.
+        made: how many parts of the path were there before it was applied.
     """
 
     place: str
     path: KeyPath
     value: Any
+    made: int = 0
+
+    def explains(self, path: KeyPath) -> bool:
+        """Whether what is under `path` is there, or is what it is, because of this."""
+        if path[: len(self.path)] == self.path:
+            return True
+        return self.made < len(path) and self.path[: len(path)] == path
 
 
 def read_override(text: str) -> Override:
@@ -56,19 +65,12 @@ def read_override(text: str) -> Override:
     return Override(place, parts, None if root is None else root.plain())
 
 
-def device_value(text: str) -> str | list[str]:
-    """The value of compute.devices that `auto`, `cpu+gpu`, `gpu:1` or `cpu,cpu` stands for."""
-    return (
-        [part.strip() for part in text.split(",")] if "," in text or ":" in text else text.strip()
-    )
-
-
 def read_environment(environ: Mapping[str, str]) -> Iterable[Override]:
     """The overrides that the environment asks for; an empty variable asks for nothing."""
     for name, path in VARIABLES.items():
         text = environ.get(name, "").strip()
         if text:
-            yield Override(name, path, device_value(text) if path[-1] == "devices" else text)
+            yield Override(name, path, split_devices(text) if path[-1] == "devices" else text)
 
 
 def apply_overrides(
@@ -83,7 +85,8 @@ def apply_overrides(
     applied, mistakes = [], []
     for override in overrides:
         try:
-            applied.append(replace(override, path=_set(values, override.path, override.value)))
+            path, made = _set(values, override.path, override.value)
+            applied.append(replace(override, path=path, made=made))
         except ValueError as error:
             mistakes.append(Mistake(override.path, str(error), Place(override.place)))
     return applied, mistakes
@@ -99,9 +102,14 @@ def apply_defaults(values: dict[str, Any], defaults: Iterable[Override]) -> list
     return apply_overrides(values, absent)[0]
 
 
-def _set(values: Any, path: KeyPath, value: Any) -> KeyPath:
-    """Store `value` under `path`, whose list indices may still be text."""
+def _set(values: Any, path: KeyPath, value: Any) -> tuple[KeyPath, int]:
+    """Store `value` under `path`, whose list indices may still be text.
+
+    Returns:
+        The path with its indices as numbers, and how many parts of it were there.
+    """
     done: list[str | int] = []
+    there = len(path)
     for part in path:
         last = len(done) == len(path) - 1
         key: Any = part
@@ -111,15 +119,16 @@ def _set(values: Any, path: KeyPath, value: Any) -> KeyPath:
         elif not isinstance(values, dict):
             msg = f"{'.'.join(map(str, done))} is {describe(values)}, which has no keys"
             raise ValueError(msg)
-        elif not last and values.get(part) is None:
-            values[part] = {}
+        elif values.get(part) is None:
+            there = min(there, len(done))
+            values[part] = None if last else {}
 
         if last:
             values[key] = value
         values = values[key]
         done.append(key)
 
-    return tuple(done)
+    return tuple(done), there
 
 
 def _index(part: str | int, length: int, *, extend: bool) -> int:

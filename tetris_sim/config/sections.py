@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -12,11 +14,12 @@ from pydantic import TypeAdapter, ValidationError
 from tetris_sim.config.errors import Finding, KeyPath
 from tetris_sim.config.words import Kind, Spot, find_spot, homes, keys_of, tags_of, wanted, words
 from tetris_sim.section import Section
-from tetris_sim.wording import describe, listed, suggestion
+from tetris_sim.wording import describe, likely, listed, suggestion
 
 # These say more than that a value is not one of the allowed words.
 _TELLING = ("value_error", "less_than_equal")
 _MOST_HOMES = 3  # places that a message lists for a key that stands in the wrong one
+_COLLECTIONS = ("output",)  # sections whose keys say nothing about one another
 
 
 def check_sections(
@@ -32,11 +35,7 @@ def check_sections(
         The sections that are right, by key, defaults included; and what is wrong with the others.
     """
     right: dict[str, Any] = {}
-    findings = [
-        Finding((key,), _unknown_key(key, whole, whole), at_key=True)
-        for key in values
-        if key not in keys_of(whole)
-    ]
+    findings = [_unknown_key((key,), whole, whole) for key in values if key not in keys_of(whole)]
 
     for key, field in ((field.alias or name, field) for name, field in whole.model_fields.items()):
         # A section whose every line is commented out is empty text, which means the defaults, if
@@ -49,9 +48,30 @@ def check_sections(
             try:
                 right[key] = _adapter(whole, key).validate_python(values[key])
             except ValidationError as error:
-                findings += _explain(error, keys_of(whole)[key], values, key, whole)
+                wrong = list(_explain(error, keys_of(whole)[key], values, key, whole))
+                findings += wrong
+                if key in _COLLECTIONS or all(it.unknown for it in wrong):
+                    with contextlib.suppress(ValidationError):  # the rest may be looked at further
+                        right[key] = _adapter(whole, key).validate_python(
+                            _without(values[key], wrong)
+                        )
 
     return right, findings
+
+
+def _without(values: Any, wrong: Sequence[Finding]) -> Any:
+    """A section without what is wrong in it; a key that is misspelt is read as what was meant."""
+    left = copy.deepcopy(values)
+    for finding in wrong:
+        path = finding.path[1:] if finding.unknown else finding.path[1:2]
+        place = left
+        with contextlib.suppress(KeyError, TypeError, IndexError):
+            for part in path[:-1]:
+                place = place[part]
+            value = place.pop(path[-1])
+            if finding.meant and finding.meant not in place:
+                place[finding.meant] = value
+    return left
 
 
 @functools.cache
@@ -95,7 +115,7 @@ def _finding(
 ) -> Finding:
     last, kind = spot.path[-1], spot.kind
     if error["type"] == "extra_forbidden":
-        return Finding(spot.path, _unknown_key(str(last), spot.owner, whole), at_key=True)
+        return _unknown_key(spot.path, spot.owner, whole)
     if error["loc"][-1:] == ("[key]",):
         is_what = "allowed here" if kind is None or kind.description is None else kind.description
         return Finding(spot.path, f"{describe(last)} is not {is_what}", at_key=True)
@@ -136,17 +156,18 @@ def _meant(value: Any, kind: Kind) -> str:
     return suggestion(value, words(kind))
 
 
-def _unknown_key(key: str, owner: type[Section] | None, whole: type[Section]) -> str:
-    allowed = [] if owner is None else list(keys_of(owner))
-    meant = suggestion(key, allowed)
+def _unknown_key(path: KeyPath, owner: type[Section] | None, whole: type[Section]) -> Finding:
+    key, allowed = str(path[-1]), [] if owner is None else list(keys_of(owner))
+    meant = likely(key, allowed)
     places = homes(whole, key)
+
     if places and not meant:
-        return f"unknown key; {key} belongs under {listed(places[:_MOST_HOMES])}"
-    return (
-        f"unknown key{meant}; the keys here are {listed(allowed, 'and')}"
-        if allowed
-        else "unknown key"
-    )
+        said = f"unknown key; {key} belongs under {listed(places[:_MOST_HOMES])}"
+    elif allowed:
+        said = f"unknown key{suggestion(key, allowed)}; the keys here are {listed(allowed, 'and')}"
+    else:
+        said = "unknown key"
+    return Finding(path, said, at_key=True, unknown=True, meant=meant)
 
 
 def _value_at(values: Any, path: KeyPath) -> Any:

@@ -1,0 +1,167 @@
+"""`sweep CONFIG --over KEY=VALUES`: run a configuration with many values of some keys."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tetris_sim.commands.arguments import add_config_arguments, overrides
+from tetris_sim.config.errors import ConfigMistakesError
+from tetris_sim.config.yaml import read_yaml
+from tetris_sim.errors import ConfigError
+from tetris_sim.wording import describe
+
+HELP = "run a configuration with many values of some keys"
+_SHOWN = 20  # rows of the table
+
+_RANGE = re.compile(r"([^:,\[\]{}]+):([^:,\[\]{}]+):(\d{1,6})(log)?")
+_NUMBER = re.compile(r"\s*([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(.*?)\s*")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `sweep`."""
+    add_config_arguments(parser)
+    parser.add_argument(
+        "--over",
+        action="append",
+        required=True,
+        metavar="KEY=VALUES",
+        help="values of a key: a list (model.material=copper,steel), or FROM:TO:COUNT evenly "
+        "spaced numbers with both ends (boundaries.z+.h=10:500:20; 10:500:20log by equal "
+        "factors); may be repeated",
+    )
+
+    parser.add_argument(
+        "--zip",
+        action="store_true",
+        help="the first values of all keys together, then the second (default: each with each)",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIRECTORY",
+        help="where all runs and table.csv go (default: sweeps/<name of the file>); a sweep that "
+        "is there goes on",
+    )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        metavar="N",
+        help="runs at a time (default: one per GPU, or per core that a run leaves free)",
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace another sweep that is there"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check all runs, make those that are not there, print the table."""
+    from tetris_sim.sweep_table import ERROR, TABLE
+    from tetris_sim.sweeping import sweep
+
+    over = {}
+    for text in args.over:
+        key, values = read_over(text)
+        if key in over:
+            msg = f"--over {text}: {key} is given twice"
+            raise ConfigError(msg)
+        over[key] = values
+    if args.processes is not None and args.processes < 1:
+        msg = f"--processes {args.processes}: a whole number, 1 or more, is wanted"
+        raise ConfigError(msg)
+
+    result = sweep(
+        args.config,
+        over,
+        zipped=args.zip,
+        directory=args.output,
+        processes=args.processes,
+        overrides=overrides(args),
+        overwrite=args.overwrite,
+        progress=sys.stderr.isatty() and not args.quiet and not args.no_progress,
+    )
+    table = result.directory / TABLE
+    if args.json:
+        print(json.dumps({"table": str(table), "rows": list(result.rows)}, indent=1))
+    elif not args.quiet:
+        print("\n".join(as_lines(result.rows)))
+        print(f"{len(result.rows)} runs, {len(result.failed)} failed: {table}")
+    for row in result.failed:
+        print(f"tetris-sim: run {row['run']}: {row[ERROR]}", file=sys.stderr)
+    return result.exit_code
+
+
+def read_over(text: str) -> tuple[str, list[Any]]:
+    """A key and its values, as after --over.
+
+    >>> read_over("boundaries.z+.h=10:500:3"), read_over("model.material=copper, steel")
+    (('boundaries.z+.h', [10.0, 255.0, 500.0]), ('model.material', ['copper', 'steel']))
+    >>> read_over("grid.size=[1,2],[3,4]"), read_over("time.dt=1 ms:100 ms:3log")
+    (('grid.size', [[1, 2], [3, 4]]), ('time.dt', ['1.0 ms', '10.0 ms', '100.0 ms']))
+
+    Raises:
+        ConfigError: it is not KEY=VALUES.
+    """
+    key, equals, given = text.partition("=")
+    key = key.strip()
+    if not equals or not key or not given.strip():
+        msg = (
+            f"--over {text}: KEY=A,B,C or KEY=FROM:TO:COUNT is wanted, for example "
+            "boundaries.z+.h=10:500:20 or model.material=copper,steel"
+        )
+        raise ConfigError(msg)
+
+    evenly = _RANGE.fullmatch(given)
+    ends = [_NUMBER.fullmatch(end) for end in evenly.group(1, 2)] if evenly else []
+    if evenly and all(ends):
+        return key, _between(text, [(it[1], it[2]) for it in ends if it], evenly)
+    try:
+        root, mistakes = read_yaml(f"[{given}]", f"--over {text}")
+    except ConfigMistakesError as error:
+        root, mistakes = None, list(error.problems)
+    values = None if root is None or mistakes else root.plain()
+    if not isinstance(values, list) or not values or None in values:
+        msg = f"--over {text}: {describe(given)} is no list of values, such as copper,steel"
+        raise ConfigError(msg)
+    return key, values
+
+
+def _between(text: str, ends: Sequence[tuple[str, str]], spec: re.Match[str]) -> list[Any]:
+    """So many numbers from one to the other, both included, with their unit."""
+    (low, unit), (high, other) = ends
+    begin, end, count = float(low), float(high), int(spec[3])
+    if unit != other:
+        msg = f"--over {text}: both ends want the same unit, and have {unit!r} and {other!r}"
+        raise ConfigError(msg)
+    if count < 1 or (spec[4] and min(begin, end) <= 0):
+        msg = f"--over {text}: a count of 1 or more is wanted, and with log ends above 0"
+        raise ConfigError(msg)
+    spaced = np.geomspace if spec[4] else np.linspace
+    # 15 digits: 0.1 stays 0.1
+    numbers = [float(f"{number:.15g}") for number in spaced(begin, end, count)]
+    return [f"{number!r} {unit}" for number in numbers] if unit else list(numbers)
+
+
+def as_lines(rows: tuple[dict[str, object], ...]) -> list[str]:
+    """The table for people: the first rows, without what has no room."""
+    names = [name for name in rows[0] if name not in ("directory", "error")]
+    cells = [names, *([_cell(row.get(name, "")) for name in names] for row in rows[:_SHOWN])]
+    widths = [max(len(line[k]) for line in cells) for k in range(len(names))]
+    lines = [
+        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        for line in cells
+    ]
+    more = len(rows) - _SHOWN
+    return [*lines, f"and {more} more"] if more > 0 else lines
+
+
+def _cell(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

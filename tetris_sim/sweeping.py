@@ -1,0 +1,272 @@
+"""Sweep: one configuration run with many values of some keys, and a table of what came out.
+
+Each run has a folder of results of its own, by number. Processes of one device each take runs from
+one list, so a fast one takes more; a run that is there is not made again, and one that was stopped
+goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tetris_sim import results
+from tetris_sim.config import Config, load_config, make_config
+from tetris_sim.config.errors import ConfigMistakesError, KeyPath, Mistake, Place
+from tetris_sim.config.overrides import Override
+from tetris_sim.errors import ConfigError, TetrisError
+from tetris_sim.files import atomic_text
+from tetris_sim.quantities import Every
+from tetris_sim.schema import StatisticsSection
+from tetris_sim.sweep_crew import Crew, Seat, find_seats
+from tetris_sim.sweep_table import Case, Row, SweepResult, read_row, row_of, write_table
+
+log = logging.getLogger("tetris_sim")
+
+_MOST_RUNS = 100_000
+_NEVER = Every(2.0**53, "steps")  # first and last record only
+PLAN, RUNS = "sweep.json", "runs"
+
+Values = Sequence[Any]
+
+
+def sweep(
+    config: Config | Mapping[str, Any] | str | Path,
+    over: Mapping[str, Values],
+    *,
+    zipped: bool = False,
+    directory: str | Path | None = None,
+    processes: int | None = None,
+    overrides: Sequence[str | Override] = (),
+    overwrite: bool = False,
+    progress: bool = False,
+) -> SweepResult:
+    """Run a configuration once for each combination of values.
+
+    Everything is checked before the first run. What is there from an earlier call with the same
+    arguments is kept, so a sweep that was stopped goes on.
+
+    Args:
+        config: a file, or what a file would hold.
+        over: the values of each key, {"boundaries.z+.h": [10, 20], "model.material": [...]}.
+        zipped: the first value of each key together, then the second; else each with each.
+        directory: where everything goes; sweeps/<name of the file> if not given.
+        processes: how many runs at a time; one per GPU or core that is free if not given.
+        overrides: changes that hold for all runs.
+        overwrite: whether another sweep that is there may be replaced.
+        progress: whether to draw a bar.
+
+    Raises:
+        ConfigError: a key or a value is wrong, or another sweep is in the directory.
+    """
+    place = Path(directory) if directory is not None else _default(config)
+    lists = {key: list(values) for key, values in over.items()}
+    cases = make_cases(config, lists, place, zipped=zipped, overrides=overrides)
+    settle(place, lists, cases, zipped=zipped, overwrite=overwrite)
+
+    left = [case for case in cases if read_row(case) is None]
+    told: dict[int, Row] = {}
+    if left:
+        seats = find_seats([case.config for case in left], processes)
+        log.info(
+            "%d runs, %d of them still to be made, %s at a time; results in %s",
+            *(len(cases), len(left), "one" if len(seats) == 1 else len(seats), place),
+        )
+        for case, reply in _run_all(left, seats, _bar(len(cases), len(left), progress)):
+            told[case.number] = reply
+            write_table(place, [row_of(it, told.get(it.number)) for it in cases])
+    rows = tuple(row_of(case, told.get(case.number)) for case in cases)
+    write_table(place, rows)
+    codes = (int(told[number].get("exit_code", 0)) for number in sorted(told))
+    return SweepResult(place, lists, zipped, rows, next(filter(None, codes), 0))
+
+
+def make_cases(
+    config: Config | Mapping[str, Any] | str | Path,
+    over: Mapping[str, Values],
+    place: Path,
+    *,
+    zipped: bool,
+    overrides: Sequence[str | Override] = (),
+) -> list[Case]:
+    """Every run, its configuration checked and its problem built once.
+
+    Raises:
+        ConfigError: with all that is wrong, each mistake once.
+    """
+    if not over or not all(over.values()):
+        msg = "a sweep wants at least one key with at least one value"
+        raise ConfigError(msg)
+    lengths = {key: len(values) for key, values in over.items()}
+    if zipped and len({*lengths.values()}) > 1:
+        msg = f"values that go together must be equally many, and there are {lengths}"
+        raise ConfigError(msg)
+
+    count = (
+        next(iter(lengths.values())) if zipped else int(np.prod([*lengths.values()], dtype=float))
+    )
+    if count > _MOST_RUNS:
+        msg = f"a sweep of {count} runs was asked for; at most {_MOST_RUNS} are allowed"
+        raise ConfigError(msg)
+
+    cases: list[Case] = []
+    wrong: dict[tuple[KeyPath, str], Mistake] = {}
+    every = zip(*over.values(), strict=True) if zipped else itertools.product(*over.values())
+    for number, values in enumerate(every, 1):
+        chosen = dict(zip(over, values, strict=True))
+        try:
+            cases.append(Case(number, chosen, _configure(config, chosen, place, number, overrides)))
+        except ConfigMistakesError as error:
+            for mistake in error.problems:
+                wrong.setdefault((mistake.path, mistake.message), mistake)
+        except TetrisError as error:
+            told = Mistake((), str(error), Place(f"run {number}"))
+            wrong.setdefault(((), str(error)), told)
+    if wrong:
+        raise ConfigMistakesError(wrong.values())
+    return cases
+
+
+def _configure(
+    config: Config | Mapping[str, Any] | str | Path,
+    chosen: Mapping[str, Any],
+    place: Path,
+    number: int,
+    overrides: Sequence[str | Override],
+) -> Config:
+    """The configuration of one run: no pictures, and at least the last record of statistics."""
+    changes = [
+        *overrides,
+        *(
+            Override(f"--over {key}={value}", tuple(key.split(".")), value)
+            for key, value in chosen.items()
+        ),
+    ]
+    if isinstance(config, Config):
+        made = make_config(config.resolved(), overrides=changes)
+    elif isinstance(config, Mapping):
+        made = make_config(config, overrides=changes)
+    else:
+        made = load_config(Path(config), overrides=changes)
+
+    made.build()
+    output = made.output.model_copy(
+        update={
+            "directory": str((place / RUNS / f"{number:04}").absolute()),
+            "pictures": False,
+            "statistics": made.output.statistics or StatisticsSection(every=_NEVER),
+        }
+    )
+    return made.model_copy(update={"output": output})
+
+
+def settle(
+    place: Path,
+    over: Mapping[str, Values],
+    cases: Sequence[Case],
+    *,
+    zipped: bool,
+    overwrite: bool,
+) -> None:
+    """Make the directory, and refuse to mix two sweeps in it.
+
+    Raises:
+        ConfigError: another sweep is there, and may not be replaced.
+    """
+    plan = json.dumps({"over": over, "zipped": zipped, "runs": len(cases)}, indent=1) + "\n"
+    path = place / PLAN
+    same = path.exists() and path.read_text(encoding="utf-8") == plan
+    changed = [
+        case
+        for case in cases
+        if (case.directory / results.CONFIG).exists()
+        and (case.directory / results.CONFIG).read_text(encoding="utf-8")
+        != case.config.resolved_text()
+    ]
+
+    if (path.exists() and not same) or changed:
+        if not overwrite:
+            what = "another sweep" if not same else f"run {changed[0].number} of another one"
+            msg = (
+                f"{place} already holds {what}. Use --overwrite to replace it, or another --output."
+            )
+            raise ConfigError(msg)
+        for folder in sorted((place / RUNS).glob("[0-9]*")):
+            results.clear(folder)
+    results.refuse_unusable(place)
+    place.mkdir(parents=True, exist_ok=True)
+    atomic_text(path, plan)
+
+
+def _run_all(
+    cases: Sequence[Case], seats: Sequence[Seat], bar: Callable[[str], None]
+) -> Iterator[tuple[Case, Row]]:
+    """Let every seat take runs until none is left; what each of them said, as it ends.
+
+    The first is planned before, so that all find its method in the cache instead of tuning at once.
+    """
+    waiting: queue.SimpleQueue[Case] = queue.SimpleQueue()
+    ended: queue.SimpleQueue[tuple[Case, Row] | BaseException] = queue.SimpleQueue()
+    for case in cases:
+        waiting.put(case)
+
+    def work(crew: Crew) -> None:
+        try:
+            while True:
+                case = waiting.get_nowait()
+                ended.put((case, crew.run(case.config)))
+        except queue.Empty:
+            pass
+        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
+            ended.put(error)
+
+    crews = [Crew(seat) for seat in seats]
+    threads = [threading.Thread(target=work, args=(crew,), daemon=True) for crew in crews]
+    try:
+        crews[0].plan(cases[0].config)
+        for thread in threads:
+            thread.start()
+        for _ in cases:
+            reply = ended.get()
+            if isinstance(reply, BaseException):
+                raise reply
+            bar(_label(reply[0]))
+            yield reply
+    finally:
+        bar("")
+        for crew in crews:
+            crew.close()
+
+
+def _bar(total: int, left: int, wanted: bool) -> Callable[[str], None]:
+    """What is called after each run with its name, and at the end with nothing."""
+    if not wanted:
+        return lambda name: log.info("%s", name) if name else None
+    from tqdm import tqdm
+
+    bar = tqdm(total=total, initial=total - left, unit=" runs", dynamic_ncols=True)
+
+    def show(name: str) -> None:
+        if not name:
+            bar.close()
+            return
+        bar.set_postfix_str(name, refresh=False)
+        bar.update()
+
+    return show
+
+
+def _label(case: Case) -> str:
+    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in case.chosen.items())
+
+
+def _default(config: Config | Mapping[str, Any] | str | Path) -> Path:
+    return Path("sweeps") / (Path(config).stem if isinstance(config, str | Path) else "sweep")
