@@ -381,8 +381,7 @@ def _total(ndim: int, capacity: float | None) -> Total:
 def heat_operator(name: str | None, spacing: tuple[float, ...]) -> Stencil:
     """The Laplacian in units of 1 / (smallest spacing)^2.
 
-    In these units a time step is a CFL number: nothing overflows, and the weights of a step on
-    equal spacings are those of the paper's equation 3.
+    A time step then is a CFL number; weights on equal spacings are those of the paper's equation 3.
 
     Args:
         name: one of `laplacian_names`; None for the usual one.
