@@ -162,7 +162,7 @@ class Chains:
     def __init__(self, kind: str, folder: Path, rng: random.Random) -> None:
         self.tally = Tally(kind)
         self._rng, self._folder, self._log = rng, folder, folder / "log"
-        self._ranks = kind == "ranks"
+        self._ranks, self._lost = kind == "ranks", False
         steps, often, checkpoint, fields = KINDS[kind]
         self._form: dict[str, Any] = {
             "steps": steps,
@@ -180,7 +180,7 @@ class Chains:
 
     def kill(self, n: int) -> None:
         """Chain after chain until `n` runs were killed."""
-        while self.tally.kills < n:
+        while self.tally.kills < n or not self.tally.chains:
             self._chain(n)
 
     def _chain(self, n: int) -> None:
@@ -188,13 +188,21 @@ class Chains:
         config = write_plate(folder, **self._form)
         results, deadline = folder / "out", time.monotonic() + _LONG
         code: int | None = None
+        self._lost = False
         while code != 0:
             assert time.monotonic() < deadline, f"no end in sight: {self._log.read_text()}"
             code = self._start(config, results, spared=self.tally.kills >= n)
+            if self._lost and code == 2:  # a record that the index names is where the folder was
+                shutil.rmtree(folder)
+                return
+
         self.tally.chains += 1
+        steps, checkpoint = self._form["steps"], self._form["checkpoint"]
+        if self._lost:  # nobody removed the checkpoints that were there when the folder went
+            for step in checkpoint_steps(results)[:-2]:
+                (results / "checkpoints" / f"checkpoint_{step:012d}.h5").unlink()
         assert_same_results(results, self._whole)
         assert not list(results.rglob("*.part")), "unfinished files are left"
-        steps, checkpoint = self._form["steps"], self._form["checkpoint"]
         assert checkpoint_steps(results) == [steps - checkpoint, steps]
         shutil.rmtree(folder)
 
@@ -218,8 +226,9 @@ class Chains:
         assert "Traceback" not in said, said
         # Of ranks mpiexec says how they ended, in its own numbers; an exit code of 3 says that
         # something could not be written.
-        assert self._ranks or code in (0, 3, -signal.SIGKILL), f"exit code {code}: {said}"
-        return None if trouble is not None else code
+        allowed = (0, 3, -signal.SIGKILL, *((2,) if self._lost else ()))
+        assert self._ranks or code in allowed, f"exit code {code}: {said}"
+        return None if trouble is not None and code != 2 else code
 
     def _watch(self, run: Run, results: Path) -> None:
         """Of writers: wait until a file is being written."""
@@ -238,6 +247,7 @@ class Chains:
             (folder / "ballast").unlink()
         elif kind == "renamed" and results.exists() and self._rng.random() < 0.5:
             away = folder / "away"
+            self._lost = True
             yield lambda: results.rename(away)
             # What a run made anew where its folder was is not what it goes on from.
             shutil.rmtree(results, ignore_errors=True)
@@ -264,14 +274,14 @@ def attack(kind: str, kills: int, seed: int, folder: Path) -> Tally:
     """Kill so many runs of a kind; what happened, failures included."""
     if kind == "full disk" and not os.environ.get("_CAMPAIGN_DISK"):
         return _on_small_disk(kills, seed, folder)
-    chains: Chains | None = None
+    tally = Tally(kind)
     try:
         chains = Chains(kind, folder, random.Random(f"{seed} {kind}"))
+        tally = chains.tally
         chains.kill(kills)
     except (AssertionError, OSError) as failure:
-        tally = Tally(kind) if chains is None else chains.tally
         tally.failures.append(f"{kind}, seed {seed}: {failure}"[:2000])
-    return Tally(kind) if chains is None else chains.tally
+    return tally
 
 
 def small_disks() -> bool:

@@ -52,6 +52,14 @@ def test_a_run_that_ends_with_other_bits_is_a_failure(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path)
 
 
+def test_what_does_not_even_begin_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(campaign.KINDS, "writers", (-5, 100, 100, 100))
+    found = campaign.attack("writers", 1, 1, tmp_path)
+    assert (found.kills, found.chains, len(found.failures)) == (0, 0, 1)
+
+
 def test_kills_are_divided_between_jobs_and_kinds_without_loss(tmp_path: Path) -> None:
     for jobs in (1, 3, 16):
         tasks = campaign.tasks_of(1000, 22, jobs, tmp_path, list(campaign.KINDS))
