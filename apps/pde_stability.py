@@ -139,7 +139,9 @@ def longest_step(spectrum: Array, scheme: Scheme, stages: int = MOST_STAGES) -> 
     if not z.size:
         return math.inf
 
-    low, high = np.zeros(z.shape), max(20, stages * stages) / np.abs(z)
+    # No farther than schemes reach: beyond, what may grow outgrows what is unstable.
+    reach = max(20, stages * stages) if scheme == "rkl2" else 20
+    low, high = np.zeros(z.shape), reach / np.abs(z)
     if growth > 0:
         high = np.minimum(high, _LONGEST_GROWTH / growth)
     for _ in range(_HALVINGS):

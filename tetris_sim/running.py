@@ -56,7 +56,7 @@ def run(
     ... }
     >>> result = run(rod, progress=False)
     >>> result.field().shape, round(float(result.field().max()), 1)
-    ((50,), 51.4)
+    ((50,), 50.1)
 
     Args:
         config: a path of a YAML file, its content as Python data, or a `Config`.

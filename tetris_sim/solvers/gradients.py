@@ -21,6 +21,8 @@ Weights = tuple[float, float]
 _WEIGHTS: Weights = (0.562, 1.389)
 _MANY = 4096  # points of levels that are gone through twice
 _PATIENCE = 40  # iterations after which this is taken to do no good
+_DROP = 1e-6  # of z r from one iteration to the next: what roundings left along p counts then
+_RISE = 10.0  # times the least residual since directions began: they have gone wrong
 
 
 class Arithmetic(Protocol):
@@ -192,20 +194,29 @@ def conjugate_gradients(
     q, p, small = xp.zeros_like(f), xp.zeros_like(f), cycle.f
     small[:] = r
     done, energy, length, wanted = 0, 1.0, 0.0, tolerance * scale / begun
-    size = 1.0
-    while size > wanted and done < limit and math.isfinite(size):
+    size = least = 1.0
+    gained = 0.0
+    while size > wanted and done < limit:
         z = cycle.run()
         turned, gain = arithmetic.project(z, q, small)
-        if cycle.goes_twice and (not gain > 0 or done == _PATIENCE):
+        if cycle.goes_twice and (not _is_positive(gain) or done == _PATIENCE):
             cycle.go_once()
             z, turned = cycle.run(), 0.0
             _, gain = arithmetic.project(z, q, small)
+        if not _is_positive(gain):
+            break
+        # The length is that of z only if p r is 0 for the last p. It is a rounding of the last z r;
+        # where z r falls by orders, as beside points that store 1e6 times as much, this is no less
+        # than the new one, so directions begin again.
+        if gain < _DROP * gained or size > _RISE * least:
+            turned, least = 0.0, size
         arithmetic.turn(z, -turned / energy, length, p, u)
         energy, length = arithmetic.apply(operator, p, q), 0.0
-        if not energy > 0:
+        if not _is_positive(energy):
             break
-        length = gain / energy  # of z as of p: earlier directions are across what is left
+        gained, length = gain, gain / energy
         size = math.sqrt(arithmetic.descend(length, q, r, small))
+        least = min(least, size)
         done += 1
     arithmetic.turn(small, 0.0, length, p, u)
     u *= begun
@@ -219,3 +230,7 @@ def conjugate_gradients(
         )
         raise NumericsError(msg)
     return Solved(done, residual)
+
+
+def _is_positive(number: float) -> bool:
+    return 0 < number < math.inf

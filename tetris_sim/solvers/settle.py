@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tetris_sim.conduction import Numbers
+from tetris_sim.errors import NumericsError
 from tetris_sim.solvers.balance import Balance
 from tetris_sim.solvers.gradients import Arithmetic, Cycle, Solved, conjugate_gradients
+from tetris_sim.solvers.hierarchy import Values
 
 _NEARLY = 2.0  # by which factor diagonals may differ
 
@@ -68,21 +70,34 @@ def settle(
     operator = tuple(xp.asarray(it) for it in made.operator(storage))
     shape = operator[-1].shape
     right = np.where(held, 0.0, made.heat if heat is None else heat)
-    unknown = xp.asarray(np.where(held, 0.0, u).reshape(shape))
     kept = kept or Kept()
     changes = made.contents is not None or kept.loose
     diagonal = (made.whole if changes else made.exchange) + storage
-    if kept.cycle is None or not kept.fits(diagonal, nearly=changes):
+
+    def solve(cycle: Cycle) -> tuple[Values, Solved]:
+        unknown = xp.asarray(np.where(held, 0.0, u).reshape(shape))
+        solved = conjugate_gradients(
+            operator,
+            xp.asarray(right.reshape(shape)),
+            unknown,
+            arithmetic,
+            cycle,
+            tolerance=tolerance,
+            scale=scale,
+            limit=limit,
+        )
+        return unknown, solved
+
+    answer = None
+    if kept.cycle is not None and kept.fits(diagonal, nearly=changes):
+        try:
+            answer = solve(kept.cycle)
+        except NumericsError:
+            if kept.fits(diagonal, nearly=False):
+                raise
+    if answer is None:  # nothing is kept, or what is does not do
         kept.cycle, kept.diagonal = Cycle(operator, arithmetic), diagonal
-    solved = conjugate_gradients(
-        operator,
-        xp.asarray(right.reshape(shape)),
-        unknown,
-        arithmetic,
-        kept.cycle,
-        tolerance=tolerance,
-        scale=scale,
-        limit=limit,
-    )
+        answer = solve(kept.cycle)
+    unknown, solved = answer
     found = unknown if isinstance(unknown, np.ndarray) else unknown.get()
     return np.where(held, u, found.reshape(u.shape)), solved
