@@ -9,8 +9,9 @@
 //         levels take turns from the last to the first, and each puts its plane where the level
 //         above has just read.
 // Layout  A tile is 32 * TS_ACROSS columns by TS_WARPS * TS_ROWS rows: a lane has TS_ROWS points
-//         below each other. Rings lie one after the other, with a guard before and behind: points
-//         at the rim of a tile read beyond their planes what only spoils more of the rim.
+//         below each other. Rings lie one after the other. Points at the rim of a tile read, instead
+//         of what lies beyond their plane, its first or last point, which only spoils more of the
+//         rim: the planes beside theirs in a ring may just be overwritten.
 // Writes  box, and nothing else.
 // Limits  Tile minus what all steps spoil at the rim is not empty (Tile3.fits in equations_3d.py).
 // Order   That of the instructions of the stages: the bits are those of stage.cu.
@@ -19,7 +20,7 @@
 #if !defined(TS_DEPTH) || !defined(TS_ROWS) || !defined(TS_WARPS) || !defined(TS_ACROSS) ||     \
     !defined(TS_AHEAD) || !defined(TS_BLOCKS) || !defined(TS_FIELDS) || !defined(TS_HALO_Y) ||  \
     !defined(TS_HALO_X) || !defined(TS_WRITTEN_Y) || !defined(TS_WRITTEN_X) ||                 \
-    !defined(TS_GUARD) || !defined(TS_LEVELS)
+    !defined(TS_LEVELS)
 #error "equations_3d.cu needs macros that gpu_kernels/stream/equations_3d.py lists"
 #endif
 #include "equations.cuh"
@@ -86,7 +87,7 @@ struct Block {
     const Memory& memory;
     const Constants& constants;
     const Given& given;
-    real* planes;  // behind the guard
+    real* planes;
     real* to;      // the first owned point of the first field
     int row;       // of the first step in the table
     int z;         // plane of the first level in this turn
@@ -151,7 +152,15 @@ struct Point {
         if (L::given(name) >= 0) return given[L::given(name)][p];
         if (dx == 0 && p + dy >= 0 && p + dy < rows && dz <= top_of<level>(name))
             return queues.of[L::queue(name)][dz - L::low(name)][p + dy];
-        return plane_of<level>(block, name, dz)[block.cell + (p + dy) * tile_x + dx];
+        return plane_of<level>(block, name, dz)[cell_at((p + dy) * tile_x + dx)];
+    }
+    // A cell beside the thread's first one. Beyond the tile any will do, but of no other plane: that
+    // may just arrive.
+    __device__ __forceinline__ int cell_at(int offset) const {
+        const int cell = block.cell + offset;
+        if (offset < 0) return max(cell, 0);
+        if (offset > (rows - 1) * tile_x) return min(cell, plane_size - 1);
+        return cell;
     }
     // Where nothing is allocated nothing of worth is computed.
     __device__ __forceinline__ int place_z(int dz) const {
@@ -238,7 +247,7 @@ extern "C" __global__ void __launch_bounds__(threads, TS_BLOCKS)
         const __grid_constant__ Constants constants, int chunk,
         const __grid_constant__ Given given, int row) {
     extern __shared__ __align__(16) unsigned char bytes[];
-    real* const planes = reinterpret_cast<real*>(bytes) + TS_GUARD;
+    real* const planes = reinterpret_cast<real*>(bytes);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int low_x = box.low[2] + blockIdx.x * TS_WRITTEN_X - TS_HALO_X;
     const int low_y = box.low[1] + blockIdx.y * TS_WRITTEN_Y - TS_HALO_Y;

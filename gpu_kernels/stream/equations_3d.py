@@ -95,7 +95,6 @@ class _Needs3:
         given: numbers of a level for each point.
         radii: what a step reaches.
         reach: planes that all levels of a step read above, one after the other.
-        guard: radius around a tile that a level reads at most, along y and x.
         n_fields: fields.
         item: bytes of a number.
         operations: of a step at a point.
@@ -107,20 +106,15 @@ class _Needs3:
     given: int
     radii: tuple[int, ...]
     reach: int
-    guard: tuple[int, int]
     n_fields: int
     item: int
     operations: int
     words: tuple[tuple[float, ...], ...]
 
-    def guard_size(self, it: Tile3) -> int:
-        """Elements before and behind the planes of a tile."""
-        return round_up(self.guard[0] * it.columns + self.guard[1], 16)
-
     def shared_bytes(self, it: Tile3) -> int:
-        """Planes and guards."""
+        """Of a block."""
         (planes,) = (n for *key, n in self.planes if key == [it.steps_per_block, it.ahead])
-        return (planes * it.columns * it.height + 2 * self.guard_size(it)) * self.item
+        return planes * it.columns * it.height * self.item
 
     def halo(self, it: Tile3) -> tuple[int, int]:
         """Rows and columns of a tile before those that it writes."""
@@ -173,14 +167,6 @@ class _Needs3:
 def _needs(problem: Problem) -> _Needs3:
     equations = equations_of(problem)
     levels = levels_3d(equations)
-    offsets = [
-        offset
-        for stage in equations.stages
-        for name, taps in stage.taps.items()
-        if name not in (equations.coefficients or {})
-        for offset in taps
-    ]
-
     return _Needs3(
         planes=tuple(
             (steps, ahead, n_planes(equations, steps, ahead))
@@ -194,10 +180,6 @@ def _needs(problem: Problem) -> _Needs3:
         given=max(len(level.given) for level in levels),
         radii=problem.stencil.radii,
         reach=sum(level.reach for level in levels),
-        guard=(
-            max(abs(offset[1]) for offset in offsets),
-            max(abs(offset[2]) for offset in offsets),
-        ),
         n_fields=problem.n_fields,
         item=np.dtype(problem.dtype).itemsize,
         operations=equations.n_operations,
@@ -288,13 +270,12 @@ def equations_3d_kernel(problem: Problem, parameters: Mapping[str, int]) -> Fuse
             "TS_HALO_X": halo_x,
             "TS_WRITTEN_Y": written_y,
             "TS_WRITTEN_X": written_x,
-            "TS_GUARD": needs.guard_size(tile),
             "TS_LEVELS": print_levels_3d(equations_of(problem), tile.ahead, tile.held),
         },
         depth=steps,
         tile=(1, written_y, written_x),
         threads=tile.threads,
-        shared_bytes=math.ceil(needs.shared_bytes(tile) / 16) * 16,
+        shared_bytes=needs.shared_bytes(tile),
         weights=constants_of(problem),
         stream=Stream(axis=0, repeated=2 * steps * needs.reach + steps * len(levels) - 1, unit=1),
         line=_SECTOR_BYTES,

@@ -19,7 +19,8 @@ class Queue:
     Attributes:
         low: the lowest one.
         high: the highest one.
-        beside: the lowest one of which it reads what lies beside its points; None if there is none.
+        beside: the lowest one of its ring, that of the point or below: of all from there on it may
+            read what lies beside its points. None if it does so of none.
     """
 
     low: int
@@ -126,7 +127,7 @@ def _queue(taps: Sequence[Offset]) -> Queue:
     """Planes of a name; at the point it may be passed on."""
     planes = [0, *(offset[0] for offset in taps)]
     beside = [offset[0] for offset in taps if any(offset[1:])]
-    return Queue(min(planes), max(planes), min(beside, default=None))
+    return Queue(min(planes), max(planes), min(0, *beside) if beside else None)
 
 
 def n_planes(equations: Equations, steps: int, ahead: int) -> int:

@@ -31,7 +31,7 @@ _ITERATIONS = 2.0
 _DIGITS = 2.5
 _ANEW = 0.3
 _SOLUTIONS = 2  # of an implicit step; an error estimate is one more
-_LINEARISED = 2.5  # of each, where the state is heat content
+_LINEARISED = 2.5  # of each, where conductances follow the state
 # On an H200 in November 2026; the host makes the balance.
 _OF_GPU = SolvingRate(before=250e-9, iteration=0.11e-9, opened=1.0, passes=1e-3)
 

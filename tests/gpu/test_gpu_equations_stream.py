@@ -13,7 +13,7 @@ from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 from test_gpu_streamed import HostCopies, streamed
 
-from tetris_sim.equations import Equations, Stage
+from tetris_sim.equations import Equations, Stage, tap
 from tetris_sim.gpu_kernels.common.build import compile_source
 from tetris_sim.gpu_kernels.faces.frame import frame_defines
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
@@ -96,6 +96,7 @@ CASES: dict[str, tuple[Callable[[], Problem], Parameters]] = {
         lambda: cases.make(cases.corners_3d(cases.walls(3)), (8, 13, 40)),
         tile3(2, 4, 1, 4, 1, 1, 1),
     ),
+    "above 3d": (lambda: cases.make(above(), (9, 15, 37)), tile3(2, 3, 1, 4, 1, 1, 0)),
 }
 
 
@@ -121,6 +122,15 @@ def farther() -> Equations:
         {"u": "u'"},
         {"u": cases.ring(2), "s": cases.ring(2)},
         cases.numbers(dt=0.1),
+    )
+
+
+def above() -> Equations:
+    """Only of a plane above its own a point reads what lies beside it."""
+    parts = {"c": cases.centre("u", 3), "e": tap("u", (2, 0, 1)), "s": tap("u", (1, 0, 0))}
+    step = cases.formula("c + dt*(e + s)", **parts)
+    return Equations(
+        ("u",), (Stage({"u'": step}),), {"u": "u'"}, {"u": cases.ring(3)}, cases.numbers(dt=0.1)
     )
 
 

@@ -135,7 +135,7 @@ def source_files() -> dict[str, Path]:
         prefix = "" if top == "tetris_sim" else "tetris_sim/"
         for path in (ROOT / top).rglob("*"):
             if path.is_file() and (
-                path.suffix in {".py", ".cu", ".cuh", ".yaml"} or path.name == "py.typed"
+                path.suffix in {".py", ".cu", ".cuh", ".yaml", ".html"} or path.name == "py.typed"
             ):
                 found[prefix + path.relative_to(ROOT).as_posix()] = path
     return found

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from tetris_sim.config.overrides import (
     read_override,
 )
 from tetris_sim.config.page import request_page
-from tetris_sim.config.sections import check_sections
+from tetris_sim.config.sections import as_written, check_sections
 from tetris_sim.config.text import expand_paths, plain_values, write_yaml
 from tetris_sim.config.yaml import MOST_CHARACTERS, Node, read_yaml
 from tetris_sim.errors import TetrisError, UnstableStepError
@@ -312,18 +313,18 @@ def _check(
     findings = expand_paths(values, environ=environ, base=base)
     sections, wrong = check_sections(Config, values)
     findings += wrong
-    findings += check_together(sections)
-    findings += check_initial(sections, values)
+    further = [*check_together(sections), *check_initial(sections, values)]
     for finding in mixed_units(values):
         place = _origin(finding, used) or locate(finding)
         log.warning("%s", Mistake(finding.path, finding.message, place))
 
     config = None
-    if not findings and not mistakes:
+    if not findings and not further and not mistakes:
         config = Config.model_validate(sections)
-        findings += check_in_space(config, config.model) if in_space else ()
-    elif in_space and all(it.unknown for it in findings if it.path[0] in _PHYSICAL):
-        findings += _look_ahead(sections)
+        further += check_in_space(config, config.model) if in_space else ()
+    elif in_space and all(it.unknown for it in (*findings, *further) if it.path[0] in _PHYSICAL):
+        further += _look_ahead(sections)
+    findings += [replace(it, path=as_written(it.path, wrong, values)) for it in further]
     mistakes += [
         Mistake(finding.path, finding.message, _origin(finding, used) or locate(finding))
         for finding in findings

@@ -50,7 +50,8 @@ def check_sections(
             except ValidationError as error:
                 wrong = list(_explain(error, keys_of(whole)[key], values, key, whole))
                 findings += wrong
-                if key in _COLLECTIONS or all(it.unknown for it in wrong):
+                below = all(len(it.path) > 1 for it in wrong)  # not the section itself
+                if below and (key in _COLLECTIONS or all(it.unknown for it in wrong)):
                     with contextlib.suppress(ValidationError):  # the rest may be looked at further
                         right[key] = _adapter(whole, key).validate_python(
                             _without(values[key], wrong)
@@ -59,19 +60,50 @@ def check_sections(
     return right, findings
 
 
-def _without(values: Any, wrong: Sequence[Finding]) -> Any:
-    """A section without what is wrong in it; a key that is misspelt is read as what was meant."""
-    left = copy.deepcopy(values)
+def _without(section: Mapping[str, Any], wrong: Sequence[Finding]) -> Any:
+    """A section without what is wrong in it; a key that is misspelt is read as what was meant.
+
+    Args:
+        section: what was written.
+        wrong: what is wrong below it.
+    """
+    left = copy.deepcopy(section)
     for finding in wrong:
-        path = finding.path[1:] if finding.unknown else finding.path[1:2]
-        place = left
-        with contextlib.suppress(KeyError, TypeError, IndexError):
-            for part in path[:-1]:
-                place = place[part]
-            value = place.pop(path[-1])
-            if finding.meant and finding.meant not in place:
-                place[finding.meant] = value
+        *way, key = finding.path[1:] if finding.unknown else finding.path[1:2]
+        keys = _keys_at(left, way)
+        if key not in keys:
+            continue  # a finding before this one took it away
+        value = keys.pop(key)
+        if finding.meant and finding.meant not in keys:
+            keys[finding.meant] = value
     return left
+
+
+def as_written(path: KeyPath, wrong: Sequence[Finding], values: Mapping[str, Any]) -> KeyPath:
+    """The path with the key that stands where `check_sections` read what was meant by it.
+
+    Args:
+        path: of something in a section that is right.
+        wrong: what `check_sections` found.
+        values: what was written, by key.
+    """
+    for finding in wrong:
+        *way, _ = finding.path
+        read = (*way, finding.meant)
+        if way and finding.meant and path[: len(read)] == read:
+            if finding.meant not in _keys_at(values, way):
+                return (*finding.path, *path[len(read) :])
+    return path
+
+
+def _keys_at(values: Any, way: Sequence[str | int]) -> dict[str | int, Any]:
+    """The section at the end of the way; an empty one if none is there."""
+    for part in way:
+        if isinstance(values, list) and isinstance(part, int) and part < len(values):
+            values = values[part]
+        else:
+            values = values.get(part) if isinstance(values, dict) else None
+    return values if isinstance(values, dict) else {}
 
 
 @functools.cache
