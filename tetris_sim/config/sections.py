@@ -74,7 +74,7 @@ def _without(section: Mapping[str, Any], wrong: Sequence[Finding]) -> Any:
         if key not in keys:
             continue  # a finding before this one took it away
         value = keys.pop(key)
-        if finding.meant and finding.meant not in keys:
+        if finding.meant and finding.meant not in {*keys, *_keys_at(section, way)}:
             keys[finding.meant] = value
     return left
 
@@ -90,9 +90,10 @@ def as_written(path: KeyPath, wrong: Sequence[Finding], values: Mapping[str, Any
     for finding in wrong:
         *way, _ = finding.path
         read = (*way, finding.meant)
-        if way and finding.meant and path[: len(read)] == read:
-            if finding.meant not in _keys_at(values, way):
-                return (*finding.path, *path[len(read) :])
+        if not way or not finding.meant or path[: len(read)] != read:
+            continue
+        if finding.meant not in _keys_at(values, way):
+            return (*finding.path, *path[len(read) :])
     return path
 
 
