@@ -76,7 +76,8 @@ def test_parts_are_made_by_all_threads_and_a_few_ahead(cores: int) -> None:
 
     transfer().bring(make, count)
     assert (made, put) == (19, 19)
-    assert len(names) == min(cores, 16)
+    # A pool that has an idle thread starts no other.
+    assert min(cores, 2) <= len(names) <= min(cores, 16)
     assert most <= min(cores, 16) + 2
 
 
