@@ -80,6 +80,7 @@ class Writing:
 
     def finish(self, fleet: Fleet) -> None:
         """Save the last state, and wait until everything is on the disk."""
+        self.wait(fleet)
         fleet.lead("checkpoint", partial(self._finish, fleet))
 
     def wait(self, fleet: Fleet) -> None:
