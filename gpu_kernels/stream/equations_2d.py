@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -166,7 +166,17 @@ def _proposed(needs: _Needs) -> tuple[Parameters, ...]:
         for tile in [EquationsTile(steps, rows, columns, warps, blocks, edges)]
         if needs.fits(tile) and needs.is_light(tile)
     ]
-    best: dict[tuple[int, int], EquationsTile] = {}
+    return choose_tiles(found, needs)
+
+
+def choose_tiles(found: Sequence[Any], needs: Any) -> tuple[Parameters, ...]:
+    """The cheapest ones, each of other steps or blocks, and one that fits every GPU.
+
+    Args:
+        found: tiles that fit, dataclasses with `steps_per_block` and `blocks`.
+        needs: says the `cost` and the `shared_bytes` of a tile.
+    """
+    best: dict[tuple[int, int], Any] = {}
     for tile in sorted(found, key=needs.cost):
         best.setdefault((tile.steps_per_block, tile.blocks), tile)
     chosen = sorted(best.values(), key=needs.cost)[:_PROPOSED]

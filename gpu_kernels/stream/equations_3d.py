@@ -8,14 +8,14 @@ import functools
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
 from tetris_sim.gpu_kernels.common.given import constants_of, equations_of, given_defines
 from tetris_sim.gpu_kernels.faces.boxes import has_frame
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream, round_up
-from tetris_sim.gpu_kernels.stream.equations_2d import beside
+from tetris_sim.gpu_kernels.stream.equations_2d import beside, choose_tiles
 from tetris_sim.gpu_kernels.stream.levels_3d import (
     levels_3d,
     n_kept,
@@ -28,14 +28,12 @@ from tetris_sim.problem import Problem
 
 _MOST_SHARED = 227 * 1024  # bytes that a block can have on sm_90
 _OF_SM = 228 * 1024  # that its blocks share, and 1 KB of each is the system's
-_EVERYWHERE = 99 * 1024  # bytes of shared memory that a block can have on any GPU since sm_80
 _LANES = 32
 _SECTOR_BYTES = 32  # the smallest piece of memory that moves
 _REGISTERS = 65536  # of 4 bytes, of a multiprocessor
 _BESIDE = 12  # registers of a thread for addresses (found by compiling)
 _WARPS_TOGETHER = 4  # get registers
 _MOST_OPERATIONS = 6_000  # that a kernel writes out: more would compile for minutes
-_PROPOSED = 6
 # Points along an edge of a frame's tile, at least. Where only one fits, the wave equation of order
 # 4 made 2.3 G points and steps a second with 3 steps a launch, 122 with 2 (H200, 1024^3,
 # 2026-11-22).
@@ -231,13 +229,7 @@ def _proposed(needs: _Needs3) -> tuple[Parameters, ...]:
         if 128 <= tile.threads <= 1024 and needs.fits(tile) and needs.is_light(tile)
     ]
 
-    best: dict[tuple[int, int], Tile3] = {}
-    for tile in sorted(found, key=needs.cost):
-        best.setdefault((tile.steps_per_block, tile.blocks), tile)
-    chosen = sorted(best.values(), key=needs.cost)[:_PROPOSED]
-    small = [tile for tile in found if needs.shared_bytes(tile) <= _EVERYWHERE]
-    chosen += sorted(set(small) - set(chosen), key=needs.cost)[:1]
-    return tuple(asdict(tile) for tile in chosen)
+    return choose_tiles(found, needs)
 
 
 def equations_3d_kernel(problem: Problem, parameters: Mapping[str, int]) -> FusedKernel:
