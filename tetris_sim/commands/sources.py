@@ -18,7 +18,7 @@ from tetris_sim.method import Box
 from tetris_sim.outputs.field_file import INDEX
 from tetris_sim.outputs.labels import Caption
 from tetris_sim.outputs.places import Neighbours, neighbours
-from tetris_sim.outputs.sampling import Cut, cuts_at, default_cuts
+from tetris_sim.outputs.sampling import Cut, axis_of_slice, cuts_at, default_cuts
 from tetris_sim.outputs.series import Place, Series, SeriesVariable, Values, open_fields
 from tetris_sim.progress import format_time
 from tetris_sim.quantities import Quantity
@@ -209,14 +209,7 @@ def cut_series(series: Series, slices: list[str]) -> Series:
         raise ConfigError(msg)
     near: list[Neighbours | None] = [None] * grid.ndim
     for name, position in places.items():
-        axis = grid.axis_names.index(name)
-        low, high = grid.bounds(axis)
-        if not low <= position <= high:
-            msg = (
-                f"the slice {name} = {position:g} m lies outside the box, which is from {low:g} m "
-                f"to {high:g} m"
-            )
-            raise ConfigError(msg)
+        axis = axis_of_slice(grid, name, position)
         place = grid.index_at(axis, position)
         near[axis] = neighbours(place, n=grid.shape[axis], periodic=False)
 

@@ -81,14 +81,7 @@ def cuts_at(grid: Grid, places: Iterable[tuple[str, float]]) -> tuple[Cut, ...]:
 
     cuts = []
     for name, position in places:
-        axis = grid.axis_names.index(name)
-        low, high = grid.bounds(axis)
-        if not low <= position <= high:
-            msg = (
-                f"the slice {name} = {position:g} m lies outside the box, which is from {low:g} m "
-                f"to {high:g} m"
-            )
-            raise ConfigError(msg)
+        axis = axis_of_slice(grid, name, position)
         cuts.append(Cut(axis, grid.cell_at(axis, position)))
 
     return tuple(cuts)
@@ -186,3 +179,20 @@ def _thinned(n: int, most: int) -> npt.NDArray[np.int64]:
 
 def _step(indices: npt.NDArray[np.int64]) -> int:
     return int(indices[1] - indices[0]) if len(indices) > 1 else 1
+
+
+def axis_of_slice(grid: Grid, name: str, position: float) -> int:
+    """The axis across which a slice lies.
+
+    Raises:
+        ConfigError: the position [m] is outside of the box.
+    """
+    axis = grid.axis_names.index(name)
+    low, high = grid.bounds(axis)
+    if not low <= position <= high:
+        msg = (
+            f"the slice {name} = {position:g} m lies outside the box, which is from {low:g} m "
+            f"to {high:g} m"
+        )
+        raise ConfigError(msg)
+    return axis
