@@ -78,6 +78,16 @@ def test_a_misspelt_key_counts_as_what_was_meant() -> None:
     assert "did you mean 'conductivity'" in only
 
 
+def test_a_mistake_below_a_misspelt_key_is_placed_by_the_key_as_written(small: Path) -> None:
+    text = SMALL + "output:\n  probs: [{name: p, at: [20 mm, 0], every: 1 step}]\n"
+    small.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigMistakesError) as caught:
+        load_config(small, environ={})
+
+    told = [(problem.key, problem.place.line) for problem in caught.value.problems]
+    assert told == [("output.probs", 8), ("output.probs.0.at.0", 8)]
+
+
 def test_a_wrong_output_does_not_hide_another() -> None:
     text = GOOD + "output: {fields: {every: never}, probes: [{name: p, at: [1, 0], every: 1 s}]}\n"
     told = mistakes(text)
