@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -434,12 +435,15 @@ def test_pictures_of_a_fine_grid_fetch_it_in_blocks(
 
 
 def test_drawing_leaves_matplotlib_as_it_was(tmp_path: Path) -> None:
-    import sys
-
     import matplotlib as mpl
 
-    before = dict(mpl.rcParams)
+    before, figures = dict(mpl.rcParams), open_figures()
     run_pictures(make_problem(), tmp_path)
     assert dict(mpl.rcParams) == before
-    if "matplotlib.pyplot" in sys.modules:
-        assert sys.modules["matplotlib.pyplot"].get_fignums() == []
+    assert open_figures() == figures
+
+
+def open_figures() -> list[int]:
+    """The figures that pyplot knows, of whoever made them; none if nobody has imported it."""
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    return pyplot.get_fignums() if pyplot else []
