@@ -434,6 +434,19 @@ def test_pictures_of_a_fine_grid_fetch_it_in_blocks(
     assert decode(tmp_path / "initial.png").std() > 0.05
 
 
+def test_a_power_of_ten_is_a_formula_and_numbers_are_text() -> None:
+    values = -1e-6 * (1.0 + np.arange(30.0).reshape(5, 6))
+    grid = Grid.box((5, 6), (0.5, 0.6))
+    planes = sample(lambda box: values, grid, default_cuts(grid))
+    drawing = draw_state(planes, CAPTION, moment="t = 0")
+    drawing.png(90)
+    bar = drawing.figure.axes[-1].yaxis
+    assert bar.get_offset_text().get_text() == r"$\times\mathdefault{10^{−5}}\mathdefault{}$"
+    texts = [tick.get_text() for tick in bar.get_ticklabels()]
+    assert "−2.0" in texts
+    assert all(float(text.replace("−", "-")) <= 0 for text in texts)
+
+
 def test_drawing_leaves_matplotlib_as_it_was(tmp_path: Path) -> None:
     import matplotlib as mpl
 

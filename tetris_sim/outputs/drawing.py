@@ -261,13 +261,13 @@ def _draw_map(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> Any
     box, (w, h) = axes.get_position(), figure.get_size_inches()
     axes.xaxis.set_major_locator(_locator(box.width * w))
     axes.yaxis.set_major_locator(_locator(box.height * h))
+    write_numbers(axes)
 
     if panel.bar:
         place = figure.add_axes((box.x1 + 0.10 / w, box.y0, 0.14 / w, box.height))
-        bar = figure.colorbar(image, cax=place)
+        ticks = _locator(box.height * h)
+        bar = figure.colorbar(image, cax=place, ticks=ticks, format=_numbers())
         bar.set_label(textwrap.fill(panel.label, max(12, int(14 * box.height * h))))
-        bar.locator = _locator(box.height * h)
-        bar.update_ticks()
         bar.outline.set_linewidth(0.6)
     return image
 
@@ -326,12 +326,33 @@ def _draw_graph(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> A
     axes.set_ylim(panel.limits[0] - margin, panel.limits[1] + margin)
     axes.set_xlim(plane.bounds[0][0] / unit.metres, plane.bounds[0][1] / unit.metres)
 
+    write_numbers(axes)
     axes.set_xlabel(f"{plane.axes[0]} [{unit.name}]")
     axes.set_ylabel(panel.label)
     axes.set_title(panel.title)
     axes.grid(color="0.92", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
     return line
+
+
+def write_numbers(axes: Axes) -> None:
+    """Have the ticks of both axes written as text."""
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(_numbers())
+
+
+def _numbers() -> Any:
+    """Numbers as text, and a power of ten that they share as a formula.
+
+    A number that is set as a formula looks the same; parsing them took a third of a picture.
+    """
+    from matplotlib.ticker import ScalarFormatter
+
+    class Numbers(ScalarFormatter):
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return super().__call__(x, pos).removeprefix(r"$\mathdefault{").removesuffix("}$")
+
+    return Numbers()
 
 
 def _locator(inches: float) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tetris_sim.outputs.drawing import STYLE, Drawing
+from tetris_sim.outputs.drawing import STYLE, Drawing, write_numbers
 from tetris_sim.outputs.table import LEADING
 
 _WIDTH, _HEIGHT = 8.0, 2.8  # inches of a panel
@@ -40,6 +40,7 @@ def draw_table(
                 values = [row[columns.index(name)] for row in rows]
                 marker = "." if len(rows) <= _MARKED else ""
                 axes.plot(along, values, label=name.rpartition(" [")[0] or name, marker=marker)
+            write_numbers(axes)
             axes.set_ylabel(unit.replace("degC", "°C"))
             axes.grid(color="0.92", linewidth=0.8)
             axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
