@@ -177,7 +177,8 @@ def _beside(
     shares: Sequence[Share],
 ) -> tuple[bool, float, tuple[Reason, ...]]:
     """(whether halos should travel beside the computation, seconds of a step, why)."""
-    block, axis = grid.time_block, max(k for k, pieces in enumerate(grid.parts) if pieces > 1)
+    block = grid.time_block
+    axis = max((k for k, pieces in enumerate(grid.parts) if pieces > 1), default=0)
     possible = all(
         offer.kind == "cpu" and begins_inside(problem, share.slab, axis, block, share.threads)
         for offer, share in zip(offers, shares, strict=True)
