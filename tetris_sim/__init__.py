@@ -6,7 +6,7 @@ The walk of a run, one call per line:
     problem = config.build()                   # physics to grid, stencil, boundary, initial field
     plan = make_plan(problem, find_machine())  # which slab to which worker, which method, and why
     with open_simulation(problem, plan) as simulation:  # workers get memory and the initial field
-        simulation.run()                       # advance, exchange, write
+        simulation.run()                       # exchange, advance, write
 
 or all of it at once, with its outputs: result = run(path).
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import cast
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from tetris_sim.adaptive import Controller, Counted, largest_error
 from tetris_sim.clock import PhaseClock
 from tetris_sim.errors import NumericsError
-from tetris_sim.method import Substepper
+from tetris_sim.method import InnerFirst, Substepper
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.comm.agreement import on_root
 from tetris_sim.scheduler.comm.communicator import Communicator
@@ -27,19 +28,46 @@ from tetris_sim.snapshot import StateSnapshot
 # times the time of loading the initial state: to read a slab, to open and to load another one
 _MOVING = 3.0
 
-Advance = Callable[["Fleet", int], None]  # brings the workers' states so many steps on, halos too
+# seconds within which a worker that has nothing to do says so
+_AT_ONCE = 1e-4
+
+Advance = Callable[["Fleet", int], None]  # brings the workers' states so many steps on
 
 
 def advance_each(fleet: Fleet, steps: int) -> None:
-    """Let every worker's stepper advance alone, then exchange halos."""
+    """Exchange halos, then let every worker's stepper advance alone."""
+    with fleet.clock.phase("exchange"):
+        axis = fleet.exchange.begin(fleet.workers)
+    if axis is not None:
+        _end_exchange(fleet, steps, axis)
+
     with fleet.clock.phase("compute"):
         for worker in fleet.workers:
             worker.stepper.advance(steps)
         for worker in fleet.workers:
             worker.stepper.wait()
             fleet.busy_s[worker.name] = worker.busy_s
-    with fleet.clock.phase("exchange"):
-        fleet.exchange.swap(fleet.workers)
+
+
+def _end_exchange(fleet: Fleet, steps: int, axis: int) -> None:
+    """Take halos in, beside what can be computed without them if the plan says so.
+
+    Where that takes longer, nobody has waited for halos. Otherwise all of the time counts as that
+    of the exchange, which is more than was waited.
+    """
+    begin = perf_counter()
+    if fleet.plan.overlapped:
+        for worker in fleet.workers:
+            if isinstance(worker.stepper, InnerFirst):
+                worker.stepper.advance_inner(steps, axis)
+    fleet.exchange.end(fleet.workers)
+
+    there = perf_counter()
+    if fleet.plan.overlapped:
+        for worker in fleet.workers:
+            worker.stepper.wait()
+    end = perf_counter()
+    fleet.clock.seconds["compute" if end - there > _AT_ONCE else "exchange"] += end - begin
 
 
 def advance_solving(fleet: Fleet, steps: int) -> None:
@@ -55,7 +83,7 @@ def _said(fleet: Fleet) -> list[str]:
 
 
 def advance_adaptive(fleet: Fleet, steps: int) -> None:
-    """Steps of as many substeps as their errors ask for, with halos exchanged after each.
+    """Steps of as many substeps as their errors ask for, with halos exchanged before each.
 
     Raises:
         NumericsError: no substep is short enough.
@@ -70,20 +98,23 @@ def advance_adaptive(fleet: Fleet, steps: int) -> None:
             *(begin(step), begin(step + 1), substeps.first, substeps.order, fleet.counted)
         )
         before = _peaks(fleet)[0]
+        stale = True  # halos, which a substep leaves as they are
         while not controller.ended:
             if controller.stuck:
                 on_root(fleet.ranks, functools.partial(_refuse_stuck, controller))
+            if stale:
+                with fleet.clock.phase("exchange"):
+                    fleet.exchange.swap(fleet.workers)
             with fleet.clock.phase("compute"):
                 for worker in fleet.workers:
                     _substepper(worker).substep(controller.time, controller.length)
                 after = _peaks(fleet)
-            if not controller.accept(largest_error(before, after, substeps.tolerance)):
-                for worker in fleet.workers:
-                    _substepper(worker).undo()
+            stale = controller.accept(largest_error(before, after, substeps.tolerance))
+            if stale:
+                before = after[0]
                 continue
-            before = after[0]
-            with fleet.clock.phase("exchange"):
-                fleet.exchange.swap(fleet.workers)
+            for worker in fleet.workers:
+                _substepper(worker).undo()
         fleet.counted = controller.counted
     for worker in fleet.workers:
         fleet.busy_s[worker.name] = worker.busy_s
@@ -235,4 +266,3 @@ class Fleet:
         self.exchange = make_exchange(
             self.problem, plan.shares, self.ranks, gpu_messages=plan.gpu_messages
         )
-        self.exchange.swap(workers)  # the first block needs halos too

@@ -89,6 +89,19 @@ class Stepper(Protocol):
 
 
 @runtime_checkable
+class InnerFirst(Stepper, Protocol):
+    """A stepper that can begin a block before all halos are there."""
+
+    def advance_inner(self, steps: int, axis: int) -> None:
+        """Advance by `steps` the points that no halo along `axis` reaches meanwhile; may return
+        early, and does nothing where there are too few of them.
+
+        The state is whole again after `advance(steps)`, which must follow and makes the rest;
+        between the two only `set_halo` along `axis` and `wait` may be called.
+        """
+
+
+@runtime_checkable
 class Substepper(Stepper, Protocol):
     """A stepper of equations with `Substeps`, whose steps are made of substeps."""
 

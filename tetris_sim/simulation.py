@@ -163,7 +163,6 @@ class Simulation(Fleet):
         initial = state_of(self.problem, values, name, lambda: self.ranks.tell(self.field()))
         for worker in self.workers:
             worker.stepper.load(initial, self.step)
-        self.exchange.swap(self.workers)
         self._watch.forget()
         self._change.forget()
         recovery = self._attached.recovery

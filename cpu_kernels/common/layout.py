@@ -30,6 +30,10 @@ class Layout(Protocol):
     """How the points of a slab lie in a flat array."""
 
     @property
+    def axis_of(self) -> tuple[int, ...]:
+        """For each axis of the problem, its number among the three."""
+
+    @property
     def n_fields(self) -> int:
         """Number of fields."""
 

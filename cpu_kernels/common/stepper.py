@@ -13,6 +13,7 @@ import numpy as np
 
 from tetris_sim.boundary import SIDES, Side
 from tetris_sim.cpu_kernels.common.layout import Layout, pad
+from tetris_sim.cpu_kernels.common.rims import Axes, begins_inside, inner_part, rims
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.compiled.barrier import new_barrier
 from tetris_sim.method import Box, EdgePlanes
@@ -82,6 +83,8 @@ class CpuStepper:
         self._weights = np.array(problem.stencil.weights, dtype=problem.arithmetic)
         self._barrier, self._step = new_barrier(), 0
         self._radii = problem.stencil.radii
+        self._problem = problem
+        self._begun: tuple[int, int] | None = None  # steps and axis of `advance_inner`
 
     def load(self, initial: InitialField, step: int = 0) -> None:
         """Take the owned points; each thread writes the planes it will compute, so that their pages
@@ -99,36 +102,71 @@ class CpuStepper:
 
         self._team.run(fill)
 
+    def advance_inner(self, steps: int, axis: int) -> None:
+        """Begin a block with the points that no halo along `axis` reaches; see `rims.py`."""
+        self.slab.refuse_short_halo(steps, self._radii)
+        possible = begins_inside(self._problem, self.slab, axis, steps, self._team.size)
+        if not possible or steps > self._longest:
+            return
+        padded, halo = self._layout.axis_of[axis], self.slab.halo[axis]
+        inner = inner_part(self._geometry.axes, padded, halo, steps)
+        self._team.wait()
+        self._begun = steps, axis
+        self._start(steps, self._operands(steps, inner))
+
     def advance(self, steps: int) -> None:
         """Advance by `steps`; returns at once."""
         self.slab.refuse_short_halo(steps, self._radii)
-        longest = sys.maxsize if self._step_tables is None else max(1, self._step_tables.longest)
-        for first in range(0, steps, longest):
-            self._advance_block(min(longest, steps - first))
+        for first in range(0, steps, self._longest):
+            self._advance_block(min(self._longest, steps - first))
+
+    @property
+    def _longest(self) -> int:
+        """Steps that one block may have."""
+        return sys.maxsize if self._step_tables is None else max(1, self._step_tables.longest)
 
     def _advance_block(self, steps: int) -> None:
         self._team.wait()
-        self._start_block(steps, self._operands(steps))
+        *before, last = self._parts(steps)
+        for part in before:
+            self._start(steps, self._operands(steps, part))
+            self._team.wait()  # operands are made anew in the same place
+        self._start_block(steps, self._operands(steps, last))
+
+    def _parts(self, steps: int) -> list[Axes]:
+        """What is left of a block: the whole slab, or its rims."""
+        begun, self._begun = self._begun, None
+        if begun is None:
+            return [self._geometry.axes]
+        inner_steps, axis = begun
+        assert inner_steps == steps
+        padded, halo = self._layout.axis_of[axis], self.slab.halo[axis]
+        return rims(self._geometry.axes, padded, halo, steps)
 
     def _start_block(self, steps: int, operands: tuple[Any, ...]) -> None:
-        state, team = (self._current, self._next), self._team
-        rest = (*operands, steps, self._barrier)
-        team.start(lambda thread: self._advance(thread, team.size, *state, *rest))
+        self._start(steps, operands)
         self._step += steps
         if self._passes(steps) % 2:
             self._current, self._next = self._next, self._current
 
-    def _operands(self, steps: int) -> tuple[Any, ...]:
-        """What `advance` gets between the two arrays and the number of steps."""
+    def _start(self, steps: int, operands: tuple[Any, ...]) -> None:
+        state, team = (self._current, self._next), self._team
+        rest = (*operands, steps, self._barrier)
+        team.start(lambda thread: self._advance(thread, team.size, *state, *rest))
+
+    def _operands(self, steps: int, axes: Axes) -> tuple[Any, ...]:
+        """What `advance` gets between the two arrays and the number of steps, to compute what
+        `axes` tells of.
+        """
         layout, geometry = self._layout, self._geometry
         if self._step_tables is not None:
-            return self._with_tables(self._step_tables.tables(self._step, steps))
-        numbers = (geometry.axes, geometry.links, geometry.faces, self._weights)
+            return self._with_tables(self._step_tables.tables(self._step, steps), axes)
+        numbers = (axes, geometry.links, geometry.faces, self._weights)
         return (layout.n_fields, layout.field_pitch, *numbers)
 
-    def _with_tables(self, tables: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _with_tables(self, tables: tuple[Any, ...], axes: Axes) -> tuple[Any, ...]:
         assert self._step_tables is not None
-        return (self._geometry.axes, self._step_tables.arrays, *tables)
+        return (axes, self._step_tables.arrays, *tables)
 
     def edge(self, axis: int, side: Side) -> Field:
         """The owned planes that the neighbour on `side` needs, a contiguous copy."""
@@ -137,8 +175,9 @@ class CpuStepper:
         return np.array(planes, dtype=self._dtype, order="C")
 
     def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
-        """Take the planes beyond `side`."""
-        self._team.wait()
+        """Take the planes beyond `side`; what is advanced without them goes on."""
+        if self._begun is None:
+            self._team.wait()
         values = np.asarray(planes, self._dtype)
         self._layout.write(self._current, self.slab.halo_ranges(axis, SIDES.index(side)), values)
 

@@ -38,7 +38,8 @@ class SubstepStepper(CpuStepper):
         """Make one; returns at once."""
         self.slab.refuse_short_halo(1, self._radii)
         self._team.wait()
-        self._start_block(1, self._with_tables(self._sweeps.substep(time, length)))
+        tables = self._sweeps.substep(time, length)
+        self._start_block(1, self._with_tables(tables, self._geometry.axes))
 
     def undo(self) -> None:
         """Let the state be what it was before the last substep."""

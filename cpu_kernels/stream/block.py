@@ -15,7 +15,7 @@ from numba.core import types
 from tetris_sim.cpu_kernels.compiled.barrier import wait
 from tetris_sim.cpu_kernels.compiled.intrinsics import fetch_add
 from tetris_sim.cpu_kernels.compiled.vectors import elements_of, fence_stores
-from tetris_sim.cpu_kernels.stream.numbers import FACE, HALO, NUMBERS, WRAP
+from tetris_sim.cpu_kernels.stream.numbers import FACE, NUMBERS, WRAP
 from tetris_sim.cpu_kernels.stream.rows import LINE_ELEMENTS, REAL, _inner
 from tetris_sim.cpu_kernels.stream.strips import advance_part
 
@@ -34,8 +34,8 @@ def _set_part(n, number, left):
         pieces, k = n.parts[axis], number % n.parts[axis]
         number //= pieces
         low, high = n.first[axis], n.first[axis] + n.count[axis]
-        low -= left * n.radius[axis] if n.below[axis] == HALO else 0
-        high += left * n.radius[axis] if n.above[axis] == HALO else 0
+        low -= left * n.shrink_low[axis]
+        high += left * n.shrink_high[axis]
         step = LINE_ELEMENTS if axis == 2 else 1  # no line of memory belongs to two parts
         most = (high - low + step - 1) // step
         n.low[axis] = low + most * k // pieces * step
@@ -45,11 +45,12 @@ def _set_part(n, number, left):
 
 
 @_inner
-def _margin(kind, radius, levels, left):
-    """Planes beyond a side that this block reads or that a neighbour's halo still holds."""
-    if kind == FACE:
-        return 0
-    return radius * (levels + left) if kind == HALO else radius * levels
+def _margins(n, axis, levels, left):
+    """Planes beyond both sides that this block reads or that a neighbour's halo still holds."""
+    reach = levels * n.radius[axis]
+    low = 0 if n.below[axis] == FACE else reach + left * n.shrink_low[axis]
+    high = 0 if n.above[axis] == FACE else reach + left * n.shrink_high[axis]
+    return low, high
 
 
 @_inner
@@ -60,8 +61,9 @@ def _wrap_planes(u, n, field, levels, left, thread, threads):
     first, count, pitch, width = n.first[0], n.count[0], n.pitch[0], levels * n.radius[0]
     low, past = n.first[1], n.first[1] + n.count[1]
     if n.below[1] != WRAP:  # what lies beyond periodic faces is filled after this
-        low -= _margin(n.below[1], n.radius[1], levels, left)
-        past += _margin(n.above[1], n.radius[1], levels, left)
+        margin = _margins(n, 1, levels, left)
+        low -= margin[0]
+        past += margin[1]
     for k in range(thread, 2 * width, threads):
         plane = first - 1 - k if k < width else first + count + k - width
         source = first + (plane - first) % count
@@ -72,18 +74,15 @@ def _wrap_planes(u, n, field, levels, left, thread, threads):
 @_inner
 def _wrap_sides(u, n, field, levels, left, thread, threads):
     """Copy what lies beyond the periodic faces of axes 1 and 2, each thread in some planes."""
-    low = n.first[0] - _margin(n.below[0], n.radius[0], levels, left)
-    high = n.first[0] + n.count[0] + _margin(n.above[0], n.radius[0], levels, left)
+    planes, rows = _margins(n, 0, levels, left), _margins(n, 1, levels, left)
+    low, high = n.first[0] - planes[0], n.first[0] + n.count[0] + planes[1]
     first, past = n.first[1], n.first[1] + n.count[1]
     start, columns = n.first[2], n.count[2]
     for plane in range(
         low + (high - low) * thread // threads, low + (high - low) * (thread + 1) // threads
     ):
         base = field + plane * n.pitch[0] + start
-        for row in range(
-            first - _margin(n.below[1], n.radius[1], levels, left),
-            past + _margin(n.above[1], n.radius[1], levels, left),
-        ):
+        for row in range(first - rows[0], past + rows[1]):
             p = base + row * n.pitch[1]
 
             if n.below[1] == WRAP and not first <= row < past:
@@ -123,7 +122,9 @@ def advance(
     parts = n.parts[0] * n.parts[1] * n.parts[2]
     left = steps
     while left > 0:
-        levels = min(n.block, left)
+        # The shorter block comes first: a rim (`rims.py`) reads twice the levels of its block deep
+        # into what the block after the next one has written over in the inner part.
+        levels = (left - 1) % n.block + 1
         left -= levels
         n.levels = levels
 
@@ -141,9 +142,10 @@ def advance(
             number = (parts * thread // threads + k) % parts
             if fetch_add(claims, number * 8, 1) % threads == 0:
                 _set_part(n, number, left)
-                for field in range(n_fields):
-                    n.field = field * field_pitch
-                    advance_part(source, target, g, n)
+                if n.low[0] < n.high[0] and n.low[1] < n.high[1]:  # rims are thin for many parts
+                    for field in range(n_fields):
+                        n.field = field * field_pitch
+                        advance_part(source, target, g, n)
 
         fence_stores()
         wait(barrier, threads)

@@ -19,6 +19,9 @@ _FIELDS = {
     "pitch": 3,
     "below": 3,
     "above": 3,
+    # Planes by which the points to compute lose at either end with each step; below 0 they gain.
+    "shrink_low": 3,
+    "shrink_high": 3,
     # What was chosen: parts; steps per block, rows and vectors of a strip, whether results go past
     # the caches.
     "parts": 3,

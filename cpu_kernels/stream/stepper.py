@@ -12,7 +12,9 @@ import numpy.typing as npt
 from tetris_sim.axes import OUTER, on_three
 from tetris_sim.boundary import SIDES
 from tetris_sim.cpu_kernels.common.caches import read_caches
+from tetris_sim.cpu_kernels.common.columns import COUNT, FIRST, SHRINK
 from tetris_sim.cpu_kernels.common.layout import PaddedField, allocate_aligned
+from tetris_sim.cpu_kernels.common.rims import Axes
 from tetris_sim.cpu_kernels.common.stepper import CpuStepper
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.stream.generate import make_kernels, make_loop
@@ -21,6 +23,7 @@ from tetris_sim.cpu_kernels.stream.work import Work
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
+Numbers = npt.NDArray[np.int64]
 _CLAIM = 8  # counters per cache line
 
 
@@ -35,17 +38,32 @@ def make_stepper(
     flat = allocate_aligned(team.size * work.scratch * dtype.itemsize, dtype, 0)
     scratch = flat.reshape(team.size, work.scratch)
     team.run(lambda thread: scratch[thread].fill(0))
+    beyond = own["below"][0].copy(), own["above"][0].copy()
     claims = np.zeros(_CLAIM * int(np.prod(work.parts)), dtype=np.int64)
 
     def advance(*arguments: Any) -> None:
         # Of the arguments of `advance` in sweep.py, those about the slab are in `own`.
-        thread, threads, u, v, n_fields, field_pitch, *_, steps, barrier = arguments
+        thread, threads, u, v, n_fields, field_pitch, axes, *_, steps, barrier = arguments
         state = (thread, threads, u, v, n_fields, field_pitch)
+        _set_box(own[thread : thread + 1], beyond, axes)
         loop(*state, constants, own, scratch, steps, claims, barrier)
 
     return CpuStepper(
         problem, slab, team, advance, layout, passes=lambda steps: -(-steps // work.steps)
     )
+
+
+def _set_box(n: npt.NDArray[np.void], beyond: tuple[Numbers, Numbers], axes: Axes) -> None:
+    """Let a thread's record tell of the points that `axes` does.
+
+    Args:
+        n: the record.
+        beyond: what lies beyond both sides of the slab.
+        axes: as of `Geometry`. An end that moves from step to step has something computed beyond.
+    """
+    n["first"], n["count"] = axes[:, FIRST], axes[:, COUNT]
+    n["shrink_low"], n["shrink_high"] = low, high = axes[:, SHRINK], axes[:, SHRINK + 1]
+    n["below"], n["above"] = np.where(low, HALO, beyond[0]), np.where(high, HALO, beyond[1])
 
 
 def _constants(problem: Problem) -> npt.NDArray[Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tetris_sim.cpu_kernels.common.rims import Axes
 from tetris_sim.cpu_kernels.common.stepper import CpuStepper
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.compiled.generate import splice
@@ -77,18 +79,14 @@ class ConductingStepper(CpuStepper):
         self._ghosts = code_ghosts(problem, slab, layout)
         body = make_body(problem, slab, layout)
         self._operands_of_body = Operands(problem, slab, layout, body, self._ghosts, jam, team)
-        self._longest = max(1, _MOST_NUMBERS // self._operands_of_body.per_step)
 
-    def advance(self, steps: int) -> None:
-        """Advance by `steps`; returns when the last block of them has begun."""
-        self.slab.refuse_short_halo(steps, self._radii)
+    @property
+    def _longest(self) -> int:
         # What a halo is there for is advanced in one block.
-        cut = all(halo == (0, 0) for halo in self.slab.halo)
-        longest = self._longest if cut else max(1, steps)
-        for first in range(0, steps, longest):
-            self._advance_block(min(longest, steps - first))
+        alone = all(halo == (0, 0) for halo in self.slab.halo)
+        return max(1, _MOST_NUMBERS // self._operands_of_body.per_step) if alone else sys.maxsize
 
-    def _operands(self, steps: int) -> tuple[Any, ...]:
+    def _operands(self, steps: int, axes: Axes) -> tuple[Any, ...]:
         layout, geometry = self._layout, self._geometry
-        where = (layout.n_fields, layout.field_pitch, geometry.axes, geometry.links)
+        where = (layout.n_fields, layout.field_pitch, axes, geometry.links)
         return (*where, *self._operands_of_body.of_block(self._step, steps))

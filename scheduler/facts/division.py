@@ -41,6 +41,8 @@ class Capacity:
         one_way: whether the link says what giving and taking cost together, so that giving is free.
         overlapped: share of the exchange that goes on beside the computation of points that need
             no halo, 0 to 1.
+        splitting: how much longer points near halos take if they are a part of their own, in times
+            of what they take with all others.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Capacity:
     fixed: bool = True
     one_way: bool = False
     overlapped: float = 0.0
+    splitting: float = 0.0
 
 
 @dataclass(frozen=True)

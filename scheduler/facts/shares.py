@@ -111,6 +111,7 @@ class Plan:
         shares_asked: whether the configuration says how large the slabs are; then they stay so.
         gpu_messages: whether MPI is handed planes in GPU memory.
         scheme: how the state gets to the next step that anybody wants.
+        overlapped: whether halos travel while what needs none of them is computed.
     """
 
     shares: tuple[Share, ...]
@@ -125,6 +126,7 @@ class Plan:
     shares_asked: bool = False
     gpu_messages: bool = False
     scheme: Scheme = "explicit"
+    overlapped: bool = False
 
     def _repr_html_(self) -> str:
         rows = [

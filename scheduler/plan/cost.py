@@ -8,7 +8,8 @@ edges away. When all have done so, it takes the halos of its neighbours. Each me
     block = max over workers (start + computing + giving) + max over workers (taking)
 
 What of an exchange goes on beside the computation of points that need no halo is not waited for, as
-far as there are such points.
+far as there are such points: of messages along the last axis that is cut (`Exchange.begin`). Points
+near those halos are then a part of their own, which takes longer.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Crew:
         fixed: whether they can make no others.
         one_way: whether giving is free.
         overlapped: share of the exchange that goes on beside the computation.
+        splitting: how much longer rims take by themselves.
     """
 
     rates: Numbers
@@ -59,6 +61,7 @@ class Crew:
     fixed: npt.NDArray[np.bool_]
     one_way: npt.NDArray[np.bool_]
     overlapped: Numbers
+    splitting: Numbers
 
     @classmethod
     def of(cls, workers: Sequence[Capacity]) -> Self:
@@ -72,6 +75,7 @@ class Crew:
             np.array([worker.fixed for worker in workers]),
             np.array([worker.one_way for worker in workers]),
             np.array([worker.overlapped for worker in workers], np.float64),
+            np.array([worker.splitting for worker in workers], np.float64),
         )
 
     @property
@@ -133,6 +137,25 @@ class Cut:
             values = values * np.maximum(0.0, lengths - sides * radius * block)
         return values
 
+    @property
+    def last_sides(self) -> tuple[Numbers, ...]:
+        """The sides along the last axis that is cut; none along others."""
+        last = max((axis for axis, sides in enumerate(self.sides) if sides.any()), default=0)
+        return tuple(sides * (axis == last) for axis, sides in enumerate(self.sides))
+
+    def rims(self, block: int) -> Numbers:
+        """Values of each piece that the halos of its last sides reach in a step, on average over a
+        block.
+        """
+        values = np.array(float(self.domain.n_fields))
+        width = np.zeros(())
+        for axis, (sides, radius) in enumerate(
+            zip(self.last_sides, self.domain.radii, strict=True)
+        ):
+            width = width + sides * radius * block / self.lengths[axis]
+            values = values * self.lengths[axis]
+        return values * width
+
     def received(
         self, block: int, sides: Sequence[Numbers] | None = None
     ) -> tuple[Numbers, Numbers]:
@@ -187,8 +210,14 @@ def forecast(cut: Cut, crew: Crew, block: int) -> Forecast:
     giving = np.where(crew.one_way.reshape(cut.parts), 0.0, taking)
 
     if crew.overlapped.any():
+        computing = computing + crew.splitting.reshape(cut.parts) * (
+            block * cut.rims(block) * slowness
+        )
+        late_messages, late_bytes = cut.received(block, cut.last_sides)
+        late = late_messages * latencies + late_bytes * per_byte
+        late = late + np.where(crew.one_way.reshape(cut.parts), 0.0, late)
         beside = block * cut.inner(block) * slowness
-        hidden = np.minimum(crew.overlapped.reshape(cut.parts) * (giving + taking), beside)
+        hidden = np.minimum(crew.overlapped.reshape(cut.parts) * late, beside)
         given = np.minimum(hidden, giving)
         giving, taking = giving - given, taking - (hidden - given)
     starts = crew.starts.reshape(cut.parts)

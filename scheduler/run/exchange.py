@@ -8,9 +8,9 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from tetris_sim.method import Box
+from tetris_sim.method import Box, EdgePlanes
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler.run.routes import find_routes
+from tetris_sim.scheduler.run.routes import Route, find_routes
 from tetris_sim.scheduler.run.worker import Worker
 from tetris_sim.slab import Slab
 
@@ -34,8 +34,8 @@ class Traffic:
 class Exchange(Protocol):
     """Moves data between workers.
 
-    `swap` is called by all ranks at the same step. `gather` and `each_slab` are asked for by rank 0
-    alone, inside of `lead`, while the other ranks answer.
+    `begin`, `end` and `swap` are called by all ranks at the same step. `gather` and `each_slab` are
+    asked for by rank 0 alone, inside of `lead`, while the other ranks answer.
 
     Attributes:
         traffic: messages so far.
@@ -43,13 +43,26 @@ class Exchange(Protocol):
 
     traffic: Traffic
 
-    def swap(self, workers: Sequence[Worker]) -> None:
-        """Copy each worker's edge planes into its neighbours' halos.
+    def begin(self, workers: Sequence[Worker]) -> int | None:
+        """Take each worker's edge planes and send them on their way.
 
-        Afterwards every halo holds the values its owner had when `swap` was called, so each worker
-        may advance `time_block` steps alone. Axis by axis, including the halos just received, so
-        corners need no message.
+        Axis by axis, including the halos just received, so corners need no message: of all axes but
+        the last one that is cut halos are there when it returns, of the last one after `end`.
+        Meanwhile steppers may advance what needs none of these (`InnerFirst`).
+
+        Returns:
+            The last axis that is cut; None if none is.
         """
+
+    def end(self, workers: Sequence[Worker]) -> None:
+        """Put into halos what is on its way.
+
+        Afterwards every halo holds the values its owner had when `begin` was called, so each worker
+        may advance `time_block` steps alone.
+        """
+
+    def swap(self, workers: Sequence[Worker]) -> None:
+        """Begin and end."""
 
     def lead(self, workers: Sequence[Worker], work: Callable[[], None]) -> None:
         """Rank 0 does some work, in which it may ask for the state; the others answer until it is
@@ -77,17 +90,32 @@ class LocalExchange:
 
     def __init__(self, problem: Problem, slabs: Sequence[Slab]) -> None:
         self._problem = problem
-        self._routes = find_routes(problem, slabs)
+        self._routes = [routes for routes in find_routes(problem, slabs) if routes]
+        self._taken: list[tuple[Route, EdgePlanes]] = []
         self.traffic = Traffic()
 
-    def swap(self, workers: Sequence[Worker]) -> None:
+    def begin(self, workers: Sequence[Worker]) -> int | None:
         """Take all edges of an axis, then set all halos of it; then the next axis."""
         for worker in workers:
             worker.stepper.wait()
-        for axis, routes in enumerate(self._routes):
-            edges = [workers[route.sender].stepper.edge(axis, route.taken) for route in routes]
-            for route, planes in zip(routes, edges, strict=True):
-                workers[route.receiver].stepper.set_halo(axis, route.given, planes)
+        for routes in self._routes:
+            self.end(workers)
+            self._taken = [
+                (route, workers[route.sender].stepper.edge(route.axis, route.taken))
+                for route in routes
+            ]
+        return self._routes[-1][0].axis if self._routes else None
+
+    def end(self, workers: Sequence[Worker]) -> None:
+        """Set the halos."""
+        taken, self._taken = self._taken, []
+        for route, planes in taken:
+            workers[route.receiver].stepper.set_halo(route.axis, route.given, planes)
+
+    def swap(self, workers: Sequence[Worker]) -> None:
+        """Begin and end."""
+        self.begin(workers)
+        self.end(workers)
 
     def lead(self, workers: Sequence[Worker], work: Callable[[], None]) -> None:
         """Nobody else is there."""

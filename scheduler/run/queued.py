@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from tetris_sim.boundary import SIDES, Side
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.method import Box, EdgePlanes, Stepper, Substepper
+from tetris_sim.method import Box, EdgePlanes, InnerFirst, Stepper, Substepper
 from tetris_sim.problem import Field, InitialField
 
 _RECENT = 8  # blocks of which the speed is known; a median of fewer would follow every hiccup
@@ -69,6 +69,7 @@ class QueuedStepper:
         self._name, self._stepper = name, stepper
         self._edges: dict[tuple[int, Side], EdgePlanes] = {}
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
+        self._inner_s = 0.0  # that the block under way has taken so far
         self._finished = threading.Semaphore(0)
         self._outstanding = 0
         self._failure: BaseException | None = None
@@ -78,7 +79,22 @@ class QueuedStepper:
     def load(self, initial: InitialField, step: int = 0) -> None:
         """Take the owned points."""
         self.wait()
+        self._edges.clear()
         self._now(lambda: self._stepper.load(initial, step))
+
+    def advance_inner(self, steps: int, axis: int) -> None:
+        """Let the thread begin a block, if the stepper can; returns at once."""
+        stepper = self._stepper
+        if not isinstance(stepper, InnerFirst):
+            return
+
+        def job() -> None:
+            begin = perf_counter()
+            stepper.advance_inner(steps, axis)
+            stepper.wait()
+            self._inner_s = perf_counter() - begin
+
+        self._put(job)
 
     def advance(self, steps: int) -> None:
         """Let the thread advance; returns at once."""
@@ -90,7 +106,8 @@ class QueuedStepper:
             if not self._through_host:
                 self._copy_edges()  # a GPU is told to do it now, and does it when it has advanced
             self._stepper.wait()
-            seconds = perf_counter() - begin
+            seconds = perf_counter() - begin + self._inner_s
+            self._inner_s = 0.0
             self.busy_s += seconds
             self.recent.append((steps, seconds))
             if self._through_host:

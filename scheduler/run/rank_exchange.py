@@ -2,7 +2,8 @@
 writes them down.
 
 Between two workers of one rank planes are copied, between two ranks they are sent: receives are
-posted first, then the edges are sent, then what has arrived is taken in, axis by axis. While rank 0
+posted first, then the edges are sent, then what has arrived is taken in, axis by axis; before the
+last of these steppers may begin their block. While rank 0
 writes, the others wait for its questions, so that no rank ever holds more of the state than its own
 part and one box.
 """
@@ -10,6 +11,7 @@ part and one box.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -52,6 +54,23 @@ def make_exchange(
     return RankExchange(problem, shares, ranks, gpu_messages=gpu_messages)
 
 
+@dataclass(frozen=True)
+class _UnderWay:
+    """What an exchange has begun along one axis.
+
+    Attributes:
+        copied: planes for workers of this rank.
+        arriving: messages for them, and what they fill.
+        posted: ways of planes that lie in an outbox when they have come.
+        leaving: messages to others.
+    """
+
+    copied: Sequence[tuple[Route, EdgePlanes]] = ()
+    arriving: Sequence[tuple[Route, Pending, EdgePlanes]] = ()
+    posted: Sequence[Route] = ()
+    leaving: Sequence[Pending] = ()
+
+
 class RankExchange:
     """The exchange between the workers of many ranks; see the Protocol `Exchange`.
 
@@ -79,14 +98,15 @@ class RankExchange:
         mine = [number for number, owner in enumerate(self._owners) if owner == ranks.rank]
         self._worker_of = {number: worker for worker, number in enumerate(mine)}
 
-        self._routes = find_routes(problem, self._slabs)
+        self._routes = [routes for routes in find_routes(problem, self._slabs) if routes]
         arriving = [route for way in self._routes for route in way if self._arrives(route)]
         self._halos = {route: self._new_halo(route) for route in arriving}
         self.traffic = Traffic()
         self._neighbours = frozenset(ranks.neighbours())
         self._mail: Mail | None = None
+        self._under_way = _UnderWay()
 
-    def swap(self, workers: Sequence[Worker]) -> None:
+    def begin(self, workers: Sequence[Worker]) -> int | None:
         """All edges of an axis, then all halos of it; then the next axis."""
         for worker in workers:
             worker.stepper.wait()
@@ -95,24 +115,37 @@ class RankExchange:
         mail = self._mail
 
         for routes in self._routes:
-            # Receives are posted first.
+            self.end(workers)
+            # Receives are posted first; edges of all workers are taken before a halo of one is set.
             coming = [route for route in routes if self._arrives(route)]
             by_message = [route for route in coming if not mail.arrives(route)]
-            arriving = [(route, *self._receive(route, workers)) for route in by_message]
-            leaving = [self._send(route, workers, mail) for route in routes if self._leaves(route)]
+            self._under_way = _UnderWay(
+                arriving=[(route, *self._receive(route, workers)) for route in by_message],
+                leaving=[
+                    self._send(route, workers, mail) for route in routes if self._leaves(route)
+                ],
+                copied=[(it, self._edge(it, workers)) for it in routes if self._stays(it)],
+                posted=[route for route in coming if mail.arrives(route)],
+            )
+        return self._routes[-1][0].axis if self._routes else None
 
-            # Edges of all workers are taken before a halo of one is set.
-            copied = [(route, self._edge(route, workers)) for route in routes if self._stays(route)]
-            for route, planes in copied:
-                self._set_halo(route, workers, planes)
-            for route, message, planes in arriving:
-                message.wait()
-                self._set_halo(route, workers, planes)
-            for route in coming:
-                if mail.arrives(route):
-                    self._take_mail(route, workers, mail)
-            for message in leaving:
-                message.wait()
+    def end(self, workers: Sequence[Worker]) -> None:
+        """Set the halos, those from other ranks as they arrive."""
+        under_way, self._under_way = self._under_way, _UnderWay()
+        for route, planes in under_way.copied:
+            self._set_halo(route, workers, planes)
+        for route, message, planes in under_way.arriving:
+            message.wait()
+            self._set_halo(route, workers, planes)
+        for route in under_way.posted:
+            self._take_mail(route, workers)
+        for message in under_way.leaving:
+            message.wait()
+
+    def swap(self, workers: Sequence[Worker]) -> None:
+        """Begin and end."""
+        self.begin(workers)
+        self.end(workers)
 
     def lead(self, workers: Sequence[Worker], work: Callable[[], None]) -> None:
         """On rank 0 the work, on the others answers to its questions."""
@@ -241,8 +274,9 @@ class RankExchange:
             return self._ranks.send(edge.there(), to, _tag(route))
         return self._ranks.send(np.ascontiguousarray(edge), to, _tag(route))
 
-    def _take_mail(self, route: Route, workers: Sequence[Worker], mail: Mail) -> None:
-        source = self._owners[route.sender]
+    def _take_mail(self, route: Route, workers: Sequence[Worker]) -> None:
+        mail, source = self._mail, self._owners[route.sender]
+        assert mail is not None
         self._set_halo(route, workers, mail.wait_for(route, self._slabs[route.receiver], source))
         workers[self._worker_of[route.receiver]].stepper.wait()
         mail.taken(route, source)

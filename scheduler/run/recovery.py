@@ -124,8 +124,15 @@ class KeptState:
         self._problem, self._state = problem, state
         self.traffic = Traffic()
 
-    def swap(self, workers: Sequence[Worker]) -> None:
+    def begin(self, workers: Sequence[Worker]) -> int | None:
         """Nobody is there."""
+        return None
+
+    def end(self, workers: Sequence[Worker]) -> None:
+        """As `begin`."""
+
+    def swap(self, workers: Sequence[Worker]) -> None:
+        """As `begin`."""
 
     def lead(self, workers: Sequence[Worker], work: Callable[[], None]) -> None:
         """Nobody else is there."""
