@@ -114,7 +114,7 @@ def _tell(path: Path, to: int) -> NoReturn:
     """Read a file, say how that was, and end."""
     said = _SOUND
     try:
-        _set_apart()
+        _set_apart(to)
         seen: set[tuple[Path, bool]] = set()
         _read_all(path, _rearm, seen)
         said = _ALONE if len(seen) == 1 else _SOUND
@@ -127,14 +127,20 @@ def _tell(path: Path, to: int) -> NoReturn:
         os._exit(0)
 
 
-def _set_apart() -> None:
-    """Leave what belongs to the process that this one is a copy of, and be quiet."""
+def _set_apart(to: int) -> None:
+    """Leave what belongs to the process that this one is a copy of, and be quiet.
+
+    Its files are closed but for `to`: a lock on a results directory would outlive it by them.
+    """
     gc.disable()
     faulthandler.disable()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for stream in range(3):
-        os.dup2(nowhere, stream)
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number != to:
+            with contextlib.suppress(OSError):  # that of the list itself
+                os.close(number)
+    for _ in range(3):
+        os.open(os.devnull, os.O_RDWR)  # the lowest numbers: what is said goes nowhere
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the original hears it too
     for number in (signal.SIGTERM, signal.SIGPROF, signal.SIGALRM):

@@ -155,6 +155,26 @@ def test_what_ends_the_child_leaves_this_process_as_it_is(
             os.waitpid(child, os.WNOHANG)
 
 
+def test_the_child_holds_no_file_of_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the lock of a results directory, which it would keep if the process were killed."""
+
+    def read(path: Path, *_: object) -> None:
+        found = []
+        for number in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):  # that of the list itself
+                found.append(os.readlink(f"/proc/self/fd/{number}"))
+        raise OutsideError(" ".join(found))
+
+    monkeypatch.setattr(outside, "_read_all", read)
+    with (tmp_path / "held").open("w"), pytest.raises(OutsideError) as said:
+        refuse_outside(tmp_path)
+    found = str(said.value).split()
+    assert [name for name in found if not name.startswith("pipe:")] == [os.devnull] * 3
+    assert len(found) == 4
+
+
 def test_a_file_that_was_survived_is_looked_at_again_once_it_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
