@@ -123,8 +123,10 @@ def _tell(path: Path, to: int) -> NoReturn:
     except DAMAGED as error:
         said = first_line(error)[:_SAID].encode(errors="replace")
     finally:
-        os.write(to, said)
-        os._exit(0)
+        try:
+            os.write(to, said)  # to nobody, if the process was killed
+        finally:
+            os._exit(0)
 
 
 def _set_apart(to: int) -> None:

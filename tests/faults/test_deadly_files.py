@@ -8,6 +8,8 @@ import random
 import re
 import signal
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -173,6 +175,28 @@ def test_the_child_holds_no_file_of_the_process(
     found = str(said.value).split()
     assert [name for name in found if not name.startswith("pipe:")] == [os.devnull] * 3
     assert len(found) == 4
+
+
+def test_a_child_that_is_left_alone_ends(tmp_path: Path) -> None:
+    """It has nobody to tell anything, and is not to go on as a copy of the process."""
+    script = (
+        "import os, signal, sys, time\n"
+        "from pathlib import Path\n"
+        "from tetris_sim import outside\n"
+        "def read(path, *_):\n"
+        "    os.kill(os.getppid(), signal.SIGKILL)\n"
+        "    while os.getppid() == parent: time.sleep(0.001)\n"
+        "outside._read_all, parent = read, os.getpid()\n"
+        "try:\n"
+        "    outside.refuse_outside(Path(sys.argv[1]))\n"
+        "finally:\n"
+        "    (Path(sys.argv[1]) / 'went on').touch()\n"
+    )
+    words = [sys.executable, "-c", script, str(tmp_path)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, check=False)
+    assert done.returncode == -signal.SIGKILL
+    time.sleep(0.3)  # the child has closed what it could be waited by
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_that_was_survived_is_looked_at_again_once_it_changes(
