@@ -103,8 +103,8 @@ def open_hdf5(path: Path, name: str | None, grid: Grid, key: str) -> Reader:
     import h5py
 
     try:
+        refuse_outside(path)
         with h5py.File(path, "r") as file:
-            refuse_outside(file)
             dataset = _find_dataset(file, path, name, key)
             name = str(dataset.name)
             shape, dtype = tuple(dataset.shape or ()), dataset.dtype

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ from tetris_sim.apps.initial_file import Box, Reader, check_array
 from tetris_sim.conditions import RunInitial
 from tetris_sim.errors import ConfigError
 from tetris_sim.grid import Grid
-from tetris_sim.outside import refuse_outside
+from tetris_sim.outside import DAMAGED, refuse_outside
+from tetris_sim.wording import first_line
 
 _CLOSE = 1e-9  # times that differ by less, relative to the larger one, are the same
 _KEY = "initial.from"
@@ -65,17 +67,27 @@ def open_run(section: RunInitial, grid: Grid, variable: str = "temperature") -> 
     record = records[-1] if section.at == "last" else _at(section.at, records, directory)
     import h5py
 
-    with h5py.File(record.path, "r") as file:
+    with _reading(record.path), h5py.File(record.path, "r") as file:
         shape, dtype = tuple(file[record.dataset].shape), file[record.dataset].dtype
     leading = max(len(shape) - grid.ndim, 0) if record.dataset == variable else 0
     check_array(record.path, shape[leading:], dtype, grid, _KEY)
 
     def read(box: Box) -> npt.NDArray[Any]:
         part = tuple(slice(*span) for span in box)
-        with h5py.File(record.path, "r") as file:  # not kept open: workers read when they like
+        # Not kept open: workers read when they like.
+        with _reading(record.path), h5py.File(record.path, "r") as file:
             return np.asarray(file[record.dataset][(0,) * leading + part])
 
     return read
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except DAMAGED as error:
+        msg = f"{_KEY}: {path} cannot be read as HDF5 ({first_line(error)})"
+        raise ConfigError(msg) from error
 
 
 def _at(time: float, records: list[_Record], directory: Path) -> _Record:
@@ -97,15 +109,15 @@ def _records(directory: Path, variable: str) -> Iterator[_Record]:
     for pattern, group in _PLACES:
         for path in directory.glob(pattern):
             try:
+                refuse_outside(path)
                 with h5py.File(path, "r", locking="best-effort") as file:
-                    refuse_outside(file)
-                    if group + variable not in file:
+                    if not isinstance(file.get(group + variable), h5py.Dataset):
                         continue
                     if group:
                         state = file["meta"].attrs
                         step, time = int(state["step"]), float(state["time"])
                     else:
                         step, time = int(file["step"][0]), float(file["time"][0])
-            except (OSError, KeyError, ValueError, RuntimeError):
+            except DAMAGED:
                 continue
             yield _Record(step, time, path, group + variable)

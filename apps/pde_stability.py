@@ -11,9 +11,10 @@ middle and largest value of every field.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +36,8 @@ Array = npt.NDArray[Any]
 _POINTS = 96  # of the initial state that are looked at closely
 _SCANNED = 1 << 20  # of which the smallest and largest values are sought
 _MIXTURES = 81
+# Numbers in all symbols together: of many fields fewer samples are looked at, not for minutes.
+_SYMBOLS = 1 << 21
 _ALONG = {1: 65, 2: 17, 3: 9}  # waves along an axis, by the number of axes
 _NUDGE = 2.0**-20  # relative change for a derivative
 _ROUNDING = 1e-7  # of the largest eigenvalue: what differences of formulas miss
@@ -100,7 +103,7 @@ def grow_shortest(
     diffusion: the answer is then that of the grid, not of the equations.
     """
     samples = _Samples(system, grid, values, initial, 0.0)
-    growth, phases = samples.growth(), np.abs(samples.waves())
+    growth, phases = samples.growth(), np.abs(samples.waves)
     rise = (growth - growth[(phases == 0).all(axis=1)][:1]).max(axis=1)
     shortest = (phases > np.pi - 1e-6).any(axis=1)
     slack = _ROUNDING * np.abs(growth).max(axis=(0, 1))
@@ -148,6 +151,8 @@ def longest_step(spectrum: Array, scheme: Scheme, stages: int = MOST_STAGES) -> 
         middle = (low + high) / 2
         good = np.abs(_factor(z * middle, scheme, stages)) <= np.exp(growth * middle) * (1 + 1e-14)
         low, high = np.where(good, middle, low), np.where(good, high, middle)
+        near = low <= high.min()  # what is longer already cannot become the shortest
+        z, low, high = z[near], low[near], high[near]
     shortest = float(low.min()) * (1 + _DIFFERENCES)
     # Less than this is what rounding lets pass for a step.
     return shortest if shortest * largest > 1e-2 else 0.0
@@ -192,17 +197,19 @@ class _Samples:
         self._formulas = {name: combine(it, self._hoist) for name, it in found.sums.items()}
         self._fields = (*system.right_sides,)
         self._boxes = _boxes(grid)
-        self._states = [_read(initial, box) for box in self._boxes]
+        self._states = _read(initial, self._boxes, grid)
         self._arrays = self._hoist.arrays(values, grid)
         self._parameters = self._hoist.parameters(values)
         self._moments = [horizon * k / 8 for k in range(9)] if horizon > 0 else [0.0]
 
     def eigenvalues(self, scheme: Scheme, *, mixed: bool) -> Array:
         """Those of the symbols of all waves at all samples, (n,)."""
-        base = self._mixtures() if mixed else self._points()
-        found = []
         changes = any(parameter.changes for parameter in self._parameters)
-        for moment in self._moments if changes else self._moments[:1]:
+        moments = self._moments if changes else self._moments[:1]
+        each = len(self.waves) * len(self._fields) ** 2 * len(moments)
+        base = _thinned(self._mixtures() if mixed else self._points(), _SYMBOLS // each)
+        found = []
+        for moment in moments:
             given = dict(base)
             for it in self._parameters:
                 row = it.values(np.array([moment])) if callable(it.values) else it.values
@@ -223,7 +230,8 @@ class _Samples:
             it.name: (it.values(np.zeros(1)) if callable(it.values) else it.values).reshape(-1)[0]
             for it in self._parameters
         }
-        symbols = np.nan_to_num(self._symbols({**self._points(), **numbers}))
+        points = _thinned(self._points(), _SYMBOLS // (len(self.waves) * len(self._fields) ** 2))
+        symbols = np.nan_to_num(self._symbols({**points, **numbers}))
         return np.asarray(np.diagonal(symbols, axis1=-2, axis2=-1).real)
 
     def _points(self) -> dict[str, Array]:
@@ -233,20 +241,17 @@ class _Samples:
         share = max(1, _POINTS // len(self._boxes))
         for box, state in zip(self._boxes, self._states, strict=True):
             shape = state.shape[1:]
-            picked = [np.array(np.unravel_index(k, shape)) for k in self._extremes(state)]
+            flat = state.reshape(len(state), -1)
+            ends = [*flat.argmin(axis=1), *flat.argmax(axis=1)]
+            picked = [np.array(np.unravel_index(k, shape)) for k in ends]
             picked += [rng.integers(0, shape) for _ in range(share)]
             where = np.array(picked).T
             self._take(given, box, state, where)
         return {name: np.concatenate(parts) for name, parts in given.items()}
 
-    @staticmethod
-    def _extremes(state: Array) -> list[int]:
-        flat = state.reshape(len(state), -1)
-        return [*map(int, flat.argmin(axis=1)), *map(int, flat.argmax(axis=1))]
-
     def _take(self, given: dict[str, list[Array]], box: Ranges, state: Array, where: Array) -> None:
         arrays = {name: array(box) for name, array in self._arrays.items()}
-        for text in self._taps():
+        for text in self._taps:
             name, offset = as_tap(text)  # type: ignore[misc]
             if name not in self._fields and name not in arrays:
                 continue
@@ -282,6 +287,7 @@ class _Samples:
                 given[text] = values[places]
         return given
 
+    @functools.cached_property
     def _taps(self) -> list[str]:
         trees = [tree for level in self._levels for tree in level.values()]
         names = {
@@ -303,7 +309,7 @@ class _Samples:
                 symbols[name] = self._row(tree, seen, symbols)
                 with np.errstate(all="ignore"):
                     value = np.asarray(evaluate(tree, seen), np.float64)
-                for text in self._taps():
+                for text in self._taps:
                     found = as_tap(text)
                     if found is not None and found[0] == name:
                         seen[text] = value
@@ -320,11 +326,12 @@ class _Samples:
             if found is None or found[0] not in symbols:
                 continue
             slope = _slope(tree, seen, text)
-            wave = np.exp(1j * (self.waves() @ np.array(found[1])))
+            wave = np.exp(1j * (self.waves @ np.array(found[1])))
             symbol = symbols[found[0]]
             total = total + wave[:, None, None] * slope[None, :, None] * symbol
         return total
 
+    @functools.cached_property
     def waves(self) -> Array:
         """Phases between neighbours along each axis, (waves, ndim), array order."""
         ndim = self._grid.ndim
@@ -351,6 +358,13 @@ def _slope(tree: Node, seen: Mapping[str, Any], name: str) -> Array:
     return np.where(np.abs(far - near) <= 1e-7 * np.abs(near), far, near)
 
 
+def _thinned(samples: dict[str, Array], most: int) -> dict[str, Array]:
+    """At most so many of the samples, one at least, evenly."""
+    n = len(next(iter(samples.values())))
+    kept = np.linspace(0, n - 1, min(n, max(most, 1))).astype(int)
+    return {name: values[kept] for name, values in samples.items()}
+
+
 def _boxes(grid: Grid) -> list[tuple[tuple[int, int], ...]]:
     """Parts of the grid that are looked at: all of a small one, else some boxes all over it."""
     if grid.n_points <= _SCANNED:
@@ -365,5 +379,22 @@ def _boxes(grid: Grid) -> list[tuple[tuple[int, int], ...]]:
     return [*itertools.product(*along)]
 
 
-def _read(initial: InitialField, box: tuple[tuple[int, int], ...]) -> Array:
-    return np.asarray(initial(Slab.box(box)), np.float64)
+def _read(initial: InitialField, boxes: Sequence[Ranges], grid: Grid) -> list[Array]:
+    """The initial state in each box. It is made in blocks, and one that several need is made once:
+    blocks go from end to end of some axes, and another one is cut.
+    """
+    sizes = block_shape(grid.shape)
+    cut = max((axis for axis in range(grid.ndim) if sizes[axis] < grid.shape[axis]), default=0)
+    whole = tuple((0, n) for n in grid.shape[cut + 1 :])
+    pieces: dict[Ranges, list[Array]] = {box: [] for box in boxes}
+    for shared in dict.fromkeys(box[: cut + 1] for box in boxes):
+        along = [box for box in boxes if box[: cut + 1] == shared]
+        start, stop = shared[cut]
+        ends = [*range(start - start % sizes[cut] + sizes[cut], stop, sizes[cut]), stop]
+        for low, high in itertools.pairwise([start, *ends]):
+            state = initial(Slab.box((*shared[:cut], (low, high), *whole)))
+            for box in along:
+                inside = tuple(slice(*ends) for ends in box[cut + 1 :])
+                index = (slice(None),) * (cut + 2) + inside
+                pieces[box].append(np.array(state[index], np.float64))
+    return [np.concatenate(pieces[box], axis=cut + 1) for box in boxes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
 from collections import deque
@@ -97,6 +98,8 @@ def format_duration(seconds: float) -> str:
     >>> format_duration(1916665), format_duration(1e9)
     ('22 days', '32 years')
     """
+    if not math.isfinite(seconds):
+        return f"{seconds:g} s"
     for limit, length, unit in ((2 * _YEAR, _YEAR, "years"), (2 * _DAY, _DAY, "days")):
         if seconds >= limit:
             return f"{round(seconds / length, 1 if seconds < 10 * length else None):,} {unit}"

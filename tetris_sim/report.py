@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
+import json
 import platform
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
 
 from tetris_sim.clock import PhaseClock
-from tetris_sim.errors import ExitCode
+from tetris_sim.errors import CheckpointError, ExitCode
 from tetris_sim.problem import Problem
 from tetris_sim.progress import format_duration, format_time
 from tetris_sim.scheduler.comm.communicator import Alone, Communicator
@@ -20,9 +22,10 @@ from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.run.exchange import Traffic
 from tetris_sim.scheduler.run.rows import WorkerRow, worker_rows
 from tetris_sim.version import __version__
-from tetris_sim.wording import count_threads
+from tetris_sim.wording import count_threads, describe, first_line
 
 _WORTH_SAYING = 30.0  # seconds of writing that are worth a hint
+_COUNTABLE = 2**63
 _LISTED = 8  # workers that are named one by one
 PACKAGES = ("numpy", "numba", "llvmlite", "h5py", "scipy", "pydantic")
 
@@ -165,6 +168,44 @@ def lines_of_heat(heat: Mapping[str, float]) -> list[str]:
         for kind, words in (("heat", balance), ("heat flow", flows))
         if words
     ]
+
+
+def read_report(path: Path) -> Report:
+    """The report in a file of JSON, which somebody else may have written.
+
+    Raises:
+        CheckpointError: it is missing, or holds no report.
+    """
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        return _made(Report, said)  # type: ignore[no-any-return]
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        msg = f"{path} cannot be read as the report of a run: {first_line(error)}"
+        raise CheckpointError(msg) from error
+
+
+def _made(kind: Any, value: Any) -> Any:
+    """A value of JSON as what a field of a report is.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    outer, inner = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
+    if outer is tuple and isinstance(value, list):
+        return tuple(_made(inner[0], it) for it in value)
+    if outer is dict and isinstance(value, dict):
+        return {key: _made(inner[1], it) for key, it in value.items()}
+    if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, dict):
+        hints = get_type_hints(kind)
+        return kind(**{name: _made(hints[name], it) for name, it in value.items() if name in hints})
+    if kind is float and type(value) is int and abs(value) < _COUNTABLE:
+        return float(value)
+    if outer or type(value) is not kind or (kind is int and abs(value) >= _COUNTABLE):
+        msg = f"{describe(value)} is no {getattr(kind, '__name__', kind)}"
+        raise TypeError(msg)
+    return value
 
 
 def make_report(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import shutil
 import weakref
 from collections.abc import Iterator
@@ -36,9 +35,8 @@ from tetris_sim.outputs.thumbnail import as_image
 from tetris_sim.problem import Field, Problem
 from tetris_sim.progress import format_time
 from tetris_sim.quantities import Quantity
-from tetris_sim.report import Report
+from tetris_sim.report import Report, read_report
 from tetris_sim.resuming import newest_checkpoint
-from tetris_sim.scheduler.run.rows import WorkerRow
 from tetris_sim.wording import listed, suggestion
 
 if TYPE_CHECKING:
@@ -247,14 +245,11 @@ def open_result(directory: str | Path) -> Result:
     """
     path = Path(directory)
     try:
-        said = json.loads((path / results.REPORT_JSON).read_text())
-    except (OSError, ValueError) as error:
+        report = read_report(path / results.REPORT_JSON)
+    except CheckpointError as error:
         msg = f"{path} holds no report of a run ({error}); give the results directory of one"
         raise CheckpointError(msg) from error
 
-    tuples = {name: tuple(said[name]) for name in ("plan", "notes", "ranks")}
-    workers = tuple(WorkerRow(**row) for row in said["workers"])
-    report = Report(**{**said, **tuples, "workers": workers})
     config = load_config(path / results.CONFIG, environ={}, in_space=False)
     last = None if config.output.fields is not None else _saved(path)
     return Result(config, report, Folder(path), last)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +14,11 @@ import numpy as np
 
 from tetris_sim import results
 from tetris_sim.config import Config
+from tetris_sim.errors import CheckpointError
 from tetris_sim.files import atomic_text
 from tetris_sim.outputs import probes, statistics
 from tetris_sim.outputs.table import LEADING, read_table
+from tetris_sim.report import read_report
 
 TABLE = "table.csv"
 ENDED, ERROR = "ended", "error"
@@ -101,13 +102,13 @@ class SweepResult:
 def read_row(case: Case) -> Row | None:
     """What is in the results of a run that has ended as it should; None if it has not."""
     try:
-        report = json.loads((case.directory / results.REPORT_JSON).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        report = read_report(case.directory / results.REPORT_JSON)
+    except CheckpointError:
         return None
-    if not isinstance(report, dict) or report.get("exit_code") != 0:
+    if report.exit_code != 0:
         return None
 
-    row = {"wall_s": report["wall_s"], "points_per_second": report["points_per_second"]}
+    row = {"wall_s": report.wall_s, "points_per_second": report.points_per_second}
     tables = [("", case.directory / statistics.FILE)]
     folder = case.directory / probes.FOLDER
     tables += [(f"{path.stem}: ", path) for path in sorted(folder.glob("*.csv"))]

@@ -36,6 +36,15 @@ def describe(value: object) -> str:
     )
 
 
+def printable(text: str) -> str:
+    r"""A text of somebody else without what would command a terminal.
+
+    >>> printable("red \x1b[31m")
+    'red ?[31m'
+    """
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def first_line(error: BaseException) -> str:
     """The first line of what an error says; its kind if it says nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

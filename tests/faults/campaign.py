@@ -11,11 +11,9 @@ second; ranks are started by mpiexec, as a user would.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
 import json
-import multiprocessing
 import os
 import random
 import shutil
@@ -34,6 +32,7 @@ if __name__ == "__main__":  # beside the tests it is imported with what pytest p
     sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (0, 2)]
 
 from fault_runs import assert_same_results, checkpoint_steps, write_plate
+from jobs import arguments, in_jobs, tell
 
 from tetris_sim.__main__ import main as tetris_main
 
@@ -46,7 +45,9 @@ KINDS = {
     "ranks": (12_000, 500, 1_000, 3_000),  # one of two, or both
 }
 SHARES = {"one process": 0.5, "writers": 0.2, "renamed": 0.12, "full disk": 0.1, "ranks": 0.08}
-DISK = 2 << 20  # bytes
+DISK = 8 << 20  # bytes
+# No checkpoint is begun without a MiB to spare (checkpoint/directory.py).
+ROOM = 3 << 19
 _LONG = 300.0  # seconds until a run that neither ends nor dies is a failure
 
 
@@ -242,9 +243,13 @@ class Chains:
         """What besides kills a run of this kind suffers; inside, what to do to it on the way."""
         kind, folder = self.tally.kind, results.parent
         if kind == "full disk":
-            _fill(folder / "ballast", self._rng.randrange(0, 200_000))
-            yield None
-            (folder / "ballast").unlink()
+            ballast, room = folder / "ballast", self._rng.randrange(0, ROOM)
+            if self._rng.random() < 0.5:
+                _fill(ballast, room)
+                yield None
+            else:
+                yield lambda: _fill(ballast, room)
+            ballast.unlink(missing_ok=True)
         elif kind == "renamed" and results.exists() and self._rng.random() < 0.5:
             away = folder / "away"
             self._lost = True
@@ -347,13 +352,8 @@ def summed(tallies: list[Tally]) -> list[Tally]:
 
 def main(words: list[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kills", type=int)
-    parser.add_argument("--seed", type=int, default=22)
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--kind", action="append", choices=list(KINDS))
+    parser = arguments(__doc__ or "", "kills", KINDS)
     parser.add_argument("--folder", type=Path)
-    parser.add_argument("--json", type=Path)
     args = parser.parse_args(words)
 
     start = time.monotonic()
@@ -363,28 +363,10 @@ def main(words: list[str] | None = None) -> int:
         with contextlib.redirect_stdout(sys.stderr):
             warm(folder)
         tasks = tasks_of(args.kills, args.seed, args.jobs, folder, args.kind or list(KINDS))
-        if args.jobs == 1:
-            tallies = [attack(*task) for task in tasks]
-        else:
-            # Longest first: ranks and disks are slow to start.
-            tasks.sort(key=lambda task: list(KINDS).index(task[0]), reverse=True)
-            with multiprocessing.get_context("fork").Pool(args.jobs) as pool:
-                tallies = list(pool.imap_unordered(_attack, tasks))
-
-    kinds = [vars(it) for it in summed(tallies)]
-    told = {
-        "seed": args.seed,
-        "kills": sum(it["kills"] for it in kinds),
-        "seconds": round(time.monotonic() - start),
-        "jobs": args.jobs,
-        "date": time.strftime("%Y-%m-%d"),
-        "kinds": kinds,
-    }
-    text = json.dumps(told, indent=1)
-    sys.stdout.write(text + "\n")
-    if args.json is not None:
-        args.json.write_text(text + "\n")
-    return int(any(it["failures"] for it in kinds))
+        # Longest first: ranks and disks are slow to start.
+        tasks.sort(key=lambda task: list(KINDS).index(task[0]), reverse=True)
+        tallies = in_jobs(_attack, tasks, args.jobs)
+    return tell(args, "kills", summed(tallies), start)
 
 
 if __name__ == "__main__":

@@ -141,9 +141,9 @@ def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
         check_content(path, seal)
 
     with _reading(path):
+        refuse_outside(path)
         file = h5py.File(path, "r", locking="best-effort")
         try:
-            refuse_outside(file)
             check_parts(path, file["meta"], verify=verify)
             return Checkpoint(path, file, good=seal.good)
         except BaseException:

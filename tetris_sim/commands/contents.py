@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from tetris_sim.outputs import pictures, probes, statistics
 from tetris_sim.outputs.field_file import FOLDER, INDEX
 from tetris_sim.outputs.series import Series, open_fields
 from tetris_sim.outputs.table import read_table
+from tetris_sim.report import read_report
 
 Facts = dict[str, Any]
 
@@ -132,10 +132,10 @@ def describe_results(directory: Path) -> Facts:
 
     report = directory / results.REPORT_JSON
     if report.exists():
-        facts["report"] = _read_report(report)
+        facts["report"] = read_report(report).as_json()
     config = directory / results.CONFIG
     if config.exists():
-        facts["config"] = config.read_text(encoding="utf-8")
+        facts["config"] = config.read_text(encoding="utf-8", errors="replace")
 
     if not any(facts[key] for key in facts if key not in ("kind", "path")):
         # Perhaps it is the folder with the files of fields.
@@ -153,15 +153,6 @@ def _newest(directory: Path) -> Facts:
     with find_newest_checkpoint(directory) as checkpoint:
         path = checkpoint.path
     return describe_checkpoint(path)
-
-
-def _read_report(path: Path) -> Facts:
-    try:
-        report = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        msg = f"{path} cannot be read: {error}"
-        raise CheckpointError(msg) from error
-    return report if isinstance(report, dict) else {}
 
 
 def _describe_grid(grid: Grid) -> Facts:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import functools
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from tetris_sim.outputs.sampling import Plane, default_cuts, sample
 from tetris_sim.outputs.series import Series
 from tetris_sim.outputs.table import LEADING, read_table
 from tetris_sim.problem import Problem
+from tetris_sim.report import read_report
 
 Facts = dict[str, Any]
 _FRAMES = 40  # of the slider
@@ -44,7 +44,7 @@ def gather(directory: Path) -> Facts:
 
     text = _read(directory / results.CONFIG)
     config, problem = _rebuild(text)
-    report = _read_json(directory / results.REPORT_JSON)
+    report = _read_report(directory / results.REPORT_JSON)
     return {
         "name": str(directory),
         "text": text,
@@ -65,16 +65,14 @@ def _timeless(text: str) -> bool:
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except OSError:
+    except (OSError, UnicodeError):
         return ""
 
 
-def _read_json(path: Path) -> Facts:
-    try:
-        found = json.loads(_read(path) or "{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+def _read_report(path: Path) -> Facts:
+    with contextlib.suppress(CheckpointError):
+        return read_report(path).as_json()
+    return {}
 
 
 def _rebuild(text: str) -> tuple[Config | None, Problem | None]:

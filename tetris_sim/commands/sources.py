@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tetris_sim import results
+from tetris_sim.config.yaml import read_yaml
 from tetris_sim.errors import CheckpointError, ConfigError
 from tetris_sim.method import Box
 from tetris_sim.outputs.field_file import INDEX
@@ -291,12 +292,11 @@ def describe_record(series: Series, record: int) -> str:
 
 def read_config_text(text: str) -> dict[str, Any]:
     """A configuration from a file of ours as plain data; empty if it cannot be read."""
-    from ruamel.yaml import YAML, YAMLError
-
     try:
-        config = YAML(typ="safe", pure=True).load(text)
-    except (YAMLError, ValueError):
+        root, _ = read_yaml(text, "the configuration")
+    except ConfigError:
         return {}
+    config = None if root is None else root.plain()
     return config if isinstance(config, dict) else {}
 
 

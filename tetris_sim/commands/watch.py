@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,6 +23,8 @@ from tetris_sim.errors import CheckpointError, ConfigError, ExitCode, TetrisErro
 from tetris_sim.outputs import field_file, probes, statistics
 from tetris_sim.outputs.table import LEADING, read_table
 from tetris_sim.progress import format_duration, format_time
+from tetris_sim.report import Report, read_report
+from tetris_sim.wording import printable
 
 HELP = "show how far a run is, from its files alone"
 _BARS = "▁▂▃▄▅▆▇█"
@@ -137,11 +138,11 @@ def look(directory: Path) -> State:
     report, first = _read_report(directory, since=_written(config))
 
     return State(
-        step=max(step, int(report.get("step", 0))),
-        steps=int(report.get("steps", 0)) or _count_steps(config),
-        time_s=float(report.get("time_s", time_s)),
+        step=max(step, report.step) if report else step,
+        steps=(report.steps if report else 0) or _count_steps(config),
+        time_s=report.time_s if report else time_s,
         running=_is_locked(directory),
-        ended=str(report.get("ended", "")),
+        ended=report.ended if report else "",
         begun=_written(config),
         written=written,
         first=first,
@@ -185,20 +186,19 @@ def _records(directory: Path) -> Iterator[tuple[int, float, float]]:
             yield int(path.stem.rpartition("_")[2]), 0.0, _written(path)
 
 
-def _read_report(directory: Path, *, since: float) -> tuple[dict[str, Any], int]:
+def _read_report(directory: Path, *, since: float) -> tuple[Report | None, int]:
     """The report of this run, once it has ended; and the step at which this run began."""
     path = directory / results.REPORT_JSON
     try:
-        report = json.loads(path.read_text(encoding="utf-8"))
-        newer = _written(path) >= since
-    except (OSError, ValueError):
-        return {}, 0
-    return (report, int(report["first_step"])) if newer else ({}, int(report["step"]))
+        report, newer = read_report(path), _written(path) >= since
+    except (OSError, CheckpointError):
+        return None, 0
+    return (report, report.first_step) if newer else (None, report.step)
 
 
 def _count_steps(config: Path) -> int:
     """How many steps the run has; 0 if its input files are gone."""
-    with contextlib.suppress(TetrisError, OSError):
+    with contextlib.suppress(TetrisError, OSError, UnicodeError):
         text = config.read_text(encoding="utf-8")
         return read_config(text, name=str(config), base=Path.cwd(), environ={}).build().steps
     return 0
@@ -218,7 +218,7 @@ def _is_locked(directory: Path) -> bool:
 
 def as_lines(directory: Path, state: State, earlier: State | None = None) -> Iterator[str]:
     """What is known, for people."""
-    now = state.ended or ("running" if state.running else "stopped without a report")
+    now = printable(state.ended) or ("running" if state.running else "stopped without a report")
     yield f"{directory}: {now}"
     if state.steps:
         share = min(1.0, state.step / state.steps)
@@ -234,7 +234,7 @@ def as_lines(directory: Path, state: State, earlier: State | None = None) -> Ite
 
     room = max(8, min(_WIDE, shutil.get_terminal_size().columns - _NAMES - 16))
     for name, values in list(state.curves.items())[:_CURVES]:
-        shown = name if len(name) <= _NAMES else name[: _NAMES - 1] + "…"
+        shown = printable(name if len(name) <= _NAMES else name[: _NAMES - 1] + "…")
         yield f"  {shown:<{_NAMES}} {sparkline(values, room)} {values[-1]:.5g}"
     if len(state.curves) > _CURVES:
         yield f"  and {len(state.curves) - _CURVES} more"

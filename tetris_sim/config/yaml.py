@@ -173,6 +173,7 @@ def _events(text: str, source: str) -> Iterator[Any]:
         LookupError,
         AttributeError,
         TypeError,
+        RecursionError,
     ) as error:
         # The parser's own slips on odd texts, such as an escape beyond the last Unicode character.
         message = f"this is not YAML ({' '.join(str(error).split())})"

@@ -118,7 +118,7 @@ class FieldsOutput:
         record = Record(step, snapshot.time, functools.partial(self._part.read, snapshot))
         time, share = self._moments.due.get(step, (None, 1.0))
         if time is not None and share < 1:
-            with open_fields(self._before) as series:
+            with open_fields(self._before, ours=True) as series:
                 self._keep(Record(step, time, between(series, record.read, share)))
         elif time is not None:
             self._keep(replace(record, time=time))

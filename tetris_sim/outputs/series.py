@@ -18,7 +18,7 @@ from tetris_sim.method import Box
 from tetris_sim.outputs.blocks import slices
 from tetris_sim.outputs.field_file import FOLDER, FORMAT_VERSION, is_field_file, record_name
 from tetris_sim.outputs.scales import read_grid
-from tetris_sim.outside import DAMAGED, refuse_outside
+from tetris_sim.outside import DAMAGED, OutsideError, refuse_outside
 from tetris_sim.wording import first_line
 
 Values = npt.NDArray[np.floating[Any]]
@@ -71,8 +71,12 @@ class Series:
 
 
 @contextlib.contextmanager
-def open_hdf5(path: Path) -> Iterator[Any]:
+def open_hdf5(path: Path, *, ours: bool = False) -> Iterator[Any]:
     """Open an HDF5 file for reading.
+
+    Args:
+        path: the file.
+        ours: whether this very process has written it.
 
     Raises:
         CheckpointError: it is missing, damaged or no HDF5 file.
@@ -83,6 +87,12 @@ def open_hdf5(path: Path) -> Iterator[Any]:
         msg = f"{path} is not there; give an HDF5 file that a run has written"
         raise CheckpointError(msg)
 
+    try:
+        if not ours:
+            refuse_outside(path)
+    except OutsideError as error:
+        msg = f"{path} is damaged: {error}"
+        raise CheckpointError(msg) from error
     try:
         file = h5py.File(path, "r", locking="best-effort")
     except DAMAGED as error:
@@ -96,16 +106,19 @@ def open_hdf5(path: Path) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def open_fields(path: Path) -> Iterator[Series]:
+def open_fields(path: Path, *, ours: bool = False) -> Iterator[Series]:
     """The fields in `fields.h5` or in the file of one step; they can be read until the block ends.
+
+    Args:
+        path: the file.
+        ours: whether this very process has written it.
 
     Raises:
         CheckpointError: the file is missing, damaged, or no file of fields.
     """
-    with open_hdf5(path) as file:
+    with open_hdf5(path, ours=ours) as file:
         try:
             _refuse_others(path, file)
-            refuse_outside(file)
             series = _read_frame(path, file)
         except DAMAGED as error:
             msg = f"{path} is damaged: {first_line(error)}"
@@ -143,9 +156,15 @@ def read_meta(file: Any) -> dict[str, Any]:
 
 
 def _read_frame(path: Path, file: Any) -> Series:
+    import h5py
+
     meta = read_meta(file)
     grid = read_grid(file)
     datasets = [file[name] for name in meta["variables"]]
+    for dataset in datasets:
+        if not isinstance(dataset, h5py.Dataset):
+            msg = f"{dataset.name} is not a dataset"
+            raise TypeError(msg)
     steps = tuple(map(int, file["step"][:]))
     folder = str(file.attrs.get("folder", FOLDER))
 
