@@ -76,6 +76,11 @@ class Controller:
         return self.time >= self._end
 
     @property
+    def until(self) -> float:
+        """When the substep that is tried next ends [s]."""
+        return self._end if self._is_last else self.time + self.length
+
+    @property
     def stuck(self) -> bool:
         """Whether the next substep is too short for time to go on."""
         return self._wanted < self._least
@@ -100,7 +105,7 @@ class Controller:
             shortest=min(self.counted.shortest, self.length),
             longest=max(self.counted.longest, self.length),
         )
-        self.time = self._end if self._is_last else self.time + self.length
+        self.time = self.until
         least = max(error, 1e-10)
         factor = _SAFETY * least ** (-_INTEGRAL / self._order)
         factor *= self._before ** (_PROPORTIONAL / self._order)

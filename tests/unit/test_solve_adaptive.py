@@ -65,9 +65,9 @@ def test_errors_follow_the_tolerance(device: CpuArithmetic) -> None:
     for tolerance in (1e-2, 1e-3, 1e-4):
         u, steps = go(problem, device, tolerance, 40.0)
         errors.append(float(abs(u - exact).max() / np.ptp(exact)))
-        made.append(steps.made)
+        made.append(steps.counted.made)
         assert errors[-1] < 10 * tolerance
-        assert steps.longest > 3 * steps.shortest
+        assert steps.counted.longest > 3 * steps.counted.shortest
     assert errors[2] < errors[1] < errors[0]
     # Third order: ten times the accuracy for 2.15 times the steps.
     assert 1.6 < made[2] / made[1] < 2.8
@@ -86,7 +86,7 @@ def test_what_melts_is_stepped_by_its_error(device: CpuArithmetic) -> None:
     exact = reference.advance(start(problem), problem, problem.steps)[0]
     u, steps = go(problem, device, 1e-3, 1e-3)
     assert abs(u - exact).max() < 0.02 * np.ptp(exact)
-    assert steps.made > 5
+    assert steps.counted.made > 5
 
 
 def test_an_error_that_stays_ends_in_a_sentence(

@@ -3,8 +3,8 @@
 The error of a step is the largest difference of any cell, relative to the range of the state, that
 of the constant state in balance included: so a body that is everywhere the same has a range too.
 Where the state is heat content each material has its own. A step whose error is above the tolerance
-is made again, shorter; the next length follows from the errors of the last two steps (K.
-Gustafsson, ACM Trans. Math. Softw. 17 (1991) 533: proportional and integral control).
+is made again, shorter; the next length follows from the errors of the last two steps (`Controller`
+of `tetris_sim/adaptive.py`).
 
 Each stretch, from one step that somebody wants to the next, begins anew: with the length that would
 be right if all went on exponentially, so what is known of a run is its state.
@@ -13,10 +13,11 @@ be right if all went on exponentially, so what is known of a run is its state.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from tetris_sim.adaptive import Controller, Counted
 from tetris_sim.conduction import Numbers
 from tetris_sim.errors import NumericsError
 from tetris_sim.problem import Problem
@@ -27,11 +28,8 @@ from tetris_sim.solvers.settle import Kept
 from tetris_sim.solvers.steady import best_constant
 
 _CONSTANT = 0.04  # of (dt d/dt)^3, the error of a step
-_SAFETY = 0.9
-_LAST, _BEFORE = 0.7 / 3, 0.4 / 3  # powers of the last error and of the one before
-_LONGER, _SHORTER, _FAILED = 5.0, 0.2, 0.25  # at most; after a balance that did not hold
+_ORDER = 3  # power of a step's length with which its error shrinks
 _WELL_BELOW = 1e-2  # of the tolerance: what is left of balances may be worth
-_LEAST = 1e-12  # of the time where a stretch ends: a shorter step is none
 
 
 def expected_steps(seconds: float, shortest: float, tolerance: float, stretches: int) -> int:
@@ -44,7 +42,7 @@ def expected_steps(seconds: float, shortest: float, tolerance: float, stretches:
         tolerance: of a step's error.
         stretches: how often the state is wanted.
     """
-    grows: float = (tolerance / _CONSTANT) ** (1 / 3)
+    grows: float = (tolerance / _CONSTANT) ** (1 / _ORDER)
     return math.ceil(math.log1p(seconds / shortest) / grows) + 2 * stretches
 
 
@@ -56,19 +54,13 @@ class AdaptiveSteps:
         problem: see `balance.why_not`; its dt does not count.
         arithmetic: of the device.
         tolerance: of a step's error.
-        made: how many steps were.
-        rejected: how many were made again.
-        shortest: length of steps [s].
-        longest: alike.
+        counted: all steps so far.
     """
 
     problem: Problem
     arithmetic: Arithmetic
     tolerance: float
-    made: int = 0
-    rejected: int = 0
-    shortest: float = np.inf
-    longest: float = 0.0
+    counted: Counted = field(default_factory=Counted)
 
     def __post_init__(self) -> None:
         self._steps = ImplicitSteps(self.problem, self.arithmetic, self.tolerance)
@@ -90,32 +82,20 @@ class AdaptiveSteps:
             NumericsError: no step is short enough.
         """
         self._steps.kept = Kept(loose=True)
-        time, before, dt, again = begin, 1.0, 0.0, False
-        while time < end:
-            first = self._steps.balance(time, u)
-            dt = dt or self._first(first, u, end - time)
-            left = end - time
-            if dt < left < 2 * dt:
-                dt = left / 2
-            is_last = dt >= left * (1 - 1e-9)
-            span = Span(time, end if is_last else time + dt, left if is_last else dt)
-
-            found, error = self._try(first, u, span)
-            if error > 1:
-                self.rejected += 1
-                factor = _SAFETY * error ** -(1 / 3) if np.isfinite(error) else _FAILED
-                dt, again = span.dt * max(_SHORTER, factor), True
-                self._refuse_none(dt, time, end)
-                continue
-
-            u, time = found, span.end
-            self.made += 1
-            self.shortest = min(self.shortest, span.dt)
-            self.longest = max(self.longest, span.dt)
-            error = max(error, 1e-10)
-            factor = _SAFETY * error**-_LAST * before**_BEFORE
-            dt = span.dt * min(1.0 if again else _LONGER, max(_SHORTER, factor))
-            before, again = error, False
+        first = self._steps.balance(begin, u)
+        tried = Controller(begin, end, self._first(first, u, end - begin), _ORDER, self.counted)
+        while not tried.ended:
+            if tried.stuck:
+                msg = (
+                    f"at {tried.time:g} s a step of {tried.length:.3g} s is still too long for an "
+                    f"error of {self.tolerance:g}; take a larger time.tolerance"
+                )
+                raise NumericsError(msg)
+            found, error = self._try(first, u, Span(tried.time, tried.until, tried.length))
+            if tried.accept(error):
+                u = found
+                first = self._steps.balance(tried.time, u)
+            self.counted = tried.counted
         return u
 
     def _try(self, first: Balance, u: Numbers, span: Span) -> tuple[Numbers, float]:
@@ -136,7 +116,7 @@ class AdaptiveSteps:
         """The length of the first step [s]."""
         rates = first.flows(first.driving(u)) / first.capacity
         fastest = float((abs(rates) / self._scale(first, u)).max())
-        wanted = (self.tolerance / _CONSTANT) ** (1 / 3)
+        wanted = (self.tolerance / _CONSTANT) ** (1 / _ORDER)
         return wanted / fastest if fastest * longest > wanted else longest
 
     def _scale(self, made: Balance, *states: Numbers) -> Numbers:
@@ -157,12 +137,3 @@ class AdaptiveSteps:
             whole = max(it[here].max() for it in states) - min(it[here].min() for it in states)
             found[here] = max(whole, np.finfo(float).tiny)
         return found
-
-    def _refuse_none(self, dt: float, time: float, end: float) -> None:
-        if dt > _LEAST * abs(end):
-            return
-        msg = (
-            f"at {time:g} s a step of {dt:.3g} s is still too long for an error of "
-            f"{self.tolerance:g}; take a larger time.tolerance"
-        )
-        raise NumericsError(msg)

@@ -183,8 +183,8 @@ class AdaptiveStepper(SolvingStepper):
         u = self._state[0].astype(np.float64, copy=False)
         times = (self._problem.time(it) for it in (begin, self._step))
         self._state[0] = self._steps.advance(u, *times)
-        it = self._steps
+        it, iterations = self._steps.counted, self._steps.iterations
         self.notes = (
             f"Implicit steps: {it.made} of {it.shortest:.3g} to {it.longest:.3g} s, "
-            f"{it.rejected} made again, {it.iterations / it.made:.3g} iterations each in the mean.",
+            f"{it.rejected} made again, {iterations / it.made:.3g} iterations each in the mean.",
         )
