@@ -2,17 +2,19 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib.util
 import json
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+import xxhash
 from checkpoint_samples import SHAPES, awkward_field, bits, make_problem, make_state, reader, whole
 
 from tetris_sim.checkpoint import open_checkpoint, seal, write_checkpoint
 from tetris_sim.checkpoint.seal import read_seal
-from tetris_sim.errors import CheckpointError
+from tetris_sim.errors import CheckpointError, UnsupportedError
 
 FOOTER = 512
 PROBLEM = make_problem(SHAPES[3], n_fields=2)
@@ -50,14 +52,15 @@ def test_the_seal_can_be_checked_with_nothing_but_the_page_on_the_file_format(pa
     said = json.loads(line)
     end, piece = said["content_bytes"], said["piece_bytes"]
     digests = [
-        hashlib.sha256(content[start : min(start + piece, end)]).digest()
+        xxhash.xxh3_128(content[start : min(start + piece, end)]).digest()
         for start in range(0, end, piece)
     ]
     assert content[end:-512] == b"".join(digests)
     assert said["table"] == hashlib.sha256(b"".join(digests)).hexdigest()
+    assert said["digest"] == "xxh3_128"
     assert (said["kind"], said["format_version"], said["good"], said["step"]) == (
         "tetris_sim checkpoint",
-        1,
+        3,
         True,
         120,
     )
@@ -176,9 +179,9 @@ def _reseal(path: Path, line: dict[str, object] | list[object]) -> None:
 
 def test_a_later_format_asks_for_a_newer_program(path: Path) -> None:
     line = dataclasses.asdict(read_seal(path))
-    _reseal(path, line | {"format_version": 3, "what later versions say": [1, 2]})
+    _reseal(path, line | {"format_version": 4, "what later versions say": [1, 2]})
     assert (
-        "has checkpoint format 3, and this version of tetris_sim reads formats up to 2"
+        "has checkpoint format 4, and this version of tetris_sim reads formats up to 3"
         in _refusal(path)
     )
     _reseal(path, line)
@@ -196,11 +199,49 @@ def test_a_seal_without_sense_is_refused(path: Path) -> None:
         {"format_version": "one"},
         {"kind": "tetris_sim checkpoint?"},
         {"more": 1},
+        {"digest": "md5"},
     ):
         _reseal(path, line | nonsense)
         _refusal(path)
     _reseal(path, ["tetris_sim checkpoint"])
     _refusal(path)
+
+
+def _with_sha256(path: Path) -> None:
+    """Seal it as formats 1 and 2 were."""
+    end = read_seal(path).content_bytes
+    path.write_bytes(path.read_bytes()[:end])
+    seal.append_seal(path, step=120, good=True, digest="sha256")
+    line = dataclasses.asdict(read_seal(path)) | {"format_version": 1}
+    del line["digest"]
+    _reseal(path, line)
+
+
+def test_earlier_files_are_read_and_every_byte_is_compared(path: Path) -> None:
+    _with_sha256(path)
+    assert read_seal(path).digest == "sha256"
+    with open_checkpoint(path) as checkpoint:
+        assert np.array_equal(bits(checkpoint.read(whole(PROBLEM))), bits(awkward_field(PROBLEM)))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 2
+    path.write_bytes(content)
+    assert "has changed" in _refusal(path)
+
+
+def test_without_xxhash_files_are_sealed_with_sha256_and_others_not_called_damaged(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "xxhash" else find(name)
+    )
+    with pytest.raises(UnsupportedError, match="pip install xxhash"):
+        open_checkpoint(path)
+    other = tmp_path / "other"
+    other.write_bytes(b"content")
+    _sealed(other)
+    assert read_seal(other).digest == "sha256"
+    seal.check_content(other, read_seal(other))
 
 
 def _sealed(path: Path) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.checkpoint.parts import Part, check_parts, virtual_dataset, write_list
-from tetris_sim.checkpoint.seal import append_seal, check_content, read_seal
+from tetris_sim.checkpoint.seal import FORMAT_VERSION, append_seal, check_content, read_seal
 from tetris_sim.checkpoint.state import RunState, read_state, write_state
 from tetris_sim.errors import CheckpointError
 from tetris_sim.files import atomic_file, new_hdf5
@@ -173,11 +173,10 @@ def write_file(
     Raises:
         UnsupportedError: the disk is full or does not let us write.
     """
-    format_version = 2 if parts else 1
     with atomic_file(path) as part:
         with new_hdf5(part) as file:
             file.attrs["format"] = FORMAT
-            file.attrs["format_version"] = format_version
+            file.attrs["format_version"] = FORMAT_VERSION
             file.attrs["creator"] = f"tetris_sim {__version__}"
             file.attrs["good"] = np.bool_(good)
             meta = file.create_group("meta")
@@ -186,7 +185,7 @@ def write_file(
             if parts:
                 write_list(meta, parts)
             _write_fields(file.create_group("fields"), problem, read, parts)
-        append_seal(part, step=state.step, good=good, format_version=format_version)
+        append_seal(part, step=state.step, good=good)
 
 
 def _write_fields(
