@@ -120,6 +120,15 @@ def _floating_point_errors_raise() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def _figures_are_closed() -> Iterator[None]:
+    # xarray's `.plot()`, in documents and notebooks, draws through pyplot, which keeps a figure
+    # until somebody closes it.
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
+
+
+@pytest.fixture(autouse=True)
 def _logging_as_after_import() -> Iterator[None]:
     # The command line sets the package's logger up for a terminal, with a handler on the captured
     # stderr of one test. A fixture of a module may have done so before this one.
