@@ -143,8 +143,9 @@ def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
     with _reading(path):
         file = h5py.File(path, "r", locking="best-effort")
         try:
-            refuse_outside(file)
+            # The HDF5 library is shown parts only after that.
             check_parts(path, file["meta"], verify=verify)
+            refuse_outside(file)
             return Checkpoint(path, file, good=seal.good)
         except BaseException:
             file.close()
