@@ -35,7 +35,7 @@ class Attached:
         recovery: the state to go on from if a device fails; without it the run ends then.
         until: how little change ends it, if that is to end it.
         beside: who writes from a copy of the state while the run goes on, if there is memory for
-            one; rank 0's.
+            one; of several ranks, of its own part.
         vary: what `Simulation.with_boundary` calls.
     """
 

@@ -43,13 +43,24 @@ class Beside:
         self.wait()
         state = snapshot.field()
 
+        whole = tuple((0, n) for n in snapshot.problem.grid.shape)
+        read = self.reader(state, whole)
+        self._copy = StateSnapshot(snapshot.problem, snapshot.step, read)
+        return self._copy
+
+    def reader(self, state: Field, place: Box) -> Callable[[Box], Field]:
+        """Reads boxes of a copy whose points are those of `place`, unless work is given up."""
+
         def read(box: Box) -> Field:
             if self._abandoned.is_set():
                 raise _AbandonedError
-            return state[(slice(None), *(slice(low, high) for low, high in box))]
+            inside = (
+                slice(low - start, high - start)
+                for (low, high), (start, _) in zip(box, place, strict=True)
+            )
+            return state[(slice(None), *inside)]
 
-        self._copy = StateSnapshot(snapshot.problem, snapshot.step, read)
-        return self._copy
+        return read
 
     def submit(self, work: Callable[[], None]) -> None:
         """Do it after all that was handed in before; returns at once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 
 from tetris_sim.errors import NumericsError
@@ -21,10 +22,13 @@ class FiniteWatch:
     Args:
         step: where the run begins.
         saving: where a state that is not finite is kept; rank 0's, if there is any.
+        settle: what all ranks do before that, so that the last good state is on the disk.
     """
 
-    def __init__(self, step: int, saving: Saving | None) -> None:
-        self._saving = saving
+    def __init__(
+        self, step: int, saving: Saving | None, settle: Callable[[Fleet], None] = lambda _: None
+    ) -> None:
+        self._saving, self._settle = saving, settle
         self._good_step, self._looked = step, False
         self._last_look = time.perf_counter()
 
@@ -50,6 +54,7 @@ class FiniteWatch:
             bad = _first(fleet.ranks.collect(bad))
 
         if bad is not None:  # no rank comes back from this
+            self._settle(fleet)  # what is being written is the last good one
             fleet.exchange.lead(fleet.workers, partial(self._refuse, fleet, bad))
         self._good_step, self._looked = fleet.step, True
         self._last_look = time.perf_counter()

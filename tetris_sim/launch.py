@@ -261,11 +261,13 @@ def _attach(
         vary=vary,
     )
     beside = Beside() if prepared.plan.copy_for_checkpoints else None
+    divided = _writes_apart(launched)
     writers = everywhere(
-        ranks, lambda: _make_writers(launched, prepared, beside) if ranks.rank == 0 else None
+        ranks,
+        lambda: _make_writers(launched, prepared, beside, divided) if ranks.rank == 0 else None,
     )
     if writers is None:
-        yield attached
+        yield attached | Attachments(beside=beside)
         return
 
     outputs, saving = writers
@@ -278,8 +280,19 @@ def _attach(
         )
 
 
+def _writes_apart(launched: Launched) -> bool:
+    """Whether each rank writes its own part of a checkpoint: as asked, or where it is safe.
+
+    All ranks of one computer see the same files. Several computers may not, and NFS damages files
+    that are written from several of them.
+    """
+    ranks, asked = launched.ranks, launched.config.checkpoint.per_rank
+    here = len(ranks.neighbours()) == ranks.size
+    return ranks.size > 1 and (here if asked == "auto" else asked)
+
+
 def _make_writers(
-    launched: Launched, prepared: Prepared, beside: Beside | None
+    launched: Launched, prepared: Prepared, beside: Beside | None, divided: bool
 ) -> tuple[tuple[Output, ...], Checkpoints]:
     config, start = launched.config, launched.start
     problem, plan = prepared.problem, prepared.plan
@@ -303,7 +316,7 @@ def _make_writers(
         problem=problem,
         settle=_nothing if beside is None else beside.settle,
         saved_step=start.step if within else None,
-        divided=launched.ranks.size > 1 and config.checkpoint.per_rank,
+        divided=divided,
     )
     return outputs, saving
 

@@ -337,9 +337,9 @@ class CheckpointSection(Section):
     keep: Count = 2
     """How many of the newest checkpoints stay."""
     at_end: bool = True
-    per_rank: bool = False
+    per_rank: Literal["auto"] | bool = "auto"
     """Under MPI: each rank writes its own part into a file of its own, beside a file that shows
-    them as one.
+    them as one. `auto`: where all ranks are on one computer.
     """
 
 

@@ -55,7 +55,7 @@ class Simulation(Fleet):
         self._goal = Goal(problem.steps)
         self.heard: Stopping | None = None
         self._writing = Writing(attached.outputs, attached.saving, attached.ranks, attached.beside)
-        self._watch = FiniteWatch(step, attached.saving)
+        self._watch = FiniteWatch(step, attached.saving, self._writing.settle)
         self._change = ChangeWatch(problem, attached.until)
 
     @property
@@ -291,9 +291,11 @@ class Simulation(Fleet):
         reason = stopping.reason(self.plan.time_block * self.plan.seconds_per_step)
         save = stopping.save_requested() or self._writing.due_by_clock()
         code = 0 if reason is None else reason.exit_code
-        due, check_now, save_now, code_of_all = self.ranks.largest(
-            (self._next_due(), self._watch.due(), save, code)
+        due, check_now, save_now, code_of_all, under_way = self.ranks.largest(
+            (self._next_due(), self._watch.due(), save, code, self._writing.under_way())
         )
+        if not under_way:
+            self._writing.settle(self)
 
         # The ranks may have several reasons; all of them take the first one with the gravest code.
         if code_of_all:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from tetris_sim.checkpoint.parts import Part
 from tetris_sim.method import Box
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.problem import Field, Problem
@@ -18,7 +20,7 @@ class Saving(Protocol):
     """What the run loop needs of checkpoints (see checkpoint/saving.py).
 
     Attributes:
-        divided: whether each slab is written where it lies, and not from a copy.
+        divided: whether each slab is written where it lies.
     """
 
     divided: bool
@@ -37,6 +39,12 @@ class Saving(Protocol):
 
     def finish(self, snapshot: Snapshot, *, early: bool) -> None:
         """Save the last state, unless it is there or not wanted, and wait for the disk."""
+
+    def begin(self, problem: Problem, step: int) -> Path | None:
+        """Where a checkpoint in parts is to lie; None, with a warning, if it cannot be written."""
+
+    def publish(self, problem: Problem, parts: list[Part] | str) -> None:
+        """Write what shows the parts as one, or say why there is none."""
 
     def dump(self, snapshot: Snapshot) -> str:
         """Keep a state that is not finite where no restart finds it, and say where, and which

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from tetris_sim.apart import Apart
 from tetris_sim.beside import Beside
 from tetris_sim.fleet import Fleet
 from tetris_sim.outputs.output import Output, Snapshot
@@ -38,9 +39,16 @@ class Writing:
         beside: Beside | None = None,
     ) -> None:
         self._outputs, self._saving, self._ranks = outputs, saving, ranks
-        self._beside = beside
         # Only rank 0 knows these, and all must take the same branches.
-        self.writes, self.saves = ranks.tell((bool(outputs), saving is not None))
+        self.writes, self.saves, divided = ranks.tell(
+            (bool(outputs), saving is not None, saving is not None and saving.divided)
+        )
+        together = ranks.collect(beside is not None)
+        self._apart = None
+        if divided and ranks.size > 1 and all(together) and beside is not None:
+            self._apart = Apart(ranks, beside, saving)
+        # Of several ranks, none has memory for all of the state.
+        self._beside = beside if ranks.size == 1 else None
         self.has_saved = False
 
     def next_step(self, step: int, *, last: int) -> int:
@@ -75,8 +83,23 @@ class Writing:
 
     def save(self, fleet: Fleet) -> None:
         """Make a checkpoint."""
-        fleet.lead("checkpoint", partial(self._save, fleet))
         self.has_saved = True
+        if self._apart is None:
+            fleet.lead("checkpoint", partial(self._save, fleet))
+            return
+        fleet.lead("checkpoint", self._flush_all)
+        with fleet.clock.phase("checkpoint"):
+            self._apart.begin(fleet)
+
+    def under_way(self) -> bool:
+        """Whether this rank is still writing its part of a checkpoint."""
+        return self._apart is not None and self._apart.under_way
+
+    def settle(self, fleet: Fleet) -> None:
+        """Make a checkpoint of the parts that all ranks have written, if there are any."""
+        if self._apart is not None and self._apart.pending:
+            with fleet.clock.phase("checkpoint"):
+                self._apart.settle(fleet.problem)
 
     def finish(self, fleet: Fleet) -> None:
         """Save the last state, and wait until everything is on the disk."""
@@ -85,6 +108,9 @@ class Writing:
 
     def wait(self, fleet: Fleet) -> None:
         """Wait until all that was handed out is on the disk."""
+        self.settle(fleet)
+        if self._apart is not None:
+            self._apart.wait()
         if self.writes or self.saves:
             fleet.lead("output", self._wait)
 
@@ -143,6 +169,12 @@ class Writing:
         self._wait()
         self._flush(self._outputs)
         self._saving.finish(fleet.snapshot(), early=fleet.step < fleet.problem.steps)
+
+    def _flush_all(self) -> None:
+        """A checkpoint must not know more than the outputs that it will be resumed beside."""
+        if self._saving is not None:
+            self._saving.restart_clock()
+        self._flush(self._outputs)
 
     def _flush(self, outputs: Sequence[Output]) -> None:
         for output in outputs:

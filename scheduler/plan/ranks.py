@@ -5,6 +5,7 @@ what.
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
@@ -19,7 +20,7 @@ from tetris_sim.scheduler.machine.devices import Kind
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.plan.adaptive import asked_block, scheme_of, why_adaptive
 from tetris_sim.scheduler.plan.cost import Crew, seconds_per_step
-from tetris_sim.scheduler.plan.give import give, shortages
+from tetris_sim.scheduler.plan.give import give, host_bytes, shortages
 from tetris_sim.scheduler.plan.offer import Offer
 from tetris_sim.scheduler.plan.partition import (
     cut,
@@ -54,8 +55,8 @@ _START_SECONDS = 2e-5  # of starting and ending a block of steps on a team of th
 # what a rank's own plan says and all together decide anew
 _DECIDED_ANEW: tuple[Topic, ...] = ("block", "shares", "checkpoints")
 _CHECKPOINTS = (
-    "Checkpoints stop the computation while they are written: rank 0 asks the others for the "
-    "state, slab by slab, or each writes its own (checkpoint.per_rank)."
+    "Checkpoints: rank 0 asks the others for the state, slab by slab, while they wait, or each "
+    "writes its own from a copy (checkpoint.per_rank)."
 )
 
 
@@ -159,7 +160,7 @@ def combine(
         time_block=grid.time_block,
         seconds_per_step=seconds,
         redundant=twice / (twice + problem.grid.n_points),
-        copy_for_checkpoints=False,
+        copy_for_checkpoints=_have_room_for_copies(domain, alike, shares),
         reasons=sentences_of(said),
         notes=tuple(dict.fromkeys(note for offer in offers for note in offer.notes)),
         shares_asked=compute.shares != "auto",
@@ -201,6 +202,18 @@ def _beside(
         f"{1 - seconds / grid.seconds:.0%} of a step."
     )
     return True, seconds, (Reason("block", sentence),)
+
+
+def _have_room_for_copies(domain: Domain, offers: Sequence[Offer], shares: Sequence[Share]) -> bool:
+    """Whether every rank has memory for a copy of its part."""
+    there = _grouped(zip(offers, shares, strict=True), lambda pair: pair[1].rank)
+    for together in there.values():
+        own = [share for _, share in together]
+        value_bytes = domain.state_bytes / math.prod(domain.shape)
+        copy = value_bytes * sum(share.slab.n_points for share in own)
+        if host_bytes(domain.plane_bytes, own) + copy > together[0][0].host_memory:
+            return False
+    return True
 
 
 def _as_alike(offers: Sequence[Offer], link: Link) -> list[Offer]:

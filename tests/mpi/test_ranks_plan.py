@@ -211,7 +211,20 @@ def test_shares_follow_the_measured_speeds_of_different_computers() -> None:
     )
     assert "2 threads: mine." in plan.reasons
     assert not any(reason.startswith("Time block of 7") for reason in plan.reasons)
-    assert not plan.copy_for_checkpoints
+    assert plan.copy_for_checkpoints
+
+
+@pytest.mark.parametrize("room", [0.4, 0.6])
+def test_parts_are_copied_where_every_rank_has_memory_for_that(room: float) -> None:
+    problem = problem_of((1000, 50))
+    many = [it for rank in range(2) for it in offer(rank, problem, [1e9]).offers]
+    plan = planning.combine(problem, many, LINK, ComputeSection())
+    needed = max(share.memory for share in plan.shares)
+    tight = dataclasses.replace(
+        many[1], host_memory=needed + int(room * problem.state_bytes), usable=needed
+    )
+    plan = planning.combine(problem, [many[0], tight], LINK, ComputeSection())
+    assert plan.copy_for_checkpoints == (room > 0.5)
 
 
 def test_equal_computers_are_equally_fast_unless_one_is_clearly_slower() -> None:

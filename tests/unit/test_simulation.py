@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tetris_sim import reference
 from tetris_sim.beside import Beside
 from tetris_sim.boundary import Boundary, Neumann
 from tetris_sim.catalogue import named_stencil
+from tetris_sim.checkpoint.parts import Part
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import ConfigError, ExitCode, NumericsError, UnsupportedError
 from tetris_sim.outputs.output import Snapshot
@@ -57,6 +59,12 @@ class Saver(Recorder):
     """Checkpoints that are only noted."""
 
     clock, divided = False, False
+
+    def begin(self, problem: Problem, step: int) -> Path | None:
+        raise AssertionError
+
+    def publish(self, problem: Problem, parts: list[Part] | str) -> None:
+        raise AssertionError
 
     def restart_clock(self) -> None:
         pass

@@ -11,12 +11,19 @@ import contextlib
 import logging
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tetris_sim.checkpoint.file import Checkpoint, open_checkpoint, write_file
-from tetris_sim.checkpoint.parts import EachSlab, Part, remove_orphans, remove_parts_of, write_parts
+from tetris_sim.checkpoint.parts import (
+    EachSlab,
+    Part,
+    parts_folder,
+    remove_orphans,
+    remove_parts_of,
+    write_parts,
+)
 from tetris_sim.checkpoint.seal import read_seal
 from tetris_sim.checkpoint.state import RunState, problem_digest
 from tetris_sim.errors import CheckpointError, ConfigError, UnsupportedError
@@ -34,6 +41,23 @@ _OVERHEAD = 1 << 20  # bytes of a checkpoint beyond the field and the texts
 log = logging.getLogger("tetris_sim")
 
 
+def checkpoint_path(directory: Path, step: int) -> Path:
+    """Where the checkpoint of a step lies."""
+    return directory / f"checkpoint_{step:012d}.h5"
+
+
+def make_room(directory: Path, state: RunState, problem: Problem) -> None:
+    """Make the folders of a checkpoint in parts.
+
+    Raises:
+        UnsupportedError: that cannot be, or the disk has no room for it.
+    """
+    path = checkpoint_path(directory, state.step)
+    make_directory(path.parent)
+    _refuse_full_disk(path, state, problem)
+    make_directory(parts_folder(path))
+
+
 def write_checkpoint(
     directory: Path,
     state: RunState,
@@ -42,6 +66,7 @@ def write_checkpoint(
     *,
     keep: int,
     each_slab: EachSlab | None = None,
+    parts: Sequence[Part] = (),
 ) -> Path:
     """Save a state, then remove the oldest checkpoints.
 
@@ -54,6 +79,7 @@ def write_checkpoint(
         keep: how many good checkpoints stay, this one included.
         each_slab: how to let each slab be written where it lies, if that is wanted; `read` is then
             not called.
+        parts: those that have been written, if they have; nothing else is called then.
 
     Returns:
         The file.
@@ -62,8 +88,8 @@ def write_checkpoint(
         UnsupportedError: the disk is full or does not let us write; earlier checkpoints are as they
             were.
     """
-    path = directory / f"checkpoint_{state.step:012d}.h5"
-    _write(path, state, problem, read, good=True, each_slab=each_slab)
+    path = checkpoint_path(directory, state.step)
+    _write(path, state, problem, read, good=True, each_slab=each_slab, parts=parts)
     forget_later(directory, state.step)
     for older in good_checkpoints(directory)[max(keep, 1) :]:
         _remove(older)
@@ -198,19 +224,10 @@ def _write(
     *,
     good: bool,
     each_slab: EachSlab | None = None,
+    parts: Sequence[Part] = (),
 ) -> None:
     make_directory(path.parent)
-    texts = sum(len(text.encode()) for text in (state.config, *state.config_history))
-    needed = problem.state_bytes + texts + _OVERHEAD
-    disk = shutil.disk_usage(path.parent)
-    if needed > disk.free and disk.total:  # some network file systems say 0 of 0
-        msg = (
-            f"{path} needs {needed} bytes, and {disk.free} are free there. "
-            f"{_last_good(path.parent)}"
-        )
-        raise UnsupportedError(msg)
-
-    parts: list[Part] = []
+    needed = 0 if parts else _refuse_full_disk(path, state, problem)
     try:
         if each_slab is not None:
             parts = write_parts(path, problem, each_slab, step=state.step)
@@ -221,6 +238,20 @@ def _write(
             remove_parts_of(path)
         msg = f"{error} The checkpoint needs {needed} bytes. {_last_good(path.parent)}"
         raise UnsupportedError(msg) from error
+
+
+def _refuse_full_disk(path: Path, state: RunState, problem: Problem) -> int:
+    """Bytes of the checkpoint."""
+    texts = sum(len(text.encode()) for text in (state.config, *state.config_history))
+    needed = problem.state_bytes + texts + _OVERHEAD
+    disk = shutil.disk_usage(path.parent)
+    if needed > disk.free and disk.total:  # some network file systems say 0 of 0
+        msg = (
+            f"{path} needs {needed} bytes, and {disk.free} are free there. "
+            f"{_last_good(path.parent)}"
+        )
+        raise UnsupportedError(msg)
+    return needed
 
 
 def _last_good(directory: Path) -> str:

@@ -24,6 +24,7 @@ from tetris_sim.errors import CheckpointError
 from tetris_sim.files import atomic_file, make_directory, new_hdf5
 from tetris_sim.method import Box
 from tetris_sim.outputs.blocks import blocks, slices
+from tetris_sim.outside import OutsideError
 from tetris_sim.problem import Field, Problem, Variable
 
 T = TypeVar("T")
@@ -73,12 +74,34 @@ def write_parts(path: Path, problem: Problem, each_slab: EachSlab, *, step: int)
     """
     folder = parts_folder(path)
     make_directory(folder)
-    names = [variable.name for variable in problem.variables]
     return each_slab(
         functools.partial(
-            _write_part, folder=folder, names=names, dtype=problem.dtype.name, step=step
+            _write_part,
+            folder=folder,
+            names=[variable.name for variable in problem.variables],
+            dtype=problem.dtype.name,
+            step=step,
         )
     )
+
+
+def write_part(
+    number: int,
+    box: Box,
+    read: Callable[[Box], Field],
+    *,
+    path: Path,
+    problem: Problem,
+    step: int,
+) -> Part:
+    """Write the points of one slab of the checkpoint `path`; its folder is there.
+
+    Raises:
+        UnsupportedError: a disk is full or does not let us write.
+    """
+    names = [variable.name for variable in problem.variables]
+    folder, dtype = parts_folder(path), problem.dtype.name
+    return _write_part(number, box, read, folder=folder, names=names, dtype=dtype, step=step)
 
 
 def remove_parts_of(path: Path, *, but: Sequence[Part] = ()) -> None:
@@ -132,8 +155,15 @@ def check_parts(path: Path, meta: Any, *, verify: bool) -> None:
     """
     if _META not in meta:
         return
-    for part in json.loads(meta[_META].asstr()[()]):
+    listed = meta[_META]
+    if listed.external or listed.is_virtual:
+        msg = "the list of its parts lies in another file"
+        raise OutsideError(msg)
+    for part in json.loads(listed.asstr()[()]):
         file = path.parent / part["name"]
+        if not file.resolve().is_relative_to(path.parent.resolve()):
+            msg = f"it refers to {part['name']}, which is not in its folder"
+            raise OutsideError(msg)
         seal = read_seal(file)
         if seal.table != part["table"]:
             msg = (

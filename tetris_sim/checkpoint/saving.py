@@ -8,16 +8,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tetris_sim.checkpoint.directory import (
+    checkpoint_path,
     find_checkpoint,
     good_checkpoints,
+    make_room,
     write_checkpoint,
     write_crash_dump,
 )
+from tetris_sim.checkpoint.parts import Part, remove_orphans
 from tetris_sim.checkpoint.state import RunState
 from tetris_sim.errors import UnsupportedError
+from tetris_sim.method import Box
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.schedule import StepSchedule
-from tetris_sim.problem import InitialField, Problem
+from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.schema import CheckpointSection
 
 log = logging.getLogger("tetris_sim")
@@ -64,6 +68,7 @@ class Checkpoints:
         self._last_clock = time.perf_counter()
         self._saved_step = saved_step
         self.divided = divided
+        self._begun: RunState | None = None
 
     @classmethod
     def of(
@@ -120,6 +125,36 @@ class Checkpoints:
         except UnsupportedError as error:
             log.warning("%s The run goes on without this checkpoint.", error)
 
+    def begin(self, problem: Problem, step: int) -> Path | None:
+        """Make room for a checkpoint in parts, which others write.
+
+        Returns:
+            Where it is to lie; None, with a warning, if there is no room.
+        """
+        state = self._make_state(step)
+        try:
+            make_room(self._directory, state, problem)
+        except UnsupportedError as error:
+            log.warning("%s The run goes on without this checkpoint.", error)
+            return None
+        self._begun = state
+        return checkpoint_path(self._directory, step)
+
+    def publish(self, problem: Problem, parts: list[Part] | str) -> None:
+        """Make a checkpoint of the parts that were begun last, or say why some are missing."""
+        state = self._begun
+        assert state is not None
+        try:
+            if isinstance(parts, str):
+                remove_orphans(self._directory)
+                raise UnsupportedError(parts)
+            write_checkpoint(
+                self._directory, state, problem, _not_called, keep=self._keep, parts=parts
+            )
+            self._saved_step = state.step
+        except UnsupportedError as error:
+            log.warning("%s The run goes on without this checkpoint.", error)
+
     def finish(self, snapshot: Snapshot, *, early: bool) -> None:
         """Save the last state unless that is done or not wanted.
 
@@ -167,3 +202,8 @@ class Checkpoints:
             each_slab=each_slab,
         )
         self._saved_step = snapshot.step
+
+
+def _not_called(box: Box) -> Field:
+    msg = f"the points {box} lie in a part that was written"
+    raise AssertionError(msg)

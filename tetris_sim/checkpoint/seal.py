@@ -228,14 +228,14 @@ def _digest_pieces(
 ) -> Sequence[bytes]:
     pieces = [_piece(number, size, piece) for number in range(-(-size // piece))]
     with ThreadPoolExecutor(max_workers=threads) as pool:
-        return list(pool.map(lambda part: _digest(descriptor, *part, _new(digest)), pieces))
+        return list(pool.map(lambda part: _digest(_new(digest), descriptor, *part), pieces))
 
 
 def _piece(number: int, size: int, piece: int) -> tuple[int, int]:
     return number * piece, min((number + 1) * piece, size)
 
 
-def _digest(descriptor: int, start: int, stop: int, digest: Any) -> bytes:
+def _digest(digest: Any, descriptor: int, start: int, stop: int) -> bytes:
     buffer = memoryview(bytearray(min(_READ, stop - start)))
     while start < stop:
         n = os.preadv(descriptor, [buffer[: stop - start]], start)

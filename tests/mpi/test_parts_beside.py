@@ -1,0 +1,92 @@
+"""Checkpoints of ranks that are written from copies while the run goes on."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_launch_on_ranks import assert_same, config_of, launch_on
+from thread_ranks import run_ranks
+
+from tetris_sim.checkpoint import open_checkpoint
+from tetris_sim.checkpoint.directory import good_checkpoints
+from tetris_sim.checkpoint.parts import write_part
+from tetris_sim.errors import UnsupportedError
+from tetris_sim.launch import launch
+from tetris_sim.simulation import Simulation
+
+
+def _checkpoints(directory: Path) -> list[int]:
+    return sorted(int(path.stem[-12:]) for path in good_checkpoints(directory / "checkpoints"))
+
+
+def test_ranks_go_on_while_a_part_is_written_and_then_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, seen = threading.Event(), []
+    write, advance = write_part, Simulation.advance
+
+    def slow(number: int, *rest: Any, **more: Any) -> Any:
+        if number == 1:
+            assert gate.wait(30)
+        return write(number, *rest, **more)
+
+    def watched(self: Simulation, steps: int) -> None:
+        if self.step > 28:
+            seen.append(_checkpoints(tmp_path / "out"))
+            gate.set()
+        advance(self, steps)
+
+    monkeypatch.setattr("tetris_sim.apart.write_part", slow)
+    monkeypatch.setattr(Simulation, "advance", watched)
+    launch_on(3, tmp_path / "out", "checkpoint.keep=9")
+    assert seen[0] == []  # two blocks after step 20, nothing was lost and nothing waits
+    assert seen[-1] == [20, 40]
+    assert _checkpoints(tmp_path / "out") == [20, 40, 60]
+
+
+def test_the_state_is_that_of_its_step_and_the_same_for_any_division(tmp_path: Path) -> None:
+    for size in (1, 2, 4):
+        launch_on(size, tmp_path / str(size), "checkpoint.keep=9")
+    for size in (2, 4):
+        assert_same(tmp_path / str(size), tmp_path / "1")
+        for step in (20, 40):
+            name = f"checkpoints/checkpoint_{step:012d}.h5"
+            parts = (tmp_path / str(size) / "checkpoints" / f"parts_{step:012d}").iterdir()
+            assert len(list(parts)) == size
+            with (
+                open_checkpoint(tmp_path / str(size) / name) as ours,
+                open_checkpoint(tmp_path / "1" / name) as alone,
+            ):
+                box = tuple((0, n) for n in alone.grid.shape)
+                np.testing.assert_array_equal(ours.read(box), alone.read(box))
+
+
+def test_a_part_that_cannot_be_written_costs_that_checkpoint_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write = write_part
+
+    def refused(number: int, *rest: Any, step: int, **more: Any) -> Any:
+        if (number, step) == (1, 20):
+            msg = "the disk of one rank is full."
+            raise UnsupportedError(msg)
+        return write(number, *rest, step=step, **more)
+
+    monkeypatch.setattr("tetris_sim.apart.write_part", refused)
+    launch_on(2, tmp_path / "out", "checkpoint.keep=9")
+    assert _checkpoints(tmp_path / "out") == [40, 60]
+    assert not (tmp_path / "out" / "checkpoints" / "parts_000000000020").exists()
+    assert "the disk of one rank is full. The run goes on without this checkpoint." in caplog.text
+
+
+def test_ranks_of_several_computers_leave_files_to_the_first(tmp_path: Path) -> None:
+    config = config_of(tmp_path / "out")
+    run_ranks(2, lambda ranks: launch(config, ranks=ranks), computers=(0, 1))
+    assert not list((tmp_path / "out" / "checkpoints").glob("parts_*"))
+    config = config_of(tmp_path / "asked", "checkpoint.per_rank=true")
+    run_ranks(2, lambda ranks: launch(config, ranks=ranks), computers=(0, 1))
+    assert len(list((tmp_path / "asked" / "checkpoints").glob("parts_*"))) == 2
