@@ -11,16 +11,33 @@ Test    tests/kernels/test_cpu_equations.py
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from numba import njit
 from numba.core import types
+from numba.core.types.misc import unliteral
 
 from tetris_sim.cpu_kernels.compiled.intrinsics import call_stage, elements_at, fma
 from tetris_sim.cpu_kernels.equations.numbers import KERNEL, N_NAME, N_STAGE, WIDTH
 from tetris_sim.cpu_kernels.equations.sides import COLUMNS, NOTHING, PLANES, ROWS, SHIFT, WRAP
 
 INTEGER = types.int64
-# compiled into its callers, which are kept on disk
-inner = njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def inner(function: Callable[..., Any]) -> Any:
+    """Compile a function into its callers, which are kept on disk, and once for any whole numbers.
+
+    Numba would compile it again for every constant that it is called with.
+    """
+    compiled = njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    of_types = compiled.get_call_template
+
+    def without_values(args: Any, kws: Any) -> Any:
+        return of_types(tuple(map(unliteral, args)), kws)
+
+    compiled.get_call_template = without_values
+    return compiled
 
 
 @inner

@@ -26,6 +26,8 @@ from tetris_sim.problem import Problem
 from tetris_sim.report import Report
 from tetris_sim.scheduler.comm.communicator import Alone
 from tetris_sim.solvers.adaptive import AdaptiveSteps, expected_steps
+from tetris_sim.solvers.balance import balance
+from tetris_sim.solvers.settle import Kept, settle
 
 INSULATED = {"*": {"type": "neumann"}}
 TWO: dict[str, Any] = {
@@ -87,6 +89,26 @@ def test_what_melts_is_stepped_by_its_error(device: CpuArithmetic) -> None:
     u, steps = go(problem, device, 1e-3, 1e-3)
     assert abs(u - exact).max() < 0.02 * np.ptp(exact)
     assert steps.counted.made > 5
+
+
+@pytest.mark.parametrize(("longer", "again"), [(1.5, False), (5.0, True)])
+def test_what_was_made_for_other_steps_serves_as_long_as_storages_are_near(
+    longer: float, again: bool, device: CpuArithmetic
+) -> None:
+    problem, kept = build(**TWO), Kept(loose=True)
+    state = start(problem)[0].astype(np.float64)
+    made = balance(problem, 0.0, state)
+    storage, cycles = made.capacity / 1e3, []
+    assert made.whole.min() > 10 * storage.max()  # in the diagonal no difference would be seen
+    for it in (storage, storage / longer):
+        how: dict[str, Any] = {
+            "tolerance": 1e-8,
+            "scale": float(np.linalg.norm(made.heat)),
+            "limit": 100,
+        }
+        settle(made, state, device, storage=it, kept=kept, **how)
+        cycles.append(kept.cycle)
+    assert (cycles[0] is not cycles[1]) == again
 
 
 def test_an_error_that_stays_ends_in_a_sentence(

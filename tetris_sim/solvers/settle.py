@@ -12,7 +12,7 @@ from tetris_sim.solvers.balance import Balance
 from tetris_sim.solvers.gradients import Arithmetic, Cycle, Solved, conjugate_gradients
 from tetris_sim.solvers.hierarchy import Values
 
-_NEARLY = 2.0  # by which factor diagonals may differ
+_NEARLY = 2.0  # by which factor parts of an operator may differ
 
 
 @dataclass
@@ -21,21 +21,24 @@ class Kept:
     with the state, nearly the same.
 
     Attributes:
-        diagonal: what tells operators of a body apart.
+        parts: what tells operators of a body apart: what cells store and give away per degree, and
+            where conductances change, the sums of these. The energies of two operators differ by no
+            more than their parts do; in a diagonal, a storage would be lost beside conductances.
         cycle: the preconditioner.
         loose: whether it does for storages that differ, too.
     """
 
-    diagonal: Numbers | None = None
+    parts: tuple[Numbers, ...] = ()
     cycle: Cycle | None = None
     loose: bool = False
 
-    def fits(self, diagonal: Numbers, *, nearly: bool) -> bool:
-        """Whether the preconditioner does for the operator with a diagonal."""
-        if self.diagonal is None or not nearly:
-            return self.diagonal is not None and bool((self.diagonal == diagonal).all())
-        most, least = (of(self.diagonal, diagonal) for of in (np.maximum, np.minimum))
-        return bool((most <= _NEARLY * least).all())
+    def fits(self, parts: tuple[Numbers, ...], *, nearly: bool) -> bool:
+        """Whether the preconditioner does for the operator with these parts."""
+        most = _NEARLY if nearly else 1.0
+        return bool(self.parts) and all(
+            bool((np.maximum(mine, other) <= most * np.minimum(mine, other)).all())
+            for mine, other in zip(self.parts, parts, strict=True)
+        )
 
 
 def settle(
@@ -72,7 +75,8 @@ def settle(
     right = np.where(held, 0.0, made.heat if heat is None else heat)
     kept = kept or Kept()
     changes = made.contents is not None or kept.loose
-    diagonal = (made.whole if changes else made.exchange) + storage
+    own = made.exchange + storage
+    parts = (own,) if made.contents is None else (own, made.whole)
 
     def solve(cycle: Cycle) -> tuple[Values, Solved]:
         unknown = xp.asarray(np.where(held, 0.0, u).reshape(shape))
@@ -89,14 +93,14 @@ def settle(
         return unknown, solved
 
     answer = None
-    if kept.cycle is not None and kept.fits(diagonal, nearly=changes):
+    if kept.cycle is not None and kept.fits(parts, nearly=changes):
         try:
             answer = solve(kept.cycle)
         except NumericsError:
-            if kept.fits(diagonal, nearly=False):
+            if kept.fits(parts, nearly=False):
                 raise
     if answer is None:  # nothing is kept, or what is does not do
-        kept.cycle, kept.diagonal = Cycle(operator, arithmetic), diagonal
+        kept.cycle, kept.parts = Cycle(operator, arithmetic), parts
         answer = solve(kept.cycle)
     unknown, solved = answer
     found = unknown if isinstance(unknown, np.ndarray) else unknown.get()
