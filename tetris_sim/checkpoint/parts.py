@@ -159,11 +159,13 @@ def check_parts(path: Path, meta: Any, *, verify: bool) -> None:
     if listed.external or listed.is_virtual:
         msg = "the list of its parts lies in another file"
         raise OutsideError(msg)
+
     for part in json.loads(listed.asstr()[()]):
         file = path.parent / part["name"]
         if not file.resolve().is_relative_to(path.parent.resolve()):
             msg = f"it refers to {part['name']}, which is not in its folder"
             raise OutsideError(msg)
+
         seal = read_seal(file)
         if seal.table != part["table"]:
             msg = (

@@ -103,6 +103,7 @@ def append_seal(path: Path, *, step: int, good: bool, digest: str | None = None)
         size = file.seek(0, os.SEEK_END)
         # One thread: this runs beside the computation, which needs the others.
         digests = b"".join(_digest_pieces(file.fileno(), size, _PIECE, digest, threads=1))
+
         seal = Seal(
             kind=_KIND,
             format_version=FORMAT_VERSION,

@@ -84,6 +84,7 @@ class AdaptiveSteps:
         self._steps.kept = Kept(loose=True)
         first = self._steps.balance(begin, u)
         tried = Controller(begin, end, self._first(first, u, end - begin), _ORDER, self.counted)
+
         while not tried.ended:
             if tried.stuck:
                 msg = (
@@ -91,6 +92,7 @@ class AdaptiveSteps:
                     f"error of {self.tolerance:g}; take a larger time.tolerance"
                 )
                 raise NumericsError(msg)
+
             found, error = self._try(first, u, Span(tried.time, tried.until, tried.length))
             if tried.accept(error):
                 u = found
