@@ -47,9 +47,10 @@ _ALIKE = 1.3  # equal devices whose measured speeds differ by less are taken to 
 _LISTED = 16  # ranks that are named one by one
 # times the other way: halos beside the computation must be faster, for predictions are not surer
 _CLEARLY = 0.95
-# Rims by themselves take as long again. Blocks of heat-2d (2048 x 2048, 16 steps) in two parts took
-# 1.037 and 1.044 times as long as in one, those of heat-3d (256^3, 6 steps) 1.016 times, and this
-# says 1.016 and 1.047 (two ranks on the two cores of a busy AMD EPYC, float64, 2026-11-23).
+# Rims by themselves take as long again. Blocks of a five-point star (2048 x 2048, 16 steps) in two
+# parts took 1.037 and 1.044 times as long as in one, those of a seven-point star (256^3, 6 steps)
+# 1.016 times, and this says 1.016 and 1.047 (two ranks on the two cores of a busy AMD EPYC,
+# float64, 2026-11-23).
 _SPLITTING = 1.0
 _START_SECONDS = 2e-5  # of starting and ending a block of steps on a team of threads
 # what a rank's own plan says and all together decide anew
