@@ -22,7 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.checkpoint.parts import Part, check_parts, virtual_dataset, write_list
+from tetris_sim.checkpoint.parts import (
+    Part,
+    check_parts,
+    compare_parts,
+    virtual_dataset,
+    write_list,
+)
 from tetris_sim.checkpoint.seal import FORMAT_VERSION, append_seal, check_content, read_seal
 from tetris_sim.checkpoint.state import RunState, read_state, write_state
 from tetris_sim.errors import CheckpointError
@@ -139,12 +145,13 @@ def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
     seal = read_seal(path)
     if verify:
         check_content(path, seal)
+        compare_parts(path)
 
     with _reading(path):
         refuse_outside(path)
         file = h5py.File(path, "r", locking="best-effort")
         try:
-            check_parts(path, file["meta"], verify=verify)
+            check_parts(path, file["meta"])
             return Checkpoint(path, file, good=seal.good)
         except BaseException:
             file.close()
