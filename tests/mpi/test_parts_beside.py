@@ -44,7 +44,7 @@ def test_ranks_go_on_while_a_part_is_written_and_then_it_is_there(
     monkeypatch.setattr(Simulation, "advance", watched)
     launch_on(3, tmp_path / "out", "checkpoint.keep=9")
     assert seen[0] == []  # two blocks after step 20, nothing was lost and nothing waits
-    assert seen[-1] == [20, 40]
+    assert 20 in seen[-1]  # the next one began when it was whole; that one may be under way
     assert _checkpoints(tmp_path / "out") == [20, 40, 60]
 
 
