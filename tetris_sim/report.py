@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
-import json
 import platform
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from tetris_sim.clock import PhaseClock
 from tetris_sim.errors import CheckpointError, ExitCode
@@ -22,11 +23,13 @@ from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.run.exchange import Traffic
 from tetris_sim.scheduler.run.rows import WorkerRow, worker_rows
 from tetris_sim.version import __version__
-from tetris_sim.wording import count_threads, describe, first_line
+from tetris_sim.wording import count_threads, first_line, printable
 
 _WORTH_SAYING = 30.0  # seconds of writing that are worth a hint
-_COUNTABLE = 2**63
+_SAID = 300  # characters of what is wrong with a report of somebody else
 _LISTED = 8  # workers that are named one by one
+_COUNTABLE = 2**63
+Whole = Annotated[int, Field(gt=-_COUNTABLE, lt=_COUNTABLE)]
 PACKAGES = ("numpy", "numba", "llvmlite", "h5py", "scipy", "pydantic")
 
 
@@ -63,13 +66,13 @@ class Report:
             empty if these were not written at the last step.
     """
 
-    exit_code: int
+    exit_code: Whole
     ended: str
-    first_step: int
-    step: int
-    steps: int
+    first_step: Whole
+    step: Whole
+    steps: Whole
     time_s: float
-    points: int
+    points: Whole
     precision: str
     wall_s: float
     phases_s: dict[str, float]
@@ -91,14 +94,20 @@ class Report:
         """Everything as plain data."""
         return asdict(self)
 
+    @property
+    def headline(self) -> str:
+        """How it ended, and where."""
+        if self.scheme == "steady":
+            return f"{self.ended}: steady state of {self.points} points, {self.precision}"
+        return (
+            f"{self.ended}: steps {self.first_step} to {self.step} of {self.steps}, t = "
+            f"{format_time(self.time_s)}"
+        )
+
     def as_text(self) -> str:
         """A page for people."""
         done = self.step - self.first_step
         rates = [
-            (
-                f"{self.ended}: steps {self.first_step} to {self.step} of {self.steps}, t = "
-                f"{format_time(self.time_s)}"
-            ),
             f"  {self.points_per_second / 1e9:.3g} GStencil/s while computing, "
             f"{self.points_per_second_overall / 1e9:.3g} over all "
             f"({done} steps of {self.points} points, {self.precision})",
@@ -107,10 +116,9 @@ class Report:
                 "write per point and step)"
             ),
         ]
-        if self.scheme == "steady":
-            rates = [f"{self.ended}: steady state of {self.points} points, {self.precision}"]
         lines = [
-            *rates,
+            self.headline,
+            *(() if self.scheme == "steady" else rates),
             f"  {_listed(self.methods)}; {self.machine['device']}",
             *(f"  {note}" for note in self.notes),
             *(f"  {row}" for row in self.workers),
@@ -177,35 +185,20 @@ def read_report(path: Path) -> Report:
         CheckpointError: it is missing, or holds no report.
     """
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-        return _made(Report, said)  # type: ignore[no-any-return]
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        msg = f"{path} cannot be read as the report of a run: {first_line(error)}"
-        raise CheckpointError(msg) from error
+        return _reader().validate_json(path.read_bytes(), strict=True)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_input=False)[0]
+        where = "".join(f"{part}: " for part in wrong["loc"])
+        said = printable(f"{where}{wrong['msg']}"[:_SAID])
+    except OSError as error:
+        said = first_line(error)
+    msg = f"{path} cannot be read as the report of a run: {said}"
+    raise CheckpointError(msg)
 
 
-def _made(kind: Any, value: Any) -> Any:
-    """A value of JSON as what a field of a report is.
-
-    Raises:
-        TypeError: it is something else.
-    """
-    outer, inner = get_origin(kind), get_args(kind)
-    if kind is Any:
-        return value
-    if outer is tuple and isinstance(value, list):
-        return tuple(_made(inner[0], it) for it in value)
-    if outer is dict and isinstance(value, dict):
-        return {key: _made(inner[1], it) for key, it in value.items()}
-    if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, dict):
-        hints = get_type_hints(kind)
-        return kind(**{name: _made(hints[name], it) for name, it in value.items() if name in hints})
-    if kind is float and type(value) is int and abs(value) < _COUNTABLE:
-        return float(value)
-    if outer or type(value) is not kind or (kind is int and abs(value) >= _COUNTABLE):
-        msg = f"{describe(value)} is no {getattr(kind, '__name__', kind)}"
-        raise TypeError(msg)
-    return value
+@functools.cache
+def _reader() -> TypeAdapter[Report]:
+    return TypeAdapter(Report)
 
 
 def make_report(

@@ -197,7 +197,7 @@ class Result:
 
     def __repr__(self) -> str:
         """The first line of the report and where the rest is."""
-        return f"Result({self.report.as_text().splitlines()[0]!r}, directory='{self.directory}')"
+        return f"Result({self.report.headline!r}, directory='{self.directory}')"
 
     def _repr_html_(self) -> str:
         report = self.report

@@ -18,7 +18,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from fault_runs import tetris_here, write_plate
+from fault_runs import tetris_here
 
 from tetris_sim import outside
 from tetris_sim.apps.initial_file import open_hdf5
@@ -57,26 +57,18 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outside, "_COMPUTING", 0.3)
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("run")
-    config = write_plate(folder, steps=20, often=10, checkpoint=10, fields=10)
-    assert tetris_here("run", config).returncode == 0
-    return folder / "out"
-
-
 @pytest.mark.parametrize("name", ["fields.h5", "fields/fields_000000000010.h5"])
-def test_fields_that_never_end_are_refused(name: str, run: Path, tmp_path: Path) -> None:
+def test_fields_that_never_end_are_refused(name: str, ended_run: Path, tmp_path: Path) -> None:
     path = tmp_path / "fields.h5"
-    path.write_bytes(endless((run / name).read_bytes()))
+    path.write_bytes(endless((ended_run / name).read_bytes()))
     with pytest.raises(CheckpointError, match=f"fields.h5 is damaged: {ENDLESS}"):
         open_fields(path).__enter__()
 
 
 def test_a_forged_seal_over_a_checkpoint_that_never_ends_is_refused(
-    run: Path, tmp_path: Path
+    ended_run: Path, tmp_path: Path
 ) -> None:
-    good = run / "checkpoints" / "checkpoint_000000000020.h5"
+    good = ended_run / "checkpoints" / "checkpoint_000000000020.h5"
     path = tmp_path / good.name
     path.write_bytes(endless(good.read_bytes()[: seal.read_seal(good).content_bytes]))
     seal.append_seal(path, step=20, good=True)
@@ -243,7 +235,9 @@ def test_large_datasets_are_followed_not_read(tmp_path: Path) -> None:
     assert [key for name, key in read if name == "/texts"] == [()]
 
 
-def test_what_this_process_wrote_needs_no_child(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_this_process_wrote_needs_no_child(
+    ended_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delattr(os, "fork")
-    with open_fields(run / "fields.h5", ours=True) as series:
+    with open_fields(ended_run / "fields.h5", ours=True) as series:
         assert series.steps == (0, 10, 20)

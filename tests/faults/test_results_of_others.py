@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_runs import tetris_here, write_plate
+from fault_runs import tetris_here
 
 import tetris_sim as ts
 from tetris_sim.commands.sources import read_config_text
@@ -29,24 +29,18 @@ REPORTS: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("run")
-    config = write_plate(folder, steps=20, often=10, checkpoint=20, fields=10)
-    assert tetris_here("run", config).returncode == 0
-    return folder / "out"
-
-
 @pytest.fixture
-def copy(run: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(run, tmp_path / "out"))
+def copy(ended_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(ended_run, tmp_path / "out"))
 
 
-def test_a_report_comes_back_as_it_was_written(run: Path) -> None:
-    report = read_report(run / "report.json")
-    assert json.loads(json.dumps(report.as_json())) == json.loads((run / "report.json").read_text())
+def test_a_report_comes_back_as_it_was_written(ended_run: Path) -> None:
+    report = read_report(ended_run / "report.json")
+    assert json.loads(json.dumps(report.as_json())) == json.loads(
+        (ended_run / "report.json").read_text()
+    )
     assert isinstance(report.plan, tuple)
-    assert report == ts.open_result(run).report
+    assert report == ts.open_result(ended_run).report
 
 
 @pytest.mark.parametrize("change", REPORTS)
