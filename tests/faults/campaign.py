@@ -42,9 +42,19 @@ KINDS = {
     "writers": (3_000, 100, 100, 100),  # killed while a file is being written
     "renamed": (12_000, 500, 1_000, 3_000),  # folders, between two runs and under a running one
     "full disk": (12_000, 500, 1_000, 3_000),
-    "ranks": (12_000, 500, 1_000, 3_000),  # one of two, or both
+    "ranks": (12_000, 500, 1_000, 3_000),  # one of two or four, or all
+    "writers of ranks": (3_000, 100, 100, 100),  # killed while one of them writes its part
 }
-SHARES = {"one process": 0.5, "writers": 0.2, "renamed": 0.12, "full disk": 0.1, "ranks": 0.08}
+SHARES = {
+    "one process": 0.5,
+    "writers": 0.2,
+    "renamed": 0.12,
+    "full disk": 0.1,
+    "ranks": 0.05,
+    "writers of ranks": 0.03,
+}
+# Each start of a chain has another number of ranks, where there is a core for each.
+SIZES = (2, 4) if len(os.sched_getaffinity(0)) >= 4 else (2,)
 DISK = 8 << 20  # bytes
 # No checkpoint is begun without a MiB to spare (checkpoint/directory.py).
 ROOM = 3 << 19
@@ -93,12 +103,12 @@ def _forked(arguments: list[str], log: Path) -> int:
         os._exit(code)
 
 
-def _on_ranks(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
+def _on_ranks(ranks: int, arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
     launcher = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     assert launcher is not None, "there is no mpiexec"
     with log.open("w") as said:
         return subprocess.Popen(
-            [launcher, "-n", "2", sys.executable, "-m", "tetris_sim", *arguments],
+            [launcher, "-n", str(ranks), sys.executable, "-m", "tetris_sim", *arguments],
             stdout=said,
             stderr=said,
         )
@@ -116,12 +126,12 @@ def _ranks_of(config: Path) -> list[int]:
 
 
 class Run:
-    """A run that has been started and can be killed."""
+    """A run that has been started and can be killed; of so many ranks by mpiexec, 0 for none."""
 
-    def __init__(self, config: Path, log: Path, *, ranks: bool) -> None:
+    def __init__(self, config: Path, log: Path, *, ranks: int) -> None:
         arguments = ["run", str(config), "--resume", "auto"]
         self.config = config
-        self._launched = _on_ranks(arguments, log) if ranks else None
+        self._launched = _on_ranks(ranks, arguments, log) if ranks else None
         self._child = 0 if ranks else _forked(arguments, log)
         self._code: int | None = None
 
@@ -163,7 +173,7 @@ class Chains:
     def __init__(self, kind: str, folder: Path, rng: random.Random) -> None:
         self.tally = Tally(kind)
         self._rng, self._folder, self._log = rng, folder, folder / "log"
-        self._ranks, self._lost = kind == "ranks", False
+        self._ranks, self._lost = kind in ("ranks", "writers of ranks"), False
         steps, often, checkpoint, fields = KINDS[kind]
         self._form: dict[str, Any] = {
             "steps": steps,
@@ -175,7 +185,7 @@ class Chains:
 
         start = time.monotonic()
         config = write_plate(folder / "whole", **self._form)
-        code = Run(config, self._log, ranks=self._ranks).wait(_LONG)
+        code = Run(config, self._log, ranks=self._size()).wait(_LONG)
         assert code == 0, self._log.read_text()
         self._whole, self._seconds = folder / "whole" / "out", time.monotonic() - start
 
@@ -207,10 +217,13 @@ class Chains:
         assert checkpoint_steps(results) == [steps - checkpoint, steps]
         shutil.rmtree(folder)
 
+    def _size(self) -> int:
+        return self._rng.choice(SIZES) if self._ranks else 0
+
     def _start(self, config: Path, results: Path, *, spared: bool) -> int | None:
         """One run, killed or not; its exit code, if it ended where its folder is."""
         with self._trouble(results) if not spared else contextlib.nullcontext() as trouble:
-            run = Run(config, self._log, ranks=self._ranks)
+            run = Run(config, self._log, ranks=self._size())
             code = run.wait(_LONG if spared else self._rng.uniform(0, 0.8 * self._seconds))
             if trouble is not None:
                 trouble()
@@ -234,7 +247,9 @@ class Chains:
     def _watch(self, run: Run, results: Path) -> None:
         """Of writers: wait until a file is being written."""
         end = time.monotonic() + 0.2
-        while self.tally.kind == "writers" and run.poll() is None and time.monotonic() < end:
+        while (
+            self.tally.kind.startswith("writers") and run.poll() is None and time.monotonic() < end
+        ):
             if any(results.rglob("*.part")):
                 return
 
@@ -365,7 +380,11 @@ def main(words: list[str] | None = None) -> int:
         tasks = tasks_of(args.kills, args.seed, args.jobs, folder, args.kind or list(KINDS))
         # Longest first: ranks and disks are slow to start.
         tasks.sort(key=lambda task: list(KINDS).index(task[0]), reverse=True)
-        tallies = in_jobs(_attack, tasks, args.jobs)
+
+        def told(found: list[Tally]) -> None:
+            tell(args, "kills", summed(found), start, ended=False)
+
+        tallies = in_jobs(_attack, tasks, args, told)
     return tell(args, "kills", summed(tallies), start)
 
 

@@ -72,6 +72,7 @@ def make_samples(folder: Path) -> Samples:
     choice = tuned.Remembered("cpu.plain", {"steps_per_block": 4}, 1, 1e9, 0.0, tuned.now())
     key = ["a", "key"]
     tuned.remember(key, choice, [])  # type: ignore[arg-type]
+    assert tuned.recall(key) == choice  # type: ignore[arg-type]
     kept = tuned._path(key).read_bytes()  # type: ignore[arg-type]
     checkpoint = max((results / "checkpoints").glob("*.h5")).read_bytes()
     index = (results / "fields.h5").read_bytes()

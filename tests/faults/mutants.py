@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import traceback
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,16 @@ from mutant_inputs import READERS, Samples, make_samples
 from tetris_sim import outside
 
 LONGEST = 20.0  # seconds of one case on a busy machine
+# What costs little comes first, in case the time does not suffice for all.
 SHARES = {
     "expression": 0.7,
     "tuning file": 0.2,
     "checkpoint": 0.07,
-    "configuration": 0.02,
     "initial field": 0.006,
     "field file": 0.004,
+    "configuration": 0.02,
 }
+_PORTIONS = 24  # of a kind for each job: they end at about the same time
 _MOST = 20  # failures that are told
 
 
@@ -47,6 +49,7 @@ class Tally:
     Attributes:
         kind: key of `SHARES`.
         cases: inputs that were tried.
+        seconds: wall time of all of them together [s].
         longest: CPU time that one of them took [s].
         slow: those that took over a second of it.
         deadly: those that the HDF5 library does not come back from, refused with a sentence.
@@ -55,6 +58,7 @@ class Tally:
 
     kind: str
     cases: int = 0
+    seconds: float = 0.0
     longest: float = 0.0
     slow: int = 0
     deadly: int = 0
@@ -89,9 +93,9 @@ def _child(kind: str, seed: int, cases: range, samples: Samples, told: Any) -> N
     os._exit(0)
 
 
-def watch(kind: str, cases: int, seed: int, folder: Path, longest: float = LONGEST) -> Tally:
+def watch(kind: str, cases: int, seed: int, samples: Samples, longest: float = LONGEST) -> Tally:
     """Try so many cases of a kind in children, one after the other."""
-    samples, tally, begin = make_samples(folder), Tally(kind), 0
+    tally, begin, start = Tally(kind), 0, time.monotonic()
     fork = multiprocessing.get_context("fork")
     while begin < cases:
         ours, theirs = fork.Pipe(duplex=False)
@@ -123,11 +127,14 @@ def watch(kind: str, cases: int, seed: int, folder: Path, longest: float = LONGE
             tally.failures.append(f"{kind} {seed} {case}: {trouble}")
             begin = case + 1
         ours.close()
+    tally.seconds = time.monotonic() - start
     return tally
 
 
-def _watch(task: tuple[str, int, int, Path, float]) -> Tally:
-    os.environ["TETRIS_SIM_CACHE_DIR"] = str(task[3] / "cache")
+def _watch(task: tuple[str, int, int, Samples, float]) -> Tally:
+    folder = task[3].folder
+    folder.mkdir()
+    os.environ["TETRIS_SIM_CACHE_DIR"] = str(folder / "cache")
     return watch(*task)
 
 
@@ -146,34 +153,42 @@ def main(words: list[str] | None = None) -> int:
             kind, seed, case = args.again
             attempt(kind, int(seed), int(case), make_samples(folder))
             return 0
-        make_samples(folder / "warm")  # what is loaded here is not loaded in every child
-        kinds = args.kind or list(SHARES)
+        samples = make_samples(folder / "good")  # and what is loaded here is not loaded in a child
+        kinds, portions = args.kind or list(SHARES), args.jobs * _PORTIONS
         whole = sum(SHARES[kind] for kind in kinds)
         tasks = [
             (
                 kind,
-                round(args.cases * SHARES[kind] / whole / args.jobs),
-                args.seed + job,
-                folder / f"{kind} {job}".replace(" ", "_"),
+                -(-round(args.cases * SHARES[kind] / whole) // portions),
+                args.seed + portion,
+                replace(samples, folder=folder / f"{kind} {portion}".replace(" ", "_")),
                 args.longest,
             )
-            for kind in reversed(kinds)
-            for job in range(args.jobs)
+            for kind in kinds
+            for portion in range(portions)
         ]
-        found = in_jobs(_watch, tasks, args.jobs)
-    return tell(args, "cases", [_summed(kind, found) for kind in kinds], start)
+
+        def told(found: list[Tally]) -> None:
+            tell(args, "cases", _summed(found), start, ended=False)
+
+        found = in_jobs(_watch, tasks, args, told)
+    return tell(args, "cases", _summed(found), start)
 
 
-def _summed(kind: str, found: list[Tally]) -> Tally:
-    ours = [it for it in found if it.kind == kind]
-    return Tally(
-        kind,
-        sum(it.cases for it in ours),
-        round(max(it.longest for it in ours), 3),
-        sum(it.slow for it in ours),
-        sum(it.deadly for it in ours),
-        [text for it in ours for text in it.failures],
-    )
+def _summed(found: list[Tally]) -> list[Tally]:
+    return [
+        Tally(
+            kind,
+            sum(it.cases for it in ours),
+            round(sum(it.seconds for it in ours), 1),
+            round(max(it.longest for it in ours), 3),
+            sum(it.slow for it in ours),
+            sum(it.deadly for it in ours),
+            [text for it in ours for text in it.failures],
+        )
+        for kind in SHARES
+        if (ours := [it for it in found if it.kind == kind])
+    ]
 
 
 if __name__ == "__main__":

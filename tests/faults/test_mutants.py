@@ -7,10 +7,11 @@ from __future__ import annotations
 import random
 import time
 from pathlib import Path
+from typing import cast
 
 import mutants
 import pytest
-from mutant_inputs import READERS, Samples
+from mutant_inputs import READERS, Samples, make_samples
 
 CASES = {
     "expression": 3000,
@@ -30,7 +31,7 @@ def test_every_kind_of_input_is_tried() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", CASES)
 def test_what_nobody_wrote_is_read_or_refused_soon(kind: str, tmp_path: Path) -> None:
-    found = mutants.watch(kind, CASES[kind], 1, tmp_path / "files", longest=10.0)
+    found = mutants.watch(kind, CASES[kind], 1, make_samples(tmp_path / "files"), longest=10.0)
     assert not found.failures, "\n".join(found.failures)
     assert found.cases == CASES[kind]
     assert found.longest < 10
@@ -38,7 +39,7 @@ def test_what_nobody_wrote_is_read_or_refused_soon(kind: str, tmp_path: Path) ->
 
 
 def test_an_input_that_is_not_refused_is_a_failure_with_its_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def bad(samples: Samples, rng: random.Random) -> None:
         if (case := next(cases)) == 2:
@@ -48,8 +49,8 @@ def test_an_input_that_is_not_refused_is_a_failure_with_its_number(
 
     cases = iter(range(100))
     monkeypatch.setitem(READERS, "expression", bad)
-    monkeypatch.setattr(mutants, "make_samples", lambda folder: None)
-    found = mutants.watch("expression", 5, 3, tmp_path, longest=1.0)
+    nothing = cast(Samples, None)
+    found = mutants.watch("expression", 5, 3, nothing, longest=1.0)
     assert found.cases == 5
     assert [text.split(":")[0] for text in found.failures] == ["expression 3 2", "expression 3 4"]
     assert "not ours" in found.failures[0]
