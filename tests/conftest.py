@@ -206,3 +206,14 @@ def kept_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _plain_is_comp
 def _nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Methods are taken by their best guess, as if `tuning_budget` were 0."""
     monkeypatch.setattr("tetris_sim.schema._TUNING_SECONDS", 0.0)
+
+
+@pytest.fixture(scope="session")
+def ended_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For tests/faults: the results of 20 steps; whoever changes a file makes a copy."""
+    from fault_runs import tetris_here, write_plate
+
+    folder = tmp_path_factory.mktemp("ended_run")
+    config = write_plate(folder, steps=20, often=10, checkpoint=10, fields=10)
+    assert tetris_here("run", config).returncode == 0
+    return folder / "out"

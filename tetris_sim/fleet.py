@@ -19,7 +19,7 @@ from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.comm.agreement import on_root
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.shares import Plan, Scheme
-from tetris_sim.scheduler.run.exchange import Exchange
+from tetris_sim.scheduler.run.exchange import Exchange, UnderWay
 from tetris_sim.scheduler.run.rank_exchange import make_exchange
 from tetris_sim.scheduler.run.rebalance import Rebalancer, move
 from tetris_sim.scheduler.run.worker import Worker
@@ -37,9 +37,9 @@ Advance = Callable[["Fleet", int], None]  # brings the workers' states so many s
 def advance_each(fleet: Fleet, steps: int) -> None:
     """Exchange halos, then let every worker's stepper advance alone."""
     with fleet.clock.phase("exchange"):
-        axis = fleet.exchange.begin(fleet.workers)
-    if axis is not None:
-        _end_exchange(fleet, steps, axis)
+        under_way = fleet.exchange.begin(fleet.workers)
+    if under_way is not None:
+        _end_exchange(fleet, steps, under_way)
 
     with fleet.clock.phase("compute"):
         for worker in fleet.workers:
@@ -49,7 +49,7 @@ def advance_each(fleet: Fleet, steps: int) -> None:
             fleet.busy_s[worker.name] = worker.busy_s
 
 
-def _end_exchange(fleet: Fleet, steps: int, axis: int) -> None:
+def _end_exchange(fleet: Fleet, steps: int, under_way: UnderWay) -> None:
     """Take halos in, beside what can be computed without them if the plan says so.
 
     Where that takes longer, nobody has waited for halos. Otherwise all of the time counts as that
@@ -59,8 +59,8 @@ def _end_exchange(fleet: Fleet, steps: int, axis: int) -> None:
     if fleet.plan.overlapped:
         for worker in fleet.workers:
             if isinstance(worker.stepper, InnerFirst):
-                worker.stepper.advance_inner(steps, axis)
-    fleet.exchange.end(fleet.workers)
+                worker.stepper.advance_inner(steps, under_way.axis)
+    under_way.end()
 
     there = perf_counter()
     if fleet.plan.overlapped:
@@ -212,7 +212,6 @@ class Fleet:
             self.problem,
             self.step,
             lambda box: self.exchange.gather(self.workers, box),
-            lambda work: self.exchange.each_slab(self.workers, work),
         )
 
     def field(self) -> Field:

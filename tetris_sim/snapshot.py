@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 from tetris_sim.checkpoint.parts import Part
 from tetris_sim.method import Box
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.run.exchange import Read
-
-T = TypeVar("T")
 
 
 class Saving(Protocol):
@@ -40,11 +37,14 @@ class Saving(Protocol):
     def finish(self, snapshot: Snapshot, *, early: bool) -> None:
         """Save the last state, unless it is there or not wanted, and wait for the disk."""
 
-    def begin(self, problem: Problem, step: int) -> Path | None:
-        """Where a checkpoint in parts is to lie; None, with a warning, if it cannot be written."""
+    def wants_last(self, step: int, *, early: bool) -> bool:
+        """Whether the last state is still to be saved."""
 
-    def publish(self, problem: Problem, parts: list[Part] | str) -> None:
-        """Write what shows the parts as one, or say why there is none."""
+    def begin(self, problem: Problem, step: int) -> Path:
+        """Where a checkpoint in parts is to lie; `UnsupportedError` if there is no room."""
+
+    def publish(self, problem: Problem, step: int, parts: list[Part] | str) -> None:
+        """Write what shows the parts as one, or say why there is none, as `UnsupportedError`."""
 
     def dump(self, snapshot: Snapshot) -> str:
         """Keep a state that is not finite where no restart finds it, and say where, and which
@@ -59,7 +59,6 @@ class StateSnapshot:
     problem: Problem
     step: int
     read: Read
-    slabs: Callable[[Callable[[int, Box, Read], Any]], list[Any]] | None = None
     origin: StateSnapshot | None = None
     _field: Field | None = field(default=None, repr=False)
 
@@ -94,9 +93,3 @@ class StateSnapshot:
             lambda box: view.look(box, self.box(box)),
             origin=self,
         )
-
-    def each_slab(self, work: Callable[[int, Box, Read], T]) -> list[T]:
-        """Call `work(number, box, read)` for each slab where it lies; see `Exchange.each_slab`."""
-        if self.slabs is None:
-            return [work(0, tuple((0, n) for n in self.problem.grid.shape), self.box)]
-        return self.slabs(work)

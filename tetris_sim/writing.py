@@ -45,8 +45,8 @@ class Writing:
         )
         together = ranks.collect(beside is not None)
         self._apart = None
-        if divided and ranks.size > 1 and all(together) and beside is not None:
-            self._apart = Apart(ranks, beside, saving)
+        if divided and ranks.size > 1:
+            self._apart = Apart(ranks, beside if all(together) else None, saving)
         # Of several ranks, none has memory for all of the state.
         self._beside = beside if ranks.size == 1 else None
         self.has_saved = False
@@ -89,7 +89,7 @@ class Writing:
             return
         fleet.lead("checkpoint", self._flush_all)
         with fleet.clock.phase("checkpoint"):
-            self._apart.begin(fleet)
+            self._apart.save(fleet)
 
     def under_way(self) -> bool:
         """Whether this rank is still writing its part of a checkpoint."""
@@ -97,20 +97,25 @@ class Writing:
 
     def settle(self, fleet: Fleet) -> None:
         """Make a checkpoint of the parts that all ranks have written, if there are any."""
-        if self._apart is not None and self._apart.pending:
+        if self._apart is not None:
             with fleet.clock.phase("checkpoint"):
-                self._apart.settle(fleet.problem)
+                self._apart.settle()
 
     def finish(self, fleet: Fleet) -> None:
         """Save the last state, and wait until everything is on the disk."""
         self.wait(fleet)
-        fleet.lead("checkpoint", partial(self._finish, fleet))
+        if self._apart is None:
+            fleet.lead("checkpoint", partial(self._finish, fleet))
+            return
+        fleet.lead("checkpoint", self._flush_all)
+        with fleet.clock.phase("checkpoint"):
+            self._apart.finish(fleet, early=_early(fleet))
 
     def wait(self, fleet: Fleet) -> None:
         """Wait until all that was handed out is on the disk."""
-        self.settle(fleet)
         if self._apart is not None:
-            self._apart.wait()
+            with fleet.clock.phase("checkpoint"):
+                self._apart.wait()
         if self.writes or self.saves:
             fleet.lead("output", self._wait)
 
@@ -155,7 +160,7 @@ class Writing:
         self._saving.restart_clock()
         snapshot = fleet.snapshot()
         # A checkpoint must not know more than the outputs that it will be resumed beside.
-        if self._beside is None or self._saving.divided:
+        if self._beside is None:
             self._flush(self._outputs)
             self._saving.save(snapshot)
             return
@@ -168,7 +173,7 @@ class Writing:
         assert self._saving is not None
         self._wait()
         self._flush(self._outputs)
-        self._saving.finish(fleet.snapshot(), early=fleet.step < fleet.problem.steps)
+        self._saving.finish(fleet.snapshot(), early=_early(fleet))
 
     def _flush_all(self) -> None:
         """A checkpoint must not know more than the outputs that it will be resumed beside."""
@@ -183,6 +188,10 @@ class Writing:
     def _wait(self) -> None:
         if self._beside is not None:
             self._beside.wait()
+
+
+def _early(fleet: Fleet) -> bool:
+    return fleet.step < fleet.problem.steps
 
 
 def _write_each(outputs: Sequence[Output], snapshot: Snapshot) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 
@@ -14,7 +15,6 @@ from tetris_sim.scheduler.run.routes import Route, find_routes
 from tetris_sim.scheduler.run.worker import Worker
 from tetris_sim.slab import Slab
 
-T = TypeVar("T")
 Read = Callable[[Box], Field]  # a box of global indices -> its points, (n_fields, ...)
 
 
@@ -31,11 +31,25 @@ class Traffic:
     bytes: int = 0
 
 
+@dataclass(frozen=True)
+class UnderWay:
+    """Halos that are on their way.
+
+    Attributes:
+        axis: along which.
+        end: waits for them and puts them in; then every halo holds the values its owner had when
+            the exchange was begun. Called once.
+    """
+
+    axis: int
+    end: Callable[[], None]
+
+
 class Exchange(Protocol):
     """Moves data between workers.
 
-    `begin`, `end` and `swap` are called by all ranks at the same step. `gather` and `each_slab` are
-    asked for by rank 0 alone, inside of `lead`, while the other ranks answer.
+    `begin`, its end and `swap` are called by all ranks at the same step. `gather` is asked for by
+    rank 0 alone, inside of `lead`, while the other ranks answer.
 
     Attributes:
         traffic: messages so far.
@@ -43,26 +57,23 @@ class Exchange(Protocol):
 
     traffic: Traffic
 
-    def begin(self, workers: Sequence[Worker]) -> int | None:
+    def begin(self, workers: Sequence[Worker]) -> UnderWay | None:
         """Take each worker's edge planes and send them on their way.
 
         Axis by axis, including the halos just received, so corners need no message: of all axes but
-        the last one that is cut halos are there when it returns, of the last one after `end`.
-        Meanwhile steppers may advance what needs none of these (`InnerFirst`).
+        the last one that is cut halos are there when it returns. Meanwhile steppers may advance
+        what needs none of the last one (`InnerFirst`).
 
         Returns:
-            The last axis that is cut; None if none is.
-        """
-
-    def end(self, workers: Sequence[Worker]) -> None:
-        """Put into halos what is on its way.
-
-        Afterwards every halo holds the values its owner had when `begin` was called, so each worker
-        may advance `time_block` steps alone.
+            What is on its way along the last axis that is cut; None if none is.
         """
 
     def swap(self, workers: Sequence[Worker]) -> None:
-        """Begin and end."""
+        """Begin and end.
+
+        Afterwards every halo holds the values its owner had, so each worker may advance
+        `time_block` steps alone.
+        """
 
     def lead(self, workers: Sequence[Worker], work: Callable[[], None]) -> None:
         """Rank 0 does some work, in which it may ask for the state; the others answer until it is
@@ -74,16 +85,6 @@ class Exchange(Protocol):
     def gather(self, workers: Sequence[Worker], box: Box) -> Field:
         """The points of the state inside `box`, (n_fields, ...)."""
 
-    def each_slab(self, workers: Sequence[Worker], work: Callable[[int, Box, Read], T]) -> list[T]:
-        """Call `work(number of the slab, its box, how to read it)` for every slab where it lies.
-
-        Returns:
-            The results, in the order of slabs.
-
-        Raises:
-            UnsupportedError: it did so somewhere.
-        """
-
 
 class LocalExchange:
     """The exchange between the workers of one process."""
@@ -91,31 +92,24 @@ class LocalExchange:
     def __init__(self, problem: Problem, slabs: Sequence[Slab]) -> None:
         self._problem = problem
         self._routes = [routes for routes in find_routes(problem, slabs) if routes]
-        self._taken: list[tuple[Route, EdgePlanes]] = []
         self.traffic = Traffic()
 
-    def begin(self, workers: Sequence[Worker]) -> int | None:
+    def begin(self, workers: Sequence[Worker]) -> UnderWay | None:
         """Take all edges of an axis, then set all halos of it; then the next axis."""
         for worker in workers:
             worker.stepper.wait()
+        under_way = None
         for routes in self._routes:
-            self.end(workers)
-            self._taken = [
-                (route, workers[route.sender].stepper.edge(route.axis, route.taken))
-                for route in routes
-            ]
-        return self._routes[-1][0].axis if self._routes else None
-
-    def end(self, workers: Sequence[Worker]) -> None:
-        """Set the halos."""
-        taken, self._taken = self._taken, []
-        for route, planes in taken:
-            workers[route.receiver].stepper.set_halo(route.axis, route.given, planes)
+            if under_way is not None:
+                under_way.end()
+            taken = [(it, workers[it.sender].stepper.edge(it.axis, it.taken)) for it in routes]
+            under_way = UnderWay(routes[0].axis, partial(_set_halos, workers, taken))
+        return under_way
 
     def swap(self, workers: Sequence[Worker]) -> None:
         """Begin and end."""
-        self.begin(workers)
-        self.end(workers)
+        if (under_way := self.begin(workers)) is not None:
+            under_way.end()
 
     def lead(self, workers: Sequence[Worker], work: Callable[[], None]) -> None:
         """Nobody else is there."""
@@ -130,12 +124,10 @@ class LocalExchange:
         ]
         return join(self._problem, box, parts)
 
-    def each_slab(self, workers: Sequence[Worker], work: Callable[[int, Box, Read], T]) -> list[T]:
-        """One after the other."""
-        return [
-            work(number, box_of(worker), worker.stepper.interior)
-            for number, worker in enumerate(workers)
-        ]
+
+def _set_halos(workers: Sequence[Worker], taken: Sequence[tuple[Route, EdgePlanes]]) -> None:
+    for route, planes in taken:
+        workers[route.receiver].stepper.set_halo(route.axis, route.given, planes)
 
 
 def box_of(worker: Worker) -> Box:

@@ -11,13 +11,11 @@ part and one box.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
 from tetris_sim.boundary import SIDES
-from tetris_sim.errors import ExitCode, TetrisError, UnsupportedError
+from tetris_sim.errors import ExitCode, TetrisError
 from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes
 from tetris_sim.method import Box, EdgePlanes
 from tetris_sim.problem import Field, Problem
@@ -27,9 +25,8 @@ from tetris_sim.scheduler.facts.shares import Share
 from tetris_sim.scheduler.run.exchange import (
     Exchange,
     LocalExchange,
-    Read,
     Traffic,
-    box_of,
+    UnderWay,
     join,
     overlap,
 )
@@ -37,10 +34,8 @@ from tetris_sim.scheduler.run.mail import Mail
 from tetris_sim.scheduler.run.routes import Route, find_routes
 from tetris_sim.scheduler.run.worker import Worker
 
-T = TypeVar("T")
-
 _QUESTION, _ANSWER = 10, 11  # tags; those of halos are 0 to 5
-_DONE, _BOX, _EACH = range(3)  # what a question is about
+_DONE, _BOX = range(2)  # what a question is about
 _WORDS = 8  # of a question: what it is about, and the box or the exit code
 
 
@@ -52,23 +47,6 @@ def make_exchange(
     if ranks.size == 1:
         return LocalExchange(problem, slabs)
     return RankExchange(problem, shares, ranks, gpu_messages=gpu_messages)
-
-
-@dataclass(frozen=True)
-class _UnderWay:
-    """What an exchange has begun along one axis.
-
-    Attributes:
-        copied: planes for workers of this rank.
-        arriving: messages for them, and what they fill.
-        posted: ways of planes that lie in an outbox when they have come.
-        leaving: messages to others.
-    """
-
-    copied: Sequence[tuple[Route, EdgePlanes]] = ()
-    arriving: Sequence[tuple[Route, Pending, EdgePlanes]] = ()
-    posted: Sequence[Route] = ()
-    leaving: Sequence[Pending] = ()
 
 
 class RankExchange:
@@ -104,48 +82,24 @@ class RankExchange:
         self.traffic = Traffic()
         self._neighbours = frozenset(ranks.neighbours())
         self._mail: Mail | None = None
-        self._under_way = _UnderWay()
 
-    def begin(self, workers: Sequence[Worker]) -> int | None:
+    def begin(self, workers: Sequence[Worker]) -> UnderWay | None:
         """All edges of an axis, then all halos of it; then the next axis."""
         for worker in workers:
             worker.stepper.wait()
         if self._mail is None:
             self._mail = self._agree_on_mail(workers)
-        mail = self._mail
-
+        under_way = None
         for routes in self._routes:
-            self.end(workers)
-            # Receives are posted first; edges of all workers are taken before a halo of one is set.
-            coming = [route for route in routes if self._arrives(route)]
-            by_message = [route for route in coming if not mail.arrives(route)]
-            self._under_way = _UnderWay(
-                arriving=[(route, *self._receive(route, workers)) for route in by_message],
-                leaving=[
-                    self._send(route, workers, mail) for route in routes if self._leaves(route)
-                ],
-                copied=[(it, self._edge(it, workers)) for it in routes if self._stays(it)],
-                posted=[route for route in coming if mail.arrives(route)],
-            )
-        return self._routes[-1][0].axis if self._routes else None
-
-    def end(self, workers: Sequence[Worker]) -> None:
-        """Set the halos, those from other ranks as they arrive."""
-        under_way, self._under_way = self._under_way, _UnderWay()
-        for route, planes in under_way.copied:
-            self._set_halo(route, workers, planes)
-        for route, message, planes in under_way.arriving:
-            message.wait()
-            self._set_halo(route, workers, planes)
-        for route in under_way.posted:
-            self._take_mail(route, workers)
-        for message in under_way.leaving:
-            message.wait()
+            if under_way is not None:
+                under_way.end()
+            under_way = self._begin_axis(routes, workers, self._mail)
+        return under_way
 
     def swap(self, workers: Sequence[Worker]) -> None:
         """Begin and end."""
-        self.begin(workers)
-        self.end(workers)
+        if (under_way := self.begin(workers)) is not None:
+            under_way.end()
 
     def lead(self, workers: Sequence[Worker], work: Callable[[], None]) -> None:
         """On rank 0 the work, on the others answers to its questions."""
@@ -182,31 +136,30 @@ class RankExchange:
             message.wait()
         return join(self._problem, box, parts)
 
-    def each_slab(self, workers: Sequence[Worker], work: Callable[[int, Box, Read], T]) -> list[T]:
-        """All ranks at the same time; `work` is pickled. Only for rank 0."""
-        self._ask_all([_EACH])
-        return self._work_together(workers, work)
+    def _begin_axis(
+        self, routes: Sequence[Route], workers: Sequence[Worker], mail: Mail
+    ) -> UnderWay:
+        # Receives are posted first; edges of all workers are taken before a halo of one is set.
+        coming = [route for route in routes if self._arrives(route)]
+        by_message = [route for route in coming if not mail.arrives(route)]
+        arriving = [(route, *self._receive(route, workers)) for route in by_message]
+        leaving = [self._send(route, workers, mail) for route in routes if self._leaves(route)]
+        copied = [(it, self._edge(it, workers)) for it in routes if self._stays(it)]
 
-    def _work_together(
-        self, workers: Sequence[Worker], work: Callable[[int, Box, Read], T] | None
-    ) -> list[T]:
-        together = self._ranks.tell(work)
-        assert together is not None
-        results: dict[int, T] = {}
-        failure: str | None = None
-        try:
-            for number, index in self._worker_of.items():
-                worker = workers[index]
-                results[number] = together(number, box_of(worker), worker.stepper.interior)
-        except UnsupportedError as error:
-            failure = str(error)
+        def end() -> None:
+            """Set the halos, those from other ranks as they arrive."""
+            for route, planes in copied:
+                self._set_halo(route, workers, planes)
+            for route, message, planes in arriving:
+                message.wait()
+                self._set_halo(route, workers, planes)
+            for route in coming:
+                if mail.arrives(route):
+                    self._take_mail(route, workers)
+            for message in leaving:
+                message.wait()
 
-        everything = self._ranks.collect((failure, results))
-        failures = [failure for failure, _ in everything if failure is not None]
-        if failures and self._ranks.rank == 0:
-            raise UnsupportedError(failures[0])
-        by_slab = {number: result for _, part in everything for number, result in part.items()}
-        return [by_slab[number] for number in sorted(by_slab)]
+        return UnderWay(routes[0].axis, end)
 
     def _serve(self, workers: Sequence[Worker]) -> None:
         question = np.empty(_WORDS, dtype=np.int64)
@@ -218,9 +171,6 @@ class RankExchange:
                 raise end_alike(self._ranks, rest[0])
             if about == _DONE:
                 return
-            if about == _EACH:
-                self._work_together(workers, None)
-                continue
 
             ndim = self._problem.grid.ndim
             box = tuple(zip(rest[0 : 2 * ndim : 2], rest[1 : 2 * ndim : 2], strict=True))

@@ -15,7 +15,7 @@ from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.plan.alone import plan_on_cpu
 from tetris_sim.scheduler.plan.search import divide
-from tetris_sim.scheduler.run.exchange import Read, Traffic
+from tetris_sim.scheduler.run.exchange import Traffic
 from tetris_sim.scheduler.run.rebalance import with_division
 from tetris_sim.scheduler.run.worker import Worker
 from tetris_sim.schema import ComputeSection
@@ -124,12 +124,8 @@ class KeptState:
         self._problem, self._state = problem, state
         self.traffic = Traffic()
 
-    def begin(self, workers: Sequence[Worker]) -> int | None:
+    def begin(self, workers: Sequence[Worker]) -> None:
         """Nobody is there."""
-        return None
-
-    def end(self, workers: Sequence[Worker]) -> None:
-        """As `begin`."""
 
     def swap(self, workers: Sequence[Worker]) -> None:
         """As `begin`."""
@@ -141,8 +137,3 @@ class KeptState:
     def gather(self, workers: Sequence[Worker], box: Box) -> Field:
         """The part of the state inside `box`."""
         return self._state(Slab.box(box))
-
-    def each_slab(self, workers: Sequence[Worker], work: Callable[[int, Box, Read], T]) -> list[T]:
-        """The whole grid as one slab."""
-        whole = tuple((0, n) for n in self._problem.grid.shape)
-        return [work(0, whole, lambda box: self.gather(workers, box))]

@@ -11,11 +11,13 @@ import pytest
 from test_launch_on_ranks import assert_same, config_of, launch_on
 from thread_ranks import run_ranks
 
+from tetris_sim.beside import Beside
 from tetris_sim.checkpoint import open_checkpoint
 from tetris_sim.checkpoint.directory import good_checkpoints
 from tetris_sim.checkpoint.parts import write_part
-from tetris_sim.errors import UnsupportedError
+from tetris_sim.errors import ElsewhereError, UnsupportedError
 from tetris_sim.launch import launch
+from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.simulation import Simulation
 
 
@@ -90,3 +92,54 @@ def test_ranks_of_several_computers_leave_files_to_the_first(tmp_path: Path) -> 
     config = config_of(tmp_path / "asked", "checkpoint.per_rank=true")
     run_ranks(2, lambda ranks: launch(config, ranks=ranks), computers=(0, 1))
     assert len(list((tmp_path / "asked" / "checkpoints").glob("parts_*"))) == 2
+
+
+def test_a_last_part_that_cannot_be_written_ends_all_ranks_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = write_part
+
+    def refused(number: int, *rest: Any, step: int, **more: Any) -> Any:
+        if (number, step) == (1, 60):
+            msg = "the disk of one rank is full."
+            raise UnsupportedError(msg)
+        return write(number, *rest, step=step, **more)
+
+    monkeypatch.setattr("tetris_sim.apart.write_part", refused)
+    config = config_of(tmp_path / "out")
+
+    def work(ranks: Communicator) -> tuple[str, int]:
+        with pytest.raises((UnsupportedError, ElsewhereError)) as caught:
+            launch(config, ranks=ranks)
+        return str(caught.value), int(caught.value.exit_code)
+
+    (said, code), *others = run_ranks(2, work)
+    assert said == "the disk of one rank is full."
+    assert [code, *(code for _, code in others)] == [3, 3]
+    assert _checkpoints(tmp_path / "out") == [20, 40]
+    assert not (tmp_path / "out" / "checkpoints" / "parts_000000000060").exists()
+
+
+@pytest.mark.parametrize("ranks_without", [(1,), (0, 1)])
+def test_ranks_without_memory_for_copies_write_their_parts_at_once(
+    ranks_without: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    write = write_part
+
+    def noted(*rest: Any, **more: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return write(*rest, **more)
+
+    def beside() -> Beside | None:
+        with_memory = threading.current_thread().name not in [f"rank-{k}" for k in ranks_without]
+        return Beside() if with_memory else None
+
+    monkeypatch.setattr("tetris_sim.apart.write_part", noted)
+    monkeypatch.setattr("tetris_sim.launch.Beside", beside)
+    launch_on(2, tmp_path / "out", "checkpoint.keep=9")
+    assert _checkpoints(tmp_path / "out") == [20, 40, 60]
+    assert len(threads) == 6
+    assert "beside" not in threads
+    launch_on(1, tmp_path / "alone", "checkpoint.keep=9")
+    assert_same(tmp_path / "out", tmp_path / "alone")

@@ -5,7 +5,6 @@ cut.
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from thread_ranks import run_ranks
 
 from tetris_sim.boundary import Boundary, Neumann, Periodic
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
-from tetris_sim.errors import ElsewhereError, ExitCode, NumericsError, UnsupportedError
+from tetris_sim.errors import ElsewhereError, ExitCode, NumericsError
 from tetris_sim.method import Box
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.comm.communicator import Communicator
@@ -187,54 +186,6 @@ def test_rank_0_gets_any_box_while_the_others_answer(name: str, rng: np.random.G
 
     found = on_ranks(name, work)
     assert found == [2 * len(boxes)] + [0] * (len(found) - 1)
-
-
-def name_and_sum(
-    number: int, box: Box, read: Callable[[Box], Field], *, fail_at: int = -1
-) -> tuple[int, Box, float]:
-    if number == fail_at:
-        msg = "disk full"
-        raise UnsupportedError(msg)
-    return number, box, float(read(box).sum())
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_something_can_be_done_with_each_slab_where_it_lies(name: str) -> None:
-    _, state, shares = make_case(name, periodic=False, halo=2)
-
-    def work(case: Case) -> object:
-        found: list[object] = []
-        case.exchange.lead(
-            case.workers, lambda: found.extend(case.exchange.each_slab(case.workers, name_and_sum))
-        )
-        return found
-
-    found, *others = on_ranks(name, work)
-    assert not any(others)
-    assert found == [
-        (
-            k,
-            tuple(zip(s.slab.start, s.slab.stop, strict=True)),
-            float(np.ascontiguousarray(part_of(state, s.slab)).sum()),
-        )
-        for k, s in enumerate(shares)
-    ]
-
-
-def test_a_failure_at_one_slab_is_an_error_of_rank_0_and_the_run_can_go_on() -> None:
-    def work(case: Case) -> str:
-        said = []
-
-        def ask() -> None:
-            with pytest.raises(UnsupportedError) as caught:
-                case.exchange.each_slab(case.workers, functools.partial(name_and_sum, fail_at=2))
-            said.append(str(caught.value))
-
-        case.exchange.lead(case.workers, ask)
-        case.exchange.swap(case.workers)
-        return "".join(said)
-
-    assert on_ranks("2d, 2 x 2 ranks", work) == ["disk full", "", "", ""]
 
 
 def test_an_error_of_rank_0_ends_the_ranks_that_answer() -> None:

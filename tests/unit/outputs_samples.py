@@ -5,7 +5,7 @@ that count reads.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -103,9 +103,6 @@ class FakeSnapshot:
 
     def hidden(self, box: Box) -> Field:
         return self.box(box)
-
-    def each_slab(self, work: Callable[[int, Box, Callable[[Box], Field]], T]) -> list[T]:
-        return [work(0, tuple((0, n) for n in self.problem.grid.shape), self.box)]
 
 
 def snapshot(problem: Problem, step: int) -> FakeSnapshot:

@@ -60,10 +60,13 @@ class Saver(Recorder):
 
     clock, divided = False, False
 
-    def begin(self, problem: Problem, step: int) -> Path | None:
+    def wants_last(self, step: int, *, early: bool) -> bool:
         raise AssertionError
 
-    def publish(self, problem: Problem, parts: list[Part] | str) -> None:
+    def begin(self, problem: Problem, step: int) -> Path:
+        raise AssertionError
+
+    def publish(self, problem: Problem, step: int, parts: list[Part] | str) -> None:
         raise AssertionError
 
     def restart_clock(self) -> None:

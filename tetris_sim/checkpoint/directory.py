@@ -17,12 +17,10 @@ from typing import TYPE_CHECKING
 
 from tetris_sim.checkpoint.file import Checkpoint, open_checkpoint, write_file
 from tetris_sim.checkpoint.parts import (
-    EachSlab,
     Part,
     parts_folder,
     remove_orphans,
     remove_parts_of,
-    write_parts,
 )
 from tetris_sim.checkpoint.seal import read_seal
 from tetris_sim.checkpoint.state import RunState, problem_digest
@@ -65,7 +63,6 @@ def write_checkpoint(
     read: Callable[[Box], Field],
     *,
     keep: int,
-    each_slab: EachSlab | None = None,
     parts: Sequence[Part] = (),
 ) -> Path:
     """Save a state, then remove the oldest checkpoints.
@@ -77,9 +74,7 @@ def write_checkpoint(
         read: the points inside a box, (n_fields, ...); called block by block, so that the whole
             field need not be in memory.
         keep: how many good checkpoints stay, this one included.
-        each_slab: how to let each slab be written where it lies, if that is wanted; `read` is then
-            not called.
-        parts: those that have been written, if they have; nothing else is called then.
+        parts: those that have been written, if they have; `read` is then not called.
 
     Returns:
         The file.
@@ -89,7 +84,7 @@ def write_checkpoint(
             were.
     """
     path = checkpoint_path(directory, state.step)
-    _write(path, state, problem, read, good=True, each_slab=each_slab, parts=parts)
+    _write(path, state, problem, read, good=True, parts=parts)
     forget_later(directory, state.step)
     for older in good_checkpoints(directory)[max(keep, 1) :]:
         _remove(older)
@@ -223,20 +218,18 @@ def _write(
     read: Callable[[Box], Field],
     *,
     good: bool,
-    each_slab: EachSlab | None = None,
     parts: Sequence[Part] = (),
 ) -> None:
     make_directory(path.parent)
     needed = 0 if parts else _refuse_full_disk(path, state, problem)
     try:
-        if each_slab is not None:
-            parts = write_parts(path, problem, each_slab, step=state.step)
         write_file(path, state, problem, read, good=good, parts=parts)
         remove_parts_of(path, but=parts)  # of an earlier checkpoint of this step
     except UnsupportedError as error:
         if not path.exists():
             remove_parts_of(path)
-        msg = f"{error} The checkpoint needs {needed} bytes. {_last_good(path.parent)}"
+        size = "" if parts else f" The checkpoint needs {needed} bytes."
+        msg = f"{error}{size} {_last_good(path.parent)}"
         raise UnsupportedError(msg) from error
 
 

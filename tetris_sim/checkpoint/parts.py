@@ -9,35 +9,25 @@ damaged or exchanged.
 
 from __future__ import annotations
 
-import functools
 import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 
 from tetris_sim.checkpoint.seal import append_seal, check_content, read_seal
 from tetris_sim.errors import CheckpointError
-from tetris_sim.files import atomic_file, make_directory, new_hdf5
+from tetris_sim.files import atomic_file, new_hdf5
 from tetris_sim.method import Box
 from tetris_sim.outputs.blocks import blocks, slices
 from tetris_sim.outside import OutsideError
 from tetris_sim.problem import Field, Problem, Variable
 
-T = TypeVar("T")
-
 _FORMAT = "tetris_sim checkpoint part"
 _META = "parts"  # the dataset of /meta that lists them
-
-
-class EachSlab(Protocol):
-    """Calls a function for each slab where it lies; see `Snapshot.each_slab`."""
-
-    def __call__(self, work: Callable[[int, Box, Callable[[Box], Field]], T]) -> list[T]:
-        """The results, in the order of slabs."""
 
 
 @dataclass(frozen=True)
@@ -60,31 +50,6 @@ def parts_folder(path: Path) -> Path:
     return path.with_name(path.stem.replace("checkpoint_", "parts_"))
 
 
-def write_parts(path: Path, problem: Problem, each_slab: EachSlab, *, step: int) -> list[Part]:
-    """Let every slab be written by who owns it.
-
-    Args:
-        path: the checkpoint.
-        problem: whose field it is.
-        each_slab: how to reach the slabs.
-        step: of the state.
-
-    Raises:
-        UnsupportedError: a disk is full or does not let us write.
-    """
-    folder = parts_folder(path)
-    make_directory(folder)
-    return each_slab(
-        functools.partial(
-            _write_part,
-            folder=folder,
-            names=[variable.name for variable in problem.variables],
-            dtype=problem.dtype.name,
-            step=step,
-        )
-    )
-
-
 def write_part(
     number: int,
     box: Box,
@@ -99,9 +64,30 @@ def write_part(
     Raises:
         UnsupportedError: a disk is full or does not let us write.
     """
-    names = [variable.name for variable in problem.variables]
-    folder, dtype = parts_folder(path), problem.dtype.name
-    return _write_part(number, box, read, folder=folder, names=names, dtype=dtype, step=step)
+    own = parts_folder(path) / f"part_{number:06d}.h5"
+    names, dtype = [variable.name for variable in problem.variables], problem.dtype
+    shape = tuple(high - low for low, high in box)
+
+    with atomic_file(own) as unfinished:
+        with new_hdf5(unfinished) as file:
+            file.attrs["format"] = _FORMAT
+            fields = file.create_group("fields")
+            datasets = [
+                fields.create_dataset(name, shape=shape, dtype=dtype, fill_time="never")
+                for name in names
+            ]
+            for dataset in datasets:
+                dataset.attrs["start"] = [low for low, _ in box]
+
+            for part in blocks(shape, dtype.itemsize * len(names)):
+                values = read(
+                    tuple((low + a, low + b) for (low, _), (a, b) in zip(box, part, strict=True))
+                )
+                for dataset, field in zip(datasets, values, strict=True):
+                    dataset[slices(part)] = field
+        append_seal(unfinished, step=step, good=True)
+
+    return Part(f"{own.parent.name}/{own.name}", box, read_seal(own).table)
 
 
 def remove_parts_of(path: Path, *, but: Sequence[Part] = ()) -> None:
@@ -186,38 +172,3 @@ def check_parts(path: Path, meta: Any) -> None:
                 "the run."
             )
             raise CheckpointError(msg)
-
-
-def _write_part(
-    number: int,
-    box: Box,
-    read: Callable[[Box], Field],
-    *,
-    folder: Path,
-    names: Sequence[str],
-    dtype: str,
-    step: int,
-) -> Part:
-    path = folder / f"part_{number:06d}.h5"
-    shape = tuple(high - low for low, high in box)
-
-    with atomic_file(path) as unfinished:
-        with new_hdf5(unfinished) as file:
-            file.attrs["format"] = _FORMAT
-            fields = file.create_group("fields")
-            datasets = [
-                fields.create_dataset(name, shape=shape, dtype=dtype, fill_time="never")
-                for name in names
-            ]
-            for dataset in datasets:
-                dataset.attrs["start"] = [low for low, _ in box]
-
-            for part in blocks(shape, np.dtype(dtype).itemsize * len(names)):
-                values = read(
-                    tuple((low + a, low + b) for (low, _), (a, b) in zip(box, part, strict=True))
-                )
-                for dataset, field in zip(datasets, values, strict=True):
-                    dataset[slices(part)] = field
-        append_seal(unfinished, step=step, good=True)
-
-    return Part(f"{folder.name}/{path.name}", box, read_seal(path).table)

@@ -68,7 +68,6 @@ class Checkpoints:
         self._last_clock = time.perf_counter()
         self._saved_step = saved_step
         self.divided = divided
-        self._begun: RunState | None = None
 
     @classmethod
     def of(
@@ -125,49 +124,45 @@ class Checkpoints:
         except UnsupportedError as error:
             log.warning("%s The run goes on without this checkpoint.", error)
 
-    def begin(self, problem: Problem, step: int) -> Path | None:
-        """Make room for a checkpoint in parts, which others write.
+    def begin(self, problem: Problem, step: int) -> Path:
+        """Make room for a checkpoint in parts, which others write; where it is to lie.
 
-        Returns:
-            Where it is to lie; None, with a warning, if there is no room.
+        Raises:
+            UnsupportedError: there is no room.
         """
-        state = self._make_state(step)
-        try:
-            make_room(self._directory, state, problem)
-        except UnsupportedError as error:
-            log.warning("%s The run goes on without this checkpoint.", error)
-            return None
-        self._begun = state
+        make_room(self._directory, self._make_state(step), problem)
         return checkpoint_path(self._directory, step)
 
-    def publish(self, problem: Problem, parts: list[Part] | str) -> None:
-        """Make a checkpoint of the parts that were begun last, or say why some are missing."""
-        state = self._begun
-        assert state is not None
-        try:
-            if isinstance(parts, str):
-                remove_orphans(self._directory)
-                raise UnsupportedError(parts)
-            write_checkpoint(
-                self._directory, state, problem, _not_called, keep=self._keep, parts=parts
-            )
-            self._saved_step = state.step
-        except UnsupportedError as error:
-            log.warning("%s The run goes on without this checkpoint.", error)
+    def publish(self, problem: Problem, step: int, parts: list[Part] | str) -> None:
+        """Make a checkpoint of the parts of this step.
+
+        Raises:
+            UnsupportedError: some are missing, as `parts` says, or it could not be written.
+        """
+        if isinstance(parts, str):
+            remove_orphans(self._directory)
+            raise UnsupportedError(parts)
+        state = self._make_state(step)
+        write_checkpoint(self._directory, state, problem, _not_called, keep=self._keep, parts=parts)
+        self._saved_step = step
+
+    def wants_last(self, step: int, *, early: bool) -> bool:
+        """Whether the last state, of this step, is still to be saved.
+
+        Args:
+            step: where the run ended.
+            early: whether that is before its last step; then the state is saved in any case.
+        """
+        return (self._at_end or early) and self._saved_step != step
 
     def finish(self, snapshot: Snapshot, *, early: bool) -> None:
         """Save the last state unless that is done or not wanted.
-
-        Args:
-            snapshot: the last state.
-            early: whether the run stopped before its last step; then the state is saved in any
-                case.
 
         Raises:
             UnsupportedError: it could not be written; the exit code then says that the run cannot
                 be continued here.
         """
-        if (self._at_end or early) and self._saved_step != snapshot.step:
+        if self.wants_last(snapshot.step, early=early):
             self._write(snapshot)
 
     def dump(self, snapshot: Snapshot) -> str:
@@ -192,15 +187,7 @@ class Checkpoints:
 
     def _write(self, snapshot: Snapshot) -> None:
         state = self._make_state(snapshot.step)
-        each_slab = snapshot.each_slab if self.divided else None
-        write_checkpoint(
-            self._directory,
-            state,
-            snapshot.problem,
-            snapshot.box,
-            keep=self._keep,
-            each_slab=each_slab,
-        )
+        write_checkpoint(self._directory, state, snapshot.problem, snapshot.box, keep=self._keep)
         self._saved_step = snapshot.step
 
 

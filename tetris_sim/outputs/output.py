@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from tetris_sim.method import Box
 from tetris_sim.problem import Field, Problem
-
-T = TypeVar("T")
 
 
 class Snapshot(Protocol):
@@ -29,12 +26,6 @@ class Snapshot(Protocol):
 
     def hidden(self, box: Box) -> Field:
         """The same of the state itself, where what people see of it is something else."""
-
-    def each_slab(self, work: Callable[[int, Box, Callable[[Box], Field]], T]) -> list[T]:
-        """Call `work(number, box, read)` for each slab where it lies; the results, slab by slab.
-
-        `work` is a function of a module, or a `functools.partial` of one, so that it can be sent.
-        """
 
 
 class Output(Protocol):
