@@ -39,7 +39,6 @@ from tetris_sim import reference  # noqa: E402
 from tetris_sim.boundary import Boundary, Neumann  # noqa: E402
 from tetris_sim.cpu_kernels import METHODS  # noqa: E402
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam  # noqa: E402
-from tetris_sim.errors import TetrisError  # noqa: E402
 from tetris_sim.gpu_kernels.plain.method import PlainMethod  # noqa: E402
 from tetris_sim.problem import Field, Problem  # noqa: E402
 from tetris_sim.slab import Slab  # noqa: E402
@@ -159,7 +158,7 @@ def compare(cases: list[Case], workers: dict[str, Any], tally: Tally) -> None:
     try:
         problem = joined(cases)
         found = {device: advanced(problem, device, it) for device, it in workers.items()}
-    except Exception:
+    except Exception:  # noqa: BLE001  whatever it is, it is told
         wrong: list[str | None] = [traceback.format_exc(limit=-3)] * len(cases)
     else:
         pairs = [slice(2 * k, 2 * k + 2) for k in range(len(cases))]
@@ -171,10 +170,9 @@ def compare(cases: list[Case], workers: dict[str, Any], tally: Tally) -> None:
     again = [case for case, words in zip(cases, wrong, strict=True) if words is not None]
     tally.counts["right"] += len(cases) - len(again)
     if len(cases) == 1:
-        tally.failures += [
-            f"{case.number} {case.scheme} {case.texts}: {words}"
-            for case, words in zip(again, wrong, strict=True)
-        ]
+        (case,), (words,) = cases, wrong
+        if words is not None:
+            tally.failures.append(f"{case.number} {case.scheme} {case.texts}: {words}")
         return
     tally.counts["batches tried again"] += bool(again)
     size = len(again) // 2 if len(again) == len(cases) else 1
@@ -188,7 +186,7 @@ def attempt(numbers: range, workers: dict[str, Any]) -> Tally:
     for number in numbers:
         try:
             case = make_case(number)
-        except Exception:
+        except Exception:  # noqa: BLE001  whatever it is, it is told
             tally.failures.append(f"{number}: {traceback.format_exc(limit=-3)}")
             continue
         tally.counts["refused" if case is None else "computed"] += 1
@@ -220,13 +218,10 @@ def choose_gpu() -> str:
     """The best there is."""
     from emulator.emulation import COMPILER
 
-    try:
-        import cupy
+    from tetris_sim.scheduler.machine.gpus import find_gpus
 
-        if cupy.cuda.runtime.getDeviceCount() > 0:
-            return "real"
-    except Exception:  # noqa: S110  no driver, no library, no device: all the same here
-        pass
+    if find_gpus():
+        return "real"
     return "emulated" if COMPILER is not None else "none"
 
 
@@ -271,9 +266,10 @@ def main() -> None:
             row = {"first": numbers.start, "cases": tally.cases, **tally.counts}
             if it.lines is not None:
                 with it.lines.open("a") as lines:
-                    print(json.dumps(row | {"failures": tally.failures}), file=lines)
+                    lines.write(json.dumps(row | {"failures": tally.failures}) + "\n")
             for words in tally.failures:
-                print(words, flush=True)
+                sys.stdout.write(words + "\n")
+                sys.stdout.flush()
             if time.time() - begin > it.seconds:
                 break
         pool.terminate()
@@ -289,7 +285,7 @@ def main() -> None:
         **total.counts,
         "failures": total.failures,
     }
-    print({**about, "failures": len(total.failures)})
+    sys.stdout.write(f"{about | {'failures': len(total.failures)}}\n")
     if it.json is not None:
         it.json.write_text(json.dumps(about, indent=1) + "\n")
 
