@@ -114,7 +114,11 @@ def main(peer: str | None) -> None:
             error = np.abs(np.ravel(found) - true).max() / np.abs(true).max()
             keys = ("equations", "solver", "tolerance", "error", "count", "seconds")
             rows.append(dict(zip(keys, (name, *of, error, count, took), strict=True)))
-            print(f"{name:12} {of[0]:24} {of[1]:>7} {error:9.1e} {count:>10} {took:.3g} s")
+            if (path := os.environ.get("TETRIS_SIM_ROWS")) is not None:
+                Path(path).write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+            print(
+                f"{name:12} {of[0]:24} {of[1]:>7} {error:9.1e} {count:>10} {took:.3g} s", flush=True
+            )
 
         for tolerance in (1e-3, 1e-5, 1e-7):
             for scheme, pair in PAIRS.items():
@@ -131,8 +135,8 @@ def main(peer: str | None) -> None:
             with tempfile.TemporaryDirectory() as folder:
                 np.save(f"{folder}/start.npy", start)
                 command = [peer, "-c", PEER, folder, str(END), repr(texts)]
-                done = subprocess.run(command, capture_output=True, text=True, check=True)
-                for line in done.stdout.splitlines():
+                told = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+                for line in told.stdout or ():
                     which, steps, took_ = line.split(":")
                     solver, tolerance_ = which.split()
                     found = np.load(Path(folder) / f"{which}.npy")
@@ -143,8 +147,6 @@ def main(peer: str | None) -> None:
                         count=f"{steps} steps",
                         took=float(took_),
                     )
-    if (path := os.environ.get("TETRIS_SIM_ROWS")) is not None:
-        Path(path).write_text(json.dumps({"rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -220,7 +220,7 @@ def choose_gpu() -> str:
 
     from tetris_sim.scheduler.machine.gpus import find_gpus
 
-    if find_gpus():
+    if find_gpus()[0]:
         return "real"
     return "emulated" if COMPILER is not None else "none"
 
