@@ -1,11 +1,12 @@
 """How fast equations are on CPU cores: cpu.stream and cpu.plain beside hand-written loops and py-pde.
 
     python tests/benchmarks/cpu_equations.py
-    python tests/benchmarks/cpu_equations.py /somewhere/bin/python
+    python tests/benchmarks/cpu_equations.py /somewhere/bin/python [SIZE]
 
-Two threads, periodic faces, float64. `loop` is what a Numba user would write, one `prange` loop a
+Two threads, or TETRIS_SIM_THREADS of them, periodic faces, float64; grids of SIZE^2 points only. `loop` is what a Numba user would write, one `prange` loop a
 step for both fields; with the Python of an environment that has py-pde its backend for Numba takes
-turns too. All ways take turns, and ratios are those of one turn. A point and step counts once,
+turns too, and the first step of each is timed from the start of its process, of ours also with a
+filled folder of compiled code. All ways take turns, and ratios are those of one turn. A point and step counts once,
 however many fields there are. With TETRIS_SIM_ROWS=FILE the measurements are kept as JSON.
 """
 
@@ -15,6 +16,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,7 +36,11 @@ from tetris_sim.method import Method, Parameters  # noqa: E402
 from tetris_sim.problem import Field, Problem  # noqa: E402
 from tetris_sim.slab import Slab  # noqa: E402
 
-THREADS, TURNS, SECONDS = 2, 5, 0.5  # seconds of a timing, about
+THREADS, TURNS, SECONDS = (
+    int(os.environ.get("TETRIS_SIM_THREADS", "2")),
+    5,
+    0.5,
+)  # seconds of a timing, about
 STREAM, PLAIN = METHODS[0], METHODS[-1]
 SIZES = {"gray-scott": (1024, 4096), "cahn-hilliard": (1024,)}
 Way = Callable[[], float]  # one timing, billions of points and steps a second
@@ -105,6 +111,32 @@ def loop_way(n: int) -> Way:
     return timed(lambda steps: sweep(*arrays, steps), n, 2)
 
 
+def begin(name: str, n: int) -> None:
+    """Make one step as a user's run does, its plan included."""
+    from tetris_sim.scheduler.machine.machine import find_machine
+    from tetris_sim.scheduler.planner import make_plan
+    from tetris_sim.schema import ComputeSection
+    from tetris_sim.simulation import open_simulation
+
+    problem, compute = problem_of(name, n), ComputeSection(threads=THREADS)
+    with open_simulation(problem, make_plan(problem, find_machine(), compute)) as simulation:
+        simulation.advance(1)
+        simulation.field()
+
+
+def first_steps(name: str, n: int) -> list[float]:
+    """Seconds from the start of a process, with an empty and with a filled folder."""
+    seconds = []
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "TETRIS_SIM_CACHE_DIR": folder, "NUMBA_CACHE_DIR": folder}
+        for _ in range(2):
+            start = time.perf_counter()
+            command = [sys.executable, __file__, "--begin", name, str(n)]
+            subprocess.run(command, env=environment, check=True)
+            seconds.append(time.perf_counter() - start)
+    return seconds
+
+
 def peer_way(python: str, name: str, n: int) -> tuple[Way, float]:
     """A process of py-pde, and after how many seconds it had made its first step."""
     script = Path(__file__).with_name("py_pde_equations.py")
@@ -133,7 +165,7 @@ def measure(
     """Rows of one grid: every way, its rates in turns."""
     problem = problem_of(name, n)
     ways: dict[str, tuple[Way, Parameters]] = {}
-    best = 0.0
+    best, first = 0.0, first_steps(name, n)
     for parameters in STREAM.parameters(problem):
         way = method_way(STREAM, problem, parameters, team)
         if (rate := way()) > best:
@@ -157,25 +189,30 @@ def measure(
             "threads": THREADS,
             "parameters": dict(ways[way][1]),
             "gpoint_steps_per_s": found,
-            "first_step_s": peer[1] if peer is not None and way == "py-pde" else None,
+            "first_step_s": {"cpu.stream": first, "py-pde": peer and [peer[1]]}.get(way),
         }
         for way, found in rates.items()
     ]
 
 
-def main(python: str | None = None) -> None:
+def main(python: str | None = None, size: str | None = None) -> None:
     """Measure everything and say it."""
+    python = python or None
     # Peers compile for minutes: all of them before anything is timed.
     peers = {name: peer_way(python, name, 1024) for name in SIZES} if python else {}
     team, rows = ThreadTeam(THREADS), []
     for name, sizes in SIZES.items():
-        for n in sizes:
+        for n in sizes if size is None else (int(size),):
             rows += measure(name, n, team, peers.get(name) if n == 1024 else None)
             for row in rows[-4:]:
-                print(row["equations"], row["n"], row["way"], row["gpoint_steps_per_s"], flush=True)
+                found = row["gpoint_steps_per_s"], row["first_step_s"]
+                print(row["equations"], row["n"], row["way"], *found, flush=True)
     if (path := os.environ.get("TETRIS_SIM_ROWS")) is not None:
         Path(path).write_text(json.dumps({"cpu_rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1:2] == ["--begin"]:
+        begin(sys.argv[2], int(sys.argv[3]))
+    else:
+        main(*sys.argv[1:])

@@ -27,6 +27,7 @@ from tetris_sim.slab import Slab
 from tetris_sim.tolerances import allowed_error
 
 GRID = Grid((11, 9), (0.5, 0.25), (0.25, 0.125))
+CONSTANTS, DT = {"k": 0.5, "D": "0.1 + x*k"}, 1e-4
 WALLS = Boundary(((Dirichlet(0.5), Neumann()), (Periodic(), Periodic())))
 LEAVES = ["u", "v", "k", "D", "x", "y", "t", "0", "1", "0.5", "2", "3e-3", "pi", "w"]
 UNARY = ["-{}", "sqrt({})", "exp({})", "sin({})", "abs({})", "tanh({})", "({})**2", "({})**-1"]
@@ -60,10 +61,10 @@ def build(u: str, v: str, scheme: str) -> Problem | None:
             state(),
             ["u", "v"],
             {"u": u, "v": v},
-            constants={"k": 0.5, "D": "0.1 + x*k"},
+            constants=CONSTANTS,
             grid=GRID,
             boundaries={"u": WALLS, "v": Boundary(((Neumann(), Neumann()), WALLS.faces[1]))},
-            dt=1e-4,
+            dt=DT,
             steps=2,
             scheme=scheme,
             accuracy=2,
