@@ -1,0 +1,234 @@
+"""Fifteen tasks of a newcomer in tetris_sim, FiPy and py-pde: lines of input, time, error.
+
+    python -m benchmarks.newcomer_table --peers PYTHON-OF-THE-PEERS -o newcomer.json
+
+(with tests/ on PYTHONPATH). What is typed is in `newcomer/` (the chip in `peers/`): NAME.yaml, which `tetris-sim run` runs
+unless NAME.sh says more, or NAME.py; NAME_fipy.py and NAME_pde.py where the others can pose the
+task. Each task is done in an empty folder, each command is a process of its own, from its start to
+its end, and programs take turns. Before that, each of ours is done once with an empty cache of
+kernels, which is told apart. Answers are compared with those of `newcomer_answers`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import platform
+import resource
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import newcomer_answers as answers
+from benchmarks.newcomer_answers import Numbers
+from benchmarks.peers_bodies import exact
+from tetris_sim.result import open_result
+
+FOLDERS = (Path(__file__).with_name("newcomer"), Path(__file__).with_name("peers"))
+OURS, PEERS = "tetris_sim", {"FiPy": "fipy", "py-pde": "pde"}
+LIMIT = 200.0  # seconds that a command may take
+
+
+@dataclass(frozen=True)
+class Task:
+    """Something that a newcomer wants.
+
+    Attributes:
+        name: of its files.
+        what: it is.
+        wanted: the right answer.
+        tries: how often an input was run until its answer was right, by program, when these were
+            written by somebody who had read the guides of all three.
+        again: how often a script of a peer is run.
+        files: made before: name and content.
+    """
+
+    name: str
+    what: str
+    wanted: Callable[[], Numbers]
+    tries: dict[str, int]
+    again: int = 1
+    files: tuple[tuple[str, Callable[[], str]], ...] = ()
+
+    def sources(self, program: str) -> list[Path]:
+        """What is typed for a program; nothing if it cannot pose the task."""
+        if program == OURS:
+            names = [f"{self.name}.{kind}" for kind in ("yaml", "sh", "py")]
+        else:
+            names = [f"{self.name}_{PEERS[program]}.py"]
+        return [path / name for name in names for path in FOLDERS if (path / name).exists()]
+
+    def commands(self, program: str, python: str) -> list[list[str]]:
+        """What is run, one after the other."""
+        sources = self.sources(program)
+        if program != OURS:
+            return [[python, path.name] for path in sources] * self.again
+        ours = [python, "-m", "tetris_sim"]
+        last = sources[-1]
+        if last.suffix == ".yaml":
+            return [[*ours, "run", last.name]]
+        if last.suffix == ".py":
+            return [[python, last.name]]
+        return [[*ours, *shlex.split(line)[1:]] for line in last.read_text().splitlines()]
+
+    def answer(self, folder: Path) -> Numbers:
+        """What a program has found in a folder."""
+        if (folder / "answer.npy").exists():
+            return np.asarray(np.load(folder / "answer.npy"))
+        table = folder / "sweeps" / self.name / "table.csv"
+        if table.exists() and not (folder / "results").exists():
+            with table.open() as file:
+                return np.array(
+                    [float(row["temperature max [degC]"]) for row in csv.DictReader(file)]
+                )
+        return np.asarray(open_result(folder / "results" / self.name).field(), np.float64)
+
+    def error(self, answer: Numbers) -> float:
+        """Largest difference, of the range of the right answer."""
+        wanted = self.wanted()
+        # Of the steady plate, the corner where its faces disagree is left out.
+        return float(np.abs(answer[len(answer) - len(wanted) :] - wanted).max() / np.ptp(wanted))
+
+
+def _tries(ours: int = 1, fipy: int = 1, pde: int = 1) -> dict[str, int]:
+    return {OURS: ours, "FiPy": fipy, "py-pde": pde}
+
+
+TASKS = (
+    Task("wall", "a wall of four layers, 12 h of frost", answers.wall, _tries()),
+    Task("chip", "a chip between a board and a cold plate", exact, _tries()),
+    Task(
+        "weather",
+        "the wall in weather from a table",
+        answers.weather,
+        _tries(),
+        files=(("weather.csv", answers.weather_table),),
+    ),
+    Task("radiation", "a bar that radiates (NAFEMS T2)", answers.radiation, _tries()),
+    Task("tensor", "a sheet of slanted fibres", answers.tensor, _tries()),
+    Task("steady", "a steady plate with convection (NAFEMS T4)", answers.steady, _tries()),
+    Task("initial", "an initial field from a formula", answers.initial, _tries()),
+    Task("fin", "a cooling fin, steady, 2D", answers.fin, _tries()),
+    Task("laser", "a laser that moves, 3D", answers.laser, _tries()),
+    Task("own", "an equation of one's own (Fisher's front)", answers.own, _tries()),
+    Task("sweep", "twelve heat transfer coefficients", answers.sweep, _tries()),
+    Task("notebook", "cells with a bar, a picture and a table", answers.notebook, _tries()),
+    Task("long", "40 days of granite, 49,000 stable steps", answers.long, _tries()),
+    Task("restart", "stopped halfway and continued", answers.restart, _tries(), again=2),
+    Task("verbs", "all verbs of the command line", answers.verbs, _tries()),
+)
+
+
+def do(task: Task, program: str, python: str, folder: Path, cache: Path) -> tuple[float, float]:
+    """Do a task in a folder, made anew: (seconds on the clock, seconds of CPU)."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for path in task.sources(program):
+        shutil.copy(path, folder)
+    for name, make in task.files:
+        (folder / name).write_text(make(), encoding="utf-8")
+
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    environment |= {"TETRIS_SIM_CACHE_DIR": str(cache), "MPLBACKEND": "Agg"}
+    before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    for command in task.commands(program, python):
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT
+        )
+        if done.returncode:
+            msg = f"{task.name}, {program}: {' '.join(command)} ended with {done.returncode}\n{done.stderr}"
+            raise RuntimeError(msg)
+    seconds = time.perf_counter() - begin
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def lines_of(paths: Sequence[Path]) -> int:
+    """Lines that say something."""
+    kept = [line.strip() for path in paths for line in path.read_text().splitlines()]
+    return sum(bool(line) and not line.startswith(("#", '"""')) for line in kept)
+
+
+def measure(tasks: Sequence[Task], peers: str | None, turns: int) -> list[dict[str, Any]]:
+    """A row for each task and program that can pose it."""
+    rows = []
+    programs = {OURS: sys.executable, **(dict.fromkeys(PEERS, peers) if peers else {})}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for task in tasks:
+            posed = [it for it in programs if task.sources(it)]
+            first = do(task, OURS, sys.executable, folder / OURS, folder / f"cache-{task.name}")
+            taken: dict[str, list[tuple[float, float]]] = {program: [] for program in posed}
+            for _ in range(turns):
+                for program in posed:
+                    python = programs[program] or sys.executable
+                    place, cache = folder / program, folder / f"cache-{task.name}"
+                    taken[program].append(do(task, program, python, place, cache))
+
+            for program in posed:
+                row = {
+                    "task": task.name,
+                    "what": task.what,
+                    "program": program,
+                    "lines": lines_of(task.sources(program)),
+                    "tries": task.tries[program],
+                    "error": float(f"{task.error(task.answer(folder / program)):.3g}"),
+                    "seconds": [round(it[0], 2) for it in taken[program]],
+                    "cpu_seconds": [round(it[1], 2) for it in taken[program]],
+                }
+                if program == OURS:
+                    row |= {"first": round(first[0], 2), "first_cpu": round(first[1], 2)}
+                rows.append(row)
+                print(json.dumps(row), flush=True)
+    return rows
+
+
+def versions_of(peers: str | None) -> dict[str, str]:
+    """Of what was compared."""
+    found = {"python": platform.python_version(), "tetris_sim": version("tetris_sim")}
+    if peers:
+        ask = [peers, "-c", "import fipy, pde; print(fipy.__version__, pde.__version__)"]
+        said = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.split()
+        found |= {"FiPy": said[-2], "py-pde": said[-1]}
+    return found
+
+
+def main() -> None:
+    """Measure, and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", nargs="+", help="only these")
+    parser.add_argument("--peers", help="a Python that has FiPy and py-pde")
+    parser.add_argument("--turns", type=int, default=1)
+    parser.add_argument("-o", "--output", type=Path)
+    args = parser.parse_args()
+
+    rows = measure(
+        [it for it in TASKS if it.name in (args.tasks or it.name)], args.peers, args.turns
+    )
+    cpu = next(it for it in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in it)
+    found = {
+        "date": datetime.now().astimezone().date().isoformat(),
+        "cpu": cpu.partition(":")[2].strip(),
+        "cores": len(os.sched_getaffinity(0)),
+        "versions": versions_of(args.peers),
+        "rows": rows,
+    }
+    if args.output:
+        args.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
