@@ -149,7 +149,7 @@ def do(task: Task, program: str, python: str, folder: Path, cache: Path) -> tupl
             command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT
         )
         if done.returncode:
-            msg = f"{task.name}, {program}: {' '.join(command)} ended with {done.returncode}\n{done.stderr}"
+            msg = f"{task.name}, {program}: {command} ended with {done.returncode}\n{done.stderr}"
             raise RuntimeError(msg)
     seconds = time.perf_counter() - begin
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -162,48 +162,79 @@ def lines_of(paths: Sequence[Path]) -> int:
     return sum(bool(line) and not line.startswith(("#", '"""')) for line in kept)
 
 
-def measure(tasks: Sequence[Task], peers: str | None, turns: int) -> list[dict[str, Any]]:
-    """A row for each task and program that can pose it."""
-    rows = []
+def measure(task: Task, peers: str | None, turns: int) -> list[dict[str, Any]]:
+    """A row for each program that can pose the task."""
     programs = {OURS: sys.executable, **(dict.fromkeys(PEERS, peers) if peers else {})}
+    posed = {name: python for name, python in programs.items() if python and task.sources(name)}
+    rows = []
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for task in tasks:
-            posed = [it for it in programs if task.sources(it)]
-            first = do(task, OURS, sys.executable, folder / OURS, folder / f"cache-{task.name}")
-            taken: dict[str, list[tuple[float, float]]] = {program: [] for program in posed}
-            for _ in range(turns):
-                for program in posed:
-                    python = programs[program] or sys.executable
-                    place, cache = folder / program, folder / f"cache-{task.name}"
-                    taken[program].append(do(task, program, python, place, cache))
+        folder, cache = Path(name), Path(name) / "cache"
+        first = do(task, OURS, sys.executable, folder / OURS, cache)
+        taken: dict[str, list[tuple[float, float]]] = {program: [] for program in posed}
+        for _ in range(turns):
+            for program, python in posed.items():
+                taken[program].append(do(task, program, python, folder / program, cache))
 
-            for program in posed:
-                row = {
-                    "task": task.name,
-                    "what": task.what,
-                    "program": program,
-                    "lines": lines_of(task.sources(program)),
-                    "tries": task.tries[program],
-                    "error": float(f"{task.error(task.answer(folder / program)):.3g}"),
-                    "seconds": [round(it[0], 2) for it in taken[program]],
-                    "cpu_seconds": [round(it[1], 2) for it in taken[program]],
-                }
-                if program == OURS:
-                    row |= {"first": round(first[0], 2), "first_cpu": round(first[1], 2)}
-                rows.append(row)
-                print(json.dumps(row), flush=True)
+        for program in posed:
+            row = {
+                "task": task.name,
+                "what": task.what,
+                "program": program,
+                "lines": lines_of(task.sources(program)),
+                "tries": task.tries[program],
+                "error": float(f"{task.error(task.answer(folder / program)):.3g}"),
+                "seconds": [round(it[0], 2) for it in taken[program]],
+                "cpu_seconds": [round(it[1], 2) for it in taken[program]],
+            }
+            if program == OURS:
+                row |= {"first": round(first[0], 2), "first_cpu": round(first[1], 2)}
+            rows.append(row)
+            print(json.dumps(row), flush=True)
     return rows
 
 
 def versions_of(peers: str | None) -> dict[str, str]:
     """Of what was compared."""
-    found = {"python": platform.python_version(), "tetris_sim": version("tetris_sim")}
+    found = {
+        "python": platform.python_version(),
+        "numpy": version("numpy"),
+        "numba": version("numba"),
+    }
     if peers:
         ask = [peers, "-c", "import fipy, pde; print(fipy.__version__, pde.__version__)"]
         said = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.split()
         found |= {"FiPy": said[-2], "py-pde": said[-1]}
     return found
+
+
+def result_of(rows: list[dict[str, Any]], peers: str | None) -> dict[str, Any]:
+    """The rows with all that makes them believable."""
+    cpu = next(it for it in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in it)
+    return {
+        "date": datetime.now().astimezone().date().isoformat(),
+        "cpu": cpu.partition(":")[2].strip(),
+        "cores": len(os.sched_getaffinity(0)),
+        "versions": versions_of(peers),
+        "rows": rows,
+    }
+
+
+def joined(paths: Sequence[Path]) -> dict[str, Any]:
+    """The results of one machine as runs of one file, those of equal circumstances together."""
+    runs: dict[str, Any] = {}
+    for path in paths:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        for found in content.get("runs", {"": content}).values():
+            name = f"{found['cpu']}, {found['cores']} cores, {found['date']}"
+            rows = runs.setdefault(name, {**found, "rows": []})["rows"]
+            rows += [row for row in found["rows"] if row not in rows]
+    return {"runs": runs}
+
+
+def write(found: dict[str, Any], path: Path | None) -> None:
+    """What there is so far."""
+    if path is not None:
+        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -212,22 +243,19 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", help="only these")
     parser.add_argument("--peers", help="a Python that has FiPy and py-pde")
     parser.add_argument("--turns", type=int, default=1)
+    parser.add_argument("--join", nargs="+", type=Path, help="measure nothing, join results")
     parser.add_argument("-o", "--output", type=Path)
     args = parser.parse_args()
 
-    rows = measure(
-        [it for it in TASKS if it.name in (args.tasks or it.name)], args.peers, args.turns
-    )
-    cpu = next(it for it in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in it)
-    found = {
-        "date": datetime.now().astimezone().date().isoformat(),
-        "cpu": cpu.partition(":")[2].strip(),
-        "cores": len(os.sched_getaffinity(0)),
-        "versions": versions_of(args.peers),
-        "rows": rows,
-    }
-    if args.output:
-        args.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if args.join:
+        found = joined(args.join)
+    else:
+        tasks = [it for it in TASKS if it.name in (args.tasks or it.name)]
+        found = result_of([], args.peers)
+        for task in tasks:
+            found["rows"] += measure(task, args.peers, args.turns)
+            write(found, args.output)
+    write(found, args.output)
 
 
 if __name__ == "__main__":
