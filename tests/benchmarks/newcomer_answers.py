@@ -169,7 +169,7 @@ def laser() -> Numbers:
 
 def own() -> Numbers:
     """A front that moves at 5/sqrt(6)."""
-    (x,) = centres((100.0, 500))
+    (x,) = centres((100.0, 1000))
     return np.asarray((1 + np.exp((x - 20 - 5 / math.sqrt(6) * 20) / math.sqrt(6))) ** -2)
 
 
