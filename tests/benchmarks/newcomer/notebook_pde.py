@@ -10,6 +10,6 @@ T = equation.solve(T, t_range=600, dt=600 / 1555, tracker=["progress", middle])
 # %%
 T.plot(action="none", filename="picture.png")
 # %%
-middle.dataframe.tail()
+middle.data[-5:]
 # %%
 np.save("answer.npy", T.data)
