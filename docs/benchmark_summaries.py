@@ -17,6 +17,7 @@ from benchmark_bodies import (
     heat_on_a_gpu,
 )
 from benchmark_equations import equations_on_a_gpu, equations_on_two_cores
+from benchmark_newcomer import newcomer
 from benchmark_schemes import jumps
 from benchmarks.device_goals import measurements, one_gpu
 from benchmarks.gpu_labels import CONVSTENCIL
@@ -345,5 +346,6 @@ SUMMARIES: Mapping[str, Callable[[Read], Table]] = {
     "equations on a GPU": equations_on_a_gpu,
     "jumps": jumps,
     "equations on two cores": equations_on_two_cores,
+    "newcomer": newcomer,
 }
 """By the names that pages have for them."""

@@ -251,7 +251,10 @@ class FieldsSection(Section):
     @model_validator(mode="after")
     def _some_time(self) -> FieldsSection:
         if self.every is None and not self.at:
-            msg = "neither every nor at is given, so nothing would be written; give one of them"
+            msg = (
+                "neither every nor at is given, so nothing would be written; give one of them, or "
+                "every: 1 step of a steady state"
+            )
             raise ValueError(msg)
         return self
 

@@ -250,7 +250,8 @@ def _bar(total: int, left: int, wanted: bool) -> Callable[[str], None]:
     """What is called after each run with its name, and at the end with nothing."""
     if not wanted:
         return lambda name: log.info("%s", name) if name else None
-    from tqdm import tqdm
+    # In a notebook its widget, where that is installed.
+    from tqdm.auto import tqdm
 
     bar = tqdm(total=total, initial=total - left, unit=" runs", dynamic_ncols=True)
 

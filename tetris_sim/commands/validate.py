@@ -11,9 +11,11 @@ from tetris_sim.commands.arguments import add_config_arguments, load
 from tetris_sim.config import Config
 from tetris_sim.errors import ExitCode, TetrisError
 from tetris_sim.problem import Problem
+from tetris_sim.quantities import Every
 from tetris_sim.schema import FieldsSection
 
 HELP = "check a configuration: all mistakes at once, with line numbers"
+_MINUTES = 120.0  # intervals from here on [s] are told in minutes and more
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,12 +103,12 @@ def _results(config: Config) -> str:
     if output.probes:
         parts.append(f"{len(output.probes)} {'probe' if len(output.probes) == 1 else 'probes'}")
     if output.statistics is not None:
-        parts.append(f"statistics every {output.statistics.every}")
+        parts.append(f"statistics every {_pace(output.statistics.every)}")
     if output.pictures:
         parts.append("pictures")
 
     if checkpoint.every is not None:
-        parts.append(f"checkpoints every {checkpoint.every}")
+        parts.append(f"checkpoints every {_pace(checkpoint.every)}")
     if checkpoint.at_end:
         parts.append("a checkpoint at the end")
 
@@ -115,6 +117,15 @@ def _results(config: Config) -> str:
 
 
 def _when(section: FieldsSection) -> str:
-    every = [] if section.every is None else [f"every {section.every}"]
+    every = [] if section.every is None else [f"every {_pace(section.every)}"]
     times = [f"at {', '.join(f'{time:g}' for time in section.at)} s"] if section.at else []
     return " and ".join(every + times)
+
+
+def _pace(every: Every) -> str:
+    """An interval for people: a long one in minutes, hours or days."""
+    from tetris_sim.progress import format_duration
+
+    if every.unit == "steps" or every.value < _MINUTES:
+        return str(every)
+    return f"{format_duration(every.value)}{' wall' if every.unit == 'wall' else ''}"

@@ -12,7 +12,7 @@ from fipy import (
     TransientTerm,
 )
 
-dt, t_end, h = float(sys.argv[1]), 0.2, 0.2e-3
+dt, t_end, h = float((sys.argv[1:] or ["2e-3"])[0]), 0.2, 0.2e-3
 mesh = Grid2D(nx=100, ny=50, dx=h, dy=h)
 x, y = mesh.cellCenters.value
 die, lid = y < 2e-3, y > 3e-3
