@@ -48,6 +48,9 @@ def pytest_configure(config: pytest.Config) -> None:
         cache = tempfile.mkdtemp(prefix="tetris_sim_tests_")
         os.environ["TETRIS_SIM_CACHE_DIR"] = cache
         os.environ.pop("TETRIS_SIM_NO_CACHE", None)
+        # Where no bytecode may lie beside sources, every process would compile them anew.
+        if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+            os.environ["PYTHONPYCACHEPREFIX"] = str(Path(cache) / "bytecode")
         config.add_cleanup(lambda: shutil.rmtree(cache, ignore_errors=True))
 
 

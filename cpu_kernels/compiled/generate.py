@@ -62,7 +62,8 @@ def row_update(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> str:
 
 def make_advance(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> Callable[..., None]:
     """The compiled `advance` of `sweep.py` for a stencil's offsets and dtype."""
-    part = row_update(offsets, dtype) + stored_source(dtype)
+    ghosts = splice("plain/ghosts.py", stored_source(dtype))
+    part = f"from {ghosts.__name__} import fill_ghosts\n\n" + row_update(offsets, dtype)
     return splice("plain/sweep.py", part).advance  # type: ignore[no-any-return]
 
 

@@ -12,7 +12,7 @@ Layout  u, v: flat arrays of n_fields fields, each a padded box of three axes (s
         planes of halo that were right.
 Limits  Never refuses. The update of a row is made for each stencil: `generate.py` copies this file
         and puts it in place of the one between the two markers, which is the stencil that reads the
-        point itself. With it comes what is done to values before they are stored.
+        point itself. With it comes `fill_ghosts` of `ghosts.py` as it is compiled for the dtype.
 Test    tests/kernels/test_against_reference.py
 """
 
@@ -21,9 +21,10 @@ from __future__ import annotations
 from numba import njit
 from numba.core import types
 
-from tetris_sim.cpu_kernels.common.columns import GHOSTS, LINKS, PITCH
+from tetris_sim.cpu_kernels.common.columns import PITCH
 from tetris_sim.cpu_kernels.compiled.barrier import wait
-from tetris_sim.cpu_kernels.compiled.intrinsics import fma, load, round_to_half, store  # noqa: F401  for float16
+from tetris_sim.cpu_kernels.compiled.intrinsics import fma, load, round_to_half, store  # noqa: F401  for the update
+from tetris_sim.cpu_kernels.plain.ghosts import fill_ghosts
 from tetris_sim.cpu_kernels.plain.parts import CACHED_POINTS, ranges
 
 # [the row update begins]
@@ -38,14 +39,6 @@ def update_row(u, v, p, n, pitch0, pitch1, weights):
     w0 = weights[0]
     for x in range(n):
         store(v, p + x, w0 * load(u, p + x))
-
-
-@njit(nogil=True, cache=True, inline="always")
-def as_stored(value):
-    """What memory may hold of a value: itself, or its nearest float16, though memory has float32
-    then.
-    """
-    return value
 
 
 # [the row update ends]
@@ -69,46 +62,6 @@ SIGNATURE = types.void(
 )
 
 
-@njit(nogil=True, cache=True)
-def _fill_sides(v, base, planes, axes, links, faces, rows, columns):
-    """Ghosts of some planes: along axis 1 over the computed columns, then along axis 2 over ghost
-    rows too.
-    """
-    pitch0, pitch1 = axes[0, PITCH], axes[1, PITCH]
-    low, high = base + planes[0] * pitch0, base + planes[1] * pitch0
-    for k in range(axes[1, LINKS]):
-        a, b = faces[1, k, 0], faces[1, k, 1]
-        for plane in range(low, high, pitch0):
-            ghost, source = plane + links[1, k, 0] * pitch1, plane + links[1, k, 1] * pitch1
-            for x in range(columns[0], columns[1]):
-                v[ghost + x] = as_stored(fma(b, v[source + x], a))
-
-    first_row = (rows[0] - axes[1, GHOSTS]) * pitch1
-    last_row = (rows[1] + axes[1, GHOSTS + 1]) * pitch1
-    for k in range(axes[2, LINKS]):
-        a, b, ghost, source = faces[2, k, 0], faces[2, k, 1], links[2, k, 0], links[2, k, 1]
-        if columns[0] <= source < columns[1]:  # in 1D another thread may have computed it
-            for plane in range(low, high, pitch0):
-                for row in range(plane + first_row, plane + last_row, pitch1):
-                    v[row + ghost] = as_stored(fma(b, v[row + source], a))
-
-
-@njit(nogil=True, cache=True)
-def _fill_ghosts(v, base, planes, axes, links, faces, rows, columns):
-    """Every ghost that follows from some planes: those at their sides, and the ghost planes that
-    mirror them.
-    """
-    _fill_sides(v, base, planes, axes, links, faces, rows, columns)
-    pitch0, pitch1 = axes[0, PITCH], axes[1, PITCH]
-    for k in range(axes[0, LINKS]):
-        a, b, ghost, source = faces[0, k, 0], faces[0, k, 1], links[0, k, 0], links[0, k, 1]
-        if planes[0] <= source < planes[1]:
-            for row in range(base + rows[0] * pitch1, base + rows[1] * pitch1, pitch1):
-                for x in range(row + columns[0], row + columns[1]):
-                    v[ghost * pitch0 + x] = as_stored(fma(b, v[source * pitch0 + x], a))
-            _fill_sides(v, base, (ghost, ghost + 1), axes, links, faces, rows, columns)
-
-
 @njit(SIGNATURE, nogil=True, cache=True)
 def advance(
     thread, threads, u, v, n_fields, field_pitch, axes, links, faces, weights, steps, barrier
@@ -120,7 +73,7 @@ def advance(
     pitch0, pitch1 = axes[0, PITCH], axes[1, PITCH]
     planes, rows, columns = ranges(axes, steps, thread, threads)
     for field in range(n_fields):
-        _fill_ghosts(u, field * field_pitch, planes, axes, links, faces, rows, columns)
+        fill_ghosts(u, field * field_pitch, planes, axes, links, faces, rows, columns)
     wait(barrier, threads)
 
     block = max(1, CACHED_POINTS // pitch0)
@@ -134,6 +87,6 @@ def advance(
                     for j in range(rows[0], rows[1]):
                         p = base + i * pitch0 + j * pitch1 + columns[0]
                         update_row(u, v, p, columns[1] - columns[0], pitch0, pitch1, weights)
-                _fill_ghosts(v, base, (first, last), axes, links, faces, rows, columns)
+                fill_ghosts(v, base, (first, last), axes, links, faces, rows, columns)
         wait(barrier, threads)
         u, v = v, u

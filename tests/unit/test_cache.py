@@ -62,6 +62,7 @@ def test_a_module_that_others_may_have_written_is_written_anew(
     monkeypatch.delenv("TETRIS_SIM_NO_CACHE", raising=False)
     monkeypatch.setenv("TETRIS_SIM_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
     cache_directory("kernels").chmod(0o755)
     source = f"ANSWER = {len(str(tmp_path))}\n"
     module = generated_module(source, part="kernels")
