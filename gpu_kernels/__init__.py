@@ -1,7 +1,7 @@
 """CUDA: how a GPU streams through a slab.
 
-A method is a room: `plain`, `stream`, `trapezoid`, `dual_tessellation`, `tcstencil`, `sparse`, with
-its sources beside its Python. What they share has rooms of its own: `steppers` hold a slab's state
+A method is a room: `plain`, `stream`, `resident`, `trapezoid`, `dual_tessellation`, `tcstencil`,
+`sparse`, with its sources beside its Python. What they share has rooms of its own: `steppers` hold a slab's state
 and advance it by passes, `fused` is what a kernel of several steps must say of itself, `faces` is
 what happens where the grid ends, `common` the compiler, the device and the layout.
 """
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tetris_sim.gpu_kernels.dual_tessellation.kernel import METHOD as DUAL_TESSELLATION
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.resident.method import ResidentMethod
 from tetris_sim.gpu_kernels.sparse.kernel import METHOD as SPARSE
 from tetris_sim.gpu_kernels.stream.method import METHOD as STREAM
 from tetris_sim.gpu_kernels.tcstencil.kernel import METHOD as TCSTENCIL
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 METHODS: tuple[GpuMethod, ...] = (
     STREAM,
+    ResidentMethod(),
     TRAPEZOID,
     DUAL_TESSELLATION,
     TCSTENCIL,

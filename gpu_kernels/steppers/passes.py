@@ -57,9 +57,15 @@ _MOST_BLOCKS = 65535  # along y and z; threads of plain.cu go on where a grid ha
 
 
 class Pass(Protocol):
-    """One way to advance."""
+    """One way to advance.
+
+    Attributes:
+        depth: steps that it makes.
+        ghosts: steps for which it wants ghosts that last (`pitch_slab`).
+    """
 
     depth: int
+    ghosts: int
 
     def prepare(self, state: State) -> None:
         """Compile, and keep what the launches need."""
@@ -206,7 +212,7 @@ class State:
 class Sweep:
     """One step of every point, after the ghosts that it reads."""
 
-    depth = 1
+    depth = ghosts = 1
 
     def prepare(self, state: State) -> None:
         """Compile."""
@@ -230,7 +236,7 @@ class Sweep:
 class ConductionSweep:
     """One step of every point of a body, after the ghosts that it reads."""
 
-    depth = 1
+    depth = ghosts = 1
 
     def prepare(self, state: State) -> None:
         """Compile."""
@@ -254,7 +260,7 @@ class ConductionSweep:
 class StagedSweep:
     """One step by equations: all stages at every point, after the ghosts that they read."""
 
-    depth = 1
+    depth = ghosts = 1
 
     def prepare(self, state: State) -> None:
         """Compile."""
@@ -310,7 +316,7 @@ class Fused:
     """Several steps: a fused kernel, the ghosts that it reads, and the frame that it leaves."""
 
     def __init__(self, kernel: FusedKernel) -> None:
-        self.depth = kernel.depth
+        self.depth = self.ghosts = kernel.depth
         self._kernel = kernel
         self._launches: dict[Box3, tuple[Slab, Launch, Tiles]] = {}
 

@@ -43,7 +43,7 @@ class GpuStepper:
         self._problem, self._device, self._passes = problem, device, passes
         self._arriving: list[Any] = []  # planes whose copies may be under way
         self._leaving: dict[tuple[int, Side], list[Any]] = {}  # copies of edges that take turns
-        depth = max(way.depth for way in passes)
+        depth = max(way.ghosts for way in passes)
         self._layout = pitch_slab(problem, slab, depth)
 
         with device.use() as cupy:

@@ -28,6 +28,7 @@ from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.faces import frame, ghosts
+from tetris_sim.gpu_kernels.fused.method import FusedMethod
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.steppers import stepper
 from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
@@ -37,7 +38,7 @@ from tetris_sim.slab import Slab
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 
-FUSED = tuple(method for method in METHODS if method.name != "gpu.plain")
+FUSED = tuple(method for method in METHODS if isinstance(method, FusedMethod))
 SHAPES: dict[int, tuple[int, ...]] = {1: (1501,), 2: (75, 133), 3: (23, 26, 61)}
 WIDER = 64  # float16 needs more points along x: rows begin at lines of 128 bytes
 NAMES = ("heat-1d", "star-1d5p", "heat-2d", "box-2d9p", "heat-3d", "box-3d27p")

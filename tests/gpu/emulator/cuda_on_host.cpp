@@ -16,13 +16,14 @@ namespace on_host {
 constexpr int most_threads = 1024;
 constexpr size_t stack_bytes = 512 << 10, guard_bytes = 1 << 12, most_shared = 256 << 10;
 constexpr unsigned char poison = 0xff, guard = 0xa5;
+constexpr unsigned patience = 8;  // how often a thread reads the same in a flag before it must wait
 constexpr unsigned long long mark = 0x5ca1ab1e0ddba11ull;  // in the place of an mbarrier
 
 // Points of src and dst lie as Memory of common.cuh says; where `item` is 0 no copy may touch
 // either.
 struct Launch {
     int grid[3], block[3];
-    int shared_bytes, descending;
+    int shared_bytes, descending, together;
     char *src, *dst;
     // elements from plane to plane and from row to row, bytes of an element
     long long plane, row, item;
@@ -69,7 +70,7 @@ struct Arrival {
     std::vector<Copy> copies;
 };
 
-enum class Wait { nothing, warp, block, arrival };
+enum class Wait { nothing, warp, block, arrival, flag };
 
 struct Thread {
     ucontext_t start;
@@ -78,6 +79,8 @@ struct Thread {
     Wait wait;
     unsigned seen;  // generation of the meeting, or parity of the arrival
     Arrival* arrival;
+    const unsigned* flag;  // that was read last, what it was, how often nothing else was read
+    unsigned raised, reads;
     std::vector<Copy> copies;
     std::vector<size_t> groups;  // ends of the groups that are closed
     std::vector<OutwardCopy> outward;
@@ -85,8 +88,8 @@ struct Thread {
 
 // Not static: the compiler must believe that a function it cannot see changes all of this.
 Launch launch;
-Thread threads[most_threads];
-Warp warps[most_threads / warp_size];
+Thread* threads;
+Warp* warps;
 Meeting block;
 std::vector<Arrival*> arrivals;
 std::vector<std::pair<void*, size_t>> variables;  // of shared memory
@@ -347,6 +350,22 @@ unsigned to_tf32(float value) {
     return std::isnan(value) ? 0x7fffffff & ~0x1fffu : bits_of(value) + 0x1000 & ~0x1fffu;
 }
 
+// Flags by which blocks wait for each other.
+
+unsigned read_flag(const unsigned* flag) {
+    Thread& thread = threads[current];
+    if (thread.flag != flag || thread.raised != *flag) thread.reads = 0;
+    if (++thread.reads > patience) {
+        thread.wait = Wait::flag;
+        leave_thread();
+        thread.reads = 0;
+    }
+    thread.flag = flag;
+    return thread.raised = *flag;
+}
+
+void raise_flag(unsigned* flag, unsigned value) { *flag = value; }
+
 // A launch.
 
 static void run_thread() {
@@ -367,6 +386,7 @@ static void prepare_thread(int index) {
     Thread& thread = threads[index];
     thread.wait = Wait::nothing;
     thread.finished = false;
+    thread.flag = nullptr;
     thread.copies.clear();
     thread.groups.clear();
     thread.outward.clear();
@@ -381,6 +401,7 @@ static bool is_ready(const Thread& thread, const Warp& warp) {
     if (thread.finished) return false;
     if (thread.wait == Wait::warp) return warp.meeting.generation != thread.seen;
     if (thread.wait == Wait::block) return block.generation != thread.seen;
+    if (thread.wait == Wait::flag) return *thread.flag != thread.raised;
     return thread.wait == Wait::nothing || has_ended(*thread.arrival, thread.seen);
 }
 
@@ -428,14 +449,39 @@ static void prepare_block() {
     for (int index = 0; index < n_threads; index++) prepare_thread(index);
 }
 
-static void run_block() {
-    prepare_block();
-    const int n_warps = (n_threads + warp_size - 1) / warp_size;
-    bool ran = true;
-    while (ran) {
-        ran = false;
-        for (int w = 0; w < n_warps; w++) ran |= run_warp(launch.descending ? n_warps - 1 - w : w);
+// A block of threads with all that is its own.
+struct Block {
+    Index3 index;
+    std::vector<Thread> threads;
+    std::vector<Warp> warps;
+    Meeting meeting;
+    char *stacks, *shared;
+};
+
+static void enter(Block& it) {
+    blockIdx = it.index;
+    threads = it.threads.data(), warps = it.warps.data();
+    stacks = it.stacks, dynamic_shared = it.shared;
+    block = it.meeting;
+}
+
+// Let the threads of a block run until none can; whether any did.
+static bool run_block(Block& it) {
+    enter(it);
+    const int n_warps = int(it.warps.size());
+    bool ran = false, again = true;
+    while (again) {
+        again = false;
+        for (int w = 0; w < n_warps; w++)
+            again |= run_warp(launch.descending ? n_warps - 1 - w : w);
+        ran |= again;
     }
+    it.meeting = block;
+    return ran;
+}
+
+static void end_block(Block& it) {
+    enter(it);
     for (int index = 0; index < n_threads; index++)
         if (!threads[index].finished) {
             current = index;
@@ -453,21 +499,48 @@ const char* run(void (*what)(void**), void** values, const Launch* how) {
     n_threads = launch.block[0] * launch.block[1] * launch.block[2];
     if (n_threads > most_threads || launch.shared_bytes > int(most_shared))
         return "too large a block";
-    // pages that nobody touches cost nothing
-    stacks = static_cast<char*>(malloc(n_threads * stack_bytes));
-    dynamic_shared = static_cast<char*>(aligned_alloc(1024, most_shared + guard_bytes));
     gridDim = {unsigned(launch.grid[0]), unsigned(launch.grid[1]), unsigned(launch.grid[2])};
     blockDim = {unsigned(launch.block[0]), unsigned(launch.block[1]), unsigned(launch.block[2])};
     failure[0] = 0;
-    for (unsigned z = 0; z < gridDim.z; z++)
-        for (unsigned y = 0; y < gridDim.y; y++)
-            for (unsigned x = 0; x < gridDim.x && !failure[0]; x++) {
-                blockIdx = {x, y, z};
-                run_block();
-            }
-    for (int index = 0; index < n_threads; index++) threads[index].started = false;
-    free(dynamic_shared);
-    free(stacks);
+    const int n_blocks = gridDim.x * gridDim.y * gridDim.z;
+    // Blocks that follow each other have one place; those that run together cannot have
+    // mbarriers and variables, which are known by where they are.
+    if (launch.together && !variables.empty()) return "variables of blocks that run together";
+    std::vector<Block> blocks(launch.together ? n_blocks : 1);
+    for (Block& it : blocks) {
+        it.threads.resize(n_threads);
+        it.warps.resize((n_threads + warp_size - 1) / warp_size);
+        // pages that nobody touches cost nothing
+        it.stacks = static_cast<char*>(malloc(n_threads * stack_bytes));
+        it.shared = static_cast<char*>(aligned_alloc(1024, most_shared + guard_bytes));
+    }
+
+    for (int n = 0; n < n_blocks && !failure[0]; n++) {
+        const unsigned number = n, x = gridDim.x, y = gridDim.y;
+        Block& it = blocks[launch.together ? n : 0];
+        it.index = {number % x, number / x % y, number / x / y};
+        enter(it);
+        prepare_block();
+        it.meeting = block;
+        if (launch.together) continue;
+        run_block(it);
+        end_block(it);
+    }
+    if (launch.together) {
+        bool ran = true;
+        while (ran && !failure[0]) {
+            ran = false;
+            for (int n = 0; n < n_blocks; n++)
+                ran |= run_block(blocks[launch.descending ? n_blocks - 1 - n : n]);
+        }
+        for (Block& it : blocks)
+            if (!failure[0]) end_block(it);
+    }
+
+    for (Block& it : blocks) {
+        free(it.shared);
+        free(it.stacks);
+    }
     return failure[0] ? failure : nullptr;
 }
 

@@ -1,7 +1,7 @@
 // cuda_on_host.h: enough of CUDA to run a kernel on the CPU, written to find mistakes rather than
 // to be fast.
 //
-// Idea    Blocks of threads follow each other. The threads of a block are fibers: each runs until
+// Idea    Blocks of threads follow each other, or all run together, each as far as it can. The threads of a block are fibers: each runs until
 //         it must wait for others, and a warp runs until all of its lanes wait for other warps, so
 //         that whoever forgets to wait is as far ahead as can be. Ascending and descending order
 //         find what the other one hides. Copies that run beside the threads arrive as late as they
@@ -104,6 +104,11 @@ void wait_arrival(unsigned at, unsigned parity);
 void bulk_in(unsigned to, const void* from, unsigned bytes, unsigned at);
 void bulk_out(void* to, unsigned from, unsigned bytes);
 void bulk_wait_read();
+
+// Flags by which blocks that run together wait for each other. Who reads the same again and again
+// waits until it changes.
+unsigned read_flag(const unsigned* flag);
+void raise_flag(unsigned* flag, unsigned value);
 
 // Products on tensor cores, C(m x 8) += A(m x k) B(k x 8): PTX ISA, "Matrix fragments for mma with
 // f64".
@@ -388,6 +393,11 @@ inline float __fadd_rn(float a, float b) { return a + b; }
 
 template <class T>
 inline T __ldg(const T* p) {
+    return *p;
+}
+
+template <class T>
+inline T __ldcg(const T* p) {
     return *p;
 }
 

@@ -100,6 +100,8 @@ _PTX = (
     (r"cvt\.rna\.tf32\.f32 %0, %1;", "{0} = on_host::to_tf32({1})"),
     (r"cvt\.rn\.f16\.f32 %0, %1;", "{0} = on_host::to_half({1})"),
     (r"cvt\.f32\.f16 %0, %1;", "{0} = on_host::from_half({1})"),
+    (r"ld\.acquire\.gpu\.global\.u32 %0, \[%1\];", "{0} = on_host::read_flag({1})"),
+    (r"st\.release\.gpu\.global\.u32 \[%0\], %1;", "on_host::raise_flag({0}, {1})"),
     (r"movmatrix\.sync\.aligned\.m8n8\.trans\.b16 %0, %1;", "{0} = on_host::transpose({1})"),
 )
 _PRODUCT = re.compile(
@@ -136,6 +138,7 @@ class _Launch(ctypes.Structure):
         ("block", ctypes.c_int * 3),
         ("shared_bytes", ctypes.c_int),
         ("descending", ctypes.c_int),
+        ("together", ctypes.c_int),
         ("src", ctypes.c_void_p),
         ("dst", ctypes.c_void_p),
         ("plane", ctypes.c_longlong),
@@ -171,6 +174,7 @@ class Emulated:
         copied: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]] | None = None,
         others: Sequence[npt.NDArray[Any]] = (),
         descending: bool = False,
+        together: bool = False,
     ) -> None:
         """Run all threads.
 
@@ -185,12 +189,17 @@ class Emulated:
                 first owned point on.
             others: arrays that such copies may read, too.
             descending: whether the last thread comes first.
+            together: whether all blocks run at a time, as of a cooperative launch.
 
         Raises:
             EmulationError: what a thread did.
         """
         how = _Launch(
-            (ctypes.c_int * 3)(*grid), (ctypes.c_int * 3)(*block), shared_bytes, int(descending)
+            (ctypes.c_int * 3)(*grid),
+            (ctypes.c_int * 3)(*block),
+            shared_bytes,
+            int(descending),
+            int(together),
         )
         if copied is not None:
             src, dst, memory = copied

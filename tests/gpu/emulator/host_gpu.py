@@ -71,7 +71,7 @@ class HostGpu:
                 name: getattr(np, name)
                 for name in (
                     *("zeros", "zeros_like", "empty", "asarray", "ascontiguousarray", "isfinite"),
-                    *("float32", "linalg"),
+                    *("float32", "linalg", "uint32"),
                 )
             },
             asnumpy=np.array,
@@ -91,7 +91,13 @@ class HostGpu:
     ) -> Any:
         emulated = emulate(source, defines)
 
-        def launch(grid: Any, block: Any, arguments: tuple[Any, ...], shared_mem: int = 0) -> None:
+        def launch(
+            grid: Any,
+            block: Any,
+            arguments: tuple[Any, ...],
+            shared_mem: int = 0,
+            enable_cooperative_groups: bool = False,
+        ) -> None:
             held = [np.array(a) if by_value(a) else a for a in arguments]
             memory = [a for a in held if by_value(a) and a.dtype.names]
             arrays = [a for a in held if isinstance(a, np.ndarray) and a.dtype.kind == "f"]
@@ -114,6 +120,7 @@ class HostGpu:
                     shared_mem,
                     copied=copied,
                     others=others,
+                    together=enable_cooperative_groups,
                 )
 
             if self.captured is None:
