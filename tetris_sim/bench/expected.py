@@ -28,9 +28,9 @@ _LANES = {"sm_80": (32, 64), "sm_90": (64, 128), "sm_100": (64, 128)}
 _OTHER_LANES = (2, 128)
 # Shares of what a GPU could do that kernels for equations reach: of its memory, and of its
 # arithmetic when they stream along 1, 2 or 3 axes: in 3D neighbours come through shared memory
-# (NVIDIA H200, 2026-11-22).
+# (NVIDIA H200, 2026-11-23).
 _OF_MEMORY = 0.72
-_OF_ARITHMETIC = {1: 0.8, 2: 0.5, 3: 0.14}
+_OF_ARITHMETIC = {1: 0.8, 2: 0.5, 3: 0.135}
 # The same of the multiply-adds of CPU threads: operations wait for loads, in sweeps most (two
 # threads of an AMD EPYC, AVX2, busy with other work, 2026-11-22).
 _OF_THREADS = {1: 0.35, 2: 0.35, 3: 0.2}
