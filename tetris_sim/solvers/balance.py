@@ -185,9 +185,11 @@ class _Parts:
         self._whole: Ranges = tuple((0, n) for n in shape)
         self._ids = medium.ids(self._whole)
         self._contents = contents_of(problem, self._ids)
-        coefficients, ids = conduction.coefficients, self._ids
-        given = coefficients is not None
-        self._capacity = coefficients.capacity(self._whole) if given else medium.capacity[ids]
+        self._capacity = (
+            medium.capacity[self._ids]
+            if conduction.coefficients is None
+            else conduction.coefficients.capacity(self._whole)
+        )
         self._held = np.isinf(self._capacity)
         self._any_held = bool(self._held.any())
         self._curved: set[tuple[int, Side]] = set()  # faces that are not linear
