@@ -9,6 +9,7 @@ state is held are no unknowns: what flows to them is part of d and f of their ne
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -108,22 +109,46 @@ def why_not(problem: Problem) -> str | None:
 
 
 def balance(problem: Problem, time: float, state: Numbers) -> Balance:
-    """The balance of all cells.
+    """The balance of all cells, see `Balances`."""
+    return Balances(problem).at(time, state)
+
+
+class Balances:
+    """The balances of a problem at all times and states; what these share is made once.
 
     Args:
         problem: see `why_not`.
-        time: for what changes [s].
-        state: (n0, ...), where what is not linear takes its tangents, and what held cells have.
 
     Raises:
         UnsupportedError: the problem has no such balance.
     """
-    if (refusal := why_not(problem)) is not None:
-        raise UnsupportedError(refusal[0].upper() + refusal[1:] + ".")
-    problem = replace(problem, start=(0, time), dtype=np.dtype(np.float64))
-    if problem.conduction is None:
-        return _of_stencil(problem)
-    return _Maker(problem, problem.conduction, state).make()
+
+    def __init__(self, problem: Problem) -> None:
+        if (refusal := why_not(problem)) is not None:
+            raise UnsupportedError(refusal[0].upper() + refusal[1:] + ".")
+        self._problem = replace(problem, dtype=np.dtype(np.float64))
+        self._same: Balance | None = None
+        self._parts: _Parts | None = None
+
+    def at(self, time: float, state: Numbers) -> Balance:
+        """The balance of all cells.
+
+        Args:
+            time: for what changes [s].
+            state: (n0, ...), where what is not linear takes its tangents, and what held cells have.
+        """
+        if self._same is not None:
+            return self._same
+        problem = replace(self._problem, start=(0, time))
+        if problem.conduction is None:
+            self._same = _of_stencil(problem)
+            return self._same
+        if self._parts is None:
+            self._parts = _Parts(problem, problem.conduction)
+        found = self._parts.at(problem, state)
+        if found.is_linear and not self._parts.changes:
+            self._same = found
+        return found
 
 
 def _of_stencil(problem: Problem) -> Balance:
@@ -147,68 +172,117 @@ def _of_stencil(problem: Problem) -> Balance:
     return Balance(tuple(conductance), d, f, np.ones(grid.shape), is_linear=True)
 
 
-class _Maker:
-    """Puts the balance of a body together."""
+class _Parts:
+    """What the balance of a body is put together from.
 
-    def __init__(self, problem: Problem, conduction: Conduction, state: Numbers) -> None:
-        self._problem, self._conduction, self._state = problem, conduction, state
-        shape = problem.grid.shape
+    Attributes:
+        changes: whether some of it depends on time, or on what held cells have.
+    """
+
+    def __init__(self, problem: Problem, conduction: Conduction) -> None:
+        self._problem, self._conduction = problem, conduction
+        shape, medium = problem.grid.shape, conduction.medium
         self._whole: Ranges = tuple((0, n) for n in shape)
-        self._ids = conduction.medium.ids(self._whole)
-        self._d, self._f = np.zeros(shape), np.zeros(shape)
+        self._ids = medium.ids(self._whole)
         self._contents = contents_of(problem, self._ids)
-        self._drive = state if self._contents is None else self._contents.driving(state)
-        self._linear = self._contents is None or self._contents.has_one
-
-    def make(self) -> Balance:
-        medium, coefficients = self._conduction.medium, self._conduction.coefficients
-        if (source := self._conduction.source) is not None:
-            codes = self._ids.astype(np.int64)
-            self._f += follow(source, self._problem, 0, self._whole, codes, {})
-            if coefficients is not None:
-                self._f *= coefficients.volume(self._whole)
-        capacity = (
+        self._capacity = (
             medium.capacity[self._ids]
-            if coefficients is None
-            else coefficients.capacity(self._whole)
+            if conduction.coefficients is None
+            else conduction.coefficients.capacity(self._whole)
         )
+        self._held = np.isinf(self._capacity)
+        self._any_held = bool(self._held.any())
+        self._curved: set[tuple[int, Side]] = set()  # faces that are not linear
 
-        held = np.isinf(capacity)
-        conductance = tuple(self._along(axis, held) for axis in range(self._ids.ndim))
-        self._d[held] = 0.0
-        self._f[held] = 0.0
-        return Balance(conductance, self._d, self._f, capacity, self._linear, self._contents)
+        source = conduction.source
+        faces = [
+            (axis, side, problem.ruled_face(axis, side))
+            for axis in range(len(shape))
+            if not problem.boundary.periodic(axis)
+            for side in SIDES
+        ]
+        rules = [*(face.rule for *_, face in faces), *([source] if source else [])]
+        self.changes = self._any_held or any(rule.changes for rule in rules)
+        still = [
+            self._contents is None and face.is_affine and not face.rule.changes
+            for *_, face in faces
+        ]
+        self._moving = [face for face, stays in zip(faces, still, strict=True) if not stays]
 
-    def _along(self, axis: int, held: npt.NDArray[np.bool_]) -> Numbers:
-        """K along an axis, and d and f of what lies beyond its faces and of held cells."""
-        n = self._problem.grid.shape[axis]
+        # d and f of what is the same at all times and states
+        self._d, self._f = np.zeros(shape), np.zeros(shape)
+        if source is not None and not source.changes:
+            self._f += self._heated(source)
+        nothing = np.zeros(shape)
+        for axis, side, face in (it for it, stays in zip(faces, still, strict=True) if stays):
+            self._add_face(self._d, self._f, (axis, side, face), nothing)
+        self._between: list[Numbers] = []
+        if self._contents is None:
+            self._between = [self._conductance(axis, nothing) for axis in range(len(shape))]
+        self._joined = [self._cut(axis, k) for axis, k in enumerate(self._between)]
+
+    def at(self, problem: Problem, state: Numbers) -> Balance:
+        """The balance of a time, from which `problem` starts, at a state."""
+        self._problem, self._linear = problem, self._contents is None or self._contents.has_one
+        d, f = self._d.copy(), self._f.copy()
+        if (source := self._conduction.source) is not None and source.changes:
+            f += self._heated(source)
+        for face in self._moving:
+            self._add_face(d, f, face, state)
+
+        joined = self._joined
         if self._contents is not None:
-            between = self._contents.conductance(axis, self._state)
+            between = [self._conductance(axis, state) for axis in range(state.ndim)]
+            joined = [self._cut(axis, k) for axis, k in enumerate(between)]
+        if self._any_held:
+            drive = state if self._contents is None else self._contents.driving(state)
+            for axis, (_, ways) in enumerate(joined):
+                for k, theirs in ways:
+                    d += k
+                    f += k * np.where(k > 0, np.roll(drive, theirs, axis), 0.0)
+            d[self._held] = 0.0
+            f[self._held] = 0.0
+        conductance = tuple(k for k, _ in joined)
+        return Balance(conductance, d, f, self._capacity, self._linear, self._contents)
+
+    def _heated(self, source: Rule) -> Numbers:
+        codes = self._ids.astype(np.int64)
+        found = np.broadcast_to(
+            follow(source, self._problem, 0, self._whole, codes, {}), codes.shape
+        )
+        coefficients = self._conduction.coefficients
+        return found if coefficients is None else found * coefficients.volume(self._whole)
+
+    def _conductance(self, axis: int, state: Numbers) -> Numbers:
+        """K along an axis."""
+        n = self._problem.grid.shape[axis]
+        if n == 1:
+            return np.zeros(self._problem.grid.shape)
+        if self._contents is not None:
+            between = self._contents.conductance(axis, state)
         elif self._conduction.coefficients is None:
             table = self._conduction.medium.conductance[axis]
             between = table[self._ids, np.roll(self._ids, -1, axis)]
         else:
             between = np.array(self._conduction.coefficients.conductance(axis, self._whole))
-
         if not self._problem.boundary.periodic(axis):
-            for side in SIDES:
-                self._face(axis, side)
             _plane(between, axis, n - 1)[...] = 0.0
-        if n == 1:
-            return np.zeros_like(between)
-        if not held.any():
-            return np.asarray(between)
+        return np.asarray(between)
 
-        beyond = np.roll(held, -1, axis)
-        for mine, theirs, shift in ((~held & beyond, -1, 0), (held & ~beyond, 1, 1)):
-            k = np.where(mine, between, 0.0)
-            k, other = np.roll(k, shift, axis), np.roll(self._drive, theirs, axis)
-            self._d += k
-            self._f += k * np.where(k > 0, other, 0.0)
-        return np.where(held | beyond, 0.0, between)
+    def _cut(self, axis: int, between: Numbers) -> tuple[Numbers, list[tuple[Numbers, int]]]:
+        """(K between unknowns, each K that leads to held cells and how far these are off)."""
+        if not self._any_held:
+            return between, []
+        held, beyond = self._held, np.roll(self._held, -1, axis)
+        up = np.where(~held & beyond, between, 0.0)
+        down = np.roll(np.where(held & ~beyond, between, 0.0), 1, axis)
+        return np.where(held | beyond, 0.0, between), [(up, -1), (down, 1)]
 
-    def _face(self, axis: int, side: Side) -> None:
-        """D and f of the ghosts beyond a face."""
+    def _add_face(
+        self, d: Numbers, f: Numbers, which: tuple[int, Side, RuledFace], state: Numbers
+    ) -> None:
+        """Add d and f of the ghosts beyond a face."""
+        axis, side, face = which
         n = self._problem.grid.shape[axis]
         at = 0 if side == "low" else n - 1
         box = (*self._whole[:axis], (at, at + 1), *self._whole[axis + 1 :])
@@ -220,17 +294,16 @@ class _Maker:
             span = (*self._whole[:axis], (beyond, beyond + 1), *self._whole[axis + 1 :])
             k = coefficients.conductance(axis, span)
 
-        here = np.take(self._state, [at], axis)
-        face = self._problem.ruled_face(axis, side)
+        here = np.take(state, [at], axis)
         ghosts = self._ghosts(face, box, ids)
         if self._contents is not None:
-            d, f = self._contents.tangent(k, partial(ghosts, face.rule), here, ids)
+            more = self._contents.tangent(k, partial(ghosts, face.rule), here, ids)
             self._linear = self._linear and face.is_affine
         else:
-            ghost, slope = self._tangent(face, ghosts, here)
-            d, f = k * (1 - slope), k * (ghost - slope * here)
-        _plane(self._d, axis, at)[...] += d
-        _plane(self._f, axis, at)[...] += f
+            ghost, slope = self._tangent(which, ghosts, here)
+            more = k * (1 - slope), k * (ghost - slope * here)
+        for values, its in zip((d, f), more, strict=True):
+            _plane(values, axis, at)[...] += its
 
     def _ghosts(self, face: RuledFace, box: Ranges, ids: Ids) -> Callable[[Rule, Seen], Numbers]:
         """Ghosts by a rule, from what is seen of the mirror points."""
@@ -243,25 +316,39 @@ class _Maker:
         return ghosts
 
     def _tangent(
-        self, face: RuledFace, ghosts: Callable[[Rule, Seen], Numbers], here: Numbers
+        self,
+        which: tuple[int, Side, RuledFace],
+        ghosts: Callable[[Rule, Seen], Numbers],
+        here: Numbers,
     ) -> tuple[Numbers, Numbers]:
         """The ghosts of mirror points, and how they grow with them."""
+        axis, side, face = which
         if face.is_affine:
             # Exactly b: where it is 1 nothing may be left of d.
             parameters = tuple(
                 replace(it, values=np.zeros(1)) if it.name == "a" else it
                 for it in face.rule.parameters
             )
-            steep = replace(face.rule, parameters=parameters)
+            growing = replace(face.rule, parameters=parameters)
             ones = {MIRROR: np.ones(here.shape)}
-            return ghosts(face.rule, {MIRROR: here}), ghosts(steep, ones)
+            return ghosts(face.rule, {MIRROR: here}), ghosts(growing, ones)
 
         def at(degrees: float) -> Numbers:
             return ghosts(face.rule, {MIRROR: here + degrees})
 
-        slope, far = (at(more + 0.5) - at(more - 0.5) for more in (0.0, _FAR))
-        self._linear = self._linear and bool((abs(far - slope) < _FLAT).all())
-        return at(0.0), np.where(abs(slope - 1) < _FLAT, 1.0, slope)
+        def slope(more: float) -> Numbers:
+            return at(more + 0.5) - at(more - 0.5)
+
+        steep = slope(0.0)
+        if (axis, side) not in self._curved and (abs(slope(_FAR) - steep) >= _FLAT).any():
+            self._curved.add((axis, side))
+        self._linear = self._linear and (axis, side) not in self._curved
+        return at(0.0), np.where(abs(steep - 1) < _FLAT, 1.0, steep)
+
+
+def norm(values: Numbers) -> float:
+    """The root of the sum of squares; not by BLAS, whose threads are others than those of a run."""
+    return math.sqrt(float(np.square(values).sum()))
 
 
 def _plane(values: Numbers, axis: int, at: int) -> Any:

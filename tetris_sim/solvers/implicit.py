@@ -25,10 +25,10 @@ import numpy as np
 from tetris_sim.conduction import Numbers
 from tetris_sim.errors import NumericsError
 from tetris_sim.problem import Problem
-from tetris_sim.solvers.balance import Balance, balance
+from tetris_sim.solvers.balance import Balance, Balances, norm
 from tetris_sim.solvers.gradients import Arithmetic
 from tetris_sim.solvers.settle import Kept, settle
-from tetris_sim.solvers.steady import best_constant, changes, rounding_of, unbalanced
+from tetris_sim.solvers.steady import best_constant, rounding_of, unbalanced
 
 _G = 2 - math.sqrt(2)
 _A = 1 - 1 / math.sqrt(2)
@@ -82,7 +82,10 @@ class ImplicitSteps:
     solutions: int = 0
     iterations: int = 0
     kept: Kept = field(default_factory=Kept)
-    _same: Balance | None = None  # that of all times and states, if there is one
+    _last: tuple[float, Numbers, Balance] | None = None  # a time, a state and their balance
+
+    def __post_init__(self) -> None:
+        self._balances = Balances(self.problem)
 
     def advance(self, u: Numbers, step: int) -> Numbers:
         """The state after step number `step`, (n0, ...).
@@ -131,18 +134,15 @@ class ImplicitSteps:
         """
         first, middle, last = made.flows
         heat = ((4 * _W - 1) * first - middle + 2 * _A * last) / (3 * _A)
-        size = float(np.linalg.norm(heat.reshape(-1)))
+        size = norm(heat)
         balance, zero = self.balance(end, made.state), np.zeros_like(heat)
         return self._rise(balance, made.state, made.storage, (zero, heat), _ROUGHLY * size)
 
     def balance(self, time: float, u: Numbers) -> Balance:
         """The balance at a time and state."""
-        if self._same is not None:
-            return self._same
-        made = balance(self.problem, time, u)
-        if made.is_linear and not changes(self.problem):
-            self._same = made
-        return made
+        if self._last is None or self._last[0] != time or self._last[1] is not u:
+            self._last = (time, u, self._balances.at(time, u))
+        return self._last[2]
 
     def _solve(
         self, time: float, guess: Numbers, storage: Numbers, given: Numbers, least: float
@@ -154,7 +154,7 @@ class ImplicitSteps:
             drive = made.driving(u)
             left = given - storage * u + made.flows(drive)
             least = max(least, rounding_of(made, drive, storage * u))
-            if float(np.linalg.norm(left.reshape(-1))) <= least:
+            if norm(left) <= least:
                 return u
             if made.contents is None:
                 heat = made.heat + given

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from tetris_sim.conduction import Numbers, RuledFace
 from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.problem import Field, Problem
-from tetris_sim.solvers.balance import Balance, balance, why_not
+from tetris_sim.solvers.balance import Balance, Balances, norm, why_not
 from tetris_sim.solvers.gradients import Arithmetic
 from tetris_sim.solvers.mixture import Mixture
 from tetris_sim.solvers.settle import settle
@@ -85,7 +85,8 @@ def solve_steady(
         UnsupportedError: the problem has no such balance.
     """
     initial = np.asarray(state, np.float64)
-    made = balance(problem, time, initial)
+    balances = Balances(problem)
+    made = balances.at(time, initial)
     u, alone, mixture = made.driving(initial), _alone(problem, made), Mixture()
     scale = max(unbalanced(made, best_constant(made)), unbalanced(made, u))
     iterations, solutions, left = 0, 0, unbalanced(made, u)
@@ -103,7 +104,7 @@ def solve_steady(
                 found[part], _ = contents.warmed(found, part, float(initial[part].sum()))
             found = found if made.is_linear else mixture.better(u, found)
         u = found
-        made = made if made.is_linear else balance(problem, time, _state(made, u))
+        made = made if made.is_linear else balances.at(time, _state(made, u))
         left = unbalanced(made, u)
     else:
         msg = (
@@ -150,7 +151,7 @@ def rounding_of(made: Balance, u: Numbers, stored: Numbers | float = 0.0) -> flo
 
 def unbalanced(made: Balance, u: Numbers) -> float:
     """Norm of what flows into cells."""
-    return float(np.linalg.norm(made.flows(u).reshape(-1)))
+    return norm(made.flows(u))
 
 
 def _alone(problem: Problem, made: Balance) -> list[tuple[npt.NDArray[Any], ...]]:
