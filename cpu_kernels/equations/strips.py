@@ -171,11 +171,11 @@ def _visit(u, v, g, n, level, s, at, row):
                     _write_plane(v, g, n, of_name(n, f, FIELD), p, _in_ring(n, f, level, p))
     if n.touches > 0:
         for p in range(at, at + n.visit):
-            _fill_ghosts(g, n, level, made, past, p)
+            _fill_ghosts(n, level, made, past, p)
 
 
 @inner
-def _fill_ghosts(g, n, level, made, past, p):
+def _fill_ghosts(n, level, made, past, p):
     """Ghosts in a plane itself, and in a plane of ghosts that mirrors it; or the plane is one."""
     inside, low, beyond = n.begin[0] <= p < n.end[0], n.begin[0], p - n.end[0]
     for number in range(2):
@@ -189,7 +189,7 @@ def _fill_ghosts(g, n, level, made, past, p):
         for f in range(made, past):
             if number == 0 or k < of_name(n, f, WIDTH):
                 to, at = _in_ring(n, f, level, plane), _in_ring(n, f, level, source)
-                fill_plane(g, n, to, at, elements_at(n.faces, REAL), f, side, k)
+                fill_plane(n.rings, n, to, at, f, side, k)
 
 
 @inner
@@ -223,7 +223,7 @@ def _set_strip(n, number, left):
         n.high[axis] = min(low + units * (k + 1) // pieces * step, high)
 
 
-@njit(SIGNATURE, nogil=True, cache=True)
+@njit(SIGNATURE, nogil=True, cache=True, error_model="numpy")
 def advance(thread, threads, u, v, own, table, row_bytes, steps, claims, barrier):
     """Advance the state in u by `steps`, to be called by all `threads` at once.
 
