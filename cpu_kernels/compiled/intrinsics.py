@@ -277,6 +277,22 @@ def call_stage(typing_context, address, places, counts, numbers):
     return types.void(*(types.intp,) * 4), generate
 
 
+def _chosen(sign):
+    @intrinsic
+    def chosen(typing_context, one, other):
+        """One of two whole numbers; Numba's own min and max are compiled into every caller."""
+
+        def generate(context, builder, signature, arguments):
+            return builder.select(builder.icmp_signed(sign, *arguments), *arguments)
+
+        return types.intp(types.intp, types.intp), generate
+
+    return chosen
+
+
+smaller, larger = _chosen("<"), _chosen(">")
+
+
 @intrinsic
 def call_fill(typing_context, address, v, told, p, source, f, side, k):
     """Call the function at an address with two addresses and five numbers."""

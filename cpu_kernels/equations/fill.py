@@ -13,7 +13,13 @@ from __future__ import annotations
 from numba import cfunc, from_dtype
 from numba.core import types
 
-from tetris_sim.cpu_kernels.compiled.intrinsics import elements_at, fma, record_at
+from tetris_sim.cpu_kernels.compiled.intrinsics import (
+    elements_at,
+    fma,
+    larger,
+    record_at,
+    smaller,
+)
 from tetris_sim.cpu_kernels.equations.numbers import NUMBERS, WIDTH
 from tetris_sim.cpu_kernels.equations.planes import ghost_and_source, of_name
 from tetris_sim.cpu_kernels.equations.sides import NOTHING
@@ -47,7 +53,7 @@ def fill(v, told, p, source, f, side, k):
                 number, to, there = k, n.begin[1] + j, n.begin[1] + j
                 if axis == 1:
                     number, (to, there) = j, ghost_and_source(n, 1, end, j)
-                    low, high = min(low, to), max(high, to + 1)
+                    low, high = smaller(low, to), larger(high, to + 1)
                 at = (((f * 3 + axis) * 2 + end) * n.ghosts + number) * 2
                 a, b = faces[at], faces[at + 1]
                 from_plane = source if axis == 0 else p

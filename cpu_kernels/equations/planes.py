@@ -30,7 +30,9 @@ def inner(function: Callable[..., Any]) -> Any:
 
     Numba would compile it again for every constant that it is called with.
     """
-    compiled = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    compiled = njit(
+        nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
+    )(function)
     of_types = compiled.get_call_template
 
     def without_values(args: Any, kws: Any) -> Any:

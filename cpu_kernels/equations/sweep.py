@@ -18,6 +18,7 @@ from numba import from_dtype, njit
 from numba.core import types
 
 from tetris_sim.cpu_kernels.compiled.barrier import wait
+from tetris_sim.cpu_kernels.compiled.intrinsics import larger, smaller
 from tetris_sim.cpu_kernels.equations.numbers import EVEN, MADE, MARGIN, NUMBERS, WIDTH
 from tetris_sim.cpu_kernels.equations.planes import (
     call_kernel,
@@ -80,7 +81,7 @@ def advance(thread, threads, own, table, row_bytes, steps, barrier):
     The result is in the first array if `steps` is even, in the second if it is odd.
     """
     n = own[thread]
-    block = max(1, CACHED_POINTS // n.pitch[0])
+    block = larger(1, CACHED_POINTS // n.pitch[0])
     for number in range(-1, steps * n.n_stages):
         # The state at the beginning is what an odd step before it would have stored.
         step, s, parity, left = -1, 0, 1, steps
@@ -90,7 +91,7 @@ def advance(thread, threads, own, table, row_bytes, steps, barrier):
         _set_box(n, s, left, thread, threads)
 
         for first in range(n.begin[0], n.end[0], block):
-            last = min(first + block, n.end[0])
+            last = smaller(first + block, n.end[0])
             if s > 0:
                 column, columns = n.begin[2], n.end[2] - n.begin[2]
                 shift = first * n.pitch[0] + n.begin[1] * n.pitch[1] + column
