@@ -277,6 +277,34 @@ def call_stage(typing_context, address, places, counts, numbers):
     return types.void(*(types.intp,) * 4), generate
 
 
+def _chosen(sign):
+    @intrinsic
+    def chosen(typing_context, one, other):
+        """One of two whole numbers; Numba's own min and max are compiled into every caller."""
+
+        def generate(context, builder, signature, arguments):
+            return builder.select(builder.icmp_signed(sign, *arguments), *arguments)
+
+        return types.intp(types.intp, types.intp), generate
+
+    return chosen
+
+
+smaller, larger = _chosen("<"), _chosen(">")
+
+
+@intrinsic
+def call_fill(typing_context, address, v, told, p, source, f, side, k):
+    """Call the function at an address with two addresses and five numbers."""
+
+    def generate(context, builder, signature, arguments):
+        kind = ir.FunctionType(ir.VoidType(), [_INT64] * 7)
+        builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), arguments[1:])
+        return context.get_dummy_value()
+
+    return types.void(*(types.intp,) * 8), generate
+
+
 @intrinsic
 def address_of(typing_context, array):
     """Where the elements of an array begin."""

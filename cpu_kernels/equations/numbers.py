@@ -26,11 +26,12 @@ _FIELDS = {
     # Elements from plane to plane and from row to row of coefficients.
     "other": 2,
     # Addresses of tables: of stages and names, with the columns below, and of the (a, b) of ghosts
-    # by name, axis, side and number, of which there are so many.
+    # by name, axis, side and number, and of the function that fills these; so many there are.
     "n_stages": 1,
     "stages": 1,
     "names": 1,
     "faces": 1,
+    "fill": 1,
     "ghosts": 1,
     # Lists of streams, for each stage several in turn: address, after how many they begin again,
     # how many there are, bytes of one.

@@ -62,10 +62,9 @@ class Sweeps:
             layout: of the state.
             threads: how many there are.
         """
-        from tetris_sim.cpu_kernels.compiled.generate import splice
+        from tetris_sim.cpu_kernels.compiled.generate import copied_module
 
-        constants = f"REAL = types.{np.dtype(problem.dtype).name}\n"
-        self._loop = splice("equations/sweep.py", constants).advance
+        self._loop = copied_module("equations/sweep.py").advance
         self._tables = make_tables(problem, slab, layout, slab.halo)
         self._layout, self.longest = layout, self._tables.given.longest
         work = self._tables.equations.n_work * layout.field_pitch

@@ -4,8 +4,8 @@ Idea    Each name has its own ghosts, of its own width, by its own boundary, and
         soon as the points that they mirror have been computed. Along axis 0 whole planes follow;
         along the two others ghosts follow within a plane, axis 1 first, axis 2 over ghost rows too.
         Beyond periodic faces ghosts are copies: b = 1 and a = -0.0 leave every bit as it is.
-Layout  v: a bare pointer; `p` is the element of padded index (row 0, column 0) of a plane; `faces`
-        the table of (a, b). The box that was computed is in the record `n` (`numbers.py`).
+Layout  v: an address; `p` is the element of padded index (row 0, column 0) of a plane. The box that
+        was computed is in the record `n` (`numbers.py`).
 Test    tests/kernels/test_cpu_equations.py
 """
 
@@ -18,9 +18,9 @@ from numba import njit
 from numba.core import types
 from numba.core.types.misc import unliteral
 
-from tetris_sim.cpu_kernels.compiled.intrinsics import call_stage, elements_at, fma
-from tetris_sim.cpu_kernels.equations.numbers import KERNEL, N_NAME, N_STAGE, WIDTH
-from tetris_sim.cpu_kernels.equations.sides import COLUMNS, NOTHING, PLANES, ROWS, SHIFT, WRAP
+from tetris_sim.cpu_kernels.compiled.intrinsics import call_fill, call_stage, elements_at
+from tetris_sim.cpu_kernels.equations.numbers import KERNEL, N_NAME, N_STAGE
+from tetris_sim.cpu_kernels.equations.sides import COLUMNS, PLANES, ROWS, SHIFT, WRAP
 
 INTEGER = types.int64
 
@@ -30,7 +30,9 @@ def inner(function: Callable[..., Any]) -> Any:
 
     Numba would compile it again for every constant that it is called with.
     """
-    compiled = njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    compiled = njit(
+        nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
+    )(function)
     of_types = compiled.get_call_template
 
     def without_values(args: Any, kws: Any) -> Any:
@@ -77,6 +79,12 @@ def call_kernel(n, s, p, planes, column, columns, shift, turn, row):
 
 
 @inner
+def fill_plane(v, n, p, source, f, side, k):
+    """`fill` of `fill.py`, called by its address: it is compiled once, and not into every loop."""
+    call_fill(n.fill, v, n.told, p, source, f, side, k)
+
+
+@inner
 def ghost_and_source(n, axis, side, k):
     """Padded indices of the ghost number k beyond a side and of the point it follows from."""
     first, count = n.first[axis], n.count[axis]
@@ -84,39 +92,3 @@ def ghost_and_source(n, axis, side, k):
     if n.beyond[2 * axis + side] == WRAP:
         return (first - 1 - k, last - k % count) if side == 0 else (last + 1 + k, first + k % count)
     return (first - 1 - k, first + k) if side == 0 else (last + 1 + k, last - k)
-
-
-@inner
-def fill_plane(v, n, p, source, faces, f, side, k):
-    """The ghosts of name f in a plane, at the ends of axes 1 and 2. If it follows from another
-    plane, it is the one of ghosts number k beyond a side of axis 0, and filled first.
-    """
-    low, high = n.begin[1], n.end[1]
-    column, run = n.begin[2], n.end[2] - n.begin[2]
-    # Axis 0, then axis 1, with one loop for both: each copy of it takes time to compile.
-    for axis in range(2):
-        for end in range(2):
-            if n.touch[2 + end] == NOTHING if axis == 1 else (source == p or end != side):
-                continue
-            rows = n.end[1] - n.begin[1] if axis == 0 else of_name(n, f, WIDTH + 1)
-            for j in range(rows):
-                number, to, there = k, n.begin[1] + j, n.begin[1] + j
-                if axis == 1:
-                    number, (to, there) = j, ghost_and_source(n, 1, end, j)
-                    low, high = min(low, to), max(high, to + 1)
-                at = (((f * 3 + axis) * 2 + end) * n.ghosts + number) * 2
-                a, b = faces[at], faces[at + 1]
-                from_plane = source if axis == 0 else p
-                x, y = p + to * n.row + column, from_plane + there * n.row + column
-                for i in range(run):
-                    v[x + i] = fma(b, v[y + i], a)
-
-    for end in range(2):
-        if n.touch[4 + end] != NOTHING:
-            for number in range(of_name(n, f, WIDTH + 2)):
-                ghost, there = ghost_and_source(n, 2, end, number)
-                if n.begin[2] <= there < n.end[2]:  # in 1D another thread may have computed it
-                    at = (((f * 3 + 2) * 2 + end) * n.ghosts + number) * 2
-                    for j in range(low, high):
-                        q = p + j * n.row
-                        v[q + ghost] = fma(faces[at + 1], v[q + there], faces[at])

@@ -21,7 +21,13 @@ from numba import from_dtype, njit
 from numba.core import types
 
 from tetris_sim.cpu_kernels.compiled.barrier import wait
-from tetris_sim.cpu_kernels.compiled.intrinsics import elements_at, fetch_add, store_release
+from tetris_sim.cpu_kernels.compiled.intrinsics import (
+    elements_at,
+    fetch_add,
+    larger,
+    smaller,
+    store_release,
+)
 from tetris_sim.cpu_kernels.compiled.vectors import (
     elements_of,
     fence_stores,
@@ -96,7 +102,7 @@ def _read_plane(u, g, n, field, p, to):
         while k < n.end[2]:
             source, run = _wrapped(n, 2, k), n.end[2] - k
             if n.beyond[4] == WRAP:
-                run = min(run, n.first[2] + n.count[2] - source)
+                run = smaller(run, n.first[2] + n.count[2] - source)
             _copy(g, to + j * n.row + k, u, row + source, run, 0)
             k += run
 
@@ -150,12 +156,12 @@ def _in_ring(n, f, level, p):
 def _visit(u, v, g, n, level, s, at, row):
     """Some planes of a stage of the step after `level`; stage 0 reads the state."""
     made, past = of_stage(n, s, MADE), of_stage(n, s, MADE + 1)
-    first, last = max(at, n.begin[0]), min(at + n.visit, n.end[0])
+    first, last = larger(at, n.begin[0]), smaller(at + n.visit, n.end[0])
     if s == 0:
         for p in range(first, last):
             for f in range(made, past):
                 _read_plane(u, g, n, of_name(n, f, FIELD), p, _in_ring(n, f, level, p))
-        for p in range(last, min(last + n.visit, n.end[0])):
+        for p in range(last, smaller(last + n.visit, n.end[0])):
             for f in range(made, past):
                 _expect_plane(u, n, of_name(n, f, FIELD), p)
     elif first < last:
@@ -165,17 +171,17 @@ def _visit(u, v, g, n, level, s, at, row):
         call_kernel(n, s, first, last - first, column, columns, shift, first % n.period, row)
 
     if s > 0 and level == n.levels - 1:
-        for p in range(max(first, n.low[0]), min(last, n.high[0])):
+        for p in range(larger(first, n.low[0]), smaller(last, n.high[0])):
             for f in range(made, past):
                 if of_name(n, f, FIELD) >= 0:
                     _write_plane(v, g, n, of_name(n, f, FIELD), p, _in_ring(n, f, level, p))
     if n.touches > 0:
         for p in range(at, at + n.visit):
-            _fill_ghosts(g, n, level, made, past, p)
+            _fill_ghosts(n, level, made, past, p)
 
 
 @inner
-def _fill_ghosts(g, n, level, made, past, p):
+def _fill_ghosts(n, level, made, past, p):
     """Ghosts in a plane itself, and in a plane of ghosts that mirrors it; or the plane is one."""
     inside, low, beyond = n.begin[0] <= p < n.end[0], n.begin[0], p - n.end[0]
     for number in range(2):
@@ -189,7 +195,7 @@ def _fill_ghosts(g, n, level, made, past, p):
         for f in range(made, past):
             if number == 0 or k < of_name(n, f, WIDTH):
                 to, at = _in_ring(n, f, level, plane), _in_ring(n, f, level, source)
-                fill_plane(g, n, to, at, elements_at(n.faces, REAL), f, side, k)
+                fill_plane(n.rings, n, to, at, f, side, k)
 
 
 @inner
@@ -220,10 +226,10 @@ def _set_strip(n, number, left):
         step = LINE_ELEMENTS if axis == 2 else 1  # no line of memory belongs to two strips
         units = (high - low + step - 1) // step
         n.low[axis] = low + units * k // pieces * step
-        n.high[axis] = min(low + units * (k + 1) // pieces * step, high)
+        n.high[axis] = smaller(low + units * (k + 1) // pieces * step, high)
 
 
-@njit(SIGNATURE, nogil=True, cache=True)
+@njit(SIGNATURE, nogil=True, cache=True, error_model="numpy")
 def advance(thread, threads, u, v, own, table, row_bytes, steps, claims, barrier):
     """Advance the state in u by `steps`, to be called by all `threads` at once.
 
@@ -234,7 +240,7 @@ def advance(thread, threads, u, v, own, table, row_bytes, steps, claims, barrier
     g, source, target = elements_at(n.rings, REAL), elements_of(u), elements_of(v)
     number = 0
     for done in range(0, steps, n.block):
-        n.levels = min(n.block, steps - done)
+        n.levels = smaller(n.block, steps - done)
         left = steps - done - n.levels
         if thread == 0:
             store_release(claims, 8 * (1 - number % 2), 0)  # all have left the block before

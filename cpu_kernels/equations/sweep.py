@@ -18,7 +18,7 @@ from numba import from_dtype, njit
 from numba.core import types
 
 from tetris_sim.cpu_kernels.compiled.barrier import wait
-from tetris_sim.cpu_kernels.compiled.intrinsics import elements_at
+from tetris_sim.cpu_kernels.compiled.intrinsics import larger, smaller
 from tetris_sim.cpu_kernels.equations.numbers import EVEN, MADE, MARGIN, NUMBERS, WIDTH
 from tetris_sim.cpu_kernels.equations.planes import (
     call_kernel,
@@ -31,9 +31,6 @@ from tetris_sim.cpu_kernels.equations.planes import (
 from tetris_sim.cpu_kernels.equations.sides import NOTHING
 from tetris_sim.cpu_kernels.plain.parts import CACHED_POINTS
 
-# [the row update begins]
-REAL = types.float64
-# [the row update ends]
 _INT = types.intp
 SIGNATURE = types.void(
     _INT, _INT, from_dtype(NUMBERS)[::1], _INT, _INT, _INT, types.int64[::1]
@@ -66,8 +63,7 @@ def _set_box(n, s, left, thread, threads):
 @inner
 def _fill(n, f, parity, first, last):
     """Every ghost of a name that follows from some planes."""
-    v, faces = elements_at(of_name(n, f, EVEN + parity), REAL), elements_at(n.faces, REAL)
-    width, pitch = of_name(n, f, WIDTH), n.pitch[0]
+    v, width, pitch = of_name(n, f, EVEN + parity), of_name(n, f, WIDTH), n.pitch[0]
     for p in range(first, last):
         for number in range(1 + 2 * width):  # the plane itself, then those that may mirror it
             plane, side, k = p, (number - 1) % 2, (number - 1) // 2
@@ -75,17 +71,17 @@ def _fill(n, f, parity, first, last):
                 plane, source = ghost_and_source(n, 0, side, k)
                 if n.beyond[side] == NOTHING or source != p:
                     continue
-            fill_plane(v, n, plane * pitch, p * pitch, faces, f, side, k)
+            fill_plane(v, n, plane * pitch, p * pitch, f, side, k)
 
 
-@njit(SIGNATURE, nogil=True, cache=True)
+@njit(SIGNATURE, nogil=True, cache=True, error_model="numpy")
 def advance(thread, threads, own, table, row_bytes, steps, barrier):
     """Advance the state by `steps`, to be called by all `threads` at once.
 
     The result is in the first array if `steps` is even, in the second if it is odd.
     """
     n = own[thread]
-    block = max(1, CACHED_POINTS // n.pitch[0])
+    block = larger(1, CACHED_POINTS // n.pitch[0])
     for number in range(-1, steps * n.n_stages):
         # The state at the beginning is what an odd step before it would have stored.
         step, s, parity, left = -1, 0, 1, steps
@@ -95,7 +91,7 @@ def advance(thread, threads, own, table, row_bytes, steps, barrier):
         _set_box(n, s, left, thread, threads)
 
         for first in range(n.begin[0], n.end[0], block):
-            last = min(first + block, n.end[0])
+            last = smaller(first + block, n.end[0])
             if s > 0:
                 column, columns = n.begin[2], n.end[2] - n.begin[2]
                 shift = first * n.pitch[0] + n.begin[1] * n.pitch[1] + column

@@ -93,11 +93,18 @@ class Tables:
 
         own["n_stages"], own["ghosts"] = len(self.kernels), self.faces.shape[3]
         own["stages"], own["names"] = self.stages.ctypes.data, self.names.ctypes.data
-        own["faces"] = self.faces.ctypes.data
+        own["faces"], own["fill"] = self.faces.ctypes.data, _fill_of(problem.dtype)
         own["counts"][:, PITCH : PITCH + 5] = (layout.pitch[1], self.given.pitch[1], 0, 1, 0)
         own["counts"][:, STEP : STEP + 5] = (layout.pitch[0], self.given.pitch[0], 1, 0, 0)
         own["told"] = own.ctypes.data + np.arange(threads) * own.strides[0]
         return own
+
+
+def _fill_of(dtype: np.dtype[Any]) -> int:
+    """The address of the compiled function that fills ghosts; good for this process."""
+    from tetris_sim.cpu_kernels.compiled.generate import splice
+
+    return int(splice("equations/fill.py", f"REAL = types.{dtype.name}\n").fill.address)
 
 
 def make_tables(problem: Problem, slab: Slab, layout: PaddedField, margins: Margins) -> Tables:
