@@ -250,23 +250,25 @@ def _compile(path: Path, defines: tuple[tuple[str, str | int], ...]) -> Emulated
     if not library.exists():
         text = library.with_name(f"{digest}.cpp")
         atomic_text(text, source)
-        _run_compiler([*options, str(text), "cuda_on_host.o"], library)
+        # GCC takes the header as it was compiled with the same options; others read it again.
+        command = ["-Iprecompiled", *options, str(text), "cuda_on_host.o"]
+        _run_compiler(command, library, _folder())
     return Emulated(ctypes.CDLL(str(library)))
 
 
 def _complete(source: str) -> str:
     """A kernel file with all that makes it a library."""
     launches = "".join(f"RUN_ON_HOST({entry})\n" for entry in _ENTRY.findall(source))
-    return f'#include "cuda_on_host.h"\n{translate(source)}\n{launches}'
+    return f"#include <cuda_on_host.h>\n{translate(source)}\n{launches}"
 
 
-def _run_compiler(arguments: Sequence[str], made: Path) -> None:
-    """Make a file, which appears when it is whole: others may want the same."""
+def _run_compiler(arguments: Sequence[str], made: Path, folder: Path) -> None:
+    """Make a file in a folder, where it appears when it is whole: others may want the same."""
     assert COMPILER is not None, NO_COMPILER
-    with tempfile.TemporaryDirectory(dir=made.parent) as folder:
-        part = Path(folder) / made.name
-        command = [COMPILER, *_OPTIONS, "-I.", *arguments, "-o", str(part)]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=made.parent)
+    with tempfile.TemporaryDirectory(dir=made.parent) as unfinished:
+        part = Path(unfinished) / made.name
+        command = [COMPILER, *_OPTIONS, *arguments, "-I.", "-o", str(part)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
         if done.returncode:
             raise EmulationError(done.stderr)
         part.replace(made)
@@ -291,7 +293,10 @@ def _folder() -> Path:
         folder.mkdir(exist_ok=True)
         for name, text in texts.items():
             atomic_text(folder / name, text)
-        _run_compiler(["-O2", "-c", "cuda_on_host.cpp"], folder / "cuda_on_host.o")
+        (folder / "precompiled").mkdir(exist_ok=True)
+        header = ["-O1", "-x", "c++-header", "cuda_on_host.h"]
+        _run_compiler(header, folder / "precompiled" / "cuda_on_host.h.gch", folder)
+        _run_compiler(["-O2", "-c", "cuda_on_host.cpp"], folder / "cuda_on_host.o", folder)
     return folder
 
 
