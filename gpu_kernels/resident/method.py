@@ -137,10 +137,14 @@ class Resident:
 
         slots = state.device.slots(self._function, tile.threads, self._bytes)
         if slots < self._cut.blocks:
-            msg = f"it needs {self._cut.blocks} blocks of threads at a time, and the GPU has {slots}"
+            msg = (
+                f"it needs {self._cut.blocks} blocks of threads at a time, and the GPU has {slots}"
+            )
             raise UnsupportedError(msg)
 
-        self._parts = by_value(np.array([*self._cut.shape, *self._cut.own, self._cut.lead], np.int32))
+        self._parts = by_value(
+            np.array([*self._cut.shape, *self._cut.own, self._cut.lead], np.int32)
+        )
         self._faces = by_value(faces_argument(problem))
         self._flags = state.device.cupy.zeros(_FLAG_NUMBERS * self._cut.blocks, np.uint32)
 

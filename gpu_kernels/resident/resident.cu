@@ -64,22 +64,14 @@ struct Place {
     bool at_low, at_high;  // whether the lane has the first, the last column of the field
 };
 
+// Whether a point reads row (dz, dy) beside its own; or, sideways, points of it beside its own
+// column. What lies beyond a face is made of the row at it.
 constexpr bool reads(int dz, int dy, bool sideways) {
     for (int m = 0; m < n_terms; m++)
         if (offsets[m][0] == dz && offsets[m][1] == dy && (!sideways || offsets[m][2] != 0))
             return true;
-    return false;
-}
-
-// Whether row (i, j) of a warp is the first, in their order, that reads row (p, q).
-constexpr bool reads_first(int i, int j, int p, int q, bool sideways) {
-    if (p - i > 1 || i - p > 1 || q - j > 1 || j - q > 1 || !reads(p - i, q - j, sideways))
-        return false;
-    for (int k = 0; k < i * rows + j; k++) {
-        const int dz = p - k / rows, dy = q - k % rows;
-        if (dz >= -1 && dz <= 1 && dy >= -1 && dy <= 1 && reads(dz, dy, sideways)) return false;
-    }
-    return true;
+    return sideways && dz == 0 && dy == 0 &&
+           ((has_face(1, 0) && reads(0, -1, true)) || (has_face(1, 1) && reads(0, 1, true)));
 }
 
 constexpr bool along_z = reads(-1, 0, false) || reads(1, 0, false);
@@ -87,16 +79,40 @@ constexpr int depth = warps_z * planes, height = warps_y * rows;  // of what a b
 // rows just outside of that: those before and behind it, then those below and above
 constexpr int n_ring = 2 * height * along_z + 2 * depth;
 
-// The place of a row among those that a warp shows; -1 for the others.
 constexpr bool is_shown(int i, int j) {
     return j == 0 || j == rows - 1 || (along_z && (i == 0 || i == planes - 1));
 }
-constexpr int shown_before(int i, int j) {
-    int n = 0;
-    for (int k = 0; k < i * rows + j; k++) n += is_shown(k / rows, k % rows);
-    return n;
+
+// What follows from the stencil and the rows of a warp, once and for all.
+struct Order {
+    // Whether a row is the first, in their order, that reads the one beside it, and sideways.
+    bool brings[planes][rows][3][3], looks[planes][rows][3][3];
+    int shown[planes][rows];  // places of rows among those that a warp shows
+    int n_shown;
+};
+
+constexpr Order order_of_rows() {
+    Order found = {};
+    bool brought[planes + 2][rows + 2] = {}, looked[planes + 2][rows + 2] = {};
+    for (int i = 0; i < planes; i++)
+        for (int j = 0; j < rows; j++) {
+            for (int dz = -1; dz <= 1; dz++)
+                for (int dy = -1; dy <= 1; dy++) {
+                    bool& was_brought = brought[i + 1 + dz][j + 1 + dy];
+                    bool& was_looked = looked[i + 1 + dz][j + 1 + dy];
+                    const bool reads_it = reads(dz, dy, false), beside = reads(dz, dy, true);
+                    found.brings[i][j][dz + 1][dy + 1] = reads_it && !was_brought;
+                    found.looks[i][j][dz + 1][dy + 1] = beside && !was_looked;
+                    was_brought |= reads_it, was_looked |= beside;
+                }
+            found.shown[i][j] = found.n_shown;
+            found.n_shown += is_shown(i, j);
+        }
+    return found;
 }
-constexpr int n_shown = shown_before(planes, 0);
+
+__constant__ constexpr Order order = order_of_rows();
+constexpr int n_shown = order.n_shown;
 
 // A row of a lane and the points beside it.
 struct Row {
@@ -237,7 +253,7 @@ __device__ __forceinline__ void step(Patch& patch, const real* shown, const real
         const bool inside =
             dz != 0 ? warp_z >= 0 && warp_z < warps_z : warp_y >= 0 && warp_y < warps_y;
         const int slot = (warp_z * warps_y + warp_y) * n_shown +
-                         shown_before(i - dz * planes, j - dy * rows);
+                         order.shown[i - dz * planes][j - dy * rows];
         const int out = dz != 0 ? (dz > 0) * height + place.warp_y * rows + j
                                 : (dy > 0) * depth + place.warp_z * planes + i + 2 * height * along_z;
         const real* const there = (inside ? shown + slot * width : ring + out * width) + place.lane;
@@ -250,13 +266,14 @@ __device__ __forceinline__ void step(Patch& patch, const real* shown, const real
 #pragma unroll
         for (int j = 0; j < rows; j++) {
 #pragma unroll
-            for (int p = i - 1; p <= i + 1; p++)
+            for (int dz = -1; dz <= 1; dz++)
 #pragma unroll
-                for (int q = j - 1; q <= j + 1; q++) {
-                    Row& row = old[p + 1][q + 1];
+                for (int dy = -1; dy <= 1; dy++) {
+                    const int p = i + dz, q = j + dy;
                     const bool own = p >= 0 && p < planes && q >= 0 && q < rows;
-                    if (!own && reads_first(i, j, p, q, false)) fetch(row, p, q);
-                    if (reads_first(i, j, p, q, true)) look_sideways(row, faces, place);
+                    Row& row = old[p + 1][q + 1];
+                    if (!own && order.brings[i][j][dz + 1][dy + 1]) fetch(row, p, q);
+                    if (order.looks[i][j][dz + 1][dy + 1]) look_sideways(row, faces, place);
                 }
 
             Row near[3][3];
@@ -306,7 +323,7 @@ __device__ __forceinline__ void show(const Patch& patch, real* shown, const Plac
             if (!is_shown(i, j)) continue;
 #pragma unroll
             for (int c = 0; c < columns; c++)
-                own[shown_before(i, j) * width + c * 32] = patch[i][j][c];
+                own[order.shown[i][j] * width + c * 32] = patch[i][j][c];
         }
 }
 

@@ -164,9 +164,7 @@ def _seconds(tile: Tile, cut: Cut) -> float:
     return _STEP + _STEP_POINT * points + exchange / tile.steps
 
 
-def _flat_tiles(
-    shape: tuple[int, int, int], periodic: tuple[bool, bool, bool]
-) -> Iterator[Tile]:
+def _flat_tiles(shape: tuple[int, int, int], periodic: tuple[bool, bool, bool]) -> Iterator[Tile]:
     """Of each width those with as few rows as let all tiles run at a time."""
     sizes = itertools.product((4, 6, 8), (1, 2, 3, 5), ((12, 1), (8, 1), (8, 2), (6, 1)))
     for steps, columns, (warps, blocks) in sizes:

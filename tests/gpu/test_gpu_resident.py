@@ -54,6 +54,7 @@ def parameters_of(tile: Tile, stretches: int = 3) -> dict[str, int]:
     [
         ("heat-2d", "rings", (23, 130), FLAT, "float64"),  # 3 x 3 tiles, unequal
         ("box-2d9p", "walls", (25, 61), THIN, "float64"),
+        ("roberts-2d", "walls", (19, 45), THIN, "float64"),  # that reads one row, sideways
         ("heat-2d", "contrary", (19, 45), FLAT, "float32"),  # rows that lie in one tile
         ("heat-3d", "rings", (8, 7, 32), DEEP, "float64"),  # that end where they begin
         ("heat-3d", "mixed", (9, 8, 35), FAR, "float64"),
@@ -107,7 +108,7 @@ def test_a_block_that_does_not_wait_is_found(
 def test_a_gpu_that_cannot_run_all_blocks_at_a_time_says_so() -> None:
     problem, _ = make_problem(stencil_of("heat-2d"), boundary_of("rings", 2), shape=(23, 130))
     gpu: Any = HostGpu()
-    with pytest.raises(UnsupportedError, match="needs 9 blocks of threads at a time.* has 2"):
+    with pytest.raises(UnsupportedError, match=r"needs 9 blocks of threads at a time.* has 2"):
         METHOD.prepare(problem, Slab.whole(problem.grid), parameters_of(FLAT), gpu)
 
 

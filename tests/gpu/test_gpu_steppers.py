@@ -170,7 +170,7 @@ def test_a_nan_is_found_and_named() -> None:
     check_the_first_nan_is_named(PlainMethod(), HostGpu())
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+@pytest.mark.parametrize("method", [*FUSED, METHODS[-1]], ids=lambda method: method.name)
 def test_all_that_launches_need_is_worked_out_before_the_first(
     method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
