@@ -5,19 +5,17 @@ for all.
 from __future__ import annotations
 
 import itertools
-import shutil
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
+from launched_runs import PICTURES, THIN, assert_same, config_of, contents, launch_on
 from thread_ranks import AbortedError, run_ranks
 
 from tetris_sim.checkpoint import open_checkpoint
-from tetris_sim.config import Config, read_config
+from tetris_sim.config import Config
 from tetris_sim.errors import (
-    CheckpointError,
     ConfigError,
     ElsewhereError,
     ExitCode,
@@ -26,86 +24,10 @@ from tetris_sim.errors import (
 )
 from tetris_sim.launch import launch
 from tetris_sim.method import Stepper
-from tetris_sim.report import Report
-from tetris_sim.resuming import Resume
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.run.queued import WorkerError
 from tetris_sim.simulation import Simulation
 from tetris_sim.stopping import Stopping, StopReason
-
-PLATE = """
-schema: 1
-title: Plate on ranks
-grid: {shape: [31, 23], size: [62 mm, 23 mm]}
-model: {type: heat, material: copper}
-initial: {type: expression, expression: "100*exp(-((x-0.02)**2+(y-0.01)**2)/1e-4)"}
-boundaries: {"*": {type: neumann, flux: 100}, x-: {type: dirichlet, value: 50}, y: {type: periodic}}
-time: {cfl: 0.15, steps: 60}
-compute: {method: cpu.plain, threads: 1, tuning_budget: 0, time_block: 4}
-output:
-  pictures: false
-  fields: {every: 15 steps}
-  statistics: {every: 10 steps}
-  probes: [{at: [10 mm, 20 mm], every: 10 steps, name: one}, {at: [61 mm, 22.9 mm], every: 7 steps, name: seam}]
-checkpoint: {every: 20 steps, keep: 2}
-"""
-PICTURES = "output.pictures=true"
-THIN = ("grid.shape=[200, 9]", "grid.size=[200 mm, 23 mm]")
-
-
-def config_of(directory: Path, *overrides: str) -> Config:
-    return read_config(
-        PLATE,
-        name="plate.yaml",
-        base=directory.parent,
-        overrides=[f"output.directory={directory}", *overrides],
-    )
-
-
-def launch_on(size: int, directory: Path, *overrides: str, resume: Resume = "never") -> Report:
-    config = config_of(directory, *overrides)
-    reports = run_ranks(size, lambda ranks: launch(config, resume=resume, ranks=ranks))
-    assert len({(report.exit_code, report.step) for report in reports}) == 1
-    return reports[0]
-
-
-def contents(directory: Path) -> dict[str, Any]:
-    """Everything that must not depend on the number of ranks; parts of checkpoints as the fields
-    they show.
-    """
-    found: dict[str, Any] = {}
-    for path in sorted(directory.rglob("*")):
-        name = str(path.relative_to(directory))
-        if path.suffix == ".h5" and "parts_" not in name:
-            with h5py.File(path) as file:
-                numbers: dict[str, bytes] = {}
-                file.visititems(
-                    lambda key, item, numbers=numbers: numbers.update(_numbers(key, item))
-                )
-                found |= {f"{name}:{key}": value for key, value in numbers.items()}
-        elif path.suffix in (".csv", ".png", ".xdmf"):
-            found[name] = path.read_bytes()
-    return found
-
-
-def _numbers(key: str, item: Any) -> dict[str, bytes]:
-    is_numbers = isinstance(item, h5py.Dataset) and item.dtype.kind in "iuf"
-    return {key: np.asarray(item[()]).tobytes()} if is_numbers else {}
-
-
-def assert_same(directory: Path, expected: Path, *, pictures: bool = False) -> None:
-    ours, theirs = contents(directory), contents(expected)
-    if not pictures:  # they take longer than all the rest
-        theirs = {name: content for name, content in theirs.items() if not name.endswith(".png")}
-    assert ours.keys() == theirs.keys()
-    assert [name for name in ours if ours[name] != theirs[name]] == []
-    for needed in (
-        "statistics.csv",
-        "probes/seam.csv",
-        "fields.xdmf",
-        *(["overview.png"] if pictures else []),
-    ):
-        assert needed in ours
 
 
 @pytest.fixture(scope="module")
@@ -156,79 +78,6 @@ def _without_early_ends(directory: Path, expected: Path) -> None:
     for name in theirs:
         if name.startswith(("checkpoints/checkpoint_000000000060", "fields/fields_000000000060")):
             assert ours[name] == theirs[name], name
-
-
-def test_each_rank_writes_its_own_part_and_the_whole_reads_as_one(
-    tmp_path: Path, alone: Path
-) -> None:
-    directory = tmp_path / "out"
-    launch_on(3, directory, "checkpoint.per_rank=true")
-    folder = directory / "checkpoints"
-    assert sorted(path.name for path in folder.glob("*")) == [
-        "checkpoint_000000000040.h5",
-        "checkpoint_000000000060.h5",
-        "parts_000000000040",
-        "parts_000000000060",
-    ]
-    assert [path.name for path in sorted((folder / "parts_000000000060").iterdir())] == [
-        f"part_{k:06d}.h5" for k in range(3)
-    ]
-    with (
-        open_checkpoint(folder / "checkpoint_000000000060.h5") as divided,
-        open_checkpoint(alone / "checkpoints" / "checkpoint_000000000060.h5") as whole,
-    ):
-        everything = tuple((0, n) for n in whole.grid.shape)
-        np.testing.assert_array_equal(divided.read(everything), whole.read(everything))
-        assert divided.grid == whole.grid
-        assert divided.variables == whole.variables
-        box = ((5, 19), (3, 30))
-        np.testing.assert_array_equal(divided.read(box), whole.read(box))
-
-
-@pytest.mark.parametrize("damage", ["missing", "flipped", "of another checkpoint"])
-def test_a_part_that_is_damaged_makes_the_run_go_on_from_the_checkpoint_before(
-    damage: str, tmp_path: Path
-) -> None:
-    directory = tmp_path / "out"
-    launch_on(2, directory, "checkpoint.per_rank=true")
-    folder = directory / "checkpoints"
-    part = folder / "parts_000000000060" / "part_000001.h5"
-    if damage == "missing":
-        part.unlink()
-    elif damage == "flipped":
-        content = bytearray(part.read_bytes())
-        content[len(content) // 2] ^= 4
-        part.write_bytes(content)
-    else:
-        shutil.copy(folder / "parts_000000000040" / "part_000001.h5", part)
-    with pytest.raises(CheckpointError, match=r"part_000001"):
-        open_checkpoint(folder / "checkpoint_000000000060.h5")
-    assert launch_on(3, directory, resume="auto").first_step == 40
-
-
-def test_parts_whose_checkpoint_was_never_finished_are_removed(tmp_path: Path) -> None:
-    directory = tmp_path / "out"
-    launch_on(2, directory, "checkpoint.per_rank=true", "time.steps=20")
-    folder = directory / "checkpoints"
-    shutil.copytree(
-        folder / "parts_000000000020", folder / "parts_000000000033"
-    )  # as a kill would leave them
-    (folder / "parts_000000000033" / "part_000001.h5").rename(
-        folder / "parts_000000000033" / "part_000001.h5.1.part"
-    )
-    assert launch_on(3, directory, resume="auto").first_step == 20
-    assert not (folder / "parts_000000000033").exists()
-
-
-def test_overwriting_removes_parts_and_older_checkpoints_lose_theirs(tmp_path: Path) -> None:
-    directory = tmp_path / "out"
-    launch_on(2, directory, "checkpoint.per_rank=true", "checkpoint.keep=1")
-    assert [path.name for path in (directory / "checkpoints").glob("parts_*")] == [
-        "parts_000000000060"
-    ]
-    config = config_of(directory)
-    launch(config, overwrite=True)
-    assert not list((directory / "checkpoints").glob("parts_*"))
 
 
 def outcomes(size: int, config: Config, **options: Any) -> list[tuple[str, int]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_launch_on_ranks import assert_same, config_of, launch_on
+from launched_runs import assert_same, config_of, launch_on
 from thread_ranks import run_ranks
 
 from tetris_sim.beside import Beside

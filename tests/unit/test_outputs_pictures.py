@@ -1,28 +1,14 @@
 from __future__ import annotations
 
-import logging
 import math
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from matplotlib import colormaps
-from outputs_samples import (
-    SALT,
-    SHAPES,
-    TEMPERATURE,
-    FakeSnapshot,
-    fields_output,
-    make_problem,
-    names,
-    snapshot,
-    state,
-)
-from PIL import Image
+from pictures_read import Pixels, decode
 
 from tetris_sim.errors import ConfigError
 from tetris_sim.grid import Grid
@@ -31,13 +17,9 @@ from tetris_sim.outputs.blocks import blocks
 from tetris_sim.outputs.compositions import draw_change, draw_overview, draw_state
 from tetris_sim.outputs.drawing import DPI, Drawing, change_limits, field_limits
 from tetris_sim.outputs.labels import Caption, LengthUnit, length_unit, moment
-from tetris_sim.outputs.pictures import PicturesOutput
 from tetris_sim.outputs.sampling import Cut, Plane, cuts_at, default_cuts, sample
-from tetris_sim.problem import Problem
 
-Pixels = npt.NDArray[np.float64]
 CAPTION = Caption("temperature", "degC", "A plate")
-PICTURES = ["difference.png", "final.png", "initial.png", "overview.png"]
 
 
 @pytest.fixture(autouse=True)
@@ -63,12 +45,6 @@ def planes_of(
         return values[tuple(slice(low, high) for low, high in box)]
 
     return sample(read, grid, default_cuts(grid) if cuts is None else cuts, most=most)
-
-
-def decode(path: Path) -> Pixels:
-    """Red, green and blue between 0 and 1, (rows, columns, 3), from the top."""
-    with Image.open(path) as picture:
-        return np.asarray(picture.convert("RGB"), dtype=np.float64) / 255
 
 
 def panel(pixels: Pixels, drawing: Drawing, k: int) -> Pixels:
@@ -325,115 +301,6 @@ def test_a_step_without_physical_time_is_called_by_its_number() -> None:
     assert moment(1200, 0.0125, timeless=False) == "t = 12.5 ms"
 
 
-def run_pictures(problem: Problem, directory: Path, **options: Any) -> None:
-    output = PicturesOutput(problem, directory, heading="", initial=None, **options)
-    output.start(0)
-    output.write(snapshot(problem, 0))
-    assert output.next_step(0) == problem.steps
-    output.write(snapshot(problem, problem.steps))
-    assert output.next_step(problem.steps) is None
-    output.flush()
-    output.close()
-
-
-@pytest.mark.parametrize("ndim", [1, 2, 3])
-def test_a_run_leaves_four_pictures(tmp_path: Path, ndim: int) -> None:
-    problem = make_problem(SHAPES[ndim])
-    run_pictures(problem, tmp_path)
-    assert names(tmp_path) == PICTURES
-    shown = {name: decode(tmp_path / name) for name in PICTURES}
-    assert all(pixels.std() > 0.05 for pixels in shown.values())
-    assert not np.array_equal(shown["initial.png"], shown["final.png"])
-    assert shown["overview.png"].size > shown["final.png"].size
-
-
-def test_every_variable_has_pictures(tmp_path: Path) -> None:
-    run_pictures(make_problem(variables=(TEMPERATURE, SALT)), tmp_path)
-    assert names(tmp_path) == sorted(
-        PICTURES + [name.replace(".png", "_salt.png") for name in PICTURES]
-    )
-
-
-def test_a_run_of_no_steps_has_pictures_too(tmp_path: Path) -> None:
-    problem = make_problem(steps=0)
-    output = PicturesOutput(problem, tmp_path, heading="", initial=None)
-    output.start(0)
-    output.write(snapshot(problem, 0))
-    output.close()
-    assert names(tmp_path) == PICTURES
-
-
-def resumed(problem: Problem, directory: Path, initial: Any) -> None:
-    output = PicturesOutput(problem, directory, heading="", initial=initial)
-    output.start(20)
-    output.write(snapshot(problem, problem.steps))
-    output.close()
-
-
-def test_a_resumed_run_draws_the_same_pictures(tmp_path: Path) -> None:
-    problem = make_problem((30, 40))
-    run_pictures(problem, tmp_path / "whole")
-    resumed(problem, tmp_path / "resumed", problem.initial)
-    for name in ("final.png", "difference.png", "overview.png"):
-        np.testing.assert_array_equal(
-            decode(tmp_path / "resumed" / name), decode(tmp_path / "whole" / name)
-        )
-
-
-def test_a_resumed_run_finds_its_first_state_among_the_fields(tmp_path: Path) -> None:
-    problem = make_problem((30, 40))
-    run_pictures(problem, tmp_path / "whole")
-    output = fields_output(problem, tmp_path / "resumed")
-    output.start(0)
-    output.write(snapshot(problem, 0))
-    output.close()
-    resumed(problem, tmp_path / "resumed", None)
-    for name in ("difference.png", "overview.png"):
-        np.testing.assert_array_equal(
-            decode(tmp_path / "resumed" / name), decode(tmp_path / "whole" / name)
-        )
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_without_its_first_state_a_resumed_run_ends_well_and_says_what_is_missing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, known: bool
-) -> None:
-    def gone(slab: Any) -> Any:
-        msg = "initial.path: plate.npy is not there"
-        raise ConfigError(msg)
-
-    logger = logging.getLogger("tetris_sim")
-    logger.addHandler(caplog.handler)
-    try:
-        resumed(make_problem(), tmp_path, gone if known else None)
-    finally:
-        logger.removeHandler(caplog.handler)
-    assert names(tmp_path) == ["final.png"]
-    assert "difference.png and overview.png are not drawn" in caplog.text
-    assert "is not there" in caplog.text
-
-
-def test_leftovers_of_a_killed_run_are_removed(tmp_path: Path) -> None:
-    for name in ("initial.png.5.part", "overview.png.77.part", "fields.h5.3.part"):
-        (tmp_path / name).write_text("torn")
-    PicturesOutput(make_problem(), tmp_path, heading="", initial=None).start(20)
-    assert names(tmp_path) == ["fields.h5.3.part"]
-
-
-def test_pictures_of_a_fine_grid_fetch_it_in_blocks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    problem = make_problem((400, 300))
-    monkeypatch.setattr(sampling, "blocks", lambda *args: blocks(*args, limit=1 << 16))
-    monkeypatch.setattr(sampling.sample, "__kwdefaults__", {"most": 60})
-    taken = FakeSnapshot(problem, 0, state(problem, 0))
-    output = PicturesOutput(problem, tmp_path, heading="", initial=None)
-    output.start(0)
-    output.write(taken)
-    assert 0 < taken.largest <= 1 << 16
-    assert decode(tmp_path / "initial.png").std() > 0.05
-
-
 def test_a_power_of_ten_is_a_formula_and_numbers_are_text() -> None:
     values = -1e-6 * (1.0 + np.arange(30.0).reshape(5, 6))
     grid = Grid.box((5, 6), (0.5, 0.6))
@@ -445,18 +312,3 @@ def test_a_power_of_ten_is_a_formula_and_numbers_are_text() -> None:
     texts = [tick.get_text() for tick in bar.get_ticklabels()]
     assert "−2.0" in texts
     assert all(float(text.replace("−", "-")) <= 0 for text in texts)
-
-
-def test_drawing_leaves_matplotlib_as_it_was(tmp_path: Path) -> None:
-    import matplotlib as mpl
-
-    before, figures = dict(mpl.rcParams), open_figures()
-    run_pictures(make_problem(), tmp_path)
-    assert dict(mpl.rcParams) == before
-    assert open_figures() == figures
-
-
-def open_figures() -> list[int]:
-    """The figures that pyplot knows, of whoever made them; none if nobody has imported it."""
-    pyplot = sys.modules.get("matplotlib.pyplot")
-    return pyplot.get_fignums() if pyplot else []
