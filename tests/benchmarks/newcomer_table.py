@@ -39,7 +39,7 @@ from tetris_sim.result import open_result
 
 FOLDERS = (Path(__file__).with_name("newcomer"), Path(__file__).with_name("peers"))
 OURS, PEERS = "tetris_sim", {"FiPy": "fipy", "py-pde": "pde"}
-LIMIT = 200.0  # seconds that a command may take
+LIMIT = 600.0  # seconds that a command may take
 
 
 @dataclass(frozen=True)
