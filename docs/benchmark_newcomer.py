@@ -17,8 +17,8 @@ PROGRAMS = ("tetris_sim", "FiPy", "py-pde")
 
 def newcomer(read: Read) -> Table:
     """Lines, tries, seconds and error of each task and program, and the first time of ours."""
-    cells = []
-    for run in read("newcomer.json").values():
+    cells, runs = [], read("newcomer.json")
+    for run in runs.values():
         for row in run["rows"]:
             mine = row["program"] == PROGRAMS[0]
             first = f"{row['first']:.1f}" if mine else ""
@@ -27,4 +27,7 @@ def newcomer(read: Read) -> Table:
             what = row["what"] if mine else ""
             cells.append([what, row["program"], *numbers, f"{row['error']:.1g}"])
     header = ("task", "program", "lines", "tries", "s", "CPU s", "first time, s", "error")
-    return Table("From start to answer; errors of the range of the answer", header, cells, 2)
+    where = " and ".join(str(name) for name in runs)
+    return Table(
+        f"From start to answer, errors of the range of the answer ({where})", header, cells, 2
+    )

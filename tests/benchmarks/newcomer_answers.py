@@ -47,7 +47,7 @@ def wall_response(s: complex, x: Numbers) -> npt.NDArray[np.complex128]:
             [rows[0] * c - rows[1] * d / (k * root), rows[1] * c - rows[0] * k * root * d]
         )
         start += thickness
-    return found * OUTSIDE / (OUTSIDE * rows[0] - rows[1])
+    return np.asarray(found * OUTSIDE / (OUTSIDE * rows[0] - rows[1]))
 
 
 def wall() -> Numbers:
@@ -60,7 +60,7 @@ def wall() -> Numbers:
         s = r * theta * (cot + 1j)
         turn = 1 + 1j * (theta + (theta * cot - 1) * cot)
         total += (np.exp(s * t) * wall_response(s, x) / s * turn).real
-    return 20.0 - 30.0 * total * r / terms
+    return np.asarray(20.0 - 30.0 * total * r / terms)
 
 
 def weather() -> Numbers:

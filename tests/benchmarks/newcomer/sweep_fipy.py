@@ -1,4 +1,4 @@
-"""sweep.yaml with FiPy: implicit steps of 10 s."""
+"""sweep.yaml with FiPy: implicit steps of 2 s."""
 
 import numpy as np
 from fipy import CellVariable, DiffusionTerm, Grid1D, ImplicitSourceTerm, TransientTerm
@@ -12,8 +12,8 @@ for film in np.linspace(50, 600, 12):
     equation = TransientTerm(coeff=7854 * 434.0) == (
         DiffusionTerm(coeff=k) - ImplicitSourceTerm(coeff=sent) + sent * 20.0
     )
-    for _ in range(60):
+    for _ in range(300):
         T.updateOld()
-        equation.solve(var=T, dt=10.0)
+        equation.solve(var=T, dt=2.0)
     found.append(T.value.max())
 np.save("answer.npy", found)

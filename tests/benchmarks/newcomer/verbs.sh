@@ -10,7 +10,7 @@ tetris-sim export results/verbs -o verbs.xdmf
 tetris-sim report results/verbs
 tetris-sim sweep verbs.yaml --over model.material=copper,steel
 tetris-sim tune verbs.yaml --budget 5
-tetris-sim verify --quick
+tetris-sim verify --quick --method cpu.plain
 tetris-sim bench cpu --stencils heat-2d --size 500 --rounds 1 --seconds 0.05
 tetris-sim doctor
 tetris-sim completion bash
