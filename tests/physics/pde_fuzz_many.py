@@ -6,9 +6,9 @@ A case is two formulas and a scheme, made again by its number. Each is built by 
 refused with is a `TetrisError`, and the oracle computes what is not refused. Cases that are
 computed go to the CPU and the GPU in batches, each case two fields of one problem: compiling is
 nearly all that a formula costs. Of a batch that raises, halves are tried again (together stages may
-reach further than the grid is wide); cases that differ, one by one. All answers are within `allowed_error` of the oracle's; those of programs of + - * / sqrt and
-comparisons have the same bits on all devices.
-The GPU is the real one, an emulated one where there is a compiler, or none. `--seconds` ends the
+reach further than the grid is wide); cases that differ, one by one. All answers are within
+`allowed_error` of the oracle's; those of programs of + - * / sqrt and comparisons have the same
+bits on all devices. The GPU is the real one, an emulated one where there is a compiler, or none. `--seconds` ends the
 campaign early, `--first` begins at another case; a line of JSON per batch goes to `--lines`.
 """
 
