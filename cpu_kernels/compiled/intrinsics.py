@@ -277,7 +277,7 @@ def call_stage(typing_context, address, places, counts, numbers):
     return types.void(*(types.intp,) * 4), generate
 
 
-def _chosen(sign):
+def _chosen(sign: str) -> Any:
     @intrinsic
     def chosen(typing_context, one, other):
         """One of two whole numbers; Numba's own min and max are compiled into every caller."""

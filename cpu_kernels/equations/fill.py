@@ -27,11 +27,12 @@ from tetris_sim.cpu_kernels.equations.sides import NOTHING
 # [the row update begins]
 REAL = types.float64
 # [the row update ends]
-_RECORD, _INT = types.CPointer(from_dtype(NUMBERS)), types.intp
+_REALS, _RECORD = types.CPointer(REAL), types.CPointer(from_dtype(NUMBERS))  # type: ignore[attr-defined]
+_INT = types.intp
 
 
 @cfunc(
-    types.void(types.CPointer(REAL), _RECORD, _INT, _INT, _INT, _INT, _INT),
+    types.void(_REALS, _RECORD, _INT, _INT, _INT, _INT, _INT),
     cache=True,
     error_model="numpy",
 )

@@ -14,7 +14,7 @@ import tetris_sim.cpu_kernels.equations
 FOLDER = Path(tetris_sim.cpu_kernels.equations.__file__).parent
 
 
-class Compiled(event.Listener):
+class Compiled(event.Listener):  # type: ignore[misc]
     """Counts compilations by the name of what is compiled."""
 
     def __init__(self) -> None:

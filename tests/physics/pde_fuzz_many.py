@@ -5,11 +5,10 @@
 A case is two formulas and a scheme, made again by its number. Each is built by itself: what it is
 refused with is a `TetrisError`, and the oracle computes what is not refused. Cases that are
 computed go to the CPU and the GPU in batches, each case two fields of one problem: compiling is
-nearly all that a formula costs. Of a batch that raises, halves are tried again;
-cases that differ, one by one.
-All answers are within `allowed_error` of the oracle's; those of programs of + - * / sqrt and
-comparisons have the same bits on all devices.
-The GPU is the real one, an emulated one where there is a compiler, or none. `--seconds` ends the
+nearly all that a formula costs. Of a batch that raises, halves are tried again (together stages may
+reach further than the grid is wide); cases that differ, one by one. All answers are within
+`allowed_error` of the oracle's; those of programs of + - * / sqrt and comparisons have the same
+bits on all devices. The GPU is the real one, an emulated one where there is a compiler, or none. `--seconds` ends the
 campaign early, `--first` begins at another case; a line of JSON per batch goes to `--lines`.
 """
 
@@ -36,6 +35,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1] / name) for name in ("ph
 import test_pde_fuzz as one  # noqa: E402
 
 from tetris_sim import reference  # noqa: E402
+from tetris_sim.apps.pde_arrays import equations_problem  # noqa: E402
 from tetris_sim.boundary import Boundary, Neumann  # noqa: E402
 from tetris_sim.cpu_kernels import METHODS  # noqa: E402
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam  # noqa: E402
@@ -89,12 +89,12 @@ def formula(rng: random.Random, leaves: int) -> str:
 def make_case(number: int) -> Case | None:
     """A case, or None if it is refused; raises what it should not."""
     rng = random.Random(number)
-    texts = tuple(formula(rng, rng.randint(1, LEAVES)) for _ in "uv")
+    u, v = (formula(rng, rng.randint(1, LEAVES)) for _ in "uv")
     scheme = rng.choice(SCHEMES)
-    if (problem := one.build(*texts, scheme)) is None:
+    if (problem := one.build(u, v, scheme)) is None:
         return None
     expected = reference.advance(one.state(), problem, STEPS)
-    return Case(number, texts, scheme, problem, expected)
+    return Case(number, (u, v), scheme, problem, expected)
 
 
 def joined(cases: list[Case]) -> Problem:
@@ -105,7 +105,7 @@ def joined(cases: list[Case]) -> Problem:
         for name, text, boundary in zip("uv", case.texts, (one.WALLS, faces), strict=True):
             formulas[f"{name}{k}"] = re.sub(r"\b([uv])\b", rf"\g<1>{k}", text)
             boundaries[f"{name}{k}"] = boundary
-    return one.equations_problem(
+    return equations_problem(
         np.concatenate([one.state() for _ in cases]),
         [*formulas],
         formulas,

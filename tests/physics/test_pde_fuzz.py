@@ -27,7 +27,8 @@ from tetris_sim.slab import Slab
 from tetris_sim.tolerances import allowed_error
 
 GRID = Grid((11, 9), (0.5, 0.25), (0.25, 0.125))
-CONSTANTS, DT = {"k": 0.5, "D": "0.1 + x*k"}, 1e-4
+CONSTANTS: dict[str, float | str] = {"k": 0.5, "D": "0.1 + x*k"}
+DT = 1e-4
 WALLS = Boundary(((Dirichlet(0.5), Neumann()), (Periodic(), Periodic())))
 LEAVES = ["u", "v", "k", "D", "x", "y", "t", "0", "1", "0.5", "2", "3e-3", "pi", "w"]
 UNARY = ["-{}", "sqrt({})", "exp({})", "sin({})", "abs({})", "tanh({})", "({})**2", "({})**-1"]
