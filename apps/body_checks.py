@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -148,14 +151,12 @@ def _formulas(model: HeatModel, request: Request, axes: Sequence[str]) -> Mistak
 
 def stamps(paths: Iterable[str]) -> tuple[tuple[str, int, int], ...]:
     """What tells whether files have changed: path, time and length of each that is there."""
-    from pathlib import Path
-
     found = []
     for path in paths:
-        file = Path(path)
-        if file.is_file():
-            status = file.stat()
-            found.append((path, status.st_mtime_ns, status.st_size))
+        with contextlib.suppress(OSError, ValueError):  # most texts are no paths
+            status = os.stat(path)
+            if stat.S_ISREG(status.st_mode):
+                found.append((path, status.st_mtime_ns, status.st_size))
     return tuple(found)
 
 

@@ -13,9 +13,10 @@ import io
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tetris_sim.errors import UnsupportedError
 
@@ -47,6 +48,32 @@ def atomic_file(path: Path) -> Iterator[Path]:
             raise UnsupportedError(_refusal(error, path)) from error
         raise
     sync_directory(path.parent)
+
+
+@contextlib.contextmanager
+def open_given(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that somebody else may have made: no pipe or device, which may never end.
+
+    Raises:
+        OSError: it cannot be opened, or is no file.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no file", str(path))
+        yield file
+
+
+def read_given(path: Path, most: int) -> bytes:
+    """What is in such a file, of so many bytes at most.
+
+    Raises:
+        OSError: it cannot be read, is no file, or is longer.
+    """
+    with open_given(path) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most} bytes", str(path))
+    return content
 
 
 def atomic_text(path: Path, text: str) -> None:

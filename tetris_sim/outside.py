@@ -19,6 +19,7 @@ import gc
 import os
 import resource
 import signal
+import stat
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -69,6 +70,9 @@ def refuse_outside(path: Path) -> None:
     import h5py  # noqa: F401  for the child too
 
     there = path.stat()
+    if not (stat.S_ISREG(there.st_mode) or stat.S_ISDIR(there.st_mode)):
+        msg = f"{path} is no file"
+        raise OutsideError(msg)
     known = (path, there.st_ino, there.st_size, there.st_mtime_ns, there.st_ctime_ns)
     if known in _survived:
         return

@@ -15,6 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from tetris_sim.clock import PhaseClock
 from tetris_sim.errors import CheckpointError, ExitCode
+from tetris_sim.files import read_given
 from tetris_sim.problem import Problem
 from tetris_sim.progress import format_duration, format_time
 from tetris_sim.scheduler.comm.communicator import Alone, Communicator
@@ -26,6 +27,7 @@ from tetris_sim.version import __version__
 from tetris_sim.wording import count_threads, first_line, printable
 
 _WORTH_SAYING = 30.0  # seconds of writing that are worth a hint
+_MOST_BYTES = 1 << 26
 _SAID = 300  # characters of what is wrong with a report of somebody else
 _LISTED = 8  # workers that are named one by one
 _COUNTABLE = 2**63
@@ -185,7 +187,7 @@ def read_report(path: Path) -> Report:
         CheckpointError: it is missing, or holds no report.
     """
     try:
-        return _reader().validate_json(path.read_bytes(), strict=True)
+        return _reader().validate_json(read_given(path, _MOST_BYTES), strict=True)
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_input=False)[0]
         where = "".join(f"{part}: " for part in wrong["loc"])

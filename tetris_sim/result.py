@@ -250,6 +250,9 @@ def open_result(directory: str | Path) -> Result:
         msg = f"{path} holds no report of a run ({error}); give the results directory of one"
         raise CheckpointError(msg) from error
 
+    if not (path / results.CONFIG).is_file():
+        msg = f"{path} holds no {results.CONFIG}; give the results directory of a run"
+        raise CheckpointError(msg)
     config = load_config(path / results.CONFIG, environ={}, in_space=False)
     last = None if config.output.fields is not None else _saved(path)
     return Result(config, report, Folder(path), last)

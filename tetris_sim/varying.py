@@ -8,6 +8,7 @@ A section holds them as they were written, in SI units: a number, the text of a 
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from tetris_sim.expressions import ExpressionError, compile_expression
+from tetris_sim.files import read_given
 from tetris_sim.quantities import (
     HEAT_FLUX,
     HEAT_TRANSFER_COEFFICIENT,
@@ -39,6 +41,7 @@ Rows = npt.NDArray[np.float64]
 
 _UNIT = re.compile(r"\[([^\]]*)\]\s*$")  # at the end of the name of a column
 _MOST_ROWS = 1_000_000
+_MOST_BYTES = 64 * _MOST_ROWS
 
 
 class Table(Section):
@@ -109,9 +112,10 @@ class Varying:
 
     def _read_file(self, path: Path) -> Rows:
         try:
-            with path.open(newline="", encoding="utf-8-sig") as file:
-                lines = [line for line in csv.reader(file) if any(part.strip() for part in line)]
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            text = read_given(path, _MOST_BYTES).decode("utf-8-sig")
+            table = csv.reader(io.StringIO(text, newline=""))
+            lines = [line for line in table if any(part.strip() for part in line)]
+        except (OSError, ValueError, csv.Error) as error:
             msg = f"{path} cannot be read ({error}); a CSV file of times and values is wanted"
             raise ValueError(msg) from error
 
@@ -226,9 +230,10 @@ def _read_rows(
 
 def ascending(times: Any, names: str = "times", unit: str = "s") -> None:
     """Raise where a time, or something else of a unit, is not above the one before it."""
-    steps = np.diff(np.asarray(times, np.float64))
-    if not (steps > 0).all():
-        row = int(np.argmin(steps > 0))
+    values = np.asarray(times, np.float64)
+    above = values[1:] > values[:-1]
+    if not above.all():
+        row = int(np.argmin(above))
         msg = (
             f"the {names} of a table ascend, but {times[row]:g} {unit} of row {row + 1} is "
             f"followed by {times[row + 1]:g} {unit}"

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from tetris_sim.errors import CheckpointError, UnsupportedError
+from tetris_sim.files import open_given
 
 # The highest that is read; 2 is a checkpoint whose values lie in files beside it, and of 3 the seal
 # says with which digest it was made.
@@ -125,7 +126,7 @@ def read_seal(path: Path) -> Seal:
             format.
     """
     try:
-        with path.open("rb") as file:
+        with open_given(path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _FOOTER))
             footer = file.read(_FOOTER)
@@ -155,7 +156,7 @@ def check_content(path: Path, seal: Seal) -> None:
         raise UnsupportedError(msg)
     threads = min(8, len(os.sched_getaffinity(0)))
     try:
-        with path.open("rb") as file:
+        with open_given(path) as file:
             table = os.pread(file.fileno(), seal.table_bytes, seal.content_bytes)
             digests = _digest_pieces(
                 file.fileno(), seal.content_bytes, seal.piece_bytes, seal.digest, threads=threads

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
 from tetris_sim import results
 from tetris_sim.checkpoint import good_checkpoints, open_checkpoint
 from tetris_sim.commands.sources import find_newest_checkpoint, is_checkpoint, read_config_text
+from tetris_sim.config.yaml import MOST_CHARACTERS
 from tetris_sim.errors import CheckpointError
+from tetris_sim.files import read_given
 from tetris_sim.grid import Grid
 from tetris_sim.outputs import pictures, probes, statistics
 from tetris_sim.outputs.field_file import FOLDER, INDEX
@@ -135,7 +138,8 @@ def describe_results(directory: Path) -> Facts:
         facts["report"] = read_report(report).as_json()
     config = directory / results.CONFIG
     if config.exists():
-        facts["config"] = config.read_text(encoding="utf-8", errors="replace")
+        with contextlib.suppress(OSError):
+            facts["config"] = read_given(config, 4 * MOST_CHARACTERS).decode(errors="replace")
 
     if not any(facts[key] for key in facts if key not in ("kind", "path")):
         # Perhaps it is the folder with the files of fields.

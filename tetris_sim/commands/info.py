@@ -12,7 +12,7 @@ from tetris_sim.commands.sources import read_config_text
 from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.outputs.labels import length_unit
 from tetris_sim.progress import format_duration, format_time
-from tetris_sim.wording import gib, spread
+from tetris_sim.wording import gib, printable, spread
 
 HELP = "say what is in an output, a checkpoint or a results directory"
 _MOST_RECORDS = 12  # listed one by one
@@ -53,9 +53,9 @@ def run(args: argparse.Namespace) -> int:
     facts = describe(args.path)
     if args.config:
         text = _stored_config(facts)
-        print(json.dumps(read_config_text(text), indent=1) if args.json else text.rstrip())
+        print(json.dumps(read_config_text(text), indent=1) if args.json else _shown(text.rstrip()))
     else:
-        print(json.dumps(facts, indent=1) if args.json else "\n".join(as_lines(facts)))
+        print(json.dumps(facts, indent=1) if args.json else _shown("\n".join(as_lines(facts))))
     return ExitCode.OK
 
 
@@ -87,6 +87,11 @@ def list_stencils() -> list[Facts]:
             }
         )
     return rows
+
+
+def _shown(text: str) -> str:
+    """Lines, of which some were written by others."""
+    return "\n".join(map(printable, text.splitlines()))
 
 
 def as_lines(facts: Facts) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
@@ -90,9 +91,8 @@ def page(runs: Sequence[Facts]) -> str:
         "DATA": json.dumps(shown, allow_nan=True).replace("<", "\\u003c").replace("NaN", "null"),
         "PLOTLY": get_plotlyjs(),
     }
-    for name, text in parts.items():
-        template = template.replace(f"@@{name}@@", text, 1)
-    return template
+    # At once: a text of somebody else may hold such a name.
+    return re.sub("@@([A-Z]+)@@", lambda found: parts[found[1]], template)
 
 
 def _title(facts: Facts) -> str:

@@ -15,7 +15,9 @@ import numpy.typing as npt
 from tetris_sim import results
 from tetris_sim.commands import sources
 from tetris_sim.config import Config, read_config
+from tetris_sim.config.yaml import MOST_CHARACTERS
 from tetris_sim.errors import CheckpointError, TetrisError
+from tetris_sim.files import read_given
 from tetris_sim.outputs import probes, statistics
 from tetris_sim.outputs.labels import length_unit, moment
 from tetris_sim.outputs.sampling import Plane, default_cuts, sample
@@ -48,23 +50,23 @@ def gather(directory: Path) -> Facts:
     return {
         "name": str(directory),
         "text": text,
-        "config": sources.read_config_text(text),
+        # Checked: nothing else of a text is taken apart.
+        "config": {} if config is None else config.resolved(),
         "request": config,
         "problem": problem,
         "report": report,
         "fields": read_fields(directory),
-        "tables": read_tables(directory, timeless=_timeless(text)),
+        "tables": read_tables(directory, timeless=_timeless(config)),
     }
 
 
-def _timeless(text: str) -> bool:
-    model = sources.read_config_text(text).get("model")
-    return isinstance(model, dict) and model.get("type") == "stencil"
+def _timeless(config: Config | None) -> bool:
+    return config is not None and config.resolved()["model"]["type"] == "stencil"
 
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_given(path, 4 * MOST_CHARACTERS).decode()
     except (OSError, UnicodeError):
         return ""
 

@@ -19,7 +19,9 @@ import numpy as np
 from tetris_sim import results
 from tetris_sim.checkpoint import good_checkpoints
 from tetris_sim.config import read_config
+from tetris_sim.config.yaml import MOST_CHARACTERS
 from tetris_sim.errors import CheckpointError, ConfigError, ExitCode, TetrisError
+from tetris_sim.files import open_given, read_given
 from tetris_sim.outputs import field_file, probes, statistics
 from tetris_sim.outputs.table import LEADING, read_table
 from tetris_sim.progress import format_duration, format_time
@@ -199,7 +201,7 @@ def _read_report(directory: Path, *, since: float) -> tuple[Report | None, int]:
 def _count_steps(config: Path) -> int:
     """How many steps the run has; 0 if its input files are gone."""
     with contextlib.suppress(TetrisError, OSError, UnicodeError):
-        text = config.read_text(encoding="utf-8")
+        text = read_given(config, 4 * MOST_CHARACTERS).decode()
         return read_config(text, name=str(config), base=Path.cwd(), environ={}).build().steps
     return 0
 
@@ -207,7 +209,7 @@ def _count_steps(config: Path) -> int:
 def _is_locked(directory: Path) -> bool:
     """Whether a process is writing there."""
     try:
-        with (directory / results.LOCK).open("rb") as file:
+        with open_given(directory / results.LOCK) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -245,6 +247,8 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
     >>> sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8), sparkline([1, 1], 8), sparkline([0, math.nan, 1], 3)
     ('▁▂▃▄▅▆▇█', '▁▁', '▁ █')
+    >>> sparkline([-1e308, 1e308], 2)
+    '▁█'
     """
     places = np.unique(np.linspace(0, len(values) - 1, min(width, len(values))).round().astype(int))
     chosen = np.asarray(values, float)[places]
@@ -253,7 +257,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
         return " " * len(chosen)
 
     low, high = float(finite.min()), float(finite.max())
-    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(
-        _BARS[round((value - low) * scale)] if math.isfinite(value) else " " for value in chosen
-    )
+    # Halves: the difference of two numbers may be none.
+    span = high / 2 - low / 2 or 1.0
+    levels = ((value / 2 - low / 2) / span * (len(_BARS) - 1) for value in chosen)
+    return "".join(_BARS[round(it)] if math.isfinite(it) else " " for it in levels)

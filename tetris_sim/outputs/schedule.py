@@ -43,9 +43,12 @@ class StepSchedule:
             # to within rounding.
             first, begun = self.start
             time = begun + (step - first) * self.dt
-            k = math.floor(time / self.every.value * (1 + 1e-12)) + 1
-            multiple = k * self.every.value / self.dt * (1 - 1e-12)
-            due = max(due, first + math.ceil(multiple - begun / self.dt))
+            periods = time / self.every.value * (1 + 1e-12)
+            if math.isinf(periods):  # so short that every step is due
+                return due
+            multiple = (math.floor(periods) + 1) * self.every.value / self.dt * (1 - 1e-12)
+            later = multiple - begun / self.dt
+            due = self.last if later > self.last - first else max(due, first + math.ceil(later))
         return min(due, self.last)
 
     def is_due(self, step: int) -> bool:

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tetris_sim.errors import CheckpointError
-from tetris_sim.files import disk_errors, make_directory, sync_directory
+from tetris_sim.files import disk_errors, make_directory, open_given, sync_directory
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.schedule import StepSchedule
 
 LEADING = ("step", "time [s]")
+_MOST_STEPS = 1 << 53
 
 
 class Table:
@@ -161,7 +162,7 @@ def read_table(path: Path) -> tuple[list[str], list[list[float]]]:
         CheckpointError: the file is missing or no table of ours.
     """
     try:
-        with path.open("rb") as file:
+        with open_given(path) as file:
             header = next(csv.reader([file.readline().decode()]), [])
             if tuple(header[: len(LEADING)]) != LEADING:
                 msg = (
@@ -170,7 +171,7 @@ def read_table(path: Path) -> tuple[list[str], list[list[float]]]:
                 )
                 raise CheckpointError(msg)
             lines = [line for line in file if _step_of(line, len(header)) is not None]
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         msg = f"{path} cannot be read: {error}"
         raise CheckpointError(msg) from error
 
@@ -187,7 +188,7 @@ def _step_of(line: bytes, n_columns: int) -> int | None:
         step = int(words[0])
     except ValueError:
         return None
-    return None if step < 0 or math.isnan(numbers[0]) else step
+    return step if 0 <= step < _MOST_STEPS and not math.isnan(numbers[0]) else None
 
 
 def _line(words: Sequence[str]) -> bytes:
