@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
@@ -24,6 +25,8 @@ from tetris_sim.scheduler.run.rank_exchange import make_exchange
 from tetris_sim.scheduler.run.rebalance import Rebalancer, move
 from tetris_sim.scheduler.run.worker import Worker
 from tetris_sim.snapshot import StateSnapshot
+from tetris_sim.solvers.gradients import LeftOffError
+from tetris_sim.solvers.stepper import SolvingStepper
 
 # times the time of loading the initial state: to read a slab, to open and to load another one
 _MOVING = 3.0
@@ -31,7 +34,8 @@ _MOVING = 3.0
 # seconds within which a worker that has nothing to do says so
 _AT_ONCE = 1e-4
 
-Advance = Callable[["Fleet", int], None]  # brings the workers' states so many steps on
+# Brings the workers' states so many steps on, or raises LeftOffError.
+Advance = Callable[["Fleet", int], None]
 
 
 def advance_each(fleet: Fleet, steps: int) -> None:
@@ -71,9 +75,21 @@ def _end_exchange(fleet: Fleet, steps: int, under_way: UnderWay) -> None:
 
 
 def advance_solving(fleet: Fleet, steps: int) -> None:
-    """The same, and say in the plan how it was solved."""
-    before = _said(fleet)
-    advance_each(fleet, steps)
+    """The same, and say in the plan how it was solved.
+
+    Raises:
+        LeftOffError: somebody wants to end; the state is what it was before.
+    """
+    before, left = _said(fleet), False
+    for worker in fleet.workers:
+        if isinstance(worker.stepper, SolvingStepper):
+            worker.stepper.heard = fleet.asked_to_end
+    try:
+        advance_each(fleet, steps)
+    except LeftOffError:
+        left = True
+    if fleet.ranks.largest((left,))[0]:
+        raise LeftOffError
     kept = (note for note in fleet.plan.notes if note not in before)
     fleet.plan = dataclasses.replace(fleet.plan, notes=(*kept, *_said(fleet)))
 
@@ -175,6 +191,7 @@ class Fleet:
         exchange: the way of halos, and of the state to rank 0.
         busy_s: time that each worker computed, where they measure that [s].
         counted: the substeps of adaptive steps.
+        asked_to_end: whether somebody wants the run to end.
     """
 
     plan: Plan
@@ -194,12 +211,16 @@ class Fleet:
         self.problem, self.step, self.clock, self.ranks = problem, step, clock, ranks
         self.busy_s: dict[str, float] = {}
         self.counted = Counted()
+        self.asked_to_end: Callable[[], bool] = lambda: False
         self._take(plan, workers)
 
     def advance(self, steps: int) -> None:
-        """Go up to `plan.time_block` steps on, as the scheme of the plan does."""
-        SCHEMES[self.plan.scheme](self, steps)
-        self.step += steps
+        """Go up to `plan.time_block` steps on, as the scheme of the plan does; none if somebody
+        wants to end before a long solution is there.
+        """
+        with contextlib.suppress(LeftOffError):
+            SCHEMES[self.plan.scheme](self, steps)
+            self.step += steps
 
     def lead(self, phase: str, work: Callable[[], None]) -> None:
         """Let rank 0 do some work with the state, while the others hand it what it asks for."""

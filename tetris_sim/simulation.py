@@ -51,6 +51,7 @@ class Simulation(Fleet):
             problem, plan, workers, step=step, clock=attached.clock, ranks=attached.ranks
         )
         self._first_step, self._attached = step, attached
+        self.asked_to_end = lambda: attached.stopping.reason() is not None
         self._ended = self._begun = False
         self._goal = Goal(problem.steps)
         self.heard: Stopping | None = None
@@ -110,6 +111,7 @@ class Simulation(Fleet):
 
     def advance(self, steps: int) -> None:
         """Go on by some steps, in time blocks; outputs and checkpoints are not asked meanwhile.
+        Ends earlier where a run is asked to end during a long solution.
 
         Raises:
             ConfigError: steps is no whole number of those that are left, or the simulation is
@@ -124,8 +126,10 @@ class Simulation(Fleet):
             )
             raise ConfigError(msg)
         end = self.step + int(steps)
-        while self.step < end:
-            super().advance(min(self.plan.time_block, end - self.step))
+        while (before := self.step) < end:
+            super().advance(min(self.plan.time_block, end - before))
+            if self.step == before:
+                return
 
     def snapshot(self) -> StateSnapshot:
         """The state as it is now, for rank 0, which must read it where all ranks take part.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tetris_sim.boundary import SIDES
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.facts.shares import Plan, Share
@@ -32,6 +33,7 @@ _DIGITS = 2.5
 _ANEW = 0.3
 _SOLUTIONS = 2  # of an implicit step; an error estimate is one more
 _LINEARISED = 2.5  # of each, where conductances follow the state
+_RADIATING = {"steady": 3.0, "implicit": 2.0, "adaptive": 1.0}  # where only faces are not linear
 # On an H200 in November 2026; the host makes the balance.
 _OF_GPU = SolvingRate(before=250e-9, iteration=0.11e-9, opened=1.0, passes=1e-3)
 
@@ -178,8 +180,7 @@ def _predict(
 ) -> tuple[float, str]:
     """(seconds of the whole run, what is done until when)."""
     points = problem.grid.n_points
-    is_linear = problem.conduction is None or problem.conduction.enthalpy is None
-    often = 1.0 if is_linear else _LINEARISED
+    often = _linearisations(problem, "adaptive" if stretches is not None else scheme)
     before, iteration = points * rate.before, rate.passes + points * rate.iteration
     if stretches is not None:
         t_end = problem.time(problem.steps) - problem.start[1]
@@ -196,12 +197,27 @@ def _predict(
     if scheme == "steady":
         seconds = rate.opened + often * before + solution
         return seconds, f"{until} {seconds:.2g} s"
-    made = before * (1 if is_linear else problem.steps * often)
+    made = before * (1 if often == 1 else problem.steps * _SOLUTIONS * often)
     seconds = rate.opened + made + problem.steps * _SOLUTIONS * solution
     return seconds, (
         f"{until} {seconds / max(1, problem.steps):.2g} s a step, each second-order accurate at "
         "any length"
     )
+
+
+def _linearisations(problem: Problem, how: str) -> float:
+    """About how often each balance is solved."""
+    if problem.conduction is None:
+        return 1.0
+    if problem.conduction.enthalpy is not None:
+        return _LINEARISED
+    faces = [
+        problem.ruled_face(axis, side)
+        for axis in range(problem.grid.ndim)
+        if not problem.boundary.periodic(axis)
+        for side in SIDES
+    ]
+    return 1.0 if all(face.is_affine for face in faces) else _RADIATING[how]
 
 
 def _devices(machine: Machine, compute: ComputeSection, scheme: str) -> Sequence[Device]:

@@ -13,7 +13,7 @@ import json
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tetris_sim.choosing import find_jumps
 from tetris_sim.config import load_config
@@ -54,7 +54,7 @@ def measure(n: int, face: str, threads: int, scheme: str) -> dict[str, Any]:
     problem, machine = config.build(), find_machine()
     stretches = None if scheme == "steady" else find_jumps(config, problem)
     tolerance = config.time.of_balances if stretches is None else config.time.of_steps
-    made = "steady" if scheme == "steady" else "implicit"
+    made: Literal["steady", "implicit"] = "steady" if scheme == "steady" else "implicit"
     plan = plan_solving(problem, machine, config.compute, made, tolerance, stretches=stretches)
     with open_simulation(problem, plan) as simulation:
         begin, busy = time.perf_counter(), time.process_time()

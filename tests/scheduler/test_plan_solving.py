@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from cases import make_problem
 from jump_cases import star, with_weights
 
 from tetris_sim.boundary import Boundary, Dirichlet
+from tetris_sim.config import load_config
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.scheduler.plan import solving
 from tetris_sim.scheduler.plan.solving import plan_solving
+from tetris_sim.scheduler.tuning.solving_rate import SolvingRate
 from tetris_sim.schema import ComputeSection
 
 H200 = Gpu(0, "NVIDIA H200", "sm_90", 139 << 30, 50 << 20, "13.0")
@@ -72,3 +76,32 @@ def test_a_gpu_solves_only_what_the_host_can_prepare() -> None:
     poor = dataclasses.replace(NODE, memory=8 << 30)
     with pytest.raises(UnsupportedError, match="take a coarser grid"):
         planned(1024, poor, devices=["gpu:0"])
+
+
+@pytest.mark.parametrize(
+    ("time", "times"),
+    [("scheme: steady", 3.0), ("scheme: implicit, t_end: 1 h, dt: 600 s", 2.0)],
+)
+def test_a_radiating_face_is_predicted_to_take_several_solutions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: str, times: float
+) -> None:
+    rate = SolvingRate(before=0.0, iteration=1e-6)
+    monkeypatch.setattr(solving, "measure_solving", lambda place, n_points: rate)
+    seconds = []
+    for face in ("robin, h: 25", "radiation, emissivity: 0.8"):
+        path = tmp_path / "body.yaml"
+        path.write_text(f"""
+grid: {{shape: [8, 8, 8], size: [10 mm, 10 mm, 10 mm]}}
+model: {{type: heat, material: steel}}
+boundaries:
+  "*": {{type: neumann}}
+  x+: {{type: {face}, ambient: 20}}
+initial: {{type: constant, value: 20}}
+time: {{{time}}}
+""")
+        config = load_config(path)
+        scheme = config.time.scheme
+        assert scheme in ("steady", "implicit")
+        plan = plan_solving(config.build(), NODE, ComputeSection(devices="cpu"), scheme, 1e-8)
+        seconds.append(plan.seconds_per_step)
+    assert seconds[1] == pytest.approx(times * seconds[0])

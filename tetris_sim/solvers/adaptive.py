@@ -22,7 +22,7 @@ from tetris_sim.conduction import Numbers
 from tetris_sim.errors import NumericsError
 from tetris_sim.problem import Problem
 from tetris_sim.solvers.balance import Balance
-from tetris_sim.solvers.gradients import Arithmetic
+from tetris_sim.solvers.gradients import Arithmetic, Heard, LeftOffError, nobody
 from tetris_sim.solvers.implicit import ImplicitSteps, Span
 from tetris_sim.solvers.settle import Kept
 from tetris_sim.solvers.steady import best_constant
@@ -55,15 +55,22 @@ class AdaptiveSteps:
         arithmetic: of the device.
         tolerance: of a step's error.
         counted: all steps so far.
+        heard: as of `ImplicitSteps`.
     """
 
     problem: Problem
     arithmetic: Arithmetic
     tolerance: float
     counted: Counted = field(default_factory=Counted)
+    heard: Heard = nobody
 
     def __post_init__(self) -> None:
-        self._steps = ImplicitSteps(self.problem, self.arithmetic, self.tolerance)
+        self._steps = ImplicitSteps(
+            self.problem, self.arithmetic, self.tolerance, heard=self._is_heard
+        )
+
+    def _is_heard(self) -> bool:
+        return self.heard()
 
     @property
     def iterations(self) -> int:
@@ -79,6 +86,7 @@ class AdaptiveSteps:
             end: the other one [s].
 
         Raises:
+            LeftOffError: this was heard.
             NumericsError: no step is short enough.
         """
         self._steps.kept = Kept(loose=True)
@@ -86,6 +94,8 @@ class AdaptiveSteps:
         tried = Controller(begin, end, self._first(first, u, end - begin), _ORDER, self.counted)
 
         while not tried.ended:
+            if self.heard():
+                raise LeftOffError
             if tried.stuck:
                 msg = (
                     f"at {tried.time:g} s a step of {tried.length:.3g} s is still too long for an "

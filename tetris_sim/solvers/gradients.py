@@ -22,7 +22,17 @@ _WEIGHTS: Weights = (0.562, 1.389)
 _MANY = 4096  # points of levels that are gone through twice
 _PATIENCE = 40  # iterations after which this is taken to do no good
 _DROP = 1e-6  # of z r from one iteration to the next: what roundings left along p counts then
+Heard = Callable[[], bool]  # whether somebody wants a solution to be left off
 _RISE = 10.0  # times the least residual since directions began: they have gone wrong
+
+
+class LeftOffError(Exception):
+    """A solution was left off, because somebody asked for it."""
+
+
+def nobody() -> bool:
+    """Whether somebody asked to leave off."""
+    return False
 
 
 class Arithmetic(Protocol):
@@ -164,6 +174,7 @@ def conjugate_gradients(
     tolerance: float,
     scale: float,
     limit: int,
+    heard: Heard = nobody,
 ) -> Solved:
     """Solve A u = f.
 
@@ -176,8 +187,10 @@ def conjugate_gradients(
         tolerance: of the norm of f - A u, relative to the scale.
         scale: of this norm.
         limit: of iterations.
+        heard: asked before each of them.
 
     Raises:
+        LeftOffError: this was heard.
         NumericsError: the tolerance was not reached.
     """
     xp = arithmetic.xp
@@ -197,6 +210,8 @@ def conjugate_gradients(
     size = least = 1.0
     gained = 0.0
     while size > wanted and done < limit:
+        if heard():
+            raise LeftOffError
         z = cycle.run()
         turned, gain = arithmetic.project(z, q, small)
         if cycle.goes_twice and (not _is_positive(gain) or done == _PATIENCE):

@@ -26,7 +26,7 @@ from tetris_sim.conduction import Numbers
 from tetris_sim.errors import NumericsError
 from tetris_sim.problem import Problem
 from tetris_sim.solvers.balance import Balance, Balances, norm
-from tetris_sim.solvers.gradients import Arithmetic
+from tetris_sim.solvers.gradients import Arithmetic, Heard, nobody
 from tetris_sim.solvers.settle import Kept, settle
 from tetris_sim.solvers.steady import best_constant, rounding_of, unbalanced
 
@@ -74,6 +74,7 @@ class ImplicitSteps:
         solutions: how many systems were solved.
         iterations: of conjugate gradients, in all.
         kept: of earlier solutions.
+        heard: see `conjugate_gradients`, which raises LeftOffError when this is heard.
     """
 
     problem: Problem
@@ -82,6 +83,7 @@ class ImplicitSteps:
     solutions: int = 0
     iterations: int = 0
     kept: Kept = field(default_factory=Kept)
+    heard: Heard = nobody
     _last: tuple[float, Numbers, Balance] | None = None  # a time, a state and their balance
 
     def __post_init__(self) -> None:
@@ -205,6 +207,7 @@ class ImplicitSteps:
             storage=storage,
             heat=heat,
             kept=self.kept,
+            heard=self.heard,
         )
         self.solutions += 1
         self.iterations += solved.iterations

@@ -9,7 +9,14 @@ import numpy as np
 from tetris_sim.conduction import Numbers
 from tetris_sim.errors import NumericsError
 from tetris_sim.solvers.balance import Balance
-from tetris_sim.solvers.gradients import Arithmetic, Cycle, Solved, conjugate_gradients
+from tetris_sim.solvers.gradients import (
+    Arithmetic,
+    Cycle,
+    Heard,
+    Solved,
+    conjugate_gradients,
+    nobody,
+)
 from tetris_sim.solvers.hierarchy import Values
 
 _NEARLY = 2.0  # by which factor parts of an operator may differ
@@ -52,6 +59,7 @@ def settle(
     storage: Numbers | float = 0.0,
     heat: Numbers | None = None,
     kept: Kept | None = None,
+    heard: Heard = nobody,
 ) -> tuple[Numbers, Solved]:
     """The state where as much flows into every cell as out of it and as it stores.
 
@@ -65,8 +73,10 @@ def settle(
         storage: what a cell stores per degree, of the shape of u.
         heat: what flows in at 0 degrees; that of the balance if not given.
         kept: of earlier solutions with the same conductances.
+        heard: see `conjugate_gradients`.
 
     Raises:
+        LeftOffError: this was heard.
         NumericsError: the tolerance was not reached.
     """
     xp, held = arithmetic.xp, made.held
@@ -89,6 +99,7 @@ def settle(
             tolerance=tolerance,
             scale=scale,
             limit=limit,
+            heard=heard,
         )
         return unknown, solved
 

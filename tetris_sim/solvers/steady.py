@@ -21,7 +21,7 @@ from tetris_sim.conduction import Numbers, RuledFace
 from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.problem import Field, Problem
 from tetris_sim.solvers.balance import Balance, Balances, norm, why_not
-from tetris_sim.solvers.gradients import Arithmetic
+from tetris_sim.solvers.gradients import Arithmetic, Heard, nobody
 from tetris_sim.solvers.mixture import Mixture
 from tetris_sim.solvers.settle import settle
 
@@ -68,7 +68,13 @@ def why_not_steady(problem: Problem) -> str | None:
 
 
 def solve_steady(
-    problem: Problem, state: Field, arithmetic: Arithmetic, *, tolerance: float, time: float = 0.0
+    problem: Problem,
+    state: Field,
+    arithmetic: Arithmetic,
+    *,
+    tolerance: float,
+    time: float = 0.0,
+    heard: Heard = nobody,
 ) -> Steady:
     """Find the steady state.
 
@@ -78,9 +84,11 @@ def solve_steady(
         arithmetic: of the device.
         tolerance: of what is left of the balance.
         time: at which faces and sources are taken [s].
+        heard: see `conjugate_gradients`.
 
     Raises:
         ConfigError: there is no steady state.
+        LeftOffError: this was heard.
         NumericsError: the tolerance was not reached.
         UnsupportedError: the problem has no such balance.
     """
@@ -96,7 +104,13 @@ def solve_steady(
             break
         aim = least / 2 if made.is_linear else max(least / 2, _FORCING * left)
         found, solved = settle(
-            made, u, arithmetic, tolerance=aim / scale, scale=scale, limit=_LIMIT - iterations
+            made,
+            u,
+            arithmetic,
+            tolerance=aim / scale,
+            scale=scale,
+            limit=_LIMIT - iterations,
+            heard=heard,
         )
         iterations, solutions = iterations + solved.iterations, solutions + 1
         if (contents := made.contents) is not None:

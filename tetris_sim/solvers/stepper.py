@@ -24,7 +24,7 @@ from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.slab import Slab, slices
 from tetris_sim.solvers.adaptive import AdaptiveSteps
 from tetris_sim.solvers.balance import why_not
-from tetris_sim.solvers.gradients import Arithmetic
+from tetris_sim.solvers.gradients import Arithmetic, Heard, nobody
 from tetris_sim.solvers.implicit import ImplicitSteps
 from tetris_sim.solvers.steady import solve_steady, why_not_steady
 
@@ -84,12 +84,15 @@ class SolvingStepper(WholeGrid):
     Attributes:
         slab: the whole grid.
         notes: what must be known of how it was solved, sentences.
+        heard: whether somebody wants to end: `advance` then raises LeftOffError, and the state is
+            what it was before.
     """
 
     def __init__(
         self, problem: Problem, slab: Slab, arithmetic: Arithmetic, method: SolvingMethod
     ) -> None:
         self.slab, self.notes = slab, tuple[str, ...]()
+        self.heard: Heard = nobody
         self._problem, self._arithmetic, self._method = problem, arithmetic, method
         self._state: Field = np.zeros(problem.state_shape, problem.dtype)
 
@@ -103,7 +106,11 @@ class SolvingStepper(WholeGrid):
             return
         with self._arithmetic.use():
             found = solve_steady(
-                self._problem, self._state[0], self._arithmetic, tolerance=self._method.tolerance
+                self._problem,
+                self._state[0],
+                self._arithmetic,
+                tolerance=self._method.tolerance,
+                heard=self.heard,
             )
         self._state[0] = found.state
         again = f" in {found.solutions} linearisations" if found.solutions > 1 else ""
@@ -140,7 +147,9 @@ class ImplicitStepper(SolvingStepper):
         self, problem: Problem, slab: Slab, arithmetic: Arithmetic, method: SolvingMethod
     ) -> None:
         super().__init__(problem, slab, arithmetic, method)
-        self._steps = ImplicitSteps(problem, arithmetic, method.tolerance)
+        self._steps = ImplicitSteps(
+            problem, arithmetic, method.tolerance, heard=lambda: self.heard()
+        )
         self._done, self._step = 0, 0
 
     def load(self, initial: InitialField, step: int = 0) -> None:
@@ -150,12 +159,14 @@ class ImplicitStepper(SolvingStepper):
 
     def advance(self, steps: int) -> None:
         """Make some steps."""
-        for _ in range(steps):
-            u = self._state[0].astype(np.float64, copy=False)
+        u = self._state[0].astype(np.float64)
+        for step in range(self._step, self._step + steps):
             with self._arithmetic.use():
-                self._state[0] = self._steps.advance(u, self._step)
-            self._step += 1
-            self._done += 1
+                u = self._steps.advance(u, step).astype(self._state.dtype, copy=False)
+            u = u.astype(np.float64, copy=False)
+        self._state[0] = u
+        self._step += steps
+        self._done += steps
         if self._done:
             mean = self._steps.iterations / self._done
             self.notes = (f"Implicit steps: {mean:.3g} iterations each in the mean.",)
@@ -179,10 +190,12 @@ class AdaptiveStepper(SolvingStepper):
         """Go to another step at once."""
         if steps == 0:
             return
-        begin, self._step = self._step, self._step + steps
+        end = self._step + steps
         u = self._state[0].astype(np.float64, copy=False)
-        times = (self._problem.time(it) for it in (begin, self._step))
+        times = (self._problem.time(it) for it in (self._step, end))
+        self._steps.heard = self.heard
         self._state[0] = self._steps.advance(u, *times)
+        self._step = end
         it, iterations = self._steps.counted, self._steps.iterations
         self.notes = (
             f"Implicit steps: {it.made} of {it.shortest:.3g} to {it.longest:.3g} s, "
