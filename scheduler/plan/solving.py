@@ -33,7 +33,7 @@ _DIGITS = 2.5
 _ANEW = 0.3
 _SOLUTIONS = 2  # of an implicit step; an error estimate is one more
 _LINEARISED = 2.5  # of each, where conductances follow the state
-_RADIATING = {"steady": 3.0, "implicit": 2.0, "adaptive": 1.0}  # where only faces are not linear
+_RADIATING = {"steady": 1.5, "implicit": 2.0, "adaptive": 1.0}  # where only faces are not linear
 # On an H200 in November 2026; the host makes the balance.
 _OF_GPU = SolvingRate(before=250e-9, iteration=0.11e-9, opened=1.0, passes=1e-3)
 

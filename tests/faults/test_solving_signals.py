@@ -22,7 +22,7 @@ from tetris_sim.solvers.gradients import LeftOffError
 from tetris_sim.stopping import Stopping, StopReason
 
 _BODY = """
-grid: {shape: [12, 12, 12], size: [10 mm, 10 mm, 10 mm]}
+grid: {shape: [8, 8, 8], size: [10 mm, 10 mm, 10 mm]}
 model: {type: heat, material: steel}
 boundaries:
   x-: {type: dirichlet, value: 100}
@@ -31,8 +31,8 @@ initial: {type: constant, value: 20}
 compute: {threads: 1, devices: cpu}
 """
 _TIMES = {
-    "adaptive": "time: {scheme: implicit, t_end: 60 s}",
-    "steps": "time: {scheme: implicit, t_end: 60 s, dt: 20 s}",
+    "adaptive": "time: {scheme: implicit, t_end: 1 s}",
+    "steps": "time: {scheme: implicit, t_end: 1 s, dt: 0.5 s}",
     "steady": "time: {scheme: steady}",
 }
 
@@ -56,7 +56,7 @@ def test_a_solution_that_is_left_off_leaves_the_state_as_it_was(
 ) -> None:
     config = _config(tmp_path, which)
     problem = config.build()  # type: ignore[attr-defined]
-    method = STEADY if which == "steady" else IMPLICIT.to(1e-4, adaptive=which == "adaptive")
+    method = STEADY if which == "steady" else IMPLICIT.to(1e-2, adaptive=which == "adaptive")
     team = ThreadTeam(1)
 
     def begun() -> object:
@@ -77,7 +77,7 @@ def test_a_solution_that_is_left_off_leaves_the_state_as_it_was(
 
     # what was kept for the next solution may be another preconditioner, within the tolerance
     stepper.heard = lambda: False  # type: ignore[attr-defined]
-    assert np.abs(advanced(stepper) - right).max() < 1e-3
+    assert np.abs(advanced(stepper) - right).max() < 0.1
     assert np.abs(right - before).max() > 10
     team.close()
 

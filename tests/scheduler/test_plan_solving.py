@@ -80,7 +80,7 @@ def test_a_gpu_solves_only_what_the_host_can_prepare() -> None:
 
 @pytest.mark.parametrize(
     ("time", "times"),
-    [("scheme: steady", 3.0), ("scheme: implicit, t_end: 1 h, dt: 600 s", 2.0)],
+    [("scheme: steady", 1.5), ("scheme: implicit, t_end: 1 h, dt: 600 s", 2.0)],
 )
 def test_a_radiating_face_is_predicted_to_take_several_solutions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: str, times: float
