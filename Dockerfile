@@ -1,5 +1,5 @@
 # CPU: docker build -t tetris-sim . && docker run --rm --user "$(id -u):$(id -g)" -v "$PWD:/work" tetris-sim run case.yaml
-# Written without a Docker daemon at hand: the commands in it were run in a virtual environment, the image was not built.
+# Written without a Docker daemon at hand: neither was the image built nor were these commands run.
 FROM python:3.12-slim AS build
 WORKDIR /src
 COPY . .

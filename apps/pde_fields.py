@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -25,7 +26,16 @@ from tetris_sim.conditions import (
 )
 from tetris_sim.errors import ConfigError
 from tetris_sim.expressions import ExpressionError, compile_expression
-from tetris_sim.formula import OPERATIONS, Constant, Node, Operation, Variable, evaluate, walk
+from tetris_sim.formula import (
+    OPERATIONS,
+    Comparison,
+    Constant,
+    Node,
+    Operation,
+    Variable,
+    evaluate,
+    walk,
+)
 from tetris_sim.grid import AXIS_NAMES, Grid
 from tetris_sim.problem import Field as State
 from tetris_sim.problem import InitialField
@@ -158,7 +168,7 @@ def inner_boundary(tree: Node, boundaries: Mapping[str, Boundary], ndim: int) ->
     operators being 0 there; any other one mirrors it.
 
     Raises:
-        ConfigError: the value differs from place to place.
+        ConfigError: the value differs from place to place, or is not finite.
     """
     fields = [name for name in boundaries if name in names_in(tree)]
     whole = next(iter(boundaries.values()))
@@ -196,7 +206,14 @@ def _value_on_face(tree: Node, values: Mapping[str, float]) -> float:
             "with given values differs from place to place; take periodic or neumann faces"
         )
         raise ConfigError(msg)
-    return found.pop()
+    value = found.pop()
+    if not math.isfinite(value):
+        msg = (
+            f"boundaries: an operator reads a formula with operators in it, which is {value:g} on a "
+            "face with given values; write it otherwise, or take periodic or neumann faces"
+        )
+        raise ConfigError(msg)
+    return value
 
 
 def _without_operators(tree: Node) -> Node:
@@ -205,6 +222,8 @@ def _without_operators(tree: Node) -> Node:
             return Constant(0.0)
         case Operation(name, arguments):
             return Operation(name, tuple(_without_operators(it) for it in arguments))
+        case Comparison(signs, operands):
+            return Comparison(signs, tuple(_without_operators(it) for it in operands))
     return tree
 
 

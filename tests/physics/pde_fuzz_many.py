@@ -24,7 +24,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,11 @@ class Case:
     scheme: str
     problem: Problem
     expected: Field
+
+
+_OTHER_BITS = "other bits on another device"
+_NUMBER = re.compile(r"\b(?:\d+(?:\.\d+)?(?:e-?\d+)?|pi|k|D|x|y|u|v)\b(?!\()")
+_EPS = float(np.finfo(float).eps)
 
 
 @dataclass
@@ -137,7 +142,7 @@ def difference(case: Case, answers: dict[str, Field]) -> str | None:
     first, *others = answers.values()
     if not one.inexact(case.problem):
         if not all(np.array_equal(first, it, equal_nan=True) for it in others):
-            return "other bits on another device"
+            return _OTHER_BITS
         others = []
     finite = np.isfinite(case.expected)
     for found in (first, *others):
@@ -151,6 +156,23 @@ def difference(case: Case, answers: dict[str, Field]) -> str | None:
             if not (errors <= allowed + 1e-300).all():
                 return f"{errors} instead of {allowed}"
     return None
+
+
+def decided_by_rounding(case: Case) -> bool:
+    """Whether the oracle gives something else for numbers that differ in their last bits.
+
+    A fourth difference of a line is noise, and so is what its root or its reciprocal is. NumPy
+    rounds twice where programs have a fused multiply-add, which may then be any answer.
+    """
+    for k in (-3, -2, -1, 1, 2, 3):
+        texts = [_NUMBER.sub(rf"(\g<0>*{1 + k * _EPS!r})", text) for text in case.texts]
+        problem = one.build(texts[0], texts[1], case.scheme)
+        if problem is None:
+            continue
+        other = replace(case, expected=reference.advance(one.state(), problem, STEPS))
+        if difference(other, {"oracle": case.expected}) is not None:
+            return True
+    return False
 
 
 def compare(cases: list[Case], workers: dict[str, Any], tally: Tally) -> None:
@@ -171,7 +193,9 @@ def compare(cases: list[Case], workers: dict[str, Any], tally: Tally) -> None:
     tally.counts["right"] += len(cases) - len(again)
     if len(cases) == 1:
         (case,), (words,) = cases, wrong
-        if words is not None:
+        if words is not None and words != _OTHER_BITS and decided_by_rounding(case):
+            tally.counts["decided by rounding"] += 1
+        elif words is not None:
             tally.failures.append(f"{case.number} {case.scheme} {case.texts}: {words}")
         return
     tally.counts["batches tried again"] += bool(again)
