@@ -23,7 +23,7 @@ from tetris_sim.slab import Slab
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import Pass, State
 
-_PROPOSALS = 6
+_PROPOSALS = 3  # the first was the fastest of six on most grids (H200, 2026-11-23)
 _STEPS = 256  # of a launch, about: loading and storing then take a few percent of it
 _FEWER = 5  # stretches of a launch for what is left over
 _FLAG_NUMBERS = 32  # of resident.cu: flags are 128 bytes apart
@@ -102,7 +102,7 @@ class ResidentMethod:
         complete = self._complete(problem, parameters)
         tile = _tile(complete)
         cut = tile.cut(*_axes_of(problem))
-        if cut is None or any(any(widths) for widths in slab.halo):
+        if cut is None or not tile.runs(cut) or any(any(widths) for widths in slab.halo):
             return [last]
         depths = _launches(tile.steps, complete[STEPS_PER_BLOCK])
         return [*(Resident(tile, cut, depth) for depth in depths if depth > 1), last]

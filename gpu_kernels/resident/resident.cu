@@ -168,10 +168,11 @@ __device__ __forceinline__ bool is_outer(const Place& place, int d, int at) {
     return at < place.low[d] + steps || at >= place.high[d] - steps;
 }
 
-// The coordinate where memory has a point; negative if it has none.
+// The coordinate where memory has a point; negative if it has none, or if the tile is so much larger
+// than the field that no step reads it.
 __device__ __forceinline__ int inside(int at, int d, const Parts& parts) {
     const int n = parts.n[d];
-    if (!has_face(d, 0)) return at < 0 ? at + n : at >= n ? at - n : at;
+    if (!has_face(d, 0)) at = at < 0 ? at + n : at >= n ? at - n : at;
     return at < n ? at : -1;
 }
 
