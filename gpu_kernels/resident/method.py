@@ -45,6 +45,7 @@ class ResidentMethod:
         """Refuses all but one stencil that reaches one point, and grids that do not fit."""
         if (why_not := problem.why_not_one_stencil) is not None:
             return why_not
+
         ndim, dtype = problem.grid.ndim, np.dtype(problem.dtype)
         if ndim == 1:
             return "lines are faster on tensor cores, or as tiles that stay whole for a launch"
@@ -167,6 +168,7 @@ class Resident:
 def resident_defines(problem: Problem, tile: Tile, cut: Cut) -> dict[str, str | int]:
     """Parameters of resident.cu."""
     _, periodic = _axes_of(problem)
+
     return {
         **term_defines(problem),
         "TS_PLANES": tile.planes,
