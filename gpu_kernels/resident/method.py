@@ -227,4 +227,5 @@ def _launches(steps: int, most: int) -> list[int]:
     ([246, 30, 6], [4])
     """
     longest = (max(1, most // steps) - 1) // 2 * 2 + 1
-    return [steps * stretches for stretches in (longest, _FEWER, 1) if stretches <= longest]
+    fewer = [stretches for stretches in (_FEWER, 1) if stretches < longest]
+    return [steps * stretches for stretches in (longest, *fewer)]
