@@ -1,9 +1,10 @@
 """CUDA: how a GPU streams through a slab.
 
 A method is a room: `plain`, `stream`, `resident`, `trapezoid`, `dual_tessellation`, `tcstencil`,
-`sparse`, with its sources beside its Python. What they share has rooms of its own: `steppers` hold a slab's state
-and advance it by passes, `fused` is what a kernel of several steps must say of itself, `faces` is
-what happens where the grid ends, `common` the compiler, the device and the layout.
+`sparse`, with its sources beside its Python. What they share has rooms of its own: `steppers` hold
+a slab's state and advance it by passes, `fused` is what a kernel of several steps must say of
+itself, `faces` is what happens where the grid ends, `common` the compiler, the device and the
+layout.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from tetris_sim.slab import Slab
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import Pass, State
 
-_PROPOSALS = 6
+_PROPOSALS = 3  # the first was the fastest of six on most grids (H200, 2026-11-23)
 _STEPS = 256  # of a launch, about: loading and storing then take a few percent of it
 _FEWER = 5  # stretches of a launch for what is left over
 _FLAG_NUMBERS = 32  # of resident.cu: flags are 128 bytes apart
@@ -45,6 +45,7 @@ class ResidentMethod:
         """Refuses all but one stencil that reaches one point, and grids that do not fit."""
         if (why_not := problem.why_not_one_stencil) is not None:
             return why_not
+
         ndim, dtype = problem.grid.ndim, np.dtype(problem.dtype)
         if ndim == 1:
             return "lines are faster on tensor cores, or as tiles that stay whole for a launch"
@@ -102,7 +103,7 @@ class ResidentMethod:
         complete = self._complete(problem, parameters)
         tile = _tile(complete)
         cut = tile.cut(*_axes_of(problem))
-        if cut is None or any(any(widths) for widths in slab.halo):
+        if cut is None or not tile.runs(cut) or any(any(widths) for widths in slab.halo):
             return [last]
         depths = _launches(tile.steps, complete[STEPS_PER_BLOCK])
         return [*(Resident(tile, cut, depth) for depth in depths if depth > 1), last]
@@ -167,6 +168,7 @@ class Resident:
 def resident_defines(problem: Problem, tile: Tile, cut: Cut) -> dict[str, str | int]:
     """Parameters of resident.cu."""
     _, periodic = _axes_of(problem)
+
     return {
         **term_defines(problem),
         "TS_PLANES": tile.planes,
@@ -225,4 +227,5 @@ def _launches(steps: int, most: int) -> list[int]:
     ([246, 30, 6], [4])
     """
     longest = (max(1, most // steps) - 1) // 2 * 2 + 1
-    return [steps * stretches for stretches in (longest, _FEWER, 1) if stretches <= longest]
+    fewer = [stretches for stretches in (_FEWER, 1) if stretches < longest]
+    return [steps * stretches for stretches in (longest, *fewer)]

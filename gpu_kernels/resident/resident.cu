@@ -36,7 +36,6 @@ constexpr int width = 32 * columns;
 constexpr bool whole = TS_WHOLE;   // rows of the grid lie in one tile, from its first column on
 constexpr bool wraps = TS_WRAPS;   // and end where they begin
 constexpr int last = TS_LAST;      // of a lane's columns, the one that lies at the high face
-constexpr int flag_pitch = 32;
 
 // Whether the field ends at a face, along axis d on a side.
 constexpr bool has_face(int d, int side) { return TS_FACES >> (2 * d + side) & 1; }
@@ -154,83 +153,8 @@ __device__ __forceinline__ void look_sideways(Row& row, const Faces& faces, cons
     if (has_face(2, 0) && place.at_low) row.left = image(faces, 2, 0, row.value[0]);
 }
 
-// What a lane has of a row: where its columns lie, and which of them (a bit for each) the field
-// has, the block owns, others read.
-struct Columns {
-    unsigned at[columns], there, own, outer;
-};
-
-__device__ __forceinline__ bool owns(const Place& place, int d, int at) {
-    return at >= place.low[d] && at < place.high[d];
-}
-
-__device__ __forceinline__ bool is_outer(const Place& place, int d, int at) {
-    return at < place.low[d] + steps || at >= place.high[d] - steps;
-}
-
-// The coordinate where memory has a point; negative if it has none.
-__device__ __forceinline__ int inside(int at, int d, const Parts& parts) {
-    const int n = parts.n[d];
-    if (!has_face(d, 0)) return at < 0 ? at + n : at >= n ? at - n : at;
-    return at < n ? at : -1;
-}
-
-__device__ __forceinline__ Columns columns_of(const Parts& parts, const Place& place) {
-    Columns found = {};
-#pragma unroll
-    for (int c = 0; c < columns; c++) {
-        const int x = inside(place.x + c, 2, parts);
-        const bool own = owns(place, 2, place.x + c);
-        found.at[c] = x;
-        if (x >= 0) found.there |= 1u << c;
-        if (own) found.own |= 1u << c;
-        if (own && is_outer(place, 2, place.x + c)) found.outer |= 1u << c;
-    }
-    return found;
-}
-
-template <class T>
-struct PairOf;
-template <>
-struct PairOf<double> {
-    using Type = double2;
-};
-template <>
-struct PairOf<float> {
-    using Type = float2;
-};
-using Pair = PairOf<real>::Type;
-
-// Columns of a row, those that `some` says; if a lane has all of them, two at a time.
-constexpr bool in_pairs = TS_FULL && columns % 2 == 0;
-
-__device__ __forceinline__ void load_columns(real (&value)[columns], const real* from, unsigned row,
-                                             const Columns& where, unsigned some) {
-    if (in_pairs) {
-#pragma unroll
-        for (int c = 0; c < columns; c += 2) {
-            const Pair both = __ldcg(reinterpret_cast<const Pair*>(from + (row + where.at[0] + c)));
-            value[c] = both.x, value[c + 1] = both.y;
-        }
-        return;
-    }
-#pragma unroll
-    for (int c = 0; c < columns; c++)
-        if (some >> c & 1) value[c] = __ldcg(from + (row + where.at[c]));
-}
-
-__device__ __forceinline__ void store_columns(const real (&value)[columns], real* to, unsigned row,
-                                              const Columns& where, unsigned some) {
-    if (in_pairs) {
-#pragma unroll
-        for (int c = 0; c < columns; c += 2)
-            *reinterpret_cast<Pair*>(to + (row + where.at[0] + c)) = {value[c], value[c + 1]};
-        return;
-    }
-#pragma unroll
-    for (int c = 0; c < columns; c++)
-        if (some >> c & 1) to[row + where.at[c]] = value[c];
-}
+#include "resident_columns.cuh"
+#include "resident_flags.cuh"
 
 using Patch = real[planes][rows][columns];
 
@@ -387,34 +311,6 @@ __device__ __forceinline__ void load_ring(real* ring, const real* from, const Me
                      where.there);
 #pragma unroll
         for (int c = 0; c < columns; c++) ring[r * width + c * 32 + place.lane] = value[c];
-    }
-}
-
-__device__ __forceinline__ unsigned seen(const unsigned* flag) {
-    unsigned value;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
-    return value;
-}
-
-__device__ __forceinline__ void raise(unsigned* flag, unsigned value) {
-    asm volatile("st.release.gpu.global.u32 [%0], %1;" : : "l"(flag), "r"(value) : "memory");
-}
-
-// Wait until the blocks beside this one have come as far; each thread for one of them.
-__device__ __forceinline__ void await_others(const unsigned* flags, unsigned value) {
-    constexpr int first = along_z ? 0 : 9, n_others = along_z ? 27 : 9;
-    if (threadIdx.x >= n_others) return;
-    const int other = first + threadIdx.x;
-    int at[3] = {other / 9 - 1 + int(blockIdx.z), other / 3 % 3 - 1 + int(blockIdx.y),
-                 other % 3 - 1 + int(blockIdx.x)};
-    const int n[3] = {int(gridDim.z), int(gridDim.y), int(gridDim.x)};
-#pragma unroll
-    for (int d = 0; d < 3; d++) {
-        if (at[d] < 0) at[d] = has_face(d, 0) ? 0 : n[d] - 1;
-        if (at[d] >= n[d]) at[d] = has_face(d, 1) ? n[d] - 1 : 0;
-    }
-    const unsigned* const flag = flags + ((at[0] * n[1] + at[1]) * n[2] + at[2]) * flag_pitch;
-    while (int(seen(flag) - value) < 0) {
     }
 }
 

@@ -110,6 +110,10 @@ class Tile:
             and self.blocks * shared <= _MOST_SHARED + _RESERVED_SHARED
         )
 
+    def runs(self, cut: Cut) -> bool:
+        """Whether a large GPU runs all blocks at a time."""
+        return cut.blocks <= _MULTIPROCESSORS * self.blocks
+
     def cut(self, shape: tuple[int, int, int], periodic: tuple[bool, bool, bool]) -> Cut | None:
         """The grid in such tiles, None where a tile would own fewer points than steps reach.
 
@@ -152,7 +156,7 @@ def proposed_tiles(
         if not tile.fits(item, deep=deep) or tile in ranked:
             continue
         cut = tile.cut(shape, periodic)
-        if cut is not None and cut.blocks <= _MULTIPROCESSORS * tile.blocks:
+        if cut is not None and tile.runs(cut):
             ranked[tile] = _seconds(tile, cut)
     return sorted(ranked, key=lambda tile: ranked[tile])[:most]
 
@@ -166,7 +170,7 @@ def _seconds(tile: Tile, cut: Cut) -> float:
 
 def _flat_tiles(shape: tuple[int, int, int], periodic: tuple[bool, bool, bool]) -> Iterator[Tile]:
     """Of each width those with as few rows as let all tiles run at a time."""
-    sizes = itertools.product((4, 6, 8), (1, 2, 3, 5), ((12, 1), (8, 1), (8, 2), (6, 1)))
+    sizes = itertools.product((4, 6, 8), (1, 2, 3, 5), ((12, 1), (8, 1), (8, 2)))
     for steps, columns, (warps, blocks) in sizes:
         one = Tile(steps, 1, shape[1] + 2 * steps, columns, 1, 1, blocks, 2)
         cut = one.cut(shape, periodic)
@@ -179,8 +183,8 @@ def _flat_tiles(shape: tuple[int, int, int], periodic: tuple[bool, bool, bool]) 
 
 def _deep_tiles(shape: tuple[int, int, int], item: int) -> Iterator[Tile]:
     """Small patches of rows."""
-    patches = ((2, 2), (2, 4), (1, 4), (2, 3), (3, 3), (4, 4))
-    warps = ((4, 4), (4, 2), (2, 2), (4, 3), (5, 5))
+    patches = ((2, 2), (2, 4), (1, 4))
+    warps = ((4, 4), (4, 2), (2, 2))
     sizes = itertools.product((1, 2), patches, (1, 2, 3, 4, 5), warps, (1, 2, 4))
     for steps, (planes, rows), columns, (warps_z, warps_y), blocks in sizes:
         for copies in (2, 1):

@@ -41,7 +41,10 @@ def test_every_method_is_timed_and_the_fastest_with_every_face(
     for case in result.gpu_kernels:
         names = {row.name for row in case.rows}
         assert names | set(case.refusals) == {method.name for method in METHODS}
-        assert all("float16" in why for why in case.refusals.values())
+        # the emulated GPU holds two blocks
+        assert "has 2" in case.refusals["gpu.resident"]
+        others = [why for name, why in case.refusals.items() if name != "gpu.resident"]
+        assert all("float16" in why for why in others)
         assert {"gpu.stream", "gpu.trapezoid", "gpu.dual_tessellation", "gpu.plain"} <= names
         assert set(case.faces) == {"insulated", "periodic", "convection"}
         assert all(row.rate > 0 for row in case.rows)

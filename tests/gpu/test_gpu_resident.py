@@ -15,6 +15,7 @@ from emulator import host_gpu
 from emulator.emulation import COMPILER, NO_COMPILER, emulate
 from emulator.host_gpu import HostGpu
 
+from tetris_sim.axes import on_three
 from tetris_sim.boundary import Boundary
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
@@ -56,6 +57,7 @@ def parameters_of(tile: Tile, stretches: int = 3) -> dict[str, int]:
         ("box-2d9p", "walls", (25, 61), THIN, "float64"),
         ("roberts-2d", "walls", (19, 45), THIN, "float64"),  # that reads one row, sideways
         ("heat-2d", "contrary", (19, 45), FLAT, "float32"),  # rows that lie in one tile
+        ("heat-2d", "rings", (3, 11), THIN, "float64"),  # less than half a tile
         ("heat-3d", "rings", (8, 7, 32), DEEP, "float64"),  # that end where they begin
         ("heat-3d", "mixed", (9, 8, 35), FAR, "float64"),
     ],
@@ -120,6 +122,10 @@ def test_a_slab_with_neighbours_is_swept() -> None:
     )
     (only,) = METHOD.passes(problem, slab, parameters_of(FLAT))
     assert only.depth == 1
+    # and a grid for which the tiles are too small
+    large = problem.on_shape((500, 500))
+    (only,) = METHOD.passes(large, Slab.whole(large.grid), parameters_of(FLAT))
+    assert only.depth == 1
 
 
 def problem_of(name: str, shape: tuple[int, ...], dtype: str = "float64") -> Problem:
@@ -158,9 +164,9 @@ def test_what_it_refuses(name: str, shape: tuple[int, ...], dtype: str, reason: 
 def test_proposals_cover_the_grid_with_blocks_that_fit(name: str, shape: tuple[int, ...]) -> None:
     problem = problem_of(name, shape)
     assert METHOD.refusal(problem) is None
-    three = (1,) * (3 - len(shape)) + shape
+    three = on_three(shape, 1)
     periodic = three[0] > 1, True, True
-    tiles = proposed_tiles(three, periodic, 8, 6)
+    tiles = proposed_tiles(three, periodic, 8, 3)
     assert 1 <= len(tiles) == len(METHOD.parameters(problem))
     for tile in tiles:
         cut = tile.cut(three, periodic)
