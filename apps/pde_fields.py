@@ -209,8 +209,8 @@ def _value_on_face(tree: Node, values: Mapping[str, float]) -> float:
     value = found.pop()
     if not math.isfinite(value):
         msg = (
-            f"boundaries: an operator reads a formula with operators in it, which is {value:g} on a "
-            "face with given values; write it otherwise, or take periodic or neumann faces"
+            f"boundaries: an operator reads a formula with operators in it, which is {value:g} "
+            "on a face with given values; write it otherwise, or take periodic or neumann faces"
         )
         raise ConfigError(msg)
     return value

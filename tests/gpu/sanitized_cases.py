@@ -129,12 +129,13 @@ def differs(
 
 
 def fails(method: Method, name: str, dtype: str, device: Any) -> bool:
-    """Whether the fewest steps at once and one more are wrong."""
+    """Whether the fewest steps at once and one more are wrong; not if it refuses the problem."""
     stencil = stencil_of(name)
     problem, state = make_problem(
         stencil, boundary_of("walls", stencil.ndim), dtype=dtype, shape=SHAPES[stencil.ndim]
     )
-    assert method.refusal(problem) is None
+    if method.refusal(problem) is not None:
+        return False
     parameters = min(method.parameters(problem), key=lambda choice: choice.get(STEPS_PER_BLOCK, 1))
     steps = (parameters.get(STEPS_PER_BLOCK, 1), 1)
     wanted = reference.advance(state, problem, sum(steps))

@@ -161,7 +161,12 @@ def test_padding_that_is_poisoned_changes_nothing(
     stencil = stencil_of("box-2d9p")
     dtype = dtype_of(method, stencil)
     problem, state = make_problem(stencil, boundary_of("walls", 2), dtype=dtype, shape=(203, 331))
-    monkeypatch.setattr(gpu.cupy, "zeros", lambda n, dtype: gpu.cupy.full(n, np.nan, dtype))
+    zeros = gpu.cupy.zeros  # which flags and counters stay
+
+    def poisoned(n: int, dtype: Any) -> Any:
+        return gpu.cupy.full(n, np.nan, dtype) if np.dtype(dtype).kind == "f" else zeros(n, dtype)
+
+    monkeypatch.setattr(gpu.cupy, "zeros", poisoned)
     agree(method, problem, state, method.parameters(problem)[0], gpu)
 
 

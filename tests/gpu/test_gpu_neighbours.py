@@ -67,6 +67,8 @@ def check(
     problem, _ = make_problem(
         stencil, boundary, dtype=dtype, shape=shape, n_fields=2, mirrored=True
     )
+    if (why_not := method.refusal(problem)) is not None:
+        pytest.skip(f"{method.name} refuses it: {why_not}")
     found = advance_in_slabs(
         problem, [(method, devices[0]), (CpuPlain(), team), (method, devices[1])], 3
     )

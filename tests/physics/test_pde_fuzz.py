@@ -19,7 +19,7 @@ from tetris_sim.apps.pde_arrays import equations_problem
 from tetris_sim.boundary import Boundary, Dirichlet, Neumann, Periodic
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.errors import TetrisError
+from tetris_sim.errors import ConfigError, TetrisError
 from tetris_sim.grid import Grid
 from tetris_sim.problem import Problem
 from tetris_sim.program import INEXACT
@@ -88,16 +88,34 @@ FIXED = [
     ("advect(v, -u, u) + dxy(v)", "laplace(laplace(v) - v**3)"),
     ("min(u, v) % (k + t) - biharmonic(u)", "-v/(1 + u*u) + sqrt(abs(dy(u)))"),
     ("exp(-u)*tanh(laplace(v))", "advect(D, x, v) + hypot(u, v)"),
+    ("grad_squared(sqrt(u < biharmonic(D)))", "sqrt(min(t, 1) + biharmonic(1))"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("pair", "scheme"), zip(FIXED, ("rk4", "euler", "rk2", "euler"), strict=True)
+    ("pair", "scheme"), zip(FIXED, ("rk4", "euler", "rk2", "euler", "euler"), strict=True)
 )
 def test_the_cpu_gives_what_the_oracle_gives(pair: tuple[str, str], scheme: str) -> None:
     problem = build(*pair, scheme)
     assert problem is not None
     check(problem)
+
+
+def test_a_part_that_is_infinite_on_a_face_is_refused() -> None:
+    with pytest.raises(ConfigError, match="which is inf on a face with given values"):
+        equations_problem(
+            state()[:1],
+            ["u"],
+            {"u": "laplace((pi + u)/dyy(u))"},
+            constants={},
+            grid=GRID,
+            boundaries={"u": WALLS},
+            dt=DT,
+            steps=1,
+            scheme="euler",
+            accuracy=2,
+            advection="upwind",
+        )
 
 
 def check(problem: Problem) -> None:
