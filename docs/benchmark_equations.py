@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -15,6 +15,7 @@ Read = Callable[[str], Mapping[str | None, Mapping[str, Any]]]
 _CASE = ("name", "size", "ndim", "dtype", "boundary")
 _WANTED = {("gray-scott", "float64"): 650, ("gray-scott", "float32"): 1170}
 """Of the kernel alone on an H200, periodic, 8192^2."""
+_SAME_TURN = ("equations", "n", "threads")
 _WAYS = {
     "cpu.stream": "`cpu.stream`",
     "cpu.plain": "`cpu.plain`",
@@ -63,18 +64,33 @@ def _rate(row: Row) -> float:
 
 def equations_on_two_cores(read: Read) -> Table:
     """Rates, and how many times those of the other ways of the same turn cpu.stream makes."""
-    rows = read("equations-cpu.json")[None]["cpu_rows"]
+    cells = [
+        [row["equations"], f"{row['n']}^2", _WAYS[row["way"]], rate, ratio]
+        for row, rate, ratio in _beside_stream(read("equations-cpu.json")[None]["cpu_rows"])
+    ]
+    header = ["equations", "grid", "way", "GPoint-steps/s", "cpu.stream is so many times as fast"]
+    return Table("Two threads, float64, periodic faces", header, cells, 3)
+
+
+def equations_on_one_and_two_cores(read: Read) -> Table:
+    """The same by threads, and what py-pde takes to its first step."""
     cells = []
+    for row, rate, ratio in _beside_stream(read("equations-peers.json")[None]["cpu_rows"]):
+        first = f"{min(row['first_step_s']):.0f}" if row["first_step_s"] else ""
+        threads = str(row["threads"])
+        cells.append([row["equations"], threads, _WAYS[row["way"]], rate, ratio, first])
+    header = ["equations", "threads", "way", "GPoint-steps/s", "cpu.stream: times", "compiling, s"]
+    return Table("1024^2, float64, periodic faces", header, cells, 3)
+
+
+def _beside_stream(rows: Sequence[Row]) -> Iterator[tuple[Row, str, str]]:
+    """Rows with their rates, and how many times that is what cpu.stream makes in the same turn."""
     for row in rows:
+        case = [row[key] for key in _SAME_TURN]
         stream = next(
             other["gpoint_steps_per_s"]
             for other in rows
-            if (other["equations"], other["n"], other["way"])
-            == (row["equations"], row["n"], "cpu.stream")
+            if other["way"] == "cpu.stream" and [other[key] for key in _SAME_TURN] == case
         )
         ratio = median(a / b for a, b in zip(stream, row["gpoint_steps_per_s"], strict=True))
-        rate = f"{median(row['gpoint_steps_per_s']):.3g}"
-        size = f"{row['n']}^2"
-        cells.append([row["equations"], size, _WAYS[row["way"]], rate, f"{ratio:.3g}"])
-    header = ["equations", "grid", "way", "GPoint-steps/s", "cpu.stream is so many times as fast"]
-    return Table("Two threads, float64, periodic faces", header, cells, 3)
+        yield row, f"{median(row['gpoint_steps_per_s']):.3g}", f"{ratio:.3g}"

@@ -16,7 +16,11 @@ from benchmark_bodies import (
     bodies_on_two_cores,
     heat_on_a_gpu,
 )
-from benchmark_equations import equations_on_a_gpu, equations_on_two_cores
+from benchmark_equations import (
+    equations_on_a_gpu,
+    equations_on_one_and_two_cores,
+    equations_on_two_cores,
+)
 from benchmark_newcomer import newcomer
 from benchmark_schemes import jumps
 from benchmarks.device_goals import measurements, one_gpu
@@ -346,6 +350,7 @@ SUMMARIES: Mapping[str, Callable[[Read], Table]] = {
     "equations on a GPU": equations_on_a_gpu,
     "jumps": jumps,
     "equations on two cores": equations_on_two_cores,
+    "equations on one core": equations_on_one_and_two_cores,
     "newcomer": newcomer,
 }
 """By the names that pages have for them."""
