@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tetris_sim.boundary import SIDES
 from tetris_sim.conduction import CONDUCTIVITY, MIRROR, TEMPERATURE, Rule
 from tetris_sim.enthalpy import Enthalpy
+from tetris_sim.equations import as_tap
 from tetris_sim.formula import COMPARISONS, OPERATIONS
 from tetris_sim.problem import Field, Problem
 from tetris_sim.program import CONSTANT, INEXACT, INPUT, Program
@@ -171,3 +172,49 @@ def _follow(
 
 def _with(box: Any, axis: int, span: tuple[int, int]) -> Any:
     return (*box[:axis], span, *box[axis + 1 :])
+
+
+def equation_step(u: Field, it: Problem, number: int) -> Field:
+    """One step by equations point by point, every operation rounded once."""
+    equations, kind, shape = it.equations, it.dtype.type, it.grid.shape
+    assert equations is not None
+
+    values: dict[str, Any] = dict(zip(equations.fields, u, strict=True))
+    numbers = {p.name: p.rows(it.time, number, 1)[0, 0] for p in equations.parameters}
+    lines = [it.grid.coordinates(axis) for axis in range(len(shape))]
+
+    def at(name: str, point: tuple[int, ...]) -> Any:
+        if name in (equations.coefficients or {}):
+            box = tuple((i, i + 1) for i in point)
+            return kind(it.padded_coefficient(name, box).item())
+        outside = [k for k, (i, n) in enumerate(zip(point, shape, strict=True)) if not 0 <= i < n]
+        if not outside:
+            return values[name][point]
+        # Ghosts of the last axis follow from those of the axes before.
+        axis, boundary = outside[-1], equations.boundaries[name]
+        i, n = point[axis], shape[axis]
+        if boundary.periodic(axis):
+            return at(name, (*point[:axis], i % n, *point[axis + 1 :]))
+        side, width = (0, -i) if i < 0 else (1, i - n + 1)
+        spacing = it.grid.spacing[axis]
+        a, b = boundary.reflections(axis, SIDES[side], spacing=spacing, width=width)[-1]
+        mirror = width - 1 if i < 0 else n - width
+        return fma(kind(b), at(name, (*point[:axis], mirror, *point[axis + 1 :])), kind(a))
+
+    for stage in equations.stages:
+        new = {name: np.empty(shape, it.dtype) for name in stage.formulas}
+        for point in itertools.product(*map(range, shape)):
+            seen = dict(numbers)
+            seen |= {
+                name: line[i]
+                for name, line, i in zip(it.grid.axis_names, lines, point, strict=True)
+            }
+            for name, tree in stage.formulas.items():
+                program = Program(tree)
+                for text in program.inputs:
+                    if (found := as_tap(text)) is not None:
+                        there = tuple(i + d for i, d in zip(point, found[1], strict=True))
+                        seen[text] = at(found[0], there)
+                new[name][point] = run_program(program, kind, **seen)
+        values |= new
+    return np.stack([values[equations.results[field]] for field in equations.fields])

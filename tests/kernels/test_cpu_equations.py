@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 from cases import run
 from cpu_equation_cases import CASES, problem
-from exact import fma, run_program
+from exact import equation_step
 
 from tetris_sim import reference
 from tetris_sim.boundary import SIDES
@@ -19,10 +18,8 @@ from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.equations import given
 from tetris_sim.cpu_kernels.equations.rings import follow
-from tetris_sim.equations import as_tap
 from tetris_sim.method import Method, Parameters
 from tetris_sim.problem import Field, Problem
-from tetris_sim.program import Program
 from tetris_sim.slab import Slab
 from tetris_sim.tolerances import allowed_error
 
@@ -92,51 +89,6 @@ def test_what_lies_around_strips_is_not_read(name: str, teams: dict[int, ThreadT
     np.testing.assert_array_equal(found, plain(name, "float32"))
 
 
-def exact_step(u: Field, it: Problem, number: int) -> Field:
-    """One step point by point, every operation rounded once."""
-    equations, kind, shape = it.equations, it.dtype.type, it.grid.shape
-    assert equations is not None
-    values: dict[str, Any] = dict(zip(equations.fields, u, strict=True))
-    numbers = {p.name: p.rows(it.time, number, 1)[0, 0] for p in equations.parameters}
-    lines = [it.grid.coordinates(axis) for axis in range(len(shape))]
-
-    def at(name: str, point: tuple[int, ...]) -> Any:
-        if name in (equations.coefficients or {}):
-            box = tuple((i, i + 1) for i in point)
-            return kind(it.padded_coefficient(name, box).item())
-        outside = [k for k, (i, n) in enumerate(zip(point, shape, strict=True)) if not 0 <= i < n]
-        if not outside:
-            return values[name][point]
-        # Ghosts of the last axis follow from those of the axes before.
-        axis, boundary = outside[-1], equations.boundaries[name]
-        i, n = point[axis], shape[axis]
-        if boundary.periodic(axis):
-            return at(name, (*point[:axis], i % n, *point[axis + 1 :]))
-        side, width = (0, -i) if i < 0 else (1, i - n + 1)
-        spacing = it.grid.spacing[axis]
-        a, b = boundary.reflections(axis, SIDES[side], spacing=spacing, width=width)[-1]
-        mirror = width - 1 if i < 0 else n - width
-        return fma(kind(b), at(name, (*point[:axis], mirror, *point[axis + 1 :])), kind(a))
-
-    for stage in equations.stages:
-        new = {name: np.empty(shape, it.dtype) for name in stage.formulas}
-        for point in itertools.product(*map(range, shape)):
-            seen = dict(numbers)
-            seen |= {
-                name: line[i]
-                for name, line, i in zip(it.grid.axis_names, lines, point, strict=True)
-            }
-            for name, tree in stage.formulas.items():
-                program = Program(tree)
-                for text in program.inputs:
-                    if (found := as_tap(text)) is not None:
-                        there = tuple(i + d for i, d in zip(point, found[1], strict=True))
-                        seen[text] = at(found[0], there)
-                new[name][point] = run_program(program, kind, **seen)
-        values |= new
-    return np.stack([values[equations.results[field]] for field in equations.fields])
-
-
 SMALL: dict[str, tuple[int, ...]] = {
     "gray-scott": (4, 5),
     "cahn-hilliard": (4, 5),
@@ -159,7 +111,7 @@ def test_bits_are_those_of_the_instructions(
     it = problem(name, dtype, SMALL[name])
     expected = whole(it)
     for number in range(2):
-        expected = exact_step(expected, it, number)
+        expected = equation_step(expected, it, number)
     np.testing.assert_array_equal(run(PLAIN, it, {}, teams[2], (2,)), expected)
 
 
