@@ -20,7 +20,8 @@ from tetris_sim.solvers.hierarchy import Level, Operator, Shares, Values, make_h
 Weights = tuple[float, float]
 _WEIGHTS: Weights = (0.562, 1.389)
 _MANY = 4096  # points of levels that are gone through twice
-_PATIENCE = 40  # iterations after which this is taken to do no good
+_DOUBTS = 3  # signs of z r < 0 that are forgiven: the step along p is the best, whatever its sign
+_PATIENCE = 40  # iterations after which going twice is taken to do no good
 _DROP = 1e-6  # of z r from one iteration to the next: what roundings left along p counts then
 Heard = Callable[[], bool]  # whether somebody wants a solution to be left off
 _RISE = 10.0  # times the least residual since directions began: they have gone wrong
@@ -119,7 +120,8 @@ class Cycle:
     Coarse levels are gone through twice: what is lost where points are lumped is lost again on each
     level, and the second time makes good for it. Both times are the same, so the cycle stays
     symmetric. It stays positive as long as no coarse level answers more than twice as much as it
-    should; where one does (it is seen by z r < 0), all levels are gone through once.
+    should; where one does so again and again (it is seen by z r < 0), all levels are gone through
+    once.
 
     Attributes:
         f: what it is applied to, of the finest level.
@@ -208,28 +210,29 @@ def conjugate_gradients(
     small[:] = r
     done, energy, length, wanted = 0, 1.0, 0.0, tolerance * scale / begun
     size = least = 1.0
-    gained = 0.0
+    gained, doubts = 0.0, 0
     while size > wanted and done < limit:
         if heard():
             raise LeftOffError
         z = cycle.run()
         turned, gain = arithmetic.project(z, q, small)
-        if cycle.goes_twice and (not _is_positive(gain) or done == _PATIENCE):
+        doubts += not _is_positive(gain)
+        if cycle.goes_twice and (doubts > _DOUBTS or done == _PATIENCE):
             cycle.go_once()
             z, turned = cycle.run(), 0.0
             _, gain = arithmetic.project(z, q, small)
-        if not _is_positive(gain):
+        if not _is_positive(abs(gain) if cycle.goes_twice else gain):
             break
         # The length is that of z only if p r is 0 for the last p. It is a rounding of the last z r;
         # where z r falls by orders, as beside points that store 1e6 times as much, this is no less
         # than the new one, so directions begin again.
-        if gain < _DROP * gained or size > _RISE * least:
+        if abs(gain) < _DROP * gained or size > _RISE * least:
             turned, least = 0.0, size
         arithmetic.turn(z, -turned / energy, length, p, u)
         energy, length = arithmetic.apply(operator, p, q), 0.0
         if not _is_positive(energy):
             break
-        gained, length = gain, gain / energy
+        gained, length = abs(gain), gain / energy
         size = math.sqrt(arithmetic.descend(length, q, r, small))
         least = min(least, size)
         done += 1
