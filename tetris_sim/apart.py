@@ -108,6 +108,8 @@ class Apart:
         saving, step = self._saving, fleet.step
         wanted = saving is not None and saving.wants_last(step, early=early)
         if not self._ranks.tell(wanted):
+            if saving is not None:
+                saving.tidy()
             return
 
         begun, failure = self._begin(fleet)

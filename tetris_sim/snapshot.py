@@ -34,6 +34,9 @@ class Saving(Protocol):
     def save(self, snapshot: Snapshot) -> None:
         """Save the state."""
 
+    def tidy(self) -> None:
+        """Remove older checkpoints that a killed run had no time to remove."""
+
     def finish(self, snapshot: Snapshot, *, early: bool) -> None:
         """Save the last state, unless it is there or not wanted, and wait for the disk."""
 

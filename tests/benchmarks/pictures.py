@@ -33,6 +33,7 @@ COLOURS = {
     "cuDNN convolution": "0.40",
     "gpu.plain": "#7b93c4",
     "gpu.stream": CHANGE_LINE_COLOUR,
+    "gpu.resident": "#b5537a",
     "gpu.trapezoid": LINE_COLOUR,
     "gpu.dual_tessellation": "#4d8f6a",
     "gpu.tcstencil": "#3b7f8c",

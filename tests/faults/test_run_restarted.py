@@ -203,3 +203,15 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
         assert done.returncode == 2, path
         assert str(path) in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_a_checkpoint_that_a_killed_run_had_no_time_to_remove_goes_at_the_end(
+    tmp_path: Path,
+) -> None:
+    results = _half(tmp_path)
+    assert checkpoint_steps(results) == [N - CHECKPOINT, N]
+    config = tmp_path / "plate.yaml"
+    config.write_text(config.read_text().replace("keep: 2", "keep: 1"))
+    done = tetris_here("run", str(config), "--resume", "auto")
+    assert done.returncode == 0, done.stderr
+    assert checkpoint_steps(results) == [N]

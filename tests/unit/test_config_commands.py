@@ -204,7 +204,7 @@ def test_a_right_configuration_is_summed_up(
     )
     assert (
         "fields every 0.005 s, 2 probes, statistics every 100 steps, pictures, checkpoints every "
-        "600.0 s wall" in out
+        "10:00 min wall" in out
     )
     assert out.rstrip().endswith("in results/plate.")
 

@@ -63,6 +63,9 @@ class Saver(Recorder):
     def wants_last(self, step: int, *, early: bool) -> bool:
         raise AssertionError
 
+    def tidy(self) -> None:
+        raise AssertionError
+
     def begin(self, problem: Problem, step: int) -> Path:
         raise AssertionError
 

@@ -86,9 +86,14 @@ def write_checkpoint(
     path = checkpoint_path(directory, state.step)
     _write(path, state, problem, read, good=True, parts=parts)
     forget_later(directory, state.step)
+    remove_older(directory, keep)
+    return path
+
+
+def remove_older(directory: Path, keep: int) -> None:
+    """Remove all good checkpoints but the newest `keep`, at least one."""
     for older in good_checkpoints(directory)[max(keep, 1) :]:
         _remove(older)
-    return path
 
 
 def write_crash_dump(

@@ -12,6 +12,7 @@ from tetris_sim.checkpoint.directory import (
     find_checkpoint,
     good_checkpoints,
     make_room,
+    remove_older,
     write_checkpoint,
     write_crash_dump,
 )
@@ -164,6 +165,12 @@ class Checkpoints:
         """
         if self.wants_last(snapshot.step, early=early):
             self._write(snapshot)
+        else:
+            self.tidy()
+
+    def tidy(self) -> None:
+        """Remove older checkpoints that a killed run had no time to remove."""
+        remove_older(self._directory, self._keep)
 
     def dump(self, snapshot: Snapshot) -> str:
         """Write a state that is not finite to a file that no restart takes for a checkpoint."""
