@@ -32,3 +32,15 @@ def jumps(read: Read) -> Table:
         cells.append([place, FACES[row["faces"]], f"{row['steps']}", *seconds])
     header = ["device", "faces", "steps", "first jump", "others", "wanted", "error"]
     return Table("Seconds of a jump, 9600 x 9600, float64", header, cells, 2)
+
+
+def steady_beside_pyamg(read: Read) -> Table:
+    """Seconds and iterations by size, for the same matrix and residual."""
+    cells = []
+    for row in read("steady-peers.json")[None]["rows"]:
+        here, (peer,) = row["here"], row["pyamg"]
+        mine, theirs = here[0]["seconds"], peer["setup_s"] + peer["solve_s"]
+        numbers = (str(here[0]["iterations"]), f"{theirs:.3g}", str(peer["iterations"]))
+        cells.append([f"{row['n']}^3", f"{mine:.2g}", *numbers, f"{theirs / mine:.2g}"])
+    header = ["points", "s", "iterations", "pyamg, s", "its iterations", "times"]
+    return Table("Hierarchy and solution, two threads, float64", header, cells, 1)

@@ -22,7 +22,7 @@ from benchmark_equations import (
     equations_on_two_cores,
 )
 from benchmark_newcomer import newcomer
-from benchmark_schemes import jumps
+from benchmark_schemes import jumps, steady_beside_pyamg
 from benchmarks.device_goals import measurements, one_gpu
 from benchmarks.gpu_labels import CONVSTENCIL
 
@@ -349,6 +349,7 @@ SUMMARIES: Mapping[str, Callable[[Read], Table]] = {
     "bodies beside peers": bodies_beside_peers,
     "equations on a GPU": equations_on_a_gpu,
     "jumps": jumps,
+    "steady states": steady_beside_pyamg,
     "equations on two cores": equations_on_two_cores,
     "equations on one core": equations_on_one_and_two_cores,
     "newcomer": newcomer,
