@@ -93,7 +93,7 @@ FIXED = [
 
 
 @pytest.mark.parametrize(
-    ("pair", "scheme"), zip(FIXED, ("rk4", "euler", "rk2", "euler", "euler"), strict=True)
+    ("pair", "scheme"), list(zip(FIXED, ("rk4", "euler", "rk2", "euler", "euler"), strict=True))
 )
 def test_the_cpu_gives_what_the_oracle_gives(pair: tuple[str, str], scheme: str) -> None:
     problem = build(*pair, scheme)
