@@ -189,7 +189,8 @@ class ComputeSection(Section):
     tuning_budget: Literal["auto"] | TuningTime = "auto"
     """Time that measuring methods and parameters may take, compilation included [s]; auto is 5 s,
     but in a run of more than ten times as long each method has one turn, however late. 0 measures
-    nothing and takes the best guess of the first method that does not refuse.
+    nothing and takes what was the fastest on such a GPU, or the best guess of the first method
+    that does not refuse.
     """
     precision: Literal["float64", "float32", "float16"] = "float64"
     """Of the state. float16 is summed in float32 and rounded at every step, or once per launch that

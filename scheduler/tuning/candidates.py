@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from tetris_sim.method import Method, Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.machine.place import Place, every_method
 from tetris_sim.scheduler.tuning.choice import Candidate
+from tetris_sim.scheduler.tuning.known import Known
 from tetris_sim.slab import Slab
 from tetris_sim.wording import gib, listed, suggestion
 
@@ -38,7 +40,7 @@ class Asked:
 
 
 def find_candidates(
-    problem: Problem, asked: Asked, memory: int, place: Place
+    problem: Problem, asked: Asked, memory: int, place: Place, known: Known | None = None
 ) -> tuple[list[Candidate], dict[str, str]]:
     """(what may be tried, the best guess of each method first; a sentence for all that may not).
 
@@ -47,6 +49,8 @@ def find_candidates(
         asked: method and parameters that are allowed.
         memory: bytes that the whole grid may take.
         place: device that it is to run on.
+        known: what was the fastest elsewhere: it goes before all others, or the best guess of its
+            method does where that proposes other parameters.
 
     Raises:
         ConfigError: a method or parameter is asked for that does not exist.
@@ -69,7 +73,18 @@ def find_candidates(
             else:
                 refused[candidate.label] = sentence
 
-    return sorted(candidates, key=lambda candidate: candidate.guess), refused
+    candidates.sort(key=lambda candidate: candidate.guess)
+    if known is not None:
+        _put_first(candidates, known)
+    return candidates, refused
+
+
+def _put_first(candidates: list[Candidate], known: Known) -> None:
+    of_method = [it for it in candidates if it.method.name == known.method]
+    same = [it for it in of_method if it.parameters == known.parameters]
+    for candidate in (same or of_method)[:1]:
+        candidates.remove(candidate)
+        candidates.insert(0, dataclasses.replace(candidate, guess=0, known=known))
 
 
 def find_method(name: str, *, by: str) -> Method:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tetris_sim.method import Method, Parameters
+from tetris_sim.scheduler.tuning.known import Known
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,14 @@ class Candidate:
         guess: 0 for what the method itself thinks best, 1 for the next, and so on.
         quick: whether it compiles quickly: the method that never refuses does, the others have more
             code.
+        known: why it goes before all others: what was measured elsewhere.
     """
 
     method: Method
     parameters: Parameters
     guess: int = 0
     quick: bool = False
+    known: Known | None = None
 
     @property
     def code(self) -> dict[str, int]:

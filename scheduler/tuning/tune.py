@@ -24,6 +24,7 @@ from tetris_sim.scheduler.tuning.candidates import (
 )
 from tetris_sim.scheduler.tuning.choice import Candidate, Choice, Entry, Speed, as_plain, giga
 from tetris_sim.scheduler.tuning.compete import MUCH_LONGER, Limits, compete, ranked
+from tetris_sim.scheduler.tuning.known import find_known
 from tetris_sim.scheduler.tuning.measure import check_method, measure_speed, steps_per_block
 from tetris_sim.scheduler.tuning.trial import kept, make_timed_problem, trial_bytes
 from tetris_sim.scheduler.tuning.words import (
@@ -105,9 +106,8 @@ def tune(problem: Problem, machine: Machine, terms: Terms) -> Choice:
         UnsupportedError: no method can do it.
     """
     begin = time.perf_counter()
-    candidates, refused = find_candidates(
-        problem, terms.asked, terms.memory(machine) - RESERVE, terms.place
-    )
+    memory, known = terms.memory(machine) - RESERVE, find_known(problem, terms.gpu)
+    candidates, refused = find_candidates(problem, terms.asked, memory, terms.place, known)
     if not candidates:
         raise nothing_left(terms.asked, refused)
     if terms.budget == 0:
@@ -149,18 +149,27 @@ def _first_guess(
             refused[candidate.label] = wrong
             continue
 
+        rate, why = _guessed(problem, candidate, threads)
         chosen = (
-            f"{candidate.label}: the best guess of the first method that can do it, checked. "
-            "Nothing was measured, since compute.tuning_budget is 0: the times are guesses."
+            f"{candidate.label}: {why}, checked. Nothing was measured, since "
+            "compute.tuning_budget is 0: the times are guesses."
         )
         return Choice(
             candidate.method,
             candidate.parameters,
             threads,
-            Speed(threads * _GUESSED_RATE / problem.stencil.n_points, _GUESSED_LATENCY),
+            Speed(rate, _GUESSED_LATENCY),
             reasons=(*refusals(refused), chosen),
         )
     raise nothing_left(terms.asked, refused)
+
+
+def _guessed(problem: Problem, candidate: Candidate, threads: int) -> tuple[float, str]:
+    """(points per second of what was not measured here, why it was taken)."""
+    if (known := candidate.known) is not None:
+        return known.rate, f"the fastest method on {known.gpu} ({known.date})"
+    rate = threads * _GUESSED_RATE / problem.stencil.n_points
+    return rate, "the best guess of the first method that can do it"
 
 
 def _remembered(

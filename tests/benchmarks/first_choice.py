@@ -1,11 +1,14 @@
 """What `compute.tuning_budget: 0` takes, beside the best of all that may be tried.
 
     python tests/benchmarks/first_choice.py --gpu --jobs 14 --json docs/benchmarks/first-choice.json
-    python tests/benchmarks/first_choice.py --cpu heat-2d box-3d27p
+    python tests/benchmarks/first_choice.py --gpu heat-2d --shape 512 512 --known
+    python tests/benchmarks/first_choice.py --cpu 2 heat-2d box-3d27p
 
 Every candidate of a stencil is timed on the trial problem that a tuner would take, for a grid as
 large as those of the other pages. The first and the fastest are timed again in turn: the ratio of
-their medians is what is told. Code for GPUs is compiled by several processes beforehand.
+their medians is what is told. Code for GPUs is compiled by several processes beforehand. With
+--known the fastest ones are kept in scheduler/tuning/known.json, where the next first choice is
+found.
 """
 
 from __future__ import annotations
@@ -28,15 +31,19 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
 from tetris_sim.bench.problems import FaceKind, WeightKind, random_problem  # noqa: E402
 from tetris_sim.catalogue import STENCIL_NAMES, named_stencil  # noqa: E402
 from tetris_sim.problem import Problem  # noqa: E402
+from tetris_sim.scheduler.machine.gpus import Gpu  # noqa: E402
 from tetris_sim.scheduler.machine.machine import find_machine  # noqa: E402
 from tetris_sim.scheduler.machine.place import Place  # noqa: E402
+from tetris_sim.scheduler.tuning import known  # noqa: E402
 from tetris_sim.scheduler.tuning.candidates import RESERVE, Asked, find_candidates  # noqa: E402
 from tetris_sim.scheduler.tuning.choice import Candidate  # noqa: E402
 from tetris_sim.scheduler.tuning.compete import Limits, compete, ranked  # noqa: E402
+from tetris_sim.scheduler.tuning.known import balance_of, find_known, is_mirrored, kind_of  # noqa: E402
 from tetris_sim.scheduler.tuning.measure import Trial, steps_per_block  # noqa: E402
 from tetris_sim.scheduler.tuning.trial import kept, make_timed_problem, trial_bytes  # noqa: E402
 from tetris_sim.slab import Slab  # noqa: E402
 
+KNOWN = Path(known.__file__).with_name("known.json")
 SHAPES = {1: (10_240_000,), 2: (10_240, 10_240), 3: (1024, 1024, 1024)}
 SMALL = {1: (4096,), 2: (64, 64), 3: (16, 16, 64)}
 ROUNDS, SECONDS = 7, 0.1
@@ -51,21 +58,27 @@ class Case:
     weights: WeightKind
     dtype: str
     faces: FaceKind
+    shape: tuple[int, ...] | None = None
 
     def problem(self) -> Problem:
-        """On a grid as large as those of the other pages, with data for a small one."""
+        """On that grid, or one as large as those of the other pages, with data for a small one."""
         ndim = named_stencil(self.stencil).stencil.ndim
         small = random_problem(self.stencil, SMALL[ndim], self.dtype, self.weights, self.faces)
-        return small.on_shape(SHAPES[ndim])
+        return small.on_shape(self.shape or SHAPES[ndim])
 
 
-def cases_of(names: Sequence[str], dtypes: Sequence[str], faces: FaceKind) -> list[Case]:
+def cases_of(
+    names: Sequence[str],
+    dtypes: Sequence[str],
+    faces: FaceKind,
+    shape: tuple[int, ...] | None = None,
+) -> list[Case]:
     """Heat kernels with equal neighbours, others with random weights, boxes with symmetric ones."""
     cases = []
     for dtype, name in itertools.product(dtypes, names):
         kinds: tuple[WeightKind, ...] = ("equal",) if name.startswith("heat") else ("random",)
         kinds = (*kinds, "symmetric") if name.startswith("box") else kinds
-        cases += [Case(name, kind, dtype, faces) for kind in kinds]
+        cases += [Case(name, kind, dtype, faces, shape) for kind in kinds]
     return cases
 
 
@@ -74,7 +87,9 @@ def posed(case: Case, place: Place) -> tuple[list[Candidate], Problem]:
     machine, problem = find_machine(), case.problem()
     gpu = machine.gpus[place.number] if place.device == "gpu" else None
     memory = machine.memory if gpu is None else gpu.memory
-    candidates, _ = find_candidates(problem, Asked(), memory - RESERVE, place)
+    candidates, _ = find_candidates(
+        problem, Asked(), memory - RESERVE, place, find_known(problem, gpu)
+    )
     n_bytes = trial_bytes(memory, machine.cache if gpu is None else max(gpu.cache, 512 << 20))
     steps = max(steps_per_block(it.parameters) for it in candidates)
     timed = make_timed_problem(problem, n_bytes, threads=place.threads, steps=steps)
@@ -126,9 +141,17 @@ def measure(case: Case, place: Place) -> dict[str, Any]:
     everything = {
         it.candidate.label: it.note or it.rate for it in entries if it.first is not None or it.note
     }
+    winner = next(it for it in chosen if it.label == best)
+    problem = case.problem()
     return {
         **asdict(case),
-        "shape": timed.grid.shape,
+        "shape": problem.grid.shape,
+        "trial": timed.grid.shape,
+        "kind": kind_of(problem),
+        "mirrored": is_mirrored(problem),
+        "points": problem.grid.n_points,
+        "method": winner.method.name,
+        "parameters": dict(winner.parameters),
         **told,
         "share": median[leaders[0]] / median[best],
         "all": everything,
@@ -152,6 +175,28 @@ def rows(
         yield measure(case, place)
 
 
+def keep(found: Sequence[dict[str, Any]], gpu: Gpu, date: str) -> None:
+    """Let the fastest ones be tried first from now on."""
+    rows = {
+        (gpu.name, tuple(row["kind"]), row["mirrored"], row["points"]): {
+            "gpu": gpu.name,
+            "balance": round(balance_of(gpu), 2),
+            "date": date,
+            **{name: row[name] for name in ("kind", "mirrored", "points", "method", "parameters")},
+            "rate": float(f"{row['best']['rate']:.4g}"),
+        }
+        for row in found
+    }
+    earlier = json.loads(KNOWN.read_text())
+    kept_ones = [
+        it
+        for it in earlier
+        if (it["gpu"], tuple(it["kind"]), it["mirrored"], it["points"]) not in rows
+    ]
+    lines = ",\n".join(json.dumps(it) for it in (*kept_ones, *rows.values()))
+    KNOWN.write_text(f"[\n{lines}\n]\n")
+
+
 def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -163,6 +208,8 @@ def main() -> None:
     parser.add_argument(
         "--faces", default="periodic", choices=("periodic", "insulated", "convection")
     )
+    parser.add_argument("--shape", nargs="*", type=int)
+    parser.add_argument("--known", action="store_true")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--json", type=Path)
@@ -175,7 +222,8 @@ def main() -> None:
         "date": time.strftime("%Y-%m-%d"),
     }
     found = []
-    for row in rows(cases_of(it.stencils, it.dtypes, it.faces), place, it.jobs, it.seconds):
+    cases = cases_of(it.stencils, it.dtypes, it.faces, tuple(it.shape) if it.shape else None)
+    for row in rows(cases, place, it.jobs, it.seconds):
         found.append(row)
         sys.stdout.write(
             f"{row['stencil']:12} {row['weights']:9} {row['dtype']:8} {row['share']:.2f}  "
@@ -186,6 +234,8 @@ def main() -> None:
         sys.stdout.flush()
         if it.json is not None:
             it.json.write_text(json.dumps({**about, "rows": found}, indent=1) + "\n")
+        if it.known and it.gpu:
+            keep(found, machine.gpus[0], about["date"])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,92 @@
+"""What was the fastest on GPUs that were measured: it is tried first, and taken where nothing may
+be measured.
+
+`known.json` beside this file holds it, as tests/benchmarks/first_choice.py writes it. Another GPU
+is taken for the one of these whose memory gives each multiprocessor about as many bytes in a cycle:
+that decides how many steps a launch has to make.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tetris_sim.method import Parameters
+from tetris_sim.problem import Problem
+from tetris_sim.scheduler.machine.gpus import Gpu
+
+
+@dataclass(frozen=True)
+class Known:
+    """A measurement.
+
+    Attributes:
+        gpu: name of the product that it was made on.
+        balance: bytes that its memory gives to each multiprocessor in a cycle.
+        date: of the measurement.
+        kind: what `kind_of` says of the stencil and its numbers.
+        mirrored: whether its weights stay the same when an axis is turned around.
+        points: of the grid.
+        method: the fastest one.
+        parameters: its fastest ones.
+        rate: point updates per second.
+    """
+
+    gpu: str
+    balance: float
+    date: str
+    kind: tuple[Any, ...]
+    mirrored: bool
+    points: int
+    method: str
+    parameters: Parameters
+    rate: float
+
+
+def kind_of(problem: Problem) -> tuple[Any, ...]:
+    """What decides which kernel is the fastest before all else: axes, reach, terms, kind of
+    number.
+    """
+    stencil = problem.stencil
+    return stencil.ndim, stencil.radius, stencil.n_points, problem.dtype.name
+
+
+def is_mirrored(problem: Problem) -> bool:
+    """Whether the weights stay the same when an axis is turned around."""
+    return all(problem.stencil.is_mirrored(axis) for axis in range(problem.stencil.ndim))
+
+
+def balance_of(gpu: Gpu) -> float:
+    """Bytes of memory for each multiprocessor in a cycle; 0 if the driver does not say."""
+    cycles = gpu.multiprocessors * gpu.clock
+    return (gpu.bandwidth or 0.0) / cycles if cycles else 0.0
+
+
+def find_known(problem: Problem, gpu: Gpu | None) -> Known | None:
+    """What was the fastest for such a problem on such a GPU; None if nothing of its kind was
+    measured.
+    """
+    if gpu is None or problem.conduction is not None or problem.equations is not None:
+        return None
+
+    kind, mirrored, points = kind_of(problem), is_mirrored(problem), problem.grid.n_points
+    alike = [known for known in all_known() if known.kind == kind]
+    named = [known for known in alike if known.gpu == gpu.name]
+
+    def distance(known: Known) -> tuple[float, bool, float]:
+        there = balance_of(gpu) or known.balance
+        size = abs(math.log(known.points / points))
+        return abs(math.log(known.balance / there)), known.mirrored != mirrored, size
+
+    return min(named or alike, key=distance, default=None)
+
+
+@functools.cache
+def all_known() -> tuple[Known, ...]:
+    """All measurements."""
+    rows = json.loads(Path(__file__).with_name("known.json").read_text(encoding="utf-8"))
+    return tuple(Known(**row | {"kind": tuple(row["kind"])}) for row in rows)
