@@ -16,6 +16,7 @@ from benchmark_bodies import (
     bodies_on_two_cores,
     heat_on_a_gpu,
 )
+from benchmark_choice import first_choice, first_choice_smaller
 from benchmark_equations import (
     equations_on_a_gpu,
     equations_on_one_and_two_cores,
@@ -353,5 +354,7 @@ SUMMARIES: Mapping[str, Callable[[Read], Table]] = {
     "equations on two cores": equations_on_two_cores,
     "equations on one core": equations_on_one_and_two_cores,
     "newcomer": newcomer,
+    "first choice": first_choice,
+    "first choice, smaller": first_choice_smaller,
 }
 """By the names that pages have for them."""
