@@ -40,4 +40,4 @@ def first_choice_smaller(read: Read) -> Table:
             names = [row[it] for it in ("stencil", "weights", "dtype")]
             cells.append([*names, shape, row["method"], rate, share])
     header = ("stencil", "weights", "dtype", "grid", "best method", "GStencil/s", "first")
-    return Table("Smaller grids, before they were known (NVIDIA H200)", header, cells, 5)
+    return Table("The same on smaller grids (NVIDIA H200)", header, cells, 5)
