@@ -178,7 +178,7 @@ class Discretiser:
         """An exponent; small whole numbers and a half are written out, as products and roots."""
         if "t" not in {part.name for part in walk(node) if isinstance(part, Variable)}:
             value = scalar_value(node, self.values)
-            if value == 0.5 or (value == int(value) if abs(value) <= _SMALL else False):
+            if value == 0.5 or (abs(value) <= _SMALL and value.is_integer()):
                 return Constant(value)
         return self.hoist.scalar(node)
 

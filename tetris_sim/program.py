@@ -281,7 +281,7 @@ class _Lowering:
 
     @staticmethod
     def is_small(exponent: float) -> bool:
-        return exponent == int(exponent) and abs(exponent) <= _LARGEST_POWER
+        return abs(exponent) <= _LARGEST_POWER and exponent.is_integer()
 
     def product(self, a: int, n: int) -> int:
         """A to the power of n by squaring."""

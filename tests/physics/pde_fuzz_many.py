@@ -64,6 +64,7 @@ class Case:
 
 
 _OTHER_BITS = "other bits on another device"
+_ROUNDING = "decided by rounding"
 
 
 @dataclass
@@ -175,28 +176,31 @@ def decided_by_rounding(case: Case, answers: dict[str, Field]) -> bool:
     return all(np.array_equal(it, exact, equal_nan=True) for it in answers.values())
 
 
-def compare(cases: list[Case], workers: dict[str, Any], tally: Tally) -> None:
-    """Compute cases together; fewer at once if something is wrong."""
-    found: dict[str, Field] = {}
+def judge(cases: list[Case], workers: dict[str, Any]) -> list[str | None]:
+    """What is wrong with each of some cases that are computed together; None if nothing is."""
     try:
         problem = joined(cases)
         found = {device: advanced(problem, device, it) for device, it in workers.items()}
-    except Exception:  # noqa: BLE001  whatever it is, it is told
-        wrong: list[str | None] = [traceback.format_exc(limit=-3)] * len(cases)
-    else:
-        pairs = [slice(2 * k, 2 * k + 2) for k in range(len(cases))]
-        wrong = [
-            difference(case, {device: it[pair] for device, it in found.items()})
-            for case, pair in zip(cases, pairs, strict=True)
-        ]
+        wrong = []
+        for k, case in enumerate(cases):
+            pair = slice(2 * k, 2 * k + 2)
+            wrong.append(difference(case, {device: it[pair] for device, it in found.items()}))
 
+        differs = len(cases) == 1 and wrong[0] not in (None, _OTHER_BITS)
+        return [_ROUNDING] if differs and decided_by_rounding(cases[0], found) else wrong
+    except Exception:  # noqa: BLE001  whatever it is, it is told
+        return [traceback.format_exc(limit=-3)] * len(cases)
+
+
+def compare(cases: list[Case], workers: dict[str, Any], tally: Tally) -> None:
+    """Compute cases together; fewer at once if something is wrong."""
+    wrong = judge(cases, workers)
     again = [case for case, words in zip(cases, wrong, strict=True) if words is not None]
     tally.counts["right"] += len(cases) - len(again)
     if len(cases) == 1:
         (case,), (words,) = cases, wrong
-        differs = words is not None and words != _OTHER_BITS
-        if differs and found and decided_by_rounding(case, found):
-            tally.counts["decided by rounding"] += 1
+        if words == _ROUNDING:
+            tally.counts[_ROUNDING] += 1
         elif words is not None:
             tally.failures.append(f"{case.number} {case.scheme} {case.texts}: {words}")
         return
@@ -212,12 +216,13 @@ def attempt(numbers: range, workers: dict[str, Any]) -> Tally:
     for number in numbers:
         try:
             case = make_case(number)
+            known = case is not None and not one.inexact(case.problem)
         except Exception:  # noqa: BLE001  whatever it is, it is told
             tally.failures.append(f"{number}: {traceback.format_exc(limit=-3)}")
             continue
         tally.counts["refused" if case is None else "computed"] += 1
         if case is not None:
-            tally.counts["programs with known bits"] += not one.inexact(case.problem)
+            tally.counts["programs with known bits"] += known
             waiting[case.scheme].append(case)
 
     for cases in waiting.values():
