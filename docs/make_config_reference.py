@@ -37,7 +37,7 @@ shows commented files to start from, `tetris-sim validate` says everything that 
 Points are cell centres: spacing = size / shape, and the first point lies half a spacing inside the box. Along axes that
 are `graded` every cell has a width of its own. A face lies halfway between the outermost point and its ghost.
 
-A number that may vary is a number, an expression in quotes ("10 + 8*sin(2*pi*t/86400)", lengths in m, t in s), or a
+A number that may vary is a number, an expression in quotes (`"10 + 8*sin(2*pi*t/86400)"`, lengths in m, t in s), or a
 table over time, straight lines between its rows and the first and last value beyond them: `{table: FILE.csv}`, two
 columns time [s] and value, whose first line may name them with units (`time [h], ambient [degC]`), or
 `{table: [[0, 20 degC], [1 h, 30 degC]]}`.

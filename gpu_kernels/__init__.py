@@ -9,28 +9,42 @@ layout.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tetris_sim.gpu_kernels.dual_tessellation.kernel import METHOD as DUAL_TESSELLATION
-from tetris_sim.gpu_kernels.plain.method import PlainMethod
-from tetris_sim.gpu_kernels.resident.method import ResidentMethod
-from tetris_sim.gpu_kernels.sparse.kernel import METHOD as SPARSE
-from tetris_sim.gpu_kernels.stream.method import METHOD as STREAM
-from tetris_sim.gpu_kernels.tcstencil.kernel import METHOD as TCSTENCIL
-from tetris_sim.gpu_kernels.trapezoid.kernel import METHOD as TRAPEZOID
+import functools
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import GpuMethod
 
-METHODS: tuple[GpuMethod, ...] = (
-    STREAM,
-    ResidentMethod(),
-    TRAPEZOID,
-    DUAL_TESSELLATION,
-    TCSTENCIL,
-    SPARSE,
-    PlainMethod(),
-)
-"""The GPU methods, best guess first; the last one compiles quickly and never refuses what fits into
-memory.
-"""
+    METHODS: tuple[GpuMethod, ...]
+    """The GPU methods, best guess first; the last one compiles quickly and never refuses what fits
+    into memory.
+    """
+
+
+@functools.cache
+def _methods() -> tuple[GpuMethod, ...]:
+    from tetris_sim.gpu_kernels.dual_tessellation.kernel import METHOD as DUAL_TESSELLATION
+    from tetris_sim.gpu_kernels.plain.method import PlainMethod
+    from tetris_sim.gpu_kernels.resident.method import ResidentMethod
+    from tetris_sim.gpu_kernels.sparse.kernel import METHOD as SPARSE
+    from tetris_sim.gpu_kernels.stream.method import METHOD as STREAM
+    from tetris_sim.gpu_kernels.tcstencil.kernel import METHOD as TCSTENCIL
+    from tetris_sim.gpu_kernels.trapezoid.kernel import METHOD as TRAPEZOID
+
+    return (
+        STREAM,
+        ResidentMethod(),
+        TRAPEZOID,
+        DUAL_TESSELLATION,
+        TCSTENCIL,
+        SPARSE,
+        PlainMethod(),
+    )
+
+
+def __getattr__(name: str) -> Any:
+    # Not imported for a run on CPUs, whose steps may take less time than that.
+    if name == "METHODS":
+        return _methods()
+    msg = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(msg)

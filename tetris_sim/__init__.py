@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tetris_sim.boundary import Boundary, Dirichlet, Fixed, Neumann, Periodic, Robin
     from tetris_sim.catalogue import named_stencil
     from tetris_sim.config import Config, load_config, make_config
+    from tetris_sim.coupling import Coupled, couple
     from tetris_sim.grid import Grid
     from tetris_sim.problem import Problem
     from tetris_sim.result import Result, open_result
@@ -52,6 +53,8 @@ _LAZY = {
     "Config": "tetris_sim.config",
     "load_config": "tetris_sim.config",
     "make_config": "tetris_sim.config",
+    "Coupled": "tetris_sim.coupling",
+    "couple": "tetris_sim.coupling",
     "open_communicator": "tetris_sim.scheduler.comm.communicator",
     "find_machine": "tetris_sim.scheduler.machine.machine",
     "Plan": "tetris_sim.scheduler.facts.shares",
@@ -70,6 +73,7 @@ _LAZY = {
 __all__ = [
     "Boundary",
     "Config",
+    "Coupled",
     "Dirichlet",
     "Fixed",
     "Grid",
@@ -83,6 +87,7 @@ __all__ = [
     "Slab",
     "Stencil",
     "__version__",
+    "couple",
     "find_machine",
     "load_config",
     "make_config",

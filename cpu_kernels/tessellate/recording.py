@@ -50,9 +50,12 @@ def number_records(values, ids, sizes, first, pitches, numbers, records, pattern
                     number = found
                     found += 1
                     table[place] = number
-                    records[number * words.size : (number + 1) * words.size] = words
+                    # Slices would do; to compile them takes longer than all the rest.
+                    for k in range(words.size):
+                        records[number * words.size + k] = words[k]
                     if ids.shape[0] > 0:
-                        patterns[number * lanes : (number + 1) * lanes] = pattern
+                        for lane in range(lanes):
+                            patterns[number * lanes + lane] = pattern[lane]
                 numbers[first + i * pitches[0] + j * pitches[1] + p] = number
     return found
 

@@ -22,12 +22,13 @@ from tetris_sim.__main__ import main
 from tetris_sim.boundary import Periodic
 from tetris_sim.checkpoint import open_checkpoint, write_checkpoint
 from tetris_sim.grid import Grid
-from tetris_sim.outputs.drawing import Panel, draw
+from tetris_sim.outputs.drawing import draw
 from tetris_sim.outputs.fields import FieldsOutput
 from tetris_sim.outputs.parts import make_part
 from tetris_sim.outputs.places import neighbours_of, read_along
 from tetris_sim.outputs.sampling import cuts_at, default_cuts, sample
 from tetris_sim.outputs.series import open_fields
+from tetris_sim.outputs.sheet import Panel, lay_out
 from tetris_sim.outputs.statistics import StatisticsOutput
 from tetris_sim.outputs.table import read_table
 from tetris_sim.problem import Problem
@@ -201,7 +202,7 @@ def test_pictures_are_true_to_scale() -> None:
         lambda box: numbers[tuple(slice(*it) for it in box)], GRID, default_cuts(GRID)
     )
     materials = np.array([[1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]])
-    drawing = draw([[Panel(replace(plane, materials=materials), "", (0, 11))]], heading="")
+    drawing = draw(lay_out([[Panel(replace(plane, materials=materials), "", (0, 11))]], heading=""))
     (image,) = drawing.artists
     assert image.get_extent() == [0, 4, 0, 2]
     shown = np.asarray(image.get_array())
@@ -221,7 +222,7 @@ def test_a_border_on_a_graph_lies_between_its_cells() -> None:
     grid = line([1.0, 3.0])
     (plane,) = sample(lambda _: np.array([5.0, 6.0]), grid, default_cuts(grid))
     panel = Panel(replace(plane, materials=np.array([0, 1])), "", (5, 6))
-    drawing = draw([[panel]], heading="")
+    drawing = draw(lay_out([[panel]], heading=""))
     (curve, border) = drawing.axes[0].lines
     assert np.asarray(curve.get_xdata()).tolist() == [0.5, 2.5]
     assert np.asarray(border.get_xdata()).tolist() == [1.0, 1.0]

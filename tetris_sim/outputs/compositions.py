@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tetris_sim.outputs.drawing import (
+from tetris_sim.outputs.drawing import Drawing, draw
+from tetris_sim.outputs.labels import Caption, length_unit
+from tetris_sim.outputs.sampling import Plane
+from tetris_sim.outputs.sheet import (
     CHANGE_COLOURS,
-    Drawing,
     Limits,
     Panel,
     change_limits,
-    draw,
     field_limits,
+    lay_out,
 )
-from tetris_sim.outputs.labels import Caption, length_unit
-from tetris_sim.outputs.sampling import Plane
 
 
 def draw_state(
@@ -34,7 +34,7 @@ def draw_state(
         Panel(plane, caption.quantity, scale, title=place)
         for plane, place in zip(planes, _places(planes), strict=True)
     ]
-    return draw([_one_bar(panels)], heading=caption.heading, moment=moment)
+    return draw(lay_out([_one_bar(panels)], heading=caption.heading, moment=moment))
 
 
 def draw_change(
@@ -47,7 +47,7 @@ def draw_change(
         Panel(plane, caption.change, scale, CHANGE_COLOURS, place)
         for plane, place in zip(planes, _places(planes), strict=True)
     ]
-    return draw([_one_bar(panels)], heading=caption.heading, moment=moment)
+    return draw(lay_out([_one_bar(panels)], heading=caption.heading, moment=moment))
 
 
 def draw_overview(
@@ -69,7 +69,7 @@ def draw_overview(
             after[0], caption.quantity, scale, name=moments[1], before=(before[0], moments[0])
         )
         below = Panel(planes[0], caption.change, field_limits(planes), CHANGE_COLOURS)
-        return draw([[graph], [below]], heading=caption.heading)
+        return draw(lay_out([[graph], [below]], heading=caption.heading))
 
     change_scale = change_limits(planes)
     rows = []
@@ -83,7 +83,7 @@ def draw_overview(
             ]
         )
 
-    return draw(rows, heading=caption.heading)
+    return draw(lay_out(rows, heading=caption.heading))
 
 
 def difference(before: Sequence[Plane], after: Sequence[Plane]) -> list[Plane]:

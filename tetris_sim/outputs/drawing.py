@@ -1,10 +1,14 @@
-"""What does a field look like? Builds figures without touching matplotlib's global state."""
+"""What does a field look like? Builds figures without touching matplotlib's global state.
+
+A map is painted without matplotlib (`painting.py`) until somebody asks for the figure: importing
+matplotlib takes longer than most small runs.
+"""
 
 from __future__ import annotations
 
+import functools
 import io
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,20 +17,26 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.files import atomic_file
-from tetris_sim.outputs.labels import LengthUnit, length_unit
+from tetris_sim.outputs.labels import LengthUnit
 from tetris_sim.outputs.outlines import borders, outlines
-from tetris_sim.outputs.sampling import MOST_POINTS, Plane
+from tetris_sim.outputs.painting import can_paint, paint
+from tetris_sim.outputs.sampling import Plane
+from tetris_sim.outputs.sheet import (
+    CHANGE_COLOURS,
+    HEADING,
+    TICK_STEPS,
+    Panel,
+    Place,
+    Sheet,
+    pixels,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Limits = tuple[float, float]
-
 DPI = 150
 _SCREEN = 90  # dots per inch in a notebook
-FIELD_COLOURS = "inferno"
-CHANGE_COLOURS = "RdBu_r"  # hotter red, colder blue, as in figure 16 of the Tetris paper
 LINE_COLOUR = "#1f3b70"
 CHANGE_LINE_COLOUR = "#b2182b"
 STYLE: dict[Any, Any] = {
@@ -38,44 +48,11 @@ STYLE: dict[Any, Any] = {
     "axes.formatter.limits": (-4, 5),
     "axes.formatter.use_mathtext": True,
 }
-# Everything in inches.
-_SIDE = {1: 5.2, 2: 4.2, 3: 3.7}  # longest side of a panel, by the number of panels in a row
-_SHORTEST = 0.7
-_LEFT, _BOTTOM, _TITLE, _NO_TITLE, _BAR, _NO_BAR, _EDGE = 0.80, 0.62, 0.42, 0.14, 1.05, 0.12, 0.14
-_HEADING, _MOMENT = 0.38, 0.24
-_NARROWEST = 4.4
-_LETTER = 0.0086  # width of a bold letter per point of its size, on average
-_LINE_SIZE = (6.4, 3.4)
 
 
 @dataclass(frozen=True)
-class Panel:
-    """One picture of a figure.
-
-    Attributes:
-        plane: what is shown; the lines of a graph share their axes.
-        label: of the colour bar, or of the vertical axis of a graph.
-        limits: lowest and highest value of the scale.
-        colours: name of a colour map.
-        title: above the panel.
-        bar: whether it has a colour bar.
-        name: of the line, for the legend (graphs only).
-        before: an earlier state and its name, drawn as a second, fainter line (graphs only).
-    """
-
-    plane: Plane
-    label: str
-    limits: Limits
-    colours: str = FIELD_COLOURS
-    title: str = ""
-    bar: bool = True
-    name: str = ""
-    before: tuple[Plane, str] | None = None
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A figure and what changes in it from frame to frame.
+class Built:
+    """A figure of matplotlib and what changes in it from frame to frame.
 
     Attributes:
         figure: the whole.
@@ -89,14 +66,47 @@ class Drawing:
     artists: tuple[Any, ...]
     moment: Any
 
+
+class Drawing:
+    """A picture, as a file or as a figure of matplotlib.
+
+    Args:
+        build: makes the figure, when it is asked for.
+        sheet: what is painted as long as nobody has asked for the figure; None if it cannot be.
+    """
+
+    def __init__(self, build: Callable[[], Built], sheet: Sheet | None = None) -> None:
+        self._build = build
+        self._sheet = sheet
+
+    @functools.cached_property
+    def _built(self) -> Built:
+        self._sheet = None  # the figure may be changed by whoever asked for it
+        return self._build()
+
+    @property
+    def figure(self) -> Figure:
+        """The whole."""
+        return self._built.figure
+
+    @property
+    def axes(self) -> tuple[Axes, ...]:
+        """One per panel, row by row."""
+        return self._built.axes
+
+    @property
+    def artists(self) -> tuple[Any, ...]:
+        """The image or line of each panel."""
+        return self._built.artists
+
     def show(self, planes: Sequence[Plane], moment: str) -> None:
         """Put other values into the panels."""
         for artist, plane in zip(self.artists, planes, strict=True):
             if plane.values.ndim == 1:
                 artist.set_ydata(plane.values)
             else:
-                artist.set_data(_pixels(plane))
-        self.moment.set_text(moment)
+                artist.set_data(pixels(plane))
+        self._built.moment.set_text(moment)
 
     def pixels(self, dpi: int) -> npt.NDArray[np.uint8]:
         """The figure as it is now, (rows, columns, 3) red, green, blue."""
@@ -112,134 +122,68 @@ class Drawing:
         return self.png(_SCREEN)
 
     def png(self, dpi: int) -> bytes:
-        """The figure as a PNG file."""
-        from matplotlib import rc_context
-
+        """The picture as a PNG file."""
         file = io.BytesIO()
-        with rc_context(STYLE):
-            self.figure.savefig(file, format="png", dpi=dpi)
+        self._write(file, dpi)
         return file.getvalue()
 
     def save(self, path: Path) -> None:
         """Write a PNG file atomically."""
+        with atomic_file(path) as part:
+            self._write(part, DPI)
+
+    def _write(self, file: Path | io.BytesIO, dpi: int) -> None:
+        if self._sheet is not None:
+            paint(self._sheet, dpi).save(file, format="PNG", dpi=(dpi, dpi))
+            return
+
         from matplotlib import rc_context
 
-        with atomic_file(path) as part, rc_context(STYLE):
-            self.figure.savefig(part, format="png", dpi=DPI, metadata={"Software": "tetris_sim"})
+        with rc_context(STYLE):
+            self.figure.savefig(file, format="png", dpi=dpi, metadata={"Software": "tetris_sim"})
 
 
-def extent(planes: Sequence[Plane]) -> Limits:
-    """Lowest and highest finite value of all planes; (0, 0) if there is none."""
-    finite = [plane.values[np.isfinite(plane.values)] for plane in planes]
-    return (
-        min((float(values.min()) for values in finite if values.size), default=0.0),
-        max((float(values.max()) for values in finite if values.size), default=0.0),
-    )
+def draw(sheet: Sheet) -> Drawing:
+    """A figure of panels in rows; all of one length scale, y (or z) upwards."""
+    return Drawing(lambda: _build(sheet), sheet if can_paint(sheet) else None)
 
 
-def widened(limits: Limits) -> Limits:
-    """The limits, apart from each other by enough for a scale to show."""
-    low, high = limits
-    if high - low > 1e-12 * max(abs(low), abs(high)):
-        return limits
-    return low - max(0.5 * abs(low), 0.5), high + max(0.5 * abs(high), 0.5)
-
-
-def field_limits(planes: Sequence[Plane]) -> Limits:
-    """A scale that just holds every finite value."""
-    return widened(extent(planes))
-
-
-def change_limits(planes: Sequence[Plane]) -> Limits:
-    """A scale around zero that just holds every finite value."""
-    most = max(map(abs, extent(planes))) or 1.0
-    return -most, most
-
-
-def draw(rows: Sequence[Sequence[Panel]], *, heading: str, moment: str = "") -> Drawing:
-    """A figure of panels in rows; all of one length scale, y (or z) upwards.
-
-    Args:
-        rows: the panels.
-        heading: above everything.
-        moment: below the heading, for example the time.
-    """
+def _build(sheet: Sheet) -> Built:
     from matplotlib import rc_context
-
-    panels = [panel for row in rows for panel in row]
-    with rc_context(STYLE):
-        graphs = panels[0].plane.values.ndim == 1
-        unit = length_unit([high - low for panel in panels for low, high in panel.plane.bounds])
-        figure, axes = _lay_out(rows, _HEADING + (_MOMENT if moment else 0.0))
-        artists = tuple(
-            (_draw_graph if graphs else _draw_map)(figure, place, panel, unit)
-            for place, panel in zip(axes, panels, strict=True)
-        )
-
-        height = figure.get_figheight()
-        left = 0.2 / figure.get_figwidth()
-        text, size = _fitted(heading, figure.get_figwidth() - 0.4)
-        figure.text(left, 1 - 0.12 / height, text, fontsize=size, fontweight="bold", va="top")
-        line = figure.text(left, 1 - _HEADING / height, moment, fontsize=11, va="top", color="0.25")
-    return Drawing(figure, axes, artists, line)
-
-
-def _fitted(heading: str, width: float) -> tuple[str, float]:
-    """The heading and its size in points, made smaller, then shorter, until it fits."""
-    size = max(8.0, min(13.0, width / (_LETTER * max(1, len(heading)))))
-    most = int(width / (_LETTER * size))
-    return (heading if len(heading) <= most else f"{heading[: most - 1]}…"), size
-
-
-def _size(panel: Panel, side: float, longest: float) -> tuple[float, float]:
-    """Width and height of a panel: true to scale unless it would be too thin to see."""
-    if panel.plane.values.ndim == 1:
-        return _LINE_SIZE
-    width, height = (high - low for low, high in panel.plane.bounds[::-1])
-    return max(_SHORTEST, side * width / longest), max(_SHORTEST, side * height / longest)
-
-
-def _lay_out(rows: Sequence[Sequence[Panel]], heading: float) -> tuple[Figure, tuple[Axes, ...]]:
-    """Place the panels by hand, in inches: nothing overlaps whatever the shape of the box."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    side = _SIDE[max(map(len, rows))]
-    longest = max(high - low for row in rows for panel in row for low, high in panel.plane.bounds)
-    sizes = [[_size(panel, side, longest) for panel in row] for row in rows]
-    rights = [
-        [_BAR if panel.bar and panel.plane.values.ndim == 2 else _NO_BAR for panel in row]
-        for row in rows
-    ]
+    with rc_context(STYLE):
+        width, height = sheet.width, sheet.height
+        figure = Figure(figsize=(width, height), facecolor="white")
+        FigureCanvasAgg(figure)
+        axes = tuple(
+            figure.add_axes(
+                (at.left / width, at.bottom / height, at.width / width, at.height / height)
+            )
+            for at in sheet.places
+        )
+        artists = tuple(
+            _draw_graph(it, panel, sheet.unit)
+            if panel.plane.values.ndim == 1
+            else _draw_map(it, panel, sheet, at)
+            for it, panel, at in zip(axes, sheet.panels, sheet.places, strict=True)
+        )
 
-    titles = [_TITLE if any(panel.title for panel in row) else _NO_TITLE for row in rows]
-
-    columns = [
-        _LEFT + max(w for w, _ in size) + max(right)
-        for size, right in zip(zip(*sizes, strict=True), zip(*rights, strict=True), strict=True)
-    ]
-    heights = [max(h for _, h in size) for size in sizes]
-    width = max(sum(columns) + _EDGE, _NARROWEST)
-    height = heading + sum(heights) + sum(titles) + len(rows) * _BOTTOM + _EDGE
-
-    figure = Figure(figsize=(width, height), facecolor="white")
-    FigureCanvasAgg(figure)
-
-    axes, top = [], height - heading
-    for size, title, row_height in zip(sizes, titles, heights, strict=True):
-        left, top = _LEFT, top - title
-        for (w, h), column in zip(size, columns, strict=True):
-            axes.append(figure.add_axes((left / width, (top - h) / height, w / width, h / height)))
-            left += column
-        top -= row_height + _BOTTOM
-    return figure, tuple(axes)
+        left = 0.2 / width
+        text, size = sheet.fitted_heading
+        figure.text(left, 1 - 0.12 / height, text, fontsize=size, fontweight="bold", va="top")
+        line = figure.text(
+            left, 1 - HEADING / height, sheet.moment, fontsize=11, va="top", color="0.25"
+        )
+    return Built(figure, axes, artists, line)
 
 
-def _draw_map(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> Any:
-    plane = panel.plane
+def _draw_map(axes: Axes, panel: Panel, sheet: Sheet, at: Place) -> Any:
+    plane, unit, figure = panel.plane, sheet.unit, axes.figure
     y, x = (edges / unit.metres for edges in plane.edges)
     image = axes.imshow(
-        _pixels(plane),
+        pixels(plane),
         origin="lower",
         extent=(x[0], x[-1], y[0], y[-1]),
         cmap=panel.colours,
@@ -258,33 +202,20 @@ def _draw_map(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> Any
     axes.set_ylabel(f"{plane.axes[0]} [{unit.name}]")
     axes.set_title(panel.title, y=1.0)  # to find room above ticks costs a sixth of a picture
 
-    box, (w, h) = axes.get_position(), figure.get_size_inches()
-    axes.xaxis.set_major_locator(_locator(box.width * w))
-    axes.yaxis.set_major_locator(_locator(box.height * h))
+    across, upwards = at.intervals
+    axes.xaxis.set_major_locator(_locator(across))
+    axes.yaxis.set_major_locator(_locator(upwards))
     write_numbers(axes)
 
     if panel.bar:
-        place = figure.add_axes((box.x1 + 0.10 / w, box.y0, 0.14 / w, box.height))
-        ticks = _locator(box.height * h)
-        bar = figure.colorbar(image, cax=place, ticks=ticks, format=_numbers())
-        bar.set_label(textwrap.fill(panel.label, max(12, int(14 * box.height * h))))
+        box, place = axes.get_position(), at.bar
+        strip = figure.add_axes(
+            (place.left / sheet.width, box.y0, place.width / sheet.width, box.height)
+        )
+        bar = figure.colorbar(image, cax=strip, ticks=_locator(upwards), format=_numbers())
+        bar.set_label(panel.bar_label(place.height))
         bar.outline.set_linewidth(0.6)
     return image
-
-
-def _pixels(plane: Plane) -> npt.NDArray[np.floating[Any]]:
-    """The values of a plane as those of cells of one width; where they differ in width along an
-    axis, of as many as a picture shows, each with the value of the cell that it lies in.
-    """
-    values = plane.values
-    for axis, edges in enumerate(plane.edges):
-        widths = np.diff(edges)
-        if np.ptp(widths) > 1e-6 * widths.max():
-            places = edges[0] + (np.arange(MOST_POINTS) + 0.5) / MOST_POINTS * (
-                edges[-1] - edges[0]
-            )
-            values = values.take(np.searchsorted(edges, places) - 1, axis)
-    return values
 
 
 def _make_outlines(lines: npt.NDArray[np.float64]) -> Any:
@@ -298,7 +229,7 @@ def _make_outlines(lines: npt.NDArray[np.float64]) -> Any:
     )
 
 
-def _draw_graph(figure: Figure, axes: Axes, panel: Panel, unit: LengthUnit) -> Any:
+def _draw_graph(axes: Axes, panel: Panel, unit: LengthUnit) -> Any:
     plane = panel.plane
     positions = plane.positions[0] / unit.metres
     if panel.before is not None:
@@ -355,8 +286,8 @@ def _numbers() -> Any:
     return Numbers()
 
 
-def _locator(inches: float) -> Any:
+def _locator(intervals: int) -> Any:
     """Ticks at round numbers, as many as there is room for."""
     from matplotlib.ticker import MaxNLocator
 
-    return MaxNLocator(max(1, min(6, int(inches / 0.6))), steps=[1, 2, 2.5, 5, 10])
+    return MaxNLocator(intervals, steps=TICK_STEPS)

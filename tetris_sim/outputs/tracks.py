@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tetris_sim.outputs.drawing import STYLE, Drawing, write_numbers
+from tetris_sim.outputs.drawing import STYLE, Built, Drawing, write_numbers
 from tetris_sim.outputs.table import LEADING
 
 _WIDTH, _HEIGHT = 8.0, 2.8  # inches of a panel
@@ -47,4 +47,5 @@ def draw_table(
             axes.spines[["top", "right"]].set_visible(False)
         panels[-1].set_xlabel(LEADING[1])
         heading = figure.suptitle(title, fontweight="bold", x=0.01, ha="left")
-    return Drawing(figure, tuple(panels), (), heading)
+    built = Built(figure, tuple(panels), (), heading)
+    return Drawing(lambda: built)

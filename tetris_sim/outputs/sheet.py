@@ -1,0 +1,214 @@
+"""What goes where on a picture: panels in rows, in inches, before anything is drawn."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tetris_sim.outputs.labels import LengthUnit, length_unit
+from tetris_sim.outputs.sampling import MOST_POINTS, Plane, Values
+
+Limits = tuple[float, float]
+
+FIELD_COLOURS = "inferno"
+CHANGE_COLOURS = "RdBu_r"  # hotter red, colder blue, as in figure 16 of the Tetris paper
+# Everything in inches.
+_SIDE = {1: 5.2, 2: 4.2, 3: 3.7}  # longest side of a panel, by the number of panels in a row
+_SHORTEST = 0.7
+_LEFT, _BOTTOM, _TITLE, _NO_TITLE, _BAR, _NO_BAR, _EDGE = 0.80, 0.62, 0.42, 0.14, 1.05, 0.12, 0.14
+HEADING, _MOMENT = 0.38, 0.24
+_NARROWEST = 4.4
+_LETTER = 0.0086  # width of a bold letter per point of its size, on average
+_LINE_SIZE = (6.4, 3.4)
+TICK_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)  # of ticks at round numbers
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture of a figure.
+
+    Attributes:
+        plane: what is shown; the lines of a graph share their axes.
+        label: of the colour bar, or of the vertical axis of a graph.
+        limits: lowest and highest value of the scale.
+        colours: name of a colour map.
+        title: above the panel.
+        bar: whether it has a colour bar.
+        name: of the line, for the legend (graphs only).
+        before: an earlier state and its name, drawn as a second, fainter line (graphs only).
+    """
+
+    plane: Plane
+    label: str
+    limits: Limits
+    colours: str = FIELD_COLOURS
+    title: str = ""
+    bar: bool = True
+    name: str = ""
+    before: tuple[Plane, str] | None = None
+
+    def bar_label(self, height: float) -> str:
+        """The label in lines that are no longer than a colour bar is high [inches]."""
+        return textwrap.fill(self.label, max(12, int(14 * height)))
+
+
+@dataclass(frozen=True)
+class Place:
+    """A rectangle on a sheet [inches], from its lower left corner."""
+
+    left: float
+    bottom: float
+    width: float
+    height: float
+
+    @property
+    def top(self) -> float:
+        """Its upper edge [inches]."""
+        return self.bottom + self.height
+
+    @property
+    def right(self) -> float:
+        """Its right edge [inches]."""
+        return self.left + self.width
+
+    @property
+    def bar(self) -> Place:
+        """Where the colour bar of a panel stands."""
+        return Place(self.right + 0.10, self.bottom, 0.14, self.height)
+
+    @property
+    def intervals(self) -> tuple[int, int]:
+        """How many intervals between ticks there is room for, across and upwards."""
+        return _intervals(self.width), _intervals(self.height)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """All that a picture shows, and where.
+
+    Attributes:
+        panels: the pictures on it, row by row.
+        places: of the panels.
+        width: of the whole [inches].
+        height: likewise.
+        heading: above everything.
+        moment: below the heading, for example the time.
+    """
+
+    panels: tuple[Panel, ...]
+    places: tuple[Place, ...]
+    width: float
+    height: float
+    heading: str
+    moment: str
+
+    @property
+    def unit(self) -> LengthUnit:
+        """That of all positions."""
+        bounds = [bound for panel in self.panels for bound in panel.plane.bounds]
+        return length_unit([high - low for low, high in bounds])
+
+    @property
+    def fitted_heading(self) -> tuple[str, float]:
+        """The heading and its size in points, made smaller, then shorter, until it fits."""
+        width = self.width - 0.4
+        size = max(8.0, min(13.0, width / (_LETTER * max(1, len(self.heading)))))
+        most = int(width / (_LETTER * size))
+        fits = len(self.heading) <= most
+        return (self.heading if fits else f"{self.heading[: most - 1]}…"), size
+
+
+def extent(planes: Sequence[Plane]) -> Limits:
+    """Lowest and highest finite value of all planes; (0, 0) if there is none."""
+    finite = [plane.values[np.isfinite(plane.values)] for plane in planes]
+    return (
+        min((float(values.min()) for values in finite if values.size), default=0.0),
+        max((float(values.max()) for values in finite if values.size), default=0.0),
+    )
+
+
+def widened(limits: Limits) -> Limits:
+    """The limits, apart from each other by enough for a scale to show."""
+    low, high = limits
+    if high - low > 1e-12 * max(abs(low), abs(high)):
+        return limits
+    return low - max(0.5 * abs(low), 0.5), high + max(0.5 * abs(high), 0.5)
+
+
+def field_limits(planes: Sequence[Plane]) -> Limits:
+    """A scale that just holds every finite value."""
+    return widened(extent(planes))
+
+
+def change_limits(planes: Sequence[Plane]) -> Limits:
+    """A scale around zero that just holds every finite value."""
+    most = max(map(abs, extent(planes))) or 1.0
+    return -most, most
+
+
+def lay_out(rows: Sequence[Sequence[Panel]], *, heading: str, moment: str = "") -> Sheet:
+    """Place the panels by hand: nothing overlaps whatever the shape of the box.
+
+    Args:
+        rows: the panels.
+        heading: above everything.
+        moment: below the heading, for example the time.
+    """
+    side = _SIDE[max(map(len, rows))]
+    longest = max(high - low for row in rows for panel in row for low, high in panel.plane.bounds)
+    sizes = [[_size(panel, side, longest) for panel in row] for row in rows]
+    rights = [
+        [_BAR if panel.bar and panel.plane.values.ndim == 2 else _NO_BAR for panel in row]
+        for row in rows
+    ]
+    titles = [_TITLE if any(panel.title for panel in row) else _NO_TITLE for row in rows]
+
+    columns = [
+        _LEFT + max(w for w, _ in size) + max(right)
+        for size, right in zip(zip(*sizes, strict=True), zip(*rights, strict=True), strict=True)
+    ]
+    heights = [max(h for _, h in size) for size in sizes]
+    above = HEADING + (_MOMENT if moment else 0.0)
+    width = max(sum(columns) + _EDGE, _NARROWEST)
+    height = above + sum(heights) + sum(titles) + len(rows) * _BOTTOM + _EDGE
+
+    places, top = [], height - above
+    for size, title, row_height in zip(sizes, titles, heights, strict=True):
+        left, top = _LEFT, top - title
+        for (w, h), column in zip(size, columns, strict=True):
+            places.append(Place(left, top - h, w, h))
+            left += column
+        top -= row_height + _BOTTOM
+
+    panels = tuple(panel for row in rows for panel in row)
+    return Sheet(panels, tuple(places), width, height, heading, moment)
+
+
+def _size(panel: Panel, side: float, longest: float) -> tuple[float, float]:
+    """Width and height of a panel: true to scale unless it would be too thin to see."""
+    if panel.plane.values.ndim == 1:
+        return _LINE_SIZE
+    width, height = (high - low for low, high in panel.plane.bounds[::-1])
+    return max(_SHORTEST, side * width / longest), max(_SHORTEST, side * height / longest)
+
+
+def _intervals(inches: float) -> int:
+    return max(1, min(6, int(inches / 0.6)))
+
+
+def pixels(plane: Plane) -> Values:
+    """The values of a plane as those of cells of one width; where they differ in width along an
+    axis, of as many as a picture shows, each with the value of the cell that it lies in.
+    """
+    values = plane.values
+    for axis, edges in enumerate(plane.edges):
+        widths = np.diff(edges)
+        if np.ptp(widths) > 1e-6 * widths.max():
+            places = edges[0] + (np.arange(MOST_POINTS) + 0.5) / MOST_POINTS * (
+                edges[-1] - edges[0]
+            )
+            values = values.take(np.searchsorted(edges, places) - 1, axis)
+    return values
