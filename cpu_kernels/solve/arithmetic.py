@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.solvers.hierarchy import Level, Operator, Shares, coarsen
+from tetris_sim.solvers.hierarchy import Level, Operator, Places, Shares, coarsen, every_other
 
 Values = npt.NDArray[Any]
 _TINY = 1e-30  # of a diagonal, relative to the largest
@@ -47,9 +47,11 @@ class CpuArithmetic:
     def release(self) -> None:
         """Memory goes back by itself."""
 
-    def coarsen(self, operator: Operator, axis: int, xp: Any) -> tuple[Operator, Shares]:
+    def coarsen(
+        self, operator: Operator, axis: int, xp: Any, places: Places | None = None
+    ) -> tuple[Operator, Shares]:
         """See `hierarchy.coarsen`."""
-        return coarsen(operator, axis, xp)
+        return coarsen(operator, axis, xp, places)
 
     def level(self, level: Level) -> CpuLevel:
         """A level where it is worked on."""
@@ -79,31 +81,43 @@ class CpuArithmetic:
         self._planes("apply", out, _flat(operator), _line(u), _line(out), sums)
         return math.fsum(sums)
 
-    def restrict(self, axis: int, fine: Values, shares: tuple[Values, Values], out: Values) -> None:
-        """Out = what points of every other plane across an axis weigh, with shares of those
-        between.
-        """
+    def restrict(
+        self,
+        axis: int,
+        fine: Values,
+        shares: tuple[Values, Values],
+        out: Values,
+        places: Places | None = None,
+    ) -> None:
+        """Out = what points of kept planes across an axis weigh, with shares of those between."""
         n, (low, high) = fine.shape[axis], shares
+        places = every_other(n) if places is None else places
         arrays = (_line(fine), _line(low), _line(high), _line(out))
         if axis == 2:
             lines = out.shape[0] * out.shape[1]
-            self._share("restrict_line", out, lines, n, *arrays)
+            self._share("restrict_line", out, lines, n, places, *arrays)
         else:
             rows = math.prod(out.shape[: axis + 1])
-            self._share("restrict_rows", out, rows, n, out.size // rows, *arrays)
+            self._share("restrict_rows", out, rows, n, out.size // rows, places, *arrays)
 
     def prolong(
-        self, axis: int, coarse: Values, shares: tuple[Values, Values], out: Values
+        self,
+        axis: int,
+        coarse: Values,
+        shares: tuple[Values, Values],
+        out: Values,
+        places: Places | None = None,
     ) -> None:
         """Out += coarse, and its shares between."""
         n, (low, high) = out.shape[axis], shares
+        places = every_other(n) if places is None else places
         arrays = (_line(coarse), _line(low), _line(high), _line(out))
         if axis == 2:
             lines = out.shape[0] * out.shape[1]
-            self._share("prolong_line", out, lines, n, *arrays)
+            self._share("prolong_line", out, lines, n, places, *arrays)
         else:
             rows = math.prod(coarse.shape[: axis + 1])
-            self._share("prolong_rows", out, rows, n, coarse.size // rows, *arrays)
+            self._share("prolong_rows", out, rows, n, coarse.size // rows, places, *arrays)
 
     def descend(self, length: float, q: Values, r: Values, small: Values) -> float:
         """R -= length q, small = r; the sum of r^2."""
@@ -153,8 +167,8 @@ class CpuLevel:
         self.f, self.u, self._v = (np.zeros(level.shape, np.float32) for _ in range(3))
         self._between = []  # on the way to the next level
         shape = list(level.shape)
-        for axis, _ in level.moves[:-1]:
-            shape[axis] = (shape[axis] + 1) // 2
+        for (axis, _), places in zip(level.moves[:-1], level.places[:-1], strict=True):
+            shape[axis] = len(places)
             self._between.append(np.zeros(shape, np.float32))
 
     def begin(self, weights: tuple[float, float]) -> None:
@@ -171,17 +185,18 @@ class CpuLevel:
         """Make what is left of f the right-hand side of the next coarser level."""
         self._device.residual(self._level.operator, self.f, self.u, self._v)
         fields = itertools.pairwise([self._v, *self._between, coarse.f])
-        for (axis, shares), (fine, out) in zip(self._level.moves, fields, strict=True):
-            self._device.restrict(axis, fine, shares, out)
+        ways = zip(self._level.moves, fields, self._level.places, strict=True)
+        for (axis, shares), (fine, out), places in ways:
+            self._device.restrict(axis, fine, shares, out, places)
 
     def correct(self, coarse: CpuLevel) -> None:
         """Add what the next coarser level found."""
         for it in self._between:
             it[:] = 0
         fields = itertools.pairwise([self.u, *self._between, coarse.u])
-        ways = list(zip(self._level.moves, fields, strict=True))
-        for (axis, shares), (fine, given) in reversed(ways):
-            self._device.prolong(axis, given, shares, fine)
+        ways = list(zip(self._level.moves, fields, self._level.places, strict=True))
+        for (axis, shares), (fine, given), places in reversed(ways):
+            self._device.prolong(axis, given, shares, fine, places)
 
     def solve(self) -> None:
         """U = f / d, of a single point; 0 without a d."""

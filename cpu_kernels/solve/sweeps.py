@@ -148,78 +148,90 @@ def apply(first, last, box, operator, u, v, sums):
         sums[i] = total
 
 
+@njit(nogil=True, cache=True, inline="always")
+def leads_on(places, n, i):
+    """Whether there is one between a kept plane and the next one; of these number place - i."""
+    return (places[i + 1] if i + 1 < len(places) else n) == places[i] + 2
+
+
 @njit(nogil=True, cache=True, error_model="numpy")
-def restrict_rows(first, last, n, run, r, low, high, coarse):
-    """What points of every other row weigh, with shares of the rows between them: rows
-    first..last-1 of the result, which follow one another along an axis of n points in the finer
-    level; each is a run of points.
+def restrict_rows(first, last, n, run, places, r, low, high, coarse):
+    """What points of kept rows weigh, with shares of the rows between them: rows first..last-1 of
+    the result, which are `places` along an axis of n points in the finer level; each is a run of
+    points.
     """
-    kept, between = (n + 1) // 2, n // 2
+    kept = len(places)
+    between = n - kept
     for row in range(first, last):
         o, i = row // kept, row % kept
-        target, p = row * run, (o * n + 2 * i) * run
-        own, before = i, (i if i > 0 else kept) - 1
+        target, p = row * run, (o * n + places[i]) * run
+        before = (i if i > 0 else kept) - 1
         for x in range(run):
             store(coarse, target + x, load(r, p + x))
 
-        if own < between:
-            w, q = (o * between + own) * run, p + run
+        if leads_on(places, n, i):
+            w, q = (o * between + places[i] - i) * run, p + run
             for x in range(run):
                 coarse[target + x] += low[w + x] * r[q + x]
-        if before < between:
-            w, q = (o * between + before) * run, (o * n + 2 * before + 1) * run
+        if leads_on(places, n, before):
+            w = (o * between + places[before] - before) * run
+            q = (o * n + places[before] + 1) * run
             for x in range(run):
                 coarse[target + x] += high[w + x] * r[q + x]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def restrict_line(first, last, n, r, low, high, coarse):
+def restrict_line(first, last, n, places, r, low, high, coarse):
     """The same along the last axis, for lines first..last-1."""
-    kept, between = (n + 1) // 2, n // 2
+    kept = len(places)
+    between = n - kept
     for line in range(first, last):
         p, w, target = line * n, line * between, line * kept
         for i in range(kept):
-            value = load(r, p + 2 * i)
-            before = (i if i > 0 else kept) - 1
-            if i < between:
-                value += load(low, w + i) * load(r, p + 2 * i + 1)
-            if before < between:
-                value += load(high, w + before) * load(r, p + 2 * before + 1)
+            at, before = places[i], (i if i > 0 else kept) - 1
+            value = load(r, p + at)
+            if leads_on(places, n, i):
+                value += load(low, w + at - i) * load(r, p + at + 1)
+            if leads_on(places, n, before):
+                last_at = places[before]
+                value += load(high, w + last_at - before) * load(r, p + last_at + 1)
             store(coarse, target + i, value)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def prolong_rows(first, last, n, run, coarse, low, high, fine):
-    """Add to every other row of the finer level what is in rows first..last-1, and to those behind
+def prolong_rows(first, last, n, run, places, coarse, low, high, fine):
+    """Add to kept rows of the finer level what is in rows first..last-1, and to those behind
     them their share.
     """
-    kept, between = (n + 1) // 2, n // 2
+    kept = len(places)
+    between = n - kept
     for row in range(first, last):
         o, i = row // kept, row % kept
-        c, p = row * run, (o * n + 2 * i) * run
+        c, p = row * run, (o * n + places[i]) * run
         after = (o * kept + (i + 1 if i + 1 < kept else 0)) * run
         for x in range(run):
             fine[p + x] += coarse[c + x]
-        if i < between:
-            w, q = (o * between + i) * run, p + run
+        if leads_on(places, n, i):
+            w, q = (o * between + places[i] - i) * run, p + run
             for x in range(run):
                 fine[q + x] += low[w + x] * coarse[c + x] + high[w + x] * coarse[after + x]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def prolong_line(first, last, n, coarse, low, high, fine):
+def prolong_line(first, last, n, places, coarse, low, high, fine):
     """The same along the last axis, for lines first..last-1."""
-    kept, between = (n + 1) // 2, n // 2
+    kept = len(places)
+    between = n - kept
     for line in range(first, last):
         p, w, c = line * n, line * between, line * kept
         for i in range(kept):
-            fine[p + 2 * i] += load(coarse, c + i)
-            if i < between:
-                after = c + (i + 1 if i + 1 < kept else 0)
-                value = load(low, w + i) * load(coarse, c + i) + load(high, w + i) * load(
-                    coarse, after
-                )
-                fine[p + 2 * i + 1] += value
+            at = places[i]
+            fine[p + at] += load(coarse, c + i)
+            if leads_on(places, n, i):
+                after, share = c + (i + 1 if i + 1 < kept else 0), w + at - i
+                value = load(low, share) * load(coarse, c + i)
+                value += load(high, share) * load(coarse, after)
+                fine[p + at + 1] += value
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import by_value
-from tetris_sim.solvers.hierarchy import Level, Operator, Shares, Values
+from tetris_sim.solvers.hierarchy import Level, Operator, Places, Shares, Values, every_other
 
 _BLOCK = (64, 4, 1)  # threads along the last axis, and along the one before it
 _LINE = 256  # threads of passes without neighbours
@@ -58,15 +58,20 @@ class GpuArithmetic:
             graph = stream.end_capture()
         return lambda: graph.launch(stream)
 
-    def coarsen(self, operator: Operator, axis: int, xp: Any) -> tuple[Operator, Shares]:
+    def coarsen(
+        self, operator: Operator, axis: int, xp: Any, places: Places | None = None
+    ) -> tuple[Operator, Shares]:
         """See `hierarchy.coarsen`; in single precision."""
         shape = operator[-1].shape
-        order = places(shape)
-        way, kept = way_argument(shape, (axis,))
-        between = [n // 2 if a == axis else n for a, n in enumerate(shape)]
+        order = places_of_axes(shape)
+        places = every_other(shape[axis]) if places is None else places
+        kept = [len(places) if a == axis else n for a, n in enumerate(shape)]
         coarse = [xp.empty(kept, np.float32) for _ in operator]
+        between = [n - len(places) if a == axis else n for a, n in enumerate(shape)]
         shares = tuple(xp.empty(between, np.float32) for _ in range(2))
-        arguments = (*_ordered(operator, order), *_ordered(coarse, order), *shares, way)
+        line = xp.asarray(line_of(places, shape[axis]))
+        way = way_argument(shape, kept)
+        arguments = (*_ordered(operator, order), *_ordered(coarse, order), *shares, line, way)
         launch = self.function("transfers.cu", "coarsen")
         launch(_grid([kept[a] for a in order], 1), _BLOCK, arguments)
         return tuple(coarse), (shares[0], shares[1])
@@ -104,7 +109,7 @@ class GpuArithmetic:
         planes = self._planes(shape)
         extent = by_value(np.array([*shape, planes], np.int32))
         launch = self.function("gradients.cu", entry)
-        arguments = (*_ordered(operator, places(whole)), *arrays, extent)
+        arguments = (*_ordered(operator, places_of_axes(whole)), *arrays, extent)
         launch(_grid(shape, planes), _BLOCK, arguments)
 
     def _everywhere(
@@ -152,7 +157,7 @@ class GpuLevel:
 
     def __init__(self, level: Level, arithmetic: GpuArithmetic) -> None:
         self._arithmetic, xp = arithmetic, arithmetic.xp
-        shape, order = level.shape, places(level.shape)
+        shape, order = level.shape, places_of_axes(level.shape)
         self.f, self.u, self._v = (xp.zeros(shape, np.float32) for _ in range(3))
         three = _three(shape)
         planes = planes_of(three, arithmetic.device.multiprocessors)
@@ -165,13 +170,18 @@ class GpuLevel:
         self._function("invert")(self._grid, _BLOCK, (*kept, inverse, extent))
         self._operator, self._inverse = kept, inverse
 
-        self._moves = [axis for axis, _ in level.moves]
-        self._way, coarse = way_argument(shape, self._moves)
+        coarse, lines = list(shape), {}
+        for (axis, _), kept_planes in zip(level.moves, level.places, strict=True):
+            coarse[axis] = len(kept_planes)
+            lines[order.index(axis)] = xp.asarray(line_of(kept_planes, shape[axis]))
+        self._way = way_argument(shape, coarse)
         small = [coarse[a] for a in order]
         self._coarse, self._columns = _grid(small, 1), _grid([*small[:2], three[2]], 1)
         # An axis that stays as it is has none; anything stands for them.
         shares = {order.index(axis): pair for axis, pair in level.moves}
         self._shares = [it for a in range(3) for it in shares.get(a, (self.f, self.f))]
+        nothing = xp.zeros(1, np.int32)
+        self._lines = [lines.get(a, nothing) for a in range(3)]
 
     def begin(self, weights: tuple[float, float]) -> None:
         """Two Jacobi steps from u = 0."""
@@ -208,7 +218,7 @@ class GpuLevel:
 
     def _transfer(self, entry: str, grid: Any, given: Values, taken: Values) -> None:
         launch = self._arithmetic.function("transfers.cu", entry)
-        launch(grid, _BLOCK, (given, *self._shares, taken, self._way))
+        launch(grid, _BLOCK, (given, *self._shares, taken, *self._lines, self._way))
 
     def _weighted(self, *weights: float) -> Struct:
         return _sweep(self._three, self._planes, *weights)
@@ -217,7 +227,7 @@ class GpuLevel:
         return self._arithmetic.function("smoothing.cu", entry)
 
 
-def places(shape: tuple[int, ...]) -> tuple[int, int, int]:
+def places_of_axes(shape: tuple[int, ...]) -> tuple[int, int, int]:
     """Which axes of an array are those of the kernels, whose threads lie along the last two: a
     plane of rows is one plane.
     """
@@ -225,7 +235,7 @@ def places(shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def _three(shape: tuple[int, ...]) -> list[int]:
-    return [shape[a] for a in places(shape)]
+    return [shape[a] for a in places_of_axes(shape)]
 
 
 def _ordered(operator: Operator | list[Values], order: tuple[int, int, int]) -> list[Values]:
@@ -252,12 +262,17 @@ def _sweep(shape: list[int], planes: int, *weights: float) -> Struct:
     return by_value(np.concatenate([np.array([*shape, planes], np.int32), both.view(np.int32)]))
 
 
-def way_argument(shape: tuple[int, ...], axes: Any) -> tuple[Struct, list[int]]:
-    """(`struct Way` of transfers.cu, the shape of the coarser level)."""
-    order = places(shape)
-    bits = sum(1 << order.index(axis) for axis in axes)
-    coarse = [(n + 1) // 2 if axis in axes else n for axis, n in enumerate(shape)]
-    return by_value(np.array([*_three(shape), bits], np.int32)), coarse
+def way_argument(shape: tuple[int, ...], coarse: list[int]) -> Struct:
+    """`struct Way` of transfers.cu."""
+    order = places_of_axes(shape)
+    return by_value(np.array([*_three(shape), *(coarse[a] for a in order)], np.int32))
+
+
+def line_of(places: Places, n: int) -> npt.NDArray[np.int32]:
+    """A line of transfers.cu: where the kept of n planes are, n, and of each plane its owner."""
+    owners = np.repeat(2 * np.arange(len(places)), np.diff(places, append=n))
+    owners[np.setdiff1d(np.arange(n), places)] += 1
+    return np.concatenate([places, [n], owners]).astype(np.int32)
 
 
 def _turn(n: int, a: float, b: float) -> Struct:

@@ -21,7 +21,7 @@ from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.slab import Slab
 from tetris_sim.solvers import gradients
 from tetris_sim.solvers.gradients import Cycle, conjugate_gradients
-from tetris_sim.solvers.hierarchy import coarsen, make_hierarchy
+from tetris_sim.solvers.hierarchy import Places, coarsen, every_other, make_hierarchy
 
 SHAPES = [(1, 1, 9), (5, 1, 8), (6, 7, 9), (11, 10, 70)]
 Array = npt.NDArray[Any]
@@ -114,24 +114,33 @@ def test_operators_are_coarsened_as_in_numpy(
     shape: tuple[int, ...], ring: bool, device: Any
 ) -> None:
     parts = operator(shape, "float32", ring=ring)
-    for axis in (k for k in range(3) if shape[k] > 1):
-        there = device.coarsen(on_device(device, parts), axis, device.xp)
-        here = coarsen(parts, axis, np)
+    ways = [(k, every_other(n)) for k, n in enumerate(shape) if n > 1]
+    ways += [(k, few_gone(n)) for k, n in enumerate(shape) if n > 1]
+    for axis, places in ways:
+        there = device.coarsen(on_device(device, parts), axis, device.xp, places)
+        here = coarsen(parts, axis, np, places)
         for pair in zip((*there[0], *there[1]), (*here[0], *here[1]), strict=True):
             np.testing.assert_allclose(on_host(device, pair[0]), pair[1], rtol=2e-6, atol=1e-9)
 
 
+def few_gone(n: int) -> Places:
+    """Planes of which only some of the last go, as along a graded axis."""
+    return np.setdiff1d(np.arange(n), [n // 2, n - 1] if n // 2 < n - 2 else [n - 1])
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("ring", [False, True])
+@pytest.mark.parametrize("graded", [False, True])
 def test_a_level_does_what_it_does_on_a_cpu(
-    shape: tuple[int, ...], ring: bool, device: Any, cpu: CpuArithmetic
+    shape: tuple[int, ...], ring: bool, graded: bool, device: Any, cpu: CpuArithmetic
 ) -> None:
     # Numbers that halves of floats hold: 1, 2, 4 ..., and sums of six are rounded to 0.4 %.
     parts = tuple(
         np.where(it > 0, 2 ** np.round(np.log2(np.maximum(it, 1e-9))), 0).astype(np.float32)
         for it in operator(shape, "float32", ring=ring)
     )
-    fine, coarser = make_hierarchy(parts, np)[:2]
+    widths = tuple(1.4 ** np.arange(n) for n in shape) if graded else ()
+    fine, coarser = make_hierarchy(parts, np, widths=widths)[:2]
     f, e = random_fields(shape, "float32")[0], random_fields(coarser.shape, "float32")[0]
     found = []
     for arithmetic in (cpu, device):
@@ -149,7 +158,7 @@ def test_a_level_does_what_it_does_on_a_cpu(
 
 def on_levels(level: Any, xp: Any) -> Any:
     moves = tuple((axis, tuple(xp.asarray(it) for it in pair)) for axis, pair in level.moves)
-    return type(level)(tuple(xp.asarray(it) for it in level.operator), moves)
+    return type(level)(tuple(xp.asarray(it) for it in level.operator), moves, level.kept)
 
 
 def test_a_cycle_is_symmetric(device: Any) -> None:

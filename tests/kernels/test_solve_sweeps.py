@@ -75,26 +75,30 @@ def test_restriction_is_the_transpose_of_prolongation(
     rng = np.random.default_rng(3)
     parts = operator(shape, "float64", ring=ring)
     for axis in (k for k in range(3) if shape[k] > 1):
-        coarse, shares = coarsen(parts, axis, np)
-        small, large = rng.random(coarse[-1].shape), rng.random(shape)
-        down, up = np.empty_like(small), np.zeros(shape)
-        device.restrict(axis, large, shares, down)
-        device.prolong(axis, small, shares, up)
-        assert (down * small).sum() == pytest.approx((large * up).sum(), rel=1e-12)
+        n = shape[axis]
+        for places in (None, np.setdiff1d(np.arange(n), [n - 1])):
+            coarse, shares = coarsen(parts, axis, np, places)
+            small, large = rng.random(coarse[-1].shape), rng.random(shape)
+            down, up = np.empty_like(small), np.zeros(shape)
+            device.restrict(axis, large, shares, down, places)
+            device.prolong(axis, small, shares, up, places)
+            assert (down * small).sum() == pytest.approx((large * up).sum(), rel=1e-12)
 
 
 @pytest.mark.parametrize("n", [2, 7, 16])
 @pytest.mark.parametrize("ring", [False, True])
-def test_a_line_is_coarsened_exactly(n: int, ring: bool, device: CpuArithmetic) -> None:
-    # Eliminating every other point leaves the Schur complement.
+@pytest.mark.parametrize("every", [True, False])
+def test_a_line_is_coarsened_exactly(n: int, ring: bool, every: bool) -> None:
+    # Eliminating points, every other one or the last, leaves the Schur complement.
     parts = operator((1, 1, n), "float64", ring=ring)
     matrix = np.stack([applied(parts, row.reshape(1, 1, n)).reshape(-1) for row in np.eye(n)])
-    kept, gone = np.arange(0, n, 2), np.arange(1, n, 2)
+    gone = np.arange(1, n, 2) if every else np.array([n - 1])
+    kept = np.setdiff1d(np.arange(n), gone)
     across = matrix[np.ix_(kept, gone)]
     schur = matrix[np.ix_(kept, kept)] - across @ np.linalg.solve(
         matrix[np.ix_(gone, gone)], across.T
     )
-    coarse, _ = coarsen(parts, 2, np)
+    coarse, _ = coarsen(parts, 2, np, kept)
     m = len(kept)
     found = np.stack([applied(coarse, row.reshape(1, 1, m)).reshape(-1) for row in np.eye(m)])
     np.testing.assert_allclose(found, schur, atol=1e-13)
@@ -112,6 +116,34 @@ def test_an_axis_of_weak_coupling_is_left_alone_at_first() -> None:
     k0, k1, k2, d = operator((16, 1, 16), "float64", ring=False)
     levels = make_hierarchy((k0 * 1e-2, k1, k2, d), np)
     assert [level.shape for level in levels[:3]] == [(16, 1, 16), (16, 1, 8), (16, 1, 4)]
+
+
+def test_graded_axes_take_no_more_iterations_than_even_ones(device: CpuArithmetic) -> None:
+    # 1.3 from cell to cell: widths over three decades; without them it is over 300.
+    widths = tuple(1.3 ** np.arange(n) for n in (20, 24, 28))
+    shape = tuple(map(len, widths))
+    h = np.meshgrid(*widths, indexing="ij")
+    parts = []
+    for axis in range(3):
+        area = np.prod([it for a, it in enumerate(h) if a != axis], axis=0)
+        k = 2 * area / (h[axis] + np.roll(h[axis], -1, axis))
+        k[(slice(None),) * axis + (-1,)] = 0
+        parts.append(np.ascontiguousarray(k))
+    d = np.zeros(shape)
+    d[0] = 2 * (h[1] * h[2] / h[0])[0]
+    f, u = np.random.default_rng(5).random(shape), np.zeros(shape)
+    system = (*parts, d)
+    solved = conjugate_gradients(
+        system,
+        f,
+        u,
+        device,
+        Cycle(system, device, widths),
+        tolerance=1e-8,
+        scale=float(np.linalg.norm(f)),
+        limit=30,
+    )
+    assert solved.iterations <= 20
 
 
 def test_sums_have_the_same_bits_for_any_number_of_threads(device: CpuArithmetic) -> None:

@@ -30,6 +30,7 @@ from tetris_sim.solvers.hierarchy import Operator
 
 _FLAT = 1e-10  # how far a slope may be off by rounding
 _FAR = 100.0  # degrees away from where it is, a straight line is as steep
+_UNEVEN = 1.0  # of the smallest width of an axis: by how much widths differ where it is graded
 _EVEN = 1e-9  # of the largest weight: by how much weights that should be equal may differ
 
 
@@ -46,6 +47,7 @@ class Balance:
             heat content; infinite where the state is held.
         is_linear: whether it is the same for every state.
         contents: of a body whose state is heat content.
+        widths: of cells by axis, where an axis is graded.
     """
 
     conductance: tuple[Numbers, ...]
@@ -54,6 +56,12 @@ class Balance:
     capacity: Numbers
     is_linear: bool
     contents: Contents | None = None
+    widths: tuple[Numbers, ...] = ()
+
+    @property
+    def wide(self) -> tuple[Numbers, ...]:
+        """Widths along the three axes of `operator`."""
+        return on_three(self.widths, np.ones(1), OUTER) if self.widths else ()
 
     @property
     def held(self) -> npt.NDArray[np.bool_]:
@@ -191,6 +199,8 @@ class _Parts:
             else conduction.coefficients.capacity(self._whole)
         )
         self._held = np.isinf(self._capacity)
+        widths = tuple(problem.grid.widths(axis) for axis in range(len(shape)))
+        self._widths = widths if any(np.ptp(it) > _UNEVEN * it.min() for it in widths) else ()
         self._any_held = bool(self._held.any())
         self._curved: set[tuple[int, Side]] = set()  # faces that are not linear
 
@@ -243,7 +253,9 @@ class _Parts:
             d[self._held] = 0.0
             f[self._held] = 0.0
         conductance = tuple(k for k, _ in joined)
-        return Balance(conductance, d, f, self._capacity, self._linear, self._contents)
+        return Balance(
+            conductance, d, f, self._capacity, self._linear, self._contents, self._widths
+        )
 
     def _heated(self, source: Rule) -> Numbers:
         codes = self._ids.astype(np.int64)

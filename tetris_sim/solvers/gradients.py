@@ -7,6 +7,7 @@ of the operator, so the same before and after the coarser levels makes the cycle
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -14,12 +15,21 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tetris_sim.errors import NumericsError
-from tetris_sim.solvers.hierarchy import Level, Operator, Shares, Values, make_hierarchy
+from tetris_sim.solvers.hierarchy import (
+    Level,
+    Operator,
+    Places,
+    Shares,
+    Values,
+    Widths,
+    make_hierarchy,
+)
 
 # Of the Jacobi steps of a smoother: Chebyshev's for eigenvalues of D^-1 A from 0.5 to 2.
 Weights = tuple[float, float]
 _WEIGHTS: Weights = (0.562, 1.389)
 _MANY = 4096  # points of levels that are gone through twice
+_LESS = 0.6  # of the points of the finer one, at most; else going twice takes too long
 _DOUBTS = 3  # signs of z r < 0 that are forgiven: the step along p is the best, whatever its sign
 _PATIENCE = 40  # iterations after which going twice is taken to do no good
 _DROP = 1e-6  # of z r from one iteration to the next: what roundings left along p counts then
@@ -49,7 +59,9 @@ class Arithmetic(Protocol):
     def release(self) -> None:
         """Give memory back that nobody uses."""
 
-    def coarsen(self, operator: Operator, axis: int, xp: Any) -> tuple[Operator, Shares]:
+    def coarsen(
+        self, operator: Operator, axis: int, xp: Any, places: Places | None = None
+    ) -> tuple[Operator, Shares]:
         """See `hierarchy.coarsen`, in single precision."""
 
     def level(self, level: Level) -> LevelWork:
@@ -128,12 +140,14 @@ class Cycle:
         goes_twice: whether coarse levels are gone through twice.
     """
 
-    def __init__(self, operator: Operator, arithmetic: Arithmetic) -> None:
+    def __init__(self, operator: Operator, arithmetic: Arithmetic, widths: Widths = ()) -> None:
         xp = arithmetic.xp
         largest = max(float(it.max()) for it in operator) or 1.0
         small = tuple((it / largest).astype(xp.float32) for it in operator)
-        levels = make_hierarchy(small, xp, arithmetic.coarsen)
-        self._twice = [k > 0 and math.prod(it.shape) >= _MANY for k, it in enumerate(levels)]
+        levels = make_hierarchy(small, xp, arithmetic.coarsen, widths)
+        sizes = [math.prod(it.shape) for it in levels]
+        smaller = [False, *(n <= _LESS * finer for finer, n in itertools.pairwise(sizes))]
+        self._twice = [n >= _MANY and less for n, less in zip(sizes, smaller, strict=True)]
         self.goes_twice = any(self._twice)
         self._arithmetic = arithmetic
         self._levels = [arithmetic.level(it) for it in levels]

@@ -9,6 +9,7 @@ that is exact; in more it keeps seven points and is never too weak (black box mu
 J. E. Dendy, J. Comput. Phys. 48 (1982) 366).
 
 Axes along which points are coupled much less than along others wait until these have caught up.
+Of graded axes single planes wait: only those between thin cells go, until all are about as thick.
 """
 
 from __future__ import annotations
@@ -18,11 +19,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 Values = Any  # arrays of NumPy or CuPy
 Operator = tuple[Values, ...]  # k0, k1, k2, d, each (n0, n1, n2)
 Shares = tuple[Values, Values]  # of the lower and of the upper neighbour, of points between
-Coarsen = Callable[[Operator, int, Any], tuple[Operator, Shares]]
+Places = npt.NDArray[np.int64]  # of planes that are kept; never are two in a row not
+Widths = tuple[npt.NDArray[np.float64], ...]  # of cells, by axis
+Coarsen = Callable[[Operator, int, Any, Places], tuple[Operator, Shares]]
 _WEAK = 0.25  # of the strongest axis' share in the conductances
+_THIN = 2.0  # times the thinnest cell: planes that may go
 
 
 @dataclass(frozen=True)
@@ -32,35 +39,88 @@ class Level:
     Attributes:
         operator: K by axis, of a point and the next one, the last one's leading to the first; d.
         moves: (axis, (share of the lower neighbour, of the upper)) in the order of coarsening.
+        kept: planes that are kept, in the same order; () for every other one.
     """
 
     operator: Operator
     moves: tuple[tuple[int, Shares], ...]
+    kept: tuple[Places, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Points per axis."""
         return tuple(self.operator[-1].shape)
 
+    @property
+    def places(self) -> tuple[Places, ...]:
+        """Planes that are kept, in the order of `moves`."""
+        return self.kept or tuple(every_other(self.shape[axis]) for axis, _ in self.moves)
 
-def make_hierarchy(operator: Operator, xp: Any, by: Coarsen | None = None) -> list[Level]:
+
+def make_hierarchy(
+    operator: Operator, xp: Any, by: Coarsen | None = None, widths: Widths = ()
+) -> list[Level]:
     """All levels, down to one point.
 
     Args:
         operator: of the finest.
         xp: NumPy or CuPy.
         by: what a device does instead of `coarsen`, to the same result but for roundings.
+        widths: of cells, where an axis is graded.
     """
     levels = []
+    widths = _felt(operator, widths, xp) if widths else ()
     while math.prod(operator[-1].shape) > 1:
         moves, coarser = [], operator
-        for axis in _axes(operator):
-            coarser, shares = (by or coarsen)(coarser, axis, xp)
+        if widths:
+            ways, widths = _thin(widths)
+        else:
+            ways = {axis: every_other(operator[-1].shape[axis]) for axis in _axes(operator)}
+        for axis, places in ways.items():
+            coarser, shares = (by or coarsen)(coarser, axis, xp, places)
             moves.append((axis, shares))
-        levels.append(Level(operator, tuple(moves)))
+        levels.append(Level(operator, tuple(moves), tuple(ways.values())))
         operator = coarser
     levels.append(Level(operator, ()))
     return levels
+
+
+def every_other(n: int) -> Places:
+    """The planes that are kept along an axis as a rule."""
+    return np.arange(0, n, 2)
+
+
+def _felt(operator: Operator, widths: Widths, xp: Any) -> Widths:
+    """Widths as heat feels them: those along which it is conducted better are smaller."""
+    felt = []
+    for axis, (k, width) in enumerate(zip(operator, widths, strict=False)):
+        # K width / area is the conductivity, here in the mean.
+        scales = [it if a == axis else 1 / it for a, it in enumerate(widths)]
+        first, second, third = (xp.asarray(it.astype(np.float32)) for it in scales)
+        whole = float(((k @ third) @ second) @ first)
+        mean = whole / k.size * len(width) / max(len(width) - 1, 1)
+        felt.append(width / math.sqrt(mean) if mean > 0 else width)
+    return tuple(felt)
+
+
+def _thin(widths: Widths) -> tuple[dict[int, Places], Widths]:
+    """(Planes that are kept by axis, widths of the coarser level): the thinnest cells of all axes
+    grow.
+    """
+    long = [it for it in widths if len(it) > 1]
+    most = _THIN * min(float(it.min()) for it in long)
+    while True:
+        ways, coarse = {}, list(widths)
+        for axis, width in enumerate(widths):
+            gone = np.zeros(len(width), bool)
+            for place in range(1, len(width)):
+                gone[place] = width[place] <= most and not gone[place - 1]
+            if gone.any():
+                ways[axis] = np.flatnonzero(~gone)
+                coarse[axis] = np.add.reduceat(width, ways[axis])
+        if ways:
+            return ways, tuple(coarse)
+        most *= _THIN
 
 
 def _axes(operator: Operator) -> list[int]:
@@ -71,12 +131,16 @@ def _axes(operator: Operator) -> list[int]:
     return [axis for axis in long if sums[axis] >= _WEAK * max(sums)]
 
 
-def coarsen(operator: Operator, axis: int, xp: Any) -> tuple[Operator, Shares]:
-    """The operator of every other plane across an axis, and the shares of those between."""
+def coarsen(
+    operator: Operator, axis: int, xp: Any, places: Places | None = None
+) -> tuple[Operator, Shares]:
+    """The operator of the kept planes across an axis, every other one if it is not said which, and
+    the shares of those between.
+    """
     *conductances, d = (xp.moveaxis(it, axis, 0) for it in operator)
-    kept, between = (len(d) + 1) // 2, len(d) // 2
+    planes = _Planes.of(len(d), places)
     along = conductances[axis]
-    lower, upper, own = along[0::2][:between], along[1::2], d[1::2]
+    lower, upper, own = along[planes.kept][planes.behind], along[planes.gone], d[planes.gone]
     whole = lower + upper + own
     joined = lower + upper > 0
     # What touches neither side, a fin as thin as a point, goes with the lower.
@@ -86,25 +150,49 @@ def coarsen(operator: Operator, axis: int, xp: Any) -> tuple[Operator, Shares]:
     coarse: list[Values] = []
     for other, k in enumerate(conductances):
         if other == axis:
-            series = along[0::2].copy()
-            series[:between] = lower * high
-            coarse.append(series if kept > 1 else xp.zeros_like(series))
+            series = along[planes.kept].copy()
+            series[planes.behind] = lower * high
+            coarse.append(series if len(series) > 1 else xp.zeros_like(series))
         else:
             place = other + 1 if other < axis else other  # since `axis` is the first
             beside = [(it + xp.roll(it, -1, place)) / 2 for it in (low, high)]
-            coarse.append(_gathered(k, *beside))
-    coarse.append(_gathered(d, low, high))
+            coarse.append(planes.gathered(k, *beside))
+    coarse.append(planes.gathered(d, low, high))
 
     back = [xp.ascontiguousarray(xp.moveaxis(it, 0, axis)) for it in (*coarse, low, high)]
     return tuple(back[:-2]), (back[-2], back[-1])
 
 
-def _gathered(values: Values, down: Values, up: Values) -> Values:
-    """Those of kept planes, and what planes between give to the one below and the one above."""
-    found, between = values[0::2].copy(), values[1::2]
-    found[: len(between)] += down * between
-    above = up * between
-    found[1:] += above[: len(found) - 1]
-    if len(above) == len(found):
-        found[0] += above[-1]  # round the end of a ring; else 0
-    return found
+@dataclass(frozen=True)
+class _Planes:
+    """Planes across the first axis.
+
+    Attributes:
+        kept: these.
+        gone: those between.
+        behind: of the kept ones, those that have one behind them.
+    """
+
+    kept: Any
+    gone: Any
+    behind: Any
+
+    @classmethod
+    def of(cls, n: int, places: Places | None) -> _Planes:
+        if places is None or np.array_equal(places, every_other(n)):
+            return cls(slice(0, None, 2), slice(1, None, 2), slice(0, n // 2))  # without copies
+        behind = np.flatnonzero(np.diff(places, append=n) == 2)
+        return cls(places, places[behind] + 1, behind)
+
+    def gathered(self, values: Values, down: Values, up: Values) -> Values:
+        """Those that are kept, and what those between give to the one below and the one above."""
+        found, between = values[self.kept].copy(), values[self.gone]
+        found[self.behind] += down * between
+        above = up * between
+        if isinstance(self.behind, slice):
+            found[1:] += above[: len(found) - 1]
+            if len(above) == len(found):
+                found[0] += above[-1]  # round the end of a ring; else 0
+        else:
+            found[(self.behind + 1) % len(found)] += above
+        return found
