@@ -99,6 +99,11 @@ class Drawing:
         """The image or line of each panel."""
         return self._built.artists
 
+    @property
+    def moment(self) -> Any:
+        """The text below the heading."""
+        return self._built.moment
+
     def show(self, planes: Sequence[Plane], moment: str) -> None:
         """Put other values into the panels."""
         for artist, plane in zip(self.artists, planes, strict=True):
@@ -106,7 +111,7 @@ class Drawing:
                 artist.set_ydata(plane.values)
             else:
                 artist.set_data(pixels(plane))
-        self._built.moment.set_text(moment)
+        self.moment.set_text(moment)
 
     def pixels(self, dpi: int) -> npt.NDArray[np.uint8]:
         """The figure as it is now, (rows, columns, 3) red, green, blue."""
