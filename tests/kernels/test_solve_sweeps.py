@@ -171,7 +171,7 @@ class Doubtful(CpuArithmetic):
         return turned, -gain if self.doubts >= 0 else gain
 
 
-@pytest.mark.parametrize(("doubts", "patience"), [(0, 2), (1, 2), (0, 40), (3, 40), (4, 40)])
+@pytest.mark.parametrize(("doubts", "patience"), [(0, 2), (1, 2), (0, 40), (6, 40)])
 def test_a_cycle_that_does_no_good_goes_through_its_levels_once(
     doubts: int, patience: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,5 +187,5 @@ def test_a_cycle_that_does_no_good_goes_through_its_levels_once(
     scale = float(np.linalg.norm(f))
     conjugate_gradients(parts, f, u, device, cycle, tolerance=1e-10, scale=scale, limit=60)
     team.close()
-    assert cycle.goes_twice == (doubts <= 3 and patience == 40)
+    assert cycle.goes_twice == (patience == 40)
     np.testing.assert_allclose(applied(parts, u), f, atol=1e-9 * scale)

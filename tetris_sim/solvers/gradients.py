@@ -30,7 +30,6 @@ Weights = tuple[float, float]
 _WEIGHTS: Weights = (0.562, 1.389)
 _MANY = 4096  # points of levels that are gone through twice
 _LESS = 0.6  # of the points of the finer one, at most; else going twice takes too long
-_DOUBTS = 3  # signs of z r < 0 that are forgiven: the step along p is the best, whatever its sign
 _PATIENCE = 40  # iterations after which going twice is taken to do no good
 _DROP = 1e-6  # of z r from one iteration to the next: what roundings left along p counts then
 Heard = Callable[[], bool]  # whether somebody wants a solution to be left off
@@ -132,8 +131,7 @@ class Cycle:
     Coarse levels are gone through twice: what is lost where points are lumped is lost again on each
     level, and the second time makes good for it. Both times are the same, so the cycle stays
     symmetric. It stays positive as long as no coarse level answers more than twice as much as it
-    should; where one does so again and again (it is seen by z r < 0), all levels are gone through
-    once.
+    should; where one does, z r < 0 now and then, and the step along p is the best all the same.
 
     Attributes:
         f: what it is applied to, of the finest level.
@@ -224,14 +222,13 @@ def conjugate_gradients(
     small[:] = r
     done, energy, length, wanted = 0, 1.0, 0.0, tolerance * scale / begun
     size = least = 1.0
-    gained, doubts = 0.0, 0
+    gained = 0.0
     while size > wanted and done < limit:
         if heard():
             raise LeftOffError
         z = cycle.run()
         turned, gain = arithmetic.project(z, q, small)
-        doubts += not _is_positive(gain)
-        if cycle.goes_twice and (doubts > _DOUBTS or done == _PATIENCE):
+        if cycle.goes_twice and done == _PATIENCE:
             cycle.go_once()
             z, turned = cycle.run(), 0.0
             _, gain = arithmetic.project(z, q, small)
