@@ -22,6 +22,7 @@ LINKED = ("cpu_kernels", "gpu_kernels", "scheduler", "apps")
 NOT_SOURCE = shutil.ignore_patterns(
     ".*", "__pycache__", "*.egg-info", "build", "dist", "results", "api"
 )
+SOURCES = {".py", ".cu", ".cuh", ".yaml", ".html", ".json", ".png"}
 
 CONFIG = """\
 schema: 1
@@ -134,9 +135,7 @@ def source_files() -> dict[str, Path]:
     for top in ("tetris_sim", *LINKED):
         prefix = "" if top == "tetris_sim" else "tetris_sim/"
         for path in (ROOT / top).rglob("*"):
-            if path.is_file() and (
-                path.suffix in {".py", ".cu", ".cuh", ".yaml", ".html"} or path.name == "py.typed"
-            ):
+            if path.is_file() and (path.suffix in SOURCES or path.name == "py.typed"):
                 found[prefix + path.relative_to(ROOT).as_posix()] = path
     return found
 
@@ -168,7 +167,9 @@ def test_the_four_links_are_relative_and_lead_to_the_top_folders() -> None:
 def test_the_wheel_holds_every_source_file_under_tetris_sim(built: Built) -> None:
     held = contents(built.wheel)
     files = {name: text for name, text in held.items() if ".dist-info/" not in name}
-    assert files == {name: path.read_bytes() for name, path in source_files().items()}
+    sources = source_files()
+    assert files.keys() == sources.keys()
+    assert not [name for name, path in sources.items() if files[name] != path.read_bytes()]
     assert "tetris_sim/py.typed" in files
     assert [name for name in files if name.startswith("tetris_sim/templates/")]
 

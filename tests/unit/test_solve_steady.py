@@ -71,6 +71,17 @@ CASES = {
         "model": LAYERS,
         "boundaries": {"x-": WARM, "*": AIR},
     },
+    "axes whose cells differ by more than two": {
+        "grid": {
+            **grid(12, 7, 10),
+            "graded": {
+                "x": {"segments": [{"to": 0.004, "n": 6}, {"to": 0.1, "n": 6}]},
+                "z": {"segments": [{"to": 0.001, "n": 5}, {"to": 0.1, "n": 5}]},
+            },
+        },
+        "model": LAYERS,
+        "boundaries": {"x-": WARM, "z+": AIR, "*": {"type": "neumann"}},
+    },
     "fluid and void": {
         "grid": grid(9, 10),
         "model": heat_model(
