@@ -11,8 +11,7 @@ from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.method import Method, Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.machine.place import Place, every_method
-from tetris_sim.scheduler.tuning.choice import Candidate
-from tetris_sim.scheduler.tuning.known import Known
+from tetris_sim.scheduler.tuning.choice import Candidate, Known
 from tetris_sim.slab import Slab
 from tetris_sim.wording import gib, listed, suggestion
 

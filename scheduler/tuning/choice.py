@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tetris_sim.method import Method, Parameters
-from tetris_sim.scheduler.tuning.known import Known
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,33 @@ def middle(speeds: Sequence[Speed]) -> Speed:
         statistics.median(speed.points_per_second for speed in speeds),
         statistics.median(speed.latency for speed in speeds),
     )
+
+
+@dataclass(frozen=True)
+class Known:
+    """What was the fastest where it was measured.
+
+    Attributes:
+        gpu: name of the product that it was made on.
+        balance: bytes that its memory gives to each multiprocessor in a cycle.
+        date: of the measurement.
+        kind: what `known.kind_of` says of the stencil and its numbers.
+        mirrored: whether its weights stay the same when an axis is turned around.
+        points: of the grid.
+        method: the fastest one.
+        parameters: its fastest ones.
+        rate: point updates per second.
+    """
+
+    gpu: str
+    balance: float
+    date: str
+    kind: tuple[Any, ...]
+    mirrored: bool
+    points: int
+    method: str
+    parameters: Parameters
+    rate: float
 
 
 @dataclass(frozen=True)

@@ -11,40 +11,12 @@ from __future__ import annotations
 import functools
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tetris_sim.method import Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.machine.gpus import Gpu
-
-
-@dataclass(frozen=True)
-class Known:
-    """A measurement.
-
-    Attributes:
-        gpu: name of the product that it was made on.
-        balance: bytes that its memory gives to each multiprocessor in a cycle.
-        date: of the measurement.
-        kind: what `kind_of` says of the stencil and its numbers.
-        mirrored: whether its weights stay the same when an axis is turned around.
-        points: of the grid.
-        method: the fastest one.
-        parameters: its fastest ones.
-        rate: point updates per second.
-    """
-
-    gpu: str
-    balance: float
-    date: str
-    kind: tuple[Any, ...]
-    mirrored: bool
-    points: int
-    method: str
-    parameters: Parameters
-    rate: float
+from tetris_sim.scheduler.tuning.choice import Known
 
 
 def kind_of(problem: Problem) -> tuple[Any, ...]:

@@ -154,13 +154,8 @@ def _first_guess(
             f"{candidate.label}: {why}, checked. Nothing was measured, since "
             "compute.tuning_budget is 0: the times are guesses."
         )
-        return Choice(
-            candidate.method,
-            candidate.parameters,
-            threads,
-            Speed(rate, _GUESSED_LATENCY),
-            reasons=(*refusals(refused), chosen),
-        )
+        speed, reasons = Speed(rate, _GUESSED_LATENCY), (*refusals(refused), chosen)
+        return Choice(candidate.method, candidate.parameters, threads, speed, reasons=reasons)
     raise nothing_left(terms.asked, refused)
 
 

@@ -18,7 +18,8 @@ from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.tuning import tune as tuning
 from tetris_sim.scheduler.tuning.candidates import Asked, find_candidates
-from tetris_sim.scheduler.tuning.known import Known, all_known, find_known, is_mirrored, kind_of
+from tetris_sim.scheduler.tuning.choice import Known
+from tetris_sim.scheduler.tuning.known import all_known, find_known, is_mirrored, kind_of
 
 H100 = Gpu(0, "NVIDIA H100 80GB HBM3", "sm_90", 1 << 36, 1 << 25, "13.0", 132, 1.98e9, 3.35e12)
 SHAPES = {1: (10_240_000,), 2: (10_240, 10_240), 3: (1024, 1024, 1024)}
