@@ -48,7 +48,7 @@ _GUESSED_LATENCY = 2e-5  # seconds
 # Bytes; a trial problem has twice as many. On a quarter of that a 3D star was measured at 230
 # GStencil/s, on 1024^3 at 560 (one H200): in a thin slab blocks of threads load about as many
 # planes in front of their chunk as it has.
-_GPU_CACHE = 512 << 20
+GPU_CACHE = 512 << 20
 
 
 @dataclass(frozen=True)
@@ -322,7 +322,7 @@ def _compete_where_it_fits(
     limits: Limits,
 ) -> tuple[list[Entry], Problem]:
     """(what was tried and what was left out, the trial problem: smaller where memory ran out)."""
-    cache = machine.cache if terms.gpu is None else max(terms.gpu.cache, _GPU_CACHE)
+    cache = machine.cache if terms.gpu is None else max(terms.gpu.cache, GPU_CACHE)
     n_bytes = trial_bytes(terms.memory(machine), cache)
     steps = max(steps_per_block(candidate.parameters) for candidate in candidates)
 

@@ -41,13 +41,13 @@ from tetris_sim.scheduler.tuning.compete import Limits, compete, ranked  # noqa:
 from tetris_sim.scheduler.tuning.known import balance_of, find_known, is_mirrored, kind_of  # noqa: E402
 from tetris_sim.scheduler.tuning.measure import Trial, steps_per_block  # noqa: E402
 from tetris_sim.scheduler.tuning.trial import kept, make_timed_problem, trial_bytes  # noqa: E402
+from tetris_sim.scheduler.tuning.tune import GPU_CACHE  # noqa: E402
 from tetris_sim.slab import Slab  # noqa: E402
 
 KNOWN = Path(known.__file__).with_name("known.json")
 SHAPES = {1: (10_240_000,), 2: (10_240, 10_240), 3: (1024, 1024, 1024)}
 SMALL = {1: (4096,), 2: (64, 64), 3: (16, 16, 64)}
 ROUNDS, SECONDS = 7, 0.1
-_TURNS = 1  # first timings of each: what loses by them has lost
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def posed(case: Case, place: Place) -> tuple[list[Candidate], Problem]:
     candidates, _ = find_candidates(
         problem, Asked(), memory - RESERVE, place, find_known(problem, gpu)
     )
-    n_bytes = trial_bytes(memory, machine.cache if gpu is None else max(gpu.cache, 512 << 20))
+    n_bytes = trial_bytes(memory, machine.cache if gpu is None else max(gpu.cache, GPU_CACHE))
     steps = max(steps_per_block(it.parameters) for it in candidates)
     timed = make_timed_problem(problem, n_bytes, threads=place.threads, steps=steps)
     return list(candidates), kept(timed)
@@ -111,10 +111,8 @@ def measure(case: Case, place: Place) -> dict[str, Any]:
     """The first choice and the best one, in turn."""
     candidates, timed = posed(case, place)
     limits = Limits(time.perf_counter() + 1e9, 1e9, None, 1 << 62)
-    entries = [
-        it for _ in range(_TURNS) for it in compete(timed, candidates, place=place, limits=limits)
-    ]
-    order = ranked([it for it in entries if it.first is not None and not it.note])
+    entries = compete(timed, candidates, place=place, limits=limits)
+    order = ranked(entries)
     leaders = list(dict.fromkeys([candidates[0].label, *(it.candidate.label for it in order)]))[:4]
     chosen = [next(it for it in candidates if it.label == label) for label in leaders]
     rates: dict[str, list[float]] = {label: [] for label in leaders}

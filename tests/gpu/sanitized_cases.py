@@ -24,18 +24,15 @@ import gpu_equation_cases as equation_cases  # noqa: E402
 from cases import boundary_of, dtype_of, make_problem, run, stencil_of  # noqa: E402
 from conduction_cases import RADIATION, Case, beam, closed, heating, mixed_faces  # noqa: E402
 from enthalpy_cases import cooled_body  # noqa: E402
-from jump_cases import star, with_weights  # noqa: E402
 from test_gpu_coefficients import body  # noqa: E402
+from test_gpu_solve import solutions  # noqa: E402
 from variants import VARIANTS, agrees  # noqa: E402
 
 from tetris_sim import reference  # noqa: E402
-from tetris_sim.boundary import Boundary, Dirichlet, Neumann, Periodic, Robin  # noqa: E402
-from tetris_sim.cpu_kernels.common.threads import ThreadTeam  # noqa: E402
 from tetris_sim.gpu_kernels import METHODS  # noqa: E402
 from tetris_sim.gpu_kernels.common.device import GpuDevice  # noqa: E402
 from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters  # noqa: E402
 from tetris_sim.problem import Problem  # noqa: E402
-from tetris_sim.scheduler.machine.place import Place  # noqa: E402
 from tetris_sim.slab import Slab  # noqa: E402
 
 NAMES = ("star-1d5p", "heat-2d", "box-2d9p", "heat-3d", "box-3d27p")
@@ -158,18 +155,7 @@ def fails(method: Method, name: str, dtype: str, device: Any) -> bool:
 
 def solves_otherwise(scheme: Any, device: Any) -> bool:
     """Whether the solver ends elsewhere than on a CPU."""
-    faces = ((Dirichlet(2.0), Robin(3.0, 5.0)), (Periodic(), Periodic()), (Neumann(), Neumann(0.3)))
-    plain, _ = make_problem(star(3, 0.9), Boundary(faces), shape=(9, 14, 37))
-    problem = with_weights(plain, star(3, 0.9))
-    team, found = ThreadTeam(1), []
-    for place, opened in ((Place(1, "cpu"), team), (Place(1, "gpu"), device)):
-        method = place.solving(scheme).to(1e-11)
-        stepper = method.prepare(problem, Slab.whole(problem.grid), {}, opened)
-        stepper.load(problem.initial)
-        stepper.advance(2)
-        found.append(stepper.interior())
-        stepper.close()
-    team.close()
+    found = solutions(scheme, (9, 14, 37), device)
     allowed = 1e-8 * float(np.abs(found[0]).max())
     error = float(np.abs(found[1] - found[0]).max())
     sys.stdout.write(f"gpu {scheme}: error {error:.1e}, allowed {allowed:.1e}\n")
