@@ -29,7 +29,7 @@ from tetris_sim.scheduler.plan.partition import (
     possible_parts,
     redundant_points,
 )
-from tetris_sim.scheduler.plan.search import ProcessGrid, cut_into, fastest_grid
+from tetris_sim.scheduler.plan.process_grid import ProcessGrid, cut_into, fastest_grid
 from tetris_sim.scheduler.plan.words import (
     describe_choice,
     describe_exchange,

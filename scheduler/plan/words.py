@@ -10,7 +10,8 @@ from tetris_sim.scheduler.facts.shares import Reason, Share, about
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.plan.block import responsive_block
 from tetris_sim.scheduler.plan.partition import halo_points, is_slabs
-from tetris_sim.scheduler.plan.search import ProcessGrid, without
+from tetris_sim.scheduler.plan.process_grid import ProcessGrid
+from tetris_sim.scheduler.plan.search import without
 from tetris_sim.scheduler.tuning.choice import giga
 from tetris_sim.schema import SimulatedSection
 from tetris_sim.wording import gib, listed
@@ -151,10 +152,8 @@ def describe_parts(parts: Sequence[int]) -> str:
     axes = [(count, name) for count, name in zip(parts, names, strict=True) if count > 1] or [
         (1, names[0])
     ]
-    return (
-        f"{' x '.join(str(count) for count, _ in axes)} along "
-        f"{' and '.join(name for _, name in axes)}"
-    )
+    counts = " x ".join(str(count) for count, _ in axes)
+    return f"{counts} along {listed([name for _, name in axes], 'and')}"
 
 
 def describe_choice(grid: ProcessGrid, other: ProcessGrid | None) -> str:

@@ -29,7 +29,7 @@ from tetris_sim.scheduler.plan.partition import (
     longest_block,
     redundant_points,
 )
-from tetris_sim.scheduler.plan.search import fastest_grid
+from tetris_sim.scheduler.plan.process_grid import fastest_grid
 from tetris_sim.slab import Slab
 
 # of a block: as `scheduler/plan/find.py` has it for a worker with a thread of its own
@@ -50,6 +50,8 @@ class Cluster:
         far: what it costs between computers.
         hop: time of a short message between computers, of which agreements are made [s].
         gpus_each: GPUs of a computer.
+        beside: whether messages travel while a GPU computes what needs none of them, which the
+            program does not do.
     """
 
     rates: Mapping[int, float]
@@ -58,6 +60,7 @@ class Cluster:
     far: Link
     hop: float
     gpus_each: int = 8
+    beside: bool = False
 
     def rate(self, points: float) -> float | None:
         """Points per second of a GPU with so many points; None if that is fewer than were ever
@@ -125,9 +128,11 @@ def predict(problem: Problem, parts: Parts, cluster: Cluster, block: int) -> Pre
     crew = Crew.of([Capacity("gpu", rate, depth=cluster.depth)])
     slowness = float(crew.slowness(block)[0])
     computing = (piece.n_points + redundant) * problem.n_fields * slowness
-    passing = (
-        exchange_seconds(problem, piece, parts, cluster) + agreement_seconds(gpus, cluster)
-    ) / block
+    messages = exchange_seconds(problem, piece, parts, cluster)
+    if cluster.beside:
+        inside = inner_points(piece) * problem.n_fields * slowness * block
+        messages = max(0.0, messages - inside)
+    passing = (messages + agreement_seconds(gpus, cluster)) / block
     step = computing + passing + _START_SECONDS / block
     alone = cluster.rate(1 << 30)
     assert alone is not None
@@ -148,41 +153,16 @@ def predict_planned(problem: Problem, gpus: int, cluster: Cluster) -> Prediction
     return _with_best_block(problem, planned_parts(problem, gpus, cluster), cluster)
 
 
-def predict_best(
-    problem: Problem, gpus: int, cluster: Cluster, *, all_axes: bool = False
-) -> Prediction | None:
-    """Cut in the fastest way, with the fastest block.
-
-    Args:
-        problem: as for `predict`.
-        gpus: their number.
-        cluster: what computes.
-        all_axes: whether the third axis may be cut too, which the program does not do.
-    """
-    ways = [
-        *factorizations(gpus, problem.grid.ndim),
-        *(_along_three_axes(gpus) if all_axes else ()),
-    ]
-    fitting = [
-        parts
-        for parts in ways
-        if len(parts) == problem.grid.ndim and longest_block(Domain.of(problem), parts) >= 1
-    ]
+def predict_best(problem: Problem, gpus: int, cluster: Cluster) -> Prediction | None:
+    """Cut in the fastest way, with the fastest block; see `predict`."""
+    ways = factorizations(gpus, problem.grid.ndim)
+    fitting = [parts for parts in ways if longest_block(Domain.of(problem), parts) >= 1]
     found = [_with_best_block(problem, parts, cluster) for parts in fitting]
     return min(
         (each for each in found if each is not None),
         key=lambda each: each.seconds_per_step,
         default=None,
     )
-
-
-def _along_three_axes(gpus: int) -> list[Parts]:
-    return [
-        (first, second, last)
-        for first, rest, _ in factorizations(gpus, 3)
-        for second, last, _ in factorizations(rest, 3)
-        if last > 1
-    ]
 
 
 def planned_parts(
@@ -208,6 +188,13 @@ def largest_piece(problem: Problem, parts: Parts, block: int) -> Slab:
         for pieces, radius in zip(parts, problem.stencil.radii, strict=True)
     )
     return Slab((0,) * len(shape), shape, halo)
+
+
+def inner_points(piece: Slab) -> int:
+    """Points that need no halo during a block."""
+    return math.prod(
+        max(0, n - sum(widths)) for n, widths in zip(piece.shape, piece.halo, strict=True)
+    )
 
 
 def exchange_seconds(problem: Problem, piece: Slab, parts: Parts, cluster: Cluster) -> float:

@@ -66,11 +66,14 @@ class Inputs:
         far = Link(self.software + HOP, 2 / self.staging + 1 / NETWORK)
         return Cluster(self.rates[stencil], self.depths[stencil], near, far, HOP, GPUS_EACH)
 
-    def direct(self, stencil: str) -> Cluster:
-        """What if messages went from GPU to GPU on the network, and cost less in software?"""
+    def direct(self, stencil: str, *, beside: bool = False) -> Cluster:
+        """What if messages went from GPU to GPU on the network, and cost less in software? And if
+        they travelled beside the computation?
+        """
         short = min(SOFTWARE, self.software)
         near, far = Link(short, 1 / NVLINK), Link(short + HOP, 1 / NETWORK)
-        return Cluster(self.rates[stencil], self.depths[stencil], near, far, HOP, GPUS_EACH)
+        rates, depth = self.rates[stencil], self.depths[stencil]
+        return Cluster(rates, depth, near, far, HOP, GPUS_EACH, beside)
 
 
 def read_inputs(results: Sequence[Mapping[str, Any]]) -> Inputs:

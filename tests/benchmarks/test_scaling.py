@@ -14,6 +14,7 @@ from benchmarks.samples import result
 from benchmarks.scaling import (
     Cluster,
     far_neighbours,
+    inner_points,
     largest_piece,
     on_grid,
     planned_parts,
@@ -179,24 +180,32 @@ def test_speed_depends_on_the_size_of_a_piece_and_is_not_guessed_below_what_was_
     assert predict_best(problem, 64, cluster) is None
 
 
-def test_the_fastest_pieces_are_no_slower_and_more_axes_no_slower_still() -> None:
+def test_the_fastest_pieces_are_no_slower_and_cubes_where_bytes_alone_count() -> None:
     problem = on_grid(small_problem("heat-3d"), (256, 256, 256))
-    planned, two, three = (
+    bytes_only = dataclasses.replace(ALIKE, far=Link(0.0, 1e-9), near=Link(0.0, 1e-9))
+    planned, best, cubes = (
         predict_planned(problem, 64, ALIKE),
         predict_best(problem, 64, ALIKE),
-        predict_best(
-            problem,
-            64,
-            dataclasses.replace(ALIKE, far=Link(0.0, 1e-9), near=Link(0.0, 1e-9)),
-            all_axes=True,
-        ),
+        predict_best(problem, 64, bytes_only),
     )
     assert planned is not None
-    assert two is not None
-    assert three is not None
-    assert two.seconds_per_step <= planned.seconds_per_step <= two.seconds_per_step / (1 - _SURE)
-    assert three.parts == (4, 4, 4)
-    assert largest_piece(problem, three.parts, 2).shape == (64, 64, 64)
+    assert best is not None
+    assert cubes is not None
+    assert best.seconds_per_step <= planned.seconds_per_step <= best.seconds_per_step / (1 - _SURE)
+    assert cubes.parts == (4, 4, 4)
+    assert largest_piece(problem, cubes.parts, 2).shape == (64, 64, 64)
+
+
+def test_messages_beside_the_inside_cost_what_the_inside_cannot_hide() -> None:
+    problem = on_grid(small_problem("heat-2d"), (1600, 100))
+    assert inner_points(largest_piece(problem, (8, 1), 10)) == 180 * 100
+    inside = 10 * 180 * 100 / RATE
+    for seconds, left in ((0.4 * inside, 0.0), (5 * inside, 9 * inside)):
+        link = Link(seconds, 0.0)
+        cluster = Cluster({1: RATE}, 1, link, link, hop=0.0, beside=True)
+        found = predict(problem, (8, 1), cluster, 10)
+        assert found is not None
+        assert found.exchanging * found.seconds_per_step * 10 == pytest.approx(left)
 
 
 @pytest.mark.parametrize("study", [LONG, CUBE, STRONG])

@@ -19,7 +19,8 @@ from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.method import STEPS_PER_BLOCK, Method
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler.plan.partition import cut_along_axis_0
+from tetris_sim.scheduler.facts.domain import Domain, Parts
+from tetris_sim.scheduler.plan.partition import cut
 from tetris_sim.scheduler.run.exchange import LocalExchange
 
 CASES = [("heat-1d", (903,)), ("box-2d9p", (93, 131)), ("heat-3d", (61, 21, 37))]
@@ -33,13 +34,13 @@ TAKEN = [
 BLOCK = 5  # steps between two exchanges
 
 
-def advance_in_slabs(problem: Problem, methods: list[tuple[Method, Any]], blocks: int) -> Field:
-    """Slabs of axis 0, one for each method and its device."""
-    n, count = problem.grid.shape[0], len(methods)
-    pieces = tuple((n * k // count, n * (k + 1) // count) for k in range(count))
-    slabs = cut_along_axis_0(
-        problem.grid, problem.boundary, pieces, halo=BLOCK * problem.stencil.radii[0]
-    )
+def advance_in_slabs(
+    problem: Problem, methods: list[tuple[Method, Any]], blocks: int, parts: Parts = ()
+) -> Field:
+    """Slabs of axis 0, or other parts, one for each method and its device."""
+    count = len(methods)
+    parts = parts or (count, *(1 for _ in problem.grid.shape[1:]))
+    slabs = cut(Domain.of(problem), parts, [1.0] * count, BLOCK)
     workers: list[Any] = []
     for (method, device), slab in zip(methods, slabs, strict=True):
         proposals = method.parameters(problem)
@@ -81,6 +82,26 @@ def check(
     np.testing.assert_allclose(found, wanted, rtol=0, atol=allowed)
     found = advance_in_slabs(problem, [(method, device) for device in devices], 3)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=allowed)
+
+
+@pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+@pytest.mark.parametrize("parts", [(1, 1, 4), (1, 2, 2)])
+@pytest.mark.parametrize("kind", ["walls", "rings"])
+def test_emulated_gpus_with_parts_of_rows(
+    parts: Parts, kind: str, teams: dict[int, ThreadTeam]
+) -> None:
+    stencil = stencil_of("heat-3d")
+    problem, _ = make_problem(
+        stencil, boundary_of(kind, 3), shape=(21, 19, 47), n_fields=2, mirrored=True
+    )
+    for method in (METHODS[0], METHODS[-1]):
+        gpus = [HostGpu() for _ in range(4)]
+        for number, gpu in enumerate(gpus):
+            gpu.number = number
+        found = advance_in_slabs(problem, [(method, gpu) for gpu in gpus], 2, parts)
+        wanted = run(CpuPlain(), problem, {}, teams[2], (2 * BLOCK,))
+        allowed = 0.0 if method.name == "gpu.plain" else reference.tolerance(problem, 10, 3.0)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=allowed)
 
 
 @pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)

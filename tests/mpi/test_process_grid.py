@@ -72,7 +72,13 @@ def test_the_surface_is_that_of_all_cuts_from_both_sides() -> None:
 @pytest.mark.parametrize("periodic", [False, True])
 @pytest.mark.parametrize(
     ("shape", "parts"),
-    [((37,), (4,)), ((11, 23), (3, 1)), ((11, 23), (2, 3)), ((9, 8, 5), (2, 2, 1))],
+    [
+        ((37,), (4,)),
+        ((11, 23), (3, 1)),
+        ((11, 23), (2, 3)),
+        ((9, 8, 5), (2, 2, 1)),
+        ((9, 8, 7), (3, 2, 2)),
+    ],
 )
 def test_a_cut_covers_every_point_once_and_every_halo_has_an_owner(
     shape: tuple[int, ...], parts: tuple[int, ...], periodic: bool
@@ -115,4 +121,5 @@ def test_cuts_are_described_by_axes() -> None:
     assert describe_parts((4,)) == "4 along x"
     assert describe_parts((3, 1, 1)) == "3 along z"
     assert describe_parts((3, 2, 1)) == "3 x 2 along z and y"
+    assert describe_parts((3, 2, 2)) == "3 x 2 x 2 along z, y and x"
     assert describe_parts((2, 2)) == "2 x 2 along y and x"

@@ -44,6 +44,8 @@ CASES: dict[str, tuple[tuple[int, ...], Parts, tuple[int, ...]]] = {
     "2d along the second axis": ((5, 19), (1, 4), (0, 1, 2, 3)),
     "3d slabs on two ranks": ((9, 7, 6), (2, 1, 1), (0, 1)),
     "3d, 2 x 2 ranks": ((9, 7, 6), (2, 2, 1), (0, 1, 2, 3)),
+    "3d along the last axis": ((3, 4, 19), (1, 1, 4), (0, 1, 2, 3)),
+    "3d, 2 x 2 x 2 parts on four ranks": ((9, 7, 8), (2, 2, 2), (0, 0, 1, 1, 2, 2, 3, 3)),
 }
 
 

@@ -140,20 +140,24 @@ def cut_of(plan: Plan) -> tuple[str, tuple[int, ...]]:
     )
 
 
-def test_grids_of_which_slabs_would_be_slow_are_cut_along_two_axes_and_the_plan_says_so() -> None:
+def test_grids_of_which_slabs_would_be_slow_are_cut_along_others_and_the_plan_says_so() -> None:
     problem = problem_of((16, 400, 400))
     offers = [offer(k, problem, [1e9]) for k in range(8)]
     plan = combine(problem, offers, Link(1e-3, 1e-9), ComputeSection())
     said, parts = cut_of(plan)
-    assert parts == (1, 8, 1)
+    assert parts == (1, 4, 2)
     assert re.fullmatch(
-        r"Process grid 8 along y, even: slabs are predicted to take [1-9][.\d]* times as long\.",
+        r"Process grid 4 x 2 along y and x, even: slabs are predicted to take [1-9][.\d]* times as long\.",
         said,
     )
     for share in plan.shares:
         for (low, high), n in zip(share.slab.halo, share.slab.shape, strict=True):
             assert max(low, high) <= n
     assert max(share.slab.halo[1] for share in plan.shares) == (plan.time_block, plan.time_block)
+    assert {share.slab.halo[2] for share in plan.shares} == {
+        (plan.time_block, 0),
+        (0, plan.time_block),
+    }
 
 
 def test_slabs_that_nothing_beats_are_kept_and_the_plan_says_what_else_there_was() -> None:
@@ -184,8 +188,8 @@ def test_shares_that_are_asked_for_keep_slabs_and_a_block_that_is_asked_for_keep
     )
     assert cut_of(free)[1] != (16, 1, 1) == cut_of(asked)[1]
     assert cut_of(asked)[0] == "Process grid 16 along z: 6.25% to 6.25% of the grid each, by speed."
-    assert long.time_block == 24  # 2 x 8 pieces; 4 x 4 have 16 planes along z
-    assert cut_of(long)[1] == (2, 8, 1)
+    assert long.time_block == 24  # 4 x 4 along z and y have 16 planes along z
+    assert cut_of(long)[1] == (1, 4, 4)
 
 
 def test_speeds_that_differ_count_wherever_the_grid_is_cut() -> None:
@@ -220,7 +224,7 @@ def test_slabs_are_kept_if_only_they_fit_into_memory() -> None:
         said, parts = cut_of(combine(problem, tight, slow, ComputeSection()))
         assert (parts == (16, 1, 1)) == kept
         assert (
-            "; 4 x 4 along z and y would be faster, but does not fit into memory" in said
+            "; 4 x 2 x 2 along z, y and x would be faster, but does not fit into memory" in said
         ) == kept
 
 

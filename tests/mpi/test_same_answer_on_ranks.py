@@ -111,13 +111,37 @@ def test_grids_that_are_cut_along_two_axes_give_the_same_bits(
         np.testing.assert_array_equal(shared, alone, err_msg=kind)
 
 
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+@pytest.mark.parametrize("name", ["heat-3d", "box-3d27p"])
+def test_grids_that_are_cut_along_three_axes_give_the_same_bits(
+    name: str, method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "tetris_sim.scheduler.plan.process_grid.possible_parts", lambda *_: [(2, 2, 2)]
+    )
+    boundaries = dict(mixed_boundaries(3))
+    for kind in list(boundaries)[:5] + list(boundaries)[7:9]:
+        problem, _ = make_problem(
+            named_stencil(name).stencil, boundaries[kind], shape=(13, 14, 15), steps=STEPS
+        )
+        ((alone, _),) = solve(problem, PLAIN, 1, monkeypatch)
+        (shared, plan), *_ = solve(problem, method, 8, monkeypatch, time_block=3)
+        assert cuts_of(plan) == (2, 2, 2)
+        np.testing.assert_array_equal(shared, alone, err_msg=kind)
+
+
+def cuts_of(plan: Plan) -> tuple[int, ...]:
+    starts = zip(*(share.slab.start for share in plan.shares), strict=True)
+    return tuple(len(set(it)) for it in starts)
+
+
 @pytest.mark.parametrize("number", [2, 4, 8])  # two plates and a block
 def test_a_body_of_materials_has_the_same_bits_on_ranks(
     number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = CASES[number].problem(steps=STEPS)
     ((alone, _),) = solve(problem, PLAIN, 1, monkeypatch)
-    for size in (2, 3):
-        (shared, plan), *_ = solve(problem, PLAIN, size, monkeypatch, time_block=size)
+    for size in (2, 3, 8):
+        (shared, plan), *_ = solve(problem, PLAIN, size, monkeypatch, time_block=min(size, 2))
         np.testing.assert_array_equal(shared, alone)
         assert len(plan.shares) == size
