@@ -14,7 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.solvers.hierarchy import Level, Operator, Places, Shares, coarsen, every_other
+from tetris_sim.solvers.gradients import Cycle, LevelWork, cycle_of
+from tetris_sim.solvers.hierarchy import (
+    Level,
+    Operator,
+    Places,
+    Shares,
+    Widths,
+    coarsen,
+    every_other,
+)
 
 Values = npt.NDArray[Any]
 _TINY = 1e-30  # of a diagonal, relative to the largest
@@ -56,6 +65,14 @@ class CpuArithmetic:
     def level(self, level: Level) -> CpuLevel:
         """A level where it is worked on."""
         return CpuLevel(level, self)
+
+    def cycle(self, operator: Operator, widths: Widths = ()) -> Cycle:
+        """All levels, in memory."""
+        return cycle_of(operator, self, widths)
+
+    def norm(self, r: Values) -> float:
+        """The root of the sum of r^2."""
+        return float(np.linalg.norm(r.reshape(-1)))
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
         """The same work."""
@@ -158,18 +175,20 @@ class CpuLevel:
     """A level in memory: what is asked of it is done pass by pass.
 
     Attributes:
+        points: how many it has.
         f: right-hand side.
         u: what solves it, about.
+        reached_f: the part of f that a finer level gives.
+        reached_u: the part of u that a finer level takes.
     """
 
     def __init__(self, level: Level, arithmetic: CpuArithmetic) -> None:
         self._level, self._device = level, arithmetic
+        self.points = math.prod(level.shape)
         self.f, self.u, self._v = (np.zeros(level.shape, np.float32) for _ in range(3))
-        self._between = []  # on the way to the next level
-        shape = list(level.shape)
-        for (axis, _), places in zip(level.moves[:-1], level.places[:-1], strict=True):
-            shape[axis] = len(places)
-            self._between.append(np.zeros(shape, np.float32))
+        self.reached_f, self.reached_u = self.f[level.reached], self.u[level.reached]
+        self._through_u, self._through_v = self.u[level.through], self._v[level.through]
+        self._between = [np.zeros(it, np.float32) for it in level.between[1:-1]]
 
     def begin(self, weights: tuple[float, float]) -> None:
         """Two Jacobi steps from u = 0."""
@@ -181,19 +200,19 @@ class CpuLevel:
         self._device.relax(self._level.operator, self.f, self.u, weights[0], self._v)
         self._device.relax(self._level.operator, self.f, self._v, weights[1], self.u)
 
-    def restrict(self, coarse: CpuLevel) -> None:
+    def restrict(self, coarse: LevelWork) -> None:
         """Make what is left of f the right-hand side of the next coarser level."""
         self._device.residual(self._level.operator, self.f, self.u, self._v)
-        fields = itertools.pairwise([self._v, *self._between, coarse.f])
+        fields = itertools.pairwise([self._through_v, *self._between, coarse.reached_f])
         ways = zip(self._level.moves, fields, self._level.places, strict=True)
         for (axis, shares), (fine, out), places in ways:
             self._device.restrict(axis, fine, shares, out, places)
 
-    def correct(self, coarse: CpuLevel) -> None:
+    def correct(self, coarse: LevelWork) -> None:
         """Add what the next coarser level found."""
         for it in self._between:
             it[:] = 0
-        fields = itertools.pairwise([self.u, *self._between, coarse.u])
+        fields = itertools.pairwise([self._through_u, *self._between, coarse.reached_u])
         ways = list(zip(self._level.moves, fields, self._level.places, strict=True))
         for (axis, shares), (fine, given), places in reversed(ways):
             self._device.prolong(axis, given, shares, fine, places)

@@ -12,7 +12,16 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import by_value
-from tetris_sim.solvers.hierarchy import Level, Operator, Places, Shares, Values, every_other
+from tetris_sim.solvers.gradients import Cycle, LevelWork, cycle_of
+from tetris_sim.solvers.hierarchy import (
+    Level,
+    Operator,
+    Places,
+    Shares,
+    Values,
+    Widths,
+    every_other,
+)
 
 _BLOCK = (64, 4, 1)  # threads along the last axis, and along the one before it
 _LINE = 256  # threads of passes without neighbours
@@ -46,6 +55,14 @@ class GpuArithmetic:
     def level(self, level: Level) -> GpuLevel:
         """A level where it is worked on."""
         return GpuLevel(level, self)
+
+    def cycle(self, operator: Operator, widths: Widths = ()) -> Cycle:
+        """All levels, on the GPU."""
+        return cycle_of(operator, self, widths)
+
+    def norm(self, r: Values) -> float:
+        """The root of the sum of r^2."""
+        return float(self.xp.linalg.norm(r.reshape(-1)))
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
         """The same work as a graph: coarse levels take a GPU less time than Python."""
@@ -151,14 +168,20 @@ class GpuLevel:
     """A level on a GPU: its operator in halves of floats, and three arrays in single precision.
 
     Attributes:
+        points: how many it has.
         f: right-hand side.
         u: what solves it, about.
+        reached_f: the part of f that a finer level gives.
+        reached_u: the part of u that a finer level takes.
     """
 
     def __init__(self, level: Level, arithmetic: GpuArithmetic) -> None:
         self._arithmetic, xp = arithmetic, arithmetic.xp
         shape, order = level.shape, places_of_axes(level.shape)
         self.f, self.u, self._v = (xp.zeros(shape, np.float32) for _ in range(3))
+        self.points = math.prod(shape)
+        self.reached_f, self.reached_u = self.f[level.reached], self.u[level.reached]
+        self._through_u, self._through_v = self.u[level.through], self._v[level.through]
         three = _three(shape)
         planes = planes_of(three, arithmetic.device.multiprocessors)
         self._grid = _grid(three, planes)
@@ -170,11 +193,10 @@ class GpuLevel:
         self._function("invert")(self._grid, _BLOCK, (*kept, inverse, extent))
         self._operator, self._inverse = kept, inverse
 
-        coarse, lines = list(shape), {}
+        fine, coarse, lines = level.between[0], list(level.between[-1]), {}
         for (axis, _), kept_planes in zip(level.moves, level.places, strict=True):
-            coarse[axis] = len(kept_planes)
-            lines[order.index(axis)] = xp.asarray(line_of(kept_planes, shape[axis]))
-        self._way = way_argument(shape, coarse)
+            lines[order.index(axis)] = xp.asarray(line_of(kept_planes, fine[axis]))
+        self._way = way_argument(fine, coarse)
         small = [coarse[a] for a in order]
         self._coarse, self._columns = _grid(small, 1), _grid([*small[:2], three[2]], 1)
         # An axis that stays as it is has none; anything stands for them.
@@ -195,15 +217,15 @@ class GpuLevel:
             arrays = (*self._operator, self._inverse, self.f, one, other)
             self._function("relax")(self._grid, _BLOCK, (*arrays, self._weighted(weight)))
 
-    def restrict(self, coarse: GpuLevel) -> None:
+    def restrict(self, coarse: LevelWork) -> None:
         """Make what is left of f the right-hand side of the next coarser level."""
         left = (*self._operator, self.f, self.u, self._v, self._weighted(0.0))
         self._function("remain")(self._grid, _BLOCK, left)
-        self._transfer("restricted", self._coarse, self._v, coarse.f)
+        self._transfer("restricted", self._coarse, self._through_v, coarse.reached_f)
 
-    def correct(self, coarse: GpuLevel) -> None:
+    def correct(self, coarse: LevelWork) -> None:
         """Add what the next coarser level found."""
-        self._transfer("prolonged", self._columns, coarse.u, self.u)
+        self._transfer("prolonged", self._columns, coarse.reached_u, self._through_u)
 
     def solve(self) -> None:
         """U = f / d, of a single point; 0 without a d."""

@@ -21,7 +21,7 @@ import numpy as np
 
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.solve.arithmetic import GpuArithmetic
-from tetris_sim.solvers.gradients import Cycle, conjugate_gradients
+from tetris_sim.solvers.gradients import conjugate_gradients
 from tetris_sim.solvers.hierarchy import make_hierarchy
 
 _TOLERANCE, _BLOCKS, _LIMIT = 1e-8, 9, 500
@@ -57,7 +57,7 @@ def solve(n: int, device: GpuDevice) -> dict[str, Any]:
         arithmetic, scale = GpuArithmetic(device), float(cupy.linalg.norm(f.reshape(-1)))
 
         begin = time.perf_counter()
-        cycle = Cycle(operator, arithmetic)
+        cycle = arithmetic.cycle(operator)
         device.stream.synchronize()
         made = time.perf_counter()
         solved = conjugate_gradients(

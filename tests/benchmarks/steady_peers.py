@@ -22,7 +22,7 @@ import numpy as np
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
-from tetris_sim.solvers.gradients import Cycle, conjugate_gradients
+from tetris_sim.solvers.gradients import conjugate_gradients
 
 _TOLERANCE = 1e-8
 _BLOCKS = 9  # along each axis
@@ -84,7 +84,7 @@ def solve_here(operator: list[Any], f: Any, threads: int) -> dict[str, Any]:
         f,
         u,
         device,
-        Cycle(tuple(operator), device),
+        device.cycle(tuple(operator)),
         tolerance=_TOLERANCE,
         scale=float(np.linalg.norm(f)),
         limit=500,

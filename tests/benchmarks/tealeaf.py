@@ -20,7 +20,7 @@ from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.solve.arithmetic import GpuArithmetic
-from tetris_sim.solvers.gradients import Cycle, conjugate_gradients
+from tetris_sim.solvers.gradients import conjugate_gradients
 
 # By cells along each axis, as the reference prints it.
 PUBLISHED = {
@@ -61,7 +61,7 @@ def run(n: int, device: Any, density: Any, u: Any) -> tuple[float, list[int]]:
 
     shape = (n, 1, n)
     operator = (between(0), xp.zeros(shape), between(1), xp.ones(shape))
-    cycle, iterations = Cycle(operator, device), []
+    cycle, iterations = device.cycle(operator), []
     u = u.reshape(shape)
     for _ in range(_STEPS):
         before = u.copy()

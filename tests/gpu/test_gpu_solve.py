@@ -20,7 +20,7 @@ from tetris_sim.gpu_kernels.solve.arithmetic import GpuArithmetic
 from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.slab import Slab
 from tetris_sim.solvers import gradients
-from tetris_sim.solvers.gradients import Cycle, conjugate_gradients
+from tetris_sim.solvers.gradients import conjugate_gradients
 from tetris_sim.solvers.hierarchy import Places, coarsen, every_other, make_hierarchy
 
 SHAPES = [(1, 1, 9), (5, 1, 8), (6, 7, 9), (11, 10, 70)]
@@ -163,7 +163,7 @@ def on_levels(level: Any, xp: Any) -> Any:
 
 def test_a_cycle_is_symmetric(device: Any) -> None:
     shape = (7, 6, 9)
-    cycle = Cycle(on_device(device, operator(shape, "float64", ring=False)), device)
+    cycle = device.cycle(on_device(device, operator(shape, "float64", ring=False)))
     f, g = random_fields(shape, "float32", "float32")
     answers = []
     for given in (f, g):
@@ -185,7 +185,7 @@ def test_a_solution_is_that_of_a_cpu_in_as_many_iterations(
     for arithmetic in (cpu, device):
         there = on_device(arithmetic, parts)
         right, u = on_device(arithmetic, (f, np.zeros(shape)))
-        cycle = Cycle(there, arithmetic)
+        cycle = arithmetic.cycle(there)
         solved = conjugate_gradients(
             there,
             right,

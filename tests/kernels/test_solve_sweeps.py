@@ -12,7 +12,7 @@ import pytest
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.solvers import gradients
-from tetris_sim.solvers.gradients import Cycle, conjugate_gradients
+from tetris_sim.solvers.gradients import conjugate_gradients
 from tetris_sim.solvers.hierarchy import coarsen, make_hierarchy
 
 SHAPES = [(1, 1, 1), (1, 1, 9), (5, 1, 8), (6, 7, 9), (33, 32, 34)]
@@ -138,7 +138,7 @@ def test_graded_axes_take_no_more_iterations_than_even_ones(device: CpuArithmeti
         f,
         u,
         device,
-        Cycle(system, device, widths),
+        device.cycle(system, widths),
         tolerance=1e-8,
         scale=float(np.linalg.norm(f)),
         limit=30,
@@ -182,7 +182,7 @@ def test_a_cycle_that_does_no_good_goes_through_its_levels_once(
     team = ThreadTeam(1)
     device = Doubtful(team)
     device.doubts = doubts
-    cycle = Cycle(parts, device)
+    cycle = device.cycle(parts)
     assert cycle.goes_twice
     scale = float(np.linalg.norm(f))
     conjugate_gradients(parts, f, u, device, cycle, tolerance=1e-10, scale=scale, limit=60)

@@ -66,8 +66,14 @@ class Arithmetic(Protocol):
     def level(self, level: Level) -> LevelWork:
         """A level where it is worked on."""
 
+    def cycle(self, operator: Operator, widths: Widths = ()) -> Cycle:
+        """That of an operator; see `cycle_of`."""
+
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
         """The same work, always on the same arrays, to be called again and again."""
+
+    def norm(self, r: Values) -> float:
+        """The root of the sum of r^2."""
 
     def residual(self, operator: Operator, f: Values, u: Values, out: Values) -> None:
         """Out = f - A u."""
@@ -89,12 +95,18 @@ class LevelWork(Protocol):
     """A level on a device: its operator and arrays in single precision.
 
     Attributes:
+        points: how many it has.
         f: right-hand side.
         u: what solves it, about.
+        reached_f: the part of f that a finer level gives.
+        reached_u: the part of u that a finer level takes.
     """
 
+    points: int
     f: Values
     u: Values
+    reached_f: Values
+    reached_u: Values
 
     def begin(self, weights: Weights) -> None:
         """Two Jacobi steps from u = 0."""
@@ -133,26 +145,33 @@ class Cycle:
     symmetric. It stays positive as long as no coarse level answers more than twice as much as it
     should; where one does, z r < 0 now and then, and the step along p is the best all the same.
 
+    Args:
+        levels: the finest first; the last one is solved.
+        arithmetic: of the device where they are.
+        finer: points of a level that is finer still and leads here, if there is one.
+        within: what the last level is solved by, if it is another cycle.
+
     Attributes:
         f: what it is applied to, of the finest level.
         goes_twice: whether coarse levels are gone through twice.
     """
 
-    def __init__(self, operator: Operator, arithmetic: Arithmetic, widths: Widths = ()) -> None:
-        xp = arithmetic.xp
-        largest = max(float(it.max()) for it in operator) or 1.0
-        small = tuple((it / largest).astype(xp.float32) for it in operator)
-        levels = make_hierarchy(small, xp, arithmetic.coarsen, widths)
-        sizes = [math.prod(it.shape) for it in levels]
-        smaller = [False, *(n <= _LESS * finer for finer, n in itertools.pairwise(sizes))]
-        self._twice = [n >= _MANY and less for n, less in zip(sizes, smaller, strict=True)]
-        self.goes_twice = any(self._twice)
-        self._arithmetic = arithmetic
-        self._levels = [arithmetic.level(it) for it in levels]
+    goes_twice: bool
+
+    def __init__(
+        self,
+        levels: list[LevelWork],
+        arithmetic: Arithmetic,
+        *,
+        finer: int = 0,
+        within: Cycle | None = None,
+    ) -> None:
+        sizes = [finer, *(it.points for it in levels)]
+        self._twice = [n >= _MANY and n <= _LESS * finer for finer, n in itertools.pairwise(sizes)]
+        self._levels, self._arithmetic, self._within = levels, arithmetic, within
+        self.goes_twice = any(self._twice) or (within is not None and within.goes_twice)
         self._run = arithmetic.record(self._visit)
-        self.f = self._levels[0].f
-        del small, levels
-        arithmetic.release()
+        self.f = levels[0].f
 
     def run(self) -> Values:
         """U with about A u = f."""
@@ -162,6 +181,8 @@ class Cycle:
     def go_once(self) -> None:
         """Go through all levels once from now on."""
         self.goes_twice, self._twice = False, [False] * len(self._levels)
+        if self._within is not None:
+            self._within.go_once()
         self._run = self._arithmetic.record(self._visit)
 
     def _visit(self, number: int = 0) -> None:
@@ -176,6 +197,25 @@ class Cycle:
             self._visit(number + 1)
             level.correct(coarser)
             level.smooth(_WEIGHTS)
+
+
+def cycle_of(operator: Operator, arithmetic: Arithmetic, widths: Widths, finer: int = 0) -> Cycle:
+    """The cycle of an operator on one device, in single precision.
+
+    Args:
+        operator: of the finest level.
+        arithmetic: of the device.
+        widths: of cells, where an axis is graded.
+        finer: see `Cycle`.
+    """
+    xp = arithmetic.xp
+    largest = max(float(it.max()) for it in operator) or 1.0
+    small = tuple((it / largest).astype(xp.float32) for it in operator)
+    levels = make_hierarchy(small, xp, arithmetic.coarsen, widths)
+    cycle = Cycle([arithmetic.level(it) for it in levels], arithmetic, finer=finer)
+    del small, levels
+    arithmetic.release()
+    return cycle
 
 
 def conjugate_gradients(
@@ -210,7 +250,7 @@ def conjugate_gradients(
     xp = arithmetic.xp
     r = xp.zeros_like(f)
     arithmetic.residual(operator, f, u, r)
-    size = float(xp.linalg.norm(r.reshape(-1)))
+    size = arithmetic.norm(r)
     if size <= tolerance * scale:
         return Solved(0, size / scale if scale else 0.0)
 

@@ -15,8 +15,8 @@ Of graded axes single planes wait: only those between thin cells go, until all a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,10 @@ _WEAK = 0.25  # of the strongest axis' share in the conductances
 _THIN = 2.0  # times the thinnest cell: planes that may go
 
 
+def _everything() -> slice:
+    return slice(None)
+
+
 @dataclass(frozen=True)
 class Level:
     """A level, and how the next coarser one follows from it.
@@ -40,11 +44,15 @@ class Level:
         operator: K by axis, of a point and the next one, the last one's leading to the first; d.
         moves: (axis, (share of the lower neighbour, of the upper)) in the order of coarsening.
         kept: planes that are kept, in the same order; () for every other one.
+        through: planes across the first axis from which the coarser level follows.
+        reached: planes of its own that a finer level leads to.
     """
 
     operator: Operator
     moves: tuple[tuple[int, Shares], ...]
     kept: tuple[Places, ...] = ()
+    through: slice = field(default_factory=_everything)
+    reached: slice = field(default_factory=_everything)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -55,6 +63,18 @@ class Level:
     def places(self) -> tuple[Places, ...]:
         """Planes that are kept, in the order of `moves`."""
         return self.kept or tuple(every_other(self.shape[axis]) for axis, _ in self.moves)
+
+    @property
+    def between(self) -> list[tuple[int, ...]]:
+        """The shapes on the way to the next level: of the planes it follows from, and with one axis
+        after the other coarsened.
+        """
+        shape = [len(range(self.shape[0])[self.through]), *self.shape[1:]]
+        found = [tuple(shape)]
+        for (axis, _), places in zip(self.moves, self.places, strict=True):
+            shape[axis] = len(places)
+            found.append(tuple(shape))
+        return found
 
 
 def make_hierarchy(
@@ -69,20 +89,41 @@ def make_hierarchy(
         widths: of cells, where an axis is graded.
     """
     levels = []
-    widths = _felt(operator, widths, xp) if widths else ()
+    widths = felt(operator, widths, xp) if widths else ()
     while math.prod(operator[-1].shape) > 1:
-        moves, coarser = [], operator
-        if widths:
-            ways, widths = _thin(widths)
-        else:
-            ways = {axis: every_other(operator[-1].shape[axis]) for axis in _axes(operator)}
-        for axis, places in ways.items():
-            coarser, shares = (by or coarsen)(coarser, axis, xp, places)
-            moves.append((axis, shares))
-        levels.append(Level(operator, tuple(moves), tuple(ways.values())))
+        sums = [float(it.sum()) for it in operator[:-1]]
+        ways, widths = find_ways(operator[-1].shape, sums, widths)
+        moves, coarser = carry_out(operator, ways, xp, by or coarsen)
+        levels.append(Level(operator, moves, tuple(ways.values())))
         operator = coarser
     levels.append(Level(operator, ()))
     return levels
+
+
+def find_ways(
+    shape: Sequence[int], sums: Sequence[float], widths: Widths
+) -> tuple[dict[int, Places], Widths]:
+    """(Planes that are kept by axis, widths of the coarser level).
+
+    Args:
+        shape: points per axis.
+        sums: of the conductances along each.
+        widths: of cells, as heat feels them, where an axis is graded.
+    """
+    if widths:
+        return _thin(widths)
+    return {axis: every_other(shape[axis]) for axis in _axes(shape, sums)}, ()
+
+
+def carry_out(
+    operator: Operator, ways: dict[int, Places], xp: Any, by: Coarsen
+) -> tuple[tuple[tuple[int, Shares], ...], Operator]:
+    """(Axes with the shares of planes between, the coarser operator)."""
+    moves = []
+    for axis, places in ways.items():
+        operator, shares = by(operator, axis, xp, places)
+        moves.append((axis, shares))
+    return tuple(moves), operator
 
 
 def every_other(n: int) -> Places:
@@ -90,17 +131,26 @@ def every_other(n: int) -> Places:
     return np.arange(0, n, 2)
 
 
-def _felt(operator: Operator, widths: Widths, xp: Any) -> Widths:
+def felt(operator: Operator, widths: Widths, xp: Any) -> Widths:
     """Widths as heat feels them: those along which it is conducted better are smaller."""
-    felt = []
-    for axis, (k, width) in enumerate(zip(operator, widths, strict=False)):
-        # K width / area is the conductivity, here in the mean.
-        scales = [it if a == axis else 1 / it for a, it in enumerate(widths)]
-        first, second, third = (xp.asarray(it.astype(np.float32)) for it in scales)
-        whole = float(((k @ third) @ second) @ first)
-        mean = whole / k.size * len(width) / max(len(width) - 1, 1)
-        felt.append(width / math.sqrt(mean) if mean > 0 else width)
-    return tuple(felt)
+    return felt_by([weighed(k, axis, widths, xp) for axis, k in enumerate(operator[:-1])], widths)
+
+
+def weighed(k: Values, axis: int, widths: Widths, xp: Any) -> float:
+    """The sum of conductivities along an axis: K width / area."""
+    scales = [it if a == axis else 1 / it for a, it in enumerate(widths)]
+    first, second, third = (xp.asarray(it.astype(np.float32)) for it in scales)
+    return float(((k @ third) @ second) @ first)
+
+
+def felt_by(sums: Sequence[float], widths: Widths) -> Widths:
+    """`felt`, from what `weighed` says of each axis."""
+    found = []
+    points = math.prod(len(it) for it in widths)
+    for whole, width in zip(sums, widths, strict=True):
+        mean = whole / points * len(width) / max(len(width) - 1, 1)
+        found.append(width / math.sqrt(mean) if mean > 0 else width)
+    return tuple(found)
 
 
 def _thin(widths: Widths) -> tuple[dict[int, Places], Widths]:
@@ -123,12 +173,11 @@ def _thin(widths: Widths) -> tuple[dict[int, Places], Widths]:
         most *= _THIN
 
 
-def _axes(operator: Operator) -> list[int]:
+def _axes(shape: Sequence[int], sums: Sequence[float]) -> list[int]:
     """The axes to coarsen."""
-    shape = operator[-1].shape
-    sums = [float(k.mean()) if n > 1 else 0.0 for n, k in zip(shape, operator, strict=False)]
     long = [axis for axis, n in enumerate(shape) if n > 1]
-    return [axis for axis in long if sums[axis] >= _WEAK * max(sums)]
+    most = max(sums[axis] for axis in long)
+    return [axis for axis in long if sums[axis] >= _WEAK * most]
 
 
 def coarsen(

@@ -111,7 +111,7 @@ def settle(
             if kept.fits(parts, nearly=False):
                 raise
     if answer is None:  # nothing is kept, or what is does not do
-        kept.cycle, kept.parts = Cycle(operator, arithmetic, made.wide), parts
+        kept.cycle, kept.parts = arithmetic.cycle(operator, made.wide), parts
         answer = solve(kept.cycle)
     unknown, solved = answer
     found = unknown if isinstance(unknown, np.ndarray) else unknown.get()
