@@ -84,6 +84,7 @@ def advance_solving(fleet: Fleet, steps: int) -> None:
     for worker in fleet.workers:
         if isinstance(worker.stepper, SolvingStepper):
             worker.stepper.heard = fleet.asked_to_end
+            worker.stepper.join(fleet.ranks, [it.slab.start[0] for it in fleet.plan.shares])
     try:
         advance_each(fleet, steps)
     except LeftOffError:

@@ -14,7 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
-from tetris_sim.solvers.gradients import Cycle, LevelWork, cycle_of
+from tetris_sim.solvers.gradients import (
+    Cycle,
+    LevelWork,
+    cycle_of,
+    in_single,
+    largest_of,
+)
 from tetris_sim.solvers.hierarchy import (
     Level,
     Operator,
@@ -68,7 +74,7 @@ class CpuArithmetic:
 
     def cycle(self, operator: Operator, widths: Widths = ()) -> Cycle:
         """All levels, in memory."""
-        return cycle_of(operator, self, widths)
+        return cycle_of(in_single(operator, largest_of(operator)), self, widths)
 
     def norm(self, r: Values) -> float:
         """The root of the sum of r^2."""

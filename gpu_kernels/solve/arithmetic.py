@@ -12,7 +12,13 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import by_value
-from tetris_sim.solvers.gradients import Cycle, LevelWork, cycle_of
+from tetris_sim.solvers.gradients import (
+    Cycle,
+    LevelWork,
+    cycle_of,
+    in_single,
+    largest_of,
+)
 from tetris_sim.solvers.hierarchy import (
     Level,
     Operator,
@@ -58,7 +64,7 @@ class GpuArithmetic:
 
     def cycle(self, operator: Operator, widths: Widths = ()) -> Cycle:
         """All levels, on the GPU."""
-        return cycle_of(operator, self, widths)
+        return cycle_of(in_single(operator, largest_of(operator)), self, widths)
 
     def norm(self, r: Values) -> float:
         """The root of the sum of r^2."""

@@ -28,6 +28,7 @@ from tetris_sim.scheduler.comm.communicator import Alone
 from tetris_sim.solvers.adaptive import AdaptiveSteps, expected_steps
 from tetris_sim.solvers.balance import balance
 from tetris_sim.solvers.settle import Kept, settle
+from tetris_sim.solvers.solver import OneDevice, Solver
 
 INSULATED = {"*": {"type": "neumann"}}
 TWO: dict[str, Any] = {
@@ -47,20 +48,20 @@ TWO: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def device() -> Iterator[CpuArithmetic]:
+def device() -> Iterator[Solver]:
     team = ThreadTeam(1)
-    yield CpuArithmetic(team)
+    yield OneDevice(CpuArithmetic(team))
     team.close()
 
 
 def go(
-    problem: Problem, device: CpuArithmetic, tolerance: float, end: float
+    problem: Problem, device: Solver, tolerance: float, end: float
 ) -> tuple[np.ndarray[Any, Any], AdaptiveSteps]:
     steps = AdaptiveSteps(problem, device, tolerance)
     return steps.advance(start(problem)[0].astype(np.float64), 0.0, end), steps
 
 
-def test_errors_follow_the_tolerance(device: CpuArithmetic) -> None:
+def test_errors_follow_the_tolerance(device: Solver) -> None:
     problem = build(**TWO, time={"dt": "auto", "t_end": 40.0})
     exact, _ = go(problem, device, 1e-5, 40.0)
     errors, made = [], []
@@ -77,7 +78,7 @@ def test_errors_follow_the_tolerance(device: CpuArithmetic) -> None:
     assert expected / 2 < made[2] < 2 * expected
 
 
-def test_what_melts_is_stepped_by_its_error(device: CpuArithmetic) -> None:
+def test_what_melts_is_stepped_by_its_error(device: Solver) -> None:
     problem = build(
         grid=grid(10),
         model=body({"material": "melting"}),
@@ -93,7 +94,7 @@ def test_what_melts_is_stepped_by_its_error(device: CpuArithmetic) -> None:
 
 @pytest.mark.parametrize(("longer", "again"), [(1.5, False), (5.0, True)])
 def test_what_was_made_for_other_steps_serves_as_long_as_storages_are_near(
-    longer: float, again: bool, device: CpuArithmetic
+    longer: float, again: bool, device: Solver
 ) -> None:
     problem, kept = build(**TWO), Kept(loose=True)
     state = start(problem)[0].astype(np.float64)
@@ -112,7 +113,7 @@ def test_what_was_made_for_other_steps_serves_as_long_as_storages_are_near(
 
 
 def test_an_error_that_stays_ends_in_a_sentence(
-    device: CpuArithmetic, monkeypatch: pytest.MonkeyPatch
+    device: Solver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(AdaptiveSteps, "_try", lambda self, first, u, span: (u, 2.0))
     with pytest.raises(NumericsError, match=r"is still too long for an error of 0\.001"):

@@ -20,6 +20,7 @@ from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.problem import Field, Problem
 from tetris_sim.solvers import implicit, steady
 from tetris_sim.solvers.implicit import ImplicitSteps
+from tetris_sim.solvers.solver import OneDevice, Solver
 from tetris_sim.solvers.steady import Steady, solve_steady
 from tetris_sim.verification.melting import melting_cases
 
@@ -53,13 +54,13 @@ def held(value: float) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def device() -> Iterator[CpuArithmetic]:
+def device() -> Iterator[Solver]:
     team = ThreadTeam(1)
-    yield CpuArithmetic(team)
+    yield OneDevice(CpuArithmetic(team))
     team.close()
 
 
-def solve(problem: Problem, device: CpuArithmetic) -> Steady:
+def solve(problem: Problem, device: Solver) -> Steady:
     return solve_steady(problem, start(problem)[0], device, tolerance=1e-11)
 
 
@@ -108,7 +109,7 @@ STEADY = {
 
 
 @pytest.mark.parametrize("case", STEADY)
-def test_no_step_leaves_the_steady_state(case: str, device: CpuArithmetic) -> None:
+def test_no_step_leaves_the_steady_state(case: str, device: Solver) -> None:
     problem = build(**STEADY[case])
     found = solve(problem, device)
     before = temperatures(problem, found.state)
@@ -117,7 +118,7 @@ def test_no_step_leaves_the_steady_state(case: str, device: CpuArithmetic) -> No
     np.testing.assert_allclose(later, before, atol=1e-6 * np.ptp(before))
 
 
-def test_a_wall_of_k_of_t_is_exact_in_one_solution(device: CpuArithmetic) -> None:
+def test_a_wall_of_k_of_t_is_exact_in_one_solution(device: Solver) -> None:
     problem = build(
         grid=grid(40, size=1.0),
         model=body({"material": "rising"}),
@@ -131,7 +132,7 @@ def test_a_wall_of_k_of_t_is_exact_in_one_solution(device: CpuArithmetic) -> Non
     assert found.solutions == 1
 
 
-def test_layers_of_k_of_t_carry_the_same_flow(device: CpuArithmetic) -> None:
+def test_layers_of_k_of_t_carry_the_same_flow(device: Solver) -> None:
     problem = build(**STEADY["two materials with a contact"])
     t = temperatures(problem, solve(problem, device).state)
 
@@ -146,7 +147,7 @@ def test_layers_of_k_of_t_carry_the_same_flow(device: CpuArithmetic) -> None:
 
 
 @pytest.mark.parametrize("regions", [1, 2])
-def test_what_is_insulated_and_melts_keeps_its_heat(regions: int, device: CpuArithmetic) -> None:
+def test_what_is_insulated_and_melts_keeps_its_heat(regions: int, device: Solver) -> None:
     other: dict[str, Any] = {"material": "rising", "box": {"x": [0.05, 0.1]}}
     problem = build(
         grid=grid(10),
@@ -160,7 +161,7 @@ def test_what_is_insulated_and_melts_keeps_its_heat(regions: int, device: CpuAri
     assert "keeps its heat" in found.notes[0]
 
 
-def test_what_is_heated_and_insulated_has_no_steady_state(device: CpuArithmetic) -> None:
+def test_what_is_heated_and_insulated_has_no_steady_state(device: Solver) -> None:
     problem = build(
         grid=grid(10),
         model=body({"material": "melting"}, sources=[{"power": 1.0}]),
@@ -171,7 +172,7 @@ def test_what_is_heated_and_insulated_has_no_steady_state(device: CpuArithmetic)
 
 
 def test_linearisations_that_do_not_converge_are_said(
-    device: CpuArithmetic, monkeypatch: pytest.MonkeyPatch
+    device: Solver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steady, "_OUTER", 2)
     with pytest.raises(NumericsError, match="after 2 linearisations the heat balance is off"):
@@ -182,7 +183,7 @@ def test_linearisations_that_do_not_converge_are_said(
         step(replace(problem, dt=10.0, steps=1), device)
 
 
-def step(problem: Problem, device: CpuArithmetic, tolerance: float = 1e-10) -> Field:
+def step(problem: Problem, device: Solver, tolerance: float = 1e-10) -> Field:
     steps = ImplicitSteps(problem, device, tolerance)
     u: Numbers = start(problem)[0].astype(np.float64)
     for number in range(problem.steps):
@@ -190,12 +191,12 @@ def step(problem: Problem, device: CpuArithmetic, tolerance: float = 1e-10) -> F
     return u[None]
 
 
-def in_steps(n: int, device: CpuArithmetic, problem: Problem) -> Field:
+def in_steps(n: int, device: Solver, problem: Problem) -> Field:
     return step(replace(problem, dt=problem.dt * problem.steps / n, steps=n), device)
 
 
 @pytest.mark.parametrize("case", list(melting_cases()), ids=lambda it: it.name)
-def test_fronts_are_where_the_exact_ones_are(case: Any, device: CpuArithmetic) -> None:
+def test_fronts_are_where_the_exact_ones_are(case: Any, device: Solver) -> None:
     # Fronts pass several cells in a step; without one, a jump of temperature needs more steps.
     n = 20 if case.name.startswith("k = c") else 3
     outcome = case.check(partial(in_steps, n, device), np.dtype(np.float64))
@@ -213,14 +214,14 @@ def melts(n: int, **more: Any) -> Problem:
     return build(**sections, time={"scheme": "implicit", "dt": 2e-4 / n, "steps": n})
 
 
-def test_heat_is_kept_to_the_tolerance(device: CpuArithmetic) -> None:
+def test_heat_is_kept_to_the_tolerance(device: Solver) -> None:
     problem = melts(8)
     before, after = start(problem)[0], step(problem, device)[0]
     assert abs(after - before).max() > 1
     assert after.sum() == pytest.approx(before.sum(), rel=1e-9)
 
 
-def test_errors_fall_with_the_square_of_the_step(device: CpuArithmetic) -> None:
+def test_errors_fall_with_the_square_of_the_step(device: Solver) -> None:
     def run(n: int) -> Numbers:
         # Without a latent heat, whose fronts pass from cell to cell.
         model = body({"material": "falling"}, {"material": "rising", "box": {"x": [0.05, 0.1]}})
@@ -231,14 +232,14 @@ def test_errors_fall_with_the_square_of_the_step(device: CpuArithmetic) -> None:
     assert 1.7 < np.log2(errors[0] / errors[1]) < 2.4
 
 
-def test_implicit_and_explicit_steps_agree(device: CpuArithmetic) -> None:
+def test_implicit_and_explicit_steps_agree(device: Solver) -> None:
     many, few = melts(400), melts(50)
     assert many.dt < many.dt_limit
     expected = temperatures(many, reference.advance(start(many), many, many.steps)[0])
     np.testing.assert_allclose(temperatures(few, step(few, device)[0]), expected, atol=0.5)
 
 
-def test_huge_steps_end_in_the_steady_state(device: CpuArithmetic) -> None:
+def test_huge_steps_end_in_the_steady_state(device: Solver) -> None:
     sections = STEADY["radiation, air, a hole and a source"]
     problem = build(**sections)
     found = step(replace(problem, dt=1e3, steps=8), device)[0]

@@ -15,18 +15,19 @@ from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.problem import Problem
 from tetris_sim.solvers.implicit import ImplicitSteps
+from tetris_sim.solvers.solver import OneDevice, Solver
 
 WARM_START = {"type": "expression", "expression": "50*sin(20*x)"}
 
 
 @pytest.fixture(scope="module")
-def device() -> Iterator[CpuArithmetic]:
+def device() -> Iterator[Solver]:
     team = ThreadTeam(2)
-    yield CpuArithmetic(team)
+    yield OneDevice(CpuArithmetic(team))
     team.close()
 
 
-def step(problem: Problem, device: CpuArithmetic, tolerance: float = 1e-12) -> npt.NDArray[Any]:
+def step(problem: Problem, device: Solver, tolerance: float = 1e-12) -> npt.NDArray[Any]:
     steps = ImplicitSteps(problem, device, tolerance)
     u: npt.NDArray[Any] = start(problem)[0].astype(np.float64)
     for number in range(problem.steps):
@@ -54,7 +55,7 @@ CHANGING = {
 
 
 @pytest.mark.parametrize("case", ["layers", "changing"])
-def test_errors_fall_with_the_square_of_the_step(case: str, device: CpuArithmetic) -> None:
+def test_errors_fall_with_the_square_of_the_step(case: str, device: Solver) -> None:
     sections = CHANGING if case == "changing" else CASES["layers with a contact and a source"]
     fine = step(implicit(160, 40.0, **sections), device)
     coarse, half = (step(implicit(n, 40.0, **sections), device) for n in (20, 40))
@@ -64,7 +65,7 @@ def test_errors_fall_with_the_square_of_the_step(case: str, device: CpuArithmeti
     assert errors[1] < 0.5
 
 
-def test_implicit_and_explicit_steps_agree(device: CpuArithmetic) -> None:
+def test_implicit_and_explicit_steps_agree(device: Solver) -> None:
     from tetris_sim import reference
 
     end, sections = 10.0, {**CHANGING, "initial": WARM_START}
@@ -75,13 +76,13 @@ def test_implicit_and_explicit_steps_agree(device: CpuArithmetic) -> None:
     np.testing.assert_allclose(found, expected, atol=0.02)
 
 
-def test_a_huge_step_ends_in_the_steady_state(device: CpuArithmetic) -> None:
+def test_a_huge_step_ends_in_the_steady_state(device: Solver) -> None:
     sections = CASES["fluid and void"]
     found = step(implicit(6, 6e7, **sections), device)
     np.testing.assert_allclose(found, settle(build(initial=WARM_START, **sections)), atol=1e-6)
 
 
-def test_heat_is_kept(device: CpuArithmetic) -> None:
+def test_heat_is_kept(device: Solver) -> None:
     sections = {
         "grid": grid(12, 9),
         "model": heat_model({"material": "steel"}, {"material": "glass", "where": "x > y"}),
@@ -92,7 +93,7 @@ def test_heat_is_kept(device: CpuArithmetic) -> None:
     assert after == pytest.approx(before, rel=1e-11)
 
 
-def test_one_material_is_stepped_as_several_are(device: CpuArithmetic) -> None:
+def test_one_material_is_stepped_as_several_are(device: Solver) -> None:
     sections = {"grid": grid(9, 8, 7), "boundaries": ANY_FACES}
     whole = {"type": "heat", "material": "steel"}
     one = implicit(5, 30.0, **sections, model=whole)

@@ -15,6 +15,7 @@ from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.errors import ConfigError, NumericsError, UnsupportedError
 from tetris_sim.problem import Problem
 from tetris_sim.solvers import steady
+from tetris_sim.solvers.solver import OneDevice, Solver
 from tetris_sim.solvers.steady import Steady, solve_steady
 
 LAYERS = heat_model(
@@ -29,13 +30,13 @@ ANY_FACES = {"x-": WARM, "x+": AIR, "*": {"type": "neumann", "flux": 300}}
 
 
 @pytest.fixture(scope="module")
-def arithmetic() -> Iterator[CpuArithmetic]:
+def arithmetic() -> Iterator[Solver]:
     team = ThreadTeam(2)
-    yield CpuArithmetic(team)
+    yield OneDevice(CpuArithmetic(team))
     team.close()
 
 
-def solve(problem: Problem, device: CpuArithmetic, tolerance: float = 1e-12) -> Steady:
+def solve(problem: Problem, device: Solver, tolerance: float = 1e-12) -> Steady:
     return solve_steady(problem, start(problem)[0], device, tolerance=tolerance)
 
 
@@ -105,7 +106,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_steady_state_is_the_solution_of_the_step(case: str, arithmetic: CpuArithmetic) -> None:
+def test_the_steady_state_is_the_solution_of_the_step(case: str, arithmetic: Solver) -> None:
     problem = build(**CASES[case])
     found = solve(problem, arithmetic)
     expected = settle(problem)
@@ -115,7 +116,7 @@ def test_the_steady_state_is_the_solution_of_the_step(case: str, arithmetic: Cpu
     assert found.residual <= 1e-12
 
 
-def test_a_radiating_wall_is_as_warm_as_published(arithmetic: CpuArithmetic) -> None:
+def test_a_radiating_wall_is_as_warm_as_published(arithmetic: Solver) -> None:
     # NAFEMS T2: 927.0 K at the right.
     n = 400
     problem = build(
@@ -133,20 +134,20 @@ def test_a_radiating_wall_is_as_warm_as_published(arithmetic: CpuArithmetic) -> 
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_the_answer_does_not_depend_on_threads(threads: int, arithmetic: CpuArithmetic) -> None:
+def test_the_answer_does_not_depend_on_threads(threads: int, arithmetic: Solver) -> None:
     problem = build(
         grid=grid(40, 33, 35),
         model=heat_model({"material": "steel"}, {"material": "copper", "where": "x*y > 4e-3"}),
         boundaries=ANY_FACES,
     )
     team = ThreadTeam(threads)
-    alone = solve(problem, CpuArithmetic(team), 1e-8).state
+    alone = solve(problem, OneDevice(CpuArithmetic(team)), 1e-8).state
     team.close()
     np.testing.assert_array_equal(alone, solve(problem, arithmetic, 1e-8).state)
 
 
 @pytest.mark.parametrize("n", [16, 32, 64])
-def test_iterations_do_not_grow_with_the_grid(n: int, arithmetic: CpuArithmetic) -> None:
+def test_iterations_do_not_grow_with_the_grid(n: int, arithmetic: Solver) -> None:
     problem = build(
         grid=grid(n, n, n),
         model=heat_model(
@@ -159,7 +160,7 @@ def test_iterations_do_not_grow_with_the_grid(n: int, arithmetic: CpuArithmetic)
     assert solve(problem, arithmetic, 1e-8).iterations <= 70
 
 
-def test_what_is_insulated_keeps_its_heat(arithmetic: CpuArithmetic) -> None:
+def test_what_is_insulated_keeps_its_heat(arithmetic: Solver) -> None:
     # Two halves apart: one is insulated, one touches a wall.
     model = heat_model({"material": "steel"}, {"void": True, "box": {"x": [0.05, 0.06]}})
     problem = build(
@@ -174,7 +175,7 @@ def test_what_is_insulated_keeps_its_heat(arithmetic: CpuArithmetic) -> None:
     assert "keeps its heat" in found.notes[0]
 
 
-def test_what_is_heated_and_insulated_has_no_steady_state(arithmetic: CpuArithmetic) -> None:
+def test_what_is_heated_and_insulated_has_no_steady_state(arithmetic: Solver) -> None:
     problem = build(
         grid=grid(10, 4),
         model=heat_model({"material": "steel"}, sources=[{"power": 1.0}]),
@@ -184,7 +185,7 @@ def test_what_is_heated_and_insulated_has_no_steady_state(arithmetic: CpuArithme
         solve(problem, arithmetic)
 
 
-def test_fluxes_that_cancel_have_a_steady_state(arithmetic: CpuArithmetic) -> None:
+def test_fluxes_that_cancel_have_a_steady_state(arithmetic: Solver) -> None:
     problem = build(
         grid=grid(10),
         model={"type": "heat", "conductivity": 50, "density": 1, "specific_heat": 1},
@@ -197,7 +198,7 @@ def test_fluxes_that_cancel_have_a_steady_state(arithmetic: CpuArithmetic) -> No
 
 
 def test_what_does_not_converge_is_said(
-    arithmetic: CpuArithmetic, monkeypatch: pytest.MonkeyPatch
+    arithmetic: Solver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steady, "_LIMIT", 3)
     problem = build(grid=grid(30, 30), boundaries=ANY_FACES)
@@ -205,7 +206,7 @@ def test_what_does_not_converge_is_said(
         solve(problem, arithmetic)
 
 
-def test_a_wide_stencil_is_refused(arithmetic: CpuArithmetic) -> None:
+def test_a_wide_stencil_is_refused(arithmetic: Solver) -> None:
     problem = build(
         grid=grid(8, 8), model={"type": "heat", "material": "steel", "stencil": "box-2d9p"}
     )
@@ -213,7 +214,7 @@ def test_a_wide_stencil_is_refused(arithmetic: CpuArithmetic) -> None:
         solve(problem, arithmetic)
 
 
-def test_the_oracle_does_not_leave_the_steady_state(arithmetic: CpuArithmetic) -> None:
+def test_the_oracle_does_not_leave_the_steady_state(arithmetic: Solver) -> None:
     problem = build(**CASES["layers with a contact and a source"])
     state = solve(problem, arithmetic).state
     later = reference.advance(state[None], problem, 20)[0]

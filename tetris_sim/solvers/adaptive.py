@@ -22,9 +22,10 @@ from tetris_sim.conduction import Numbers
 from tetris_sim.errors import NumericsError
 from tetris_sim.problem import Problem
 from tetris_sim.solvers.balance import Balance
-from tetris_sim.solvers.gradients import Arithmetic, Heard, LeftOffError, nobody
+from tetris_sim.solvers.gradients import Heard, LeftOffError, nobody
 from tetris_sim.solvers.implicit import ImplicitSteps, Span
 from tetris_sim.solvers.settle import Kept
+from tetris_sim.solvers.solver import Solver
 from tetris_sim.solvers.steady import best_constant
 
 _CONSTANT = 0.04  # of (dt d/dt)^3, the error of a step
@@ -52,22 +53,20 @@ class AdaptiveSteps:
 
     Attributes:
         problem: see `balance.why_not`; its dt does not count.
-        arithmetic: of the device.
+        solver: who solves linear systems.
         tolerance: of a step's error.
         counted: all steps so far.
         heard: as of `ImplicitSteps`.
     """
 
     problem: Problem
-    arithmetic: Arithmetic
+    solver: Solver
     tolerance: float
     counted: Counted = field(default_factory=Counted)
     heard: Heard = nobody
 
     def __post_init__(self) -> None:
-        self._steps = ImplicitSteps(
-            self.problem, self.arithmetic, self.tolerance, heard=self._is_heard
-        )
+        self._steps = ImplicitSteps(self.problem, self.solver, self.tolerance, heard=self._is_heard)
 
     def _is_heard(self) -> bool:
         return self.heard()

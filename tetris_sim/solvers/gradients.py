@@ -14,6 +14,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from tetris_sim.errors import NumericsError
 from tetris_sim.solvers.hierarchy import (
     Level,
@@ -199,8 +201,10 @@ class Cycle:
             level.smooth(_WEIGHTS)
 
 
-def cycle_of(operator: Operator, arithmetic: Arithmetic, widths: Widths, finer: int = 0) -> Cycle:
-    """The cycle of an operator on one device, in single precision.
+def cycle_of(
+    operator: Operator, arithmetic: Arithmetic, widths: Widths = (), finer: int = 0
+) -> Cycle:
+    """The cycle of an operator in single precision, on one device.
 
     Args:
         operator: of the finest level.
@@ -208,14 +212,21 @@ def cycle_of(operator: Operator, arithmetic: Arithmetic, widths: Widths, finer: 
         widths: of cells, where an axis is graded.
         finer: see `Cycle`.
     """
-    xp = arithmetic.xp
-    largest = max(float(it.max()) for it in operator) or 1.0
-    small = tuple((it / largest).astype(xp.float32) for it in operator)
-    levels = make_hierarchy(small, xp, arithmetic.coarsen, widths)
+    levels = make_hierarchy(operator, arithmetic.xp, arithmetic.coarsen, widths)
     cycle = Cycle([arithmetic.level(it) for it in levels], arithmetic, finer=finer)
-    del small, levels
+    del levels
     arithmetic.release()
     return cycle
+
+
+def in_single(operator: Operator, largest: float) -> Operator:
+    """An operator by its largest entry: the answers of a cycle are known up to a factor."""
+    return tuple((it / (largest or 1.0)).astype(np.float32) for it in operator)
+
+
+def largest_of(operator: Operator) -> float:
+    """Its largest entry."""
+    return max(float(it.max()) for it in operator)
 
 
 def conjugate_gradients(

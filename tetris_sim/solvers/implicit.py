@@ -26,8 +26,9 @@ from tetris_sim.conduction import Numbers
 from tetris_sim.errors import NumericsError
 from tetris_sim.problem import Problem
 from tetris_sim.solvers.balance import Balance, Balances, norm
-from tetris_sim.solvers.gradients import Arithmetic, Heard, nobody
+from tetris_sim.solvers.gradients import Heard, nobody
 from tetris_sim.solvers.settle import Kept, settle
+from tetris_sim.solvers.solver import Solver
 from tetris_sim.solvers.steady import best_constant, rounding_of, unbalanced
 
 _G = 2 - math.sqrt(2)
@@ -69,7 +70,7 @@ class ImplicitSteps:
 
     Attributes:
         problem: see `balance.why_not`.
-        arithmetic: of the device.
+        solver: who solves linear systems.
         tolerance: of what is left of a balance, as of a steady state's.
         solutions: how many systems were solved.
         iterations: of conjugate gradients, in all.
@@ -78,7 +79,7 @@ class ImplicitSteps:
     """
 
     problem: Problem
-    arithmetic: Arithmetic
+    solver: Solver
     tolerance: float
     solutions: int = 0
     iterations: int = 0
@@ -200,7 +201,7 @@ class ImplicitSteps:
         found, solved = settle(
             made,
             guess,
-            self.arithmetic,
+            self.solver,
             tolerance=tolerance,
             scale=1.0,
             limit=_LIMIT,

@@ -9,15 +9,8 @@ import numpy as np
 from tetris_sim.conduction import Numbers
 from tetris_sim.errors import NumericsError
 from tetris_sim.solvers.balance import Balance
-from tetris_sim.solvers.gradients import (
-    Arithmetic,
-    Cycle,
-    Heard,
-    Solved,
-    conjugate_gradients,
-    nobody,
-)
-from tetris_sim.solvers.hierarchy import Values
+from tetris_sim.solvers.gradients import Cycle, Heard, Solved, nobody
+from tetris_sim.solvers.solver import Aim, Solver
 
 _NEARLY = 2.0  # by which factor parts of an operator may differ
 
@@ -51,7 +44,7 @@ class Kept:
 def settle(
     made: Balance,
     u: Numbers,
-    arithmetic: Arithmetic,
+    solver: Solver,
     *,
     tolerance: float,
     scale: float,
@@ -66,7 +59,7 @@ def settle(
     Args:
         made: the balance.
         u: a guess, and what held cells have, (n0, ...).
-        arithmetic: of the device.
+        solver: who solves linear systems.
         tolerance: of what is left, relative to `scale`.
         scale: see `conjugate_gradients`, as `limit`.
         limit: of iterations.
@@ -79,29 +72,17 @@ def settle(
         LeftOffError: this was heard.
         NumericsError: the tolerance was not reached.
     """
-    xp, held = arithmetic.xp, made.held
-    operator = tuple(xp.asarray(it) for it in made.operator(storage))
-    shape = operator[-1].shape
-    right = np.where(held, 0.0, made.heat if heat is None else heat)
+    held, whole = made.held, made.operator(storage)
+    shape, operator = whole[-1].shape, solver.lay(whole)
+    right = np.where(held, 0.0, made.heat if heat is None else heat).reshape(shape)
     kept = kept or Kept()
     changes = made.contents is not None or kept.loose
     own = made.exchange + storage
     parts = (own,) if made.contents is None else (own, made.whole)
 
-    def solve(cycle: Cycle) -> tuple[Values, Solved]:
-        unknown = xp.asarray(np.where(held, 0.0, u).reshape(shape))
-        solved = conjugate_gradients(
-            operator,
-            xp.asarray(right.reshape(shape)),
-            unknown,
-            arithmetic,
-            cycle,
-            tolerance=tolerance,
-            scale=scale,
-            limit=limit,
-            heard=heard,
-        )
-        return unknown, solved
+    def solve(cycle: Cycle) -> tuple[Numbers, Solved]:
+        guess = np.where(held, 0.0, u).reshape(shape)
+        return solver.solve(operator, right, guess, cycle, Aim(tolerance, scale, limit), heard)
 
     answer = None
     if kept.cycle is not None and kept.fits(parts, nearly=changes):
@@ -111,8 +92,7 @@ def settle(
             if kept.fits(parts, nearly=False):
                 raise
     if answer is None:  # nothing is kept, or what is does not do
-        kept.cycle, kept.parts = arithmetic.cycle(operator, made.wide), parts
+        kept.cycle, kept.parts = solver.cycle(operator, made.wide), parts
         answer = solve(kept.cycle)
-    unknown, solved = answer
-    found = unknown if isinstance(unknown, np.ndarray) else unknown.get()
+    found, solved = answer
     return np.where(held, u, found.reshape(u.shape)), solved

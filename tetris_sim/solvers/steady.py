@@ -21,9 +21,10 @@ from tetris_sim.conduction import Numbers, RuledFace
 from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.problem import Field, Problem
 from tetris_sim.solvers.balance import Balance, Balances, norm, why_not
-from tetris_sim.solvers.gradients import Arithmetic, Heard, nobody
+from tetris_sim.solvers.gradients import Heard, nobody
 from tetris_sim.solvers.mixture import Mixture
 from tetris_sim.solvers.settle import settle
+from tetris_sim.solvers.solver import Solver
 
 _LIMIT = 1000  # iterations
 _OUTER = 50  # linearisations
@@ -70,7 +71,7 @@ def why_not_steady(problem: Problem) -> str | None:
 def solve_steady(
     problem: Problem,
     state: Field,
-    arithmetic: Arithmetic,
+    solver: Solver,
     *,
     tolerance: float,
     time: float = 0.0,
@@ -81,7 +82,7 @@ def solve_steady(
     Args:
         problem: see `balance.why_not`; its initial state and steps do not count.
         state: (n0, ...): a guess; of what is insulated the heat; what held cells have.
-        arithmetic: of the device.
+        solver: who solves linear systems.
         tolerance: of what is left of the balance.
         time: at which faces and sources are taken [s].
         heard: see `conjugate_gradients`.
@@ -106,7 +107,7 @@ def solve_steady(
         found, solved = settle(
             made,
             u,
-            arithmetic,
+            solver,
             tolerance=aim / scale,
             scale=scale,
             limit=_LIMIT - iterations,

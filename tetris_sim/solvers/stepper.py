@@ -7,7 +7,8 @@ device.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,6 +27,8 @@ from tetris_sim.solvers.adaptive import AdaptiveSteps
 from tetris_sim.solvers.balance import why_not
 from tetris_sim.solvers.gradients import Arithmetic, Heard, nobody
 from tetris_sim.solvers.implicit import ImplicitSteps
+from tetris_sim.solvers.parts import PartArithmetic, Ranks
+from tetris_sim.solvers.solver import OneDevice, Solver, Together
 from tetris_sim.solvers.steady import solve_steady, why_not_steady
 
 
@@ -82,7 +85,7 @@ class SolvingStepper(WholeGrid):
     """A state that is solved for; see the Protocol `Stepper` for what the calls mean.
 
     Attributes:
-        slab: the whole grid.
+        slab: the planes of this rank, if several solve together; or else the whole grid.
         notes: what must be known of how it was solved, sentences.
         heard: whether somebody wants to end: `advance` then raises LeftOffError, and the state is
             what it was before.
@@ -94,31 +97,79 @@ class SolvingStepper(WholeGrid):
         self.slab, self.notes = slab, tuple[str, ...]()
         self.heard: Heard = nobody
         self._problem, self._arithmetic, self._method = problem, arithmetic, method
-        self._state: Field = np.zeros(problem.state_shape, problem.dtype)
+        self._state: Field = np.zeros((1, *slab.shape), problem.dtype)
+        self._whole: Field | None = None  # rank 0's of all ranks, as long as it is that
+        self._solver: Solver = OneDevice(arithmetic)
+        self._together: Together | None = None
+        self._step = 0
+
+    def join(self, ranks: Ranks, starts: Sequence[int]) -> None:
+        """Solve together with other ranks from now on.
+
+        Args:
+            ranks: who they are.
+            starts: the first plane of the slab of each.
+        """
+        if self._together is None and len(starts) > 1:
+            planes = [*starts, self._problem.grid.shape[0]]
+            self._together = Together(PartArithmetic(self._arithmetic, ranks, planes))
+            self._leads = ranks.rank == 0
+            self._solver = self._together
 
     def load(self, initial: InitialField, step: int = 0) -> None:
-        """Take all points."""
+        """Take all points of the slab."""
         self._state = np.array(initial(self.slab), self._problem.dtype)
+        self._whole, self._step = None, step
 
     def advance(self, steps: int) -> None:
         """Solve, if the answer is not there yet."""
         if steps == 0:
             return
-        with self._arithmetic.use():
-            found = solve_steady(
-                self._problem,
-                self._state[0],
-                self._arithmetic,
-                tolerance=self._method.tolerance,
-                heard=self.heard,
-            )
-        self._state[0] = found.state
+        with self._solver.use():
+            if self._together is None:
+                self._state[0] = self._solved(self._state[0], steps)
+            else:
+                self._advance_together(self._together, steps)
+        self._step += steps
+
+    def _solved(self, state: Field, steps: int) -> Field:
+        """The state so many steps after the one of the whole grid, (n0, ...)."""
+        found = solve_steady(
+            self._problem,
+            state,
+            self._solver,
+            tolerance=self._method.tolerance,
+            heard=self.heard,
+        )
         again = f" in {found.solutions} linearisations" if found.solutions > 1 else ""
         self.notes = (
             f"Steady state: {found.iterations} iterations{again}, the heat balance is off by "
             f"{found.residual:.2g} of what it was.",
             *found.notes,
         )
+        return found.state
+
+    def _advance_together(self, together: Together, steps: int) -> None:
+        """Rank 0 gathers the state, solves with the help of the others, and gives it back."""
+        own = self._state[0]
+        if not self._leads:
+            if self._whole is None:
+                together.hand_in(own)
+                self._whole = own
+            if together.serve(self.heard):
+                together.be_given(own)
+            return
+
+        if self._whole is None:
+            self._whole = np.empty(self._problem.grid.shape, own.dtype)
+            together.take(own, self._whole)
+        well = False
+        try:
+            self._whole = np.asarray(self._solved(self._whole, steps), own.dtype)
+            well = True
+        finally:
+            together.end(well=well)
+        own[...] = together.give(self._whole)
 
     def interior(self, box: Box | None = None) -> Field:
         """A copy of all points, or of those inside `box`."""
@@ -137,67 +188,48 @@ class SolvingStepper(WholeGrid):
 
     def close(self) -> None:
         """Give memory of the device back."""
-        self._arithmetic.release()
+        self._solver.release()
 
 
 class ImplicitStepper(SolvingStepper):
     """A state that takes implicit steps."""
 
-    def __init__(
-        self, problem: Problem, slab: Slab, arithmetic: Arithmetic, method: SolvingMethod
-    ) -> None:
-        super().__init__(problem, slab, arithmetic, method)
-        self._steps = ImplicitSteps(
-            problem, arithmetic, method.tolerance, heard=lambda: self.heard()
+    _done = 0
+
+    @functools.cached_property
+    def _steps(self) -> ImplicitSteps:
+        return ImplicitSteps(
+            self._problem, self._solver, self._method.tolerance, heard=lambda: self.heard()
         )
-        self._done, self._step = 0, 0
 
-    def load(self, initial: InitialField, step: int = 0) -> None:
-        """Take all points."""
-        super().load(initial, step)
-        self._step = step
-
-    def advance(self, steps: int) -> None:
-        """Make some steps."""
-        u = self._state[0].astype(np.float64)
+    def _solved(self, state: Field, steps: int) -> Field:
+        """Some steps."""
+        u = state.astype(np.float64)
         for step in range(self._step, self._step + steps):
-            with self._arithmetic.use():
-                u = self._steps.advance(u, step).astype(self._state.dtype, copy=False)
+            u = self._steps.advance(u, step).astype(state.dtype, copy=False)
             u = u.astype(np.float64, copy=False)
-        self._state[0] = u
-        self._step += steps
         self._done += steps
-        if self._done:
-            mean = self._steps.iterations / self._done
-            self.notes = (f"Implicit steps: {mean:.3g} iterations each in the mean.",)
+        mean = self._steps.iterations / self._done
+        self.notes = (f"Implicit steps: {mean:.3g} iterations each in the mean.",)
+        return u
 
 
 class AdaptiveStepper(SolvingStepper):
     """A state that takes implicit steps of any length to the next step that is wanted."""
 
-    def __init__(
-        self, problem: Problem, slab: Slab, arithmetic: Arithmetic, method: SolvingMethod
-    ) -> None:
-        super().__init__(problem, slab, arithmetic, method)
-        self._steps, self._step = AdaptiveSteps(problem, arithmetic, method.tolerance), 0
+    @functools.cached_property
+    def _steps(self) -> AdaptiveSteps:
+        return AdaptiveSteps(self._problem, self._solver, self._method.tolerance)
 
-    def load(self, initial: InitialField, step: int = 0) -> None:
-        """Take all points."""
-        super().load(initial, step)
-        self._step = step
-
-    def advance(self, steps: int) -> None:
-        """Go to another step at once."""
-        if steps == 0:
-            return
-        end = self._step + steps
-        u = self._state[0].astype(np.float64, copy=False)
-        times = (self._problem.time(it) for it in (self._step, end))
+    def _solved(self, state: Field, steps: int) -> Field:
+        """Another step at once."""
+        u = state.astype(np.float64, copy=False)
+        times = (self._problem.time(it) for it in (self._step, self._step + steps))
         self._steps.heard = self.heard
-        self._state[0] = self._steps.advance(u, *times)
-        self._step = end
+        found = self._steps.advance(u, *times)
         it, iterations = self._steps.counted, self._steps.iterations
         self.notes = (
             f"Implicit steps: {it.made} of {it.shortest:.3g} to {it.longest:.3g} s, "
             f"{it.rejected} made again, {iterations / it.made:.3g} iterations each in the mean.",
         )
+        return found

@@ -1,0 +1,239 @@
+"""Who solves linear systems for a run: one device alone, or those of all ranks together.
+
+Balances and steps are made where the whole grid is, by rank 0. It tells the others what comes next,
+an operator, a cycle for it, a solution, and they have their slabs of these only.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import astuple, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from tetris_sim.conduction import Numbers
+from tetris_sim.errors import NumericsError
+from tetris_sim.solvers.gradients import (
+    Arithmetic,
+    Cycle,
+    Heard,
+    LeftOffError,
+    Solved,
+    conjugate_gradients,
+)
+from tetris_sim.solvers.hierarchy import Operator, Values, Widths
+from tetris_sim.solvers.parts import GHOSTS, PartArithmetic
+
+_INNER = slice(GHOSTS, -GHOSTS)
+_PLANES, _ANSWER = 22, 23  # tags: planes from rank 0, and to it
+_LISTENING: tuple[str, Any] = ("", None)  # what a rank says that is told what to do
+
+
+@dataclass(frozen=True)
+class Aim:
+    """When a solution is good; see `conjugate_gradients`."""
+
+    tolerance: float
+    scale: float
+    limit: int
+
+
+class Solver(Protocol):
+    """Solves A u = f of a whole grid on three axes, from arrays of the host to arrays of the
+    host.
+    """
+
+    def use(self) -> AbstractContextManager[Any]:
+        """Make its device the one that is meant."""
+
+    def release(self) -> None:
+        """Give memory back that nobody uses."""
+
+    def lay(self, operator: Operator) -> Operator:
+        """An operator where it is needed."""
+
+    def cycle(self, operator: Operator, widths: Widths) -> Cycle:
+        """The preconditioner of the operator that was laid last."""
+
+    def solve(
+        self, operator: Operator, f: Numbers, u: Numbers, cycle: Cycle, aim: Aim, heard: Heard
+    ) -> tuple[Numbers, Solved]:
+        """The solution with the operator that was laid last and the cycle that was made last.
+
+        Raises:
+            LeftOffError: this was heard.
+            NumericsError: the tolerance was not reached.
+        """
+
+
+class OneDevice:
+    """One device; see `Solver`.
+
+    Args:
+        arithmetic: of it.
+    """
+
+    def __init__(self, arithmetic: Arithmetic) -> None:
+        self._arithmetic = arithmetic
+
+    def use(self) -> AbstractContextManager[Any]:
+        """Make it the one that is meant."""
+        return self._arithmetic.use()
+
+    def release(self) -> None:
+        """Give its memory back."""
+        self._arithmetic.release()
+
+    def lay(self, operator: Operator) -> Operator:
+        """Bring it to the device."""
+        return tuple(self._arithmetic.xp.asarray(it) for it in operator)
+
+    def cycle(self, operator: Operator, widths: Widths) -> Cycle:
+        """Its cycle."""
+        return self._arithmetic.cycle(operator, widths)
+
+    def solve(
+        self, operator: Operator, f: Numbers, u: Numbers, cycle: Cycle, aim: Aim, heard: Heard
+    ) -> tuple[Numbers, Solved]:
+        """Iterate on the device."""
+        xp = self._arithmetic.xp
+        right, unknown = xp.asarray(f), xp.array(u)
+        solved = _iterate(self._arithmetic, operator, (right, unknown), cycle, aim, heard)
+        return unknown if isinstance(unknown, np.ndarray) else unknown.get(), solved
+
+
+class Together:
+    """All ranks, each with a slab. What `Solver` has is for rank 0, the others `serve`.
+
+    Args:
+        part: the slab of this rank.
+    """
+
+    def __init__(self, part: PartArithmetic) -> None:
+        self._part, self._ranks = part, part.ranks
+
+    def use(self) -> AbstractContextManager[Any]:
+        """Make the device of this rank the one that is meant."""
+        return self._part.use()
+
+    def release(self) -> None:
+        """Give its memory back."""
+        self._part.release()
+
+    def lay(self, operator: Operator) -> Operator:
+        """Send every rank its slab."""
+        self._ranks.tell(("lay", operator[-1].shape))
+        return tuple(self._spread(it) for it in operator)
+
+    def cycle(self, operator: Operator, widths: Widths) -> Cycle:
+        """All make it."""
+        self._ranks.tell(("cycle", widths))
+        return self._part.cycle(operator, widths)
+
+    def solve(
+        self, operator: Operator, f: Numbers, u: Numbers, cycle: Cycle, aim: Aim, heard: Heard
+    ) -> tuple[Numbers, Solved]:
+        """All iterate."""
+        self._ranks.tell(("solve", (f.shape, astuple(aim))))
+        fields = self._spread(f), self._spread(u)
+        solved = _iterate(self._part, operator, fields, cycle, aim, self._heard_by_any(heard))
+        found = np.empty_like(u)
+        self.take(fields[1][_INNER], found)
+        return found, solved
+
+    def end(self, *, well: bool) -> None:
+        """Let the others go, who hear whether all is well."""
+        self._ranks.tell(("end", well))
+
+    def serve(self, heard: Heard) -> bool:
+        """Do what rank 0 says until it ends; whether all is well."""
+        operator: Operator = ()
+        cycle: Cycle | None = None
+        while True:
+            what, told = self._ranks.tell(_LISTENING)
+            if what == "end":
+                return bool(told)
+            if what == "lay":
+                operator = tuple(self._slab(told) for _ in range(4))
+            elif what == "cycle":
+                cycle = self._part.cycle(operator, told)
+            else:
+                assert cycle is not None
+                shape, aim = told
+                self._serve_solution(operator, cycle, shape, Aim(*aim), heard)
+
+    def give(self, whole: Values) -> Values:
+        """Send every rank its planes of an array; those of rank 0."""
+        starts = self._part.starts
+        for rank in range(1, self._ranks.size):
+            planes = np.ascontiguousarray(whole[starts[rank] : starts[rank + 1]])
+            self._ranks.send(planes, rank, _PLANES).wait()
+        return whole[: starts[1]]
+
+    def be_given(self, own: Values) -> None:
+        """Fill an array with what rank 0 gives."""
+        self._ranks.receive(own, 0, _PLANES).wait()
+
+    def take(self, own: Values, whole: Values) -> None:
+        """Fill an array with the planes that all ranks hand in."""
+        starts = self._part.starts
+        whole[: starts[1]] = self._part.on_host(own)
+        for rank in range(1, self._ranks.size):
+            self._ranks.receive(whole[starts[rank] : starts[rank + 1]], rank, _ANSWER).wait()
+
+    def hand_in(self, own: Values) -> None:
+        """Send rank 0 the planes of this one."""
+        self._ranks.send(np.ascontiguousarray(self._part.on_host(own)), 0, _ANSWER).wait()
+
+    def _serve_solution(
+        self,
+        operator: Operator,
+        cycle: Cycle,
+        shape: tuple[int, ...],
+        aim: Aim,
+        heard: Heard,
+    ) -> None:
+        fields = self._slab(shape), self._slab(shape)
+        try:
+            _iterate(self._part, operator, fields, cycle, aim, self._heard_by_any(heard))
+        except (LeftOffError, NumericsError):
+            return  # which rank 0 knows as well, and says
+        self.hand_in(fields[1][_INNER])
+
+    def _spread(self, whole: Numbers) -> Values:
+        """Send every rank its slab of an array, with ghosts; that of rank 0."""
+        for rank in range(1, self._ranks.size):
+            planes = np.take(whole, self._part.around(self._part.starts, rank), 0)
+            self._ranks.send(planes, rank, _PLANES).wait()
+        return self._part.xp.asarray(np.take(whole, self._part.around(self._part.starts), 0))
+
+    def _slab(self, shape: tuple[int, ...]) -> Values:
+        """What rank 0 spreads."""
+        planes = len(self._part.around(self._part.starts))
+        found = np.empty((planes, *shape[1:]))
+        self._ranks.receive(found, 0, _PLANES).wait()
+        return self._part.xp.asarray(found)
+
+    def _heard_by_any(self, heard: Heard) -> Heard:
+        return lambda: bool(self._ranks.largest((float(heard()),))[0])
+
+
+def _iterate(
+    arithmetic: Arithmetic,
+    operator: Operator,
+    fields: tuple[Values, Values],
+    cycle: Cycle,
+    aim: Aim,
+    heard: Heard,
+) -> Solved:
+    return conjugate_gradients(
+        operator,
+        *fields,
+        arithmetic,
+        cycle,
+        tolerance=aim.tolerance,
+        scale=aim.scale,
+        limit=aim.limit,
+        heard=heard,
+    )
