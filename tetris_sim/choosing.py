@@ -12,13 +12,15 @@ from tetris_sim.errors import UnsupportedError
 from tetris_sim.outputs.schedule import Moments, StepSchedule
 from tetris_sim.problem import Problem
 from tetris_sim.progress import format_duration
-from tetris_sim.scheduler.comm.agreement import on_root
+from tetris_sim.scheduler.comm.agreement import everywhere, on_root
 from tetris_sim.scheduler.comm.communicator import Communicator
+from tetris_sim.scheduler.comm.links import measure_link
 from tetris_sim.scheduler.facts.shares import Plan, Scheme
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.machine.place import is_implicit, is_spectral
 from tetris_sim.scheduler.plan.jumping import Jumps, plan_jumps
-from tetris_sim.scheduler.plan.solving import plan_solving
+from tetris_sim.scheduler.plan.solving import on_fastest, solving_offers
+from tetris_sim.scheduler.plan.solving_ranks import SolvingOffer, share_solution
 from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.scheduler.tuning.candidates import Asked
 from tetris_sim.schema import ComputeSection
@@ -187,7 +189,7 @@ def _propose_steps(setting: Setting) -> Proposal:
 
 
 def _propose_jumps(setting: Setting) -> Proposal:
-    """Rank 0 has the grid; the others hear its plan."""
+    """Every rank offers a device; rank 0 decides whether it solves alone."""
     jumps = find_jumps(setting.config, setting.problem, setting.first)
 
     def propose() -> Proposal:
@@ -209,23 +211,33 @@ def _propose_solving(
         stretches = find_jumps(setting.config, setting.problem, setting.first)
     tolerance = time.of_balances if stretches is None else time.of_steps
 
-    def propose() -> Proposal:
+    problem, ranks = setting.problem, setting.ranks
+
+    def offer() -> list[SolvingOffer] | str:
+        place = setting.machine, setting.compute
         try:
-            plan = plan_solving(
-                setting.problem,
-                setting.machine,
-                setting.compute,
-                scheme,
-                tolerance,
-                setting.ranks.size,
-                stretches=stretches,
-            )
+            return solving_offers(problem, *place, scheme, tolerance, stretches=stretches)
+        except UnsupportedError as error:
+            return str(error)
+
+    by_rank = ranks.collect(everywhere(ranks, offer))
+    link = measure_link(ranks) if ranks.size > 1 else None
+
+    def propose() -> Proposal:
+        offers = []
+        for own in by_rank:
+            if isinstance(own, str):
+                return Proposal(scheme, None, math.inf, own)
+            offers.append(own)
+        try:
+            plan = on_fastest(problem, offers[0], scheme, stretches)
         except UnsupportedError as error:
             return Proposal(scheme, None, math.inf, str(error))
-        left = setting.problem.steps - setting.first
-        return Proposal(scheme, plan, plan.seconds_per_step * left)
+        fastest = [min(own, key=lambda it: (not it.fits, it.seconds)) for own in offers]
+        plan = share_solution(problem, plan, fastest, link)
+        return Proposal(scheme, plan, plan.seconds_per_step * (problem.steps - setting.first))
 
-    return on_root(setting.ranks, propose)
+    return on_root(ranks, propose)
 
 
 def find_jumps(config: Config, problem: Problem, first: int = 0) -> Jumps:

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from tetris_sim.boundary import SIDES
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.problem import Problem
-from tetris_sim.scheduler.facts.shares import Plan, Share
+from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.devices import Device, choose_devices
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.machine.teams import deal_threads
 from tetris_sim.scheduler.plan.find import usable_bytes
 from tetris_sim.scheduler.plan.jumping import Jumps
+from tetris_sim.scheduler.plan.solving_ranks import SolvingOffer, share_of
 from tetris_sim.scheduler.plan.words import describe_gpu
 from tetris_sim.scheduler.tuning.candidates import RESERVE
 from tetris_sim.scheduler.tuning.solving_rate import SolvingRate, measure_solving
 from tetris_sim.schema import ComputeSection
 from tetris_sim.slab import Slab
 from tetris_sim.solvers.adaptive import expected_steps
-from tetris_sim.solvers.stepper import SolvingMethod
 from tetris_sim.wording import gib
 
 # For predictions, within a factor of three: iterations that most bodies need by digit, digits of a
@@ -40,19 +39,34 @@ _OF_GPU = SolvingRate(before=250e-9, iteration=0.11e-9, opened=1.0, passes=1e-3)
 Scheme = Literal["steady", "implicit"]
 
 
-@dataclass(frozen=True)
-class _Offer:
-    """A device that can solve."""
+def solving_offers(
+    problem: Problem,
+    machine: Machine,
+    compute: ComputeSection,
+    scheme: Scheme,
+    tolerance: float,
+    *,
+    stretches: Jumps | None = None,
+) -> list[SolvingOffer]:
+    """The devices of this process that may solve.
 
-    device: Device
-    place: Place
-    method: SolvingMethod
-    needed: int
-    usable: int
-    seconds: float
-    how: str
-    described: str
-    product: str
+    Args:
+        problem: what is solved.
+        machine: where.
+        compute: what was asked for.
+        scheme: for the steady state, or in steps.
+        tolerance: of what is left of a balance; with stretches, of the error of a step.
+        stretches: where the state is wanted, if steps may be as long as their error allows.
+
+    Raises:
+        UnsupportedError: it cannot be solved.
+    """
+    devices = _devices(machine, compute, scheme)
+    refusal = Place(1, devices[0].computes_on, devices[0].number).solving(scheme).refusal(problem)
+    if refusal is not None:
+        msg = f"time.scheme is {scheme}, but {refusal}"
+        raise UnsupportedError(msg)
+    return [_offer(problem, machine, compute, it, scheme, tolerance, stretches) for it in devices]
 
 
 def plan_solving(
@@ -61,32 +75,32 @@ def plan_solving(
     compute: ComputeSection,
     scheme: Scheme,
     tolerance: float,
-    ranks: int = 1,
     *,
     stretches: Jumps | None = None,
 ) -> Plan:
-    """Solve on the device that is predicted to be fastest of those that may be used and hold the
-    grid.
+    """What one process would do: `on_fastest` of `solving_offers`."""
+    offers = solving_offers(problem, machine, compute, scheme, tolerance, stretches=stretches)
+    return on_fastest(problem, offers, scheme, stretches)
+
+
+def on_fastest(
+    problem: Problem,
+    offers: Sequence[SolvingOffer],
+    scheme: Scheme,
+    stretches: Jumps | None = None,
+) -> Plan:
+    """Solve on the device that is predicted to be fastest of those that hold the grid.
 
     Args:
         problem: what is solved.
-        machine: where.
-        compute: what was asked for.
-        scheme: for the steady state, or in steps.
-        tolerance: of what is left of a balance; with stretches, of the error of a step.
-        ranks: how many take part.
-        stretches: where the state is wanted, if steps may be as long as their error allows.
+        offers: what `solving_offers` says.
+        scheme: as there.
+        stretches: as there.
 
     Raises:
-        UnsupportedError: it cannot be solved, or does not fit into memory.
+        UnsupportedError: it does not fit into memory.
     """
-    devices = _devices(machine, compute, scheme)
-    refusal = Place(1, devices[0].computes_on, devices[0].number).solving(scheme).refusal(problem)
-    if refusal is not None:
-        msg = f"time.scheme is {scheme}, but {refusal}"
-        raise UnsupportedError(msg)
-    offers = [_offer(problem, machine, compute, it, scheme, tolerance, stretches) for it in devices]
-    fitting = [it for it in offers if it.needed <= it.usable]
+    fitting = [it for it in offers if it.fits]
     if not fitting:
         largest = max(offers, key=lambda it: it.usable)
         msg = (
@@ -97,17 +111,7 @@ def plan_solving(
 
     best = min(fitting, key=lambda it: it.seconds)
     seconds = best.seconds / (1 if scheme == "steady" else max(1, problem.steps))
-    share = Share(
-        worker=best.device.name,
-        slab=Slab.whole(problem.grid),
-        method=best.method,
-        parameters={},
-        threads=best.place.threads,
-        points_per_second=problem.grid.n_points / seconds,
-        memory=best.needed,
-        product=best.product,
-        number=best.device.number,
-    )
+    share = share_of(best, Slab.whole(problem.grid), problem.grid.n_points / seconds)
     return Plan(
         shares=(share,),
         time_block=1 if stretches is None else stretches.longest,
@@ -117,17 +121,17 @@ def plan_solving(
         reasons=(
             best.described,
             f"{best.method.name}: conjugate gradients with multigrid {best.how}.",
-            *_alone(best, offers, ranks),
+            *_alone(best, offers),
         ),
         scheme=scheme,
     )
 
 
-def _alone(best: _Offer, offers: Sequence[_Offer], ranks: int) -> list[str]:
+def _alone(best: SolvingOffer, offers: Sequence[SolvingOffer]) -> list[str]:
     """Why others do nothing."""
     others = [
         f"{it.device.name} about {it.seconds:.2g} s"
-        if it.needed <= it.usable
+        if it.fits
         else f"{it.device.name} would need {gib(it.needed)} of {gib(it.usable)}"
         for it in offers
         if it is not best
@@ -135,8 +139,6 @@ def _alone(best: _Offer, offers: Sequence[_Offer], ranks: int) -> list[str]:
     said = []
     if others:
         said.append(f"One device solves, {best.device.name}: {', '.join(others)}.")
-    if ranks > 1:
-        said.append(f"One of {ranks} ranks solves for the whole grid; the others wait for it.")
     return said
 
 
@@ -148,7 +150,7 @@ def _offer(
     scheme: Scheme,
     tolerance: float,
     stretches: Jumps | None,
-) -> _Offer:
+) -> SolvingOffer:
     """What a device would need."""
     gpu = next((it for it in machine.gpus if device == Device("gpu", it.number)), None)
     teams, why_threads = deal_threads(machine, compute, (device,))
@@ -161,14 +163,15 @@ def _offer(
         needed, usable = host, free
 
     rate = _OF_GPU if gpu is not None else measure_solving(place, problem.grid.n_points)
-    seconds, how = _predict(problem, rate, scheme, tolerance, stretches)
-    return _Offer(
+    seconds, iterations, how = _predict(problem, rate, scheme, tolerance, stretches)
+    return SolvingOffer(
         device,
         place,
         method,
         needed,
         usable,
         seconds,
+        iterations,
         how,
         why_threads if gpu is None else describe_gpu(gpu, usable),
         "" if gpu is None else gpu.name,
@@ -177,8 +180,8 @@ def _offer(
 
 def _predict(
     problem: Problem, rate: SolvingRate, scheme: Scheme, tolerance: float, stretches: Jumps | None
-) -> tuple[float, str]:
-    """(seconds of the whole run, what is done until when)."""
+) -> tuple[float, float, str]:
+    """(seconds of the whole run, iterations, what is done until when)."""
     points = problem.grid.n_points
     often = _linearisations(problem, "adaptive" if stretches is not None else scheme)
     before, iteration = points * rate.before, rate.passes + points * rate.iteration
@@ -187,22 +190,24 @@ def _predict(
         steps = expected_steps(t_end, problem.dt_limit, tolerance, stretches.count)
         solution = _ITERATIONS * _DIGITS * iteration + _ANEW * before
         each = (_SOLUTIONS + 1) * often * solution
-        return rate.opened + steps * each, (
+        all_iterations = steps * (_SOLUTIONS + 1) * often * _ITERATIONS * _DIGITS
+        how = (
             f"in about {steps} steps, as long as an error of {tolerance:g} of the range of "
             f"the state allows, {each:.2g} s each"
         )
+        return rate.opened + steps * each, all_iterations, how
 
-    solution = often * _ITERATIONS * -math.log10(tolerance) * iteration
+    iterations = often * _ITERATIONS * -math.log10(tolerance)
+    solution = iterations * iteration
     until = f"until the balance is off by {tolerance:g} of what it was, about"
     if scheme == "steady":
         seconds = rate.opened + often * before + solution
-        return seconds, f"{until} {seconds:.2g} s"
+        return seconds, iterations, f"{until} {seconds:.2g} s"
     made = before * (1 if often == 1 else problem.steps * _SOLUTIONS * often)
     seconds = rate.opened + made + problem.steps * _SOLUTIONS * solution
-    return seconds, (
-        f"{until} {seconds / max(1, problem.steps):.2g} s a step, each second-order accurate at "
-        "any length"
-    )
+    each = seconds / max(1, problem.steps)
+    how = f"{until} {each:.2g} s a step, each second-order accurate at any length"
+    return seconds, problem.steps * _SOLUTIONS * iterations, how
 
 
 def _linearisations(problem: Problem, how: str) -> float:

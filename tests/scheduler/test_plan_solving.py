@@ -13,11 +13,13 @@ from tetris_sim.boundary import Boundary, Dirichlet
 from tetris_sim.config import load_config
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.problem import Problem
+from tetris_sim.scheduler.facts.division import Link
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.plan import solving
-from tetris_sim.scheduler.plan.solving import plan_solving
+from tetris_sim.scheduler.plan.solving import on_fastest, plan_solving, solving_offers
+from tetris_sim.scheduler.plan.solving_ranks import share_solution
 from tetris_sim.scheduler.tuning.solving_rate import SolvingRate
 from tetris_sim.schema import ComputeSection
 
@@ -33,9 +35,9 @@ def cube(n: int) -> Problem:
     return dataclasses.replace(problem, grid=dataclasses.replace(problem.grid, shape=(n, n, n)))
 
 
-def planned(n: int, machine: Machine = NODE, ranks: int = 1, **compute: object) -> Plan:
+def planned(n: int, machine: Machine = NODE, **compute: object) -> Plan:
     section = ComputeSection.model_validate(compute)
-    return plan_solving(cube(n), machine, section, "steady", 1e-8, ranks)
+    return plan_solving(cube(n), machine, section, "steady", 1e-8)
 
 
 def test_a_large_grid_goes_to_the_gpu_and_a_small_one_does_not() -> None:
@@ -55,10 +57,9 @@ def test_a_device_that_was_asked_for_solves(devices: object, name: str) -> None:
         assert share.method.name == name
 
 
-def test_it_is_said_that_one_device_of_one_rank_solves() -> None:
-    plan = planned(256, ranks=3)
+def test_it_is_said_that_one_device_solves() -> None:
+    plan = planned(256)
     assert any("One device solves, gpu:0: cpu:0 about" in reason for reason in plan.reasons)
-    assert any("One of 3 ranks solves" in reason for reason in plan.reasons)
     assert not any("One " in reason for reason in planned(256, devices="cpu").reasons)
 
 
@@ -105,3 +106,42 @@ time: {{{time}}}
         plan = plan_solving(config.build(), NODE, ComputeSection(devices="cpu"), scheme, 1e-8)
         seconds.append(plan.seconds_per_step)
     assert seconds[1] == pytest.approx(times * seconds[0])
+
+
+def shared(n: int, speeds: list[float], link: Link) -> Plan:
+    """On ranks that are so much faster than the first one."""
+    only = ComputeSection.model_validate({"devices": ["gpu:0"]})
+    (own,) = solving_offers(cube(n), NODE, only, "steady", 1e-8)
+    ranks = [dataclasses.replace(own, seconds=own.seconds / speed) for speed in speeds]
+    return share_solution(cube(n), on_fastest(cube(n), [own], "steady"), ranks, link)
+
+
+def test_ranks_get_planes_by_speed_where_messages_cost_little() -> None:
+    plan = shared(512, [1.0, 1.0, 2.0], Link(1e-6, 1e-11))
+    assert [share.slab.shape[0] for share in plan.shares] == [128, 128, 256]
+    assert [share.rank for share in plan.shares] == [0, 1, 2]
+    assert not any(width for share in plan.shares for widths in share.slab.halo for width in widths)
+    assert plan.shares[2].memory < plan.shares[0].memory
+    alone = shared(512, [1.0], Link(1e-6, 1e-11))
+    assert 0.25 < plan.seconds_per_step / alone.seconds_per_step < 0.5
+    assert "3 ranks solve linear systems together, in slabs along z" in plan.reasons[-1]
+
+
+@pytest.mark.parametrize(
+    ("n", "ranks", "link", "why"),
+    [
+        (512, 3, Link(1.0, 1e-9), "all together would take"),
+        (32, 2, Link(1e-6, 1e-11), "up to 32768 points"),
+        (40, 12, Link(1e-6, 1e-11), "at least 4 planes"),
+    ],
+)
+def test_one_rank_solves_where_the_others_would_not_help(
+    n: int, ranks: int, link: Link, why: str
+) -> None:
+    plan = shared(n, [1.0] * ranks, link)
+    assert len(plan.shares) == 1
+    assert (
+        f"One of {ranks} ranks solves for the whole grid; the others wait for it"
+        in (plan.reasons[-1])
+    )
+    assert why in plan.reasons[-1]

@@ -59,7 +59,8 @@ class Solver(Protocol):
     def solve(
         self, operator: Operator, f: Numbers, u: Numbers, cycle: Cycle, aim: Aim, heard: Heard
     ) -> tuple[Numbers, Solved]:
-        """The solution with the operator that was laid last and the cycle that was made last.
+        """The solution with the operator that was laid last and the cycle that was made last, from
+        a guess that may be overwritten.
 
         Raises:
             LeftOffError: this was heard.
@@ -98,7 +99,7 @@ class OneDevice:
     ) -> tuple[Numbers, Solved]:
         """Iterate on the device."""
         xp = self._arithmetic.xp
-        right, unknown = xp.asarray(f), xp.array(u)
+        right, unknown = xp.asarray(f), xp.asarray(u)
         solved = _iterate(self._arithmetic, operator, (right, unknown), cycle, aim, heard)
         return unknown if isinstance(unknown, np.ndarray) else unknown.get(), solved
 
