@@ -78,7 +78,7 @@ class CpuArithmetic:
 
     def norm(self, r: Values) -> float:
         """The root of the sum of r^2."""
-        return float(np.linalg.norm(r.reshape(-1)))
+        return math.sqrt(self.product(r, r))
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
         """The same work."""
@@ -147,6 +147,12 @@ class CpuArithmetic:
         sums = np.zeros(len(r))
         lines = [_line(it) for it in (q, r, small)]
         self._share("descend", small, len(r), r[0].size, length, *lines, sums)
+        return math.fsum(sums)
+
+    def product(self, u: Values, v: Values) -> float:
+        """The sum of u v."""
+        sums = np.zeros(len(u))
+        self._share("multiply", u, len(u), u[0].size, _line(u), _line(v), sums)
         return math.fsum(sums)
 
     def project(self, z: Values, q: Values, r: Values) -> tuple[float, float]:

@@ -246,6 +246,13 @@ def descend(first, last, run, length, q, r, small, sums):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
+def multiply(first, last, run, u, v, sums):
+    """By run the sums of u v."""
+    for plane in range(first, last):
+        sums[plane] = dot(u, v, plane * run, run)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
 def project(first, last, run, z, q, r, turned, gained):
     """By run the sums of z q and of z r."""
     for plane in range(first, last):

@@ -116,6 +116,10 @@ class GpuArithmetic:
         (found,) = self._everywhere("descend", (q, r, small), length, 0.0, sums=1)
         return found
 
+    def product(self, u: Values, v: Values) -> float:
+        """The sum of u v."""
+        return float(self.xp.vdot(u, v))
+
     def project(self, z: Values, q: Values, r: Values) -> tuple[float, float]:
         """The sums of z q and of z r."""
         first, second = self._everywhere("project", (z, q, r), 0.0, 0.0, sums=2)

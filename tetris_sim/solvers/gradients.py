@@ -86,6 +86,9 @@ class Arithmetic(Protocol):
     def descend(self, length: float, q: Values, r: Values, small: Values) -> float:
         """R -= length q, small = r in single precision; the sum of r^2."""
 
+    def product(self, u: Values, v: Values) -> float:
+        """The sum of u v."""
+
     def project(self, z: Values, q: Values, r: Values) -> tuple[float, float]:
         """The sums of z q and of z r; z and r in single precision."""
 

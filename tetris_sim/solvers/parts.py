@@ -132,7 +132,11 @@ class PartArithmetic:
         """Out = A u; the sum of u out."""
         self.fill(u)
         self.own.apply(operator, u, out)  # whose sum has the ghosts in it
-        return self._total(float(self.xp.vdot(u[_INNER], out[_INNER])))[0]
+        return self.product(u, out)
+
+    def product(self, u: Values, v: Values) -> float:
+        """The sum of u v."""
+        return self._total(self.own.product(u[_INNER], v[_INNER]))[0]
 
     def descend(self, length: float, q: Values, r: Values, small: Values) -> float:
         """R -= length q, small = r in single precision; the sum of r^2."""
