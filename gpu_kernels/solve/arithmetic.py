@@ -64,7 +64,9 @@ class GpuArithmetic:
 
     def cycle(self, operator: Operator, widths: Widths = ()) -> Cycle:
         """All levels, on the GPU."""
-        return cycle_of(in_single(operator, largest_of(operator)), self, widths)
+        found = cycle_of(in_single(operator, largest_of(operator)), self, widths)
+        self.release()
+        return found
 
     def norm(self, r: Values) -> float:
         """The root of the sum of r^2."""

@@ -216,10 +216,7 @@ def cycle_of(
         finer: see `Cycle`.
     """
     levels = make_hierarchy(operator, arithmetic.xp, arithmetic.coarsen, widths)
-    cycle = Cycle([arithmetic.level(it) for it in levels], arithmetic, finer=finer)
-    del levels
-    arithmetic.release()
-    return cycle
+    return Cycle([arithmetic.level(it) for it in levels], arithmetic, finer=finer)
 
 
 def in_single(operator: Operator, largest: float) -> Operator:

@@ -181,6 +181,8 @@ class PartArithmetic:
 
         whole = tuple(self._gathered(it) for it in small)
         within = cycle_of(whole, self.own, widths, levels[-1].points if levels else 0)
+        del small, whole
+        self.release()
         levels.append(_Gathered(within, self, starts, shape, reached))
         return Cycle(levels, self, within=within)
 

@@ -205,9 +205,10 @@ class Together:
     def _spread(self, whole: Numbers) -> Values:
         """Send every rank its slab of an array, with ghosts; that of rank 0."""
         for rank in range(1, self._ranks.size):
-            planes = np.take(whole, self._part.around(self._part.starts, rank), 0)
+            planes = _taken(whole, self._part.around(self._part.starts, rank))
             self._ranks.send(planes, rank, _PLANES).wait()
-        return self._part.xp.asarray(np.take(whole, self._part.around(self._part.starts), 0))
+        own = _taken(whole, self._part.around(self._part.starts))
+        return self._part.xp.array(own) if self._part.xp is np else self._part.xp.asarray(own)
 
     def _slab(self, shape: tuple[int, ...]) -> Values:
         """What rank 0 spreads."""
@@ -218,6 +219,13 @@ class Together:
 
     def _heard_by_any(self, heard: Heard) -> Heard:
         return lambda: bool(self._ranks.largest((float(heard()),))[0])
+
+
+def _taken(whole: Numbers, planes: Any) -> Numbers:
+    """Some planes in a row, round the end if need be."""
+    if planes[-1] - planes[0] + 1 == len(planes):
+        return whole[planes[0] : planes[-1] + 1]
+    return np.take(whole, planes, 0)
 
 
 def _iterate(
