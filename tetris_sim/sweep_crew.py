@@ -93,6 +93,10 @@ class Crew:
         """Make a run, or go on with it; how it `ended` or what `error` it ended with."""
         return self._ask({"run": config.resolved_text()})
 
+    def run_together(self, configs: Sequence[Config]) -> dict[str, Any]:
+        """The same of runs that are made as planes of one grid."""
+        return self._ask({"together": json.dumps([it.resolved_text() for it in configs])})
+
     def close(self) -> None:
         """End the process; a run that is under way is saved first."""
         self._closed = True
@@ -172,15 +176,24 @@ def _serve(cores: Sequence[int]) -> None:
         replies.flush()
 
 
-def _obey(order: dict[str, str]) -> dict[str, Any]:
+def _read(text: str) -> Config:
     from tetris_sim.config import read_config
+
+    return read_config(text, name="the sweep", base=Path.cwd(), environ={})
+
+
+def _obey(order: dict[str, str]) -> dict[str, Any]:
     from tetris_sim.launch import launch
     from tetris_sim.preparing import prepare
     from tetris_sim.scheduler.comm.communicator import Alone
+    from tetris_sim.sweep_batch import launch_batch
 
     ((verb, text),) = order.items()
     try:
-        config = read_config(text, name="the sweep", base=Path.cwd(), environ={})
+        if verb == "together":
+            texts = json.loads(text)
+            return launch_batch([_read(it) for it in texts])
+        config = _read(text)
         if verb == "plan":
             prepare(config, Alone())
             return {}

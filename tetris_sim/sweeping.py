@@ -12,6 +12,7 @@ import json
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,14 @@ from tetris_sim.errors import ConfigError, TetrisError
 from tetris_sim.files import atomic_text
 from tetris_sim.quantities import Every
 from tetris_sim.schema import StatisticsSection
+from tetris_sim.sweep_batch import make_batches
 from tetris_sim.sweep_crew import Crew, Seat, find_seats
-from tetris_sim.sweep_table import Case, Row, SweepResult, read_row, row_of, write_table
+from tetris_sim.sweep_table import ERROR, Case, Row, SweepResult, read_row, row_of, write_table
 
 log = logging.getLogger("tetris_sim")
 
 _MOST_RUNS = 100_000
+_TABLES = 10  # times as long as writing a table of all runs takes, until it is written again
 _NEVER = Every(2.0**53, "steps")  # first and last record only
 PLAN, RUNS = "sweep.json", "runs"
 
@@ -74,15 +77,21 @@ def sweep(
 
     left = [case for case in cases if read_row(case) is None]
     told: dict[int, Row] = {}
+    due = 0.0
     if left:
         seats = find_seats([case.config for case in left], processes)
+        batches, how = make_batches(left, len(seats))
         log.info(
             "%d runs, %d of them still to be made, %s at a time; results in %s",
             *(len(cases), len(left), "one" if len(seats) == 1 else len(seats), place),
         )
-        for case, reply in _run_all(left, seats, _bar(len(cases), len(left), progress)):
+        log.info("%s", how)
+        for case, reply in _run_all(batches, seats, _bar(len(cases), len(left), progress)):
             told[case.number] = reply
-            write_table(place, [row_of(it, told.get(it.number)) for it in cases])
+            if time.monotonic() > due:
+                begun = time.monotonic()
+                write_table(place, [row_of(it, told.get(it.number)) for it in cases])
+                due = time.monotonic() + _TABLES * (time.monotonic() - begun)
     rows = tuple(row_of(case, told.get(case.number)) for case in cases)
     write_table(place, rows)
     codes = (int(told[number].get("exit_code", 0)) for number in sorted(told))
@@ -207,22 +216,27 @@ def settle(
 
 
 def _run_all(
-    cases: Sequence[Case], seats: Sequence[Seat], bar: Callable[[str], None]
+    batches: Sequence[tuple[Case, ...]], seats: Sequence[Seat], bar: Callable[[str], None]
 ) -> Iterator[tuple[Case, Row]]:
     """Let every seat take runs until none is left; what each of them said, as it ends.
 
     The first is planned before, so that all find its method in the cache instead of tuning at once.
+    Runs that failed together are made one by one: one alone may be what failed.
     """
-    waiting: queue.SimpleQueue[Case] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[tuple[Case, ...]] = queue.SimpleQueue()
     ended: queue.SimpleQueue[tuple[Case, Row] | BaseException] = queue.SimpleQueue()
-    for case in cases:
-        waiting.put(case)
+    for batch in batches:
+        waiting.put(batch)
 
     def work(crew: Crew) -> None:
         try:
             while True:
-                case = waiting.get_nowait()
-                ended.put((case, crew.run(case.config)))
+                batch = waiting.get_nowait()
+                reply = {ERROR: "alone"}
+                if len(batch) > 1:
+                    reply = crew.run_together([case.config for case in batch])
+                for case in batch:
+                    ended.put((case, crew.run(case.config) if ERROR in reply else reply))
         except queue.Empty:
             pass
         except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
@@ -231,15 +245,16 @@ def _run_all(
     crews = [Crew(seat) for seat in seats]
     threads = [threading.Thread(target=work, args=(crew,), daemon=True) for crew in crews]
     try:
-        crews[0].plan(cases[0].config)
+        if len(batches[0]) == 1:
+            crews[0].plan(batches[0][0].config)
         for thread in threads:
             thread.start()
-        for _ in cases:
-            reply = ended.get()
-            if isinstance(reply, BaseException):
-                raise reply
-            bar(_label(reply[0]))
-            yield reply
+        for _ in range(sum(map(len, batches))):
+            said = ended.get()
+            if isinstance(said, BaseException):
+                raise said
+            bar(_label(said[0]))
+            yield said
     finally:
         bar("")
         for crew in crews:

@@ -17,6 +17,7 @@ from tetris_sim.gpu_kernels.common.layout import pitch_slab
 from tetris_sim.gpu_kernels.faces.boxes import has_frame
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.method import STEPS_PER_BLOCK, KnownGpu, Parameters
+from tetris_sim.planes import in_planes
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
@@ -53,11 +54,14 @@ class Family:
         kernel: the one with certain parameters, for a stencil and dtype.
         parameters: what may be tried, the best guess first.
         refusal: why a stencil and dtype cannot be done, as a sentence; None if they can.
+        planes: whether those of two axes advance as many planes as there are blocks along z, so
+            that they do a stencil of three axes that reads nothing of other planes.
     """
 
     kernel: Callable[[Stencil, np.dtype[Any], Parameters], FusedKernel]
     parameters: Callable[[Stencil, np.dtype[Any]], tuple[Parameters, ...]]
     refusal: Callable[[Stencil, np.dtype[Any]], str | None]
+    planes: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,10 +102,10 @@ class FusedMethod:
             return special.refusal(problem)
         if (why_not := problem.why_not_one_stencil) is not None:
             return why_not
-        family = self.families.get(problem.grid.ndim)
-        if family is None:
+        if problem.grid.ndim not in self.families:
             return f"it has no kernels for {problem.grid.ndim} axes"
-        return family.refusal(problem.stencil, np.dtype(problem.dtype))
+        family, stencil = self._family(problem)
+        return family.refusal(stencil, np.dtype(problem.dtype))
 
     def parameters(self, problem: Problem) -> tuple[Parameters, ...]:
         """Those of its kernels."""
@@ -150,8 +154,15 @@ class FusedMethod:
         complete = self._complete(problem, parameters)
         if (special := self._special(problem)) is not None:
             return special.kernel(problem, complete)
-        family = self.families[problem.grid.ndim]
-        return family.kernel(problem.stencil, np.dtype(problem.dtype), complete)
+        family, stencil = self._family(problem)
+        return family.kernel(stencil, np.dtype(problem.dtype), complete)
+
+    def _family(self, problem: Problem) -> tuple[Family, Stencil]:
+        """The kernels for a stencil, and what they are made for: of planes, that of one of them."""
+        stencil, flat = problem.stencil, self.families.get(2)
+        if stencil.ndim == 3 and stencil.radii[0] == 0 and flat is not None and flat.planes:
+            return flat, in_planes(stencil)
+        return self.families[stencil.ndim], stencil
 
     def _special(self, problem: Problem) -> Special | None:
         if problem.equations is not None:
@@ -165,8 +176,7 @@ class FusedMethod:
         if (special := self._special(problem)) is not None:
             proposed = special.parameters(problem)
         else:
-            family = self.families[problem.grid.ndim]
-            proposed = _proposed(family, problem.stencil, np.dtype(problem.dtype))
+            proposed = _proposed(*self._family(problem), np.dtype(problem.dtype))
         return tuple(
             parameters for parameters in proposed if has_frame(problem, parameters[STEPS_PER_BLOCK])
         )

@@ -27,7 +27,7 @@ METHOD = FusedMethod(
     "gpu.stream",
     {
         1: Family(stream_1d_kernel, stream_1d_parameters, stream_1d_refusal),
-        2: Family(stream_2d_kernel, stream_2d_parameters, stream_2d_refusal),
+        2: Family(stream_2d_kernel, stream_2d_parameters, stream_2d_refusal, planes=True),
         3: Family(stream_3d_kernel, stream_3d_parameters, stream_3d_refusal),
     },
     conducting=CONDUCTING,

@@ -8,6 +8,7 @@
 //         tile above has left in shared memory. Rows are computed once; only columns overlap (depth
 //         * reach_x a side), and 2 * depth * reach_y rows at the beginning of a chunk. How many
 //         rows a chunk has is chosen at launch (`Stream` of fused/kernel.py).
+//         Blocks along z do the same with other planes, which read nothing of each other.
 // Layout  Warp w holds rows w * rows ..., lane l columns l * columns ... of a tile
 //         (stream_2d_rows.cuh). Shared memory:
 //           stage     one patch per warp: the next tile arrives here while this one is advanced,
@@ -53,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
     Edges edges_of_warp{between, between + (warps - 1) * edges * edge, warp};
 
     const Part part = part_of_block(box, chunk);
-    const long long plane = box.low[0] * memory.plane;
+    const long long plane = (box.low[0] + static_cast<int>(blockIdx.z)) * memory.plane;
     const auto finish = [&](real value) { return mul_real(value, w.w[TS_N_WEIGHTS - 1]); };
     const auto levels = [&](real(&patch)[rows][columns], int, auto store, auto fetch) {
 #pragma unroll 1

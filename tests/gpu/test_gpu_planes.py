@@ -1,0 +1,74 @@
+"""Planes that read nothing of each other: many grids of two axes in one launch, each with the bits
+that it has alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import FACES, make_problem, run, stencil_of
+from emulator.emulation import COMPILER, NO_COMPILER
+from emulator.host_gpu import HostGpu
+
+from tetris_sim.boundary import Boundary, Face, Neumann
+from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.stream.method import METHOD as STREAM
+from tetris_sim.gpu_kernels.trapezoid.kernel import METHOD as TRAPEZOID
+from tetris_sim.method import Method, Parameters
+from tetris_sim.planes import in_planes, stacked
+from tetris_sim.problem import Problem
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+
+SMALL = {"rows": 2, "columns": 2, "warps": 2, "blocks": 1, "edges": 1, "interleaved": 0}
+KINDS = {
+    "mirrors": ("neumann", "dirichlet"),
+    "rings": ("periodic", "periodic"),
+    "convection": ("robin", "fixed"),
+}
+
+
+def alone_and_stacked(name: str, kind: str, members: int) -> tuple[list[Problem], Problem]:
+    faces: list[Face] = [FACES[face] for face in KINDS[kind]]
+    one = Boundary(((faces[0], faces[1]), (faces[1], faces[0])))
+    together, states = make_problem(
+        stacked(stencil_of(name)),
+        Boundary(((Neumann(), Neumann()), *one.faces)),
+        shape=(members, 21, 45),
+        mirrored=True,
+    )
+    alone, _ = make_problem(stencil_of(name), one, shape=(21, 45), mirrored=True)
+    grid = dataclasses.replace(alone.grid, spacing=together.grid.spacing[1:])
+    alone = dataclasses.replace(alone, grid=grid, stencil=in_planes(together.stencil))
+    return [
+        dataclasses.replace(
+            alone, initial=lambda slab, k=k: states[:, k, *(slice(*it) for it in slab.spans)]
+        )
+        for k in range(members)
+    ], together
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize(
+    ("method", "parameters", "name"),
+    [
+        (PlainMethod(), {}, "heat-2d"),
+        (STREAM, {"steps_per_block": 2, **SMALL}, "heat-2d"),
+        (STREAM, {"steps_per_block": 2, **SMALL}, "box-2d9p"),
+        (TRAPEZOID, {}, "box-2d9p"),
+    ],
+)
+def test_planes_have_the_bits_of_grids_alone(
+    method: Method, parameters: Parameters, name: str, kind: str
+) -> None:
+    members, together = alone_and_stacked(name, kind, 3)
+    assert method.refusal(together) is None
+    gpu: Any = HostGpu()
+    complete = {**method.parameters(members[0])[-1], **parameters}
+    found = run(method, together, complete, gpu, (5, 3))
+    for k, member in enumerate(members):
+        expected = run(method, member, complete, gpu, (5, 3))
+        np.testing.assert_array_equal(found[:, k], expected)
