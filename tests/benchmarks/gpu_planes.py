@@ -79,7 +79,8 @@ def main() -> None:
     """Time every method on every case."""
     device, told = GpuDevice(), []
     for shape, kind in _CASES:
-        for faces in FACES if shape in _ALL_FACES else ("insulated",):
+        tried_faces: list[FaceKind] = [*FACES] if shape in _ALL_FACES else ["insulated"]
+        for faces in tried_faces:
             problem = make(shape, faces, planes=kind == "planes")
             for method in METHODS:
                 if method.name not in _METHODS or method.refusal(problem) is not None:

@@ -5,6 +5,7 @@ that it has alone.
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from tetris_sim.gpu_kernels.stream.method import METHOD as STREAM
 from tetris_sim.gpu_kernels.trapezoid.kernel import METHOD as TRAPEZOID
 from tetris_sim.method import Method, Parameters
 from tetris_sim.planes import in_planes, stacked
-from tetris_sim.problem import Problem
+from tetris_sim.problem import Field, Problem
+from tetris_sim.slab import Slab
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 
@@ -43,12 +45,16 @@ def alone_and_stacked(name: str, kind: str, members: int) -> tuple[list[Problem]
     alone, _ = make_problem(stencil_of(name), one, shape=(21, 45), mirrored=True)
     grid = dataclasses.replace(alone.grid, spacing=together.grid.spacing[1:])
     alone = dataclasses.replace(alone, grid=grid, stencil=in_planes(together.stencil))
-    return [
-        dataclasses.replace(
-            alone, initial=lambda slab, k=k: states[:, k, *(slice(*it) for it in slab.spans)]
-        )
-        for k in range(members)
-    ], together
+
+    def initial(member: int, slab: Slab) -> Field:
+        places: Any = (slice(None), member, *(slice(*it) for it in slab.spans))
+        found: Field = states[places]
+        return found
+
+    members_alone = [
+        dataclasses.replace(alone, initial=partial(initial, k)) for k in range(members)
+    ]
+    return members_alone, together
 
 
 @pytest.mark.parametrize("kind", list(KINDS))

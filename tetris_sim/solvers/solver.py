@@ -223,9 +223,11 @@ class Together:
 
 def _taken(whole: Numbers, planes: Any) -> Numbers:
     """Some planes in a row, round the end if need be."""
-    if planes[-1] - planes[0] + 1 == len(planes):
-        return whole[planes[0] : planes[-1] + 1]
-    return np.take(whole, planes, 0)
+    first, last = int(planes[0]), int(planes[-1])
+    found: Numbers = (
+        whole[first : last + 1] if last - first + 1 == len(planes) else np.take(whole, planes, 0)
+    )
+    return found
 
 
 def _iterate(
