@@ -54,14 +54,11 @@ class Family:
         kernel: the one with certain parameters, for a stencil and dtype.
         parameters: what may be tried, the best guess first.
         refusal: why a stencil and dtype cannot be done, as a sentence; None if they can.
-        planes: whether those of two axes advance as many planes as there are blocks along z, so
-            that they do a stencil of three axes that reads nothing of other planes.
     """
 
     kernel: Callable[[Stencil, np.dtype[Any], Parameters], FusedKernel]
     parameters: Callable[[Stencil, np.dtype[Any]], tuple[Parameters, ...]]
     refusal: Callable[[Stencil, np.dtype[Any]], str | None]
-    planes: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +73,8 @@ class FusedMethod:
         explanation: what to say beside a measured rate, if there is anything; arguments as those of
             `explain`.
         exact: whether it has the bits of all exact methods; sums of fused steps have others.
+        planes: kernels of two axes that advance as many planes as there are blocks along z: for
+            stencils of three axes that read nothing of other planes, if there are any.
         conducting: kernels for problems with conduction, if there are any.
         solving: the same for problems with equations.
     """
@@ -85,6 +84,7 @@ class FusedMethod:
     explanation: Explanation | None = None
     device: Literal["gpu"] = "gpu"
     exact: bool = False
+    planes: Family | None = field(default=None, hash=False)
     conducting: Special | None = field(default=None, hash=False)
     solving: Special | None = field(default=None, hash=False)
 
@@ -159,9 +159,9 @@ class FusedMethod:
 
     def _family(self, problem: Problem) -> tuple[Family, Stencil]:
         """The kernels for a stencil, and what they are made for: of planes, that of one of them."""
-        stencil, flat = problem.stencil, self.families.get(2)
-        if stencil.ndim == 3 and stencil.radii[0] == 0 and flat is not None and flat.planes:
-            return flat, in_planes(stencil)
+        stencil = problem.stencil
+        if stencil.ndim == 3 and stencil.radii[0] == 0 and self.planes is not None:
+            return self.planes, in_planes(stencil)
         return self.families[stencil.ndim], stencil
 
     def _special(self, problem: Problem) -> Special | None:

@@ -16,6 +16,7 @@ from tetris_sim.gpu_kernels.stream.kernel_2d import (
     stream_2d_kernel,
     stream_2d_parameters,
     stream_2d_refusal,
+    stream_planes_parameters,
 )
 from tetris_sim.gpu_kernels.stream.kernel_3d import (
     stream_3d_kernel,
@@ -27,9 +28,10 @@ METHOD = FusedMethod(
     "gpu.stream",
     {
         1: Family(stream_1d_kernel, stream_1d_parameters, stream_1d_refusal),
-        2: Family(stream_2d_kernel, stream_2d_parameters, stream_2d_refusal, planes=True),
+        2: Family(stream_2d_kernel, stream_2d_parameters, stream_2d_refusal),
         3: Family(stream_3d_kernel, stream_3d_parameters, stream_3d_refusal),
     },
+    planes=Family(stream_2d_kernel, stream_planes_parameters, stream_2d_refusal),
     conducting=CONDUCTING,
     solving=SOLVING,
 )

@@ -196,9 +196,5 @@ def _tile_kernel(folding: Folding, parameters: Mapping[str, int]) -> FusedKernel
     )
 
 
-METHOD = FusedMethod(
-    "gpu.trapezoid",
-    dict.fromkeys(
-        (1, 2, 3), Family(trapezoid_kernel, trapezoid_parameters, trapezoid_refusal, planes=True)
-    ),
-)
+_FAMILY = Family(trapezoid_kernel, trapezoid_parameters, trapezoid_refusal)
+METHOD = FusedMethod("gpu.trapezoid", dict.fromkeys((1, 2, 3), _FAMILY), planes=_FAMILY)

@@ -78,9 +78,11 @@ def rate(problem: Problem, method: Method, parameters: Parameters, device: Any) 
 def main() -> None:
     """Time every method on every case."""
     device, told = GpuDevice(), []
+    name = device.cupy.cuda.runtime.getDeviceProperties(device.number)["name"].decode()
+    print(name)
     for shape, kind in _CASES:
-        tried_faces: list[FaceKind] = [*FACES] if shape in _ALL_FACES else ["insulated"]
-        for faces in tried_faces:
+        kinds: tuple[FaceKind, ...] = tuple(FACES) if shape in _ALL_FACES else ("insulated",)
+        for faces in kinds:
             problem = make(shape, faces, planes=kind == "planes")
             for method in METHODS:
                 if method.name not in _METHODS or method.refusal(problem) is not None:
@@ -97,7 +99,7 @@ def main() -> None:
                     row = (shape, faces, method.name, list(parameters.values()), round(found, 1))
                     told.append(row)
                     print(*row, flush=True)
-            Path(sys.argv[1]).write_text(json.dumps(told, indent=1))
+            Path(sys.argv[1]).write_text(json.dumps({"gpu": name, "rates": told}, indent=1))
 
 
 if __name__ == "__main__":

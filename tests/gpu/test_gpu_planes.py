@@ -57,6 +57,13 @@ def alone_and_stacked(name: str, kind: str, members: int) -> tuple[list[Problem]
     return members_alone, together
 
 
+def test_first_choice_for_planes_cuts_256_columns_in_two() -> None:
+    members, together = alone_and_stacked("heat-2d", "mirrors", 2)
+    first, *others = STREAM.parameters(together)
+    assert tuple(others) == STREAM.parameters(members[0])
+    assert STREAM.kernel(together, first).tile[2] == 128
+
+
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize(
     ("method", "parameters", "name"),
