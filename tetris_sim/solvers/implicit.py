@@ -25,6 +25,7 @@ import numpy as np
 from tetris_sim.conduction import Numbers
 from tetris_sim.errors import NumericsError
 from tetris_sim.problem import Problem
+from tetris_sim.solvers.assembly import Where
 from tetris_sim.solvers.balance import Balance, Balances, norm
 from tetris_sim.solvers.gradients import Arithmetic, Heard, nobody
 from tetris_sim.solvers.settle import Kept, settle
@@ -87,7 +88,7 @@ class ImplicitSteps:
     _last: tuple[float, Numbers, Balance] | None = None  # a time, a state and their balance
 
     def __post_init__(self) -> None:
-        self._balances = Balances(self.problem)
+        self._balances = Balances(self.problem, Where(share=self.arithmetic.share))
 
     def advance(self, u: Numbers, step: int) -> Numbers:
         """The state after step number `step`, (n0, ...).

@@ -56,7 +56,7 @@ def settle(
     tolerance: float,
     scale: float,
     limit: int,
-    storage: Numbers | float = 0.0,
+    storage: Numbers | None = None,
     heat: Numbers | None = None,
     kept: Kept | None = None,
     heard: Heard = nobody,
@@ -70,10 +70,13 @@ def settle(
         tolerance: of what is left, relative to `scale`.
         scale: see `conjugate_gradients`, as `limit`.
         limit: of iterations.
-        storage: what a cell stores per degree, of the shape of u.
+        storage: what a cell stores per degree, of the shape of u, if it counts.
         heat: what flows in at 0 degrees; that of the balance if not given.
         kept: of earlier solutions with the same conductances.
         heard: see `conjugate_gradients`.
+
+    Returns:
+        The state, where the arrays of the balance are, and how it was found.
 
     Raises:
         LeftOffError: this was heard.
@@ -82,14 +85,18 @@ def settle(
     xp, held = arithmetic.xp, made.held
     operator = tuple(xp.asarray(it) for it in made.operator(storage))
     shape = operator[-1].shape
-    right = np.where(held, 0.0, made.heat if heat is None else heat)
+    right = made.heat if heat is None else heat
+    right = np.where(held, 0.0, right) if made.any_held else right
+    parts: tuple[Numbers, ...] = ()
+    changes = made.contents is not None or (kept is not None and kept.loose)
+    if kept is not None:
+        own = made.exchange if storage is None else made.exchange + storage
+        parts = (own,) if made.contents is None else (own, made.whole)
     kept = kept or Kept()
-    changes = made.contents is not None or kept.loose
-    own = made.exchange + storage
-    parts = (own,) if made.contents is None else (own, made.whole)
 
     def solve(cycle: Cycle) -> tuple[Values, Solved]:
-        unknown = xp.asarray(np.where(held, 0.0, u).reshape(shape))
+        given = np.where(held, 0.0, u) if made.any_held else u.copy()
+        unknown = xp.asarray(given.reshape(shape))
         solved = conjugate_gradients(
             operator,
             xp.asarray(right.reshape(shape)),
@@ -114,5 +121,7 @@ def settle(
         kept.cycle, kept.parts = Cycle(operator, arithmetic, made.wide), parts
         answer = solve(kept.cycle)
     unknown, solved = answer
-    found = unknown if isinstance(unknown, np.ndarray) else unknown.get()
-    return np.where(held, u, found.reshape(u.shape)), solved
+    if made.where.xp is not np:
+        return unknown.reshape(u.shape), solved
+    found = made.where.host(unknown).reshape(u.shape)
+    return np.where(held, u, found) if made.any_held else found, solved
