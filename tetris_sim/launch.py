@@ -304,7 +304,12 @@ def _make_writers(
     first = None if written else config.build(dt=problem.dt).initial
     seen_first = None if first is None else problem.see(first)
     outputs = make_outputs(
-        config, problem.seen, launched.directory, initial=seen_first, run_id=run_id
+        config,
+        problem.seen,
+        launched.directory,
+        initial=seen_first,
+        run_id=run_id,
+        implicit=plan.scheme == "implicit",
     )
 
     states = RunStates(config, problem, plan, launched.clock, earlier=start.state, run_id=run_id)

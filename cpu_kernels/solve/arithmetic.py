@@ -62,6 +62,15 @@ class CpuArithmetic:
     def release(self) -> None:
         """Memory goes back by itself."""
 
+    def share(self, n: int, work: Callable[[int], None]) -> None:
+        """Call work(0) to work(n - 1), each by one thread."""
+
+        def task(thread: int) -> None:
+            for number in self._team.split(n, thread):
+                work(number)
+
+        self._team.run(task)
+
     def coarsen(
         self, operator: Operator, axis: int, xp: Any, places: Places | None = None
     ) -> tuple[Operator, Shares]:

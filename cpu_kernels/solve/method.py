@@ -10,6 +10,7 @@ from tetris_sim.solvers.stepper import SolvingMethod
 # By point, at most: of the balance, of conjugate gradients, of all levels, and of what is needed to
 # make these.
 _BYTES = 260
+_PLAIN = (150, 0)  # without held cells or heat contents
 
 
 def _arithmetic(team: Any) -> Arithmetic:
@@ -18,5 +19,5 @@ def _arithmetic(team: Any) -> Arithmetic:
     return CpuArithmetic(team)
 
 
-STEADY = SolvingMethod("cpu.steady", "cpu", _arithmetic, "steady", _BYTES)
+STEADY = SolvingMethod("cpu.steady", "cpu", _arithmetic, "steady", _BYTES, plain=_PLAIN)
 IMPLICIT = SolvingMethod("cpu.implicit", "cpu", _arithmetic, "implicit", _BYTES)

@@ -58,6 +58,11 @@ class GpuArithmetic:
         """Give memory back that nobody uses."""
         self.device.release()
 
+    def share(self, n: int, work: Callable[[int], None]) -> None:
+        """Call work(0) to work(n - 1)."""
+        for number in range(n):
+            work(number)
+
     def level(self, level: Level) -> GpuLevel:
         """A level where it is worked on."""
         return GpuLevel(level, self)

@@ -9,8 +9,9 @@ from tetris_sim.solvers.stepper import SolvingMethod
 
 # By point: FP64 of the operator and of five fields; levels in FP32 and halves of it; what is left
 # of making these.
-_BYTES = 112
+_BYTES = 120
 _HOST_BYTES = 200  # the balance, and what it is made of
+_PLAIN = (_BYTES, 48)  # without held cells or heat contents, whose balance is made on the GPU
 
 
 def _arithmetic(device: Any) -> Arithmetic:
@@ -19,5 +20,5 @@ def _arithmetic(device: Any) -> Arithmetic:
     return GpuArithmetic(device)
 
 
-STEADY = SolvingMethod("gpu.steady", "gpu", _arithmetic, "steady", _BYTES, _HOST_BYTES)
+STEADY = SolvingMethod("gpu.steady", "gpu", _arithmetic, "steady", _BYTES, _HOST_BYTES, _PLAIN)
 IMPLICIT = SolvingMethod("gpu.implicit", "gpu", _arithmetic, "implicit", _BYTES, _HOST_BYTES)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from body_samples import build, heat_model
 from cases import make_problem
 from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
@@ -226,3 +227,31 @@ def solutions(scheme: Any, shape: tuple[int, ...], gpu: Any) -> list[Array]:
 def test_states_of_methods_are_those_of_a_cpu(scheme: Any, either: Any) -> None:
     expected, found = solutions(scheme, (5, 6, 7), either)
     np.testing.assert_allclose(found, expected, atol=1e-8 * np.abs(expected).max())
+
+
+def test_a_body_of_materials_is_the_same_on_both(either: Any) -> None:
+    problem = build(
+        grid={"shape": [9, 8, 6], "size": [0.1] * 3},
+        model=heat_model(
+            {"material": "glass"},
+            {"material": "copper", "box": {"x": [0.03, 0.06]}},
+            sources=[{"power": 30.0, "material": "copper"}, {"density": "1e4*x"}],
+        ),
+        boundaries={
+            "x-": {"type": "radiation", "emissivity": 0.9, "ambient": 400},
+            "y": {"type": "periodic"},
+            "*": {"type": "robin", "h": 8, "ambient": "20 + 100*x"},
+        },
+    )
+    team, found = ThreadTeam(2), []
+    for place, opened in ((Place(2, "cpu"), team), (Place(1, "gpu"), either)):
+        stepper = (
+            place.solving("steady").to(1e-11).prepare(problem, Slab.whole(problem.grid), {}, opened)
+        )
+        stepper.load(problem.initial)
+        stepper.advance(1)
+        found.append(stepper.interior())
+        stepper.close()
+    team.close()
+    assert np.ptp(found[0]) > 1
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-8)

@@ -114,3 +114,21 @@ def test_a_plan_says_why_it_cannot_solve(
     sections = settings(**BODY | {"time": STEADY, "output": outputs(tmp_path)} | change)
     with pytest.raises(UnsupportedError, match=words):
         launch(make_config(sections))
+
+
+def test_heat_that_flowed_in_implicit_steps_is_of_second_order(tmp_path: Path) -> None:
+    left = []
+    for steps in (8, 16):
+        every = {"every": "1 step"}
+        output = {"directory": str(tmp_path / str(steps)), "statistics": every}
+        time = {"scheme": "implicit", "dt": 40 / steps, "steps": steps, "tolerance": 1e-12}
+        faces = {"x-": {"type": "robin", "h": "100 + 2*t", "ambient": 50}, "*": {"type": "neumann"}}
+        faces["x+"] = {"type": "neumann", "flux": "1000 + 50*t"}
+        model = BODY["model"] | {"sources": [{"density": "1e4*(1 + t/10)"}]}
+        sections = BODY | {"time": time, "output": output, "boundaries": faces, "model": model}
+        heat = launch(make_config(settings(**sections))).heat
+        stored = next(it for name, it in heat.items() if name.startswith("heat stored"))
+        rest = next(it for name, it in heat.items() if name.startswith("heat residual"))
+        left.append(abs(rest / stored))
+    assert left[0] < 1e-3
+    assert left[1] < left[0] / 2.8 or left[1] < 1e-9

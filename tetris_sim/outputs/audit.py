@@ -32,9 +32,10 @@ class Audit:
 
     Args:
         problem: its state is a temperature (`has_heat`).
+        implicit: whether steps are.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, *, implicit: bool = False) -> None:
         self._problem = problem
         self._openings = tuple(openings(problem))
         self._body: Body | None = None
@@ -52,7 +53,7 @@ class Audit:
             ]
             if problem.conduction.source is not None:
                 self._sources = Sources(problem.conduction.source, self._body)
-        self._balance = Balance(problem.dt, self._sources)
+        self._balance = Balance(problem.dt, self._sources, implicit=implicit)
 
     @property
     def columns(self) -> list[str]:

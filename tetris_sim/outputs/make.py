@@ -27,6 +27,7 @@ def make_outputs(
     *,
     initial: InitialField | None = None,
     run_id: str = "",
+    implicit: bool = False,
 ) -> tuple[Output, ...]:
     """The outputs of a run; nothing is written before their `start`.
 
@@ -37,6 +38,7 @@ def make_outputs(
         initial: the state at time 0, if `problem.initial` is that of a checkpoint; the pictures
             compare with it.
         run_id: what tells this run from others; it goes into the files.
+        implicit: whether steps are, so that heat flows at their ends as well as at their begins.
 
     Raises:
         ConfigError: a probe lies outside the box, a part holds no point, or a time is not reached.
@@ -67,7 +69,8 @@ def make_outputs(
         )
 
     if section.statistics is not None:
-        outputs.append(StatisticsOutput(problem, directory, schedule(section.statistics.every)))
+        when = schedule(section.statistics.every)
+        outputs.append(StatisticsOutput(problem, directory, when, implicit=implicit))
     if section.pictures:
         outputs.append(PicturesOutput(problem, directory, heading=request.title, initial=initial))
     return tuple(outputs)

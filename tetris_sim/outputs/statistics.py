@@ -62,11 +62,14 @@ class StatisticsOutput(TableOutput):
         problem: what is simulated.
         directory: the results directory.
         schedule: when.
+        implicit: whether steps are.
     """
 
-    def __init__(self, problem: Problem, directory: Path, schedule: StepSchedule) -> None:
+    def __init__(
+        self, problem: Problem, directory: Path, schedule: StepSchedule, *, implicit: bool = False
+    ) -> None:
         self._path = directory / FILE
-        self._audit = Audit(problem) if has_heat(problem) else None
+        self._audit = Audit(problem, implicit=implicit) if has_heat(problem) else None
         columns: list[str] = []
         for k, variable in enumerate(problem.variables):
             columns += [

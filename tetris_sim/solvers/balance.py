@@ -9,6 +9,7 @@ state is held are no unknowns: what flows to them is part of d and f of their ne
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from tetris_sim.errors import UnsupportedError
 from tetris_sim.problem import Problem
 from tetris_sim.reference import Seen, follow
 from tetris_sim.slab import Ranges
+from tetris_sim.solvers.assembly import HERE, Values, Where, add_heated, conductances
 from tetris_sim.solvers.contents import Contents, contents_of
 from tetris_sim.solvers.hierarchy import Operator
 
@@ -43,20 +45,30 @@ class Balance:
             first, 0 where no heat flows; each of the shape of the grid.
         exchange: d, what flows out per degree to where temperatures are given.
         heat: f, what flows in at 0 degrees.
-        capacity: what a cell stores by its state, of the shape of the grid: rho c, or 1 if that is
-            heat content; infinite where the state is held.
+        stores: `capacity`, which is made if it is asked for.
+        any_held: whether the state of any cell is held.
         is_linear: whether it is the same for every state.
         contents: of a body whose state is heat content.
         widths: of cells by axis, where an axis is graded.
+        where: the arrays are; those of a GPU belong to bodies without held cells or heat contents.
     """
 
     conductance: tuple[Numbers, ...]
     exchange: Numbers
     heat: Numbers
-    capacity: Numbers
+    stores: Callable[[], Numbers]
+    any_held: bool
     is_linear: bool
     contents: Contents | None = None
     widths: tuple[Numbers, ...] = ()
+    where: Where = HERE
+
+    @functools.cached_property
+    def capacity(self) -> Numbers:
+        """What a cell stores by its state, of the shape of the grid, on the host: rho c, or 1 if
+        that is heat content; infinite where the state is held.
+        """
+        return self.stores()
 
     @property
     def wide(self) -> tuple[Numbers, ...]:
@@ -66,6 +78,8 @@ class Balance:
     @property
     def held(self) -> npt.NDArray[np.bool_]:
         """Where the state is no unknown."""
+        if not self.any_held:
+            return np.broadcast_to(np.zeros(1, np.bool_), self.heat.shape)  # takes no memory
         return np.isinf(self.capacity)
 
     @property
@@ -84,16 +98,25 @@ class Balance:
         """What flows into cells at a state: f - A u."""
         found: Numbers = self.heat - self.exchange * u
         for axis, k in enumerate(self.conductance):
-            flow = k * (np.roll(u, -1, axis) - u)
+            if k.shape[axis] == 1:
+                continue
+            flow = np.roll(u, -1, axis)
+            flow -= u
+            flow *= k
             found += flow - np.roll(flow, 1, axis)
         return found
 
-    def operator(self, more: Numbers | float = 0.0) -> Operator:
-        """A for a solver, with more on its diagonal: three axes, in `OUTER` order."""
-        shape = on_three(self.heat.shape, 1, OUTER)
-        parts = on_three(self.conductance, np.zeros(self.heat.shape), OUTER)
-        diagonal = self.exchange + np.where(self.held, 0.0, more)
-        return tuple(np.ascontiguousarray(it).reshape(shape) for it in (*parts, diagonal))
+    def operator(self, more: Numbers | float | None = None) -> Operator:
+        """A for a solver, with more on its diagonal: three axes, in `OUTER` order. Without more,
+        these are the arrays of the balance.
+        """
+        xp, shape = self.where.xp, on_three(self.heat.shape, 1, OUTER)
+        none = xp.zeros(self.heat.shape) if len(self.conductance) < len(shape) else self.heat
+        parts = on_three(self.conductance, none, OUTER)
+        diagonal = self.exchange
+        if more is not None:
+            diagonal = diagonal + xp.asarray(np.where(self.held, 0.0, more))
+        return tuple(xp.ascontiguousarray(it).reshape(shape) for it in (*parts, diagonal))
 
 
 def why_not(problem: Problem) -> str | None:
@@ -126,15 +149,16 @@ class Balances:
 
     Args:
         problem: see `why_not`.
+        where: arrays shall be; those of bodies with held cells or heat contents are on the host.
 
     Raises:
         UnsupportedError: the problem has no such balance.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, where: Where = HERE) -> None:
         if (refusal := why_not(problem)) is not None:
             raise UnsupportedError(refusal[0].upper() + refusal[1:] + ".")
-        self._problem = replace(problem, dtype=np.dtype(np.float64))
+        self._problem, self._where = replace(problem, dtype=np.dtype(np.float64)), where
         self._same: Balance | None = None
         self._parts: _Parts | None = None
 
@@ -149,24 +173,25 @@ class Balances:
             return self._same
         problem = replace(self._problem, start=(0, time))
         if problem.conduction is None:
-            self._same = _of_stencil(problem)
+            self._same = _of_stencil(problem, self._where)
             return self._same
         if self._parts is None:
-            self._parts = _Parts(problem, problem.conduction)
+            self._parts = _Parts(problem, problem.conduction, self._where)
         found = self._parts.at(problem, state)
         if found.is_linear and not self._parts.changes:
             self._same = found
         return found
 
 
-def _of_stencil(problem: Problem) -> Balance:
+def _of_stencil(problem: Problem, where: Where) -> Balance:
     """With K and d in 1/s, and rho c 1."""
-    grid = problem.grid
-    conductance, d, f = [], np.zeros(grid.shape), np.zeros(grid.shape)
+    grid, xp = problem.grid, where.xp
+    conductance, d, f = [], xp.zeros(grid.shape), xp.zeros(grid.shape)
     for axis, n in enumerate(grid.shape):
         offset = tuple(int(k == axis) for k in range(grid.ndim))
         rate = problem.stencil.terms.get(offset, 0.0) / problem.dt
-        between = np.full(grid.shape, rate)
+        between = xp.empty(grid.shape)
+        between[...] = rate
         if not problem.boundary.periodic(axis):
             _plane(between, axis, n - 1)[...] = 0.0
             for side in SIDES:
@@ -176,8 +201,10 @@ def _of_stencil(problem: Problem) -> Balance:
                 outermost = 0 if side == "low" else n - 1
                 _plane(d, axis, outermost)[...] += rate * (1 - b)
                 _plane(f, axis, outermost)[...] += rate * a
-        conductance.append(between if n > 1 else np.zeros(grid.shape))
-    return Balance(tuple(conductance), d, f, np.ones(grid.shape), is_linear=True)
+        conductance.append(between if n > 1 else xp.zeros(grid.shape))
+    return Balance(
+        tuple(conductance), d, f, lambda: np.ones(grid.shape), False, is_linear=True, where=where
+    )
 
 
 class _Parts:
@@ -187,21 +214,22 @@ class _Parts:
         changes: whether some of it depends on time, or on what held cells have.
     """
 
-    def __init__(self, problem: Problem, conduction: Conduction) -> None:
+    def __init__(self, problem: Problem, conduction: Conduction, where: Where) -> None:
         self._problem, self._conduction = problem, conduction
-        shape, medium = problem.grid.shape, conduction.medium
+        shape = problem.grid.shape
         self._whole: Ranges = tuple((0, n) for n in shape)
-        self._ids = medium.ids(self._whole)
-        self._contents = contents_of(problem, self._ids)
-        self._capacity = (
-            medium.capacity[self._ids]
-            if conduction.coefficients is None
-            else conduction.coefficients.capacity(self._whole)
-        )
-        self._held = np.isinf(self._capacity)
+        self._contents = None
+        if conduction.enthalpy is not None:
+            self._contents = contents_of(problem, conduction.medium.ids(self._whole))
+        self._any_held = bool(np.isinf(conduction.medium.capacity).any())
+        if self._any_held or conduction.coefficients is not None:
+            self._held = np.isinf(self._capacity)
+            self._any_held = bool(self._held.any())
+        plain = self._contents is None and not self._any_held
+        self._where = where if plain else replace(where, xp=np)
+        xp = self._where.xp
         widths = tuple(problem.grid.widths(axis) for axis in range(len(shape)))
         self._widths = widths if any(np.ptp(it) > _UNEVEN * it.min() for it in widths) else ()
-        self._any_held = bool(self._held.any())
         self._curved: set[tuple[int, Side]] = set()  # faces that are not linear
 
         source = conduction.source
@@ -220,29 +248,39 @@ class _Parts:
         self._moving = [face for face, stays in zip(faces, still, strict=True) if not stays]
 
         # d and f of what is the same at all times and states
-        self._d, self._f = np.zeros(shape), np.zeros(shape)
-        if source is not None and not source.changes:
-            self._f += self._heated(source)
-        nothing = np.zeros(shape)
+        self._d, self._f = xp.zeros(shape), xp.zeros(shape)
+        self._lasts = source is None or not source.changes
+        if source is not None and self._lasts:
+            add_heated(self._f, source, problem, conduction, self._where)
+        nothing = np.broadcast_to(np.zeros(1), shape)
         for axis, side, face in (it for it, stays in zip(faces, still, strict=True) if stays):
             self._add_face(self._d, self._f, (axis, side, face), nothing)
-        self._between: list[Numbers] = []
-        if self._contents is None:
-            self._between = [self._conductance(axis, nothing) for axis in range(len(shape))]
-        self._joined = [self._cut(axis, k) for axis, k in enumerate(self._between)]
+        between = [] if self._contents else conductances(problem, conduction, self._where)
+        self._joined = [self._cut(axis, k) for axis, k in enumerate(between)]
+
+    @functools.cached_property
+    def _capacity(self) -> Numbers:
+        conduction = self._conduction
+        if conduction.coefficients is not None:
+            return conduction.coefficients.capacity(self._whole)
+        if conduction.medium.n_ids == 1:
+            return np.broadcast_to(conduction.medium.capacity, self._problem.grid.shape)
+        return np.asarray(conduction.medium.capacity[conduction.medium.ids(self._whole)])
 
     def at(self, problem: Problem, state: Numbers) -> Balance:
         """The balance of a time, from which `problem` starts, at a state."""
         self._problem, self._linear = problem, self._contents is None or self._contents.has_one
-        d, f = self._d.copy(), self._f.copy()
-        if (source := self._conduction.source) is not None and source.changes:
-            f += self._heated(source)
+        d, f = self._d, self._f
+        if self._moving or self._any_held or not self._lasts:
+            d, f = d.copy(), f.copy()
+        if (source := self._conduction.source) is not None and not self._lasts:
+            add_heated(f, source, problem, self._conduction, self._where)
         for face in self._moving:
             self._add_face(d, f, face, state)
 
         joined = self._joined
         if self._contents is not None:
-            between = [self._conductance(axis, state) for axis in range(state.ndim)]
+            between = [self._conductance(self._contents, axis, state) for axis in range(state.ndim)]
             joined = [self._cut(axis, k) for axis, k in enumerate(between)]
         if self._any_held:
             drive = state if self._contents is None else self._contents.driving(state)
@@ -254,29 +292,16 @@ class _Parts:
             f[self._held] = 0.0
         conductance = tuple(k for k, _ in joined)
         return Balance(
-            conductance, d, f, self._capacity, self._linear, self._contents, self._widths
+            *(conductance, d, f, lambda: self._capacity, self._any_held, self._linear),
+            *(self._contents, self._widths, self._where),
         )
 
-    def _heated(self, source: Rule) -> Numbers:
-        codes = self._ids.astype(np.int64)
-        found = np.broadcast_to(
-            follow(source, self._problem, 0, self._whole, codes, {}), codes.shape
-        )
-        coefficients = self._conduction.coefficients
-        return found if coefficients is None else found * coefficients.volume(self._whole)
-
-    def _conductance(self, axis: int, state: Numbers) -> Numbers:
-        """K along an axis."""
+    def _conductance(self, contents: Contents, axis: int, state: Numbers) -> Numbers:
+        """K along an axis, where it depends on the state."""
         n = self._problem.grid.shape[axis]
         if n == 1:
             return np.zeros(self._problem.grid.shape)
-        if self._contents is not None:
-            between = self._contents.conductance(axis, state)
-        elif self._conduction.coefficients is None:
-            table = self._conduction.medium.conductance[axis]
-            between = table[self._ids, np.roll(self._ids, -1, axis)]
-        else:
-            between = np.array(self._conduction.coefficients.conductance(axis, self._whole))
+        between = contents.conductance(axis, state)
         if not self._problem.boundary.periodic(axis):
             _plane(between, axis, n - 1)[...] = 0.0
         return np.asarray(between)
@@ -291,14 +316,14 @@ class _Parts:
         return np.where(held | beyond, 0.0, between), [(up, -1), (down, 1)]
 
     def _add_face(
-        self, d: Numbers, f: Numbers, which: tuple[int, Side, RuledFace], state: Numbers
+        self, d: Values, f: Values, which: tuple[int, Side, RuledFace], state: Values
     ) -> None:
         """Add d and f of the ghosts beyond a face."""
         axis, side, face = which
         n = self._problem.grid.shape[axis]
         at = 0 if side == "low" else n - 1
         box = (*self._whole[:axis], (at, at + 1), *self._whole[axis + 1 :])
-        ids = np.take(self._ids, [at], axis)
+        ids = self._conduction.medium.ids(box)
         if (coefficients := self._conduction.coefficients) is None:
             k = self._conduction.medium.conductance[axis][ids, ids]
         else:
@@ -306,7 +331,7 @@ class _Parts:
             span = (*self._whole[:axis], (beyond, beyond + 1), *self._whole[axis + 1 :])
             k = coefficients.conductance(axis, span)
 
-        here = np.take(state, [at], axis)
+        here = self._where.host(_plane(state, axis, at))
         ghosts = self._ghosts(face, box, ids)
         if self._contents is not None:
             more = self._contents.tangent(k, partial(ghosts, face.rule), here, ids)
@@ -315,7 +340,7 @@ class _Parts:
             ghost, slope = self._tangent(which, ghosts, here)
             more = k * (1 - slope), k * (ghost - slope * here)
         for values, its in zip((d, f), more, strict=True):
-            _plane(values, axis, at)[...] += its
+            _plane(values, axis, at)[...] += self._where.xp.asarray(its)
 
     def _ghosts(self, face: RuledFace, box: Ranges, ids: Ids) -> Callable[[Rule, Seen], Numbers]:
         """Ghosts by a rule, from what is seen of the mirror points."""

@@ -60,6 +60,9 @@ class Arithmetic(Protocol):
     def release(self) -> None:
         """Give memory back that nobody uses."""
 
+    def share(self, n: int, work: Callable[[int], None]) -> None:
+        """Call work(0) to work(n - 1), by the threads of a team if there is one."""
+
     def coarsen(
         self, operator: Operator, axis: int, xp: Any, places: Places | None = None
     ) -> tuple[Operator, Shares]:

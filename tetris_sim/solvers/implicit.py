@@ -25,6 +25,7 @@ import numpy as np
 from tetris_sim.conduction import Numbers
 from tetris_sim.errors import NumericsError
 from tetris_sim.problem import Problem
+from tetris_sim.solvers.assembly import HERE, Where
 from tetris_sim.solvers.balance import Balance, Balances, norm
 from tetris_sim.solvers.gradients import Heard, nobody
 from tetris_sim.solvers.settle import Kept, settle
@@ -88,7 +89,8 @@ class ImplicitSteps:
     _last: tuple[float, Numbers, Balance] | None = None  # a time, a state and their balance
 
     def __post_init__(self) -> None:
-        self._balances = Balances(self.problem)
+        near = self.solver.near
+        self._balances = Balances(self.problem, HERE if near is None else Where(share=near.share))
 
     def advance(self, u: Numbers, step: int) -> Numbers:
         """The state after step number `step`, (n0, ...).

@@ -105,6 +105,10 @@ class PartArithmetic:
         """Give memory back that nobody uses."""
         self.own.release()
 
+    def share(self, n: int, work: Callable[[int], None]) -> None:
+        """Call work(0) to work(n - 1), on this rank."""
+        self.own.share(n, work)
+
     def coarsen(
         self, operator: Operator, axis: int, xp: Any, places: Places | None = None
     ) -> tuple[Operator, Shares]:

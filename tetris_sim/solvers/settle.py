@@ -49,7 +49,7 @@ def settle(
     tolerance: float,
     scale: float,
     limit: int,
-    storage: Numbers | float = 0.0,
+    storage: Numbers | None = None,
     heat: Numbers | None = None,
     kept: Kept | None = None,
     heard: Heard = nobody,
@@ -63,10 +63,13 @@ def settle(
         tolerance: of what is left, relative to `scale`.
         scale: see `conjugate_gradients`, as `limit`.
         limit: of iterations.
-        storage: what a cell stores per degree, of the shape of u.
+        storage: what a cell stores per degree, of the shape of u, if it counts.
         heat: what flows in at 0 degrees; that of the balance if not given.
         kept: of earlier solutions with the same conductances.
         heard: see `conjugate_gradients`.
+
+    Returns:
+        The state, where the arrays of the balance are, and how it was found.
 
     Raises:
         LeftOffError: this was heard.
@@ -74,15 +77,19 @@ def settle(
     """
     held, whole = made.held, made.operator(storage)
     shape, operator = whole[-1].shape, solver.lay(whole)
-    right = np.where(held, 0.0, made.heat if heat is None else heat).reshape(shape)
+    right = made.heat if heat is None else heat
+    right = (np.where(held, 0.0, right) if made.any_held else right).reshape(shape)
+    parts: tuple[Numbers, ...] = ()
+    changes = made.contents is not None or (kept is not None and kept.loose)
+    if kept is not None:
+        own = made.exchange if storage is None else made.exchange + storage
+        parts = (own,) if made.contents is None else (own, made.whole)
     kept = kept or Kept()
-    changes = made.contents is not None or kept.loose
-    own = made.exchange + storage
-    parts = (own,) if made.contents is None else (own, made.whole)
 
     def solve(cycle: Cycle) -> tuple[Numbers, Solved]:
-        guess = np.where(held, 0.0, u).reshape(shape)
-        return solver.solve(operator, right, guess, cycle, Aim(tolerance, scale, limit), heard)
+        guess = np.where(held, 0.0, u) if made.any_held else u.copy()
+        aim = Aim(tolerance, scale, limit)
+        return solver.solve(operator, right, guess.reshape(shape), cycle, aim, heard)
 
     answer = None
     if kept.cycle is not None and kept.fits(parts, nearly=changes):
@@ -95,4 +102,5 @@ def settle(
         kept.cycle, kept.parts = solver.cycle(operator, made.wide), parts
         answer = solve(kept.cycle)
     found, solved = answer
-    return np.where(held, u, found.reshape(u.shape)), solved
+    found = found.reshape(u.shape)
+    return np.where(held, u, found) if made.any_held else found, solved

@@ -44,6 +44,10 @@ class Solver(Protocol):
     host.
     """
 
+    @property
+    def near(self) -> Arithmetic | None:
+        """The device that has whole grids, if there is one: balances are best made there."""
+
     def use(self) -> AbstractContextManager[Any]:
         """Make its device the one that is meant."""
 
@@ -60,7 +64,7 @@ class Solver(Protocol):
         self, operator: Operator, f: Numbers, u: Numbers, cycle: Cycle, aim: Aim, heard: Heard
     ) -> tuple[Numbers, Solved]:
         """The solution with the operator that was laid last and the cycle that was made last, from
-        a guess that may be overwritten.
+        a guess that may be overwritten; an array of the host or of the near device, as the guess.
 
         Raises:
             LeftOffError: this was heard.
@@ -77,6 +81,11 @@ class OneDevice:
 
     def __init__(self, arithmetic: Arithmetic) -> None:
         self._arithmetic = arithmetic
+
+    @property
+    def near(self) -> Arithmetic:
+        """It."""
+        return self._arithmetic
 
     def use(self) -> AbstractContextManager[Any]:
         """Make it the one that is meant."""
@@ -101,7 +110,8 @@ class OneDevice:
         xp = self._arithmetic.xp
         right, unknown = xp.asarray(f), xp.asarray(u)
         solved = _iterate(self._arithmetic, operator, (right, unknown), cycle, aim, heard)
-        return unknown if isinstance(unknown, np.ndarray) else unknown.get(), solved
+        there = isinstance(unknown, np.ndarray) or not isinstance(u, np.ndarray)
+        return unknown if there else unknown.get(), solved
 
 
 class Together:
@@ -113,6 +123,11 @@ class Together:
 
     def __init__(self, part: PartArithmetic) -> None:
         self._part, self._ranks = part, part.ranks
+
+    @property
+    def near(self) -> Arithmetic | None:
+        """The threads of this rank; a GPU has room for its slab."""
+        return self._part.own if self._part.xp is np else None
 
     def use(self) -> AbstractContextManager[Any]:
         """Make the device of this rank the one that is meant."""

@@ -11,6 +11,7 @@ stays what it was. If something heats it, it has no steady state.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +21,9 @@ import numpy.typing as npt
 from tetris_sim.conduction import Numbers, RuledFace
 from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.problem import Field, Problem
+from tetris_sim.solvers.assembly import HERE, Where
 from tetris_sim.solvers.balance import Balance, Balances, norm, why_not
-from tetris_sim.solvers.gradients import Heard, nobody
+from tetris_sim.solvers.gradients import Arithmetic, Heard, nobody
 from tetris_sim.solvers.mixture import Mixture
 from tetris_sim.solvers.settle import settle
 from tetris_sim.solvers.solver import Solver
@@ -94,11 +96,15 @@ def solve_steady(
         UnsupportedError: the problem has no such balance.
     """
     initial = np.asarray(state, np.float64)
-    balances = Balances(problem)
+    near = solver.near
+    balances = Balances(problem, where_of(near))
     made = balances.at(time, initial)
     u, alone, mixture = made.driving(initial), _alone(problem, made), Mixture()
-    scale = max(unbalanced(made, best_constant(made)), unbalanced(made, u))
-    iterations, solutions, left = 0, 0, unbalanced(made, u)
+    if made.where.xp is not np:
+        u = made.where.xp.asarray(u)
+    left = remaining(made, u, near)
+    scale = max(remaining(made, best_degrees(made), near), left)
+    iterations, solutions = 0, 0
     for _ in range(_OUTER):
         least = max(tolerance * scale, rounding_of(made, u))
         if left <= least:
@@ -120,7 +126,7 @@ def solve_steady(
             found = found if made.is_linear else mixture.better(u, found)
         u = found
         made = made if made.is_linear else balances.at(time, _state(made, u))
-        left = unbalanced(made, u)
+        left = remaining(made, u, near)
     else:
         msg = (
             f"after {_OUTER} linearisations the heat balance is off by {left / scale:.3g} of what "
@@ -129,13 +135,14 @@ def solve_steady(
         )
         raise NumericsError(msg)
 
-    answer = _state(made, u).copy()
+    answer = made.where.host(_state(made, u))
+    answer = answer.copy() if alone else answer
     for part in alone:
         if made.contents is not None:
             _, answer[part] = made.contents.warmed(u, part, float(initial[part].sum()))
         else:
             weight = made.capacity[part]
-            answer[part] += (weight * (initial[part] - u[part])).sum() / weight.sum()
+            answer[part] += (weight * (initial[part] - answer[part])).sum() / weight.sum()
     which = (
         "the mean of its initial one." if made.contents is None else "the one that goes with it."
     )
@@ -151,22 +158,59 @@ def _state(made: Balance, u: Numbers) -> Numbers:
 _KEPT = "What is insulated on all sides keeps its heat: its steady temperature is "
 
 
+def best_degrees(made: Balance) -> float:
+    """What drives heat, the same everywhere, such that flows add up to nothing."""
+    d = float(made.exchange.sum())
+    return float(made.heat.sum()) / d if d > 0 else 0.0
+
+
 def best_constant(made: Balance) -> Numbers:
     """The constant state whose heat flows add up to nothing."""
-    d = float(made.exchange.sum())
-    return np.full(made.heat.shape, float(made.heat.sum()) / d if d > 0 else 0.0)
+    return np.full(made.heat.shape, best_degrees(made))
 
 
-def rounding_of(made: Balance, u: Numbers, stored: Numbers | float = 0.0) -> float:
+def rounding_of(made: Balance, u: Numbers, stored: Numbers | None = None) -> float:
     """What is left of a balance by rounding, what cells store included."""
-    whole = made.exchange + 2 * np.add.reduce(made.conductance)
-    flows = made.heat**2 + (whole * abs(u) + abs(stored)) ** 2
-    return float(np.finfo(np.float64).eps * np.sqrt(flows.sum()))
+
+    def rounded(planes: slice) -> Numbers:
+        whole = made.conductance[0][planes].copy()
+        for k in made.conductance[1:]:
+            whole += k[planes]
+        whole *= 2
+        whole += made.exchange[planes]
+        whole *= abs(u[planes])
+        if stored is not None:
+            whole += abs(stored[planes])
+        whole *= whole
+        heat = made.heat[planes]
+        whole += heat * heat
+        return whole
+
+    return float(np.finfo(np.float64).eps * math.sqrt(made.where.sum(u.shape, rounded)))
+
+
+def where_of(near: Arithmetic | None) -> Where:
+    """Where balances are made."""
+    return HERE if near is None else Where(near.xp, near.share)
 
 
 def unbalanced(made: Balance, u: Numbers) -> float:
     """Norm of what flows into cells."""
     return norm(made.flows(u))
+
+
+def remaining(made: Balance, u: Numbers | float, near: Arithmetic | None) -> float:
+    """The same where the balance is, of a state or of the same degrees everywhere."""
+    shape, where = made.heat.shape, made.where
+    if isinstance(u, float):  # nothing flows between cells
+        return where.norm(shape, lambda it: made.heat[it] - made.exchange[it] * u)
+    if near is None or where.xp is not near.xp:
+        return unbalanced(made, u)
+    operator = made.operator()
+    whole = operator[-1].shape
+    out = where.xp.empty(whole)
+    near.residual(operator, made.heat.reshape(whole), u.reshape(whole), out)
+    return where.norm(whole, lambda it: out[it])
 
 
 def _alone(problem: Problem, made: Balance) -> list[tuple[npt.NDArray[Any], ...]]:
@@ -175,13 +219,12 @@ def _alone(problem: Problem, made: Balance) -> list[tuple[npt.NDArray[Any], ...]
     Raises:
         ConfigError: something heats one of them.
     """
-    if (made.exchange > 0).all():
+    if not made.any_held and float(made.exchange.sum()) > 0:
         return []
     labels = _parts(problem, made)
     n = int(labels.max()) + 1
-    exchange = np.bincount(labels.reshape(-1), made.exchange.reshape(-1), n)
-    heat = np.bincount(labels.reshape(-1), made.heat.reshape(-1), n)
-    most = np.bincount(labels.reshape(-1), abs(made.heat).reshape(-1), n)
+    d, f = (made.where.host(it).reshape(-1) for it in (made.exchange, made.heat))
+    exchange, heat, most = (np.bincount(labels.reshape(-1), values, n) for values in (d, f, abs(f)))
     insulated = [part for part in range(1, n) if not exchange[part] > 0]
     for part in insulated:
         if abs(heat[part]) > _ROUNDING * most[part]:

@@ -24,6 +24,7 @@ from tetris_sim.method import (
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.slab import Slab, slices
 from tetris_sim.solvers.adaptive import AdaptiveSteps
+from tetris_sim.solvers.assembly import is_plain
 from tetris_sim.solvers.balance import why_not
 from tetris_sim.solvers.gradients import Arithmetic, Heard, nobody
 from tetris_sim.solvers.implicit import ImplicitSteps
@@ -43,6 +44,7 @@ class SolvingMethod(WithoutParameters):
         scheme: what is solved for.
         bytes_per_point: of the memory of its device, at most.
         host_bytes: by point, of the memory of the host beside it.
+        plain: the same two of a steady state without held cells or heat contents.
         tolerance: of what is left of the heat balance, or of the error of a step.
         adaptive: whether implicit steps are as long as their error allows.
         exact: its results are known to the tolerance.
@@ -54,6 +56,7 @@ class SolvingMethod(WithoutParameters):
     scheme: Literal["steady", "implicit"]
     bytes_per_point: int
     host_bytes: int = 0
+    plain: tuple[int, int] | None = None
     tolerance: float = 1e-8
     adaptive: bool = False
     exact: bool = False
@@ -68,11 +71,16 @@ class SolvingMethod(WithoutParameters):
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
         """For every point what a solver needs of it."""
-        return self.bytes_per_point * slab.n_points + problem.state_bytes
+        return self._bytes(problem)[0] * slab.n_points + problem.state_bytes
 
     def host_memory(self, problem: Problem, slab: Slab) -> int:
         """The same of the host, beside the device."""
-        return self.host_bytes * slab.n_points + problem.state_bytes
+        return self._bytes(problem)[1] * slab.n_points + problem.state_bytes
+
+    def _bytes(self, problem: Problem) -> tuple[int, int]:
+        if self.plain is not None and self.scheme == "steady" and is_plain(problem):
+            return self.plain
+        return self.bytes_per_point, self.host_bytes
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
         """Nothing is taken before it is known what has to be solved."""
