@@ -74,16 +74,17 @@ def run(n: int, args: argparse.Namespace) -> dict[str, Any]:
     begin = time.perf_counter()
     from tetris_sim.config import make_config
     from tetris_sim.launch import launch
-    from tetris_sim.solvers import balance, settle, steady, stepper
+    from tetris_sim.solvers import balance, solver, steady, stepper
 
-    for module, name in ((settle, "conjugate_gradients"), (settle, "Cycle"), (steady, "settle")):
-        timed(module, name)
+    timed(solver, "conjugate_gradients")
+    timed(solver.OneDevice, "cycle")
+    timed(steady, "settle")
     timed(balance.Balances, "at")
     timed(stepper, "solve_steady")
     with tempfile.TemporaryDirectory() as folder:
         report = launch(make_config(body(n, f"{folder}/run", args)))
     whole = time.perf_counter() - begin
-    solution = _SECONDS["conjugate_gradients"] + _SECONDS["Cycle"]
+    solution = _SECONDS["conjugate_gradients"] + _SECONDS["cycle"]
     return {
         "n": n,
         "devices": args.devices,
