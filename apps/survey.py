@@ -28,7 +28,7 @@ from tetris_sim.enthalpy import Enthalpy
 from tetris_sim.grid import Grid
 
 MOST_IDS = 2048  # so that tables of pairs stay below 100 MB
-_KEPT_BLOCKS = 64  # of ids: 16 or 32 MB
+_KEPT_BLOCKS = 4096  # of 2^18 ids each: all of a grid of 1024^3, a byte or two a point
 
 
 @dataclass(frozen=True)

@@ -156,8 +156,8 @@ _MANY_POINTS: Mapping[int, tuple[tuple[int, ...], ...]] = {
     3: ((4, 6, 7, 8, 1, 1, 0), (4, 8, 6, 8, 1, 1, 0), (3, 7, 5, 8, 1, 1, 1), (2, 6, 5, 4, 1, 1, 0)),
 }
 # Of planes with few points a radius: two such tiles write 256 columns. 1,024 planes of 256^2 points
-# make 1,439 G point-steps a second with it, 1,257 with the best one above (heat-2d, float64, one
-# H100 or H200, 2026-11-23).
+# make 1,439 G point-steps a second with it, 1,257 with the best one above (heat-2d, float64, an
+# H200, 2026-11-23).
 _PLANES = Tile(16, 12, 5, 8, 1, 1, 0)
 _FEW = 8  # points per unit of radius; stars have half as many
 

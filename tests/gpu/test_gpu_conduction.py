@@ -218,11 +218,14 @@ def test_frames_and_lasting_ghosts_beside_a_fused_kernel(tmp_path: Path, case: C
     state = problem.initial(slab)
     wanted = exact.advance(state, problem, 7, 2)
     assert gpu.launches.count("one_by_one") == 3
-    if case.source is not None:
-        np.testing.assert_array_equal(stepper.interior(), wanted)
-    else:  # images upside down, which are rounded otherwise than ghosts of ghosts
-        eps = float(np.finfo(problem.dtype).eps)
+    eps = float(np.finfo(problem.dtype).eps)
+    if case.source is None:  # images upside down, which are rounded otherwise than ghosts of ghosts
         np.testing.assert_allclose(stepper.interior(), wanted, rtol=0, atol=40 * eps)
+    elif any(it.operation == "exp" for it in case.source.program.instructions):
+        # NumPy's and C's may differ by a rounding
+        np.testing.assert_allclose(stepper.interior(), wanted, rtol=0, atol=4 * eps)
+    else:
+        np.testing.assert_array_equal(stepper.interior(), wanted)
 
 
 PROBLEMS = {case.name: case.problem() for case in (*CASES, *RADIATION)} | {
