@@ -177,6 +177,7 @@ def test_a_cycle_that_does_no_good_goes_through_its_levels_once(
 ) -> None:
     monkeypatch.setattr(gradients, "_MANY", 10)
     monkeypatch.setattr(gradients, "_PATIENCE", patience)
+    monkeypatch.setattr(gradients, "_SLOWLY", np.inf)
     rng, shape = np.random.default_rng(5), (9, 8, 10)
     parts, f, u = operator(shape, "float64", ring=False), rng.random(shape), np.zeros(shape)
     team = ThreadTeam(1)
@@ -189,3 +190,23 @@ def test_a_cycle_that_does_no_good_goes_through_its_levels_once(
     team.close()
     assert cycle.goes_twice == (patience == 40)
     np.testing.assert_allclose(applied(parts, u), f, atol=1e-9 * scale)
+
+
+def test_a_cycle_that_hardly_gets_on_goes_through_its_levels_once(device: CpuArithmetic) -> None:
+    # Slabs of 1e4: going twice takes 42 iterations here.
+    shape = (128, 64, 64)
+    k = np.where((np.arange(shape[0]) // 7 % 3 == 1)[:, None, None], 1e4, 1.0) * np.ones(shape)
+    parts = []
+    for axis in range(3):
+        between = 2 / (1 / k + 1 / np.roll(k, -1, axis))
+        between[(slice(None),) * axis + (-1,)] = 0
+        parts.append(np.ascontiguousarray(between))
+    d = np.zeros(shape)
+    d[0] = 2 * k[0]
+    f, u = np.random.default_rng(1).random(shape), np.zeros(shape)
+    cycle, scale = device.cycle((*parts, d)), float(np.linalg.norm(f))
+    solved = conjugate_gradients(
+        (*parts, d), f, u, device, cycle, tolerance=1e-8, scale=scale, limit=60
+    )
+    assert not cycle.goes_twice
+    assert solved.iterations <= 28

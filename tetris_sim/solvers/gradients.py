@@ -32,7 +32,9 @@ Weights = tuple[float, float]
 _WEIGHTS: Weights = (0.562, 1.389)
 _MANY = 4096  # points of levels that are gone through twice
 _LESS = 0.6  # of the points of the finer one, at most; else going twice takes too long
-_PATIENCE = 40  # iterations after which going twice is taken to do no good
+# Going twice is taken to do no good after so many iterations, or sooner where the residual is still
+# so large, relative to the first one.
+_PATIENCE, _SOONER, _SLOWLY = 40, 10, 1e-2
 _DROP = 1e-6  # of z r from one iteration to the next: what roundings left along p counts then
 Heard = Callable[[], bool]  # whether somebody wants a solution to be left off
 _RISE = 10.0  # times the least residual since directions began: they have gone wrong
@@ -151,7 +153,8 @@ class Cycle:
     Coarse levels are gone through twice: what is lost where points are lumped is lost again on each
     level, and the second time makes good for it. Both times are the same, so the cycle stays
     symmetric. It stays positive as long as no coarse level answers more than twice as much as it
-    should; where one does, z r < 0 now and then, and the step along p is the best all the same.
+    should; where one does, z r < 0 now and then, and the step along p is the best all the same. A
+    solution that hardly gets on goes through them once.
 
     Args:
         levels: the finest first; the last one is solved.
@@ -282,7 +285,8 @@ def conjugate_gradients(
             raise LeftOffError
         z = cycle.run()
         turned, gain = arithmetic.project(z, q, small)
-        if cycle.goes_twice and done == _PATIENCE:
+        slow = done == _SOONER and size > _SLOWLY
+        if cycle.goes_twice and (slow or done == _PATIENCE):
             cycle.go_once()
             z, turned = cycle.run(), 0.0
             _, gain = arithmetic.project(z, q, small)
