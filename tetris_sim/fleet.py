@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tetris_sim.adaptive import Controller, Counted, largest_error
 from tetris_sim.clock import PhaseClock
-from tetris_sim.errors import NumericsError
+from tetris_sim.errors import NumericsError, TetrisError
 from tetris_sim.method import InnerFirst, Substepper
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.comm.agreement import on_root
@@ -79,8 +79,9 @@ def advance_solving(fleet: Fleet, steps: int) -> None:
 
     Raises:
         LeftOffError: somebody wants to end; the state is what it was before.
+        TetrisError: it cannot be solved, as all ranks know.
     """
-    before, left = _said(fleet), False
+    before, left, failure = _said(fleet), False, None
     for worker in fleet.workers:
         if isinstance(worker.stepper, SolvingStepper):
             worker.stepper.heard = fleet.asked_to_end
@@ -89,10 +90,20 @@ def advance_solving(fleet: Fleet, steps: int) -> None:
         advance_each(fleet, steps)
     except LeftOffError:
         left = True
+    except TetrisError as error:
+        if fleet.ranks.rank != 0:
+            raise
+        failure = error
+    on_root(fleet.ranks, functools.partial(_fail, failure))
     if fleet.ranks.largest((left,))[0]:
         raise LeftOffError
     kept = (note for note in fleet.plan.notes if note not in before)
     fleet.plan = dataclasses.replace(fleet.plan, notes=(*kept, *_said(fleet)))
+
+
+def _fail(failure: TetrisError | None) -> None:
+    if failure is not None:
+        raise failure
 
 
 def _said(fleet: Fleet) -> list[str]:

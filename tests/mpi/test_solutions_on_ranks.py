@@ -10,6 +10,7 @@ import pytest
 from thread_ranks import run_ranks
 
 from tetris_sim.config import Config, read_config
+from tetris_sim.errors import ConfigError, ElsewhereError
 from tetris_sim.launch import launch
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.plan import solving_ranks
@@ -101,3 +102,21 @@ def test_all_ranks_solve_together(time: str, ranks: int, tmp_path: Path) -> None
     assert states[0].shape == states[1].shape
     assert np.ptp(states[0]) > 1.0
     np.testing.assert_allclose(states[1], states[0], rtol=0, atol=1e-6 * np.ptp(states[0]))
+
+
+@pytest.mark.usefixtures("_shared_always")
+def test_all_ranks_hear_that_there_is_no_steady_state(tmp_path: Path) -> None:
+    heated = "model.sources=[{power: 1 W, material: steel}]"
+    overrides = [
+        *(f"output.directory={tmp_path}", "time={scheme: steady}", heated),
+        "boundaries={'*': {type: neumann, flux: 0}}",
+    ]
+
+    def work(ranks: Communicator) -> str:
+        config = read_config(BLOCK, name="block", base=tmp_path, overrides=overrides)
+        with pytest.raises((ConfigError, ElsewhereError)) as caught:
+            launch(config, ranks=ranks)
+        assert ranks.ending
+        return type(caught.value).__name__
+
+    assert run_ranks(3, work) == ["ConfigError", "ElsewhereError", "ElsewhereError"]

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tetris_sim.errors import TetrisError
 from tetris_sim.method import (
     Box,
     DeviceKind,
@@ -26,7 +27,7 @@ from tetris_sim.slab import Slab, slices
 from tetris_sim.solvers.adaptive import AdaptiveSteps
 from tetris_sim.solvers.assembly import is_plain
 from tetris_sim.solvers.balance import why_not
-from tetris_sim.solvers.gradients import Arithmetic, Heard, nobody
+from tetris_sim.solvers.gradients import Arithmetic, Heard, LeftOffError, nobody
 from tetris_sim.solvers.implicit import ImplicitSteps
 from tetris_sim.solvers.parts import PartArithmetic, Ranks
 from tetris_sim.solvers.solver import OneDevice, Solver, Together
@@ -171,12 +172,12 @@ class SolvingStepper(WholeGrid):
         if self._whole is None:
             self._whole = np.empty(self._problem.grid.shape, own.dtype)
             together.take(own, self._whole)
-        well = False
         try:
             self._whole = np.asarray(self._solved(self._whole, steps), own.dtype)
-            well = True
-        finally:
-            together.end(well=well)
+        except (LeftOffError, TetrisError):  # after which the others wait for the next word
+            together.end(well=False)
+            raise
+        together.end(well=True)
         own[...] = together.give(self._whole)
 
     def interior(self, box: Box | None = None) -> Field:
