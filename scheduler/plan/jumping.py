@@ -71,12 +71,6 @@ def plan_jumps(problem: Problem, machine: Machine, compute: ComputeSection, jump
     Raises:
         UnsupportedError: there is no jump, or no device holds the grid, or the answer is wrong.
     """
-    try:
-        operator = read_operator(problem)
-    except NotSpectralError as error:
-        msg = f"a jump is not possible: {error}"
-        raise UnsupportedError(msg) from error
-
     device = choose_devices(machine, compute)[0][0]
     if compute.method != "auto" or device.kind == "simulated":
         what = device.name if compute.method == "auto" else compute.method
@@ -86,15 +80,17 @@ def plan_jumps(problem: Problem, machine: Machine, compute: ComputeSection, jump
     teams, why_threads = deal_threads(machine, compute, (device,))
     place = Place(teams.get(device, 1), device.computes_on, device.number)
 
-    method, whole = place.spectral, Slab.whole(problem.grid)
-    needed = method.memory(problem, whole, {})
     usable = usable_bytes(machine, compute, device, gpu)
-    if needed > usable:
-        msg = (
-            f"a jump is not possible: the whole grid on one device takes {gib(needed)}, but "
-            f"{gib(usable)} can be had on {device.name}"
-        )
-        raise UnsupportedError(msg)
+    method, whole = place.spectral, Slab.whole(problem.grid)
+    _refuse_too_large(method.least_memory(problem), usable, device)  # before long axes are read
+    try:
+        operator = read_operator(problem)
+    except NotSpectralError as error:
+        msg = f"a jump is not possible: {error}"
+        raise UnsupportedError(msg) from error
+
+    needed = method.memory(problem, whole, {})
+    _refuse_too_large(needed, usable, device)
     wrong = check_method(problem, method, {}, place=place)
     if wrong is not None:
         raise UnsupportedError(wrong)
@@ -129,6 +125,15 @@ def plan_jumps(problem: Problem, machine: Machine, compute: ComputeSection, jump
         ),
         scheme="spectral",
     )
+
+
+def _refuse_too_large(needed: int, usable: int, device: Device) -> None:
+    if needed > usable:
+        msg = (
+            f"a jump is not possible: the whole grid on one device takes {gib(needed)}, but "
+            f"{gib(usable)} can be had on {device.name}"
+        )
+        raise UnsupportedError(msg)
 
 
 def describe_rounding(problem: Problem, steps: int) -> str:

@@ -70,6 +70,11 @@ class SpectralMethod(WithoutParameters):
         """Why a step is not made of operators along single axes."""
         return why_not_spectral(problem)
 
+    def least_memory(self, problem: Problem) -> int:
+        """What any problem of this size takes at least, without a look at its axes."""
+        copies = min(_COPIES, _COPIES_OF_LAYERS)
+        return 8 * copies * problem.grid.n_points + problem.state_bytes
+
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
         """Copies of the state, and eigenvectors where there is no transform."""
         try:
