@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from emulator.emulation import COMPILER, NO_COMPILER
+from emulator.host_gpu import HostGpu
 from test_solve_sweeps import operator
 from thread_ranks import run_ranks
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.solve.arithmetic import CpuArithmetic
 from tetris_sim.errors import NumericsError
+from tetris_sim.gpu_kernels.solve.arithmetic import GpuArithmetic
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.solvers import gradients, parts
 from tetris_sim.solvers.gradients import LeftOffError, Solved, conjugate_gradients, nobody
@@ -111,6 +114,28 @@ def test_a_cycle_in_slabs_is_that_of_the_whole() -> None:
 
     for found in run_ranks(3, work):
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+@pytest.mark.parametrize("ring", [False, True])
+def test_a_slab_on_a_gpu_has_its_ghosts(ring: bool) -> None:
+    # A ring of one, since emulated kernels do not run side by side.
+    shape = (25, 13, 14)
+    system = operator(shape, "float64", ring=ring)
+    system[-1][...] *= 1e-3
+    f = np.random.default_rng(7).random(shape)
+    wanted, one = alone(system, f)
+
+    def work(ranks: Communicator) -> tuple[Any, Solved]:
+        gpu: Any = HostGpu()
+        crew = Together(PartArithmetic(GpuArithmetic(gpu), ranks, [0, len(f)]))
+        laid = crew.lay(system)
+        cycle, aim = crew.cycle(laid, ()), Aim(1e-9, float(np.linalg.norm(f)), 200)
+        return crew.solve(laid, f, np.zeros_like(f), cycle, aim, nobody)
+
+    ((found, solved),) = run_ranks(1, work)
+    assert solved.iterations == pytest.approx(one.iterations, abs=2)
+    np.testing.assert_allclose(found, wanted, atol=1e-6 * abs(wanted).max())
 
 
 def test_slabs_of_graded_axes() -> None:

@@ -71,7 +71,7 @@ class HostGpu:
                 name: getattr(np, name)
                 for name in (
                     *("zeros", "zeros_like", "empty", "asarray", "ascontiguousarray", "isfinite"),
-                    *("float32", "linalg", "uint32", "roll"),
+                    *("float32", "linalg", "uint32", "roll", "vdot"),
                 )
             },
             asnumpy=np.array,
