@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tetris_sim.adaptive import Controller, Counted, largest_error
 from tetris_sim.clock import PhaseClock
 from tetris_sim.errors import NumericsError, TetrisError
-from tetris_sim.method import InnerFirst, Substepper
+from tetris_sim.method import InnerFirst, RunsAhead, Substepper
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.comm.agreement import on_root
 from tetris_sim.scheduler.comm.communicator import Communicator
@@ -49,8 +49,19 @@ def advance_each(fleet: Fleet, steps: int) -> None:
         for worker in fleet.workers:
             worker.stepper.advance(steps)
         for worker in fleet.workers:
-            worker.stepper.wait()
+            _settle(fleet, worker)
             fleet.busy_s[worker.name] = worker.busy_s
+
+
+def _settle(fleet: Fleet, worker: Worker) -> None:
+    """Wait for a worker, if it cannot be told of the next block before it is done with this one.
+
+    Who is ahead is not far ahead: of its neighbours, one that is waited for needs its edges.
+    """
+    if fleet.plan.overlapped and isinstance(worker.stepper, RunsAhead):
+        worker.stepper.settle()
+    else:
+        worker.stepper.wait()
 
 
 def _end_exchange(fleet: Fleet, steps: int, under_way: UnderWay) -> None:
@@ -67,8 +78,8 @@ def _end_exchange(fleet: Fleet, steps: int, under_way: UnderWay) -> None:
     under_way.end()
 
     there = perf_counter()
-    if fleet.plan.overlapped:
-        for worker in fleet.workers:
+    for worker in fleet.workers:
+        if fleet.plan.overlapped and not isinstance(worker.stepper, RunsAhead):
             worker.stepper.wait()
     end = perf_counter()
     fleet.clock.seconds["compute" if end - there > _AT_ONCE else "exchange"] += end - begin

@@ -101,6 +101,32 @@ class InnerFirst(Stepper, Protocol):
         """
 
 
+class Moment(Protocol):
+    """When a stepper has done all that it was told before."""
+
+    def wait(self) -> None:
+        """Return when it has come."""
+
+    def since(self, earlier: Moment) -> float:
+        """Time from another moment of the same stepper, when both have come [s]."""
+
+
+@runtime_checkable
+class RunsAhead(InnerFirst, Protocol):
+    """A stepper that can be told of a block while it still computes the one before."""
+
+    def settle(self) -> None:
+        """Return when all may be done but the block that it was told of last."""
+
+
+@runtime_checkable
+class Timed(RunsAhead, Protocol):
+    """One that knows when it did what it was told."""
+
+    def mark(self) -> Moment:
+        """When all that it was told so far is done."""
+
+
 @runtime_checkable
 class Substepper(Stepper, Protocol):
     """A stepper of equations with `Substeps`, whose steps are made of substeps."""

@@ -46,7 +46,7 @@ class GpuDevice:
     """A GPU that is used from one thread at a time."""
 
     def __init__(self, number: int = 0) -> None:
-        """Take two streams.
+        """Take two streams to compute on, and one each for what comes and goes beside that.
 
         Args:
             number: of the GPU among those that this process sees.
@@ -62,6 +62,8 @@ class GpuDevice:
             with self._device:
                 self.stream = self.cupy.cuda.Stream(non_blocking=True)
                 self.side_stream = self.cupy.cuda.Stream(non_blocking=True)
+                self._arriving = self.cupy.cuda.Stream(non_blocking=True)
+                self._leaving = self.cupy.cuda.Stream(non_blocking=True)
         except self.cupy.cuda.runtime.CUDARuntimeError as error:
             msg = f"GPU {number} cannot be used: {error}"
             raise UnsupportedError(msg) from error
@@ -127,6 +129,28 @@ class GpuDevice:
             staged = self.staged(values.shape, values.dtype)
             staged[...] = values
             return self.send(staged), staged
+
+    def bring_beside(self, values: npt.NDArray[Any]) -> tuple[Any, Any]:
+        """The same while the stream goes on with what it was told before: (the array here, usable
+        on the stream; what must be kept until the stream has used it).
+        """
+        with self._device, self._arriving:
+            staged = self.staged(values.shape, values.dtype)
+            staged[...] = values
+            here = self.cupy.empty(staged.shape, staged.dtype)
+            here.set(staged, stream=self._arriving)
+            self.stream.wait_event(self._arriving.record())
+        return here, (here, staged)
+
+    def receive_beside(self, array: Any, ready: Any) -> tuple[npt.NDArray[Any], Any]:
+        """Start to copy a contiguous array that is there when `ready` has happened, while the
+        stream goes on: (pinned memory, what happens when it is there).
+        """
+        with self._device:
+            self._leaving.wait_event(ready)
+            staged = self.staged(array.shape, array.dtype)
+            array.get(stream=self._leaving, out=staged, blocking=False)
+            return staged, self._leaving.record()
 
     def send(self, staged: npt.NDArray[Any]) -> Any:
         """Start to copy contiguous pinned memory, which must stay as it is until that is done."""

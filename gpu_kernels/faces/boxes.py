@@ -27,18 +27,17 @@ def three_radii(problem: Problem) -> Radii:
     return on_three(problem.stencil.radii, 0)
 
 
-def owned_with_halo(problem: Problem, slab: Slab, later: int) -> Box3:
-    """The points that must be right when `later` steps follow before the halo is renewed."""
-    return owned_and(slab, [later * radius for radius in problem.stencil.radii])
-
-
 def owned_and(slab: Slab, around: Sequence[int]) -> Box3:
     """The points of a slab, and so many more per axis on sides with neighbours."""
-    spans = [
+    return on_three(spans_and(slab, around), (0, 1))
+
+
+def spans_and(slab: Slab, around: Sequence[int]) -> list[tuple[int, int]]:
+    """The same, per axis of the problem."""
+    return [
         (-more if low else 0, n + (more if high else 0))
         for n, more, (low, high) in zip(slab.shape, around, slab.halo, strict=True)
     ]
-    return on_three(spans, (0, 1))
 
 
 def with_ghosts(problem: Problem, box: Box3, sides: Sides, depth: int) -> Box3:
@@ -59,18 +58,27 @@ def grown_by(box: Box3, sides: Sides, widths: Sequence[int]) -> Box3:
 
 
 def without_frame(
-    problem: Problem, slab: Slab, box: Box3, depth: int, line: int = LINE
+    problem: Problem,
+    slab: Slab,
+    box: Box3,
+    depth: int,
+    line: int = LINE,
+    *,
+    open_axis: int | None = None,
 ) -> Box3 | None:
     """The part of a box that a fused kernel can do in `depth` steps; None if there is none.
 
-    It keeps away from faces, but not from those whose ghosts last for all steps (mirrors.py). It
-    begins at whole lines of so many bytes along x, whether there is a face or not.
+    It keeps away from faces, but not from those whose ghosts last for all steps (mirrors.py), and
+    along one axis the box may touch none. It begins at whole lines of so many bytes along x,
+    whether there is a face or not.
     """
     spans = list(box)
     lasting = lasting_sides(problem, slab)
-    for three, radius, halo, lasts in zip(
-        LAST[problem.grid.ndim], problem.stencil.radii, slab.halo, lasting, strict=True
+    for axis, (three, radius, halo, lasts) in enumerate(
+        zip(LAST[problem.grid.ndim], problem.stencil.radii, slab.halo, lasting, strict=True)
     ):
+        if axis == open_axis:
+            continue
         start, stop = spans[three]
         spans[three] = (
             start if halo[0] or lasts[0] else start + depth * radius,

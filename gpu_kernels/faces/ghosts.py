@@ -18,11 +18,11 @@ from tetris_sim.gpu_kernels.faces.boxes import (
     frame_of,
     grown_by,
     owned_and,
-    owned_with_halo,
     tiles_of,
     with_ghosts,
 )
 from tetris_sim.gpu_kernels.faces.domain import domain_argument, domain_of_name, reach_of_names
+from tetris_sim.gpu_kernels.faces.extents import Extent
 from tetris_sim.mirrors import Sides, free_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
@@ -41,18 +41,18 @@ class Ghosts:
         self._function = device.function("ghosts.cu", "ghosts", ghosts_defines(problem, depth))
         self._domain = to_device(device, domain_argument(problem, slab, depth))
 
-    def fill(self, fields: list[Any], memory: Any, later: int) -> None:
-        """Write them around the points that `later` steps need, in every field."""
-        tiles, count = self.prepare(later)
+    def fill(self, fields: list[Any], memory: Any, extent: Extent) -> None:
+        """Write them around the points of an extent, in every field."""
+        tiles, count = self.prepare(extent)
         if count:
             for field in fields:
                 self._function(
                     (count, 1, 1), (_THREADS, 1, 1), (field, memory, tiles, self._domain)
                 )
 
-    def prepare(self, later: int) -> tuple[Any, int]:
+    def prepare(self, extent: Extent) -> tuple[Any, int]:
         """(the boxes that blocks of threads write, on the GPU; how many there are)."""
-        return self._tiles.around(later)
+        return self._tiles.around(extent)
 
 
 class NameGhosts:
@@ -62,7 +62,8 @@ class NameGhosts:
         equations = equations_of(problem)
         needs, widths, radii = equations.needs(name), equations.ghosts[name], equations.radii
 
-        def boxes(later: int) -> tuple[Box3, Box3]:
+        def boxes(extent: Extent) -> tuple[Box3, Box3]:
+            later = extent.later
             around = [more + later * radius for more, radius in zip(needs, radii, strict=True)]
             inside = owned_and(slab, around)
             return inside, grown_by(inside, free_sides(slab), widths)
@@ -80,7 +81,7 @@ class NameGhosts:
 
     def prepare(self, later: int) -> tuple[Any, int]:
         """As of `Ghosts`."""
-        return self._tiles.around(later)
+        return self._tiles.around(Extent(later))
 
 
 class RuledGhosts:
@@ -90,54 +91,56 @@ class RuledGhosts:
         self._tiles = _tiles_of_steps(problem, slab, device, free_sides(slab), 1)
         self._function = device.function("ruled_ghosts.cu", "ruled_ghosts", body_defines(problem))
 
-    def fill(self, field: Any, memory: Any, later: int, numbers: tuple[Any, ...]) -> None:
-        """Write them around the points that `later` steps need.
+    def fill(self, field: Any, memory: Any, extent: Extent, numbers: tuple[Any, ...]) -> None:
+        """Write them around the points of an extent.
 
         Args:
             field: begins with its first owned point.
             memory: where its points lie.
-            later: steps that follow.
+            extent: what the step reads.
             numbers: `struct Body`, and the row of the step.
         """
-        tiles, count = self.prepare(later)
+        tiles, count = self.prepare(extent)
         if count:
             arguments = (field, memory, tiles, *numbers)
             self._function((count, 1, 1), (_THREADS, 1, 1), arguments)
 
-    def prepare(self, later: int) -> tuple[Any, int]:
+    def prepare(self, extent: Extent) -> tuple[Any, int]:
         """As of `Ghosts`."""
-        return self._tiles.around(later)
+        return self._tiles.around(extent)
 
 
 class _GhostTiles:
     """The boxes that blocks of threads write."""
 
-    def __init__(self, device: GpuDevice, boxes: Callable[[int], tuple[Box3, Box3]]) -> None:
-        """Know what (without, with) ghosts is needed when so many steps follow."""
+    def __init__(
+        self, device: GpuDevice, boxes: Callable[[Extent], tuple[Box3, Box3]]
+    ) -> None:
+        """Know what (without, with) ghosts an extent is."""
         self._device, self._boxes = device, boxes
-        self._tiles: dict[Box3, tuple[Any, int]] = {}
+        self._tiles: dict[tuple[Box3, Box3], tuple[Any, int]] = {}
 
-    def around(self, later: int) -> tuple[Any, int]:
-        """(boxes around the points that `later` steps need, on the GPU; how many there are)."""
-        inside, outside = self._boxes(later)
-        if inside not in self._tiles:
+    def around(self, extent: Extent) -> tuple[Any, int]:
+        """(boxes around the points of an extent, on the GPU; how many there are)."""
+        inside, outside = between = self._boxes(extent)
+        if between not in self._tiles:
             boxes = tiles_between(inside, outside)
-            self._tiles[inside] = to_device(self._device, boxes_argument(boxes)), len(boxes)
-        return self._tiles[inside]
+            self._tiles[between] = to_device(self._device, boxes_argument(boxes)), len(boxes)
+        return self._tiles[between]
 
 
 def _tiles_of_steps(
     problem: Problem, slab: Slab, device: GpuDevice, sides: Sides, depth: int
 ) -> _GhostTiles:
     """Of the ghosts of `depth` steps beyond some sides."""
-    return _GhostTiles(device, lambda later: _around(problem, slab, sides, depth, later))
+    return _GhostTiles(device, lambda extent: _around(problem, slab, sides, depth, extent))
 
 
 def _around(
-    problem: Problem, slab: Slab, sides: Sides, depth: int, later: int
+    problem: Problem, slab: Slab, sides: Sides, depth: int, extent: Extent
 ) -> tuple[Box3, Box3]:
-    inside = owned_with_halo(problem, slab, later)
-    return inside, with_ghosts(problem, inside, sides, depth)
+    inside = extent.of(problem, slab)
+    return inside, with_ghosts(problem, inside, extent.touched(sides), depth)
 
 
 def ghosts_defines(problem: Problem, depth: int) -> dict[str, str | int]:
@@ -153,9 +156,11 @@ def name_ghosts_defines(problem: Problem) -> dict[str, str | int]:
     return {"TS_REAL": STORED[np.dtype(problem.dtype).name], "TS_REACH": reach_of_names(problem)}
 
 
-def ghost_tiles(problem: Problem, slab: Slab, sides: Sides, depth: int, later: int) -> list[Box3]:
+def ghost_tiles(
+    problem: Problem, slab: Slab, sides: Sides, depth: int, extent: Extent
+) -> list[Box3]:
     """Boxes without overlap that make up the ghosts of `depth` steps beyond some sides."""
-    return tiles_between(*_around(problem, slab, sides, depth, later))
+    return tiles_between(*_around(problem, slab, sides, depth, extent))
 
 
 def tiles_between(inside: Box3, outside: Box3) -> list[Box3]:

@@ -14,6 +14,7 @@ from tetris_sim.boundary import SIDES
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.common.layout import by_value, pitch_slab
 from tetris_sim.gpu_kernels.common.terms import REAL, term_defines
+from tetris_sim.gpu_kernels.faces.extents import Extent
 from tetris_sim.gpu_kernels.resident.tile import Cut, Tile, proposed_tiles
 from tetris_sim.gpu_kernels.steppers.passes import single_step
 from tetris_sim.method import STEPS_PER_BLOCK, KnownGpu, Parameters
@@ -149,7 +150,7 @@ class Resident:
         self._faces = by_value(faces_argument(problem))
         self._flags = state.device.cupy.zeros(_FLAG_NUMBERS * self._cut.blocks, np.uint32)
 
-    def launch(self, later: int) -> None:
+    def launch(self, extent: Extent) -> None:
         """One launch per field."""
         state, tile = self._state, self._tile
         exchanges = np.int32(self.depth // tile.steps - 1)

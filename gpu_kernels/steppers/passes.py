@@ -33,12 +33,8 @@ from tetris_sim.gpu_kernels.common.layout import (
 )
 from tetris_sim.gpu_kernels.common.rule_numbers import RuleNumbers
 from tetris_sim.gpu_kernels.common.terms import term_defines, term_weights
-from tetris_sim.gpu_kernels.faces.boxes import (
-    has_frame,
-    owned_and,
-    owned_with_halo,
-    without_frame,
-)
+from tetris_sim.gpu_kernels.faces.boxes import has_frame, owned_and, without_frame
+from tetris_sim.gpu_kernels.faces.extents import Extent
 from tetris_sim.gpu_kernels.faces.frame import Frame, Tiles
 from tetris_sim.gpu_kernels.faces.ghosts import Ghosts, NameGhosts, RuledGhosts
 from tetris_sim.gpu_kernels.fused.kernel import CompiledKernel, FusedKernel, Launch
@@ -70,8 +66,8 @@ class Pass(Protocol):
     def prepare(self, state: State) -> None:
         """Compile, and keep what the launches need."""
 
-    def launch(self, later: int) -> None:
-        """Advance by `depth` steps; `later` further ones will follow before the halo is renewed."""
+    def launch(self, extent: Extent) -> None:
+        """Advance the points of an extent by `depth` steps."""
 
 
 @runtime_checkable
@@ -196,11 +192,11 @@ class State:
             yield self.turn
             self.swap()
 
-    def advance(self, way: Pass, later: int) -> None:
+    def advance(self, way: Pass, extent: Extent) -> None:
         """One pass."""
         if self.coming is not None:
             self.row = self.coming.row(self.step, way.depth)
-        way.launch(later)
+        way.launch(extent)
         self.step += way.depth
         self.swap()
 
@@ -221,13 +217,13 @@ class Sweep:
         self._ghosts = Ghosts(
             state.problem, state.slab, state.device, free_sides(state.slab), self.depth
         )
-        self._ghosts.prepare(self.depth)
+        self._ghosts.prepare(Extent(self.depth))
 
-    def launch(self, later: int) -> None:
+    def launch(self, extent: Extent) -> None:
         """Two launches per field."""
-        state = self._state
-        self._ghosts.fill([now for now, _ in state.fields()], state.memory, later + self.depth)
-        box = owned_with_halo(state.problem, state.slab, later)
+        state, read = self._state, extent.read(self.depth)
+        self._ghosts.fill([now for now, _ in state.fields()], state.memory, read)
+        box = extent.of(state.problem, state.slab)
         for now, then in state.fields():
             arguments = (now, then, state.memory, box_argument(box), state.weights)
             self._function(_sweep_grid(box, _block(state)), _block(state), arguments)
@@ -245,14 +241,14 @@ class ConductionSweep:
             "conduction.cu", "conduct", body_defines(state.problem)
         )
         self._ghosts = RuledGhosts(state.problem, state.slab, state.device)
-        self._ghosts.prepare(self.depth)
+        self._ghosts.prepare(Extent(self.depth))
 
-    def launch(self, later: int) -> None:
+    def launch(self, extent: Extent) -> None:
         """Two launches per field."""
-        state = self._state
-        box = owned_with_halo(state.problem, state.slab, later)
+        state, read = self._state, extent.read(self.depth)
+        box = extent.of(state.problem, state.slab)
         for now, then in state.fields():
-            self._ghosts.fill(now, state.memory, later + self.depth, state.numbers())
+            self._ghosts.fill(now, state.memory, read, state.numbers())
             arguments = (now, then, state.memory, box_argument(box), *state.numbers())
             self._function(_sweep_grid(box, _block(state)), _block(state), arguments)
 
@@ -284,11 +280,11 @@ class StagedSweep:
             )
             self._stages.append((function, equations.margins[group.start], ghosts))
 
-    def launch(self, later: int) -> None:
+    def launch(self, extent: Extent) -> None:
         """A launch for stages that go together, and one for each name whose ghosts they are the
         first to read.
         """
-        state = self._state
+        state, later = self._state, extent.later
         names = [state.array_of(name) for name in self._names]
         addresses = np.array([state.device.address(it) for it in names], np.uint64)
         for function, margin, ghosts in self._stages:
@@ -318,13 +314,13 @@ class Fused:
     def __init__(self, kernel: FusedKernel) -> None:
         self.depth = self.ghosts = kernel.depth
         self._kernel = kernel
-        self._launches: dict[Box3, tuple[Slab, Launch, Tiles]] = {}
+        self._launches: dict[tuple[Box3, int | None], tuple[Slab, Launch, Tiles]] = {}
 
     def fits(self, problem: Problem, slab: Slab) -> bool:
         """Whether the slab has points that no face concerns, and frame tiles fit into shared
         memory.
         """
-        box = owned_with_halo(problem, slab, 0)
+        box = Extent(0).of(problem, slab)
         long_enough = all(
             n >= self.depth * r for n, r in zip(slab.shape, problem.stencil.radii, strict=True)
         )
@@ -341,14 +337,14 @@ class Fused:
         self._frame = Frame(state.problem, state.slab, state.device, self.depth)
         lasting = lasting_sides(state.problem, state.slab)
         self._ghosts = Ghosts(state.problem, state.slab, state.device, lasting, self.depth)
-        self._launches_of(0)
+        self._launches_of(Extent(0))
 
-    def launch(self, later: int) -> None:
+    def launch(self, extent: Extent) -> None:
         """The frame on a stream of its own beside the fused kernel: each writes points that the
         other does not.
         """
         state = self._state
-        inner, tiles = self._launches_of(later)
+        inner, tiles = self._launches_of(extent)
         main, side = state.device.stream, state.device.side_stream
 
         if tiles.count:
@@ -357,7 +353,8 @@ class Fused:
                 for now, then in state.parts():
                     self._frame.launch(now, then, state.memory, tiles, state.numbers())
 
-        self._ghosts.fill([now for now, _ in state.fields()], state.memory, later + self.depth)
+        read = extent.read(self.depth)
+        self._ghosts.fill([now for now, _ in state.fields()], state.memory, read)
         row = () if state.coming is None else (np.int32(state.row),)
         for now, then in state.parts():
             self._inner.launch(now, then, state.memory, inner, row)
@@ -365,20 +362,24 @@ class Fused:
         if tiles.count:
             main.wait_event(side.record())
 
-    def _launches_of(self, later: int) -> tuple[Launch, Tiles]:
-        """What the fused kernel writes when some steps will follow, and what the frame does."""
+    def _launches_of(self, extent: Extent) -> tuple[Launch, Tiles]:
+        """What the fused kernel writes of an extent, and what the frame does."""
         state = self._state
-        outer = owned_with_halo(state.problem, state.slab, later)
+        outer = extent.of(state.problem, state.slab)
         # By box, which without a halo is one for any number of steps: working it out takes
         # milliseconds.
-        slab, launch, tiles = self._launches.get(outer, (None, None, None))
+        key = outer, extent.open_axis
+        slab, launch, tiles = self._launches.get(key, (None, None, None))
         if launch is None or tiles is None or (state.coming is not None and slab != state.slab):
-            inner = without_frame(state.problem, state.slab, outer, self.depth, self._kernel.line)
+            inner = without_frame(
+                *(state.problem, state.slab, outer, self.depth, self._kernel.line),
+                open_axis=extent.open_axis,
+            )
             assert inner is not None  # `fits` said so for the smallest box
-            self._ghosts.prepare(later + self.depth)
+            self._ghosts.prepare(extent.read(self.depth))
             launch = self._inner.cut(inner, state)
             tiles = self._frame.tiles(outer, inner) if tiles is None else tiles
-            self._launches[outer] = state.slab, launch, tiles
+            self._launches[key] = state.slab, launch, tiles
         return launch, tiles
 
 

@@ -30,6 +30,11 @@ class GpuPlanes:
     def __init__(self, device: GpuDevice, memory: Any, form: PlaneForm | None = None) -> None:
         self.device, self.memory, self.form = device, memory, form
         self.ready = device.stream.record()
+        self._leaving: tuple[npt.NDArray[Any], Any] | None = None
+
+    def leave(self) -> None:
+        """Start to copy it to the host, beside whatever else its GPU does."""
+        self._leaving = self.device.receive_beside(self.memory, self.ready)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -58,7 +63,12 @@ class GpuPlanes:
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
     ) -> npt.NDArray[Any]:
         """In host memory; waits for the copy."""
-        points: npt.NDArray[Any] = self.unpacked(self.device.fetch(self.memory))
+        if self._leaving is None:
+            staged = self.device.fetch(self.memory)
+        else:
+            staged, there = self._leaving
+            there.synchronize()
+        points: npt.NDArray[Any] = self.unpacked(staged)
         return points if dtype is None else points.astype(dtype, copy=False)
 
 
@@ -109,4 +119,4 @@ def take_planes(device: GpuDevice, planes: Any) -> tuple[Any, Any]:
         if planes.device.number == device.number:
             return planes.unpacked(planes.memory), planes
         return planes.unpacked(device.copy_from(planes.device, planes.memory)), planes
-    return device.bring(np.ascontiguousarray(planes))
+    return device.bring_beside(np.ascontiguousarray(planes))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from tetris_sim.boundary import SIDES, Side
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
 from tetris_sim.gpu_kernels.common.rule_numbers import PASSES
+from tetris_sim.gpu_kernels.faces.extents import Extent, Late, Part, begins_inside, rims
 from tetris_sim.gpu_kernels.steppers.passes import Pass, State
 from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes, take_planes
 from tetris_sim.gpu_kernels.steppers.transfer import PART_POINTS, Transfer
@@ -21,7 +24,42 @@ from tetris_sim.slab import Ranges, Slab, batches, slices
 _BATCH_POINTS = 1 << 24  # points that are looked at together
 # smaller slabs take hardly longer for a launch than Python does: their launches are recorded
 _GRAPH_POINTS = 1 << 25
+_UNDER_WAY = 1  # blocks
 _COPIES = 2  # of an edge: the neighbour may still read the one before
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """Planes that come in.
+
+    Attributes:
+        held: what must not be forgotten until they are there.
+        taken: the moment from which on they are.
+    """
+
+    held: Any
+    taken: Any
+
+
+@dataclass(frozen=True)
+class GpuMoment:
+    """See `Moment` of method.py.
+
+    Attributes:
+        device: the GPU.
+        event: what happens then.
+    """
+
+    device: GpuDevice
+    event: Any
+
+    def wait(self) -> None:
+        """Return when it has happened."""
+        self.event.synchronize()
+
+    def since(self, earlier: GpuMoment) -> float:
+        """Time between the two [s]."""
+        return float(self.device.cupy.cuda.get_elapsed_time(earlier.event, self.event)) / 1e3
 
 
 class GpuStepper:
@@ -41,7 +79,9 @@ class GpuStepper:
         """
         self.slab = slab
         self._problem, self._device, self._passes = problem, device, passes
-        self._arriving: list[Any] = []  # planes whose copies may be under way
+        self._arriving: deque[Arrival] = deque()
+        self._ends: deque[GpuMoment] = deque()  # of blocks that may be under way
+        self._begun: tuple[int, int] | None = None  # steps and axis of `advance_inner`
         self._leaving: dict[tuple[int, Side], list[Any]] = {}  # copies of edges that take turns
         depth = max(way.ghosts for way in passes)
         self._layout = pitch_slab(problem, slab, depth)
@@ -76,16 +116,54 @@ class GpuStepper:
 
         self._transfer(self.slab.local()).bring(lambda it: initial(self.slab.part(it)), put)
 
+    def advance_inner(self, steps: int, axis: int) -> None:
+        """Launch what no halo along `axis` reaches; see `extents.py`."""
+        self.slab.refuse_short_halo(steps, self._problem.stencil.radii)
+        if not begins_inside(self._problem, self.slab, axis, steps):
+            return
+        with self._device.use():
+            self._advance_part(steps, axis, "inside")
+        self._begun = steps, axis
+
     def advance(self, steps: int) -> None:
         """Launch everything that advances by `steps`; returns before it is done."""
         self.slab.refuse_short_halo(steps, self._problem.stencil.radii)
+        begun, self._begun = self._begun, None
         with self._device.use():
-            later = steps
-            for way in self._passes:
-                later -= self._replay(way, later)
-                while later >= way.depth:
-                    later -= way.depth
-                    self._state.advance(way, later)
+            if begun is None:
+                self._advance_whole(steps)
+                return
+
+            assert begun[0] == steps
+            for part in rims(self.slab, begun[1]):
+                self._advance_part(steps, begun[1], part)
+            self._state.step += steps
+            if len(self._shorter_first(steps)) % 2:
+                self._state.swap()
+
+    def _advance_whole(self, steps: int) -> None:
+        later = steps
+        for way in self._passes:
+            later -= self._replay(way, later)
+            while later >= way.depth:
+                later -= way.depth
+                self._state.advance(way, Extent(later))
+
+    def _advance_part(self, steps: int, axis: int, part: Part) -> None:
+        """Launch a part of a block; the state is then as it was before, which others begin with."""
+        step, turn, made = self._state.step, self._state.turn, 0
+        for way in self._shorter_first(steps):
+            made += way.depth
+            self._state.advance(way, Extent(steps - made, Late(axis, part, made)))
+        self._state.step, self._state.turn = step, turn
+
+    def _shorter_first(self, steps: int) -> list[Pass]:
+        """The passes of a block in parts."""
+        passes: list[Pass] = []
+        for way in self._passes:
+            times, steps = divmod(steps, way.depth)
+            passes = [way] * times + passes
+        return passes
 
     def edge(self, axis: int, side: Side) -> GpuPlanes:
         """The owned planes that the neighbour on `side` needs, a copy that stays on the GPU.
@@ -116,7 +194,10 @@ class GpuStepper:
             if axis > 0 or not self._take_as_they_are(ranges, planes):
                 values, held = take_planes(self._device, planes)
                 self._layout.view(self._state.now, ranges)[...] = values
-            self._arriving.append(held)
+
+            while self._arriving and self._arriving[0].taken.done:
+                self._arriving.popleft()
+            self._arriving.append(Arrival(held, self._device.stream.record()))
 
     def _take_as_they_are(self, ranges: Ranges, planes: EdgePlanes) -> bool:
         """Copy planes of another slab with all that is beside them; False if they have another form
@@ -165,6 +246,18 @@ class GpuStepper:
         """Return when the GPU is done."""
         self._device.stream.synchronize()
         self._arriving.clear()
+        self._ends.clear()
+
+    def mark(self) -> GpuMoment:
+        """When the GPU has done what was launched so far."""
+        with self._device.use():
+            return GpuMoment(self._device, self._device.stream.record())
+
+    def settle(self) -> None:
+        """Return when the GPU is done with all but the last block."""
+        self._ends.append(self.mark())
+        while len(self._ends) > _UNDER_WAY:
+            self._ends.popleft().wait()
 
     def close(self) -> None:
         """Wait and give the memory back; after a failure of the GPU there may be nothing to wait
@@ -197,7 +290,7 @@ class GpuStepper:
         try:
             for made in range(PASSES):
                 self._state.row = made * way.depth
-                way.launch(0)
+                way.launch(Extent(0))
                 self._state.swap()
         finally:
             graph = stream.end_capture()

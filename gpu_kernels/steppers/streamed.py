@@ -22,6 +22,7 @@ import numpy.typing as npt
 from tetris_sim.axes import LAST
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import PitchedField, pitch_slab
+from tetris_sim.gpu_kernels.faces.extents import Extent
 from tetris_sim.gpu_kernels.steppers.passes import GpuMethod, Pass, State
 from tetris_sim.method import Parameters
 from tetris_sim.problem import Field, Problem
@@ -215,7 +216,7 @@ class GpuConveyor:
             for way in ways.passes:
                 while later >= way.depth:
                     later -= way.depth
-                    ways.state.advance(way, later)
+                    ways.state.advance(way, Extent(later))
 
             cargo.array, cargo.ready = pair[ways.state.turn], self._device.stream.record()
             self._free.append((pair[1 - ways.state.turn], cargo.ready))

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.given import equations_of
+from tetris_sim.gpu_kernels.faces.extents import Extent
 from tetris_sim.gpu_kernels.steppers.passes import Pass
 from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
 from tetris_sim.problem import Problem
@@ -36,7 +37,7 @@ class SubstepStepper(GpuStepper):
         with self._device.use():
             self._given.hold(time, length)
             self._state.row = 0
-            self._passes[-1].launch(0)
+            self._passes[-1].launch(Extent(0))
             self._state.step += 1
             self._state.swap()
 

@@ -96,8 +96,6 @@ class LocalExchange:
 
     def begin(self, workers: Sequence[Worker]) -> UnderWay | None:
         """Take all edges of an axis, then set all halos of it; then the next axis."""
-        for worker in workers:
-            worker.stepper.wait()
         under_way = None
         for routes in self._routes:
             if under_way is not None:

@@ -12,16 +12,25 @@ import collections
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from queue import SimpleQueue
 from time import perf_counter
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.boundary import SIDES, Side
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.method import Box, EdgePlanes, InnerFirst, Stepper, Substepper
+from tetris_sim.method import (
+    Box,
+    EdgePlanes,
+    InnerFirst,
+    Moment,
+    Stepper,
+    Substepper,
+    Timed,
+)
 from tetris_sim.problem import Field, InitialField
 
 _RECENT = 8  # blocks of which the speed is known; a median of fewer would follow every hiccup
@@ -40,6 +49,33 @@ class WorkerError(UnsupportedError):
     def __init__(self, worker: str, why: str) -> None:
         super().__init__(f"{worker} failed: {why}")
         self.worker = worker
+
+
+@runtime_checkable
+class Leaving(Protocol):
+    """Planes that can go to the host while their device computes."""
+
+    def leave(self) -> None:
+        """Start to copy them."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """A block of which a stepper was told ahead.
+
+    Attributes:
+        steps: of it.
+        moments: when its inside began and ended, and its rims.
+    """
+
+    steps: int
+    moments: tuple[Moment, Moment, Moment, Moment]
+
+    def seconds(self) -> float:
+        """How long it was computed; waits for its end [s]."""
+        begin, inside, rims, end = self.moments
+        end.wait()
+        return inside.since(begin) + end.since(rims)
 
 
 class QueuedStepper:
@@ -70,6 +106,8 @@ class QueuedStepper:
         self._edges: dict[tuple[int, Side], EdgePlanes] = {}
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._inner_s = 0.0  # that the block under way has taken so far
+        self._begun: list[Moment] = []  # around the inside of a block that is told ahead
+        self._told: collections.deque[Told] = collections.deque()  # such blocks
         self._finished = threading.Semaphore(0)
         self._outstanding = 0
         self._failure: BaseException | None = None
@@ -89,6 +127,11 @@ class QueuedStepper:
             return
 
         def job() -> None:
+            if isinstance(stepper, Timed):
+                begun = stepper.mark()
+                stepper.advance_inner(steps, axis)
+                self._begun = [begun, stepper.mark()]
+                return
             begin = perf_counter()
             stepper.advance_inner(steps, axis)
             stepper.wait()
@@ -101,6 +144,9 @@ class QueuedStepper:
 
         def job() -> None:
             self._edges.clear()
+            if self._begun:
+                self._tell(steps)
+                return
             begin = perf_counter()
             self._stepper.advance(steps)
             if not self._through_host:
@@ -114,6 +160,24 @@ class QueuedStepper:
                 self._copy_edges()
 
         self._put(job)
+
+    def _tell(self, steps: int) -> None:
+        """Tell the stepper of the rest of a block, and wait for the block before."""
+        stepper = self._stepper
+        assert isinstance(stepper, Timed)
+        begin = stepper.mark()
+        stepper.advance(steps)
+        self._copy_edges()
+        self._told.append(Told(steps, (*self._begun, begin, stepper.mark())))
+        self._begun = []
+        while len(self._told) > 1:
+            self._count(self._told.popleft())
+
+    def _count(self, block: Told) -> None:
+        """Wait for a block and see how long it took."""
+        seconds = block.seconds()
+        self.busy_s += seconds
+        self.recent.append((block.steps, seconds))
 
     def substep(self, time: float, length: float) -> None:
         """Let the thread make one; returns at once."""
@@ -144,7 +208,7 @@ class QueuedStepper:
 
     def edge(self, axis: int, side: Side) -> EdgePlanes:
         """The owned planes that the neighbour on `side` needs."""
-        self.wait()
+        self.settle()
         if (axis, side) in self._edges:
             return self._edges.pop((axis, side))
         return self._now(lambda: self._edge(axis, side))
@@ -174,6 +238,18 @@ class QueuedStepper:
         Raises:
             WorkerError: the device failed.
         """
+        self.settle()
+        with told_as_failure(self._name):
+            while self._told:
+                self._count(self._told.popleft())
+
+    def settle(self) -> None:
+        """Return when the thread has nothing to do; a device may still be in the last block that it
+        was told of.
+
+        Raises:
+            WorkerError: the device failed.
+        """
         while self._outstanding:
             self._finished.acquire()
             self._outstanding -= 1
@@ -199,7 +275,12 @@ class QueuedStepper:
         # Fetched here and not by the neighbour: the device may be far into its next block when that
         # one asks.
         planes = self._stepper.edge(axis, side)
-        return np.asarray(planes) if self._through_host else planes
+        if not self._through_host:
+            return planes
+        if self._begun and isinstance(planes, Leaving):
+            planes.leave()
+            return planes
+        return np.asarray(planes)
 
     def _put(self, job: Job) -> None:
         self._outstanding += 1

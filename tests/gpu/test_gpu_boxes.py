@@ -27,13 +27,13 @@ from tetris_sim.gpu_kernels.faces.boxes import (
     SHARED_BYTES,
     frame_of,
     has_frame,
-    owned_with_halo,
     three_radii,
     tile_of_frame,
     tiles_of,
     without_frame,
 )
 from tetris_sim.gpu_kernels.faces.domain import domain_argument
+from tetris_sim.gpu_kernels.faces.extents import Extent
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.mirrors import lasting_sides
 from tetris_sim.problem import Problem
@@ -78,7 +78,7 @@ def test_the_inner_box_keeps_away_from_faces_but_not_from_neighbours(name: str, 
     problem, _ = make_problem(stencil, boundary_of("walls", stencil.ndim), shape=shape)
     reach = depth * stencil.radius
     halo = ((4 * reach, 0), *[(0, 0)] * (stencil.ndim - 1))
-    outer = owned_with_halo(problem, Slab((0,) * stencil.ndim, shape, halo), depth)
+    outer = Extent(depth).of(problem, Slab((0,) * stencil.ndim, shape, halo))
     assert outer[3 - stencil.ndim] == (-reach, 200)
     inner = without_frame(problem, Slab((0,) * stencil.ndim, shape, halo), outer, depth)
     assert inner is not None
@@ -142,7 +142,7 @@ def test_the_tiles_of_a_frame_fit_into_shared_memory_or_there_is_none(name: str,
     for depth in (1, 2, 4, 16, 64):
         smallest = np.prod([1 + 2 * depth * radius for radius in stencil.radii])
         assert has_frame(problem, depth) == (2 * 8 * smallest <= SHARED_BYTES)
-        outer = owned_with_halo(problem, slab, 0)
+        outer = Extent(0).of(problem, slab)
         inner = without_frame(problem, slab, outer, depth)
         if inner is None or not has_frame(problem, depth):
             continue

@@ -26,12 +26,12 @@ from tetris_sim.gpu_kernels.common.layout import (
 from tetris_sim.gpu_kernels.common.terms import term_defines, term_weights
 from tetris_sim.gpu_kernels.faces.boxes import (
     frame_of,
-    owned_with_halo,
     tile_of_frame,
     tiles_of,
     without_frame,
 )
 from tetris_sim.gpu_kernels.faces.domain import domain_argument
+from tetris_sim.gpu_kernels.faces.extents import Extent
 from tetris_sim.gpu_kernels.faces.frame import frame_defines
 from tetris_sim.gpu_kernels.faces.ghosts import ghost_tiles, ghosts_defines
 from tetris_sim.mirrors import Sides, free_sides, lasting_sides
@@ -88,7 +88,7 @@ def wide_enough(shape: tuple[int, ...], dtype: str) -> tuple[int, ...]:
 def fill_ghosts(memory: Memory, sides: Sides, depth: int) -> None:
     problem, slab = memory.problem, memory.slab
     tiles, domain = (
-        boxes_argument(ghost_tiles(problem, slab, sides, depth, 0)),
+        boxes_argument(ghost_tiles(problem, slab, sides, depth, Extent(0))),
         domain_argument(problem, slab, depth),
     )
     if len(tiles):
@@ -101,7 +101,7 @@ def fill_ghosts(memory: Memory, sides: Sides, depth: int) -> None:
 def advance_plainly(memory: Memory, steps: int) -> Field:
     problem, slab = memory.problem, memory.slab
     library, weights = emulate("plain.cu", term_defines(problem)), term_weights(problem)
-    outer = owned_with_halo(problem, slab, 0)
+    outer = Extent(0).of(problem, slab)
     box, grid = box_argument(outer), sweep_grid(outer)
     for _ in range(steps):
         fill_ghosts(memory, free_sides(slab), 1)
@@ -136,7 +136,7 @@ def test_a_frame_has_the_bits_of_sweeps_and_nothing_else_is_written(
         )
         memory = Memory(problem, state)
         slab, layout = memory.slab, memory.layout
-        outer = owned_with_halo(problem, slab, 0)
+        outer = Extent(0).of(problem, slab)
         inner = without_frame(problem, slab, outer, depth)
         assert inner is not None
         tiles: list[Box3] = []

@@ -19,7 +19,12 @@ SHARED: dict[bytes, Any] = {}  # what HostGpus let others read
 
 
 class HostStream:
-    """Work is done at once, or, between `begin_capture` and `end_capture`, written down."""
+    """Work is done at once, or, between `begin_capture` and `end_capture`, written down.
+
+    It is an event as well, one that has passed.
+    """
+
+    done = True
 
     def __init__(self, gpu: HostGpu) -> None:
         self._gpu = gpu
@@ -76,6 +81,7 @@ class HostGpu:
             },
             asnumpy=np.array,
             get_default_memory_pool=lambda: pool,
+            cuda=SimpleNamespace(get_elapsed_time=lambda begin, end: 1.0),
         )
         self.stream, self.side_stream = HostStream(self), HostStream(self)
         self.captured: list[Work] | None = None
@@ -141,6 +147,14 @@ class HostGpu:
     def bring(self, values: Any) -> tuple[Any, Any]:
         """All memory is the host's."""
         return values, values
+
+    def bring_beside(self, values: Any) -> tuple[Any, Any]:
+        """The same."""
+        return values, values
+
+    def receive_beside(self, array: Any, ready: Any) -> tuple[Any, Any]:
+        """A copy, which is there."""
+        return np.array(array), self.stream
 
     def staged(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Memory like any other."""
