@@ -9,7 +9,9 @@ edges away. When all have done so, it takes the halos of its neighbours. Each me
 
 What of an exchange goes on beside the computation of points that need no halo is not waited for, as
 far as there are such points: of messages along the last axis that is cut (`Exchange.begin`). Points
-near those halos are then a part of their own, which takes longer.
+near those halos are then a part of their own, which takes longer; and nobody waits for all others:
+
+    block = max over workers (start + computing + giving + taking)
 """
 
 from __future__ import annotations
@@ -82,6 +84,11 @@ class Crew:
     def size(self) -> int:
         """Workers."""
         return len(self.rates)
+
+    @property
+    def together(self) -> bool:
+        """Whether all begin a block together, since nobody can do so without halos."""
+        return not self.overlapped.any()
 
     def slowness(self, block: int) -> Numbers:
         """Seconds per point and step in blocks of so many steps."""
@@ -185,15 +192,19 @@ class Forecast:
         busy: time that each worker starts and computes [s].
         giving: time of each worker for messages that nothing hides, before others go on [s].
         taking: the same after that [s].
+        together: whether all give their messages away before somebody takes his.
     """
 
     busy: Numbers
     giving: Numbers
     taking: Numbers
+    together: bool = True
 
     @property
     def seconds(self) -> float:
         """Of the block."""
+        if not self.together:
+            return float((self.busy + self.giving + self.taking).max())
         return float((self.busy + self.giving).max() + self.taking.max())
 
 
@@ -221,7 +232,8 @@ def forecast(cut: Cut, crew: Crew, block: int) -> Forecast:
         given = np.minimum(hidden, giving)
         giving, taking = giving - given, taking - (hidden - given)
     starts = crew.starts.reshape(cut.parts)
-    return Forecast(*((starts + computing).ravel(), giving.ravel(), taking.ravel()))
+    columns = ((starts + computing).ravel(), giving.ravel(), taking.ravel())
+    return Forecast(*columns, together=crew.together)
 
 
 def seconds_per_step(cut: Cut, crew: Crew, block: int) -> float:

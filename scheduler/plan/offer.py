@@ -98,6 +98,8 @@ class Offer:
             depth=streaming.steps,
             fixed=True,
             room=room,
+            overlapped=0.0,
+            splitting=0.0,
         )
         share = dataclasses.replace(self.share, streamed=streaming)
         return dataclasses.replace(self, share=share, capacity=capacity, lane=lane)

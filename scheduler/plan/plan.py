@@ -16,7 +16,7 @@ from tetris_sim.problem import Problem
 from tetris_sim.reference import tolerance
 from tetris_sim.scheduler.facts.division import Division, Profile
 from tetris_sim.scheduler.facts.domain import Domain, Work
-from tetris_sim.scheduler.facts.shares import Draft, Plan, Reason, Share
+from tetris_sim.scheduler.facts.shares import Draft, Plan, Reason, Share, about
 from tetris_sim.scheduler.plan.adaptive import asked_block, scheme_of, why_adaptive
 from tetris_sim.scheduler.plan.block import block_alone, block_of_teams, responsive_block
 from tetris_sim.scheduler.plan.give import give, host_bytes, refuse_shortages
@@ -39,6 +39,9 @@ _NOT_ALIKE = (
     "faces of a single place and time"
 )
 _STREAMED_SECONDS = 2.0  # a run that is streamed looks at the clock and at signals this often
+# Rims by themselves take a GPU as long again: launches of few points.
+_SPLITTING = 1.0
+_BESIDE = "Halos travel while points that need none are computed."
 _PIECE_SECONDS = 1e-3  # of Python for the copies and launches of a piece: an upper bound
 
 
@@ -115,7 +118,7 @@ def draft_plan(
     if all(offer.kind == "cpu" for offer in offers):
         options = [_between_teams(domain, work, offers, asked)]
     else:
-        options = _options(domain, work, _with_links(offers, measures), asked, measures)
+        options = _options(domain, work, _with_links(domain, offers, measures), asked, measures)
     best = min(options, key=lambda option: option.division.seconds_per_step)
 
     halo = best.block * work.radius
@@ -126,16 +129,33 @@ def draft_plan(
     notes = dict.fromkeys(note for offer in offers for note in offer.notes)
     rounding = about_rounding(shares, problem.steps, tolerance(problem, problem.steps, 1.0))
     plan = _plan_of(domain, work, best, shares, asked, (*notes, *rounding))
-    plan = dataclasses.replace(plan, scheme=scheme_of(problem))
+    plan = dataclasses.replace(
+        plan, scheme=scheme_of(problem), overlapped=_begin_inside(problem, best, shares)
+    )
     reasons = (
         *(offer.reasons[0] for offer in offers),
         *(reason for offer in offers for reason in offer.reasons[1:]),
         *why_these,
         *_why_divided_so(work, options, best, shares, asked),
+        *(about("block", (_BESIDE,)) if plan.overlapped else ()),
         *why_adaptive(problem),
         describe_copy(copy=plan.copy_for_checkpoints),
     )
     return Draft(plan, reasons)
+
+
+def _begin_inside(problem: Problem, option: Option, shares: Sequence[Share]) -> bool:
+    """Whether halos travel while somebody computes what needs none."""
+    able = [
+        share
+        for offer, share in zip(option.members, shares, strict=True)
+        if offer.capacity.overlapped and len(shares) > 1
+    ]
+    if not able:
+        return False
+    from tetris_sim.gpu_kernels.faces.extents import begins_inside
+
+    return any(begins_inside(problem, share.slab, 0, option.block) for share in able)
 
 
 def _between_teams(domain: Domain, work: Work, offers: Sequence[Offer], asked: Asked) -> Option:
@@ -154,7 +174,9 @@ def _between_teams(domain: Domain, work: Work, offers: Sequence[Offer], asked: A
     return Option(tuple(offers), division, block, (Reason("block", why),))
 
 
-def _with_links(offers: Sequence[Offer], measures: Measures) -> tuple[Offer, ...]:
+def _with_links(
+    domain: Domain, offers: Sequence[Offer], measures: Measures
+) -> tuple[Offer, ...]:
     """The offers with what their messages cost."""
     if len(offers) == 1:
         return tuple(offers)
@@ -163,10 +185,22 @@ def _with_links(offers: Sequence[Offer], measures: Measures) -> tuple[Offer, ...
 
     linked = []
     for offer in offers:
-        link = measures.messages(offer.share, through_host)
-        capacity = dataclasses.replace(offer.capacity, link=link)
+        link, beside = measures.messages(offer.share, through_host), _hides_messages(domain, offer)
+        capacity = dataclasses.replace(
+            offer.capacity,
+            link=link,
+            overlapped=1.0 if beside else 0.0,
+            splitting=_SPLITTING if beside else 0.0,
+        )
         linked.append(dataclasses.replace(offer, capacity=capacity))
     return tuple(linked)
+
+
+def _hides_messages(domain: Domain, offer: Offer) -> bool:
+    """Whether a worker begins a block without halos; what of a slab can do so is seen when it is
+    cut.
+    """
+    return offer.kind == "gpu" and domain.alike and len(domain.shape) > 1
 
 
 def _options(
