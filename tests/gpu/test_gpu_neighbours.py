@@ -23,7 +23,7 @@ from tetris_sim.scheduler.facts.domain import Domain, Parts
 from tetris_sim.scheduler.plan.partition import cut
 from tetris_sim.scheduler.run.exchange import LocalExchange
 
-CASES = [("heat-1d", (903,)), ("box-2d9p", (93, 131)), ("heat-3d", (61, 21, 37))]
+CASES = [("heat-1d", (903,)), ("box-2d9p", (93, 131)), ("heat-3d", (68, 21, 37))]
 TAKEN = [
     pytest.param(method, name, shape, id=f"{name}-{method.name}")
     for method in METHODS
@@ -35,9 +35,16 @@ BLOCK = 5  # steps between two exchanges
 
 
 def advance_in_slabs(
-    problem: Problem, methods: list[tuple[Method, Any]], blocks: int, parts: Parts = ()
+    problem: Problem,
+    methods: list[tuple[Method, Any]],
+    blocks: int,
+    parts: Parts = (),
+    *,
+    beside: bool = False,
 ) -> Field:
-    """Slabs of axis 0, or other parts, one for each method and its device."""
+    """Slabs of axis 0, or other parts, one for each method and its device; halos travel before a
+    block, or beside its inside.
+    """
     count = len(methods)
     parts = parts or (count, *(1 for _ in problem.grid.shape[1:]))
     slabs = cut(Domain.of(problem), parts, [1.0] * count, BLOCK)
@@ -49,7 +56,12 @@ def advance_in_slabs(
         workers[-1].stepper.load(problem.initial)
     exchange = LocalExchange(problem, slabs)
     for _ in range(blocks):
-        exchange.swap(workers)
+        under_way = exchange.begin(workers)
+        assert under_way is not None
+        for worker in workers:
+            if beside:
+                worker.stepper.advance_inner(BLOCK, under_way.axis)
+        under_way.end()
         for worker in workers:
             worker.stepper.advance(BLOCK)
     for worker in workers:
@@ -74,14 +86,13 @@ def check(
     problem, _ = make_problem(
         stencil, boundary, dtype=dtype, shape=shape, n_fields=2, mirrored=True
     )
-    found = advance_in_slabs(
-        problem, [(method, devices[0]), (CpuPlain(), team), (method, devices[1])], 3
-    )
     wanted = run(CpuPlain(), problem, {}, team, (3 * BLOCK,))
     allowed = 0.0 if method.name == "gpu.plain" else reference.tolerance(problem, 3 * BLOCK, 3.0)
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=allowed)
-    found = advance_in_slabs(problem, [(method, device) for device in devices], 3)
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=allowed)
+    gpus = [(method, device) for device in devices]
+    for each in ([gpus[0], (CpuPlain(), team), gpus[1]], gpus):
+        for beside in (False, True):
+            found = advance_in_slabs(problem, each, 3, beside=beside)
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=allowed)
 
 
 @pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
@@ -98,7 +109,8 @@ def test_emulated_gpus_with_parts_of_rows(
         gpus = [HostGpu() for _ in range(4)]
         for number, gpu in enumerate(gpus):
             gpu.number = number
-        found = advance_in_slabs(problem, [(method, gpu) for gpu in gpus], 2, parts)
+        gpus_with_parts = [(method, gpu) for gpu in gpus]
+        found = advance_in_slabs(problem, gpus_with_parts, 2, parts, beside=True)
         wanted = run(CpuPlain(), problem, {}, teams[2], (2 * BLOCK,))
         allowed = 0.0 if method.name == "gpu.plain" else reference.tolerance(problem, 10, 3.0)
         np.testing.assert_allclose(found, wanted, rtol=0, atol=allowed)

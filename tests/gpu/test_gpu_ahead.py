@@ -1,0 +1,154 @@
+"""Workers of one process that are told of a block ahead: a GPU, emulated or real, and CPU threads."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import boundary_of, make_problem, run, stencil_of
+from emulator.emulation import COMPILER, NO_COMPILER
+from emulator.host_gpu import HostGpu
+
+from tetris_sim import reference
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
+from tetris_sim.cpu_kernels.stream.method import StreamMethod
+from tetris_sim.gpu_kernels import METHODS
+from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes
+from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
+from tetris_sim.method import Method
+from tetris_sim.problem import Field, Problem
+from tetris_sim.scheduler.facts.shares import Plan, Share
+from tetris_sim.scheduler.plan.partition import cut_along_axis_0
+from tetris_sim.scheduler.run import worker as workers
+from tetris_sim.scheduler.run.queued import QueuedStepper, WorkerError
+from tetris_sim.simulation import open_simulation
+
+BLOCK, STEPS = 4, 22  # the last block is shorter
+NAMES = ("gpu.plain", "gpu.stream")
+CHOSEN = [method for method in METHODS if method.name in NAMES]
+
+
+def plan_of(problem: Problem, method: Method, pieces: list[tuple[str, int]]) -> Plan:
+    """Slabs of so many planes for the GPU and for CPU threads, in turns."""
+    ends = np.cumsum([planes for _, planes in pieces]).tolist()
+    ranges = list(zip([0, *ends[:-1]], ends, strict=True))
+    slabs = cut_along_axis_0(
+        problem.grid, problem.boundary, ranges, halo=BLOCK * problem.stencil.radii[0]
+    )
+    shares = []
+    for (kind, _), slab in zip(pieces, slabs, strict=True):
+        chosen = method if kind.startswith("gpu") else StreamMethod()
+        parameters = {**chosen.parameters(problem)[0], "steps_per_block": 2}
+        product = "emulated" if chosen is method else ""
+        share = Share(kind, slab, chosen, parameters, 1, 1.0, 0, product, queued=True)
+        shares.append(dataclasses.replace(share, through_host=len(set(pieces)) > 1))
+    plan = Plan(tuple(shares), BLOCK, 1e-6, 0.0, copy_for_checkpoints=False, reasons=())
+    return dataclasses.replace(plan, overlapped=True)
+
+
+def solved(problem: Problem, plan: Plan) -> Field:
+    with open_simulation(problem, plan) as simulation:
+        simulation.run()
+        assert all(seconds > 0 for seconds in simulation.busy_s.values())
+        return simulation.field()
+
+
+def check(problem: Problem, method: Method, team: ThreadTeam) -> None:
+    wanted = run(CpuPlain(), problem, {}, team, (STEPS,))
+    allowed = 0.0 if method.name == "gpu.plain" else reference.tolerance(problem, STEPS, 3.0)
+    for pieces in ([("gpu:0", 61), ("cpu:0", 30)], [("cpu:0", 9), ("gpu:0", 62), ("cpu:1", 20)]):
+        found = solved(problem, plan_of(problem, method, pieces))
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=allowed)
+
+
+def plate(kind: str) -> Problem:
+    return make_problem(
+        stencil_of("box-2d9p"), boundary_of(kind, 2), shape=(91, 133), steps=STEPS, mirrored=True
+    )[0]
+
+
+@pytest.fixture
+def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPUs are emulated ones."""
+    real = workers._open_device
+
+    def opened(share: Share) -> Any:
+        if share.method.device == "cpu":
+            return real(share)
+        gpu: Any = HostGpu()
+        gpu.close = gpu.release
+        return gpu
+
+    monkeypatch.setattr(workers, "_open_device", opened)
+
+
+@pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+@pytest.mark.parametrize("method", CHOSEN, ids=lambda method: method.name)
+@pytest.mark.parametrize("kind", ["walls", "rings", "mixed"])
+def test_an_emulated_gpu_between_cpu_threads(
+    method: Method,
+    kind: str,
+    teams: dict[int, ThreadTeam],
+    emulated: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parts: list[str] = []
+    left: list[GpuPlanes] = []
+    advance_part, leave = GpuStepper._advance_part, GpuPlanes.leave
+
+    def noted(stepper: GpuStepper, steps: int, axis: int, part: Any) -> None:
+        parts.append(part)
+        advance_part(stepper, steps, axis, part)
+
+    def left_too(planes: GpuPlanes) -> None:
+        left.append(planes)
+        leave(planes)
+
+    monkeypatch.setattr(GpuStepper, "_advance_part", noted)
+    monkeypatch.setattr(GpuPlanes, "leave", left_too)
+    check(plate(kind), method, teams[2])
+    blocks = -(-STEPS // BLOCK)
+    assert parts.count("inside") == 2 * blocks
+    assert parts.count("low") >= blocks
+    assert len(left) == parts.count("low") + parts.count("high")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", CHOSEN, ids=lambda method: method.name)
+@pytest.mark.parametrize("kind", ["walls", "rings", "mixed"])
+def test_a_gpu_between_cpu_threads(
+    method: Method, kind: str, teams: dict[int, ThreadTeam]
+) -> None:
+    check(plate(kind), method, teams[2])
+
+
+@pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+def test_who_is_told_ahead_is_one_block_ahead_and_its_failure_is_told(
+    emulated: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, waited = plate("walls"), []
+    plan = plan_of(problem, CHOSEN[0], [("gpu:0", 61), ("cpu:0", 30)])
+    count = QueuedStepper._count
+
+    def counted(stepper: QueuedStepper, block: Any) -> None:
+        waited.append(len(stepper._told))
+        count(stepper, block)
+
+    monkeypatch.setattr(QueuedStepper, "_count", counted)
+    with open_simulation(problem, plan) as simulation:
+        for _ in range(3):
+            simulation.advance(BLOCK)
+        assert waited == [1, 1]
+        simulation.workers[0].stepper.wait()
+        assert waited == [1, 1, 0]
+
+        def broken(*_: Any) -> None:
+            raise type("CUDARuntimeError", (RuntimeError,), {"__module__": "cupy.cuda"})("lost")
+
+        monkeypatch.setattr(GpuStepper, "_advance_part", broken)
+        with pytest.raises(WorkerError, match="gpu:0 failed: lost"):
+            simulation.advance(BLOCK)
+            simulation.advance(BLOCK)
