@@ -102,7 +102,7 @@ def begins_inside(problem: Problem, slab: Slab, axis: int, steps: int) -> bool:
     return possible and slab.shape[axis] >= (2 + sides) * width
 
 
-def rims(slab: Slab, axis: int) -> list[Part]:
+def rims(slab: Slab, axis: int) -> tuple[Part, ...]:
     """The parts of a block beside its inside."""
-    low, high = slab.halo[axis]
-    return [*(["low"] if low else []), *(["high"] if high else [])]
+    low, high = (width > 0 for width in slab.halo[axis])
+    return (*(("low",) if low else ()), *(("high",) if high else ()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,12 @@ _BATCH_POINTS = 1 << 24  # points that are looked at together
 # smaller slabs take hardly longer for a launch than Python does: their launches are recorded
 _GRAPH_POINTS = 1 << 25
 _UNDER_WAY = 1  # blocks
+_RECORDS = 32  # of parts of blocks
 _COPIES = 2  # of an edge: the neighbour may still read the one before
+
+
+# steps, axis and parts of a block, and the array that is the state
+Parts = tuple[int, int, tuple[Part, ...], int]
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,8 @@ class GpuStepper:
         self._arriving: deque[Arrival] = deque()
         self._ends: deque[GpuMoment] = deque()  # of blocks that may be under way
         self._begun: tuple[int, int] | None = None  # steps and axis of `advance_inner`
+        self._met: set[Parts] = set()
+        self._records: dict[Parts, Any] = {}
         self._leaving: dict[tuple[int, Side], list[Any]] = {}  # copies of edges that take turns
         depth = max(way.ghosts for way in passes)
         self._layout = pitch_slab(problem, slab, depth)
@@ -122,7 +129,7 @@ class GpuStepper:
         if not begins_inside(self._problem, self.slab, axis, steps):
             return
         with self._device.use():
-            self._advance_part(steps, axis, "inside")
+            self._advance_parts(steps, axis, ("inside",))
         self._begun = steps, axis
 
     def advance(self, steps: int) -> None:
@@ -135,8 +142,7 @@ class GpuStepper:
                 return
 
             assert begun[0] == steps
-            for part in rims(self.slab, begun[1]):
-                self._advance_part(steps, begun[1], part)
+            self._advance_parts(steps, begun[1], rims(self.slab, begun[1]))
             self._state.step += steps
             if len(self._shorter_first(steps)) % 2:
                 self._state.swap()
@@ -148,6 +154,30 @@ class GpuStepper:
             while later >= way.depth:
                 later -= way.depth
                 self._state.advance(way, Extent(later))
+
+    def _advance_parts(self, steps: int, axis: int, parts: tuple[Part, ...]) -> None:
+        """Launch parts of a block, from a record if there were such before.
+
+        Their launches are many, and those of rims are short.
+        """
+        key = steps, axis, parts, self._state.turn
+        if key in self._records:
+            self._records[key].launch(self._device.stream)
+            return
+
+        def launch() -> None:
+            for part in parts:
+                self._advance_part(steps, axis, part)
+
+        # The first time works out what launches need, which cannot be recorded.
+        if key not in self._met:
+            self._met.add(key)
+            launch()
+            return
+        if len(self._records) == _RECORDS:
+            del self._records[next(iter(self._records))]
+        self._records[key] = self._recorded(launch)
+        self._records[key].launch(self._device.stream)
 
     def _advance_part(self, steps: int, axis: int, part: Part) -> None:
         """Launch a part of a block; the state is then as it was before, which others begin with."""
@@ -264,6 +294,7 @@ class GpuStepper:
         for.
         """
         self._graphs.clear()
+        self._records.clear()
         self._leaving.clear()
         self._state.close()
         self._device.release()
@@ -285,13 +316,22 @@ class GpuStepper:
         """A graph of an even number of passes, which begins and ends with the array that is the
         state now.
         """
-        stream = self._device.stream
-        stream.begin_capture()
-        try:
+
+
+        def launch() -> None:
             for made in range(PASSES):
                 self._state.row = made * way.depth
                 way.launch(Extent(0))
                 self._state.swap()
+
+        return self._recorded(launch)
+
+    def _recorded(self, launch: Callable[[], None]) -> Any:
+        """What is launched, as a graph; nothing runs yet."""
+        stream = self._device.stream
+        stream.begin_capture()
+        try:
+            launch()
         finally:
             graph = stream.end_capture()
         return graph

@@ -25,7 +25,6 @@ from tetris_sim.errors import UnsupportedError
 from tetris_sim.method import (
     Box,
     EdgePlanes,
-    InnerFirst,
     Moment,
     Stepper,
     Substepper,
@@ -105,7 +104,6 @@ class QueuedStepper:
         self._name, self._stepper = name, stepper
         self._edges: dict[tuple[int, Side], EdgePlanes] = {}
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
-        self._inner_s = 0.0  # that the block under way has taken so far
         self._begun: list[Moment] = []  # around the inside of a block that is told ahead
         self._told: collections.deque[Told] = collections.deque()  # such blocks
         self._finished = threading.Semaphore(0)
@@ -121,21 +119,20 @@ class QueuedStepper:
         self._now(lambda: self._stepper.load(initial, step))
 
     def advance_inner(self, steps: int, axis: int) -> None:
-        """Let the thread begin a block, if the stepper can; returns at once."""
+        """Let the thread tell of the inside of a block, if the stepper can be told ahead; returns
+        at once.
+
+        Others wait for halos in their thread, which keeps nobody else waiting: two parts would take
+        them longer.
+        """
         stepper = self._stepper
-        if not isinstance(stepper, InnerFirst):
+        if not isinstance(stepper, Timed):
             return
 
         def job() -> None:
-            if isinstance(stepper, Timed):
-                begun = stepper.mark()
-                stepper.advance_inner(steps, axis)
-                self._begun = [begun, stepper.mark()]
-                return
-            begin = perf_counter()
+            begun = stepper.mark()
             stepper.advance_inner(steps, axis)
-            stepper.wait()
-            self._inner_s = perf_counter() - begin
+            self._begun = [begun, stepper.mark()]
 
         self._put(job)
 
@@ -152,8 +149,7 @@ class QueuedStepper:
             if not self._through_host:
                 self._copy_edges()  # a GPU is told to do it now, and does it when it has advanced
             self._stepper.wait()
-            seconds = perf_counter() - begin + self._inner_s
-            self._inner_s = 0.0
+            seconds = perf_counter() - begin
             self.busy_s += seconds
             self.recent.append((steps, seconds))
             if self._through_host:

@@ -88,15 +88,13 @@ def held(kept: int | None) -> Iterator[None]:
         return
     device = GpuDevice(0)
     function = device.function(_SOURCE, "hold", {}, device.shared_bytes)
-    cupy = device.cupy
     ended = device.staged((1,), np.int32)
     ended[0] = 0
-    pointer = cupy.cuda.runtime.hostGetDevicePointer(ended.ctypes.data, 0)
     with device.use():
         function(
             (device.multiprocessors - kept, 1, 1),
             (32, 1, 1),
-            (np.uintp(pointer),),
+            (np.uintp(ended.ctypes.data),),  # pinned memory has one address everywhere
             shared_mem=device.shared_bytes,
         )
     time.sleep(0.01)
@@ -209,8 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )
             if args.output is not None:
                 found = {**provenance(), "rows": [dataclasses.asdict(it) for it in rows]}
-                with atomic_text(args.output) as file:
-                    json.dump(found, file, indent=1, default=str)
+                atomic_text(args.output, json.dumps(found, indent=1, default=str))
 
 
 if __name__ == "__main__":
