@@ -150,7 +150,7 @@ def test_who_is_told_ahead_is_one_block_ahead_and_its_failure_is_told(
         def broken(*_: Any) -> None:
             raise type("CUDARuntimeError", (RuntimeError,), {"__module__": "cupy.cuda"})("lost")
 
-        monkeypatch.setattr(GpuStepper, "_advance_part", broken)
+        monkeypatch.setattr(GpuStepper, "_advance_parts", broken)
         with pytest.raises(WorkerError, match="gpu:0 failed: lost"):
             simulation.advance(BLOCK)
             simulation.advance(BLOCK)
