@@ -113,9 +113,7 @@ class RuledGhosts:
 class _GhostTiles:
     """The boxes that blocks of threads write."""
 
-    def __init__(
-        self, device: GpuDevice, boxes: Callable[[Extent], tuple[Box3, Box3]]
-    ) -> None:
+    def __init__(self, device: GpuDevice, boxes: Callable[[Extent], tuple[Box3, Box3]]) -> None:
         """Know what (without, with) ghosts an extent is."""
         self._device, self._boxes = device, boxes
         self._tiles: dict[tuple[Box3, Box3], tuple[Any, int]] = {}

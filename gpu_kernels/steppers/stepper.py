@@ -317,7 +317,6 @@ class GpuStepper:
         state now.
         """
 
-
         def launch() -> None:
             for made in range(PASSES):
                 self._state.row = made * way.depth

@@ -174,9 +174,7 @@ def _between_teams(domain: Domain, work: Work, offers: Sequence[Offer], asked: A
     return Option(tuple(offers), division, block, (Reason("block", why),))
 
 
-def _with_links(
-    domain: Domain, offers: Sequence[Offer], measures: Measures
-) -> tuple[Offer, ...]:
+def _with_links(domain: Domain, offers: Sequence[Offer], measures: Measures) -> tuple[Offer, ...]:
     """The offers with what their messages cost."""
     if len(offers) == 1:
         return tuple(offers)

@@ -104,7 +104,7 @@ class QueuedStepper:
         self._name, self._stepper = name, stepper
         self._edges: dict[tuple[int, Side], EdgePlanes] = {}
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
-        self._begun: list[Moment] = []  # around the inside of a block that is told ahead
+        self._begun: tuple[Moment, Moment] | None = None  # around the inside of a block told ahead
         self._told: collections.deque[Told] = collections.deque()  # such blocks
         self._finished = threading.Semaphore(0)
         self._outstanding = 0
@@ -132,7 +132,7 @@ class QueuedStepper:
         def job() -> None:
             begun = stepper.mark()
             stepper.advance_inner(steps, axis)
-            self._begun = [begun, stepper.mark()]
+            self._begun = begun, stepper.mark()
 
         self._put(job)
 
@@ -141,8 +141,8 @@ class QueuedStepper:
 
         def job() -> None:
             self._edges.clear()
-            if self._begun:
-                self._tell(steps)
+            if self._begun is not None:
+                self._tell(steps, *self._begun)
                 return
             begin = perf_counter()
             self._stepper.advance(steps)
@@ -157,15 +157,15 @@ class QueuedStepper:
 
         self._put(job)
 
-    def _tell(self, steps: int) -> None:
+    def _tell(self, steps: int, begun: Moment, inside: Moment) -> None:
         """Tell the stepper of the rest of a block, and wait for the block before."""
         stepper = self._stepper
         assert isinstance(stepper, Timed)
         begin = stepper.mark()
         stepper.advance(steps)
         self._copy_edges()
-        self._told.append(Told(steps, (*self._begun, begin, stepper.mark())))
-        self._begun = []
+        self._told.append(Told(steps, (begun, inside, begin, stepper.mark())))
+        self._begun = None
         while len(self._told) > 1:
             self._count(self._told.popleft())
 
@@ -273,7 +273,7 @@ class QueuedStepper:
         planes = self._stepper.edge(axis, side)
         if not self._through_host:
             return planes
-        if self._begun and isinstance(planes, Leaving):
+        if self._begun is not None and isinstance(planes, Leaving):
             planes.leave()
             return planes
         return np.asarray(planes)

@@ -121,9 +121,7 @@ def test_an_emulated_gpu_between_cpu_threads(
 @pytest.mark.gpu
 @pytest.mark.parametrize("method", CHOSEN, ids=lambda method: method.name)
 @pytest.mark.parametrize("kind", ["walls", "rings", "mixed"])
-def test_a_gpu_between_cpu_threads(
-    method: Method, kind: str, teams: dict[int, ThreadTeam]
-) -> None:
+def test_a_gpu_between_cpu_threads(method: Method, kind: str, teams: dict[int, ThreadTeam]) -> None:
     check(plate(kind), method, teams[2])
 
 

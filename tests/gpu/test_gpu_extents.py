@@ -61,7 +61,7 @@ def advanced(
     problem: Problem, state: Field, slab: Slab, axis: int, method: Method, device: Any, **parts: Any
 ) -> list[Field]:
     """The slab after each of two blocks, in one part or in two."""
-    stepper = method.prepare(problem, slab, parts.get("parameters", {}), device)
+    stepper: Any = method.prepare(problem, slab, parts.get("parameters", {}), device)
     stepper.load(problem.initial)
     found = []
     for _ in range(2):  # the second block begins in the other array

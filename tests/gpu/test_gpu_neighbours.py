@@ -109,7 +109,7 @@ def test_emulated_gpus_with_parts_of_rows(
         gpus = [HostGpu() for _ in range(4)]
         for number, gpu in enumerate(gpus):
             gpu.number = number
-        gpus_with_parts = [(method, gpu) for gpu in gpus]
+        gpus_with_parts: list[tuple[Method, Any]] = [(method, gpu) for gpu in gpus]
         found = advance_in_slabs(problem, gpus_with_parts, 2, parts, beside=True)
         wanted = run(CpuPlain(), problem, {}, teams[2], (2 * BLOCK,))
         allowed = 0.0 if method.name == "gpu.plain" else reference.tolerance(problem, 10, 3.0)
