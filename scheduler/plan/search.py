@@ -206,8 +206,8 @@ def _balance(
     twice = cuts * work.radius * (block - 1) / 2
     plane_seconds = crew.slowness(block) * work.plane_points * block
     passing = crew.latencies + block * work.radius * work.plane_bytes * crew.seconds_per_byte
-    # A step that reaches nowhere needs no message. Who does not wait for all others takes halos when
-    # it wants, beside its computation or not.
+    # A step that reaches nowhere needs no message. Who does not wait for all others takes halos
+    # when it wants, beside its computation or not.
     times = ~crew.one_way * 1.0 + (not crew.together)
     waited = (work.radius > 0) * (1 - crew.overlapped) * times
     ready = crew.starts + waited * cuts * passing

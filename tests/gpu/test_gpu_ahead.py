@@ -151,4 +151,3 @@ def test_who_is_told_ahead_is_one_block_ahead_and_its_failure_is_told(
         monkeypatch.setattr(GpuStepper, "_advance_parts", broken)
         with pytest.raises(WorkerError, match="gpu:0 failed: lost"):
             simulation.advance(BLOCK)
-            simulation.advance(BLOCK)
