@@ -172,7 +172,8 @@ class CpuStepper:
         """The owned planes that the neighbour on `side` needs, a contiguous copy."""
         self._team.wait()
         planes = self._layout.read(self._current, self.slab.edge_ranges(axis, SIDES.index(side)))
-        return np.array(planes, dtype=self._dtype, order="C")
+        view = np.may_share_memory(planes, self._current)
+        return np.array(planes, dtype=self._dtype, order="C", copy=view or None)
 
     def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
         """Take the planes beyond `side`; what is advanced without them goes on."""

@@ -18,7 +18,12 @@ from tetris_sim.scheduler.facts.division import Division, Profile
 from tetris_sim.scheduler.facts.domain import Domain, Work
 from tetris_sim.scheduler.facts.shares import Draft, Plan, Reason, Share, about
 from tetris_sim.scheduler.plan.adaptive import asked_block, scheme_of, why_adaptive
-from tetris_sim.scheduler.plan.block import block_alone, block_of_teams, responsive_block
+from tetris_sim.scheduler.plan.block import (
+    begins_early,
+    block_alone,
+    block_of_teams,
+    responsive_block,
+)
 from tetris_sim.scheduler.plan.give import give, host_bytes, refuse_shortages
 from tetris_sim.scheduler.plan.offer import Measures, Offer
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
@@ -146,16 +151,10 @@ def draft_plan(
 
 def _begin_inside(problem: Problem, option: Option, shares: Sequence[Share]) -> bool:
     """Whether halos travel while somebody computes what needs none."""
-    able = [
-        share
+    return len(shares) > 1 and any(
+        offer.capacity.overlapped and begins_early(problem, share, 0, option.block)
         for offer, share in zip(option.members, shares, strict=True)
-        if offer.capacity.overlapped and len(shares) > 1
-    ]
-    if not able:
-        return False
-    from tetris_sim.gpu_kernels.faces.extents import begins_inside
-
-    return any(begins_inside(problem, share.slab, 0, option.block) for share in able)
+    )
 
 
 def _between_teams(domain: Domain, work: Work, offers: Sequence[Offer], asked: Asked) -> Option:

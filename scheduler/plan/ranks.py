@@ -10,7 +10,6 @@ import statistics
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
-from tetris_sim.cpu_kernels.common.rims import begins_inside
 from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.facts.division import Capacity, Link
@@ -20,6 +19,7 @@ from tetris_sim.scheduler.machine.devices import Kind
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.plan.adaptive import asked_block, scheme_of, why_adaptive
 from tetris_sim.scheduler.plan.cost import Crew, seconds_per_step
+from tetris_sim.scheduler.plan.block import begins_early
 from tetris_sim.scheduler.plan.give import give, host_bytes, shortages
 from tetris_sim.scheduler.plan.offer import Offer
 from tetris_sim.scheduler.plan.partition import (
@@ -181,11 +181,7 @@ def _beside(
     """(whether halos should travel beside the computation, seconds of a step, why)."""
     block = grid.time_block
     axis = max((k for k, pieces in enumerate(grid.parts) if pieces > 1), default=0)
-    possible = all(
-        offer.kind == "cpu" and begins_inside(problem, share.slab, axis, block, share.threads)
-        for offer, share in zip(offers, shares, strict=True)
-    )
-    if not possible:
+    if not all(begins_early(problem, share, axis, block) for share in shares):
         return False, grid.seconds, ()
 
     crew = Crew.of(

@@ -46,6 +46,7 @@ def not_through_the_host(gpu: HostGpu, array: Any) -> Any:
     raise AssertionError(message)
 
 
+@pytest.mark.parametrize("beside", [False, True], ids=["after", "beside"])
 @pytest.mark.parametrize(
     ("computers", "trouble", "expected", "gpu_messages"),
     [
@@ -61,6 +62,7 @@ def test_planes_go_from_gpu_to_gpu_where_both_can(
     trouble: tuple[str, Any] | None,
     expected: list[int],
     gpu_messages: bool,
+    beside: bool,
     monkeypatch: pytest.MonkeyPatch,
     teams: dict[int, ThreadTeam],
 ) -> None:
@@ -86,7 +88,13 @@ def test_planes_go_from_gpu_to_gpu_where_both_can(
         worker.stepper.load(problem.initial)
         exchange = RankExchange(problem, shares, ranks, gpu_messages=gpu_messages)
         for _ in range(3):
-            exchange.swap([worker])
+            under_way = exchange.begin([worker])
+            assert under_way is not None
+            if beside:
+                with ONE_AT_A_TIME:
+                    worker.stepper.advance_inner(BLOCK, under_way.axis)
+                assert worker.stepper._begun is not None
+            under_way.end()
             with ONE_AT_A_TIME:
                 worker.stepper.advance(BLOCK)
         assert exchange.traffic.messages == 6
