@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 
-from tetris_sim.cpu_kernels.common import rims
 from tetris_sim.errors import ConfigError
 from tetris_sim.grid import AXIS_NAMES
 from tetris_sim.method import STEPS_PER_BLOCK, Parameters
-from tetris_sim.problem import Problem
 from tetris_sim.scheduler.facts.division import Capacity
 from tetris_sim.scheduler.facts.domain import Domain
-from tetris_sim.scheduler.facts.shares import Share
 
 BLOCK_SECONDS = 0.2  # a signal, the progress bar and the clock are looked at this often
 _MAX_BLOCK = 1 << 20
@@ -110,17 +107,6 @@ def block_of_teams(
         f"Time block of {block} steps: an exchange costs {latency * 1e6:.0f} us, "
         f"a redundant plane {plane_seconds * 1e6:.2g} us a step{_inner_cut(block, inner)}."
     )
-
-
-def begins_early(problem: Problem, share: Share, axis: int, block: int) -> bool:
-    """Whether a worker can begin a block before the halos of an axis are there."""
-    if share.streamed is not None or share.simulated is not None:
-        return False
-    if share.method.device == "cpu":
-        return rims.begins_inside(problem, share.slab, axis, block, share.threads)
-    from tetris_sim.gpu_kernels.faces import extents
-
-    return extents.begins_inside(problem, share.slab, axis, block)
 
 
 def divide_block(parameters: Parameters, block: int) -> Parameters:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tetris_sim.cpu_kernels.common import rims
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.facts.domain import Streaming, Work
@@ -71,6 +72,17 @@ def _streaming_of(
     fewest = fewest_pieces(own, offer.lane, streaming.steps) or 1
     count = max(-(-planes // streaming.planes), fewest)
     return streaming_with(own, offer.lane, streaming.steps, count) or streaming
+
+
+def begins_early(problem: Problem, share: Share, axis: int, block: int) -> bool:
+    """Whether a worker can begin a block before the halos of an axis are there."""
+    if share.streamed is not None or share.simulated is not None:
+        return False
+    if share.method.device == "cpu":
+        return rims.begins_inside(problem, share.slab, axis, block, share.threads)
+    from tetris_sim.gpu_kernels.faces import extents
+
+    return extents.begins_inside(problem, share.slab, axis, block)
 
 
 def host_bytes(plane_bytes: int, shares: Sequence[Share]) -> int:

@@ -18,13 +18,8 @@ from tetris_sim.scheduler.facts.division import Division, Profile
 from tetris_sim.scheduler.facts.domain import Domain, Work
 from tetris_sim.scheduler.facts.shares import Draft, Plan, Reason, Share, about
 from tetris_sim.scheduler.plan.adaptive import asked_block, scheme_of, why_adaptive
-from tetris_sim.scheduler.plan.block import (
-    begins_early,
-    block_alone,
-    block_of_teams,
-    responsive_block,
-)
-from tetris_sim.scheduler.plan.give import give, host_bytes, refuse_shortages
+from tetris_sim.scheduler.plan.block import block_alone, block_of_teams, responsive_block
+from tetris_sim.scheduler.plan.give import begins_early, give, host_bytes, refuse_shortages
 from tetris_sim.scheduler.plan.offer import Measures, Offer
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
 from tetris_sim.scheduler.plan.search import divide, of_members

@@ -19,8 +19,7 @@ from tetris_sim.scheduler.machine.devices import Kind
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.plan.adaptive import asked_block, scheme_of, why_adaptive
 from tetris_sim.scheduler.plan.cost import Crew, seconds_per_step
-from tetris_sim.scheduler.plan.block import begins_early
-from tetris_sim.scheduler.plan.give import give, host_bytes, shortages
+from tetris_sim.scheduler.plan.give import begins_early, give, host_bytes, shortages
 from tetris_sim.scheduler.plan.offer import Offer
 from tetris_sim.scheduler.plan.partition import (
     cut,
