@@ -57,7 +57,8 @@ class Writing:
         self._reaches = self._apart is not None
         # Of several ranks, none has memory for all of the state.
         self._beside = beside if ranks.size == 1 else None
-        self.has_saved = False
+        self.has_saved = self._owed = False
+        self._saved: int | None = None  # step of the checkpoint that was begun last
 
     def next_step(self, step: int, *, last: int) -> int:
         """The next step at which somebody wants the state, the last one at the latest."""
@@ -103,6 +104,9 @@ class Writing:
     def save(self, fleet: Fleet) -> None:
         """Make a checkpoint."""
         self.has_saved = True
+        if self._beside is not None and fleet.step == fleet.problem.steps:
+            self._owed = True  # `finish` makes it, beside what is still under way
+            return
         if self._apart is None:
             fleet.lead("checkpoint", partial(self._save, fleet))
             return
@@ -124,16 +128,18 @@ class Writing:
 
     def finish(self, fleet: Fleet) -> None:
         """Save the last state, and wait until everything is on the disk."""
-        self.wait(fleet)
         if self._apart is None:
             fleet.lead("checkpoint", partial(self._finish, fleet))
             return
+        self.wait(fleet)
         fleet.lead("checkpoint", self._flush_all)
         with fleet.clock.phase("checkpoint"):
             self._apart.finish(fleet, early=_early(fleet))
 
     def wait(self, fleet: Fleet) -> None:
-        """Wait until all that was handed out is on the disk."""
+        """Wait until all that was handed out or is owed is on the disk."""
+        if self._owed:
+            fleet.lead("checkpoint", partial(self._finish, fleet))
         if self._apart is not None:
             with fleet.clock.phase("output"):
                 self._apart.wait()
@@ -211,12 +217,23 @@ class Writing:
         copy = self._beside.copy(snapshot)
         self._beside.submit(partial(self._flush, [it for it in self._outputs if it.reads_all]))
         self._beside.submit(partial(self._saving.save, copy))
+        self._saved = fleet.step
 
     def _finish(self, fleet: Fleet) -> None:
         assert self._saving is not None
+        if fleet.step == self._saved:
+            self._bring_up_to_date()
+        # The last state stays where it is: it is written while outputs are made of a copy.
+        owed, self._owed = self._owed, False
+        self._saving.finish(
+            fleet.snapshot(), early=_early(fleet), owed=owed, ready=self._bring_up_to_date
+        )
+        self._bring_up_to_date()
+
+    def _bring_up_to_date(self) -> None:
+        """A checkpoint must not know more than the outputs that it will be resumed beside."""
         self._wait()
         self._flush(self._outputs)
-        self._saving.finish(fleet.snapshot(), early=_early(fleet))
 
     def _flush_all(self, but: Sequence[Output] = ()) -> None:
         """A checkpoint must not know more than the outputs that it will be resumed beside."""
