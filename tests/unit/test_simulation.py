@@ -188,18 +188,11 @@ def test_the_last_checkpoint_is_written_beside_outputs_and_known_after_them(due:
             super().write(snapshot)
 
     class Keeper(Saver):
-        def finish(
-            self,
-            snapshot: Snapshot,
-            *,
-            early: bool,
-            owed: bool = False,
-            ready: Callable[[], None] = lambda: None,
-        ) -> None:
-            assert (owed, early) == (due == 10, False)
+        def finish(self, snapshot: Snapshot, *, early: bool, **more: Any) -> None:
+            assert (more["owed"], early) == (due == 10, False)
             snapshot.field()
             written.set()
-            ready()
+            more["ready"]()
             log.append((self.name, "known", snapshot.step))
 
     slow, keeper = Slow("slow", 20, log), Keeper("saver", due, log)
