@@ -276,7 +276,7 @@ class Apart:
 
     def _copy(self, fleet: Fleet, beside: Beside) -> list[Slab]:
         return [
-            (number, box, beside.reader(read(box).copy(), box))
+            (number, box, beside.reader(read(box), box))
             for number, box, read in _slabs(fleet, self._ranks)
         ]
 
