@@ -346,7 +346,8 @@ class CheckpointSection(Section):
     at_end: bool = True
     per_rank: Literal["auto"] | bool = "auto"
     """Under MPI: each rank writes its own part into a file of its own, beside a file that shows
-    them as one. `auto`: where all ranks are on one computer.
+    them as one, and its slab of whole fields into their file. `auto`: where all ranks are on one
+    computer.
     """
 
 

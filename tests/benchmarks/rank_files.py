@@ -76,7 +76,7 @@ def written(kind: str, n: int, steps: int, folder: Path, ranks: Communicator) ->
 
 def plain(n: int, files: int, folder: Path) -> float:
     """GB/s of files that are written and brought to the disk one after the other."""
-    size, state = 8 * n**3, np.random.default_rng(0).random(n**3).view(np.uint8)
+    size, state = 8 * n**3, memoryview(np.random.default_rng(0).random(n**3).tobytes())
     begun = time.perf_counter()
     for _ in range(files):
         descriptor = os.open(folder / "plain", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
