@@ -1,25 +1,27 @@
-"""Apart: a checkpoint of several ranks, each of which writes its own part: from a copy of it while
-the run goes on, or at once where nothing goes on or there is no memory for a copy.
+"""Apart: what several ranks write together, each the points of its own slabs: from a copy of them
+while the run goes on, or at once where nothing goes on or there is no memory for a copy.
 
-Nobody talks to others while files are written: threads of ranks write parts, and once all of them
-lie on the disk, which ranks find out where they agree on other things anyhow, rank 0 writes the
-file that shows them as one. Until then there is no such checkpoint, and the one before stays.
+Nobody talks to others while files are written: threads of ranks write, and once all values lie on
+the disk, which ranks find out where they agree on other things anyhow, rank 0 makes one file of
+them. Until then there is no such file, and a checkpoint before it stays.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any, Protocol
 
 from tetris_sim.beside import Beside
 from tetris_sim.checkpoint.parts import Part, write_part
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.fleet import Fleet
 from tetris_sim.method import Box
-from tetris_sim.problem import Problem
+from tetris_sim.outputs.field_slabs import Unfinished
+from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.comm.agreement import everywhere, on_root
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.run.exchange import Read, box_of
@@ -27,28 +29,49 @@ from tetris_sim.snapshot import Saving
 
 log = logging.getLogger("tetris_sim")
 
+Slab = tuple[int, Box, Read]  # its number, its points, how to read them
+
+
+class Job(Protocol):
+    """A file that all ranks write together."""
+
+    @property
+    def step(self) -> int:
+        """Of the state that goes into it."""
+
+    def write(self, slabs: Sequence[Slab]) -> None:
+        """Write the points of this rank's slabs; may raise, which ends all ranks."""
+
+    def said(self) -> Any:
+        """What rank 0 is to know afterwards."""
+
+    def publish(self, said: list[Any]) -> None:
+        """On rank 0, when all have written: make one file of it, from what every rank says."""
+
 
 @dataclass
-class _Begun:
-    """A checkpoint whose parts are being written.
+class CheckpointJob:
+    """A checkpoint in parts. One that cannot be written costs nothing yet but a warning.
 
     Attributes:
         path: where it is to lie.
         problem: whose state it holds.
         step: of the state.
+        saving: the checkpoints; rank 0's.
+        before: called before it is made; a checkpoint must not know more than files beside it.
         written: parts of this rank, by the number of the slab.
-        failure: why one could not be written.
-        done: set when this rank has nothing more to write.
+        failure: why it could not be written.
     """
 
     path: Path
     problem: Problem
     step: int
+    saving: Saving | None
+    before: Callable[[], None]
     written: dict[int, Part] = field(default_factory=dict)
     failure: str | None = None
-    done: threading.Event = field(default_factory=threading.Event)
 
-    def write(self, slabs: Sequence[tuple[int, Box, Read]]) -> None:
+    def write(self, slabs: Sequence[Slab]) -> None:
         """Write the parts of this rank."""
         try:
             for number, box, read in slabs:
@@ -57,12 +80,68 @@ class _Begun:
                 )
         except UnsupportedError as error:
             self.failure = str(error)
-        finally:
-            self.done.set()
+
+    def said(self) -> tuple[str | None, dict[int, Part]]:
+        """Why this rank could not write, if so, and its parts."""
+        return self.failure, self.written
+
+    def publish(self, said: list[tuple[str | None, dict[int, Part]]]) -> None:
+        """Make a checkpoint of the parts."""
+        self.make(said)
+        _warn(self.failure)
+
+    def make(self, said: list[tuple[str | None, dict[int, Part]]]) -> None:
+        """The same, without a warning."""
+        assert self.saving is not None
+        failures = [failure for failure, _ in said if failure is not None]
+        written = {number: part for _, parts in said for number, part in parts.items()}
+        parts = failures[0] if failures else [written[number] for number in sorted(written)]
+        self.before()
+        try:
+            self.saving.publish(self.problem, self.step, parts)
+        except UnsupportedError as error:
+            self.failure = str(error)
+
+
+@dataclass(frozen=True)
+class FieldsJob:
+    """The values of a file of fields.
+
+    Attributes:
+        problem: whose state they are seen in.
+        begun: the file.
+        finish: on rank 0, what puts it in place.
+    """
+
+    problem: Problem
+    begun: Unfinished
+    finish: Callable[[Unfinished], None] | None
+
+    @property
+    def step(self) -> int:
+        """Of the state that goes into it."""
+        return self.begun.step
+
+    def write(self, slabs: Sequence[Slab]) -> None:
+        """Write the values of this rank."""
+        for _, box, read in slabs:
+            self.begun.write(box, self._seen(read))
+
+    def said(self) -> None:
+        """Nothing: who could not write has raised an error."""
+
+    def publish(self, said: list[None]) -> None:
+        """Put the file in place."""
+        assert self.finish is not None
+        self.finish(self.begun)
+
+    def _seen(self, read: Read) -> Callable[[Box], Field]:
+        view = self.problem.view
+        return read if view is None else lambda box: view.look(box, read(box))
 
 
 class Apart:
-    """The parts of one checkpoint at a time; called by all ranks alike, but for `under_way`.
+    """The files of one step at a time; called by all ranks alike, but for `under_way`.
 
     Args:
         ranks: who takes part.
@@ -72,31 +151,41 @@ class Apart:
 
     def __init__(self, ranks: Communicator, beside: Beside | None, saving: Saving | None) -> None:
         self._ranks, self._beside, self._saving = ranks, beside, saving
-        self._begun: _Begun | None = None
+        self._jobs: list[Job] = []
+        self._copies: list[Slab] = []  # of the step of these jobs
 
     @property
     def under_way(self) -> bool:
-        """Whether this rank has not yet written its own parts."""
-        return self._begun is not None and not self._begun.done.is_set()
+        """Whether this rank has not yet written all of its own."""
+        return bool(self._jobs) and self._beside is not None and self._beside.busy
 
-    def save(self, fleet: Fleet) -> None:
+    def save(self, fleet: Fleet, before: Callable[[], None]) -> None:
         """Make a checkpoint, from copies while the run goes on if there is memory for them.
 
         One that cannot be written costs nothing yet: the run goes on, with a warning.
-        """
-        self.wait()  # so that there is one copy at a time, and a checkpoint before this one
-        begun, failure = self._begin(fleet)
-        if begun is None:
-            _warn(failure)
-            return
-        if self._beside is None:
-            begun.write(_slabs(fleet, self._ranks))
-            _warn(self._publish(begun, self._collect(begun)))
-            return
 
-        slabs = everywhere(self._ranks, lambda: self._copies(fleet))
-        self._begun = begun
-        self._beside.submit(lambda: begun.write(slabs))
+        Args:
+            fleet: the state.
+            before: called by rank 0, perhaps in another thread, before it is made.
+        """
+        self.make_way(fleet)
+        job, failure = self._begin(fleet, before)
+        if job is None:
+            _warn(failure)
+        else:
+            self._do(fleet, job)
+
+    def write(
+        self, fleet: Fleet, begun: Unfinished, finish: Callable[[Unfinished], None] | None
+    ) -> None:
+        """Write the values of a file of fields, from copies likewise; the way has been made.
+
+        Args:
+            fleet: the state.
+            begun: the file, which all ranks can write to.
+            finish: rank 0's, see `FieldsJob`.
+        """
+        self._do(fleet, FieldsJob(fleet.problem, begun, finish))
 
     def finish(self, fleet: Fleet, *, early: bool) -> None:
         """Save the last state unless that is done or not wanted, and wait for the disk.
@@ -112,28 +201,42 @@ class Apart:
                 saving.tidy()
             return
 
-        begun, failure = self._begin(fleet)
-        if begun is not None:
-            begun.write(_slabs(fleet, self._ranks))
-            failure = self._publish(begun, self._collect(begun))
+        job, failure = self._begin(fleet, _nothing)
+        if job is not None:
+            job.write(_slabs(fleet, self._ranks))
+            said = self._ranks.collect(job.said())
+            if saving is not None:
+                job.make(said)
+            failure = job.failure
         on_root(self._ranks, lambda: _refuse(failure))
 
-    def settle(self) -> None:
-        """Make a checkpoint of the parts, when all are written; rank 0's thread may still be at it.
+    def make_way(self, fleet: Fleet) -> None:
+        """Wait until files of earlier steps are whole: there is one copy at a time, and each file
+        before later ones.
 
         Raises:
             Exception: of the thread of a rank.
         """
-        begun, self._begun = self._begun, None
-        if begun is None or self._beside is None:
+        if not self._jobs or self._jobs[0].step != fleet.step:
+            self.wait()
+
+    def settle(self) -> None:
+        """Make files of what all have written; rank 0's thread may still be at it.
+
+        Raises:
+            Exception: of the thread of a rank.
+        """
+        jobs, self._jobs, self._copies = self._jobs, [], []
+        if not jobs or self._beside is None:
             return
         everywhere(self._ranks, self._beside.wait)
-        parts = self._collect(begun)
-        if self._saving is not None:
-            self._beside.submit(lambda: _warn(self._publish(begun, parts)))
+        for job in jobs:
+            said = self._ranks.collect(job.said())
+            if self._ranks.rank == 0:
+                self._beside.submit(partial(job.publish, said))
 
     def wait(self) -> None:
-        """Wait until the last checkpoint that was begun is whole.
+        """Wait until all that was begun is whole.
 
         Raises:
             Exception: of the thread of a rank.
@@ -142,8 +245,24 @@ class Apart:
         if self._beside is not None:
             everywhere(self._ranks, self._beside.wait)
 
-    def _begin(self, fleet: Fleet) -> tuple[_Begun | None, str | None]:
-        """Where parts are to lie, or why there can be none."""
+    def _do(self, fleet: Fleet, job: Job) -> None:
+        beside = self._beside
+        if beside is None:
+            everywhere(self._ranks, lambda: job.write(_slabs(fleet, self._ranks)))
+            said = self._ranks.collect(job.said())
+            on_root(self._ranks, lambda: job.publish(said))
+            return
+
+        if not self._jobs:
+            self._copies = everywhere(self._ranks, lambda: self._copy(fleet, beside))
+        self._jobs.append(job)
+        copies = self._copies
+        beside.submit(lambda: job.write(copies))
+
+    def _begin(
+        self, fleet: Fleet, before: Callable[[], None]
+    ) -> tuple[CheckpointJob | None, str | None]:
+        """A checkpoint whose parts may be written, or why there can be none."""
         path, failure = None, None
         if self._saving is not None:
             try:
@@ -151,40 +270,28 @@ class Apart:
             except UnsupportedError as error:
                 failure = str(error)
         path = self._ranks.tell(path)
-        return (None if path is None else _Begun(path, fleet.problem, fleet.step)), failure
+        if path is None:
+            return None, failure
+        return CheckpointJob(path, fleet.problem, fleet.step, self._saving, before), None
 
-    def _copies(self, fleet: Fleet) -> list[tuple[int, Box, Read]]:
-        assert self._beside is not None
+    def _copy(self, fleet: Fleet, beside: Beside) -> list[Slab]:
         return [
-            (number, box, self._beside.reader(read(box).copy(), box))
+            (number, box, beside.reader(read(box), box))
             for number, box, read in _slabs(fleet, self._ranks)
         ]
 
-    def _collect(self, begun: _Begun) -> list[Part] | str:
-        """The parts of all ranks, or why one of them could not be written."""
-        everything = self._ranks.collect((begun.failure, begun.written))
-        failures = [failure for failure, _ in everything if failure is not None]
-        written = {number: part for _, parts in everything for number, part in parts.items()}
-        return failures[0] if failures else [written[number] for number in sorted(written)]
 
-    def _publish(self, begun: _Begun, parts: list[Part] | str) -> str | None:
-        """Why rank 0 could not make a checkpoint of the parts, if it could not."""
-        if self._saving is None:
-            return None
-        try:
-            self._saving.publish(begun.problem, begun.step, parts)
-        except UnsupportedError as error:
-            return str(error)
-        return None
-
-
-def _slabs(fleet: Fleet, ranks: Communicator) -> list[tuple[int, Box, Read]]:
-    """(number, box, how to read it) of each slab of this rank."""
+def _slabs(fleet: Fleet, ranks: Communicator) -> list[Slab]:
+    """Each slab of this rank."""
     first = sum(share.rank < ranks.rank for share in fleet.plan.shares)
     return [
         (number, box_of(worker), worker.stepper.interior)
         for number, worker in enumerate(fleet.workers, start=first)
     ]
+
+
+def _nothing() -> None:
+    """All files are whole."""
 
 
 def _refuse(failure: str | None) -> None:

@@ -30,6 +30,12 @@ class Beside:
         self._error: BaseException | None = None
         self._abandoned = threading.Event()
         self._copy: StateSnapshot | None = None
+        self._handed_in = self._dealt_with = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether some work is neither done nor given up; asked by who hands it in."""
+        return self._dealt_with < self._handed_in
 
     def copy(self, snapshot: StateSnapshot) -> StateSnapshot:
         """A copy that can be read from the thread; the last one, if that is of this step and in
@@ -64,6 +70,7 @@ class Beside:
 
     def submit(self, work: Callable[[], None]) -> None:
         """Do it after all that was handed in before; returns at once."""
+        self._handed_in += 1
         self._work.put(work)
         if self._thread is None:
             # With what the caller has set in its context, such as numpy.errstate.
@@ -100,11 +107,11 @@ class Beside:
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
-            if self._error is not None or self._abandoned.is_set():
-                continue
             try:
-                work()
+                if self._error is None and not self._abandoned.is_set():
+                    work()
             except _AbandonedError:
                 pass
             except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
                 self._error = error
+            self._dealt_with += 1

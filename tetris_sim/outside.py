@@ -25,6 +25,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tetris_sim.errors import UnsupportedError
+from tetris_sim.packing import TRUSTED, load_filters, unknown_filter
 from tetris_sim.wording import first_line
 
 # What h5py raises for a damaged file: whatever the piece leads to that cannot be read.
@@ -46,10 +48,10 @@ _SMALL = 1 << 16  # bytes of a dataset that are read whole
 _SAID = 2000  # characters of what the child says
 # What it says of a file that is none of this, and of one that refers to no other either.
 _SOUND, _ALONE = b"..", b"."
-# Filters whose output is what went in or an error: deflate, shuffle, fletcher32.
-_FILTERS = {1, 2, 3}
+_PACKED, _UNKNOWN = b"+", b"?"  # before these: filters were loaded; after it: one that is not known
 
-
+# Filters that a child had to load.
+_loaded: set[int] = set()
 # Files that a child came back from, each as it was then.
 _survived: set[tuple[object, ...]] = set()
 
@@ -66,6 +68,7 @@ def refuse_outside(path: Path) -> None:
     Raises:
         OutsideError: it refers to a file elsewhere, is damaged, or the HDF5 library does not come
             back from it.
+        UnsupportedError: its values are packed in a way that is not known here.
     """
     import h5py  # noqa: F401  for the child too
 
@@ -96,6 +99,12 @@ def refuse_outside(path: Path) -> None:
         os.close(ours)
         os.close(theirs)
 
+    if said.startswith(_UNKNOWN):
+        msg = f"{path} cannot be read: {said[len(_UNKNOWN) :].decode(errors='replace')}"
+        raise UnsupportedError(msg)
+    if said.startswith(_PACKED):
+        load_filters()
+        said = said[len(_PACKED) :]
     if said == _ALONE:
         _survived.add(known)
     elif said != _SOUND:
@@ -121,7 +130,9 @@ def _tell(path: Path, to: int) -> NoReturn:
         _set_apart(to)
         seen: set[tuple[Path, bool]] = set()
         _read_all(path, _rearm, seen)
-        said = _ALONE if len(seen) == 1 else _SOUND
+        said = (_PACKED if _loaded else b"") + (_ALONE if len(seen) == 1 else _SOUND)
+    except UnsupportedError as error:
+        said = _UNKNOWN + str(error).encode()
     except OutsideError as error:
         said = str(error)[:_SAID].encode(errors="replace")
     except DAMAGED as error:
@@ -247,8 +258,31 @@ def _read_attributes(item: Any) -> None:
             item.attrs[name]
 
 
+def _filters_of(dataset: Any) -> set[int]:
+    """Numbers of the filters that a dataset is packed with; they are known afterwards, if they can.
+
+    Raises:
+        UnsupportedError: one that a run packs with is not known here.
+    """
+    import h5py
+
+    pipeline = dataset.id.get_create_plist()
+    used = {pipeline.get_filter(k)[0] for k in range(pipeline.get_nfilters())}
+    for number in sorted(used):
+        if h5py.h5z.filter_avail(number):
+            continue
+        if load_filters() and h5py.h5z.filter_avail(number):
+            _loaded.add(number)
+        elif number in TRUSTED:
+            raise UnsupportedError(unknown_filter(number))
+    return used
+
+
 def _read_values(dataset: Any, rearm: Callable[[], None]) -> None:
     """Read a dataset as far as the library does more with it than to copy numbers."""
+    used: set[int] = set()
+    with contextlib.suppress(*DAMAGED):
+        used = _filters_of(dataset)
     with contextlib.suppress(*DAMAGED):
         if not dataset.shape or dataset.dtype.hasobject or dataset.nbytes <= _SMALL:
             dataset[()]
@@ -262,8 +296,6 @@ def _read_values(dataset: Any, rearm: Callable[[], None]) -> None:
 
         rearm()
         dataset.id.get_num_chunks()  # follows the whole index of them
-        pipeline = dataset.id.get_create_plist()
-        used = {pipeline.get_filter(k)[0] for k in range(pipeline.get_nfilters())}
-        for chunk in dataset.iter_chunks() if used - _FILTERS else ():
+        for chunk in dataset.iter_chunks() if used - TRUSTED else ():
             rearm()
             dataset[chunk]

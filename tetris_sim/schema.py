@@ -247,7 +247,10 @@ class FieldsSection(Section):
     """Beside or instead of `at`."""
     at: tuple[Moment, ...] = ()
     """Times that are hit exactly [s]; between two time steps the field is linear in time."""
-    compression: Literal["none", "gzip"] = "none"
+    compression: Literal["none", "gzip", "lz4", "zstd"] = "none"
+    """Of the values, without loss. `lz4` and `zstd` are ten times as fast as `gzip`, and need
+    hdf5plugin to write and to read (`pip install 'tetris-sim[compression]'`).
+    """
 
     @model_validator(mode="after")
     def _some_time(self) -> FieldsSection:
@@ -343,7 +346,8 @@ class CheckpointSection(Section):
     at_end: bool = True
     per_rank: Literal["auto"] | bool = "auto"
     """Under MPI: each rank writes its own part into a file of its own, beside a file that shows
-    them as one. `auto`: where all ranks are on one computer.
+    them as one, and its slab of whole fields into their file. `auto`: where all ranks are on one
+    computer.
     """
 
 

@@ -107,6 +107,7 @@ class Simulation(Fleet):
                 ending = self._go_on_without(failure)
                 self._begun = False
             except StopIteration:
+                self._writing.wait(self)
                 return None
 
     def advance(self, steps: int) -> None:

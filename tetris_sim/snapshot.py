@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -37,8 +38,17 @@ class Saving(Protocol):
     def tidy(self) -> None:
         """Remove older checkpoints that a killed run had no time to remove."""
 
-    def finish(self, snapshot: Snapshot, *, early: bool) -> None:
-        """Save the last state, unless it is there or not wanted, and wait for the disk."""
+    def finish(
+        self,
+        snapshot: Snapshot,
+        *,
+        early: bool,
+        owed: bool = False,
+        ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Save the last state, unless it is there or not wanted, and wait for the disk; `ready` is
+        called before it may be known.
+        """
 
     def wants_last(self, step: int, *, early: bool) -> bool:
         """Whether the last state is still to be saved."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 
 from tetris_sim.apart import Apart
 from tetris_sim.beside import Beside
 from tetris_sim.fleet import Fleet
+from tetris_sim.outputs.field_slabs import Unfinished
+from tetris_sim.outputs.fields import FieldsOutput
 from tetris_sim.outputs.output import Output, Snapshot
+from tetris_sim.scheduler.comm.agreement import on_root
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.snapshot import Saving, StateSnapshot
+
+log = logging.getLogger("tetris_sim")
 
 
 class Writing:
@@ -47,9 +53,12 @@ class Writing:
         self._apart = None
         if divided and ranks.size > 1:
             self._apart = Apart(ranks, beside if all(together) else None, saving)
+        # Whether every rank sees the files that rank 0 makes: what one finds out when it writes.
+        self._reaches = self._apart is not None
         # Of several ranks, none has memory for all of the state.
         self._beside = beside if ranks.size == 1 else None
-        self.has_saved = False
+        self.has_saved = self._owed = False
+        self._saved: int | None = None  # step of the checkpoint that was begun last
 
     def next_step(self, step: int, *, last: int) -> int:
         """The next step at which somebody wants the state, the last one at the latest."""
@@ -75,46 +84,64 @@ class Writing:
 
     def write(self, fleet: Fleet) -> None:
         """Hand the state to every output that wants it at this step."""
-        fleet.lead("output", partial(self._write, fleet))
+        step = fleet.step
+        self._write(
+            fleet, [it for it in self._outputs if step == 0 or it.next_step(step - 1) == step]
+        )
 
     def write_last(self, fleet: Fleet) -> None:
         """The same to every output that would want the last step, since none comes any more."""
-        fleet.lead("output", partial(self._write_last, fleet))
+        step, last = fleet.step, fleet.problem.steps
+        self._write(
+            fleet,
+            [
+                it
+                for it in self._outputs
+                if it.next_step(step - 1) != step and it.next_step(last - 1) == last
+            ],
+        )
 
     def save(self, fleet: Fleet) -> None:
         """Make a checkpoint."""
         self.has_saved = True
+        if self._beside is not None and fleet.step == fleet.problem.steps:
+            self._owed = True  # `finish` makes it, beside what is still under way
+            return
         if self._apart is None:
             fleet.lead("checkpoint", partial(self._save, fleet))
             return
-        fleet.lead("checkpoint", self._flush_all)
+        # Fields may be under way: they are brought up to date when their turn has come.
+        divided = [it for it in self._outputs if isinstance(it, FieldsOutput)]
+        fleet.lead("checkpoint", lambda: self._flush_all(but=divided))
         with fleet.clock.phase("checkpoint"):
-            self._apart.save(fleet)
+            self._apart.save(fleet, lambda: self._flush(divided))
 
     def under_way(self) -> bool:
-        """Whether this rank is still writing its part of a checkpoint."""
+        """Whether this rank is still writing its part of a file."""
         return self._apart is not None and self._apart.under_way
 
     def settle(self, fleet: Fleet) -> None:
-        """Make a checkpoint of the parts that all ranks have written, if there are any."""
+        """Make files of what all ranks have written, if there is any."""
         if self._apart is not None:
             with fleet.clock.phase("checkpoint"):
                 self._apart.settle()
 
     def finish(self, fleet: Fleet) -> None:
         """Save the last state, and wait until everything is on the disk."""
-        self.wait(fleet)
         if self._apart is None:
             fleet.lead("checkpoint", partial(self._finish, fleet))
             return
+        self.wait(fleet)
         fleet.lead("checkpoint", self._flush_all)
         with fleet.clock.phase("checkpoint"):
             self._apart.finish(fleet, early=_early(fleet))
 
     def wait(self, fleet: Fleet) -> None:
-        """Wait until all that was handed out is on the disk."""
+        """Wait until all that was handed out or is owed is on the disk."""
+        if self._owed:
+            fleet.lead("checkpoint", partial(self._finish, fleet))
         if self._apart is not None:
-            with fleet.clock.phase("checkpoint"):
+            with fleet.clock.phase("output"):
                 self._apart.wait()
         if self.writes or self.saves:
             fleet.lead("output", self._wait)
@@ -126,23 +153,45 @@ class Writing:
             if output.start(fleet.step) and fleet.step > 0:
                 output.write(snapshot)
 
-    def _write(self, fleet: Fleet) -> None:
-        step = fleet.step
-        self._hand_out(
-            fleet.snapshot(),
-            [it for it in self._outputs if step == 0 or it.next_step(step - 1) == step],
-        )
+    def _write(self, fleet: Fleet, wanting: Sequence[Output]) -> None:
+        """Let outputs of rank 0 write: what ranks divide from where it is, the others gathered."""
+        apart = self._apart
+        if apart is None:
+            fleet.lead("output", lambda: self._hand_out(fleet.snapshot(), wanting))
+            return
 
-    def _write_last(self, fleet: Fleet) -> None:
-        step, last = fleet.step, fleet.problem.steps
-        self._hand_out(
-            fleet.snapshot(),
-            [
-                it
-                for it in self._outputs
-                if it.next_step(step - 1) != step and it.next_step(last - 1) == last
-            ],
-        )
+        with fleet.clock.phase("output"):
+            divided = self._begin_fields(fleet, apart, wanting)
+        owners = [output for output, _ in divided]
+        gathered = [it for it in wanting if it not in owners]
+        if self._ranks.tell(bool(gathered)):
+            fleet.lead("output", lambda: self._hand_out(fleet.snapshot(), gathered))
+        for output, begun in divided:
+            with fleet.clock.phase("output"):
+                apart.write(fleet, begun, None if output is None else output.finish)
+
+    def _begin_fields(
+        self, fleet: Fleet, apart: Apart, wanting: Sequence[Output]
+    ) -> list[tuple[FieldsOutput | None, Unfinished]]:
+        """Files that all ranks can write to together, and on rank 0 whose they are."""
+        fields = [it for it in wanting if isinstance(it, FieldsOutput)]
+        if not self._ranks.tell(bool(fields)):
+            return []
+        # Outputs that are under way in another thread are not to be asked from here.
+        apart.make_way(fleet)
+        dividing = [it for it in fields if self._reaches and it.divides(fleet.step)]
+        time = fleet.problem.time(fleet.step)
+        files = on_root(self._ranks, lambda: [it.begin(fleet.step, time) for it in dividing])
+
+        seen = self._ranks.collect(all(begun.is_here() for begun in files))
+        if not all(seen):
+            self._reaches = False
+            blind = seen.index(False)
+            log.info("Rank %d does not see files of rank 0, which asks for fields.", blind)
+            for output, begun in zip(dividing, files, strict=False):
+                output.give_up(begun)
+            return []
+        return list(zip(dividing or (None,) * len(files), files, strict=True))
 
     def _hand_out(self, snapshot: StateSnapshot, wanting: Sequence[Output]) -> None:
         """Let outputs write, those that read little at once, and the others from a copy."""
@@ -168,18 +217,29 @@ class Writing:
         copy = self._beside.copy(snapshot)
         self._beside.submit(partial(self._flush, [it for it in self._outputs if it.reads_all]))
         self._beside.submit(partial(self._saving.save, copy))
+        self._saved = fleet.step
 
     def _finish(self, fleet: Fleet) -> None:
         assert self._saving is not None
+        if fleet.step == self._saved:
+            self._bring_up_to_date()
+        # The last state stays where it is: it is written while outputs are made of a copy.
+        owed, self._owed = self._owed, False
+        self._saving.finish(
+            fleet.snapshot(), early=_early(fleet), owed=owed, ready=self._bring_up_to_date
+        )
+        self._bring_up_to_date()
+
+    def _bring_up_to_date(self) -> None:
+        """A checkpoint must not know more than the outputs that it will be resumed beside."""
         self._wait()
         self._flush(self._outputs)
-        self._saving.finish(fleet.snapshot(), early=_early(fleet))
 
-    def _flush_all(self) -> None:
+    def _flush_all(self, but: Sequence[Output] = ()) -> None:
         """A checkpoint must not know more than the outputs that it will be resumed beside."""
         if self._saving is not None:
             self._saving.restart_clock()
-        self._flush(self._outputs)
+        self._flush([it for it in self._outputs if it not in but])
 
     def _flush(self, outputs: Sequence[Output]) -> None:
         for output in outputs:

@@ -43,7 +43,7 @@ KINDS = {
     "renamed": (12_000, 500, 1_000, 3_000),  # folders, between two runs and under a running one
     "full disk": (12_000, 500, 1_000, 3_000),
     "ranks": (12_000, 500, 1_000, 3_000),  # one of two or four, or all
-    "writers of ranks": (3_000, 100, 100, 100),  # killed while one of them writes its part
+    "writers of ranks": (9_000, 100, 100, 100),  # killed while one of them writes its part
 }
 SHARES = {
     "one process": 0.5,
@@ -69,6 +69,7 @@ class Tally:
         kind: key of `KINDS`.
         kills: runs that were killed.
         chains: runs that ended, after any number of kills, and were compared.
+        in_fields: kills that left a file of fields unfinished.
         resumed: starts that went on from a checkpoint.
         refused: runs that ended by themselves with a sentence, for want of room or of their folder.
         failures: what went wrong.
@@ -77,6 +78,7 @@ class Tally:
     kind: str
     kills: int = 0
     chains: int = 0
+    in_fields: int = 0
     resumed: int = 0
     refused: int = 0
     failures: list[str] = field(default_factory=list)
@@ -233,6 +235,7 @@ class Chains:
                 run.kill(self._rng)
                 code = run.wait(_LONG)
                 self.tally.kills += code != 0
+                self.tally.in_fields += any((results / "fields").glob("*.part"))
             elif code != 0:
                 self.tally.refused += 1
         said = self._log.read_text()
@@ -246,11 +249,14 @@ class Chains:
 
     def _watch(self, run: Run, results: Path) -> None:
         """Of writers: wait until a file is being written."""
-        end = time.monotonic() + 0.2
-        while (
-            self.tally.kind.startswith("writers") and run.poll() is None and time.monotonic() < end
-        ):
-            if any(results.rglob("*.part")):
+        if not self.tally.kind.startswith("writers"):
+            return
+        # Ranks take long to start; one time in two it is a file of fields that is waited for.
+        patience, where = (15.0, results / "fields") if self._ranks else (0.2, results)
+        where = where if self._rng.random() < 0.5 else results
+        end = time.monotonic() + patience
+        while run.poll() is None and time.monotonic() < end:
+            if any(where.rglob("*.part")):
                 return
 
     @contextlib.contextmanager
@@ -360,7 +366,7 @@ def summed(tallies: list[Tally]) -> list[Tally]:
     found: dict[str, Tally] = {}
     for it in tallies:
         total = found.setdefault(it.kind, Tally(it.kind))
-        for name in ("kills", "chains", "resumed", "refused", "failures"):
+        for name in ("kills", "chains", "in_fields", "resumed", "refused", "failures"):
             setattr(total, name, getattr(total, name) + getattr(it, name))
     return list(found.values())
 

@@ -118,15 +118,16 @@ def test_ranks_that_read_different_files_are_refused(tmp_path: Path) -> None:
     assert "rank 2 builds another problem" in run_ranks(3, work)[0]
 
 
+@pytest.mark.parametrize(("writes", "apart"), [("write_record", "false"), ("begin_record", "auto")])
 def test_a_disk_that_refuses_ends_all_with_one_exit_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    writes: str, apart: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         msg = "disk full"
         raise UnsupportedError(msg)
 
-    monkeypatch.setattr("tetris_sim.outputs.fields.write_record", refuse)
-    found = outcomes(3, config_of(tmp_path / "out"))
+    monkeypatch.setattr(f"tetris_sim.outputs.fields.{writes}", refuse)
+    found = outcomes(3, config_of(tmp_path / "out", f"checkpoint.per_rank={apart}"))
     assert found == [("UnsupportedError", 3), ("ElsewhereError", 3), ("ElsewhereError", 3)]
 
 

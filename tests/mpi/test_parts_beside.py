@@ -37,7 +37,7 @@ def test_ranks_go_on_while_a_part_is_written_and_then_it_is_there(
         return write(number, *rest, **more)
 
     def watched(self: Simulation, steps: int) -> None:
-        if self.step > 28:
+        if self.step > 24:
             seen.append(_checkpoints(tmp_path / "out"))
             gate.set()
         advance(self, steps)

@@ -226,3 +226,18 @@ def test_a_disk_that_takes_a_part_of_a_block_loses_nothing(
         file["a"] = values
     with h5py.File(tmp_path / "a.h5") as file:
         np.testing.assert_array_equal(file["a"][:], values)
+
+
+def test_the_disk_begins_with_long_writes_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _, start, n, what: begun.append((start, n)))
+    values = np.random.default_rng(0).random(1 << 18)
+    with atomic_hdf5(tmp_path / "long.h5") as file:
+        file.create_dataset("u", data=values)
+        file.create_dataset("few", data=values[:10])
+    assert [n for _, n in begun] == [values.nbytes]
+    with h5py.File(tmp_path / "long.h5", "r") as file:
+        assert begun[0][0] == file["u"].id.get_offset()
+        np.testing.assert_array_equal(file["u"], values)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,7 +83,7 @@ class Saver(Recorder):
     def save(self, snapshot: Snapshot) -> None:
         self.log.append((self.name, "save", snapshot.step))
 
-    def finish(self, snapshot: Snapshot, *, early: bool) -> None:
+    def finish(self, snapshot: Snapshot, *, early: bool, **_: Any) -> None:
         self.log.append((self.name, "early" if early else "finish", snapshot.step))
 
     def dump(self, snapshot: Snapshot) -> str:
@@ -130,7 +132,7 @@ def test_outputs_see_what_people_see_and_checkpoints_the_state() -> None:
     saved: list[Field] = []
 
     class Keeper(Saver):
-        def finish(self, snapshot: Snapshot, *, early: bool) -> None:
+        def finish(self, snapshot: Snapshot, *, early: bool, **_: Any) -> None:
             saved.append(snapshot.field())
 
     output, keeper = Recorder("output", 10, log), Keeper("saver", 1000, log)
@@ -160,7 +162,7 @@ def test_what_is_written_beside_the_run_is_what_it_would_write_itself(reads_all:
             simulation.run()
         assert log[-2:] == [("many", "close", -1), ("few", "close", -1)]
         found += [
-            ([it for it in log if it[0] == name], one.fields)
+            ([it for it, _ in itertools.groupby(it for it in log if it[0] == name)], one.fields)
             for name, one in (("few", few), ("many", many))
         ]
         at = log.index(("saver", "save", 10))
@@ -172,6 +174,37 @@ def test_what_is_written_beside_the_run_is_what_it_would_write_itself(reads_all:
         assert fields_beside.keys() == fields.keys()
         for step, field in fields.items():
             np.testing.assert_array_equal(fields_beside[step], field)
+
+
+@pytest.mark.parametrize("due", [10, 1000])
+def test_the_last_checkpoint_is_written_beside_outputs_and_known_after_them(due: int) -> None:
+    problem = heat()
+    log: Log = []
+    written = threading.Event()
+
+    class Slow(Recorder):
+        def write(self, snapshot: Snapshot) -> None:
+            assert snapshot.step < 20 or written.wait(20), "the checkpoint waits for the output"
+            super().write(snapshot)
+
+    class Keeper(Saver):
+        def finish(self, snapshot: Snapshot, *, early: bool, **more: Any) -> None:
+            assert (more["owed"], early) == (due == 10, False)
+            snapshot.field()
+            written.set()
+            more["ready"]()
+            log.append((self.name, "known", snapshot.step))
+
+    slow, keeper = Slow("slow", 20, log), Keeper("saver", due, log)
+    plan = make_plan(problem, 7)
+    with open_simulation(
+        problem, plan, outputs=[slow], saving=keeper, beside=Beside()
+    ) as simulation:
+        simulation.run()
+    known = log.index(("saver", "known", 20))
+    assert log.index(("slow", "write", 20)) < known
+    assert log[known - 1] == ("slow", "flush", -1)
+    assert ("saver", "save", 20) not in log
 
 
 def test_the_run_goes_on_while_an_output_writes() -> None:

@@ -64,6 +64,7 @@ def write_checkpoint(
     *,
     keep: int,
     parts: Sequence[Part] = (),
+    ready: Callable[[], None] = lambda: None,
 ) -> Path:
     """Save a state, then remove the oldest checkpoints.
 
@@ -75,6 +76,7 @@ def write_checkpoint(
             field need not be in memory.
         keep: how many good checkpoints stay, this one included.
         parts: those that have been written, if they have; `read` is then not called.
+        ready: called when all is written; returns once the checkpoint may be known.
 
     Returns:
         The file.
@@ -84,7 +86,7 @@ def write_checkpoint(
             were.
     """
     path = checkpoint_path(directory, state.step)
-    _write(path, state, problem, read, good=True, parts=parts)
+    _write(path, state, problem, read, good=True, parts=parts, ready=ready)
     forget_later(directory, state.step)
     remove_older(directory, keep)
     return path
@@ -224,11 +226,12 @@ def _write(
     *,
     good: bool,
     parts: Sequence[Part] = (),
+    ready: Callable[[], None] = lambda: None,
 ) -> None:
     make_directory(path.parent)
     needed = 0 if parts else _refuse_full_disk(path, state, problem)
     try:
-        write_file(path, state, problem, read, good=good, parts=parts)
+        write_file(path, state, problem, read, good=good, parts=parts, ready=ready)
         remove_parts_of(path, but=parts)  # of an earlier checkpoint of this step
     except UnsupportedError as error:
         if not path.exists():

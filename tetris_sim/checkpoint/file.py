@@ -166,6 +166,7 @@ def write_file(
     *,
     good: bool,
     parts: Sequence[Part] = (),
+    ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Write one checkpoint file, block by block, and rename it into place.
 
@@ -176,6 +177,7 @@ def write_file(
         read: the points inside a box, (n_fields, ...), in the problem's dtype.
         good: whether the field is finite everywhere.
         parts: where the values lie, if they are not to be written into this file.
+        ready: called before the file gets its name; returns once it may.
 
     Raises:
         UnsupportedError: the disk is full or does not let us write.
@@ -193,6 +195,7 @@ def write_file(
                 write_list(meta, parts)
             _write_fields(file.create_group("fields"), problem, read, parts)
         append_seal(part, step=state.step, good=good)
+        ready()
 
 
 def _write_fields(

@@ -156,15 +156,28 @@ class Checkpoints:
         """
         return (self._at_end or early) and self._saved_step != step
 
-    def finish(self, snapshot: Snapshot, *, early: bool) -> None:
+    def finish(
+        self,
+        snapshot: Snapshot,
+        *,
+        early: bool,
+        owed: bool = False,
+        ready: Callable[[], None] = lambda: None,
+    ) -> None:
         """Save the last state unless that is done or not wanted.
+
+        Args:
+            snapshot: the last state.
+            early: see `wants_last`.
+            owed: whether a checkpoint of this step was due, and is still to be made.
+            ready: called when it is written; returns once it may be known.
 
         Raises:
             UnsupportedError: it could not be written; the exit code then says that the run cannot
                 be continued here.
         """
-        if self.wants_last(snapshot.step, early=early):
-            self._write(snapshot)
+        if self.wants_last(snapshot.step, early=early or owed):
+            self._write(snapshot, ready)
         else:
             self.tidy()
 
@@ -192,9 +205,11 @@ class Checkpoints:
         checkpoint, _ = find_checkpoint(self._directory, tidy=False)
         return None if checkpoint is None else (checkpoint.state.step, checkpoint.initial)
 
-    def _write(self, snapshot: Snapshot) -> None:
-        state = self._make_state(snapshot.step)
-        write_checkpoint(self._directory, state, snapshot.problem, snapshot.box, keep=self._keep)
+    def _write(self, snapshot: Snapshot, ready: Callable[[], None] = lambda: None) -> None:
+        state, problem = self._make_state(snapshot.step), snapshot.problem
+        write_checkpoint(
+            self._directory, state, problem, snapshot.box, keep=self._keep, ready=ready
+        )
         self._saved_step = snapshot.step
 
 

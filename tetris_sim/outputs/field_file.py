@@ -22,13 +22,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tetris_sim.files import atomic_hdf5
+from tetris_sim.files import atomic_hdf5, disk_errors, new_hdf5, unfinished_name
 from tetris_sim.grid import Grid
 from tetris_sim.method import Box
 from tetris_sim.outputs.blocks import blocks, chunk_shape, slices
+from tetris_sim.outputs.field_slabs import Unfinished
 from tetris_sim.outputs.parts import WHOLE, Part, whole
 from tetris_sim.outputs.provenance import CREATOR, Provenance, write_meta
 from tetris_sim.outputs.scales import add_positions, add_steps, add_times, auxiliary
+from tetris_sim.packing import packed
 from tetris_sim.problem import Field, Problem, Variable
 
 FORMAT = "tetris_sim fields"
@@ -36,7 +38,7 @@ FORMAT_VERSION = 1
 FOLDER = WHOLE
 INDEX = f"{WHOLE}.h5"
 
-Compression = Literal["none", "gzip"]
+Compression = Literal["none", "gzip", "lz4", "zstd"]
 _RECORD = re.compile(r"fields_(\d{12,})\.h5")
 
 
@@ -85,6 +87,26 @@ def write_record(
         _write_frame(file, problem, part, {record.step: record.time}, provenance)
         _write_values(file, problem, part, record, compression)
     return path
+
+
+def begin_record(
+    path: Path, record: Record, problem: Problem, part: Part, provenance: Provenance
+) -> Unfinished:
+    """Write all of the file of one step but its values, under a temporary name beside `path`.
+
+    Raises:
+        UnsupportedError: the disk is full or does not let us write.
+    """
+    name = unfinished_name(path)
+    with disk_errors(name), new_hdf5(name) as file:
+        _write_frame(file, problem, part, {record.step: record.time}, provenance)
+        datasets = _make_datasets(file, problem, part, "none")
+        for dataset in datasets:
+            # The first value brings about the memory of all, where it lies in any other file.
+            dataset[(0,) * dataset.ndim] = 0
+        offsets = tuple(dataset.id.get_offset() for dataset in datasets)
+    shape, dtype = part.grid.shape, problem.arithmetic
+    return Unfinished(record.step, record.time, path, name, shape, dtype, offsets)
 
 
 def write_index(
@@ -153,20 +175,21 @@ def _write_frame(
 def _write_values(
     file: Any, problem: Problem, part: Part, record: Record, compression: Compression
 ) -> None:
+    datasets = _make_datasets(file, problem, part, compression)
     shape, itemsize = part.grid.shape, problem.arithmetic.itemsize
+    chunk = None if datasets[0].chunks is None else datasets[0].chunks[1:]
+    for box in blocks(shape, itemsize * problem.n_fields, multiple=chunk):
+        values = record.read(box)
+        for dataset, field in zip(datasets, values, strict=True):
+            dataset[(0, *slices(box))] = field
 
+
+def _make_datasets(file: Any, problem: Problem, part: Part, compression: Compression) -> list[Any]:
+    """A dataset for each variable, without values."""
+    shape = part.grid.shape
     options: dict[str, Any] = {}
-    chunk = None
-    if compression == "gzip":
-        chunk = chunk_shape(shape, itemsize)
-        # Level 1: nearly the size of level 9 on smooth fields in a fraction of the time; the
-        # shuffle does the work.
-        options = {
-            "chunks": (1, *chunk),
-            "compression": "gzip",
-            "compression_opts": 1,
-            "shuffle": True,
-        }
+    if compression != "none":
+        options = packed(compression, (1, *chunk_shape(shape, problem.arithmetic.itemsize)))
 
     datasets = [
         file.create_dataset(variable.name, shape=(1, *shape), dtype=problem.arithmetic, **options)
@@ -174,11 +197,7 @@ def _write_values(
     ]
     for dataset, variable in zip(datasets, problem.variables, strict=True):
         _describe(file, dataset, variable, part.grid)
-
-    for box in blocks(shape, itemsize * problem.n_fields, multiple=chunk):
-        values = record.read(box)
-        for dataset, field in zip(datasets, values, strict=True):
-            dataset[(0, *slices(box))] = field
+    return datasets
 
 
 def _describe(file: Any, dataset: Any, variable: Variable, grid: Grid) -> None:

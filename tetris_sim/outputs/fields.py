@@ -16,11 +16,13 @@ from tetris_sim.method import Box
 from tetris_sim.outputs.field_file import (
     Compression,
     Record,
+    begin_record,
     record_name,
     recorded_steps,
     write_index,
     write_record,
 )
+from tetris_sim.outputs.field_slabs import Unfinished
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.parts import WHOLE, Part, whole
 from tetris_sim.outputs.provenance import Provenance
@@ -69,6 +71,7 @@ class FieldsOutput:
         # The state before a moment, from its step to the next.
         self._before = directory / self._part.folder / "before.h5"
         self._times: dict[int, float] = {}  # of each record, by its step
+        self._begun: list[Unfinished] = []
         self._index_is_old = False
         self._n_indexed = 0
 
@@ -130,13 +133,46 @@ class FieldsOutput:
         else:
             self._before.unlink(missing_ok=True)
 
+    def divides(self, step: int) -> bool:
+        """Whether what it writes at a step may be written slab by slab, by those that own them."""
+        whole_and_plain = self._part.folder == WHOLE and self._compression == "none"
+        # Between two steps there is no state to take values from.
+        near_moment = step in self._moments.due or step in self._moments.before
+        return whole_and_plain and not near_moment and self._is_scheduled(step)
+
+    def begin(self, step: int, time: float) -> Unfinished:
+        """Make the file of a step that it divides, without values; `finish` is to follow.
+
+        Raises:
+            UnsupportedError: the disk is full or does not let us write.
+        """
+        record = Record(step, time, _not_read)
+        path = self._record_path(step)
+        begun = begin_record(path, record, self._problem, self._part, self._provenance)
+        self._begun.append(begun)
+        return begun
+
+    def finish(self, begun: Unfinished) -> None:
+        """Put such a file in place: all of its values are on the disk."""
+        begun.put_in_place()
+        self._begun.remove(begun)
+        self._before.unlink(missing_ok=True)
+        self._note(begun.step, begun.time)
+
+    def give_up(self, begun: Unfinished) -> None:
+        """Remove such a file."""
+        begun.drop()
+        self._begun.remove(begun)
+
     def flush(self) -> None:
         """Bring the index up to date; the files themselves were flushed when they were written."""
         if self._index_is_old:
             self._write_index()
 
     def close(self) -> None:
-        """Bring the index up to date."""
+        """Bring the index up to date, and remove what was not finished."""
+        for begun in [*self._begun]:
+            self.give_up(begun)
         self.flush()
 
     def _is_scheduled(self, step: int) -> bool:
@@ -147,7 +183,10 @@ class FieldsOutput:
 
     def _keep(self, record: Record) -> None:
         self._write_record(self._record_path(record.step), record)
-        self._times = dict(sorted({**self._times, record.step: record.time}.items()))
+        self._note(record.step, record.time)
+
+    def _note(self, step: int, time: float) -> None:
+        self._times = dict(sorted({**self._times, step: time}.items()))
         self._index_is_old = True
         if len(self._times) - self._n_indexed > len(self._times) // _OFTEN:
             self._write_index()
@@ -214,6 +253,11 @@ class FieldsOutput:
                 "anew with --overwrite"
             )
             raise CheckpointError(msg)
+
+
+def _not_read(box: Box) -> Field:
+    msg = f"the values of {box} are written by those that own them"
+    raise AssertionError(msg)
 
 
 def between(series: Series, later: Callable[[Box], Field], share: float) -> Callable[[Box], Field]:

@@ -15,6 +15,7 @@ from tetris_sim.outputs.probes import ProbeOutput
 from tetris_sim.outputs.provenance import make_provenance
 from tetris_sim.outputs.schedule import Moments, StepSchedule
 from tetris_sim.outputs.statistics import StatisticsOutput
+from tetris_sim.packing import refuse_missing
 from tetris_sim.problem import InitialField, Problem
 from tetris_sim.quantities import Every
 from tetris_sim.schema import FieldsSection, OutputSection, ProbeSection, Request
@@ -42,6 +43,7 @@ def make_outputs(
 
     Raises:
         ConfigError: a probe lies outside the box, a part holds no point, or a time is not reached.
+        UnsupportedError: the compression needs what is not installed.
     """
 
     def schedule(every: Every) -> StepSchedule:
@@ -50,6 +52,7 @@ def make_outputs(
     section = request.output
     outputs: list[Output] = []
     for fields, part in _parts(section, problem):
+        refuse_missing(fields.compression)
         outputs.append(
             FieldsOutput(
                 problem,
