@@ -152,6 +152,15 @@ class GpuDevice:
             array.get(stream=self._leaving, out=staged, blocking=False)
             return staged, self._leaving.record()
 
+    def copy_beside(self, here: Any, array: Any, ready: Any) -> Any:
+        """Start to copy an array of this GPU that is there when `ready` has happened into another
+        one, while the stream goes on: what happens when it is done.
+        """
+        with self._device, self._leaving:
+            self._leaving.wait_event(ready)
+            here[...] = array
+            return self._leaving.record()
+
     def send(self, staged: npt.NDArray[Any]) -> Any:
         """Start to copy contiguous pinned memory, which must stay as it is until that is done."""
         here = self.cupy.empty(staged.shape, staged.dtype)

@@ -33,8 +33,9 @@ class GpuPlanes:
         self._leaving: tuple[npt.NDArray[Any], Any] | None = None
 
     def leave(self) -> None:
-        """Start to copy it to the host, beside whatever else its GPU does."""
-        self._leaving = self.device.receive_beside(self.memory, self.ready)
+        """Start to copy it to the host, beside whatever else its GPU does; once is enough."""
+        if self._leaving is None:
+            self._leaving = self.device.receive_beside(self.memory, self.ready)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -238,6 +238,7 @@ class QueuedStepper:
         with told_as_failure(self._name):
             while self._told:
                 self._count(self._told.popleft())
+            self._stepper.wait()
 
     def settle(self) -> None:
         """Return when the thread has nothing to do; a device may still be in the last block that it

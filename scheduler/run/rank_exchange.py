@@ -2,9 +2,8 @@
 writes them down.
 
 Between two workers of one rank planes are copied, between two ranks they are sent: receives are
-posted first, then the edges are sent, then what has arrived is taken in, axis by axis; before the
-last of these steppers may begin their block. While rank 0
-writes, the others wait for its questions, so that no rank ever holds more of the state than its own
+posted first, then the edges are sent, then what has arrived is taken in, axis by axis; before the last of
+these steppers may begin their block, and GPUs do so before their edges are sent. While rank 0 writes, the others wait for its questions, so that no rank ever holds more of the state than its own
 part and one box.
 """
 
@@ -85,8 +84,6 @@ class RankExchange:
 
     def begin(self, workers: Sequence[Worker]) -> UnderWay | None:
         """All edges of an axis, then all halos of it; then the next axis."""
-        for worker in workers:
-            worker.stepper.wait()
         if self._mail is None:
             self._mail = self._agree_on_mail(workers)
         under_way = None
@@ -143,11 +140,24 @@ class RankExchange:
         coming = [route for route in routes if self._arrives(route)]
         by_message = [route for route in coming if not mail.arrives(route)]
         arriving = [(route, *self._receive(route, workers)) for route in by_message]
-        leaving = [self._send(route, workers, mail) for route in routes if self._leaves(route)]
+        edges = [(it, self._edge(it, workers)) for it in routes if self._leaves(it)]
         copied = [(it, self._edge(it, workers)) for it in routes if self._stays(it)]
+
+        # Those of a GPU are sent when it has been told what to do meanwhile, unless MPI reads its
+        # memory, which has to be still then.
+        late, soon = [], []
+        for route, edge in edges:
+            if not isinstance(edge, GpuPlanes) or self._gpu_messages:
+                soon.append((route, edge))
+                continue
+            late.append((route, edge))
+            if not mail.leaves(route):
+                edge.leave()
+        leaving = [self._send(route, edge, mail) for route, edge in soon]
 
         def end() -> None:
             """Set the halos, those from other ranks as they arrive."""
+            leaving.extend(self._send(route, edge, mail) for route, edge in late)
             for route, planes in copied:
                 self._set_halo(route, workers, planes)
             for route, message, planes in arriving:
@@ -214,8 +224,8 @@ class RankExchange:
             planes = GpuPlanes(worker.device, memory)
         return self._ranks.receive(memory, self._owners[route.sender], _tag(route)), planes
 
-    def _send(self, route: Route, workers: Sequence[Worker], mail: Mail) -> Pending:
-        edge, to = self._edge(route, workers), self._owners[route.receiver]
+    def _send(self, route: Route, edge: EdgePlanes, mail: Mail) -> Pending:
+        to = self._owners[route.receiver]
         self.traffic.messages += 1
         self.traffic.bytes += edge.nbytes
         if mail.leaves(route):

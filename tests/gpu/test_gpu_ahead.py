@@ -2,51 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
-from cases import boundary_of, make_problem, run, stencil_of
+from ahead_cases import BLOCK, CHOSEN, STEPS, plan_of, plate
+from cases import run
 from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 
 from tetris_sim import reference
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
-from tetris_sim.cpu_kernels.stream.method import StreamMethod
-from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes
 from tetris_sim.gpu_kernels.steppers.stepper import GpuStepper
 from tetris_sim.method import Method
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.facts.shares import Plan, Share
-from tetris_sim.scheduler.plan.partition import cut_along_axis_0
 from tetris_sim.scheduler.run import worker as workers
 from tetris_sim.scheduler.run.queued import QueuedStepper, WorkerError
 from tetris_sim.simulation import open_simulation
-
-BLOCK, STEPS = 4, 22  # the last block is shorter
-NAMES = ("gpu.plain", "gpu.stream")
-CHOSEN = [method for method in METHODS if method.name in NAMES]
-
-
-def plan_of(problem: Problem, method: Method, pieces: list[tuple[str, int]]) -> Plan:
-    """Slabs of so many planes for the GPU and for CPU threads, in turns."""
-    ends = np.cumsum([planes for _, planes in pieces]).tolist()
-    ranges = list(zip([0, *ends[:-1]], ends, strict=True))
-    slabs = cut_along_axis_0(
-        problem.grid, problem.boundary, ranges, halo=BLOCK * problem.stencil.radii[0]
-    )
-    shares = []
-    for (kind, _), slab in zip(pieces, slabs, strict=True):
-        chosen = method if kind.startswith("gpu") else StreamMethod()
-        parameters = {**chosen.parameters(problem)[0], "steps_per_block": 2}
-        product = "emulated" if chosen is method else ""
-        share = Share(kind, slab, chosen, parameters, 1, 1.0, 0, product, queued=True)
-        shares.append(dataclasses.replace(share, through_host=len(set(pieces)) > 1))
-    plan = Plan(tuple(shares), BLOCK, 1e-6, 0.0, copy_for_checkpoints=False, reasons=())
-    return dataclasses.replace(plan, overlapped=True)
 
 
 def solved(problem: Problem, plan: Plan) -> Field:
@@ -62,12 +37,6 @@ def check(problem: Problem, method: Method, team: ThreadTeam) -> None:
     for pieces in ([("gpu:0", 61), ("cpu:0", 30)], [("cpu:0", 9), ("gpu:0", 62), ("cpu:1", 20)]):
         found = solved(problem, plan_of(problem, method, pieces))
         np.testing.assert_allclose(found, wanted, rtol=0, atol=allowed)
-
-
-def plate(kind: str) -> Problem:
-    return make_problem(
-        stencil_of("box-2d9p"), boundary_of(kind, 2), shape=(91, 133), steps=STEPS, mirrored=True
-    )[0]
 
 
 @pytest.fixture
