@@ -4,9 +4,18 @@ block of steps.
 Along a periodic axis they always do. A field that is even or odd about a face stays so if the
 stencil does not change when it is mirrored at that face; and a value or a flux that is given there
 adds a constant or a straight line, which a stencil whose weights sum to 1 leaves alone. So ghosts
-as deep as a block of steps reaches need to be filled only at its beginning. At the other faces
-(convection, a ring held at a value, a stencil that is not symmetric) the ghosts of every step
-follow from the step before.
+as deep as a block of steps reaches need to be filled only at its beginning.
+
+Convection and a ring held at a value mirror only nearly: u_0 = a + b u_1. But u_j - b u_(j+1) - a,
+a field with one value for each pair of neighbours, is 0 at the face at every step, so it is odd
+about the ghost next to the face, and that lasts too where the stencil does not change when it is
+mirrored. Ghost number g = 1, 2, ... after that one then takes
+
+    u_(-g) = b u_(1-g) - u_g + b u_(g+1) + 2 a
+
+This needs a stencil that reads one ghost: with two, their b differ, and no such field is odd about
+both. At the other faces (a stencil that is not symmetric) the ghosts of every step follow from the
+step before.
 
 By equations only periodic axes last: an image would be computed with its neighbours in the
 opposite order, and round otherwise.
@@ -23,7 +32,7 @@ import math
 
 import numpy as np
 
-from tetris_sim.boundary import Dirichlet, Face, Neumann, Reflection
+from tetris_sim.boundary import Dirichlet, Face, Fixed, Neumann, Reflection, Robin
 from tetris_sim.conduction import RuledFace
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
@@ -37,7 +46,6 @@ def lasting_sides(problem: Problem, slab: Slab) -> Sides:
 
     Of faces that contradict each other where they meet, as many as agree are taken.
     """
-    faces = problem.boundary.faces
     lasting = [
         [problem.boundary.periodic(axis) and halo == (0, 0)] * 2
         for axis, halo in enumerate(slab.halo)
@@ -46,7 +54,7 @@ def lasting_sides(problem: Problem, slab: Slab) -> Sides:
         (axis, side)
         for axis, halo in reversed(list(enumerate(slab.halo)))
         for side in (0, 1)
-        if not halo[side] and _lasts(problem, axis, faces[axis][side])
+        if not halo[side] and _lasts(problem, axis, side)
     ]
     for axis, side in _most_that_agree(problem, mirrors):
         lasting[axis][side] = True
@@ -84,11 +92,32 @@ def _image(face: Face) -> Reflection:
     if isinstance(face, RuledFace):
         assert face.lasting is not None
         return face.lasting
+    # What a field tends to that such a face alone would change is, as a number, more exact than its
+    # a and b.
+    if isinstance(face, Robin):
+        face = Dirichlet(face.ambient) if face.h > 0 else Neumann()
+    elif isinstance(face, Fixed):
+        face = Dirichlet(face.value)
     assert isinstance(face, Dirichlet | Neumann)
     return face.reflection(1.0)
 
 
-def _lasts(problem: Problem, axis: int, face: Face) -> bool:
+def nearly_mirrors(problem: Problem, axis: int, side: int) -> bool:
+    """Whether ghosts beyond a face, side 0 or 1 of an axis, last although they are no images.
+
+    In float16 they are left to the frame: a sum of rounded points is no image, of which the bound
+    in half_precision.py is made.
+    """
+    return (
+        isinstance(problem.boundary.faces[axis][side], Robin | Fixed)
+        and problem.equations is None
+        and problem.stencil.radii[axis] == 1
+        and problem.dtype != np.float16
+    )
+
+
+def _lasts(problem: Problem, axis: int, side: int) -> bool:
+    face = problem.boundary.faces[axis][side]
     if problem.equations is not None:
         return False
     if isinstance(face, RuledFace):
@@ -97,8 +126,11 @@ def _lasts(problem: Problem, axis: int, face: Face) -> bool:
         it = problem.conduction
         upright = it is not None and (it.source is not None or it.enthalpy is not None)
         return face.lasting is not None and not (upright and face.lasting != (0.0, 1.0))
-    if not isinstance(face, Dirichlet | Neumann) or not problem.stencil.is_mirrored(axis):
+    if not problem.stencil.is_mirrored(axis):
         return False
+    if not isinstance(face, Dirichlet | Neumann) and not nearly_mirrors(problem, axis, side):
+        return False
+    assert isinstance(face, Dirichlet | Neumann | Robin | Fixed)
     return face.reflection(1.0)[0] == 0 or _keeps_constants(problem)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from tetris_sim.axes import LAST
 from tetris_sim.boundary import SIDES, Reflection, Side
 from tetris_sim.gpu_kernels.common.layout import ends_of
+from tetris_sim.mirrors import nearly_mirrors
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
@@ -18,7 +19,27 @@ from tetris_sim.slab import Slab
 def domain_argument(problem: Problem, slab: Slab, depth: int = 1) -> npt.NDArray[np.void]:
     """`struct Domain`, with ghosts as deep as `depth` steps reach."""
     widths = [depth * radius for radius in problem.stencil.radii]
-    return _pack(problem, slab, widths, functools.partial(_reflections, problem))
+    domain = _pack(problem, slab, widths, functools.partial(_reflections, problem))
+    for axis, width in enumerate(widths):
+        three = LAST[problem.grid.ndim][axis]
+        for number in range(2):
+            if depth > 1 and nearly_mirrors(problem, axis, number) and not slab.halo[axis][number]:
+                (a, b), *_ = _reflections(problem, axis, SIDES[number], 1)
+                added = (a * part for part in _parts_of_ghosts(b, width))
+                domain["a"][0, three, number, :width] = list(added)
+                domain["b"][0, three, number, :width] = b
+                domain["deep"][0, three, number] = b * b - 1
+    return domain
+
+
+def _parts_of_ghosts(b: float, width: int) -> Iterator[float]:
+    """Of what a face adds to the first ghost, what it adds to each: with these, a field that has
+    the value far away everywhere goes on as it is.
+    """
+    powers = 0.0  # 1 + b + ... of one less than the ghost's number
+    for _ in range(width):
+        yield 1 + (1 + b) * powers
+        powers = 1 + b * powers
 
 
 def domain_of_name(problem: Problem, slab: Slab, name: str) -> npt.NDArray[np.void]:
@@ -56,6 +77,7 @@ def _pack(
         [
             *[("low", np.int32, 3), ("high", np.int32, 3), ("period", np.int32, 3)],
             *[("a", dtype, (3, 2, reach)), ("b", dtype, (3, 2, reach))],
+            ("deep", dtype, (3, 2)),
         ],
         align=True,
     )

@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from tetris_sim.axes import LAST
 from tetris_sim.gpu_kernels.common.body import body_defines
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.given import equations_of
@@ -23,12 +24,15 @@ from tetris_sim.gpu_kernels.faces.boxes import (
 )
 from tetris_sim.gpu_kernels.faces.domain import domain_argument, domain_of_name, reach_of_names
 from tetris_sim.gpu_kernels.faces.extents import Extent
-from tetris_sim.mirrors import Sides, free_sides
+from tetris_sim.mirrors import Sides, free_sides, nearly_mirrors
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
 _THREADS = 256
 _TILE_POINTS = 2048  # of one block of threads
+ALL_AXES = np.int32(-1)  # are written by one launch
+
+Boxes = Callable[[Extent], tuple[Box3, Box3]]  # an extent without and with ghosts
 
 
 class Ghosts:
@@ -37,22 +41,25 @@ class Ghosts:
     def __init__(
         self, problem: Problem, slab: Slab, device: GpuDevice, sides: Sides, depth: int
     ) -> None:
-        self._tiles = _tiles_of_steps(problem, slab, device, sides, depth)
+        self._stages = [
+            (np.int32(only), _GhostTiles(device, boxes))
+            for only, boxes in ghost_stages(problem, slab, sides, depth)
+        ]
         self._function = device.function("ghosts.cu", "ghosts", ghosts_defines(problem, depth))
         self._domain = to_device(device, domain_argument(problem, slab, depth))
 
     def fill(self, fields: list[Any], memory: Any, extent: Extent) -> None:
         """Write them around the points of an extent, in every field."""
-        tiles, count = self.prepare(extent)
-        if count:
-            for field in fields:
-                self._function(
-                    (count, 1, 1), (_THREADS, 1, 1), (field, memory, tiles, self._domain)
-                )
+        for only, stage in self._stages:
+            tiles, count = stage.around(extent)
+            for field in fields if count else ():
+                arguments = (field, memory, tiles, self._domain, only)
+                self._function((count, 1, 1), (_THREADS, 1, 1), arguments)
 
-    def prepare(self, extent: Extent) -> tuple[Any, int]:
-        """(the boxes that blocks of threads write, on the GPU; how many there are)."""
-        return self._tiles.around(extent)
+    def prepare(self, extent: Extent) -> None:
+        """Bring the boxes that blocks of threads write to the GPU."""
+        for _, stage in self._stages:
+            stage.around(extent)
 
 
 class NameGhosts:
@@ -76,7 +83,7 @@ class NameGhosts:
         """Write them around the points that are needed when `later` steps follow this one."""
         tiles, count = self.prepare(later)
         if count:
-            arguments = (field, memory, tiles, self._domain)
+            arguments = (field, memory, tiles, self._domain, ALL_AXES)
             self._function((count, 1, 1), (_THREADS, 1, 1), arguments)
 
     def prepare(self, later: int) -> tuple[Any, int]:
@@ -88,7 +95,8 @@ class RuledGhosts:
     """Ghosts that one step of conduction reads (`ruled_ghosts.cu`)."""
 
     def __init__(self, problem: Problem, slab: Slab, device: GpuDevice) -> None:
-        self._tiles = _tiles_of_steps(problem, slab, device, free_sides(slab), 1)
+        sides = free_sides(slab)
+        self._tiles = _GhostTiles(device, lambda extent: _around(problem, slab, sides, 1, extent))
         self._function = device.function("ruled_ghosts.cu", "ruled_ghosts", body_defines(problem))
 
     def fill(self, field: Any, memory: Any, extent: Extent, numbers: tuple[Any, ...]) -> None:
@@ -113,7 +121,7 @@ class RuledGhosts:
 class _GhostTiles:
     """The boxes that blocks of threads write."""
 
-    def __init__(self, device: GpuDevice, boxes: Callable[[Extent], tuple[Box3, Box3]]) -> None:
+    def __init__(self, device: GpuDevice, boxes: Boxes) -> None:
         """Know what (without, with) ghosts an extent is."""
         self._device, self._boxes = device, boxes
         self._tiles: dict[tuple[Box3, Box3], tuple[Any, int]] = {}
@@ -127,11 +135,38 @@ class _GhostTiles:
         return self._tiles[between]
 
 
-def _tiles_of_steps(
-    problem: Problem, slab: Slab, device: GpuDevice, sides: Sides, depth: int
-) -> _GhostTiles:
-    """Of the ghosts of `depth` steps beyond some sides."""
-    return _GhostTiles(device, lambda extent: _around(problem, slab, sides, depth, extent))
+def ghost_stages(
+    problem: Problem, slab: Slab, sides: Sides, depth: int
+) -> Iterator[tuple[int, Boxes]]:
+    """Launches that write the ghosts of `depth` steps beyond some sides, one after the other: (of
+    three, the axis that they are ghosts along, or -1 for all; the boxes).
+
+    One, unless faces that only nearly mirror meet: what lies beyond both is a sum of sums, for
+    which the ghosts beyond the first face are filled first.
+    """
+    ndim = problem.grid.ndim
+    deep = [
+        any(lasts and nearly_mirrors(problem, axis, side) for side, lasts in enumerate(both))
+        for axis, both in enumerate(sides)
+    ]
+    if depth == 1 or sum(deep) < 2:
+        yield int(ALL_AXES), lambda extent: _around(problem, slab, sides, depth, extent)
+        return
+
+    def of_axis(axis: int) -> Boxes:
+        nothing = ((False, False),) * ndim
+        before, upto = (sides[:n] + nothing[n:] for n in (axis, axis + 1))
+
+        def boxes(extent: Extent) -> tuple[Box3, Box3]:
+            (_, inside), (_, outside) = (
+                _around(problem, slab, it, depth, extent) for it in (before, upto)
+            )
+            return inside, outside
+
+        return boxes
+
+    for axis in range(ndim):
+        yield LAST[ndim][axis], of_axis(axis)
 
 
 def _around(
@@ -152,13 +187,6 @@ def ghosts_defines(problem: Problem, depth: int) -> dict[str, str | int]:
 def name_ghosts_defines(problem: Problem) -> dict[str, str | int]:
     """The same for names of equations."""
     return {"TS_REAL": STORED[np.dtype(problem.dtype).name], "TS_REACH": reach_of_names(problem)}
-
-
-def ghost_tiles(
-    problem: Problem, slab: Slab, sides: Sides, depth: int, extent: Extent
-) -> list[Box3]:
-    """Boxes without overlap that make up the ghosts of `depth` steps beyond some sides."""
-    return tiles_between(*_around(problem, slab, sides, depth, extent))
 
 
 def tiles_between(inside: Box3, outside: Box3) -> list[Box3]:

@@ -2,9 +2,10 @@
 writes them down.
 
 Between two workers of one rank planes are copied, between two ranks they are sent: receives are
-posted first, then the edges are sent, then what has arrived is taken in, axis by axis; before the last of
-these steppers may begin their block, and GPUs do so before their edges are sent. While rank 0 writes, the others wait for its questions, so that no rank ever holds more of the state than its own
-part and one box.
+posted first, then the edges are sent, then what has arrived is taken in, axis by axis; before the
+last of these steppers may begin their block, and GPUs do so before their edges are sent. While rank
+0 writes, the others wait for its questions, so that no rank ever holds more of the state than its
+own part and one box.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from tetris_sim.gpu_kernels.faces.boxes import (
 from tetris_sim.gpu_kernels.faces.domain import domain_argument
 from tetris_sim.gpu_kernels.faces.extents import Extent
 from tetris_sim.gpu_kernels.faces.frame import frame_defines
-from tetris_sim.gpu_kernels.faces.ghosts import ghost_tiles, ghosts_defines
+from tetris_sim.gpu_kernels.faces.ghosts import ghost_stages, ghosts_defines, tiles_between
 from tetris_sim.mirrors import Sides, free_sides, lasting_sides
 from tetris_sim.problem import Field, Problem
 from tetris_sim.slab import Slab
@@ -87,15 +87,16 @@ def wide_enough(shape: tuple[int, ...], dtype: str) -> tuple[int, ...]:
 
 def fill_ghosts(memory: Memory, sides: Sides, depth: int) -> None:
     problem, slab = memory.problem, memory.slab
-    tiles, domain = (
-        boxes_argument(ghost_tiles(problem, slab, sides, depth, Extent(0))),
-        domain_argument(problem, slab, depth),
-    )
-    if len(tiles):
-        arguments = (at(memory.now[memory.layout.origin :]), memory.argument, at(tiles), at(domain))
-        emulate("ghosts.cu", ghosts_defines(problem, depth)).launch(
-            "ghosts", (len(tiles), 1, 1), (64, 1, 1), arguments
-        )
+    domain = domain_argument(problem, slab, depth)
+    for only, boxes in ghost_stages(problem, slab, sides, depth):
+        tiles = boxes_argument(tiles_between(*boxes(Extent(0))))
+        if len(tiles):
+            field = memory.now[memory.layout.origin :]
+            axis = ctypes.c_int(only)
+            arguments = (at(field), memory.argument, at(tiles), at(domain), axis)
+            emulate("ghosts.cu", ghosts_defines(problem, depth)).launch(
+                "ghosts", (len(tiles), 1, 1), (64, 1, 1), arguments
+            )
 
 
 def advance_plainly(memory: Memory, steps: int) -> Field:
