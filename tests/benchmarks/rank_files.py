@@ -55,7 +55,7 @@ def written(kind: str, n: int, steps: int, folder: Path, ranks: Communicator) ->
             "initial": {"type": "random", "low": 0, "high": 1},
             "boundaries": {"*": {"type": "neumann"}},
             "time": {"steps": steps},
-            "compute": {"method": "cpu.plain", "tuning_budget": 0},
+            "compute": {"devices": "cpu", "method": "cpu.plain", "tuning_budget": 0},
             "output": {
                 "directory": str(results),
                 "pictures": False,
