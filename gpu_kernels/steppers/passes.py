@@ -318,7 +318,7 @@ class Fused:
     def __init__(self, kernel: FusedKernel) -> None:
         self.depth = self.ghosts = kernel.depth
         self._kernel = kernel
-        self._launches: dict[Box3, tuple[Slab, Launch, Tiles]] = {}
+        self._launches: dict[Box3, tuple[Slab, tuple[Launch, Tiles, Tiles]]] = {}
 
     def fits(self, problem: Problem, slab: Slab) -> bool:
         """Whether the slab has points that no face concerns, and frame tiles fit into shared
@@ -345,10 +345,10 @@ class Fused:
 
     def launch(self, later: int) -> None:
         """The frame on a stream of its own beside the fused kernel: each writes points that the
-        other does not.
+        other does not. Then what the fused kernel made wrong, where faces contradict each other.
         """
         state = self._state
-        inner, tiles = self._launches_of(later)
+        inner, tiles, corners = self._launches_of(later)
         main, side = state.device.stream, state.device.side_stream
 
         if tiles.count:
@@ -361,25 +361,31 @@ class Fused:
         row = () if state.coming is None else (np.int32(state.row),)
         for now, then in state.parts():
             self._inner.launch(now, then, state.memory, inner, row)
+        if corners.count:
+            for now, then in state.parts():
+                self._frame.launch(now, then, state.memory, corners, state.numbers())
 
         if tiles.count:
             main.wait_event(side.record())
 
-    def _launches_of(self, later: int) -> tuple[Launch, Tiles]:
-        """What the fused kernel writes when some steps will follow, and what the frame does."""
+    def _launches_of(self, later: int) -> tuple[Launch, Tiles, Tiles]:
+        """What the fused kernel writes when some steps will follow, the frame beside it and after
+        it.
+        """
         state = self._state
         outer = owned_with_halo(state.problem, state.slab, later)
         # By box, which without a halo is one for any number of steps: working it out takes
         # milliseconds.
-        slab, launch, tiles = self._launches.get(outer, (None, None, None))
-        if launch is None or tiles is None or (state.coming is not None and slab != state.slab):
+        slab, found = self._launches.get(outer, (None, None))
+        if found is None or (state.coming is not None and slab != state.slab):
             inner = without_frame(state.problem, state.slab, outer, self.depth, self._kernel.line)
             assert inner is not None  # `fits` said so for the smallest box
             self._ghosts.prepare(later + self.depth)
-            launch = self._inner.cut(inner, state)
-            tiles = self._frame.tiles(outer, inner) if tiles is None else tiles
-            self._launches[outer] = state.slab, launch, tiles
-        return launch, tiles
+            frame = self._frame
+            tiles = found[1:] if found else (frame.tiles(outer, inner), frame.corners(inner))
+            found = self._inner.cut(inner, state), *tiles
+            self._launches[outer] = state.slab, found
+        return found
 
 
 def _block(state: State) -> tuple[int, int, int]:
