@@ -19,7 +19,7 @@ from tetris_sim import reference
 from tetris_sim.boundary import SIDES, Side
 from tetris_sim.config import Config
 from tetris_sim.errors import TetrisError
-from tetris_sim.mirrors import lasting_sides
+from tetris_sim.mirrors import contradictions, lasting_sides
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.tuning.measure import steps_per_block
@@ -213,8 +213,9 @@ def _difference(problem: Problem, first: FirstStep, together: int, unit: str) ->
         )
 
     launches = problem.steps // together + problem.steps % together
-    lasting = lasting_sides(problem, Slab.whole(problem.grid))
-    if not all(itertools.chain(*lasting)):
+    whole = Slab.whole(problem.grid)
+    lasting = lasting_sides(problem, whole)
+    if not all(itertools.chain(*lasting)) or contradictions(problem, whole):
         launches = problem.steps  # points near such a face are rounded at every step
     bound = reference.rounding_error(problem, launches, first.ghosts)
     if bound < first.largest:

@@ -21,8 +21,9 @@ By equations only periodic axes last: an image would be computed with its neighb
 opposite order, and round otherwise.
 
 Where two such faces meet, the points beyond the edge are images of images. They last if it does not
-matter which face is first: 100 degC on one face and 0 degC on the next contradict each other there,
-and only one of the two can last.
+matter which face is first: 100 degC on one face and 0 degC on the next contradict each other there.
+Then points that a block of steps reaches from both faces are computed step by step; to all others
+the ghosts beyond both are too far away.
 """
 
 from __future__ import annotations
@@ -38,46 +39,44 @@ from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
 Sides = tuple[tuple[bool, bool], ...]  # per axis of the problem: (low, high)
+Where = tuple[int, int]  # axis of the problem, side
 
 
 def lasting_sides(problem: Problem, slab: Slab) -> Sides:
     """The faces of a slab whose ghosts last for any number of steps; a side with a neighbour is no
     face.
 
-    Of faces that contradict each other where they meet, as many as agree are taken.
+    Those that contradict each other where they meet are among them: `contradictions` says which.
     """
     lasting = [
         [problem.boundary.periodic(axis) and halo == (0, 0)] * 2
         for axis, halo in enumerate(slab.halo)
     ]
+    for axis, halo in enumerate(slab.halo):
+        for side in (0, 1):
+            lasting[axis][side] |= not halo[side] and _lasts(problem, axis, side)
+    return tuple((low, high) for low, high in lasting)
+
+
+def contradictions(problem: Problem, slab: Slab) -> tuple[tuple[Where, Where], ...]:
+    """Pairs of faces whose ghosts last, but not what lies beyond both."""
     mirrors = [
         (axis, side)
-        for axis, halo in reversed(list(enumerate(slab.halo)))
-        for side in (0, 1)
-        if not halo[side] and _lasts(problem, axis, side)
+        for axis, both in enumerate(lasting_sides(problem, slab))
+        for side, lasts in enumerate(both)
+        if lasts and not problem.boundary.periodic(axis)
     ]
-    for axis, side in _most_that_agree(problem, mirrors):
-        lasting[axis][side] = True
-    return tuple((low, high) for low, high in lasting)
+    faces = problem.boundary.faces
+    return tuple(
+        (one, other)
+        for one, other in itertools.combinations(mirrors, 2)
+        if one[0] != other[0] and not _commute(faces[one[0]][one[1]], faces[other[0]][other[1]])
+    )
 
 
 def free_sides(slab: Slab) -> Sides:
     """The sides of a slab that have no neighbour."""
     return tuple((not low, not high) for low, high in slab.halo)
-
-
-def _most_that_agree(problem: Problem, sides: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    def agree(one: tuple[int, int], other: tuple[int, int]) -> bool:
-        return one[0] == other[0] or _commute(
-            *(problem.boundary.faces[axis][side] for axis, side in (one, other))
-        )
-
-    subsets = (
-        subset for n in range(len(sides), 0, -1) for subset in itertools.combinations(sides, n)
-    )
-    return next(
-        (s for s in subsets if all(agree(*pair) for pair in itertools.combinations(s, 2))), ()
-    )
 
 
 def _commute(one: Face, other: Face) -> bool:

@@ -10,7 +10,7 @@ from tetris_sim.axes import LAST, on_three
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.common.body import id_dtype
 from tetris_sim.gpu_kernels.common.layout import FAR, LINE, Box3
-from tetris_sim.mirrors import Sides, lasting_sides
+from tetris_sim.mirrors import Sides, contradictions, lasting_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
@@ -104,6 +104,28 @@ def frame_of(outer: Box3, inner: Box3) -> list[Box3]:
                 box = [*inner[:axis], span, *outer[axis + 1 :]]
                 boxes.append((box[0], box[1], box[2]))
     return boxes
+
+
+def corners_of(
+    problem: Problem, slab: Slab, box: Box3, depth: int, *, open_axis: int | None = None
+) -> list[Box3]:
+    """Boxes of points of `box` from which `depth` steps reach two faces that contradict each other
+    where they meet, none of them along an axis along which the box touches no face; where three
+    faces meet they overlap.
+    """
+    places = LAST[problem.grid.ndim]
+    found = []
+    for pair in contradictions(problem, slab):
+        if any(axis == open_axis for axis, _ in pair):
+            continue
+        spans = list(box)
+        for axis, side in pair:
+            reach, (start, stop) = depth * problem.stencil.radii[axis], spans[places[axis]]
+            ends = (start, min(stop, start + reach)), (max(start, stop - reach), stop)
+            spans[places[axis]] = ends[side]
+        if all(start < stop for start, stop in spans):
+            found.append((spans[0], spans[1], spans[2]))
+    return found
 
 
 def has_frame(problem: Problem, depth: int, edge: int = 1) -> bool:

@@ -23,6 +23,7 @@ from tetris_sim.gpu_kernels.common.layout import Box3, boxes_argument, to_device
 from tetris_sim.gpu_kernels.common.terms import term_defines
 from tetris_sim.gpu_kernels.faces.boxes import (
     SHARED_BYTES,
+    corners_of,
     frame_of,
     point_bytes,
     three_radii,
@@ -116,9 +117,17 @@ class Frame:
 
     def tiles(self, outer: Box3, inner: Box3) -> Tiles:
         """The tiles that make up what `outer` has and `inner` has not."""
+        return self._tiles(frame_of(outer, inner))
+
+    def corners(self, inner: Box3, *, open_axis: int | None = None) -> Tiles:
+        """Those at which faces contradict each other, of the points that a fused kernel writes."""
+        boxes = corners_of(*(self._problem, self._slab, inner, self._depth), open_axis=open_axis)
+        return self._tiles(boxes)
+
+    def _tiles(self, parts: list[Box3]) -> Tiles:
         boxes: list[Box3] = []
         capacity = 0
-        for box in frame_of(outer, inner):
+        for box in parts:
             tile, level = tile_of_frame(self._problem, self._slab, box, self._depth)
             boxes += tiles_of(box, tile)
             capacity = max(capacity, level)

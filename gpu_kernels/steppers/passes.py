@@ -314,7 +314,7 @@ class Fused:
     def __init__(self, kernel: FusedKernel) -> None:
         self.depth = self.ghosts = kernel.depth
         self._kernel = kernel
-        self._launches: dict[tuple[Box3, int | None], tuple[Slab, Launch, Tiles]] = {}
+        self._launches: dict[tuple[Box3, int | None], tuple[Slab, tuple[Launch, Tiles, Tiles]]] = {}
 
     def fits(self, problem: Problem, slab: Slab) -> bool:
         """Whether the slab has points that no face concerns, and frame tiles fit into shared
@@ -341,10 +341,10 @@ class Fused:
 
     def launch(self, extent: Extent) -> None:
         """The frame on a stream of its own beside the fused kernel: each writes points that the
-        other does not.
+        other does not. Then what the fused kernel made wrong, where faces contradict each other.
         """
         state = self._state
-        inner, tiles = self._launches_of(extent)
+        inner, tiles, corners = self._launches_of(extent)
         main, side = state.device.stream, state.device.side_stream
 
         if tiles.count:
@@ -358,29 +358,34 @@ class Fused:
         row = () if state.coming is None else (np.int32(state.row),)
         for now, then in state.parts():
             self._inner.launch(now, then, state.memory, inner, row)
+        if corners.count:
+            for now, then in state.parts():
+                self._frame.launch(now, then, state.memory, corners, state.numbers())
 
         if tiles.count:
             main.wait_event(side.record())
 
-    def _launches_of(self, extent: Extent) -> tuple[Launch, Tiles]:
-        """What the fused kernel writes of an extent, and what the frame does."""
+    def _launches_of(self, extent: Extent) -> tuple[Launch, Tiles, Tiles]:
+        """What the fused kernel writes of an extent, the frame beside it and after it."""
         state = self._state
         outer = extent.of(state.problem, state.slab)
         # By box, which without a halo is one for any number of steps: working it out takes
         # milliseconds.
         key = outer, extent.open_axis
-        slab, launch, tiles = self._launches.get(key, (None, None, None))
-        if launch is None or tiles is None or (state.coming is not None and slab != state.slab):
-            inner = without_frame(
-                *(state.problem, state.slab, outer, self.depth, self._kernel.line),
-                open_axis=extent.open_axis,
-            )
+        slab, found = self._launches.get(key, (None, None))
+        if found is None or (state.coming is not None and slab != state.slab):
+            axis, frame = extent.open_axis, self._frame
+            where = state.problem, state.slab, outer, self.depth, self._kernel.line
+            inner = without_frame(*where, open_axis=axis)
             assert inner is not None  # `fits` said so for the smallest box
             self._ghosts.prepare(extent.read(self.depth))
-            launch = self._inner.cut(inner, state)
-            tiles = self._frame.tiles(outer, inner) if tiles is None else tiles
-            self._launches[key] = state.slab, launch, tiles
-        return launch, tiles
+            if found is None:
+                tiles = frame.tiles(outer, inner), frame.corners(inner, open_axis=axis)
+            else:
+                tiles = found[1:]
+            found = self._inner.cut(inner, state), *tiles
+            self._launches[key] = state.slab, found
+        return found
 
 
 def _block(state: State) -> tuple[int, int, int]:

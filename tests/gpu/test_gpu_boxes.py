@@ -25,6 +25,7 @@ from tetris_sim.gpu_kernels.common.layout import (
 )
 from tetris_sim.gpu_kernels.faces.boxes import (
     SHARED_BYTES,
+    corners_of,
     frame_of,
     has_frame,
     three_radii,
@@ -35,7 +36,7 @@ from tetris_sim.gpu_kernels.faces.boxes import (
 from tetris_sim.gpu_kernels.faces.domain import domain_argument
 from tetris_sim.gpu_kernels.faces.extents import Extent
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
-from tetris_sim.mirrors import lasting_sides
+from tetris_sim.mirrors import contradictions, lasting_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import scale
@@ -106,14 +107,14 @@ OPEN, SHUT = (True, True), (False, False)
     [
         (((Periodic(), Periodic()), (COOLED, COOLED)), (OPEN, OPEN)),
         (((COOLED, COLD), (Fixed(0.0), Robin(h=3.0, ambient=0.0))), (OPEN, OPEN)),
-        (((COOLED, COOLED), (WARM, INSULATED)), (OPEN, (False, True))),
+        (((COOLED, COOLED), (WARM, INSULATED)), (OPEN, OPEN)),
         (((Robin(h=0.0, ambient=9.0), HEATED), (HEATED, HEATED)), (OPEN, OPEN)),
         (((WARM, WARM), (WARM, WARM)), (OPEN, OPEN)),
         (((WARM, COLD), (INSULATED, INSULATED)), (OPEN, OPEN)),
-        (((COLD, COLD), (COLD, WARM)), (OPEN, (True, False))),
-        (((WARM, COLD), (HEATED, INSULATED)), (OPEN, (False, True))),
+        (((COLD, COLD), (COLD, WARM)), (OPEN, OPEN)),
+        (((WARM, COLD), (HEATED, INSULATED)), (OPEN, OPEN)),
         (((HEATED, HEATED), (HEATED, HEATED)), (OPEN, OPEN)),
-        (((HEATED, Fixed(1.0)), (COOLED, HEATED)), (SHUT, OPEN)),
+        (((HEATED, Fixed(1.0)), (COOLED, HEATED)), (OPEN, OPEN)),
     ],
 )
 def test_ghosts_last_beyond_faces_that_mirror_and_agree(faces: Any, expected: Any) -> None:
@@ -125,6 +126,18 @@ def test_ghosts_last_beyond_faces_that_mirror_and_agree(faces: Any, expected: An
     assert lasting_sides(random, Slab.whole(random.grid)) == tuple(
         (isinstance(low, Periodic), isinstance(high, Periodic)) for low, high in faces
     )
+
+
+def test_a_frame_is_left_where_faces_contradict_each_other() -> None:
+    boundary = Boundary(((WARM, INSULATED), (COLD, WARM)))
+    problem, _ = make_problem(stencil_of("heat-2d"), boundary, mirrored=True, shape=(40, 50))
+    slab = Slab.whole(problem.grid)
+    assert contradictions(problem, slab) == (((0, 0), (1, 0)),)
+    box = without_frame(problem, slab, ((0, 1), (0, 40), (0, 50)), 4)
+    assert box == ((0, 1), (0, 40), (0, 50))
+    assert corners_of(problem, slab, box, 4) == [((0, 1), (0, 4), (0, 4))]
+    cut = Slab((20, 0), (40, 50), ((4, 0), (0, 0)))
+    assert contradictions(problem, cut) == ()
 
 
 def test_what_a_face_gives_lasts_only_if_the_stencil_keeps_constants() -> None:
