@@ -76,14 +76,20 @@ def likely(word: object, allowed: Collection[str]) -> str:
 def gib(n_bytes: float) -> str:
     """A number of bytes for people.
 
-    >>> gib(1536), gib(3 << 40)
-    ('1.5 KiB', '3 TiB')
+    >>> gib(1536), gib(3 << 40), gib(1000), gib((1 << 20) - 1)
+    ('1.5 KiB', '3 TiB', '1000 bytes', '1 MiB')
     """
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if n_bytes < 1024:
-            return f"{n_bytes:.3g} {unit}"
+    if n_bytes < 1000:
+        return f"{n_bytes:.3g} bytes"
+    if n_bytes < 1024:
+        return f"{n_bytes:.0f} bytes"
+
+    *smaller, largest = "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"
+    for unit in smaller:
         n_bytes /= 1024
-    return f"{n_bytes:.3g} TiB"
+        if round(n_bytes) < 1024:  # what would be written as 1024 of a unit is one of the next
+            return f"{n_bytes:.{3 if n_bytes < 1000 else 4}g} {unit}"
+    return f"{n_bytes / 1024:.4g} {largest}"
 
 
 def count_threads(threads: int) -> str:

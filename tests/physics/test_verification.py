@@ -338,6 +338,9 @@ def test_quick_computes_one_case_of_a_kind_in_double_precision(
     cases = quick_cases()
     assert len(cases) == 7
     assert {case.precisions for case in cases} == {("float64",)}
+    # Each number of axes is compiled anew, and the curve has only one axis.
+    axes = {case.name: case.ndim for case in cases}
+    assert axes["composite wall"] == axes["NAFEMS T3, varying temperature"]
 
     arguments = ["verify", "--quick", "--method", "cpu.plain", "--json"]
     assert main(arguments) == 0

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import matplotlib.image
 import numpy as np
 import pytest
+from benchmarks.samples import LIMITS, kernel, row
 from config_cases import GOOD, changed, mistakes, read
 
 from tetris_sim.__main__ import main
 from tetris_sim.apps.initial_file import open_file
+from tetris_sim.bench import cpu
+from tetris_sim.bench.result import Case, Limits
 from tetris_sim.commands import bench
 from tetris_sim.conditions import FileInitial
 from tetris_sim.config import load_config
@@ -143,6 +147,28 @@ def test_bench_alone_measures_the_cpu(
     assert asked == ["cpu"]
 
 
+def test_a_bench_says_what_it_measures_before_it_has_measured_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure_limits(*args: object, **options: object) -> Limits:
+        return LIMITS["before"]
+
+    monkeypatch.setattr(cpu, "measure_limits", measure_limits)
+    before: list[str] = []
+
+    def bench_kernel(*args: object, **options: object) -> Case:
+        before.append(capsys.readouterr().err)
+        return kernel([row("prange, slices", 1e9)])
+
+    monkeypatch.setattr(cpu, "bench_kernel", bench_kernel)
+    assert main(["bench", "--stencils", "heat-1d,heat-2d"]) == ExitCode.OK
+
+    first, second = before
+    assert "what memory and arithmetic of this machine do at most" in first
+    assert first.rstrip().endswith("Measuring heat-1d, float64 (1 of 2) ...")
+    assert re.search(r"Measuring heat-2d, float64 \(2 of 2, about .* left\) \.\.\.", second)
+
+
 @pytest.mark.parametrize("text", ["gpu:0+cpu", "gpu:0,cpu", "gpu:0 + cpu"])
 def test_devices_may_be_joined_by_a_plus_wherever_they_are_named(
     text: str, small: Path, monkeypatch: pytest.MonkeyPatch
@@ -190,6 +216,8 @@ def test_long_times_and_many_bytes_have_units_for_people(
     assert format_duration(47 * 3600) == "47:00:00 h"
     assert format_duration(2.5 * 86400) == "2.5 days"
     assert gib(8.65e4 * 2**30) == "84.5 TiB"
+    assert (gib(1023), gib(1023 * 1024), gib(2**20 - 100)) == ("1023 bytes", "1023 KiB", "1 MiB")
+    assert gib(2e18) == "1.735 EiB"
 
     monkeypatch.setattr("tetris_sim.results.free_bytes", lambda directory: 610 * 1024)
     with pytest.raises(Exception, match=r"would write 84\.5 TiB to .* where 610 KiB are free"):

@@ -21,7 +21,7 @@ from tetris_sim.bench.candidates import (
 from tetris_sim.bench.limits import fma_work, measure_limits
 from tetris_sim.bench.problems import SHAPES, WHOLE_RUN_STEPS, random_problem
 from tetris_sim.bench.result import Case, Limits, Result, When
-from tetris_sim.bench.timing import provenance
+from tetris_sim.bench.timing import announced, named_case, provenance
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
@@ -46,6 +46,7 @@ def measured_run(
     """
     team = ThreadTeam(find_machine().threads)
     try:
+        _LOG.info("Measuring what memory and arithmetic of this machine do at most ...")
         limits: dict[When, Limits] = {
             "before": measure_limits(team, tuple(dtypes), rounds=rounds, seconds=seconds)
         }
@@ -82,7 +83,7 @@ def bench_cpu(
                 rounds=rounds,
                 seconds=seconds,
             )
-            for name, dtype in itertools.product(names, dtypes)
+            for name, dtype in announced([*itertools.product(names, dtypes)], named_case)
         )
     return dataclasses.replace(result, kernels=kernels)
 

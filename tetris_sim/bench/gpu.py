@@ -16,7 +16,7 @@ from typing import Any
 from tetris_sim.bench.candidates import Candidate, choose_parameters, open_method, time_steady
 from tetris_sim.bench.problems import FACES, WeightKind, random_numbers, random_problem
 from tetris_sim.bench.result import Case, Limits, Result, Row, Timing, Trial, When
-from tetris_sim.bench.timing import Work, interleave, provenance
+from tetris_sim.bench.timing import Work, announced, interleave, named_case, provenance
 from tetris_sim.boundary import Boundary
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.errors import UnsupportedError
@@ -89,6 +89,7 @@ def measured_gpu(
     gpu = machine.gpus[0]
     device = GpuDevice(gpu.number)
     try:
+        _LOG.info("Measuring what the memory of %s does ...", gpu.name)
         limits: dict[When, Limits] = {"before": measure(device, rounds=rounds, seconds=seconds)}
         device.release()
         about = provenance()
@@ -124,33 +125,36 @@ def bench_gpu(
         UnsupportedError: there is no GPU.
     """
     kernels = []
+    cases = [
+        (name, dtype, weights)
+        for name in names
+        for weights, dtype in itertools.product(weight_kinds(name), dtypes)
+    ]
     with measured_gpu(rounds=rounds, seconds=seconds, measure=measure) as (result, device):
-        for name in names:
+        for name, dtype, weights in announced(cases, named_case):
             grid = shape or SHAPES[named_stencil(name).stencil.ndim]
-            kinds = weight_kinds(name)
-            for weights, dtype in itertools.product(kinds, dtypes):
-                problem = dataclasses.replace(
-                    random_problem(name, grid, dtype, weights, "periodic"),
-                    initial=random_on(device, dtype),
-                )
-                methods, refusals = _time_methods(problem, device, rounds=rounds, seconds=seconds)
-                others: list[Row] = []
-                if weights == kinds[0]:  # peers do not know what weights have in common
-                    others = time_steady(peers(problem, device), rounds=rounds, seconds=seconds)
+            problem = dataclasses.replace(
+                random_problem(name, grid, dtype, weights, "periodic"),
+                initial=random_on(device, dtype),
+            )
+            methods, refusals = _time_methods(problem, device, rounds=rounds, seconds=seconds)
+            others: list[Row] = []
+            if weights == weight_kinds(name)[0]:  # peers do not know what weights have in common
+                others = time_steady(peers(problem, device), rounds=rounds, seconds=seconds)
 
-                case = Case(
-                    name,
-                    dtype,
-                    grid,
-                    problem.stencil.n_points,
-                    rows=(*others, *methods),
-                    refusals=refusals,
-                    weights=weights,
-                )
-                best = case.fastest
-                _LOG.info("%s, %s: %s, %.4g GStencil/s", name, dtype, best.name, best.rate / 1e9)
-                faces = time_faces(problem, best, device, rounds=rounds, seconds=seconds)
-                kernels.append(dataclasses.replace(case, faces=faces))
+            case = Case(
+                name,
+                dtype,
+                grid,
+                problem.stencil.n_points,
+                rows=(*others, *methods),
+                refusals=refusals,
+                weights=weights,
+            )
+            best = case.fastest
+            _LOG.info("%s, %s: %s, %.4g GStencil/s", name, dtype, best.name, best.rate / 1e9)
+            faces = time_faces(problem, best, device, rounds=rounds, seconds=seconds)
+            kernels.append(dataclasses.replace(case, faces=faces))
     return dataclasses.replace(result, gpu_kernels=tuple(kernels))
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tetris_sim.bench.result import Timing
+from tetris_sim.progress import format_duration
 from tetris_sim.report import package_versions
 from tetris_sim.scheduler.machine.machine import find_machine
 
@@ -19,6 +21,29 @@ from tetris_sim.scheduler.machine.machine import find_machine
 _SETTLE = 0.02
 # the first timing that is at least this part of what is wanted says how many repetitions that takes
 _CALIBRATION = 8
+_LOG = logging.getLogger(__name__)
+_Case = TypeVar("_Case")
+
+
+def announced(cases: Sequence[_Case], named: Callable[[_Case], str]) -> Iterator[_Case]:
+    """The cases one after the other; before each is said which it is of how many, and after the
+    first how long the rest takes if it goes on so.
+
+    Args:
+        cases: what is measured.
+        named: what a case is called.
+    """
+    begin = time.perf_counter()
+    for done, case in enumerate(cases):
+        each = (time.perf_counter() - begin) / done if done else 0.0
+        left = f", about {format_duration(each * (len(cases) - done))} left" if done else ""
+        _LOG.info("Measuring %s (%d of %d%s) ...", named(case), done + 1, len(cases), left)
+        yield case
+
+
+def named_case(case: Sequence[str]) -> str:
+    """A stencil, its precision and what else tells cases apart, in words."""
+    return ", ".join(case)
 
 
 @dataclass(frozen=True)
