@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,7 +34,6 @@ class HostGpuToClose(HostGpu):
     """One that a worker opens and closes; it may fail after some launches."""
 
     fails_after: int | None = None
-    emulating = threading.Lock()  # fibers and memory of an emulated kernel are those of the process
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -52,8 +50,7 @@ class HostGpuToClose(HostGpu):
                     {"__module__": "cupy_backends.cuda.api.runtime"},
                 )
                 raise kind("cudaErrorECCUncorrectable: uncorrectable ECC error encountered")
-            with self.emulating:
-                launch(*rest, **more)
+            launch(*rest, **more)
 
         return launch_or_fail
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +26,6 @@ from tetris_sim.scheduler.run.rank_exchange import RankExchange
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 
 BLOCK = 3
-ONE_AT_A_TIME = threading.Lock()  # kernels are emulated by threads of their own making
 PIECES = ((0, 14), (14, 27), (27, 40))
 
 
@@ -91,12 +89,10 @@ def test_planes_go_from_gpu_to_gpu_where_both_can(
             under_way = exchange.begin([worker])
             assert under_way is not None
             if beside:
-                with ONE_AT_A_TIME:
-                    worker.stepper.advance_inner(BLOCK, under_way.axis)
+                worker.stepper.advance_inner(BLOCK, under_way.axis)
                 assert worker.stepper._begun is not None
             under_way.end()
-            with ONE_AT_A_TIME:
-                worker.stepper.advance(BLOCK)
+            worker.stepper.advance(BLOCK)
         assert exchange.traffic.messages == 6
         assert exchange.traffic.bytes == 6 * 2 * BLOCK * 21 * 8
         assert exchange._mail is not None

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -68,6 +69,7 @@ class HostGpu:
     """
 
     architecture, shared_bytes, number, multiprocessors = "sm_90", 227 << 10, 0, 1
+    emulating = threading.Lock()  # fibers and memory of an emulated kernel are those of the process
 
     def __init__(self) -> None:
         pool = SimpleNamespace(free_all_blocks=lambda: None)
@@ -118,16 +120,17 @@ class HostGpu:
                     if arrays and memory
                     else None
                 )
-                emulated.launch(
-                    entry,
-                    grid,
-                    block,
-                    [handed(a) for a in held],
-                    shared_mem,
-                    copied=copied,
-                    others=others,
-                    together=enable_cooperative_groups,
-                )
+                with self.emulating:
+                    emulated.launch(
+                        entry,
+                        grid,
+                        block,
+                        [handed(a) for a in held],
+                        shared_mem,
+                        copied=copied,
+                        others=others,
+                        together=enable_cooperative_groups,
+                    )
 
             if self.captured is None:
                 work()
