@@ -11,9 +11,10 @@ from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 from hypothesis import given
 from hypothesis import strategies as st
+from rim_cases import middle, set_halos
 
 from tetris_sim import reference
-from tetris_sim.boundary import SIDES, Boundary, Neumann
+from tetris_sim.boundary import Boundary, Neumann
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.gpu_kernels import METHODS
@@ -35,26 +36,6 @@ SLABS = [
     ("box-3d27p", (17, 44, 61), 1, (True, True)),
 ]
 BLOCKS = st.lists(st.integers(1, 4), min_size=1, max_size=5).map(sorted)
-
-
-def middle(problem: Problem, axis: int, sides: tuple[bool, bool]) -> Slab:
-    """A slab with halos along an axis, as many planes as `STEPS` need."""
-    width = STEPS * problem.stencil.radii[axis]
-    low, high = (width * side for side in sides)
-    start, stop = [0] * problem.grid.ndim, list(problem.grid.shape)
-    halo = [(0, 0)] * problem.grid.ndim
-    start[axis], stop[axis], halo[axis] = low, stop[axis] - high, (low, high)
-    return Slab(tuple(start), tuple(stop), tuple(halo))
-
-
-def set_halos(stepper: Any, state: Field, axis: int) -> None:
-    """What the owner has, or NaN."""
-    slab = stepper.slab
-    for number, side in enumerate(SIDES):
-        if slab.halo[axis][number]:
-            box = slab.globally(slab.halo_ranges(axis, number))
-            there = state[(slice(None), *(slice(*span) for span in box))]
-            stepper.set_halo(axis, side, np.ascontiguousarray(there))
 
 
 def advanced(
@@ -94,7 +75,7 @@ def test_the_inside_first_and_then_its_rims(
     problem, state = make_problem(
         stencil, boundary_of(kind, stencil.ndim), dtype=dtype, shape=shape, mirrored=True
     )
-    slab = middle(problem, axis, sides)
+    slab = middle(problem, axis, sides, STEPS)
     assert begins_inside(problem, slab, axis, STEPS)
 
     gpu: Any = HostGpu()

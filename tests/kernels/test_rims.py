@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from cases import FACES, make_problem
+from rim_cases import middle, set_halos
 
-from tetris_sim.boundary import SIDES, Boundary
+from tetris_sim.boundary import Boundary
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels import METHODS
 from tetris_sim.cpu_kernels.common.stepper import CpuStepper
@@ -45,25 +46,6 @@ def opened(problem: Problem, slab: Slab, method: Method, threads: int) -> Iterat
     finally:
         stepper.close()
         team.close()
-
-
-def middle(problem: Problem, axis: int, sides: tuple[bool, bool]) -> Slab:
-    """A slab with halos along an axis, as many planes as `STEPS` need."""
-    width = STEPS * problem.stencil.radii[axis]
-    low, high = (width * side for side in sides)
-    start, stop = [0] * problem.grid.ndim, list(problem.grid.shape)
-    halo = [(0, 0)] * problem.grid.ndim
-    start[axis], stop[axis], halo[axis] = low, stop[axis] - high, (low, high)
-    return Slab(tuple(start), tuple(stop), tuple(halo))
-
-
-def set_halos(stepper: CpuStepper, state: Field, axis: int) -> None:
-    """What the owner has, or NaN."""
-    slab = stepper.slab
-    for number, side in enumerate(SIDES):
-        if slab.halo[axis][number]:
-            box = slab.globally(slab.halo_ranges(axis, number))
-            stepper.set_halo(axis, side, state[(slice(None), *(slice(*span) for span in box))])
 
 
 def advanced(
@@ -100,7 +82,7 @@ def test_the_inside_first_and_then_its_rims_has_the_same_bits(
         if number < 2:  # the first or the last axis is a ring, unless it is the one that is cut
             faces[0 if axis and number == 0 else -1] = (FACES["periodic"], FACES["periodic"])
         problem, state = make_problem(stencil, Boundary(tuple(faces)), shape=shape, n_fields=2)
-        slab = middle(problem, axis, sides)
+        slab = middle(problem, axis, sides, STEPS)
         (whole, parts), begun = advanced(problem, state, slab, axis, method, threads)
         assert begun == 2
         assert np.isfinite(whole).all()
@@ -111,7 +93,7 @@ def test_what_is_too_short_for_two_parts_is_made_in_one() -> None:
     problem, state = make_problem(
         named_stencil("heat-2d").stencil, Boundary.everywhere(FACES["neumann"], 2), shape=(11, 9)
     )
-    slab = middle(problem, 0, (True, True))
+    slab = middle(problem, 0, (True, True), STEPS)
     (whole, parts), begun = advanced(problem, state, slab, 0, METHODS[-1], 1)
     assert begun == 0
     np.testing.assert_array_equal(parts, whole)
