@@ -128,6 +128,29 @@ def test_ghosts_last_beyond_faces_that_mirror_and_agree(faces: Any, expected: An
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype", "face", "lasts"),
+    [
+        ("heat-2d", "float64", COOLED, True),
+        ("heat-2d", "float32", Fixed(1.0), True),
+        ("heat-2d", "float16", COOLED, False),
+        ("heat-2d", "float16", WARM, True),
+        ("star-2d9p", "float64", COOLED, False),
+        ("box-2d25p", "float64", Fixed(1.0), False),
+        ("star-2d9p", "float64", WARM, True),
+    ],
+)
+def test_what_only_nearly_mirrors_lasts_where_one_ghost_is_read_and_not_in_float16(
+    name: str, dtype: str, face: Any, lasts: bool
+) -> None:
+    boundary = Boundary(((face, INSULATED), (INSULATED, face)))
+    problem, _ = make_problem(
+        stencil_of(name), boundary, dtype=dtype, shape=(40, 50), mirrored=True
+    )
+    slab = Slab.whole(problem.grid)
+    assert lasting_sides(problem, slab) == ((lasts, True), (True, lasts))
+
+
 def test_a_frame_is_left_where_faces_contradict_each_other() -> None:
     boundary = Boundary(((WARM, INSULATED), (COLD, WARM)))
     problem, _ = make_problem(stencil_of("heat-2d"), boundary, mirrored=True, shape=(40, 50))
