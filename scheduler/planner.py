@@ -18,7 +18,7 @@ from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.comm.links import measure_link
 from tetris_sim.scheduler.facts.division import Link
 from tetris_sim.scheduler.facts.domain import Domain
-from tetris_sim.scheduler.facts.shares import Draft, Plan, about
+from tetris_sim.scheduler.facts.shares import Draft, GpuMessages, Plan, Reason, about
 from tetris_sim.scheduler.machine.devices import Device, choose_devices
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.machine.seats import own_part
@@ -27,7 +27,14 @@ from tetris_sim.scheduler.plan.give import refuse_shortages
 from tetris_sim.scheduler.plan.offer import GUESSES, Measures, Offer
 from tetris_sim.scheduler.plan.plan import draft_plan
 from tetris_sim.scheduler.plan.ranks import combine, even_part, offers_of
-from tetris_sim.scheduler.run.measuring import measure_copies, measure_exchange, measure_messages
+from tetris_sim.scheduler.plan.words import describe_messages
+from tetris_sim.scheduler.run.direct import possible_ways
+from tetris_sim.scheduler.run.measuring import (
+    LONG_BYTES,
+    measure_copies,
+    measure_exchange,
+    measure_messages,
+)
 from tetris_sim.scheduler.tuning.candidates import Asked
 from tetris_sim.schema import ComputeSection
 
@@ -96,10 +103,10 @@ def plan_together(
     )
     by_rank = ranks.collect(offers_of(own, machine, ranks.rank))
     offers = list(itertools.chain.from_iterable(by_rank))
-    link = _measure_link(problem, [own_offers[0] for own_offers in by_rank], compute, ranks)
+    way, link, why = _choose_messages(problem, by_rank, compute, ranks)
 
     def decide() -> Plan:
-        plan = combine(problem, offers, link, compute, own.reasons)
+        plan = combine(problem, offers, link, compute, (*own.reasons, *why), gpu_messages=way)
         refuse_shortages(Domain.of(problem).plane_bytes, offers, plan.shares)
         return plan
 
@@ -137,13 +144,24 @@ def draft(
     return Draft(plan.plan, (*about("device", why), *plan.reasons))
 
 
-def _measure_link(
-    problem: Problem, first: Sequence[Offer], compute: ComputeSection, ranks: Communicator
-) -> Link:
-    """What messages between ranks cost, timed with the first worker of each if anything may be
-    timed.
+def _choose_messages(
+    problem: Problem,
+    by_rank: Sequence[Sequence[Offer]],
+    compute: ComputeSection,
+    ranks: Communicator,
+) -> tuple[GpuMessages, Link, tuple[Reason, ...]]:
+    """(how planes go between GPUs of different ranks, what messages cost, why).
+
+    Raises:
+        UnsupportedError: what was asked for cannot be had.
     """
-    shares = [offer.share for offer in first]
-    if compute.tuning_seconds == 0 or any(share.streamed is not None for share in shares):
-        return measure_link(ranks)
-    return measure_exchange(problem, shares, ranks, gpu_messages=compute.cuda_aware_mpi)
+    offers = list(itertools.chain.from_iterable(by_rank))
+    shares, hosts = [offer.share for offer in offers], {offer.host for offer in offers}
+    ways = possible_ways(compute.gpu_messages, shares, ranks, computers=len(hosts))
+    first = [own[0].share for own in by_rank]
+    if compute.tuning_seconds == 0 or any(share.streamed is not None for share in first):
+        return ways[-1], measure_link(ranks), ()
+
+    links = {way: measure_exchange(problem, first, ranks, gpu_messages=way) for way in ways}
+    way = min(ways, key=lambda way: links[way].seconds(LONG_BYTES))
+    return way, links[way], describe_messages(way, links, LONG_BYTES)

@@ -213,10 +213,12 @@ class ComputeSection(Section):
     """
     share_gpus: bool = False
     """Under MPI: whether several ranks may compute on one GPU."""
-    cuda_aware_mpi: bool = False
-    """Under MPI: whether halos of GPUs are handed to the MPI library in GPU memory. It must be
-    built for CUDA: others crash. Between GPUs of one computer planes do not go through MPI anyway,
-    where that is possible.
+    gpu_messages: Literal["auto", "host", "mpi", "nccl"] = "auto"
+    """Under MPI: how halos go between GPUs of different ranks. host: from GPU to GPU inside of a
+    computer, where that is possible, else through host memory; mpi: the same, but the MPI library
+    is handed GPU memory, for which it must be built (others crash); nccl: by NVIDIA's library, one
+    GPU for each rank. auto is host on one computer, and on several what is fastest when it is
+    tried.
     """
     gpu_memory: Literal["auto"] | Memory = "auto"
     """Most memory that the state may take on each GPU [byte]; auto is what is free. A larger grid

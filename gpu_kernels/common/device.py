@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,8 @@ class GpuDevice:
     """A GPU that is used from one thread at a time."""
 
     def __init__(self, number: int = 0) -> None:
-        """Take two streams to compute on, and one each for what comes and goes beside that.
+        """Take two streams to compute on, and one each for what comes, goes, and passes between processes beside
+        that.
 
         Args:
             number: of the GPU among those that this process sees.
@@ -64,6 +65,8 @@ class GpuDevice:
                 self.side_stream = self.cupy.cuda.Stream(non_blocking=True)
                 self._arriving = self.cupy.cuda.Stream(non_blocking=True)
                 self._leaving = self.cupy.cuda.Stream(non_blocking=True)
+                # Few threads that others wait for: before those of the stream.
+                self._talking = self.cupy.cuda.Stream(non_blocking=True, priority=-1)
         except self.cupy.cuda.runtime.CUDARuntimeError as error:
             msg = f"GPU {number} cannot be used: {error}"
             raise UnsupportedError(msg) from error
@@ -160,6 +163,16 @@ class GpuDevice:
             self._leaving.wait_event(ready)
             here[...] = array
             return self._leaving.record()
+
+    def talk(self, work: Callable[[int], None], after: Iterable[Any]) -> Any:
+        """Start what other processes take part in when some moments have come, while the stream
+        goes on: what happens when it is done. `work` takes the address of a stream.
+        """
+        with self._device, self._talking:
+            for ready in after:
+                self._talking.wait_event(ready)
+            work(self._talking.ptr)
+            return self._talking.record()
 
     def send(self, staged: npt.NDArray[Any]) -> Any:
         """Start to copy contiguous pinned memory, which must stay as it is until that is done."""

@@ -24,12 +24,14 @@ class GpuPlanes:
         device: GPU in whose memory it lies.
         memory: the copy, contiguous: as it was in the slab if it has a form, else (n_fields, ...).
         form: where the points are in the copy; None if there is nothing else.
-        ready: the moment from which on it may be read.
+        ready: the moment from which on it may be read; what the stream does next if not given.
     """
 
-    def __init__(self, device: GpuDevice, memory: Any, form: PlaneForm | None = None) -> None:
+    def __init__(
+        self, device: GpuDevice, memory: Any, form: PlaneForm | None = None, ready: Any = None
+    ) -> None:
         self.device, self.memory, self.form = device, memory, form
-        self.ready = device.stream.record()
+        self.ready = device.stream.record() if ready is None else ready
         self._leaving: tuple[npt.NDArray[Any], Any] | None = None
 
     def leave(self) -> None:

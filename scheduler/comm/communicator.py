@@ -10,6 +10,7 @@ not.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
 import os
 import pickle
@@ -36,6 +37,7 @@ _EAGER_SECONDS, _EAGER_BYTES = 5e-4, 2e8  # and by so many bytes another second
 _LATE, _LONGEST_PAUSE = 0.1, 1e-3
 # seconds for the launcher to pass on what was said: MPICH's drops it when it is told to end all
 _LAST_WORDS = 0.5
+_MPICH_CUDA = 0  # MPIX_GPU_SUPPORT_CUDA
 _INSTALL = "pip install 'tetris-sim[mpi]'"
 
 
@@ -75,6 +77,9 @@ class Communicator(Protocol):
     def neighbours(self) -> tuple[int, ...]:
         """The ranks on the same computer, this one included, ascending."""
 
+    def takes_gpu_memory(self) -> bool:
+        """Whether MPI says on all ranks that arrays may lie in GPU memory."""
+
     def send(self, array: npt.NDArray[Any], to: int, tag: int) -> Pending:
         """Send a contiguous array, in GPU memory if MPI can do that.
 
@@ -111,6 +116,10 @@ class Alone:
     def neighbours(self) -> tuple[int, ...]:
         """Itself."""
         return (0,)
+
+    def takes_gpu_memory(self) -> bool:
+        """Nobody takes anything."""
+        return False
 
     def send(self, array: npt.NDArray[Any], to: int, tag: int) -> Pending:
         """There is nobody."""
@@ -176,6 +185,10 @@ class MpiCommunicator:
         finally:
             node.Free()
 
+    def takes_gpu_memory(self) -> bool:
+        """What the extensions of Open MPI and of MPICH for CUDA say."""
+        return not self.largest([not _reads_gpus(self._mpi.__file__)])[0]
+
     def send(self, array: npt.NDArray[Any], to: int, tag: int) -> Pending:
         """Begin to send."""
         return _Message(self, self._world.Isend(_as_known(array), to, tag), array.nbytes)
@@ -199,6 +212,18 @@ class MpiCommunicator:
                 time.sleep(min(_LATE * waited, _LONGEST_PAUSE))
             elif waited > _EAGER_SECONDS:
                 os.sched_yield()  # to a rank on the same core that may be what is waited for
+
+
+def _reads_gpus(module: str) -> bool:
+    """Whether the library that a module of mpi4py is linked to was built for CUDA, and uses it."""
+    library = ctypes.CDLL(module)
+    if hasattr(library, "MPIX_Query_cuda_support"):
+        return bool(library.MPIX_Query_cuda_support())
+    if hasattr(library, "MPIX_GPU_query_support"):
+        found = ctypes.c_int(0)
+        library.MPIX_GPU_query_support(_MPICH_CUDA, ctypes.byref(found))
+        return bool(found.value)
+    return False
 
 
 def _as_known(array: Any) -> Any:

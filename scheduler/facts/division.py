@@ -21,6 +21,10 @@ class Link:
     latency: float
     seconds_per_byte: float
 
+    def seconds(self, n_bytes: float) -> float:
+        """Of a message."""
+        return self.latency + n_bytes * self.seconds_per_byte
+
 
 FREE = Link(0.0, 0.0)
 

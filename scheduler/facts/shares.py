@@ -23,8 +23,21 @@ from tetris_sim.wording import count_threads
 # length follows from their errors, by a jump, or as the solution of balances.
 Scheme = Literal["explicit", "adaptive", "spectral", "steady", "implicit"]
 Topic = Literal[
-    "scheme", "device", "method", "shares", "left out", "block", "streaming", "checkpoints"
+    "scheme",
+    "device",
+    "method",
+    "shares",
+    "left out",
+    "block",
+    "messages",
+    "streaming",
+    "checkpoints",
 ]
+
+
+# Between GPUs of different ranks: from memory to memory inside a computer, if that is possible, and
+# else through the host; the same, but MPI is handed GPU memory; by NCCL.
+GpuMessages = Literal["host", "mpi", "nccl"]
 
 
 @dataclass(frozen=True)
@@ -109,7 +122,7 @@ class Plan:
         copy_for_recovery: whether there is memory to keep a state from which a run goes on when a
             device fails.
         shares_asked: whether the configuration says how large the slabs are; then they stay so.
-        gpu_messages: whether MPI is handed planes in GPU memory.
+        gpu_messages: how planes go between GPUs of different ranks.
         scheme: how the state gets to the next step that anybody wants.
         overlapped: whether halos travel while what needs none of them is computed.
     """
@@ -124,7 +137,7 @@ class Plan:
     profile: Profile | None = None
     copy_for_recovery: bool = False
     shares_asked: bool = False
-    gpu_messages: bool = False
+    gpu_messages: GpuMessages = "host"
     scheme: Scheme = "explicit"
     overlapped: bool = False
 

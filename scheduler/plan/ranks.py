@@ -14,11 +14,20 @@ from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.facts.division import Capacity, Link
 from tetris_sim.scheduler.facts.domain import Domain
-from tetris_sim.scheduler.facts.shares import Draft, Plan, Reason, Share, Topic, sentences_of
+from tetris_sim.scheduler.facts.shares import (
+    Draft,
+    GpuMessages,
+    Plan,
+    Reason,
+    Share,
+    Topic,
+    about,
+    sentences_of,
+)
 from tetris_sim.scheduler.machine.devices import Kind
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.plan.adaptive import asked_block, scheme_of, why_adaptive
-from tetris_sim.scheduler.plan.cost import Crew, seconds_per_step
+from tetris_sim.scheduler.plan.cost import Crew
 from tetris_sim.scheduler.plan.give import begins_early, give, host_bytes, shortages
 from tetris_sim.scheduler.plan.offer import Offer
 from tetris_sim.scheduler.plan.partition import (
@@ -28,7 +37,7 @@ from tetris_sim.scheduler.plan.partition import (
     possible_parts,
     redundant_points,
 )
-from tetris_sim.scheduler.plan.process_grid import ProcessGrid, cut_into, fastest_grid
+from tetris_sim.scheduler.plan.process_grid import ProcessGrid, fastest_grid, with_best_block
 from tetris_sim.scheduler.plan.words import (
     describe_choice,
     describe_exchange,
@@ -44,7 +53,8 @@ Thing = TypeVar("Thing")
 
 _ALIKE = 1.3  # equal devices whose measured speeds differ by less are taken to be equally fast
 _LISTED = 16  # ranks that are named one by one
-# times the other way: halos beside the computation must be faster, for predictions are not surer
+# Times the other way: halos beside the computation must be faster, for predictions are not surer.
+# Those of GPUs need not: their rims are short launches, and nobody else wants what copies planes.
 _CLEARLY = 0.95
 # Rims by themselves take as long again. Blocks of a five-point star (2048 x 2048, 16 steps) in two
 # parts took 1.037 and 1.044 times as long as in one, those of a seven-point star (256^3, 6 steps)
@@ -124,6 +134,8 @@ def combine(
     link: Link,
     compute: ComputeSection,
     reasons: Iterable[Reason] = (),
+    *,
+    gpu_messages: GpuMessages = "host",
 ) -> Plan:
     """Cut the grid between the workers of all ranks, each as large as it is fast.
 
@@ -133,6 +145,7 @@ def combine(
         link: what messages cost.
         compute: what was asked for.
         reasons: why the first rank would advance its own part as it would.
+        gpu_messages: how planes go between GPUs, which the link was measured with.
     """
     _refuse_streams(offers)
     domain = Domain.of(problem)
@@ -143,7 +156,11 @@ def combine(
         problem, domain, alike, asked, slabs_only=compute.shares != "auto"
     )
 
-    overlapped, seconds, why_beside = _beside(problem, domain, alike, grid, shares)
+    why_beside: tuple[Reason, ...] = ()
+    beside = _beside(problem, domain, alike, grid, asked)
+    if beside is not None:
+        grid, shares, sentence = beside
+        why_beside = about("block", (sentence,))
     twice = sum(redundant_points(share.slab, domain.radii, grid.time_block) for share in shares)
     said = (
         Reason("device", _describe_ranks(offers)),
@@ -158,15 +175,15 @@ def combine(
     return Plan(
         shares=shares,
         time_block=grid.time_block,
-        seconds_per_step=seconds,
+        seconds_per_step=grid.seconds,
         redundant=twice / (twice + problem.grid.n_points),
         copy_for_checkpoints=_have_room_for_copies(domain, alike, shares),
         reasons=sentences_of(said),
         notes=tuple(dict.fromkeys(note for offer in offers for note in offer.notes)),
         shares_asked=compute.shares != "auto",
-        gpu_messages=compute.cuda_aware_mpi,
+        gpu_messages=gpu_messages,
         scheme=scheme_of(problem),
-        overlapped=overlapped,
+        overlapped=beside is not None,
     )
 
 
@@ -175,29 +192,32 @@ def _beside(
     domain: Domain,
     offers: Sequence[Offer],
     grid: ProcessGrid,
-    shares: Sequence[Share],
-) -> tuple[bool, float, tuple[Reason, ...]]:
-    """(whether halos should travel beside the computation, seconds of a step, why)."""
-    block = grid.time_block
-    axis = max((k for k, pieces in enumerate(grid.parts) if pieces > 1), default=0)
-    if not all(begins_early(problem, share, axis, block) for share in shares):
-        return False, grid.seconds, ()
-
+    asked: int | None,
+) -> tuple[ProcessGrid, tuple[Share, ...], str] | None:
+    """The same cut with halos that travel beside the computation, if that should be faster: (with
+    steps between two exchanges that suit that, what each worker gets, why).
+    """
     crew = Crew.of(
         [
             dataclasses.replace(offer.capacity, overlapped=1.0, splitting=_SPLITTING)
             for offer in offers
         ]
     )
-    cut_grid = cut_into(domain, crew, grid.parts, grid.time_block)
-    seconds = seconds_per_step(cut_grid, crew, grid.time_block)
-    if seconds > _CLEARLY * grid.seconds:
-        return False, grid.seconds, ()
+    gpus = all(offer.share.method.device == "gpu" for offer in offers)
+    beside = with_best_block(domain, crew, grid.parts, asked)
+    if beside.seconds > (1.0 if gpus else _CLEARLY) * grid.seconds:
+        return None
+
+    slabs = cut(domain, grid.parts, crew.rates.tolist(), beside.time_block)
+    shares = give(problem, offers, slabs, beside.time_block)
+    axis = max((k for k, pieces in enumerate(grid.parts) if pieces > 1), default=0)
+    if not all(begins_early(problem, share, axis, beside.time_block) for share in shares):
+        return None
     sentence = (
         "Halos travel while points that need none are computed, which saves "
-        f"{1 - seconds / grid.seconds:.0%} of a step."
+        f"{1 - beside.seconds / grid.seconds:.0%} of a step."
     )
-    return True, seconds, (Reason("block", sentence),)
+    return beside, shares, sentence
 
 
 def _have_room_for_copies(domain: Domain, offers: Sequence[Offer], shares: Sequence[Share]) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tetris_sim.scheduler.facts.division import Capacity, Division, Link
 from tetris_sim.scheduler.facts.domain import Work
-from tetris_sim.scheduler.facts.shares import Reason, Share, about
+from tetris_sim.scheduler.facts.shares import GpuMessages, Reason, Share, about
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.plan.block import responsive_block
 from tetris_sim.scheduler.plan.partition import halo_points, is_slabs
@@ -15,6 +15,12 @@ from tetris_sim.scheduler.plan.search import without
 from tetris_sim.scheduler.tuning.choice import giga
 from tetris_sim.schema import SimulatedSection
 from tetris_sim.wording import gib, listed
+
+_CARRIED_BY: dict[GpuMessages, str] = {
+    "host": "through host memory, or straight from GPU to GPU inside of a computer",
+    "mpi": "by the MPI library, which reads their memory",
+    "nccl": "by NCCL",
+}
 
 
 def describe_gpu(gpu: Gpu, usable: int) -> str:
@@ -182,6 +188,19 @@ def describe_grid(grid: ProcessGrid, shares: Sequence[Share], why: str) -> Reaso
     sizes = f"{min(portions):.3g}% to {max(portions):.3g}% of the grid each, by speed"
     sentence = f"Process grid {describe_parts(grid.parts)}: {sizes}{f'; {why}' * bool(why)}."
     return Reason("shares", sentence)
+
+
+def describe_messages(
+    chosen: GpuMessages, links: Mapping[GpuMessages, Link], n_bytes: int
+) -> tuple[Reason, ...]:
+    """How planes go between GPUs, and how long that takes in the ways that were tried."""
+    if list(links) == ["host"]:
+        return ()
+    tried = ", ".join(
+        f"{link.seconds(n_bytes) * 1e3:.3g} ms with {way}" for way, link in links.items()
+    )
+    sentence = f"Halos go between GPUs {_CARRIED_BY[chosen]}: {n_bytes / 1e6:.3g} MB took {tried}."
+    return about("messages", (sentence,))
 
 
 def describe_exchange(block: int, asked: int | None, shares: Sequence[Share], link: Link) -> Reason:

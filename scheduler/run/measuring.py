@@ -15,7 +15,7 @@ from tetris_sim.scheduler.comm.agreement import everywhere
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.division import Link
 from tetris_sim.scheduler.facts.domain import Work, shortened
-from tetris_sim.scheduler.facts.shares import Share
+from tetris_sim.scheduler.facts.shares import GpuMessages, Share
 from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0, halo_points
 from tetris_sim.scheduler.run.rank_exchange import make_exchange
@@ -27,7 +27,7 @@ _MESSAGE_BYTES = 4 << 20  # of the longer one of two messages that are timed
 _MESSAGE_REACHES = 64  # most steps of which such a message is the halo
 _REPEATS = 5
 # of a message between ranks: a tenth of a millisecond on the fastest link
-_LONG_BYTES = 32 << 20
+LONG_BYTES = 32 << 20
 _TIMES = 7
 
 
@@ -62,7 +62,11 @@ def measure_copies(share: Share) -> tuple[float, float]:
 
 
 def measure_exchange(
-    problem: Problem, shares: Sequence[Share], ranks: Communicator, *, gpu_messages: bool = False
+    problem: Problem,
+    shares: Sequence[Share],
+    ranks: Communicator,
+    *,
+    gpu_messages: GpuMessages = "host",
 ) -> Link:
     """Time exchanges with halos for one step and for many; the slowest rank counts.
 
@@ -77,7 +81,7 @@ def measure_exchange(
         gpu_messages: as for `make_exchange`.
     """
     radius = max(problem.stencil.radii[0], 1)
-    reaches = max(2, min(_LONG_BYTES // (Work.of(problem).plane_bytes * radius), _MESSAGE_REACHES))
+    reaches = max(2, min(LONG_BYTES // (Work.of(problem).plane_bytes * radius), _MESSAGE_REACHES))
     (short, messages, few), (long, _, many) = (
         _time_exchange(problem, shares, ranks, n * radius, gpu_messages) for n in (1, reaches)
     )
@@ -118,7 +122,7 @@ def _time_exchange(
     shares: Sequence[Share],
     ranks: Communicator,
     width: int,
-    gpu_messages: bool,
+    gpu_messages: GpuMessages,
 ) -> tuple[float, int, int]:
     """(seconds of an exchange, messages that a rank gets in it, their bytes)."""
     n = ranks.size

@@ -11,17 +11,20 @@ own part and one box.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from tetris_sim.boundary import SIDES
 from tetris_sim.errors import ExitCode, TetrisError
+from tetris_sim.gpu_kernels.steppers.nccl import NcclGroup
 from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes
 from tetris_sim.method import Box, EdgePlanes
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.comm.agreement import end_alike
 from tetris_sim.scheduler.comm.communicator import Communicator, Pending
-from tetris_sim.scheduler.facts.shares import Share
+from tetris_sim.scheduler.facts.shares import GpuMessages, Share
+from tetris_sim.scheduler.run.direct import group_of
 from tetris_sim.scheduler.run.exchange import (
     Exchange,
     LocalExchange,
@@ -40,7 +43,11 @@ _WORDS = 8  # of a question: what it is about, and the box or the exit code
 
 
 def make_exchange(
-    problem: Problem, shares: Sequence[Share], ranks: Communicator, *, gpu_messages: bool = False
+    problem: Problem,
+    shares: Sequence[Share],
+    ranks: Communicator,
+    *,
+    gpu_messages: GpuMessages = "host",
 ) -> Exchange:
     """The exchange between all workers of a plan; see `RankExchange`."""
     slabs = [share.slab for share in shares]
@@ -56,7 +63,8 @@ class RankExchange:
         problem: what is advanced.
         shares: what all workers of all ranks do.
         ranks: who takes part.
-        gpu_messages: whether MPI is handed arrays in GPU memory, which it must be built for.
+        gpu_messages: how planes go between GPUs of different ranks. MPI must be built for it to be
+            handed arrays in GPU memory; for NCCL `why_not_direct` must have found nothing.
     """
 
     def __init__(
@@ -65,10 +73,12 @@ class RankExchange:
         shares: Sequence[Share],
         ranks: Communicator,
         *,
-        gpu_messages: bool = False,
+        gpu_messages: GpuMessages = "host",
     ) -> None:
         self._problem, self._shares, self._ranks = problem, shares, ranks
-        self._gpu_messages = gpu_messages
+        self._mpi_reads_gpus = gpu_messages == "mpi"
+        self._direct = group_of(ranks) if gpu_messages == "nccl" else None
+        self._buffers: dict[tuple[Route, str], Any] = {}
         self._slabs = [share.slab for share in shares]
         self._owners = [share.rank for share in shares]
 
@@ -85,13 +95,17 @@ class RankExchange:
 
     def begin(self, workers: Sequence[Worker]) -> UnderWay | None:
         """All edges of an axis, then all halos of it; then the next axis."""
-        if self._mail is None:
+        if self._mail is None and self._direct is None:
             self._mail = self._agree_on_mail(workers)
         under_way = None
         for routes in self._routes:
             if under_way is not None:
                 under_way.end()
-            under_way = self._begin_axis(routes, workers, self._mail)
+            if self._direct is not None:
+                under_way = self._begin_directly(routes, workers, self._direct)
+            else:
+                assert self._mail is not None
+                under_way = self._begin_axis(routes, workers, self._mail)
         return under_way
 
     def swap(self, workers: Sequence[Worker]) -> None:
@@ -148,7 +162,7 @@ class RankExchange:
         # memory, which has to be still then.
         late, soon = [], []
         for route, edge in edges:
-            if not isinstance(edge, GpuPlanes) or self._gpu_messages:
+            if not isinstance(edge, GpuPlanes) or self._mpi_reads_gpus:
                 soon.append((route, edge))
                 continue
             late.append((route, edge))
@@ -171,6 +185,46 @@ class RankExchange:
                 message.wait()
 
         return UnderWay(routes[0].axis, end)
+
+    def _begin_directly(
+        self, routes: Sequence[Route], workers: Sequence[Worker], direct: NcclGroup
+    ) -> UnderWay:
+        """The same where nobody has to wait: all ranks know the routes in the same order."""
+        coming = [route for route in routes if self._arrives(route)]
+        going = [route for route in routes if self._leaves(route)]
+        copied = [(it, self._edge(it, workers)) for it in routes if self._stays(it)]
+
+        leaving = []
+        for route in going:
+            edge = self._edge(route, workers)
+            assert isinstance(edge, GpuPlanes)
+            buffer = self._buffer(route, "from", edge.shape, workers)
+            leaving.append((edge, buffer, self._owners[route.receiver]))
+            self.traffic.messages += 1
+            self.traffic.bytes += edge.nbytes
+        arriving = [
+            (
+                self._buffer(route, "to", self._halos[route].shape, workers),
+                self._owners[route.sender],
+            )
+            for route in coming
+        ]
+        arrived = direct.swap(workers[0].device, leaving, arriving)
+
+        def end() -> None:
+            for route, planes in [*copied, *zip(coming, arrived, strict=True)]:
+                self._set_halo(route, workers, planes)
+
+        return UnderWay(routes[0].axis, end)
+
+    def _buffer(
+        self, route: Route, way: str, shape: tuple[int, ...], workers: Sequence[Worker]
+    ) -> Any:
+        """Memory of the GPU for planes on their way."""
+        if (route, way) not in self._buffers:
+            with workers[0].device.use() as cupy:
+                self._buffers[route, way] = cupy.empty(shape, self._problem.dtype)
+        return self._buffers[route, way]
 
     def _serve(self, workers: Sequence[Worker]) -> None:
         question = np.empty(_WORDS, dtype=np.int64)
@@ -219,7 +273,7 @@ class RankExchange:
         memory = self._halos[route]
         planes: EdgePlanes = memory
         share, worker = self._shares[route.receiver], workers[self._worker_of[route.receiver]]
-        if self._gpu_messages and share.method.device == "gpu" and share.streamed is None:
+        if self._mpi_reads_gpus and share.method.device == "gpu" and share.streamed is None:
             with worker.device.use() as cupy:
                 memory = cupy.empty(memory.shape, memory.dtype)
             planes = GpuPlanes(worker.device, memory)
@@ -231,7 +285,7 @@ class RankExchange:
         self.traffic.bytes += edge.nbytes
         if mail.leaves(route):
             return mail.put(route, edge, to)
-        if self._gpu_messages and isinstance(edge, GpuPlanes):
+        if self._mpi_reads_gpus and isinstance(edge, GpuPlanes):
             return self._ranks.send(edge.there(), to, _tag(route))
         return self._ranks.send(np.ascontiguousarray(edge), to, _tag(route))
 

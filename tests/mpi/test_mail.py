@@ -18,7 +18,7 @@ from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.problem import Field
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.facts.shares import Share
+from tetris_sim.scheduler.facts.shares import GpuMessages, Share
 from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
 from tetris_sim.scheduler.run.rank_exchange import RankExchange
@@ -48,18 +48,18 @@ def not_through_the_host(gpu: HostGpu, array: Any) -> Any:
 @pytest.mark.parametrize(
     ("computers", "trouble", "expected", "gpu_messages"),
     [
-        ((0, 0, 0), None, [2, 2, 2], False),
-        ((0, 0, 1), None, [1, 1, 0], False),
-        ((0, 0, 0), ("Place.open", no_gpu), [0, 0, 0], False),
-        ((0, 0, 0), ("HostGpu.share", closed_to_others), [0, 0, 0], False),
-        ((0, 1, 2), ("HostGpu.fetch", not_through_the_host), [0, 0, 0], True),
+        ((0, 0, 0), None, [2, 2, 2], "host"),
+        ((0, 0, 1), None, [1, 1, 0], "host"),
+        ((0, 0, 0), ("Place.open", no_gpu), [0, 0, 0], "host"),
+        ((0, 0, 0), ("HostGpu.share", closed_to_others), [0, 0, 0], "host"),
+        ((0, 1, 2), ("HostGpu.fetch", not_through_the_host), [0, 0, 0], "mpi"),
     ],
 )
 def test_planes_go_from_gpu_to_gpu_where_both_can(
     computers: tuple[int, ...],
     trouble: tuple[str, Any] | None,
     expected: list[int],
-    gpu_messages: bool,
+    gpu_messages: GpuMessages,
     beside: bool,
     monkeypatch: pytest.MonkeyPatch,
     teams: dict[int, ThreadTeam],

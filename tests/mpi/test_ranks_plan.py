@@ -15,6 +15,7 @@ from thread_ranks import ThreadCommunicator, run_ranks
 
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.errors import ConfigError, ElsewhereError, UnsupportedError
+from tetris_sim.gpu_kernels.plain.method import PlainMethod as GpuPlain
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler import planner
 from tetris_sim.scheduler.comm.communicator import Communicator
@@ -363,6 +364,27 @@ def test_halos_travel_beside_the_computation_where_that_is_predicted_to_pay() ->
     # Rims cost something: what is saved is less than what messages take.
     saved = quick.seconds_per_step + 3e-3 / 16 - slow.seconds_per_step
     assert 0.05 * slow.seconds_per_step < saved < 3e-3 / 16
+
+
+def test_gpus_let_halos_travel_in_blocks_that_suit_that() -> None:
+    problem = problem_of((4000, 500))
+    offers = [offer(k, problem, [1e9]) for k in range(2)]
+    on_gpus = [dataclasses.replace(it, plan=_on_gpus(it.plan)) for it in offers]
+    link = Link(2e-4, 1e-12)
+    waiting, beside = (combine(problem, them, link, ComputeSection()) for them in (offers, on_gpus))
+    assert not waiting.overlapped
+    assert beside.overlapped
+    # Planes that are computed twice are all that a block costs now.
+    assert beside.time_block < waiting.time_block
+    assert beside.seconds_per_step < waiting.seconds_per_step
+    assert {share.slab.halo[0][0] for share in beside.shares} == {0, beside.time_block}
+
+
+def _on_gpus(plan: Plan) -> Plan:
+    (share,) = plan.shares
+    return dataclasses.replace(
+        plan, shares=(dataclasses.replace(share, worker="gpu:0", method=GpuPlain()),)
+    )
 
 
 def test_halos_are_waited_for_where_a_block_cannot_begin_without_them() -> None:

@@ -91,6 +91,9 @@ class ThreadCommunicator:
             rank for rank, computer in enumerate(self._world.computers) if computer == mine
         )
 
+    def takes_gpu_memory(self) -> bool:
+        return False
+
     def send(self, array: npt.NDArray[Any], to: int, tag: int) -> Pending:
         assert array.flags.c_contiguous
         assert 0 <= to < self.size

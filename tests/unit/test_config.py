@@ -88,7 +88,7 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
         "c.yaml:18:15: compute.shares.1: -1 was found; a number greater than 0 is wanted",
         "c.yaml:19:3: compute.precison: unknown key (did you mean 'precision'?); the keys here "
         "are devices, method, parameters, tuning_budget, precision, time_block, threads, "
-        "reserve_cores, shares, share_gpus, cuda_aware_mpi, gpu_memory, on_device_failure and "
+        "reserve_cores, shares, share_gpus, gpu_messages, gpu_memory, on_device_failure and "
         "simulated",
         (
             "c.yaml:21:14: output.directory: the environment variable NOPE is not set; set it, or "

@@ -1,0 +1,123 @@
+"""Direct messages: between ranks with a GPU each, planes go from GPU to GPU through NCCL.
+
+All ranks open one group together, once in a process, since that takes about a second.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Sequence
+from typing import Literal
+from weakref import WeakKeyDictionary
+
+from tetris_sim.errors import UnsupportedError
+from tetris_sim.gpu_kernels.steppers import nccl
+from tetris_sim.scheduler.comm.agreement import everywhere
+from tetris_sim.scheduler.comm.communicator import Communicator
+from tetris_sim.scheduler.facts.shares import GpuMessages, Share
+from tetris_sim.scheduler.machine.place import Place
+
+log = logging.getLogger("tetris_sim")
+
+_GROUPS: WeakKeyDictionary[Communicator, nccl.NcclGroup] = WeakKeyDictionary()
+
+
+def possible_ways(
+    asked: GpuMessages | Literal["auto"],
+    shares: Sequence[Share],
+    ranks: Communicator,
+    *,
+    computers: int,
+) -> tuple[GpuMessages, ...]:
+    """How planes could go between GPUs of different ranks, the one that others envy last. All ranks
+    call this.
+
+    On one computer nothing is tried that was not asked for: NCCL takes a second to open and memory
+    of the GPUs, and was no faster there (docs/decisions/0051-messages-of-gpus.md).
+
+    Args:
+        asked: what the configuration says.
+        shares: of all workers.
+        ranks: who takes part.
+        computers: that they are on.
+
+    Raises:
+        UnsupportedError: NCCL was asked for, and cannot be had; on the first rank, and on others
+            `ElsewhereError`.
+    """
+    if len({share.rank for share in shares if share.method.device == "gpu"}) < 2:
+        return ("host",)
+    if asked in ("host", "mpi"):
+        return (asked,)
+    if asked == "auto" and computers == 1:
+        return ("host",)
+
+    why_not = why_not_direct(shares, ranks)
+    if asked == "nccl":
+        everywhere(ranks, functools.partial(_refuse, why_not))
+        return ("nccl",)
+    ways: list[GpuMessages] = ["host"]
+    if ranks.takes_gpu_memory():
+        ways.append("mpi")
+    if why_not is None:
+        ways.append("nccl")
+    return tuple(ways)
+
+
+def why_not_direct(shares: Sequence[Share], ranks: Communicator) -> str | None:
+    """Why NCCL cannot carry the planes of a run; None if it can. All ranks call this, and then the
+    group is open.
+
+    Args:
+        shares: of all workers.
+        ranks: who takes part.
+    """
+    if any(it.method.device != "gpu" or it.streamed or it.simulated for it in shares):
+        return "not everybody computes on a GPU that holds its slab"
+    if sorted(share.rank for share in shares) != list(range(ranks.size)):
+        return "NCCL wants one GPU of each rank"
+    if ranks in _GROUPS:
+        return None
+
+    missing = ranks.collect(_missing())
+    for rank, why in enumerate(missing):
+        if why is not None:
+            return f"on rank {rank}, {why}"
+    failures = ranks.collect(_open(next(it for it in shares if it.rank == ranks.rank), ranks))
+    for rank, failure in enumerate(failures):
+        if failure is not None:
+            _GROUPS.pop(ranks, None)
+            return f"on rank {rank}, NCCL says: {failure}"
+    return None
+
+
+def group_of(ranks: Communicator) -> nccl.NcclGroup:
+    """The group that is open."""
+    return _GROUPS[ranks]
+
+
+def _refuse(why_not: str | None) -> None:
+    if why_not is not None:
+        msg = f"compute.gpu_messages is nccl, but {why_not}; leave it out, or set it to host"
+        raise UnsupportedError(msg)
+
+
+def _missing() -> str | None:
+    try:
+        nccl.import_nccl()
+    except UnsupportedError as error:
+        return str(error)
+    return None
+
+
+def _open(share: Share, ranks: Communicator) -> str | None:
+    """Why this rank could not join; None if it could."""
+    identity = ranks.tell(nccl.import_nccl().get_unique_id() if ranks.rank == 0 else None)
+    try:
+        with Place(share.threads, "gpu", share.number).opened() as device:
+            _GROUPS[ranks] = nccl.NcclGroup(device, ranks.size, identity, ranks.rank)
+    except Exception as error:  # whatever CUDA and NCCL say, other ways are left
+        log.debug("no NCCL on rank %d", ranks.rank, exc_info=True)
+        return " ".join(str(error).split()) or type(error).__name__
+    return None

@@ -1,0 +1,202 @@
+"""Planes that NCCL carries between ranks with a GPU each: emulated GPUs on ranks that are threads."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from ahead_cases import BLOCK, CHOSEN, STEPS, plan_of, plate
+from cases import boundary_of, make_problem, run, stencil_of
+from emulator.emulation import COMPILER, NO_COMPILER
+from emulator.host_gpu import HostGpu
+from thread_nccl import ThreadNccl
+from thread_ranks import run_ranks
+
+from tetris_sim import reference
+from tetris_sim.cpu_kernels.common.threads import ThreadTeam
+from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
+from tetris_sim.errors import ElsewhereError, UnsupportedError
+from tetris_sim.gpu_kernels.plain.method import PlainMethod
+from tetris_sim.gpu_kernels.steppers import nccl
+from tetris_sim.method import Method
+from tetris_sim.problem import Field
+from tetris_sim.scheduler.comm.communicator import Communicator
+from tetris_sim.scheduler.facts.domain import Domain
+from tetris_sim.scheduler.facts.shares import GpuMessages, Share
+from tetris_sim.scheduler.machine.place import Place
+from tetris_sim.scheduler.plan.partition import cut, cut_along_axis_0
+from tetris_sim.scheduler.run.direct import possible_ways
+from tetris_sim.scheduler.run.rank_exchange import RankExchange
+from tetris_sim.simulation import open_simulation
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> ThreadNccl:
+    """NCCL between threads, and GPUs that are emulated."""
+    made = ThreadNccl()
+    monkeypatch.setattr(nccl, "import_nccl", lambda: made)
+    monkeypatch.setattr(HostGpu, "close", HostGpu.release, raising=False)
+    monkeypatch.setattr(Place, "open", lambda place: HostGpu())
+    return made
+
+
+def gpus(count: int) -> list[Share]:
+    problem, _ = make_problem(stencil_of("heat-2d"), boundary_of("rings", 2), shape=(40, 21))
+    ends = [40 * n // count for n in range(count + 1)]
+    pieces = list(zip(ends[:-1], ends[1:], strict=True))
+    slabs = cut_along_axis_0(problem.grid, problem.boundary, pieces, halo=1)
+    return [
+        Share("gpu:0", slab, PlainMethod(), {}, 1, 1.0, 0, rank=rank)
+        for rank, slab in enumerate(slabs)
+    ]
+
+
+@pytest.mark.parametrize("method", CHOSEN, ids=lambda method: method.name)
+@pytest.mark.parametrize("beside", [False, True], ids=["before", "beside"])
+def test_nothing_changes_and_nothing_goes_another_way(
+    method: Method,
+    beside: bool,
+    library: ThreadNccl,
+    teams: dict[int, ThreadTeam],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = plate("rings")
+    plan = plan_of(problem, method, [("gpu:0", 31), ("gpu:1", 30), ("gpu:2", 30)])
+    shares = tuple(
+        dataclasses.replace(share, rank=rank, queued=False, through_host=False)
+        for rank, share in enumerate(plan.shares)
+    )
+    plan = dataclasses.replace(plan, shares=shares, overlapped=beside, gpu_messages="nccl")
+
+    def not_otherwise(*arguments: Any) -> Any:
+        msg = "planes were to go by NCCL"
+        raise AssertionError(msg)
+
+    monkeypatch.setattr(RankExchange, "_send", not_otherwise)
+    monkeypatch.setattr(RankExchange, "_agree_on_mail", not_otherwise)
+
+    def work(ranks: Communicator) -> Field:
+        assert possible_ways("nccl", shares, ranks, computers=1) == ("nccl",)
+        with open_simulation(problem, plan, ranks=ranks) as simulation:
+            simulation.run()
+            return simulation.field()
+
+    found = run_ranks(3, work, computers=(0, 1, 2))[0]
+    wanted = run(CpuPlain(), problem, {}, teams[2], (STEPS,))
+    allowed = 0.0 if method.name == "gpu.plain" else reference.tolerance(problem, STEPS, 3.0)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=allowed)
+    assert library.groups == 3 * -(-STEPS // BLOCK)
+    assert library.opened == [3, 3, 3]
+
+
+def test_cuts_along_two_axes_send_corners_on(
+    library: ThreadNccl, teams: dict[int, ThreadTeam]
+) -> None:
+    problem, _ = make_problem(
+        stencil_of("box-2d9p"), boundary_of("rings", 2), shape=(40, 31), n_fields=2
+    )
+    slabs = cut(Domain.of(problem), (2, 2), [1.0] * 4, BLOCK)
+    shares = [
+        Share("gpu:0", slab, PlainMethod(), {}, 1, 1.0, 0, rank=rank)
+        for rank, slab in enumerate(slabs)
+    ]
+    whole: Field = np.full((2, 40, 31), np.nan)
+
+    def work(ranks: Communicator) -> None:
+        possible_ways("nccl", shares, ranks, computers=1)
+        worker: Any = type("", (), {})()
+        worker.device = HostGpu()
+        worker.stepper = PlainMethod().prepare(problem, slabs[ranks.rank], {}, worker.device)
+        worker.stepper.load(problem.initial)
+        exchange = RankExchange(problem, shares, ranks, gpu_messages="nccl")
+        for _ in range(3):
+            exchange.swap([worker])
+            worker.stepper.advance(BLOCK)
+        slab = slabs[ranks.rank]
+        inside = tuple(slice(a, b) for a, b in zip(slab.start, slab.stop, strict=True))
+        whole[(slice(None), *inside)] = worker.stepper.interior()
+        assert exchange.traffic.messages == 3 * 4  # two along each axis
+
+    run_ranks(4, work)
+    np.testing.assert_array_equal(whole, run(CpuPlain(), problem, {}, teams[2], (3 * BLOCK,)))
+
+
+@pytest.mark.parametrize(
+    ("asked", "computers", "takes", "expected"),
+    [
+        ("auto", 1, True, ("host",)),
+        ("auto", 2, False, ("host", "nccl")),
+        ("auto", 2, True, ("host", "mpi", "nccl")),
+        ("host", 2, True, ("host",)),
+        ("mpi", 2, False, ("mpi",)),
+    ],
+)
+def test_what_is_tried(
+    asked: Any,
+    computers: int,
+    takes: bool,
+    expected: tuple[GpuMessages, ...],
+    library: ThreadNccl,
+) -> None:
+    def work(ranks: Communicator) -> tuple[GpuMessages, ...]:
+        ranks.takes_gpu_memory = lambda: takes  # type: ignore[method-assign]
+        return possible_ways(asked, gpus(2), ranks, computers=computers)
+
+    assert run_ranks(2, work) == [expected] * 2
+
+
+def test_ranks_without_gpus_try_nothing() -> None:
+    shares = [dataclasses.replace(share, method=CpuPlain()) for share in gpus(2)]
+
+    def work(ranks: Communicator) -> tuple[GpuMessages, ...]:
+        return possible_ways("auto", shares, ranks, computers=2)
+
+    assert run_ranks(2, work) == [("host",)] * 2
+
+
+def missing(rank: int) -> Any:
+    def import_nccl() -> Any:
+        msg = "there is no NCCL"
+        raise UnsupportedError(msg)
+
+    return import_nccl
+
+
+@pytest.mark.parametrize("trouble", ["missing", "refused", "mixed"])
+def test_without_nccl_others_are_left(
+    trouble: str, library: ThreadNccl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares = gpus(2)
+    if trouble == "missing":
+        monkeypatch.setattr(nccl, "import_nccl", missing(0))
+    if trouble == "mixed":
+        shares.append(dataclasses.replace(shares[0], method=CpuPlain()))
+    if trouble == "refused":
+
+        def refuse(*arguments: Any) -> Any:
+            msg = "NCCL_ERROR_INVALID_USAGE: one GPU, two ranks"
+            raise RuntimeError(msg)
+
+        monkeypatch.setattr(library, "NcclCommunicator", refuse)
+
+    def auto(ranks: Communicator) -> tuple[GpuMessages, ...]:
+        return possible_ways("auto", shares, ranks, computers=2)
+
+    assert run_ranks(2, auto) == [("host",)] * 2
+
+    said: list[str] = []
+
+    def asked(ranks: Communicator) -> None:
+        try:
+            possible_ways("nccl", shares, ranks, computers=2)
+        except (UnsupportedError, ElsewhereError) as error:
+            said.append(str(error))
+            raise
+
+    with pytest.raises(UnsupportedError, match=r"compute.gpu_messages is nccl, but .*; leave"):
+        run_ranks(2, asked)
+    assert len(said) == 2
