@@ -46,8 +46,8 @@ class GpuDevice:
     """A GPU that is used from one thread at a time."""
 
     def __init__(self, number: int = 0) -> None:
-        """Take two streams to compute on, and one each for what comes, goes, and passes between processes beside
-        that.
+        """Take two streams to compute on, and one each for what comes, what goes, and what passes
+        between processes beside that.
 
         Args:
             number: of the GPU among those that this process sees.

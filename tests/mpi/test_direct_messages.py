@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> ThreadNccl:
 def gpus(count: int) -> list[Share]:
     problem, _ = make_problem(stencil_of("heat-2d"), boundary_of("rings", 2), shape=(40, 21))
     ends = [40 * n // count for n in range(count + 1)]
-    pieces = list(zip(ends[:-1], ends[1:], strict=True))
+    pieces = list(itertools.pairwise(ends))
     slabs = cut_along_axis_0(problem.grid, problem.boundary, pieces, halo=1)
     return [
         Share("gpu:0", slab, PlainMethod(), {}, 1, 1.0, 0, rank=rank)
