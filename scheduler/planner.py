@@ -156,8 +156,7 @@ def _choose_messages(
         UnsupportedError: what was asked for cannot be had.
     """
     offers = list(itertools.chain.from_iterable(by_rank))
-    shares, hosts = [offer.share for offer in offers], {offer.host for offer in offers}
-    ways = possible_ways(compute.gpu_messages, shares, ranks, computers=len(hosts))
+    ways = possible_ways(compute.gpu_messages, [offer.share for offer in offers], ranks)
     first = [own[0].share for own in by_rank]
     if compute.tuning_seconds == 0 or any(share.streamed is not None for share in first):
         return ways[-1], measure_link(ranks), ()

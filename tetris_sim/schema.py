@@ -217,8 +217,7 @@ class ComputeSection(Section):
     """Under MPI: how halos go between GPUs of different ranks. host: from GPU to GPU inside of a
     computer, where that is possible, else through host memory; mpi: the same, but the MPI library
     is handed GPU memory, for which it must be built (others crash); nccl: by NVIDIA's library, one
-    GPU for each rank. auto is host on one computer, and on several what is fastest when it is
-    tried.
+    GPU for each rank. auto is what is fastest when it is tried.
     """
     gpu_memory: Literal["auto"] | Memory = "auto"
     """Most memory that the state may take on each GPU [byte]; auto is what is free. A larger grid

@@ -27,20 +27,14 @@ def possible_ways(
     asked: GpuMessages | Literal["auto"],
     shares: Sequence[Share],
     ranks: Communicator,
-    *,
-    computers: int,
 ) -> tuple[GpuMessages, ...]:
-    """How planes could go between GPUs of different ranks, the one that others envy last. All ranks
-    call this.
-
-    On one computer nothing is tried that was not asked for: NCCL takes a second to open and memory
-    of the GPUs, and was no faster there (docs/decisions/0051-messages-of-gpus.md).
+    """How planes could go between GPUs of different ranks, what is likely to be best last. All
+    ranks call this.
 
     Args:
         asked: what the configuration says.
         shares: of all workers.
         ranks: who takes part.
-        computers: that they are on.
 
     Raises:
         UnsupportedError: NCCL was asked for, and cannot be had; on the first rank, and on others
@@ -50,8 +44,6 @@ def possible_ways(
         return ("host",)
     if asked in ("host", "mpi"):
         return (asked,)
-    if asked == "auto" and computers == 1:
-        return ("host",)
 
     why_not = why_not_direct(shares, ranks)
     if asked == "nccl":

@@ -53,9 +53,12 @@ class Exchange(Protocol):
 
     Attributes:
         traffic: messages so far.
+        waits: whether who exchanges also waits. Else only GPUs do, when they have done what they
+            were told before.
     """
 
     traffic: Traffic
+    waits: bool
 
     def begin(self, workers: Sequence[Worker]) -> UnderWay | None:
         """Take each worker's edge planes and send them on their way.
@@ -88,6 +91,8 @@ class Exchange(Protocol):
 
 class LocalExchange:
     """The exchange between the workers of one process."""
+
+    waits = True
 
     def __init__(self, problem: Problem, slabs: Sequence[Slab]) -> None:
         self._problem = problem

@@ -78,6 +78,7 @@ class RankExchange:
         self._problem, self._shares, self._ranks = problem, shares, ranks
         self._mpi_reads_gpus = gpu_messages == "mpi"
         self._direct = group_of(ranks) if gpu_messages == "nccl" else None
+        self.waits = self._direct is None
         self._buffers: dict[tuple[Route, str], Any] = {}
         self._slabs = [share.slab for share in shares]
         self._owners = [share.rank for share in shares]

@@ -120,6 +120,8 @@ def _divided_anew(problem: Problem, plan: Plan, left: Sequence[int]) -> Plan | N
 class KeptState:
     """An exchange without workers: after a failure the last state is the one that was kept."""
 
+    waits = False
+
     def __init__(self, problem: Problem, state: InitialField) -> None:
         self._problem, self._state = problem, state
         self.traffic = Traffic()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,16 @@ from tetris_sim.gpu_kernels.plain.method import PlainMethod
 from tetris_sim.gpu_kernels.steppers import nccl
 from tetris_sim.method import Method
 from tetris_sim.problem import Field
+from tetris_sim.scheduler import planner
 from tetris_sim.scheduler.comm.communicator import Communicator
+from tetris_sim.scheduler.facts.division import Link
 from tetris_sim.scheduler.facts.domain import Domain
 from tetris_sim.scheduler.facts.shares import GpuMessages, Share
 from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.plan.partition import cut, cut_along_axis_0
 from tetris_sim.scheduler.run.direct import possible_ways
 from tetris_sim.scheduler.run.rank_exchange import RankExchange
+from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import open_simulation
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
@@ -81,7 +85,7 @@ def test_nothing_changes_and_nothing_goes_another_way(
     monkeypatch.setattr(RankExchange, "_agree_on_mail", not_otherwise)
 
     def work(ranks: Communicator) -> Field:
-        assert possible_ways("nccl", shares, ranks, computers=1) == ("nccl",)
+        assert possible_ways("nccl", shares, ranks) == ("nccl",)
         with open_simulation(problem, plan, ranks=ranks) as simulation:
             simulation.run()
             return simulation.field()
@@ -108,7 +112,7 @@ def test_cuts_along_two_axes_send_corners_on(
     whole: Field = np.full((2, 40, 31), np.nan)
 
     def work(ranks: Communicator) -> None:
-        possible_ways("nccl", shares, ranks, computers=1)
+        possible_ways("nccl", shares, ranks)
         worker: Any = type("", (), {})()
         worker.device = HostGpu()
         worker.stepper = PlainMethod().prepare(problem, slabs[ranks.rank], {}, worker.device)
@@ -127,25 +131,23 @@ def test_cuts_along_two_axes_send_corners_on(
 
 
 @pytest.mark.parametrize(
-    ("asked", "computers", "takes", "expected"),
+    ("asked", "takes", "expected"),
     [
-        ("auto", 1, True, ("host",)),
-        ("auto", 2, False, ("host", "nccl")),
-        ("auto", 2, True, ("host", "mpi", "nccl")),
-        ("host", 2, True, ("host",)),
-        ("mpi", 2, False, ("mpi",)),
+        ("auto", False, ("host", "nccl")),
+        ("auto", True, ("host", "mpi", "nccl")),
+        ("host", True, ("host",)),
+        ("mpi", False, ("mpi",)),
     ],
 )
 def test_what_is_tried(
     asked: Any,
-    computers: int,
     takes: bool,
     expected: tuple[GpuMessages, ...],
     library: ThreadNccl,
 ) -> None:
     def work(ranks: Communicator) -> tuple[GpuMessages, ...]:
         ranks.takes_gpu_memory = lambda: takes  # type: ignore[method-assign]
-        return possible_ways(asked, gpus(2), ranks, computers=computers)
+        return possible_ways(asked, gpus(2), ranks)
 
     assert run_ranks(2, work) == [expected] * 2
 
@@ -154,7 +156,7 @@ def test_ranks_without_gpus_try_nothing() -> None:
     shares = [dataclasses.replace(share, method=CpuPlain()) for share in gpus(2)]
 
     def work(ranks: Communicator) -> tuple[GpuMessages, ...]:
-        return possible_ways("auto", shares, ranks, computers=2)
+        return possible_ways("auto", shares, ranks)
 
     assert run_ranks(2, work) == [("host",)] * 2
 
@@ -185,7 +187,7 @@ def test_without_nccl_others_are_left(
         monkeypatch.setattr(library, "NcclCommunicator", refuse)
 
     def auto(ranks: Communicator) -> tuple[GpuMessages, ...]:
-        return possible_ways("auto", shares, ranks, computers=2)
+        return possible_ways("auto", shares, ranks)
 
     assert run_ranks(2, auto) == [("host",)] * 2
 
@@ -193,7 +195,7 @@ def test_without_nccl_others_are_left(
 
     def asked(ranks: Communicator) -> None:
         try:
-            possible_ways("nccl", shares, ranks, computers=2)
+            possible_ways("nccl", shares, ranks)
         except (UnsupportedError, ElsewhereError) as error:
             said.append(str(error))
             raise
@@ -201,3 +203,40 @@ def test_without_nccl_others_are_left(
     with pytest.raises(UnsupportedError, match=r"compute.gpu_messages is nccl, but .*; leave"):
         run_ranks(2, asked)
     assert len(said) == 2
+
+
+def test_the_fastest_way_is_taken_and_the_plan_says_so(
+    library: ThreadNccl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares = gpus(2)
+    problem, _ = make_problem(stencil_of("heat-2d"), boundary_of("rings", 2), shape=(40, 21))
+    by_rank: Any = [[SimpleNamespace(share=share)] for share in shares]
+    links = {"host": Link(1e-3, 0.0), "nccl": Link(1e-5, 1e-11)}
+    timed: list[str] = []
+
+    def measured(*arguments: Any, gpu_messages: GpuMessages) -> Link:
+        timed.append(gpu_messages)
+        return links[gpu_messages]
+
+    monkeypatch.setattr(planner, "measure_exchange", measured)
+    monkeypatch.setattr(planner, "measure_link", lambda ranks: Link(5.0, 0.0))
+
+    def work(compute: ComputeSection) -> Any:
+        return run_ranks(
+            2, lambda ranks: planner._choose_messages(problem, by_rank, compute, ranks)
+        )[0]
+
+    way, link, (reason,) = work(ComputeSection())
+    assert (way, link, sorted(timed)) == ("nccl", links["nccl"], ["host", "host", "nccl", "nccl"])
+    assert reason.sentence == (
+        "Halos go between GPUs by NCCL: 33.6 MB took 1 ms with host, 0.346 ms with nccl."
+    )
+    links["nccl"] = Link(1e-5, 1e-10)
+    assert work(ComputeSection())[0] == "host"
+
+    # What was asked for is timed alone, and without time nothing is.
+    timed.clear()
+    assert work(ComputeSection(gpu_messages="nccl"))[0] == "nccl"
+    assert timed == ["nccl", "nccl"]
+    assert work(ComputeSection(tuning_budget=0)) == ("nccl", Link(5.0, 0.0), ())
+    assert work(ComputeSection(gpu_messages="host")) == ("host", links["host"], ())

@@ -368,10 +368,12 @@ def test_halos_travel_beside_the_computation_where_that_is_predicted_to_pay() ->
 
 def test_gpus_let_halos_travel_in_blocks_that_suit_that() -> None:
     problem = problem_of((4000, 500))
-    offers = [offer(k, problem, [1e9]) for k in range(2)]
-    on_gpus = [dataclasses.replace(it, plan=_on_gpus(it.plan)) for it in offers]
+    on_gpus = [offer(k, problem, [1e9]) for k in range(2)]
+    on_gpus = [dataclasses.replace(it, plan=_on_gpus(it.plan)) for it in on_gpus]
     link = Link(2e-4, 1e-12)
-    waiting, beside = (combine(problem, them, link, ComputeSection()) for them in (offers, on_gpus))
+    measured = [it for rank in on_gpus for it in rank.offers]
+    waiting = combine(problem, on_gpus, link, ComputeSection())
+    beside = planning.combine(problem, measured, link, ComputeSection(), gpu_messages="nccl")
     assert not waiting.overlapped
     assert beside.overlapped
     # Planes that are computed twice are all that a block costs now.
