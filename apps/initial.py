@@ -29,7 +29,7 @@ from tetris_sim.conditions import (
 from tetris_sim.errors import ConfigError, NumericsError
 from tetris_sim.expressions import ExpressionError, compile_expression, usable_name
 from tetris_sim.grid import AXIS_NAMES, Grid
-from tetris_sim.problem import Field, InitialField
+from tetris_sim.problem import Field, InitialField, RandomField, RandomNumbers
 from tetris_sim.slab import Slab
 
 Values = npt.NDArray[np.float64]
@@ -82,6 +82,8 @@ def make_initial(
 
         return state
 
+    if isinstance(section, RandomInitial):
+        return RandomField(initial, _numbers(section, grid))
     return initial
 
 
@@ -94,7 +96,7 @@ def _make_source(section: InitialSection, grid: Grid, variable: str) -> Source:
         case ExpressionInitial():
             return _expression(section, grid)
         case RandomInitial():
-            return _random(section, grid)
+            return _random(_numbers(section, grid))
         case FileInitial():
             return open_file(section, grid)
         case RunInitial():
@@ -153,24 +155,21 @@ def unusable_constant(name: str) -> str | None:
     return usable_name(name)
 
 
-def _random(section: RandomInitial, grid: Grid) -> Source:
-    counts = tuple(
-        math.ceil(n / b) for n, b in zip(grid.shape, block_shape(grid.shape), strict=True)
-    )
+def _numbers(section: RandomInitial, grid: Grid) -> RandomNumbers:
+    block = block_shape(grid.shape)
+    return RandomNumbers(section.seed, section.low, section.high, grid.shape, block)
+
+
+def _random(numbers: RandomNumbers) -> Source:
+    low, high = numbers.low, numbers.high
 
     def values(box: Box) -> Values:
-        place = tuple(
-            start // b for (start, _), b in zip(box, block_shape(grid.shape), strict=True)
-        )
-        number = int(np.ravel_multi_index(place, counts))
-        # A stream per block, whose raw output is fixed by NumPy's compatibility promise (that of
-        # `uniform` is not).
-        stream = np.random.Philox(np.random.SeedSequence(section.seed, spawn_key=(number,)))
-        shape = shape_of(box)
-        if grid.n_points >= _MANY_POINTS:
+        place = tuple(start // b for (start, _), b in zip(box, numbers.block, strict=True))
+        stream, shape = numbers.stream(place), shape_of(box)
+        if math.prod(numbers.shape) >= _MANY_POINTS:
             from tetris_sim.cpu_kernels.compiled.philox import random_values
 
-            made = random_values(stream, math.prod(shape), section.low, section.high)
+            made = random_values(stream, math.prod(shape), low, high)
             return made.reshape(shape)
 
         words = stream.random_raw(math.prod(shape))
@@ -179,8 +178,8 @@ def _random(section: RandomInitial, grid: Grid) -> Source:
         # low (1 - unit) + high unit, without arrays that only live for an operation: threads that
         # make blocks side by side wait for each other's pages.
         found = 1 - unit
-        found *= section.low
-        unit *= section.high
+        found *= low
+        unit *= high
         found += unit
         return np.asarray(found).reshape(shape)
 

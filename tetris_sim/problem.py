@@ -23,6 +23,59 @@ PRECISIONS = ("float64", "float32", "float16")  # that a state can have
 InitialField = Callable[[Slab], Field]  # owned points of a slab, (n_fields, *slab.shape)
 
 
+@dataclass(frozen=True)
+class RandomNumbers:
+    """Random numbers for the points of a grid, the same wherever they are made.
+
+    The grid is cut into blocks, each with a stream of NumPy's Philox of its own; points of a block
+    take its numbers in their order, as (1 - unit) low + unit high of units in [0, 1) with 53 bits.
+
+    Attributes:
+        seed: of all streams.
+        low: least value.
+        high: bound of the values.
+        shape: points of the grid, array order.
+        block: points of a block along each axis; the last ones are smaller.
+    """
+
+    seed: int
+    low: float
+    high: float
+    shape: tuple[int, ...]
+    block: tuple[int, ...]
+
+    def key(self, place: tuple[int, ...]) -> npt.NDArray[np.uint64]:
+        """The two words that make the stream of a block, whose number along each axis is given."""
+        counts = [-(-n // width) for n, width in zip(self.shape, self.block, strict=True)]
+        number = int(np.ravel_multi_index(place, counts))
+        seeds = np.random.SeedSequence(self.seed, spawn_key=(number,))
+        words: npt.NDArray[np.uint64] = seeds.generate_state(2, np.uint64)
+        return words
+
+    def stream(self, place: tuple[int, ...]) -> np.random.Philox:
+        """The generator of a block. Its raw output is fixed by NumPy's compatibility promise (that
+        of `uniform` is not).
+        """
+        return np.random.Philox(key=self.key(place))
+
+
+@dataclass(frozen=True)
+class RandomField:
+    """An initial field of random numbers, which a device may also make by itself.
+
+    Attributes:
+        values: the field in the memory of the host.
+        numbers: what it is.
+    """
+
+    values: InitialField
+    numbers: RandomNumbers
+
+    def __call__(self, slab: Slab) -> Field:
+        """The owned points of a slab, (1, *slab.shape)."""
+        return self.values(slab)
+
+
 def arithmetic_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
     """What a state of some dtype is computed in.
 

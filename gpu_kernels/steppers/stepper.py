@@ -14,6 +14,7 @@ from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
 from tetris_sim.gpu_kernels.common.rule_numbers import PASSES
 from tetris_sim.gpu_kernels.faces.extents import Extent, Late, Part, begins_inside, rims
+from tetris_sim.gpu_kernels.steppers import philox
 from tetris_sim.gpu_kernels.steppers.passes import Pass, State
 from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes, take_planes
 from tetris_sim.gpu_kernels.steppers.transfer import PART_POINTS, Transfer
@@ -117,6 +118,10 @@ class GpuStepper:
     def load(self, initial: InitialField, step: int = 0) -> None:
         """Take the owned points."""
         self._state.step = step
+        numbers = philox.random_numbers(initial, self._state)
+        if numbers is not None:
+            philox.fill(numbers, self._state)
+            return
 
         def put(ranges: Ranges, here: Any) -> None:
             self._layout.view(self._state.now, ranges)[...] = here

@@ -13,7 +13,6 @@ gpu` shows that).
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import logging
 import time
@@ -25,7 +24,7 @@ from benchmarks.gpu_breakdown import with_steps
 from benchmarks.gpu_labels import ONE_STEP
 from benchmarks.gpu_limits import measure_gpu_limits
 from tetris_sim.bench.candidates import open_method, time_steady
-from tetris_sim.bench.gpu import measured_gpu, random_on, weight_kinds
+from tetris_sim.bench.gpu import measured_gpu, random_made_there, weight_kinds
 from tetris_sim.bench.problems import random_problem
 from tetris_sim.bench.timing import Work
 from tetris_sim.catalogue import named_stencil
@@ -170,7 +169,7 @@ def sweep_gpu(
     lines: list[Line] | None = None
     for shape in shapes:
         problem = random_problem(name, shape, dtype, weight_kinds(name)[0], "periodic")
-        problem = dataclasses.replace(problem, initial=random_on(device, dtype))
+        problem = random_made_there(problem)
         lines = lines_of(problem) if lines is None else lines
         header = {"shape": list(shape), "bytes": problem.state_bytes}
         together = int(

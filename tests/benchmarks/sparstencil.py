@@ -30,7 +30,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
 from papers.sparstencil.crush import Layout  # noqa: E402
 from papers.sparstencil.exploration import A100_F16, SPARSE_F16, layout_time  # noqa: E402
 
-from tetris_sim.bench.gpu import random_on  # noqa: E402
+from tetris_sim.bench.gpu import random_made_there  # noqa: E402
 from tetris_sim.bench.problems import random_problem  # noqa: E402
 from tetris_sim.bench.timing import provenance  # noqa: E402
 from tetris_sim.catalogue import STENCIL_NAMES, catalogue  # noqa: E402
@@ -98,7 +98,7 @@ def one_device() -> Any:
 def open_trial(case: Case, device: Any, size: int = 0) -> Trial:
     """A case on random data."""
     name, method, parameters = case
-    problem = dataclasses.replace(problem_of(name, size), initial=random_on(device, "float16"))
+    problem = random_made_there(problem_of(name, size))
     return Trial(problem, BY_NAME[method], parameters, device)
 
 

@@ -11,21 +11,21 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
+from tetris_sim.apps.initial import make_initial
 from tetris_sim.bench.candidates import Candidate, choose_parameters, open_method, time_steady
-from tetris_sim.bench.problems import FACES, WeightKind, random_numbers, random_problem
+from tetris_sim.bench.problems import FACES, WeightKind, random_problem
 from tetris_sim.bench.result import Case, Limits, Result, Row, Timing, Trial, When
 from tetris_sim.bench.timing import Work, announced, interleave, named_case, provenance
 from tetris_sim.boundary import Boundary
 from tetris_sim.catalogue import named_stencil
+from tetris_sim.conditions import RandomInitial
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.method import Method, Parameters
-from tetris_sim.problem import InitialField, Problem
+from tetris_sim.problem import Problem
 from tetris_sim.scheduler.machine.machine import find_machine
-from tetris_sim.slab import Slab
 
 SHAPES = {1: (10_240_000,), 2: (10_240, 10_240), 3: (1024, 1024, 1024)}
 """The usual grids by number of axes."""
@@ -133,10 +133,7 @@ def bench_gpu(
     with measured_gpu(rounds=rounds, seconds=seconds, measure=measure) as (result, device):
         for name, dtype, weights in announced(cases, named_case):
             grid = shape or SHAPES[named_stencil(name).stencil.ndim]
-            problem = dataclasses.replace(
-                random_problem(name, grid, dtype, weights, "periodic"),
-                initial=random_on(device, dtype),
-            )
+            problem = random_made_there(random_problem(name, grid, dtype, weights, "periodic"))
             methods, refusals = _time_methods(problem, device, rounds=rounds, seconds=seconds)
             others: list[Row] = []
             if weights == weight_kinds(name)[0]:  # peers do not know what weights have in common
@@ -158,15 +155,13 @@ def bench_gpu(
     return dataclasses.replace(result, gpu_kernels=tuple(kernels))
 
 
-def random_on(device: GpuDevice, dtype: str) -> InitialField:
-    """Random numbers in [0, 1) that are made where they are needed: 1024^3 of them take seconds to
-    get there.
+def random_made_there(problem: Problem) -> Problem:
+    """The same with random numbers in [0, 1) that a GPU makes where they are needed: 1024^3 of them
+    take seconds to get there.
     """
-
-    def initial(slab: Slab) -> Any:
-        return random_numbers(device.cupy.random.default_rng(0), (1, *slab.shape), dtype)
-
-    return initial
+    section = RandomInitial(type="random", low=0.0, high=1.0, seed=0)
+    initial = make_initial(section, problem.grid, problem.dtype)
+    return dataclasses.replace(problem, initial=initial)
 
 
 def weight_kinds(name: str) -> tuple[WeightKind, ...]:

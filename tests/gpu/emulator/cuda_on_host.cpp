@@ -312,14 +312,14 @@ void bulk_wait_read() {
 
 // Numbers.
 
-unsigned to_half(float value) {
+unsigned to_half(double value) {
     const unsigned sign = std::signbit(value) ? 0x8000u : 0;
-    const float size = std::fabs(value);
+    const double size = std::fabs(value);
     if (std::isnan(value)) return 0x7fff;
-    if (size >= 65520.0f) return sign | 0x7c00;
-    const int exponent = size < 0x1p-14f ? -14 : std::ilogb(size);
+    if (size >= 65520.0) return sign | 0x7c00;
+    const int exponent = size < 0x1p-14 ? -14 : std::ilogb(size);
     // in units of the last place
-    const float scaled = std::nearbyint(std::ldexp(size, 10 - exponent));
+    const double scaled = std::nearbyint(std::ldexp(size, 10 - exponent));
     return sign | (unsigned(exponent + 14) * 1024 + unsigned(scaled));
 }
 

@@ -151,7 +151,7 @@ inline float from_half(unsigned bits) {
     return bits >> 15 & 1 ? -value : value;
 }
 
-unsigned to_half(float value);
+unsigned to_half(double value);
 
 inline float half_of(const unsigned* registers, int element) {
     return from_half(registers[element / 2] >> element % 2 * 16 & 0xffff);
@@ -382,6 +382,10 @@ inline int __float_as_int(float a) { return bits_as<int>(a); }
 inline float __int_as_float(int a) { return bits_as<float>(a); }
 inline double __hiloint2double(int high, int low) {
     return bits_as<double>((long long)(high) << 32 | (long long)(unsigned)(low));
+}
+
+inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+    return (unsigned long long)((unsigned __int128)(a)*b >> 64);
 }
 
 inline double __fma_rn(double a, double b, double c) { return std::fma(a, b, c); }

@@ -99,6 +99,7 @@ _PTX = (
     ),
     (r"cvt\.rna\.tf32\.f32 %0, %1;", "{0} = on_host::to_tf32({1})"),
     (r"cvt\.rn\.f16\.f32 %0, %1;", "{0} = on_host::to_half({1})"),
+    (r"cvt\.rn\.f16\.f64 %0, %1;", "{0} = on_host::to_half({1})"),
     (r"cvt\.f32\.f16 %0, %1;", "{0} = on_host::from_half({1})"),
     (r"ld\.acquire\.gpu\.global\.u32 %0, \[%1\];", "{0} = on_host::read_flag({1})"),
     (r"st\.release\.gpu\.global\.u32 \[%0\], %1;", "on_host::raise_flag({0}, {1})"),
