@@ -49,8 +49,7 @@ class RandomNumbers:
         counts = [-(-n // width) for n, width in zip(self.shape, self.block, strict=True)]
         number = int(np.ravel_multi_index(place, counts))
         seeds = np.random.SeedSequence(self.seed, spawn_key=(number,))
-        words: npt.NDArray[np.uint64] = seeds.generate_state(2, np.uint64)
-        return words
+        return seeds.generate_state(2, np.uint64).astype(np.uint64, copy=False)
 
     def stream(self, place: tuple[int, ...]) -> np.random.Philox:
         """The generator of a block. Its raw output is fixed by NumPy's compatibility promise (that
