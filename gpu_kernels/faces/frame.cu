@@ -14,14 +14,16 @@
 // Test    tests/gpu/test_gpu_against_reference.py, tests/gpu/test_gpu_emulated.py
 
 #if !defined(TS_REAL) || !defined(TS_TERMS) || !defined(TS_OFFSETS) || !defined(TS_RADII) || \
-    !defined(TS_DEPTH)
-#error "frame.cu needs -DTS_REAL, -DTS_TERMS, -DTS_OFFSETS, -DTS_RADII (z, y, x), -DTS_DEPTH"
+    !defined(TS_DEPTH) || !defined(TS_FEW) || !defined(TS_THREADS)
+#error "frame.cu needs -DTS_REAL, -DTS_TERMS, -DTS_OFFSETS, -DTS_RADII (z, y, x), -DTS_DEPTH, \
+-DTS_FEW (points that a thread loads or computes at a time), -DTS_THREADS"
 #endif
 #include "domain.cuh"
 
 constexpr int n_terms = TS_TERMS;
 constexpr int unrolled = n_terms <= 128 ? n_terms : 1;
 constexpr int depth = TS_DEPTH;
+constexpr int few = TS_FEW;
 __constant__ constexpr int offsets[n_terms][3] = {TS_OFFSETS};
 __constant__ constexpr int radii[3] = {TS_RADII};
 #include "frame.cuh"
@@ -59,10 +61,10 @@ __device__ __noinline__ void put_images(
     put_images_from<0>(level, all, domain, p, value);
 }
 
-__device__ __forceinline__ void put(
-    real* level, const Span& all, const Domain& domain, int i, int j, int k, real value) {
+__device__ __forceinline__ void put(real* level, const Span& all, const Box& inside,
+    const Domain& domain, int i, int j, int k, real value) {
     level[place(all, i, j, k)] = value;
-    if (is_near_face(domain.box, i, j, k)) put_images(level, all, domain, i, j, k, value);
+    if (is_near_face(inside, i, j, k)) put_images(level, all, domain, i, j, k, value);
 }
 
 __device__ __forceinline__ real step(
@@ -78,38 +80,39 @@ __device__ __forceinline__ real step(
     return narrow(value);
 }
 
-extern "C" __global__ void __launch_bounds__(256) frame(const real* __restrict__ src,
+extern "C" __global__ void __launch_bounds__(TS_THREADS) frame(const real* __restrict__ src,
     real* __restrict__ dst, const __grid_constant__ Memory memory,
     const __grid_constant__ Weights weights, const Box* __restrict__ tiles,
     const Domain* __restrict__ domain_there, const int capacity) {
     extern __shared__ double shared[];  // of the widest type, for its alignment
     __shared__ Domain domain;
-    __shared__ Span all;
     const Box tile = tiles[blockIdx.x];
-    if (threadIdx.x == 0) {
-        domain = *domain_there;
-        all = needed(tile, domain.box, depth, 1);
-    }
-    __syncthreads();  // all threads read both
+    if (threadIdx.x == 0) domain = *domain_there;
+    __syncthreads();  // all threads read it
+    // In registers: what lies in shared memory would be read again after each write to a level.
+    const Box inside = domain.box;
+    const Span all = needed(tile, inside, depth, 1);
     real* now = reinterpret_cast<real*>(shared);
     real* then = now + capacity;
-    for_each(needed(tile, domain.box, depth, 0), [&](int i, int j, int k) {
-        const real value =
-            src[wrapped(i, domain.period[0]) * memory.plane +
-                wrapped(j, domain.period[1]) * memory.row + wrapped(k, domain.period[2])];
-        put(now, all, domain, i, j, k, value);
-    });
+    const auto load = [&](int i, int j, int k) {
+        return src[wrapped(i, domain.period[0]) * memory.plane +
+                   wrapped(j, domain.period[1]) * memory.row + wrapped(k, domain.period[2])];
+    };
+    const auto compute = [&](int i, int j, int k) {
+        return step(now, all, weights, i, j, k);
+    };
+    for_each<few>(needed(tile, inside, depth, 0), load,
+        [&](int i, int j, int k, real value) { put(now, all, inside, domain, i, j, k, value); });
     for (int later = depth - 1; later > 0; later--) {
         __syncthreads();  // a step reads what other threads wrote
-        for_each(needed(tile, domain.box, later, 0), [&](int i, int j, int k) {
-            put(then, all, domain, i, j, k, step(now, all, weights, i, j, k));
-        });
+        for_each<few>(needed(tile, inside, later, 0), compute,
+            [&](int i, int j, int k, real value) { put(then, all, inside, domain, i, j, k, value); });
         real* const written = then;
         then = now;
         now = written;
     }
     __syncthreads();  // as above
-    for_each(needed(tile, domain.box, 0, 0), [&](int i, int j, int k) {
-        dst[i * memory.plane + j * memory.row + k] = step(now, all, weights, i, j, k);
+    for_each<few>(needed(tile, inside, 0, 0), compute, [&](int i, int j, int k, real value) {
+        dst[i * memory.plane + j * memory.row + k] = value;
     });
 }

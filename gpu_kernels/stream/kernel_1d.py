@@ -120,6 +120,7 @@ def stream_1d_kernel(
         threads=32 * warps,
         shared_bytes=warps * (32 * _lane_pitch(columns, word) + 4 * spoilt) * real.itemsize,
         weights=weights,
+        line=_SECTOR,
     )
 
 

@@ -225,6 +225,7 @@ def stream_2d_kernel(
         shared_bytes=tile.shared_bytes(reach_y, kind.itemsize),
         weights=np.array(arrangement.weights, dtype=kind),
         stream=tile.stream(reach_y),
+        line=_SECTOR,
     )
 
 

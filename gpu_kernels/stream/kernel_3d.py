@@ -126,6 +126,7 @@ def stream_3d_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Paramet
         shared_bytes=_shared_bytes(stencil, real, parameters),
         weights=weights,
         stream=Stream(axis=0, repeated=2 * steps * stencil.radii[0] + steps - 1, unit=1),
+        line=_SECTOR,
     )
 
 

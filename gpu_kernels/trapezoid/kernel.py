@@ -21,6 +21,7 @@ from tetris_sim.stencil import Stencil
 # Kernel arguments had 4096 bytes before CUDA 12.1; the rest of ours takes less than 128.
 _MOST_WEIGHTS = (4096 - 128) // 8
 _MOST_SHARED = 163 * 1024  # bytes per block on sm_80; sm_90 has 227 KB
+_SECTOR = 32  # bytes: the smallest piece of memory that moves
 
 
 def trapezoid_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
@@ -153,6 +154,7 @@ def _line_kernel(folding: Folding, parameters: Mapping[str, int]) -> FusedKernel
         threads=32 * warps,
         shared_bytes=8 * (n_read + n_read // segment * 4 + CHUNK * chunks + GROUP),
         weights=folding.weights.reshape(-1),
+        line=_SECTOR,
     )
 
 
@@ -193,6 +195,7 @@ def _tile_kernel(folding: Folding, parameters: Mapping[str, int]) -> FusedKernel
         threads=32 * warps_x * warps_z,
         shared_bytes=8 * (ring + staged + padded + stages),
         weights=folding.weights.reshape(-1),
+        line=_SECTOR,
     )
 
 
