@@ -2,8 +2,9 @@
 //
 // Idea    Fused kernels know no faces; what lies within TS_DEPTH * radius of one is computed here.
 //         A block of threads loads the points that its tile depends on, makes the steps on a box
-//         that shrinks by the radius per step, and writes the last one. Whoever loads or computes a
-//         point near a face also writes its images beyond the face.
+//         that shrinks by the radius per step, and writes the last one. Ghosts are written between
+//         steps, axis by axis: threads that wrote the images of their own points kept those beside
+//         them waiting.
 // Layout  See common.cuh. tiles: one box per block. Two levels in shared memory, `capacity` points
 //         each: the box that is loaded and the ghosts beside it, x fastest. Along a periodic axis
 //         points beyond one end are loaded from the other end.
@@ -14,16 +15,14 @@
 // Test    tests/gpu/test_gpu_against_reference.py, tests/gpu/test_gpu_emulated.py
 
 #if !defined(TS_REAL) || !defined(TS_TERMS) || !defined(TS_OFFSETS) || !defined(TS_RADII) || \
-    !defined(TS_DEPTH) || !defined(TS_FEW) || !defined(TS_THREADS)
-#error "frame.cu needs -DTS_REAL, -DTS_TERMS, -DTS_OFFSETS, -DTS_RADII (z, y, x), -DTS_DEPTH, \
--DTS_FEW (points that a thread loads or computes at a time), -DTS_THREADS"
+    !defined(TS_DEPTH)
+#error "frame.cu needs -DTS_REAL, -DTS_TERMS, -DTS_OFFSETS, -DTS_RADII (z, y, x), -DTS_DEPTH"
 #endif
 #include "domain.cuh"
 
 constexpr int n_terms = TS_TERMS;
 constexpr int unrolled = n_terms <= 128 ? n_terms : 1;
 constexpr int depth = TS_DEPTH;
-constexpr int few = TS_FEW;
 __constant__ constexpr int offsets[n_terms][3] = {TS_OFFSETS};
 __constant__ constexpr int radii[3] = {TS_RADII};
 #include "frame.cuh"
@@ -32,39 +31,44 @@ struct Weights {
     wide w[n_terms];
 };
 
-// The images of a point along axis d and all later ones; `p` is the point or one of its images
-// along earlier ones.
+// Ghosts beyond the faces along axis d that a level touches, of the points that it holds and, along
+// earlier axes, of the ghosts that are there already.
 template <int d>
-__device__ __forceinline__ void put_images_from(
-    real* level, const Span& all, const Domain& domain, int (&p)[3], real value) {
-    if constexpr (d < 3) {
-        put_images_from<d + 1>(level, all, domain, p, value);
-        const int at = p[d], low = domain.box.low[d], high = domain.box.high[d];
+__device__ __forceinline__ void put_ghosts(
+    real* level, const Span& all, const Span& held, const Domain& domain) {
+    if constexpr (radii[d] > 0) {
         for (int side = 0; side < 2; side++) {
-            // number 0 is the one next to the face
-            const int ghost = side == 0 ? at - low : high - 1 - at;
-            if (ghost >= radii[d]) continue;
-            p[d] = side == 0 ? low - 1 - ghost : high + ghost;
-            const real image = reflected(domain.b[d][side][ghost], value, domain.a[d][side][ghost]);
-            if (holds(all, p)) level[place(all, p[0], p[1], p[2])] = image;
-            put_images_from<d + 1>(level, all, domain, p, image);
-            p[d] = at;
+            const int low = domain.box.low[d], high = domain.box.high[d];
+            const bool touches =
+                side == 0 ? held.low[d] == low : held.low[d] + held.n[d] == high;
+            if (domain.period[d] != 0 || !touches) continue;
+            Span ghosts = held;
+            ghosts.low[d] = side == 0 ? low - radii[d] : high;
+            ghosts.n[d] = radii[d];
+#pragma unroll
+            for (int e = 0; e < d; e++) ghosts = with_ghosts_along(ghosts, all, domain.box, e);
+            for_each(ghosts, [&](int i, int j, int k) {
+                int p[3] = {i, j, k};
+                const int number = side == 0 ? low - 1 - p[d] : p[d] - high;
+                const int mirror = side == 0 ? low + number : high - 1 - number;
+                const bool there = mirror >= held.low[d] && mirror < held.low[d] + held.n[d];
+                if (!there || !holds(all, p)) return;
+                const int at = place(all, i, j, k);
+                p[d] = mirror;
+                const real value = level[place(all, p[0], p[1], p[2])];
+                level[at] = reflected(domain.b[d][side][number], value, domain.a[d][side][number]);
+            });
         }
     }
+    __syncthreads();  // later axes and steps read what other threads wrote
 }
 
-// All ghosts that follow from one point, axis 0 first. Not inlined: it would cost the loops around
-// it registers.
-__device__ __noinline__ void put_images(
-    real* level, const Span& all, const Domain& domain, int i, int j, int k, real value) {
-    int p[3] = {i, j, k};
-    put_images_from<0>(level, all, domain, p, value);
-}
-
-__device__ __forceinline__ void put(real* level, const Span& all, const Box& inside,
-    const Domain& domain, int i, int j, int k, real value) {
-    level[place(all, i, j, k)] = value;
-    if (is_near_face(inside, i, j, k)) put_images(level, all, domain, i, j, k, value);
+__device__ __forceinline__ void put_all_ghosts(
+    real* level, const Span& all, const Span& held, const Domain& domain) {
+    __syncthreads();
+    put_ghosts<0>(level, all, held, domain);
+    put_ghosts<1>(level, all, held, domain);
+    put_ghosts<2>(level, all, held, domain);
 }
 
 __device__ __forceinline__ real step(
@@ -80,7 +84,7 @@ __device__ __forceinline__ real step(
     return narrow(value);
 }
 
-extern "C" __global__ void __launch_bounds__(TS_THREADS) frame(const real* __restrict__ src,
+extern "C" __global__ void __launch_bounds__(256) frame(const real* __restrict__ src,
     real* __restrict__ dst, const __grid_constant__ Memory memory,
     const __grid_constant__ Weights weights, const Box* __restrict__ tiles,
     const Domain* __restrict__ domain_there, const int capacity) {
@@ -89,30 +93,27 @@ extern "C" __global__ void __launch_bounds__(TS_THREADS) frame(const real* __res
     const Box tile = tiles[blockIdx.x];
     if (threadIdx.x == 0) domain = *domain_there;
     __syncthreads();  // all threads read it
-    // In registers: what lies in shared memory would be read again after each write to a level.
-    const Box inside = domain.box;
-    const Span all = needed(tile, inside, depth, 1);
+    const Span all = needed(tile, domain.box, depth, 1);
     real* now = reinterpret_cast<real*>(shared);
     real* then = now + capacity;
-    const auto load = [&](int i, int j, int k) {
-        return src[wrapped(i, domain.period[0]) * memory.plane +
-                   wrapped(j, domain.period[1]) * memory.row + wrapped(k, domain.period[2])];
-    };
-    const auto compute = [&](int i, int j, int k) {
-        return step(now, all, weights, i, j, k);
-    };
-    for_each<few>(needed(tile, inside, depth, 0), load,
-        [&](int i, int j, int k, real value) { put(now, all, inside, domain, i, j, k, value); });
+    const Span loaded = needed(tile, domain.box, depth, 0);
+    for_each(loaded, [&](int i, int j, int k) {
+        now[place(all, i, j, k)] =
+            src[wrapped(i, domain.period[0]) * memory.plane +
+                wrapped(j, domain.period[1]) * memory.row + wrapped(k, domain.period[2])];
+    });
+    put_all_ghosts(now, all, loaded, domain);
     for (int later = depth - 1; later > 0; later--) {
-        __syncthreads();  // a step reads what other threads wrote
-        for_each<few>(needed(tile, inside, later, 0), compute,
-            [&](int i, int j, int k, real value) { put(then, all, inside, domain, i, j, k, value); });
+        const Span held = needed(tile, domain.box, later, 0);
+        for_each(held, [&](int i, int j, int k) {
+            then[place(all, i, j, k)] = step(now, all, weights, i, j, k);
+        });
+        put_all_ghosts(then, all, held, domain);
         real* const written = then;
         then = now;
         now = written;
     }
-    __syncthreads();  // as above
-    for_each<few>(needed(tile, inside, 0, 0), compute, [&](int i, int j, int k, real value) {
-        dst[i * memory.plane + j * memory.row + k] = value;
+    for_each(needed(tile, domain.box, 0, 0), [&](int i, int j, int k) {
+        dst[i * memory.plane + j * memory.row + k] = step(now, all, weights, i, j, k);
     });
 }

@@ -22,10 +22,13 @@ __device__ __forceinline__ int wrapped(int i, int period) {
     return period == 0 ? i : i < 0 ? i + period : i >= period ? i - period : i;
 }
 
-__device__ __forceinline__ bool is_near_face(const Box& inside, int i, int j, int k) {
-    return i < inside.low[0] + radii[0] || i >= inside.high[0] - radii[0] ||
-           j < inside.low[1] + radii[1] || j >= inside.high[1] - radii[1] ||
-           k < inside.low[2] + radii[2] || k >= inside.high[2] - radii[2];
+// A box of points and, along an axis, the ghosts beyond the faces that it touches.
+__device__ __forceinline__ Span with_ghosts_along(
+    Span box, const Span& all, const Box& inside, int axis) {
+    const int low = box.low[axis], high = low + box.n[axis], end = all.low[axis] + all.n[axis];
+    box.low[axis] = low == inside.low[axis] ? min(low, all.low[axis]) : low;
+    box.n[axis] = (high == inside.high[axis] ? max(high, end) : high) - box.low[axis];
+    return box;
 }
 
 __device__ __forceinline__ int place(const Span& all, int i, int j, int k) {

@@ -35,7 +35,6 @@ from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
 _THREADS = 256
-_FEW = 2  # points that a thread loads or computes at a time: one would wait for memory
 
 
 @dataclass(frozen=True)
@@ -65,8 +64,6 @@ def frame_defines(problem: Problem, depth: int) -> dict[str, str | int]:
         "TS_RADII": ",".join(map(str, radii)),
         "TS_REACH": max(1, *radii),
         "TS_DEPTH": depth,
-        "TS_FEW": _FEW,
-        "TS_THREADS": _THREADS,
     }
 
 
