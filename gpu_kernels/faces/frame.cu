@@ -4,7 +4,7 @@
 //         A block of threads loads the points that its tile depends on, makes the steps on a box
 //         that shrinks by the radius per step, and writes the last one. Ghosts are written between
 //         steps, axis by axis: threads that wrote the images of their own points kept those beside
-//         them waiting.
+//         them waiting. On a line they do, for it has few points and many steps.
 // Layout  See common.cuh. tiles: one box per block. Two levels in shared memory, `capacity` points
 //         each: the box that is loaded and the ghosts beside it, x fastest. Along a periodic axis
 //         points beyond one end are loaded from the other end.
@@ -26,17 +26,35 @@ constexpr int depth = TS_DEPTH;
 __constant__ constexpr int offsets[n_terms][3] = {TS_OFFSETS};
 __constant__ constexpr int radii[3] = {TS_RADII};
 #include "frame.cuh"
+// Its steps are short: to wait for ghosts would take longer than to write them.
+constexpr bool is_line = radii[0] == 0 && radii[1] == 0;
 
 struct Weights {
     wide w[n_terms];
 };
+
+// A point of a level, and on a line its images.
+__device__ __forceinline__ void put(
+    real* level, const Span& all, const Domain& domain, int i, int j, int k, real value) {
+    level[place(all, i, j, k)] = value;
+    if constexpr (is_line) {
+        const int low = domain.box.low[2], high = domain.box.high[2];
+        for (int side = 0; side < 2; side++) {
+            const int number = side == 0 ? k - low : high - 1 - k;  // 0 is next to the face
+            const int p[3] = {i, j, side == 0 ? low - 1 - number : high + number};
+            if (number < radii[2] && holds(all, p))
+                level[place(all, p[0], p[1], p[2])] =
+                    reflected(domain.b[2][side][number], value, domain.a[2][side][number]);
+        }
+    }
+}
 
 // Ghosts beyond the faces along axis d that a level touches, of the points that it holds and, along
 // earlier axes, of the ghosts that are there already.
 template <int d>
 __device__ __forceinline__ void put_ghosts(
     real* level, const Span& all, const Span& held, const Domain& domain) {
-    if constexpr (radii[d] > 0) {
+    if constexpr (radii[d] > 0 && !is_line) {
         for (int side = 0; side < 2; side++) {
             const int low = domain.box.low[d], high = domain.box.high[d];
             const bool touches =
@@ -59,8 +77,8 @@ __device__ __forceinline__ void put_ghosts(
                 level[at] = reflected(domain.b[d][side][number], value, domain.a[d][side][number]);
             });
         }
+        __syncthreads();  // later axes and steps read what other threads wrote
     }
-    __syncthreads();  // later axes and steps read what other threads wrote
 }
 
 __device__ __forceinline__ void put_all_ghosts(
@@ -98,15 +116,16 @@ extern "C" __global__ void __launch_bounds__(256) frame(const real* __restrict__
     real* then = now + capacity;
     const Span loaded = needed(tile, domain.box, depth, 0);
     for_each(loaded, [&](int i, int j, int k) {
-        now[place(all, i, j, k)] =
+        const real value =
             src[wrapped(i, domain.period[0]) * memory.plane +
                 wrapped(j, domain.period[1]) * memory.row + wrapped(k, domain.period[2])];
+        put(now, all, domain, i, j, k, value);
     });
     put_all_ghosts(now, all, loaded, domain);
     for (int later = depth - 1; later > 0; later--) {
         const Span held = needed(tile, domain.box, later, 0);
         for_each(held, [&](int i, int j, int k) {
-            then[place(all, i, j, k)] = step(now, all, weights, i, j, k);
+            put(then, all, domain, i, j, k, step(now, all, weights, i, j, k));
         });
         put_all_ghosts(then, all, held, domain);
         real* const written = then;
