@@ -73,7 +73,7 @@ def test_frames_with_ghosts_between_steps(stencil: str) -> None:
 
 def test_two_gpus_and_ranks() -> None:
     text = page("decisions", "0047-nccl-between-ranks.md")
-    runs = data("two-gpus.json")["runs"]
+    runs = data("two-gpus.json")["rows"]
     grids = {"heat-2d, 32768 x 32768": 32768, "heat-3d, 1024 x 1024 x 1024": 1024}
     grids |= {"heat-3d, 1024 x 1024 x 2048": 2048}
     for name, planes in grids.items():
