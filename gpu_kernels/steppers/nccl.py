@@ -82,7 +82,3 @@ class NcclGroup:
 
         there = device.talk(talk, [planes.ready for planes, _, _ in leaving])
         return [GpuPlanes(device, array, ready=there) for array, _ in arriving]
-
-    def close(self) -> None:
-        """Leave the group."""
-        self._group.destroy()

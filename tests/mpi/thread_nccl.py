@@ -45,7 +45,7 @@ class ThreadNccl:
             assert kind == 0
             self._own.asked.append(((identity, source, rank), address, n_bytes))
 
-        return SimpleNamespace(send=send, recv=receive, destroy=lambda: None)
+        return SimpleNamespace(send=send, recv=receive)
 
     def groupStart(self) -> None:
         self._own.sent, self._own.asked = [], []
