@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
 from tetris_sim.gpu_kernels.common.rule_numbers import PASSES
 from tetris_sim.gpu_kernels.faces.extents import Extent, Late, Part, begins_inside, rims
-from tetris_sim.gpu_kernels.steppers import philox
+from tetris_sim.gpu_kernels.steppers import finite, philox
 from tetris_sim.gpu_kernels.steppers.passes import Pass, State
 from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes, take_planes
 from tetris_sim.gpu_kernels.steppers.transfer import PART_POINTS, Transfer
@@ -22,7 +22,6 @@ from tetris_sim.method import Box, EdgePlanes
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.slab import Ranges, Slab, batches, slices
 
-_BATCH_POINTS = 1 << 24  # points that are looked at together
 # smaller slabs take hardly longer for a launch than Python does: their launches are recorded
 _GRAPH_POINTS = 1 << 25
 _UNDER_WAY = 1  # blocks
@@ -268,14 +267,8 @@ class GpuStepper:
 
     def find_nonfinite(self) -> Box | None:
         """The box of a few points around the first value that is not finite."""
-        with self._device.use() as cupy:
-            for ranges in self._batches(self.slab.local()):
-                finite = cupy.isfinite(self._layout.view(self._state.now, ranges)).all(axis=0)
-                if not bool(finite.all()):
-                    where = np.unravel_index(int(finite.argmin()), finite.shape)
-                    point = tuple(low + int(i) for (low, _), i in zip(ranges, where, strict=True))
-                    return self.slab.around(point)
-        return None
+        point = finite.first_nonfinite(self._state)
+        return None if point is None else self.slab.around(point)
 
     def wait(self) -> None:
         """Return when the GPU is done."""
@@ -344,6 +337,3 @@ class GpuStepper:
         layout = self._layout
         parts = batches(ranges, PART_POINTS // layout.n_fields)
         return Transfer(self._device, layout.n_fields, layout.dtype, parts)
-
-    def _batches(self, ranges: Ranges) -> Iterator[Ranges]:
-        return batches(ranges, _BATCH_POINTS // self._layout.n_fields)

@@ -384,6 +384,14 @@ inline double __hiloint2double(int high, int low) {
     return bits_as<double>((long long)(high) << 32 | (long long)(unsigned)(low));
 }
 
+// Threads of a launch take turns.
+template <class T>
+inline T atomicMin(T* at, T value) {
+    const T before = *at;
+    *at = value < before ? value : before;
+    return before;
+}
+
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
     return (unsigned long long)((unsigned __int128)(a)*b >> 64);
 }
