@@ -26,6 +26,7 @@ def exercise(ranks: Communicator) -> dict[str, Any]:
         "collected": collected,
         "largest": largest,
         "neighbours": ranks.neighbours(),
+        "says whether it reads GPUs": ranks.takes_gpu_memory() in (True, False),
         "received": received,
     }
 
@@ -57,6 +58,7 @@ def expected(rank: int, size: int) -> dict[str, Any]:
         "collected": [("x" * k, k**2) for k in range(size)],
         "largest": (size - 1, 0, 0.5),
         "neighbours": tuple(range(size)),
+        "says whether it reads GPUs": True,
         "received": [10.0 * before, before, 0.0, 10.0 * before + 3, before, 3.0]
         if size > 1
         else [],

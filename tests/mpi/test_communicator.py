@@ -11,10 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+from emulator.emulation import COMPILER, NO_COMPILER
 from exercises import exercise, expected
 from thread_ranks import AbortedError, run_ranks
 
 from tetris_sim.errors import ConfigError, ElsewhereError, ExitCode, UnsupportedError
+from tetris_sim.scheduler.comm import communicator
 from tetris_sim.scheduler.comm.agreement import everywhere, on_root
 from tetris_sim.scheduler.comm.communicator import Alone, Communicator, open_communicator
 from tetris_sim.scheduler.comm.launcher import count_ranks, launched_rank
@@ -32,6 +34,29 @@ def test_one_alone_needs_nobody() -> None:
         assert isinstance(ranks, Alone)
         assert exercise(ranks) == expected(0, 1)
     assert "mpi4py" not in sys.modules
+
+
+@pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+@pytest.mark.parametrize(
+    ("text", "reads"),
+    [
+        ("int MPIX_Query_cuda_support(void) { return 1; }", True),  # Open MPI
+        ("int MPIX_Query_cuda_support(void) { return 0; }", False),
+        ("int MPIX_GPU_query_support(int kind, int* is) { *is = kind == 0; return 0; }", True),
+        ("int MPIX_GPU_query_support(int kind, int* is) { return 1; }", False),  # MPICH
+        ("int MPI_Nothing_of_the_kind(void) { return 1; }", False),
+    ],
+)
+def test_a_library_is_asked_whether_it_reads_the_memory_of_gpus(
+    text: str, reads: bool, tmp_path: Path
+) -> None:
+    source, library = tmp_path / "library.c", tmp_path / "library.so"
+    source.write_text(text, encoding="utf-8")
+    assert COMPILER is not None
+    subprocess.run(
+        [COMPILER, "-x", "c", "-shared", "-fPIC", "-o", library, source], check=True, timeout=60
+    )
+    assert communicator._reads_gpus(str(library)) is reads
 
 
 @pytest.mark.mpi
