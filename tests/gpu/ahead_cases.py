@@ -37,6 +37,16 @@ def plan_of(problem: Problem, method: Method, pieces: list[tuple[str, int]]) -> 
     return dataclasses.replace(plan, overlapped=True)
 
 
+def plan_on_ranks(problem: Problem, method: Method) -> Plan:
+    """A GPU for each of three ranks."""
+    plan = plan_of(problem, method, [("gpu:0", 31), ("gpu:1", 30), ("gpu:2", 30)])
+    shares = (
+        dataclasses.replace(share, rank=rank, queued=False, through_host=False)
+        for rank, share in enumerate(plan.shares)
+    )
+    return dataclasses.replace(plan, shares=tuple(shares))
+
+
 def plate(kind: str) -> Problem:
     return make_problem(
         stencil_of("box-2d9p"), boundary_of(kind, 2), shape=(91, 133), steps=STEPS, mirrored=True

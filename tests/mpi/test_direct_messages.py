@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ahead_cases import BLOCK, CHOSEN, STEPS, plan_of, plate
+from ahead_cases import BLOCK, CHOSEN, STEPS, plan_on_ranks, plate
 from cases import boundary_of, make_problem, run, stencil_of
 from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
@@ -70,12 +70,8 @@ def test_nothing_changes_and_nothing_goes_another_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     problem = plate("rings")
-    plan = plan_of(problem, method, [("gpu:0", 31), ("gpu:1", 30), ("gpu:2", 30)])
-    shares = tuple(
-        dataclasses.replace(share, rank=rank, queued=False, through_host=False)
-        for rank, share in enumerate(plan.shares)
-    )
-    plan = dataclasses.replace(plan, shares=shares, overlapped=beside, gpu_messages="nccl")
+    plan = plan_on_ranks(problem, method)
+    plan = dataclasses.replace(plan, overlapped=beside, gpu_messages="nccl")
 
     def not_otherwise(*arguments: Any) -> Any:
         msg = "planes were to go by NCCL"
@@ -85,7 +81,7 @@ def test_nothing_changes_and_nothing_goes_another_way(
     monkeypatch.setattr(RankExchange, "_agree_on_mail", not_otherwise)
 
     def work(ranks: Communicator) -> Field:
-        assert possible_ways("nccl", shares, ranks) == ("nccl",)
+        assert possible_ways("nccl", plan.shares, ranks) == ("nccl",)
         with open_simulation(problem, plan, ranks=ranks) as simulation:
             simulation.run()
             return simulation.field()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from typing import Any
 
 import numpy as np
 import pytest
-from ahead_cases import BLOCK, CHOSEN, STEPS, plan_of, plate
+from ahead_cases import BLOCK, CHOSEN, STEPS, plan_on_ranks, plate
 from cases import run
 from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
@@ -37,12 +36,7 @@ def test_edges_are_sent_beside_the_inside_and_nothing_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     problem = plate("rings")
-    plan = plan_of(problem, method, [("gpu:0", 31), ("gpu:1", 30), ("gpu:2", 30)])
-    shares = tuple(
-        dataclasses.replace(share, rank=rank, queued=False, through_host=False)
-        for rank, share in enumerate(plan.shares)
-    )
-    plan = dataclasses.replace(plan, shares=shares)
+    plan = plan_on_ranks(problem, method)
     events: list[str] = []
 
     def noted(owner: type, name: str) -> None:
