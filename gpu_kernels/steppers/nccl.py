@@ -23,11 +23,13 @@ def import_nccl() -> Any:
     Raises:
         UnsupportedError: it is not there.
     """
+    msg = "CuPy finds no NCCL (pip install nvidia-nccl-cu13 or -cu12)"
     try:
         from cupy.cuda import nccl
     except ImportError as error:
-        msg = f"CuPy finds no NCCL (pip install nvidia-nccl-cu13 or -cu12): {error}"
         raise UnsupportedError(msg) from error
+    if not getattr(nccl, "available", True):  # so say those of its builds that have none
+        raise UnsupportedError(msg)
     return nccl
 
 

@@ -5,10 +5,11 @@ All ranks open one group together, once in a process, since that takes about a s
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from tetris_sim.errors import UnsupportedError
@@ -72,16 +73,26 @@ def why_not_direct(shares: Sequence[Share], ranks: Communicator) -> str | None:
     if ranks in _GROUPS:
         return None
 
-    missing = ranks.collect(_missing())
-    for rank, why in enumerate(missing):
-        if why is not None:
-            return f"on rank {rank}, {why}"
-    failures = ranks.collect(_open(next(it for it in shares if it.rank == ranks.rank), ranks))
-    for rank, failure in enumerate(failures):
-        if failure is not None:
-            _GROUPS.pop(ranks, None)
-            return f"on rank {rank}, NCCL says: {failure}"
-    return None
+    share = next(it for it in shares if it.rank == ranks.rank)
+    with contextlib.ExitStack() as stack:
+        made: list[Any] = []  # the GPU, the identity of the group
+
+        def prepare() -> None:
+            made.append(stack.enter_context(Place(share.threads, "gpu", share.number).opened()))
+            library = nccl.import_nccl()
+            made.append(library.get_unique_id() if ranks.rank == 0 else None)
+
+        def join() -> None:
+            _GROUPS[ranks] = nccl.NcclGroup(made[0], ranks.size, identity, ranks.rank)
+
+        # Whoever joins waits for all others, so first all must be ready.
+        if (why_not := _first_failure(ranks, prepare)) is not None:
+            return why_not
+        identity = ranks.tell(made[1])
+        why_not = _first_failure(ranks, join)
+    if why_not is not None:
+        _GROUPS.pop(ranks, None)
+    return why_not
 
 
 def group_of(ranks: Communicator) -> nccl.NcclGroup:
@@ -95,21 +106,13 @@ def _refuse(why_not: str | None) -> None:
         raise UnsupportedError(msg)
 
 
-def _missing() -> str | None:
+def _first_failure(ranks: Communicator, work: Callable[[], None]) -> str | None:
+    """Why the first rank on which it fails could not do some work; None if all could."""
+    why = None
     try:
-        nccl.import_nccl()
-    except UnsupportedError as error:
-        return str(error)
-    return None
-
-
-def _open(share: Share, ranks: Communicator) -> str | None:
-    """Why this rank could not join; None if it could."""
-    identity = ranks.tell(nccl.import_nccl().get_unique_id() if ranks.rank == 0 else None)
-    try:
-        with Place(share.threads, "gpu", share.number).opened() as device:
-            _GROUPS[ranks] = nccl.NcclGroup(device, ranks.size, identity, ranks.rank)
+        work()
     except Exception as error:  # whatever CUDA and NCCL say, other ways are left
         log.debug("no NCCL on rank %d", ranks.rank, exc_info=True)
-        return " ".join(str(error).split()) or type(error).__name__
-    return None
+        why = " ".join(str(error).split()) or type(error).__name__
+    said = ranks.collect(why)
+    return next((f"on rank {k}: {it}" for k, it in enumerate(said) if it is not None), None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import sys
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -157,30 +159,37 @@ def test_ranks_without_gpus_try_nothing() -> None:
     assert run_ranks(2, work) == [("host",)] * 2
 
 
-def missing(rank: int) -> Any:
-    def import_nccl() -> Any:
-        msg = "there is no NCCL"
-        raise UnsupportedError(msg)
-
-    return import_nccl
+def fail(*arguments: Any) -> Any:
+    msg = "it does not work here"
+    raise UnsupportedError(msg)
 
 
-@pytest.mark.parametrize("trouble", ["missing", "refused", "mixed"])
+def on_rank(number: int, work: Any) -> Any:
+    """The work, which fails on one rank."""
+
+    def failing(*arguments: Any) -> Any:
+        if threading.current_thread().name == f"rank-{number}":
+            return fail()
+        return work(*arguments)
+
+    return failing
+
+
+@pytest.mark.parametrize("trouble", ["missing", "device", "identity", "refused", "mixed"])
 def test_without_nccl_others_are_left(
     trouble: str, library: ThreadNccl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shares = gpus(2)
     if trouble == "missing":
-        monkeypatch.setattr(nccl, "import_nccl", missing(0))
+        monkeypatch.setattr(nccl, "import_nccl", on_rank(1, lambda: library))
+    if trouble == "device":
+        monkeypatch.setattr(Place, "open", on_rank(1, lambda place: HostGpu()))
+    if trouble == "identity":
+        monkeypatch.setattr(library, "get_unique_id", on_rank(0, library.get_unique_id))
+    if trouble == "refused":
+        monkeypatch.setattr(library, "NcclCommunicator", fail)
     if trouble == "mixed":
         shares.append(dataclasses.replace(shares[0], method=CpuPlain()))
-    if trouble == "refused":
-
-        def refuse(*arguments: Any) -> Any:
-            msg = "NCCL_ERROR_INVALID_USAGE: one GPU, two ranks"
-            raise RuntimeError(msg)
-
-        monkeypatch.setattr(library, "NcclCommunicator", refuse)
 
     def auto(ranks: Communicator) -> tuple[GpuMessages, ...]:
         return possible_ways("auto", shares, ranks)
@@ -236,3 +245,11 @@ def test_the_fastest_way_is_taken_and_the_plan_says_so(
     assert timed == ["nccl", "nccl"]
     assert work(ComputeSection(tuning_budget=0)) == ("nccl", Link(5.0, 0.0), ())
     assert work(ComputeSection(gpu_messages="host")) == ("host", links["host"], ())
+
+
+@pytest.mark.parametrize("there", [None, SimpleNamespace(available=False)], ids=["none", "stub"])
+def test_a_library_that_is_not_there_is_said(there: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "cupy.cuda", SimpleNamespace(nccl=there) if there else None)
+    with pytest.raises(UnsupportedError, match="CuPy finds no NCCL"):
+        nccl.import_nccl()
