@@ -1,6 +1,6 @@
 """Direct messages: between ranks with a GPU each, planes go from GPU to GPU through NCCL.
 
-All ranks open one group together, once in a process, since that takes about a second.
+All ranks open one group together, once in a process, since that takes seconds.
 """
 
 from __future__ import annotations
