@@ -16,7 +16,7 @@ from tetris_sim.problem import Problem
 from tetris_sim.scheduler.comm.agreement import everywhere, on_root
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.comm.links import measure_link
-from tetris_sim.scheduler.facts.division import Link
+from tetris_sim.scheduler.facts.division import FREE, Link
 from tetris_sim.scheduler.facts.domain import Domain
 from tetris_sim.scheduler.facts.shares import Draft, GpuMessages, Plan, Reason, about
 from tetris_sim.scheduler.machine.devices import Device, choose_devices
@@ -27,8 +27,8 @@ from tetris_sim.scheduler.plan.give import refuse_shortages
 from tetris_sim.scheduler.plan.offer import GUESSES, Measures, Offer
 from tetris_sim.scheduler.plan.plan import draft_plan
 from tetris_sim.scheduler.plan.ranks import combine, even_part, offers_of
-from tetris_sim.scheduler.plan.words import describe_messages
-from tetris_sim.scheduler.run.direct import possible_ways
+from tetris_sim.scheduler.plan.words import describe_messages, describe_unopened
+from tetris_sim.scheduler.run.direct import OPENING_SECONDS, between_gpus, possible_ways
 from tetris_sim.scheduler.run.measuring import (
     LONG_BYTES,
     measure_copies,
@@ -156,11 +156,35 @@ def _choose_messages(
         UnsupportedError: what was asked for cannot be had.
     """
     offers = list(itertools.chain.from_iterable(by_rank))
-    ways = possible_ways(compute.gpu_messages, [offer.share for offer in offers], ranks)
-    first = [own[0].share for own in by_rank]
-    if compute.tuning_seconds == 0 or any(share.streamed is not None for share in first):
-        return ways[-1], measure_link(ranks), ()
+    shares, first = [offer.share for offer in offers], [own[0].share for own in by_rank]
+    timed = compute.tuning_seconds > 0 and all(share.streamed is None for share in first)
 
-    links = {way: measure_exchange(problem, first, ranks, gpu_messages=way) for way in ways}
-    way = min(ways, key=lambda way: links[way].seconds(LONG_BYTES))
-    return way, links[way], describe_messages(way, links, LONG_BYTES)
+    def link_of(way: GpuMessages) -> Link:
+        if timed:
+            return measure_exchange(problem, first, ranks, gpu_messages=way)
+        return measure_link(ranks)
+
+    asked, why = compute.gpu_messages, tuple[Reason, ...]()
+    links = {way: link_of(way) for way in possible_ways(asked, shares, ranks, direct=False)}
+    if asked == "auto" and between_gpus(shares) and "nccl" not in links:
+        quickest = min(links.values(), key=lambda link: link.seconds(LONG_BYTES))
+        saved = on_root(ranks, lambda: _saved_at_most(problem, offers, quickest, compute))
+        if saved < OPENING_SECONDS:
+            why = describe_unopened(saved, OPENING_SECONDS)
+        elif "nccl" in possible_ways(asked, shares, ranks):
+            links["nccl"] = link_of("nccl")
+
+    if not timed:
+        return list(links)[-1], list(links.values())[-1], why
+    way = min(links, key=lambda way: links[way].seconds(LONG_BYTES))
+    return way, links[way], (*describe_messages(way, links, LONG_BYTES), *why)
+
+
+def _saved_at_most(
+    problem: Problem, offers: Sequence[Offer], link: Link, compute: ComputeSection
+) -> float:
+    """Time that the run would save if messages took none [s]."""
+    as_it_is, without = (
+        combine(problem, offers, each, compute).seconds_per_step for each in (link, FREE)
+    )
+    return problem.steps * (as_it_is - without)

@@ -20,7 +20,7 @@ from tetris_sim.scheduler.machine.teams import deal_threads
 from tetris_sim.scheduler.plan.offer import Offer, planes_in
 from tetris_sim.scheduler.plan.words import describe_gpu, describe_simulated
 from tetris_sim.scheduler.tuning.candidates import RESERVE, Asked
-from tetris_sim.scheduler.tuning.choice import Choice, label_of
+from tetris_sim.scheduler.tuning.choice import Choice, giga, label_of
 from tetris_sim.scheduler.tuning.measure import steps_per_block
 from tetris_sim.scheduler.tuning.tune import Terms, tune
 from tetris_sim.schema import ComputeSection
@@ -33,6 +33,13 @@ _TUNED_ON = 0.8  # of the planes that fit: tiles of a method may need more than 
 _HANDING_OVER = 5e-5
 # budgets of tuning: only for a run that takes longer is it worth to try the CPU beside GPUs
 _PATIENCE = 10.0
+# ... and only if it could save more than this many of them. Beside an H200, a run of 173 s waited
+# 17.7 s to learn that 16 cores make 1.5 % of what the GPU makes (9600 x 9600 points, float64,
+# 2026-11-24).
+_TRYING = 2.0
+# Products per second that a thread makes at most: 2.7e10 in caches on a line (AMD EPYC of the Zen 4
+# kind, float64, 2026-11-21), 1e10 in 2D (16 threads of an Intel Xeon, 2026-11-22).
+_MOST_PRODUCTS = 2.7e10
 _PIECE_ARRAYS = 4  # of a device through which pieces move, instead of two
 
 
@@ -72,8 +79,8 @@ def find_offers(
     begun_with: Asked | None,
     use_cache: bool,
 ) -> tuple[list[Offer], tuple[Reason, ...]]:
-    """(offers of the devices that are worth a share, why others were not looked at): short runs do
-    not wait for the tuning of a CPU beside GPUs.
+    """(offers of the devices that are worth a share, why others were not looked at): runs do not
+    wait for the tuning of a CPU beside GPUs if they are short, or it could not save as much.
 
     Args:
         problem: what is to be divided.
@@ -85,21 +92,42 @@ def find_offers(
     """
     terms = make_terms(compute, use_cache=use_cache)
     n_gpus = sum(device.kind == "gpu" for device in devices)
-    n_values = problem.grid.n_points * problem.n_fields
 
     offers: list[Offer] = []
     for tuned in tune_devices(problem, machine, compute, devices, terms, begun_with):
         offers.append(_offer(problem, machine, compute, tuned, queued=not only_teams(devices)))
-        if compute.devices != "auto" or not n_gpus or len(offers) < n_gpus:
+        if len(offers) != n_gpus or len(offers) == len(devices):
             continue
-
-        rate = sum(offer.capacity.points_per_second for offer in offers)
-        seconds = problem.steps * n_values / rate
-        room = sum(offer.capacity.room for offer in offers)
-        if room >= problem.grid.shape[0] and seconds < _PATIENCE * compute.tuning_seconds:
-            sentence = f"The CPU is not tried beside it: the run takes about {seconds:.2g} s."
+        why = _why_no_cpu(problem, machine, compute, offers)
+        if why is not None:
+            sentence = f"The CPU is not tried beside it: {why}."
             return offers, (Reason("device", sentence),)
     return offers, ()
+
+
+def _why_no_cpu(
+    problem: Problem, machine: Machine, compute: ComputeSection, gpus: Sequence[Offer]
+) -> str | None:
+    """Why the CPU need not be looked at beside GPUs that were; None if it has to be."""
+    named = compute.devices not in ("auto", "cpu+gpu") or compute.shares != "auto"
+    if named or compute.method.startswith("cpu."):
+        return None
+    if sum(offer.capacity.room for offer in gpus) < problem.grid.shape[0]:
+        return None
+
+    rate = sum(offer.capacity.points_per_second for offer in gpus)
+    seconds = problem.steps * problem.grid.n_points * problem.n_fields / rate
+    if compute.devices == "auto" and seconds < _PATIENCE * compute.tuning_seconds:
+        return f"the run takes about {seconds:.2g} s"
+
+    most = machine.threads * _MOST_PRODUCTS / problem.stencil.n_points
+    saved = seconds * most / (rate + most)
+    if saved < _TRYING * compute.tuning_seconds:
+        return (
+            f"with {giga(most)} at most it could save {saved:.1f} of {seconds:.0f} s, and to find "
+            "its method takes longer"
+        )
+    return None
 
 
 def _offer(

@@ -203,6 +203,15 @@ def describe_messages(
     return about("messages", (sentence,))
 
 
+def describe_unopened(saved: float, opening: float) -> tuple[Reason, ...]:
+    """Why a library is not tried for what goes between GPUs [s]."""
+    sentence = (
+        f"NCCL is not opened, which takes about {opening:.2g} s: halos that cost nothing would "
+        f"save {max(saved, 0.0):.2g} s of the run."
+    )
+    return about("messages", (sentence,))
+
+
 def describe_exchange(block: int, asked: int | None, shares: Sequence[Share], link: Link) -> Reason:
     """How many steps ranks make between two exchanges, and why."""
     if asked is not None:

@@ -21,6 +21,10 @@ from tetris_sim.scheduler.machine.place import Place
 
 log = logging.getLogger("tetris_sim")
 
+# To open a group: what runs of two ranks with an H200 each took longer to start than by mail
+# (2026-11-23).
+OPENING_SECONDS = 3.0
+
 _GROUPS: WeakKeyDictionary[Communicator, nccl.NcclGroup] = WeakKeyDictionary()
 
 
@@ -28,6 +32,8 @@ def possible_ways(
     asked: GpuMessages | Literal["auto"],
     shares: Sequence[Share],
     ranks: Communicator,
+    *,
+    direct: bool = True,
 ) -> tuple[GpuMessages, ...]:
     """How planes could go between GPUs of different ranks, what is likely to be best last. All
     ranks call this.
@@ -36,26 +42,32 @@ def possible_ways(
         asked: what the configuration says.
         shares: of all workers.
         ranks: who takes part.
+        direct: whether to open NCCL where it was not asked for, which takes seconds.
 
     Raises:
         UnsupportedError: NCCL was asked for, and cannot be had; on the first rank, and on others
             `ElsewhereError`.
     """
-    if len({share.rank for share in shares if share.method.device == "gpu"}) < 2:
+    if not between_gpus(shares):
         return ("host",)
     if asked in ("host", "mpi"):
         return (asked,)
 
-    why_not = why_not_direct(shares, ranks)
     if asked == "nccl":
+        why_not = why_not_direct(shares, ranks)
         everywhere(ranks, functools.partial(_refuse, why_not))
         return ("nccl",)
     ways: list[GpuMessages] = ["host"]
     if ranks.takes_gpu_memory():
         ways.append("mpi")
-    if why_not is None:
+    if (direct or ranks in _GROUPS) and why_not_direct(shares, ranks) is None:
         ways.append("nccl")
     return tuple(ways)
+
+
+def between_gpus(shares: Sequence[Share]) -> bool:
+    """Whether more than one rank has a GPU."""
+    return len({share.rank for share in shares if share.method.device == "gpu"}) > 1
 
 
 def why_not_direct(shares: Sequence[Share], ranks: Communicator) -> str | None:

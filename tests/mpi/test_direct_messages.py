@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 import sys
 import threading
 from types import SimpleNamespace
@@ -28,10 +29,11 @@ from tetris_sim.method import Method
 from tetris_sim.problem import Field
 from tetris_sim.scheduler import planner
 from tetris_sim.scheduler.comm.communicator import Communicator
-from tetris_sim.scheduler.facts.division import Link
+from tetris_sim.scheduler.facts.division import Capacity, Link
 from tetris_sim.scheduler.facts.domain import Domain
 from tetris_sim.scheduler.facts.shares import GpuMessages, Share
 from tetris_sim.scheduler.machine.place import Place
+from tetris_sim.scheduler.plan.offer import Offer
 from tetris_sim.scheduler.plan.partition import cut, cut_along_axis_0
 from tetris_sim.scheduler.run.direct import possible_ways
 from tetris_sim.scheduler.run.rank_exchange import RankExchange
@@ -60,6 +62,12 @@ def gpus(count: int) -> list[Share]:
         Share("gpu:0", slab, PlainMethod(), {}, 1, 1.0, 0, rank=rank)
         for rank, slab in enumerate(slabs)
     ]
+
+
+def offer_of(share: Share) -> Offer:
+    memory = 1 << 40
+    capacity = Capacity(share.worker, 1e9, one_way=True)
+    return Offer(share, capacity, memory, "gpu", "alpha", memory, "enough", "a GPU")
 
 
 @pytest.mark.parametrize("method", CHOSEN, ids=lambda method: method.name)
@@ -225,6 +233,7 @@ def test_the_fastest_way_is_taken_and_the_plan_says_so(
 
     monkeypatch.setattr(planner, "measure_exchange", measured)
     monkeypatch.setattr(planner, "measure_link", lambda ranks: Link(5.0, 0.0))
+    monkeypatch.setattr(planner, "_saved_at_most", lambda *arguments: 3.1)
 
     def work(compute: ComputeSection) -> Any:
         return run_ranks(
@@ -245,6 +254,42 @@ def test_the_fastest_way_is_taken_and_the_plan_says_so(
     assert timed == ["nccl", "nccl"]
     assert work(ComputeSection(tuning_budget=0)) == ("nccl", Link(5.0, 0.0), ())
     assert work(ComputeSection(gpu_messages="host")) == ("host", links["host"], ())
+
+
+def test_a_run_that_would_save_less_than_it_takes_does_not_open_nccl(
+    library: ThreadNccl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, n = Link(1e-3, 1e-9), 4000
+    problem, _ = make_problem(stencil_of("heat-2d"), boundary_of("rings", 2), shape=(n, 500))
+    by_rank = [[offer_of(share)] for share in gpus(2)]
+    monkeypatch.setattr(planner, "measure_exchange", lambda *_, gpu_messages: link)
+    monkeypatch.setattr(planner, "measure_link", lambda ranks: link)
+
+    def work(steps: int, compute: ComputeSection) -> Any:
+        long = dataclasses.replace(problem, steps=steps)
+        return run_ranks(2, lambda ranks: planner._choose_messages(long, by_rank, compute, ranks))[
+            0
+        ]
+
+    for budget in ("auto", 0.0):
+        way, found, (reason,) = work(1000, ComputeSection(tuning_budget=budget))
+        assert (way, found, library.opened) == ("host", link, [])
+        assert re.fullmatch(
+            r"NCCL is not opened, which takes about 3 s: halos that cost nothing would save "
+            r"0\.\d+ s of the run\.",
+            reason.sentence,
+        )
+    # Of enough steps the same saving is worth it, also where nothing is timed.
+    assert work(1_000_000, ComputeSection(tuning_budget=0.0))[0] == "nccl"
+    assert library.opened == [2, 2]
+
+    def twice(ranks: Communicator) -> GpuMessages:
+        for compute in (ComputeSection(gpu_messages="nccl"), ComputeSection(tuning_budget=0.0)):
+            way = planner._choose_messages(problem, by_rank, compute, ranks)[0]
+        return way
+
+    # What is open costs nothing more.
+    assert run_ranks(2, twice) == ["nccl", "nccl"]
 
 
 @pytest.mark.parametrize("there", [None, SimpleNamespace(available=False)], ids=["none", "stub"])

@@ -101,7 +101,7 @@ def test_near_even_speeds_give_near_even_shares_as_in_the_paper(speeds: Speeds) 
 
 def test_a_cpu_beside_an_h200_gets_nothing_and_the_plan_says_why(speeds: Speeds) -> None:
     speeds(2000e9, 2e9)
-    plan = make_plan(plate((10240, 10240)), NODE, BOTH)
+    plan = make_plan(plate((10240, 10240), steps=10_000_000), NODE, BOTH)
     assert portions(plan) == {"gpu:0": 1.0}
     (why,) = [reason for reason in plan.reasons if "gets nothing" in reason]
     assert why.startswith(
@@ -163,6 +163,27 @@ def test_auto_tries_the_cpu_beside_the_gpu_in_long_runs_only(speeds: Speeds) -> 
     short = make_plan(plate((10240, 10240), steps=1000), NODE)
     assert list(portions(short)) == ["gpu:0"]
     assert "The CPU is not tried beside it: the run takes about 1.7 s." in short.reasons
+
+
+def test_a_cpu_is_not_tried_where_it_could_save_less_than_that_takes(speeds: Speeds) -> None:
+    speeds(2000e9, 2e9)
+    runs = plate((9600, 9600), steps=3_800_000)
+    for devices in ("auto", "cpu+gpu"):
+        plan = make_plan(runs, NODE, BOTH.model_copy(update={"devices": devices}))
+        assert portions(plan) == {"gpu:0": 1.0}
+        assert any("could save 7.3 of 175 s" in reason for reason in plan.reasons)
+
+    # Four times as long a run, a quicker CPU's chance, or a wish: it is tried.
+    longer = dataclasses.replace(runs, steps=4 * runs.steps)
+    for problem, update in (
+        (longer, {}),
+        (runs, {"tuning_budget": 3.0}),
+        (runs, {"method": "cpu.plain"}),
+        (runs, {"devices": ("gpu:0", "cpu")}),
+        (runs, {"gpu_memory": 1 << 29}),
+    ):
+        plan = make_plan(problem, NODE, BOTH.model_copy(update=update))
+        assert not any("is not tried" in reason for reason in plan.reasons), update
 
 
 def test_several_gpus_share_evenly_and_are_tuned_once(
