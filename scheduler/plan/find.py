@@ -37,6 +37,8 @@ _PATIENCE = 10.0
 # 17.7 s to learn that 16 cores make 1.5 % of what the GPU makes (9600 x 9600 points, float64,
 # 2026-11-24).
 _TRYING = 2.0
+# Who asks for both gets both, unless the CPU could not make this share of what the GPUs make.
+_NEGLIGIBLE = 0.05
 # Products per second that a thread makes at most: 2.7e10 in caches on a line (AMD EPYC of the Zen 4
 # kind, float64, 2026-11-21), 1e10 in 2D (16 threads of an Intel Xeon, 2026-11-22).
 _MOST_PRODUCTS = 2.7e10
@@ -122,7 +124,8 @@ def _why_no_cpu(
 
     most = machine.threads * _MOST_PRODUCTS / problem.stencil.n_points
     saved = seconds * most / (rate + most)
-    if saved < _TRYING * compute.tuning_seconds:
+    negligible = compute.devices == "auto" or most < _NEGLIGIBLE * rate
+    if negligible and saved < _TRYING * compute.tuning_seconds:
         return (
             f"with {giga(most)} at most it could save {saved:.1f} of {seconds:.0f} s, and to find "
             "its method takes longer"

@@ -173,6 +173,14 @@ def test_a_cpu_is_not_tried_where_it_could_save_less_than_that_takes(speeds: Spe
         assert portions(plan) == {"gpu:0": 1.0}
         assert any("could save 7.3 of 175 s" in reason for reason in plan.reasons)
 
+    # Nobody who asks for both is denied a CPU that might count.
+    speeds(800e9, 2e9)
+    brief = dataclasses.replace(runs, steps=400_000)
+    for devices, tried in (("auto", False), ("cpu+gpu", True)):
+        plan = make_plan(brief, NODE, BOTH.model_copy(update={"devices": devices}))
+        assert any("is not tried" in reason for reason in plan.reasons) != tried
+    speeds(2000e9, 2e9)
+
     # Four times as long a run, a quicker CPU's chance, or a wish: it is tried.
     longer = dataclasses.replace(runs, steps=4 * runs.steps)
     for problem, update in (
