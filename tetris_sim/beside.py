@@ -39,7 +39,8 @@ class Beside:
 
     def copy(self, snapshot: StateSnapshot) -> StateSnapshot:
         """A copy that can be read from the thread; the last one, if that is of this step and in
-        use.
+        use. Devices that have memory for it keep it until the thread fetches it, so that nobody
+        else waits for that.
 
         Raises:
             Exception: of the thread.
@@ -47,10 +48,17 @@ class Beside:
         if self._copy is not None and self._copy.step == snapshot.step:
             return self._copy
         self.wait()
-        state = snapshot.field()
-
         whole = tuple((0, n) for n in snapshot.problem.grid.shape)
-        read = self.reader(state, whole)
+        fetch = snapshot.keep()
+        if fetch is None:
+            read = self.reader(snapshot.field(), whole)
+        else:
+            readers: list[Callable[[Box], Field]] = []
+            self.submit(lambda: readers.append(self.reader(fetch(), whole)))
+
+            def read(box: Box) -> Field:
+                return readers[0](box)
+
         self._copy = StateSnapshot(snapshot.problem, snapshot.step, read)
         return self._copy
 

@@ -20,7 +20,7 @@ from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.comm.agreement import on_root
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.shares import Plan, Scheme
-from tetris_sim.scheduler.run.exchange import Exchange, UnderWay
+from tetris_sim.scheduler.run.exchange import Exchange, UnderWay, keep
 from tetris_sim.scheduler.run.rank_exchange import make_exchange
 from tetris_sim.scheduler.run.rebalance import Rebalancer, move
 from tetris_sim.scheduler.run.worker import Worker
@@ -263,6 +263,7 @@ class Fleet:
             self.problem,
             self.step,
             lambda box: self.exchange.gather(self.workers, box),
+            keep=lambda: keep(self.problem, self.workers) if self.workers else None,
         )
 
     def field(self) -> Field:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,6 +18,7 @@ Parameters = Mapping[str, int]
 # the parameter that says how many steps a method makes on a tile before the next
 STEPS_PER_BLOCK = "steps_per_block"
 Box = tuple[tuple[int, int], ...]  # per axis (start, stop), global indices
+Fetch = Callable[[], Field]  # called once, from any thread
 _NO_NEIGHBOUR = "this stepper has the whole grid: it has no neighbour and no halo"
 
 
@@ -98,6 +99,16 @@ class InnerFirst(Stepper, Protocol):
 
         The state is whole again after `advance(steps)`, which must follow and makes the rest;
         between the two only `set_halo` along `axis` and `wait` may be called.
+        """
+
+
+@runtime_checkable
+class Keeps(Stepper, Protocol):
+    """A stepper whose device may have memory for a copy of its state."""
+
+    def kept(self) -> Fetch | None:
+        """Keep a copy of the owned points as they are now: what fetches it, (n_fields, ...), while
+        the stepper goes on; None if there is no memory for one.
         """
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tetris_sim.checkpoint.parts import Part
-from tetris_sim.method import Box
+from tetris_sim.method import Box, Fetch
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.run.exchange import Read
@@ -67,12 +67,19 @@ class Saving(Protocol):
 
 @dataclass
 class StateSnapshot:
-    """The state between two time blocks; see the Protocol `Snapshot`."""
+    """The state between two time blocks; see the Protocol `Snapshot`.
+
+    Attributes:
+        read: gives a box of it.
+        origin: what it is a view of.
+        keep: lets the devices keep it, if they can: what fetches it later, from any thread.
+    """
 
     problem: Problem
     step: int
     read: Read
     origin: StateSnapshot | None = None
+    keep: Callable[[], Fetch | None] = field(default=lambda: None, repr=False)
     _field: Field | None = field(default=None, repr=False)
 
     @property

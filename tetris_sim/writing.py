@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from tetris_sim.apart import Apart
@@ -255,5 +257,12 @@ def _early(fleet: Fleet) -> bool:
 
 
 def _write_each(outputs: Sequence[Output], snapshot: Snapshot) -> None:
-    for output in outputs:
-        output.write(snapshot)
+    """Let outputs write side by side: one waits for the disk, another draws."""
+    with ThreadPoolExecutor(len(outputs), thread_name_prefix="output") as pool:
+        # Each with what the caller has set in its context, such as numpy.errstate.
+        begun = [
+            pool.submit(contextvars.copy_context().run, output.write, snapshot)
+            for output in outputs
+        ]
+    for each in begun:
+        each.result()

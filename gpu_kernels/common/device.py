@@ -5,6 +5,7 @@ it.
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,6 +23,8 @@ INSTALL = (
     "install CuPy with: pip install 'tetris-sim[gpu13]' (driver for CUDA 13) or 'tetris-sim[gpu12]'"
 )
 _MOST_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+# Memory that is left free for what is compiled and recorded, where there is a choice.
+_LEFT_FREE = 1 << 29
 _USUAL_SHARED_BYTES = 48 << 10  # a kernel that wants more must say so
 
 
@@ -84,6 +87,20 @@ class GpuDevice:
         """
         with self._device, self.stream:
             yield self.cupy
+
+    def aside(self) -> GpuDevice:
+        """This GPU for another thread: with a stream of its own."""
+        other = copy.copy(self)
+        with self._device:
+            other.stream = self.cupy.cuda.Stream(non_blocking=True)
+        return other
+
+    def has_room(self, n_bytes: int) -> bool:
+        """Whether so much memory can be taken and some is left."""
+        with self._device:
+            free = self.cupy.cuda.runtime.memGetInfo()[0]
+            free += self.cupy.get_default_memory_pool().free_bytes()
+        return n_bytes <= int(free) - _LEFT_FREE
 
     def function(
         self, source: str, entry: str, defines: Mapping[str, str | int], shared_bytes: int = 0

@@ -18,7 +18,7 @@ from tetris_sim.gpu_kernels.steppers import finite, philox
 from tetris_sim.gpu_kernels.steppers.passes import Pass, State
 from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes, take_planes
 from tetris_sim.gpu_kernels.steppers.transfer import PART_POINTS, Transfer
-from tetris_sim.method import Box, EdgePlanes
+from tetris_sim.method import Box, EdgePlanes, Fetch
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.slab import Ranges, Slab, batches, slices
 
@@ -89,6 +89,7 @@ class GpuStepper:
         self._begun: tuple[int, int] | None = None  # steps and axis of `advance_inner`
         self._met: set[Parts] = set()
         self._records: dict[Parts, Any] = {}
+        self._aside: GpuDevice | None = None  # for who fetches copies
         self._leaving: dict[tuple[int, Side], list[Any]] = {}  # copies of edges that take turns
         depth = max(way.ghosts for way in passes)
         self._layout = pitch_slab(problem, slab, depth)
@@ -125,7 +126,9 @@ class GpuStepper:
         def put(ranges: Ranges, here: Any) -> None:
             self._layout.view(self._state.now, ranges)[...] = here
 
-        self._transfer(self.slab.local()).bring(lambda it: initial(self.slab.part(it)), put)
+        self._transfer(self._device, self.slab.local()).bring(
+            lambda it: initial(self.slab.part(it)), put
+        )
 
     def advance_inner(self, steps: int, axis: int) -> None:
         """Launch what no halo along `axis` reaches; see `extents.py`."""
@@ -251,18 +254,32 @@ class GpuStepper:
 
     def interior(self, box: Box | None = None) -> Field:
         """A copy of the owned points, or of those inside `box` (global indices)."""
-        wanted = self.slab.local(box)
+        return self._fetch(self._device, self._state.now, self.slab.local(box))
+
+    def kept(self) -> Fetch | None:
+        """Keep a copy of the owned points on the GPU; what fetches it uses a stream of its own."""
+        if not self._device.has_room(self._state.now.nbytes):
+            return None
+        aside = self._aside = self._aside or self._device.aside()
+        with self._device.use():
+            copies = [self._state.now.copy()]
+            aside.stream.wait_event(self._device.stream.record())
+        # The copy is forgotten when it has been fetched.
+        return lambda: self._fetch(aside, copies.pop(), self.slab.local())
+
+    def _fetch(self, device: GpuDevice, array: Any, wanted: Ranges) -> Field:
+        """Owned points of an array that is laid out as the state is."""
         result = np.empty(
             (self._layout.n_fields, *(high - low for low, high in wanted)), dtype=self._layout.dtype
         )
 
         def take(ranges: Ranges) -> Any:
-            return self._device.cupy.ascontiguousarray(self._layout.view(self._state.now, ranges))
+            return device.cupy.ascontiguousarray(self._layout.view(array, ranges))
 
         def keep(ranges: Ranges, values: Field) -> None:
             result[slices(ranges, wanted)] = values
 
-        self._transfer(wanted).fetch(take, keep)
+        self._transfer(device, wanted).fetch(take, keep)
         return result
 
     def find_nonfinite(self) -> Box | None:
@@ -333,7 +350,7 @@ class GpuStepper:
             graph = stream.end_capture()
         return graph
 
-    def _transfer(self, ranges: Ranges) -> Transfer:
+    def _transfer(self, device: GpuDevice, ranges: Ranges) -> Transfer:
         layout = self._layout
         parts = batches(ranges, PART_POINTS // layout.n_fields)
-        return Transfer(self._device, layout.n_fields, layout.dtype, parts)
+        return Transfer(device, layout.n_fields, layout.dtype, parts)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tetris_sim.method import Box, EdgePlanes
+from tetris_sim.method import Box, EdgePlanes, Fetch, Keeps
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.run.routes import Route, find_routes
 from tetris_sim.scheduler.run.worker import Worker
@@ -131,6 +131,22 @@ class LocalExchange:
 def _set_halos(workers: Sequence[Worker], taken: Sequence[tuple[Route, EdgePlanes]]) -> None:
     for route, planes in taken:
         workers[route.receiver].stepper.set_halo(route.axis, route.given, planes)
+
+
+def keep(problem: Problem, workers: Sequence[Worker]) -> Fetch | None:
+    """Let the devices of all workers of a process keep the state as it is now: what fetches it,
+    (n_fields, n0, ...), while they go on; None if one of them cannot.
+    """
+    fetches: list[tuple[Box, Fetch]] = []
+    for worker in workers:
+        stepper = worker.stepper
+        fetch = stepper.kept() if isinstance(stepper, Keeps) else None
+        if fetch is None:
+            return None
+        fetches.append((box_of(worker), fetch))
+
+    whole = tuple((0, n) for n in problem.grid.shape)
+    return lambda: join(problem, whole, [(box, fetch()) for box, fetch in fetches])
 
 
 def box_of(worker: Worker) -> Box:

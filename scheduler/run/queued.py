@@ -25,6 +25,8 @@ from tetris_sim.errors import UnsupportedError
 from tetris_sim.method import (
     Box,
     EdgePlanes,
+    Fetch,
+    Keeps,
     Moment,
     Stepper,
     Substepper,
@@ -222,6 +224,17 @@ class QueuedStepper:
         """A copy of the owned points, or of those inside `box`."""
         self.wait()
         return self._now(lambda: self._stepper.interior(box))
+
+    def kept(self) -> Fetch | None:
+        """Let the device keep the owned points, if it can; a failure is told when they are
+        fetched.
+        """
+        stepper = self._stepper
+        if not isinstance(stepper, Keeps):
+            return None
+        self.wait()
+        fetch = self._now(stepper.kept)
+        return None if fetch is None else lambda: self._now(fetch)
 
     def find_nonfinite(self) -> Box | None:
         """The box of a few points around the first value that is not finite."""

@@ -253,7 +253,8 @@ def test_what_an_output_cannot_write_beside_the_run_ends_it() -> None:
         ) as simulation,
     ):
         simulation.run()
-    assert max(full.fields) == max(other.fields) == 0
+    assert max(full.fields) == 0
+    assert max(other.fields) == 5  # which does not stand in its way
     assert log[-1][1] == "close"
 
 

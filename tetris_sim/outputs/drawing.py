@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import io
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_DRAWING = threading.Lock()
 DPI = 150
 _SCREEN = 90  # dots per inch in a notebook
 LINE_COLOUR = "#1f3b70"
@@ -144,7 +146,8 @@ class Drawing:
 
         from matplotlib import rc_context
 
-        with rc_context(STYLE):
+        # Its settings and fonts are those of the process.
+        with _DRAWING, rc_context(STYLE):
             self.figure.savefig(file, format="png", dpi=dpi, metadata={"Software": "tetris_sim"})
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import logging
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from tetris_sim.slab import Slab
 
 INITIAL, FINAL, DIFFERENCE, OVERVIEW = "initial.png", "final.png", "difference.png", "overview.png"
 
+_AT_A_TIME = 3  # pictures: those of one variable
 log = logging.getLogger("tetris_sim")
 
 
@@ -108,10 +111,13 @@ class PicturesOutput:
 
         if snapshot.step > 0 or self._problem.steps == 0:
             before = self._before or self._first_state()
+            draws: list[Callable[[], None]] = []
             for subject in self._subjects():
-                self._draw_state(subject, state, FINAL)
+                draws.append(functools.partial(self._draw_state, subject, state, FINAL))
                 if before is not None:
-                    self._draw_change(subject, before, state)
+                    draws.append(functools.partial(self._draw_change, subject, before, state))
+                    draws.append(functools.partial(self._draw_overview, subject, before, state))
+            _side_by_side(draws)
 
     def flush(self) -> None:
         """Nothing waits: every picture was flushed when it was written."""
@@ -141,6 +147,9 @@ class PicturesOutput:
         between = f"{before.label} to {after.label}"
         drawing = draw_change(*states, subject.caption, moment=between)
         drawing.save(subject.path(self._directory, DIFFERENCE))
+
+    def _draw_overview(self, subject: Subject, before: Sampled, after: Sampled) -> None:
+        states = before.planes[subject.index], after.planes[subject.index]
         drawing = draw_overview(*states, subject.caption, moments=(before.label, after.label))
         drawing.save(subject.path(self._directory, OVERVIEW))
 
@@ -193,6 +202,14 @@ class PicturesOutput:
                 error,
             )
             return None
+
+
+def _side_by_side(draws: Sequence[Callable[[], None]]) -> None:
+    """Make pictures at the same time: of large ones, colours and compression take others' cores."""
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        begun = [pool.submit(contextvars.copy_context().run, draw) for draw in draws]
+    for each in begun:
+        each.result()
 
 
 def _reader(read: Callable[[Box], Field], variable: int) -> Reader:

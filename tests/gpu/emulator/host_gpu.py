@@ -66,6 +66,7 @@ class HostGpu:
     Attributes:
         launches: names of the kernels that ran, in order.
         replays: how many records of launches ran.
+        free: bytes of memory that are left.
     """
 
     architecture, shared_bytes, number, multiprocessors = "sm_90", 227 << 10, 0, 1
@@ -88,7 +89,15 @@ class HostGpu:
         self.stream, self.side_stream = HostStream(self), HostStream(self)
         self.captured: list[Work] | None = None
         self.launches: list[str] = []
-        self.replays = 0
+        self.replays, self.free = 0, 1 << 40
+
+    def aside(self) -> HostGpu:
+        """Any thread may copy."""
+        return self
+
+    def has_room(self, n_bytes: int) -> bool:
+        """As far as a test says."""
+        return n_bytes <= self.free
 
     @contextlib.contextmanager
     def use(self) -> Iterator[Any]:
