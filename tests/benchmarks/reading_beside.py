@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +36,10 @@ def main(folder: Path, out: Path, n: int) -> None:
     Path("/proc/sys/vm/drop_caches").write_text("3\n", encoding="utf-8")
 
     device = GpuDevice()
-    ways = {"plain": plain, "load": lambda path: load(path, n, device)}
+    ways: dict[str, Callable[[Path], float]] = {
+        "plain": plain,
+        "load": lambda path: load(path, n, device),
+    }
     found: dict[str, list[float]] = {way: [] for way in ways}
     for k in range(0, _FILES, 2):
         order = ("plain", "load") if k % 4 == 0 else ("load", "plain")
