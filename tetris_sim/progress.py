@@ -81,9 +81,13 @@ class Progress:
 def format_time(seconds: float) -> str:
     """A simulated time with a fitting unit.
 
-    >>> format_time(0.01922), format_time(0.0), format_time(86400.0)
-    ('19.22 ms', '0 s', '8.64e+04 s')
+    >>> format_time(0.01922), format_time(0.0), format_time(86400.0), format_time(1.9e6)
+    ('19.22 ms', '0 s', '86400 s', '21.99 days')
     """
+    if 2 * _DAY <= seconds < math.inf:
+        return f"{seconds / _DAY:.4g} days"
+    if seconds >= 1e4:
+        return f"{seconds:.5g} s"
     for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")):
         if seconds >= factor:
             return f"{seconds / factor:.4g} {unit}"

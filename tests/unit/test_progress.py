@@ -81,7 +81,14 @@ def test_a_bar_shows_percent_and_rate(
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.0, "0 s"), (0.019222, "19.22 ms"), (1.778e-6, "1.778 us"), (300.0, "300 s")],
+    [
+        (0.0, "0 s"),
+        (0.019222, "19.22 ms"),
+        (1.778e-6, "1.778 us"),
+        (300.0, "300 s"),
+        (86400.0, "86400 s"),
+        (1.9e6, "21.99 days"),
+    ],
 )
 def test_simulated_times_have_a_fitting_unit(seconds: float, text: str) -> None:
     assert format_time(seconds) == text
