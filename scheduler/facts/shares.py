@@ -82,6 +82,7 @@ class Share:
         simulated: what its device is like, if it is a made-up one.
         streamed: how it goes through its device in pieces, if it lies in host memory.
         number: of its GPU among those that its process sees.
+        keeps: whether its GPU has memory to keep a copy of the slab that somebody writes down.
     """
 
     worker: str
@@ -98,6 +99,7 @@ class Share:
     simulated: SimulatedSection | None = None
     streamed: Streaming | None = None
     number: int = 0
+    keeps: bool = False
 
     @property
     def described(self) -> str:

@@ -59,7 +59,9 @@ def _give_one(problem: Problem, offer: Offer, slab: Slab, block: int, *, alone: 
     if share.method.device == "cpu" and not alone:
         parameters = divide_block(parameters, block)
     memory = share.method.memory(problem, slab, parameters)
-    return dataclasses.replace(share, parameters=parameters, memory=memory)
+    # Of two arrays and more, a copy is one.
+    keeps = offer.kind == "gpu" and memory + memory // 2 <= offer.usable
+    return dataclasses.replace(share, parameters=parameters, memory=memory, keeps=keeps)
 
 
 def _streaming_of(

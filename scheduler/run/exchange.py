@@ -140,7 +140,7 @@ def keep(problem: Problem, workers: Sequence[Worker]) -> Fetch | None:
     fetches: list[tuple[Box, Fetch]] = []
     for worker in workers:
         stepper = worker.stepper
-        fetch = stepper.kept() if isinstance(stepper, Keeps) else None
+        fetch = stepper.kept() if worker.keeps and isinstance(stepper, Keeps) else None
         if fetch is None:
             return None
         fetches.append((box_of(worker), fetch))

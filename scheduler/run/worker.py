@@ -23,11 +23,13 @@ class Worker:
         name: what the worker is called.
         device: a `ThreadTeam`, a `GpuDevice` or a `SimulatedDevice`.
         stepper: what advances its slab.
+        keeps: whether its device may keep a copy of the slab.
         closed: whether the device was given back.
     """
 
     def __init__(self, problem: Problem, share: Share) -> None:
         self.name, self.closed, self._busy_s = share.worker, False, 0.0
+        self.keeps = share.keeps
         self.device: Any = _open_device(share)
         try:
             self.stepper: Stepper = _prepare(problem, share, self.device)
@@ -46,7 +48,7 @@ class Worker:
         """Give the slab's memory back and take that of another one; its points are not there."""
         self._busy_s = self.busy_s
         self.stepper.close()
-        self.stepper = _prepare(problem, share, self.device)
+        self.stepper, self.keeps = _prepare(problem, share, self.device), share.keeps
 
     def close(self) -> None:
         """Give memory and device back; nothing if that was done."""

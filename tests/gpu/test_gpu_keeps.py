@@ -41,7 +41,7 @@ def on_gpus(problem: Problem, gpus: list[Any], *, queued: bool) -> list[Any]:
         if queued:
             stepper = QueuedStepper("gpu:0", stepper)
         stepper.load(problem.initial)
-        workers.append(SimpleNamespace(stepper=stepper))
+        workers.append(SimpleNamespace(stepper=stepper, keeps=True))
     return workers
 
 
@@ -78,9 +78,14 @@ def test_without_memory_for_it_nothing_is_kept() -> None:
     assert keep(problem, workers) is not None
     gpus[1].free = needed - 1
     assert keep(problem, workers) is None
+    gpus[1].free = needed
+    workers[0].keeps = False  # as the plan says
+    assert keep(problem, workers) is None
     for worker in workers:
         worker.stepper.close()
-    threads: Any = SimpleNamespace(stepper=SimpleNamespace(slab=Slab.whole(problem.grid)))
+    threads: Any = SimpleNamespace(
+        stepper=SimpleNamespace(slab=Slab.whole(problem.grid)), keeps=True
+    )
     assert keep(problem, [threads]) is None
 
 

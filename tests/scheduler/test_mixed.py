@@ -147,6 +147,18 @@ def test_a_grid_larger_than_the_gpu_is_streamed_or_shared_whichever_is_faster(
     assert all(share.memory <= 2 / 3 * 2 * 65536 * 32768 * 8 for share in plan.shares[:1])
 
 
+def test_a_gpu_keeps_copies_where_the_memory_that_it_may_use_has_room(speeds: Speeds) -> None:
+    speeds(900e9, 100e9)
+    problem = plate((10240, 10240))
+    (share,) = make_plan(problem, NODE, ComputeSection(devices="gpu")).shares
+    assert share.keeps
+    for memory, keeps in ((1.5 * share.memory, True), (1.49 * share.memory, False)):
+        limit = ComputeSection(devices="gpu", gpu_memory=memory)
+        assert [it.keeps for it in make_plan(problem, NODE, limit).shares] == [keeps]
+    (threads,) = make_plan(problem, NODE, ComputeSection(devices="cpu")).shares
+    assert not threads.keeps
+
+
 def test_a_gpu_alone_that_is_too_small_streams(speeds: Speeds) -> None:
     speeds(900e9, 100e9)
     plan = make_plan(plate((65536, 32768)), NODE, ComputeSection(devices="gpu", gpu_memory=4 << 30))
