@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,24 @@ def test_whole_runs_beside_their_disk() -> None:
 
     loading = found["loading"]
     assert f"{loading['random'][0]:.2f} s with compiling" in text
-    cold = loading["file"][0]
-    assert f"{cold['cold GB/s']:.2f} GB/s where `dd` makes {cold['dd GB/s']:.2f}" in text
+
+    for row in found["beside computing"]["runs"].values():
+        files = row["output s"] + row["checkpoint s"]
+        cells = [f"{row[f'{it} s']:.1f}" for it in ("process", "compute", "plan")]
+        cells += [
+            f"{row['initial s']:.2f}",
+            f"{files:.1f}",
+            f"{row['over']:.1%}".replace("%", " %"),
+        ]
+        assert f"| {' | '.join(cells)} |" in text
+
+    speeds = found["reading"]["bytes per second"]
+    for way, words in (("load", "to the GPU"), ("plain", "plainly")):
+        said = "{:.2f}, {:.2f} and {:.2f} GB/s".format(*(it / 1e9 for it in speeds[way]))
+        assert f"{said} {words}" in text
+    ratio = statistics.median(speeds["load"]) / statistics.median(speeds["plain"])
+    assert f"{ratio:.2f} times as fast in the median" in text
+
     for row in found["ranks"]["rows"]:
         plain = "{:.2f} and {:.2f}".format(*row["plain GB/s"])
         assert f"| {row['ranks']} | {row['kind']} | {row['GB/s']:.2f} | {plain} |" in text
