@@ -156,12 +156,14 @@ class RuledFace:
         n_patches: number of patches.
         lasting: (a, b) if ghosts a + b * mirror, filled once as deep as a block of steps reaches,
             stay right for all of them; None if they do not.
+        stepwise: whether no ghosts last that are none of these (`mirrors.py`).
     """
 
     rule: Rule
     patches: Callable[[Ranges], Ids] | None = None
     n_patches: int = 1
     lasting: tuple[float, float] | None = None
+    stepwise: bool = False
 
     @property
     def is_affine(self) -> bool:

@@ -14,8 +14,9 @@ mirrored. Ghost number g = 1, 2, ... after that one then takes
     u_(-g) = b u_(1-g) - u_g + b u_(g+1) + 2 a
 
 This needs a stencil that reads one ghost: with two, their b differ, and no such field is odd about
-both. At the other faces (a stencil that is not symmetric) the ghosts of every step follow from the
-step before.
+both. If a changes with time, as it may at faces of a body of one material, what a block of steps
+needs of it is worked out before the block (`changing.py`). At the other faces (a stencil that is
+not symmetric, a rule that is no such line) the ghosts of every step follow from the step before.
 
 By equations only periodic axes last: an image would be computed with its neighbours in the
 opposite order, and round otherwise.
@@ -33,7 +34,9 @@ import math
 
 import numpy as np
 
+from tetris_sim.alike import face_course, one_stencil
 from tetris_sim.boundary import Dirichlet, Face, Fixed, Neumann, Reflection, Robin
+from tetris_sim.changing import LEAST_WEIGHT
 from tetris_sim.conduction import RuledFace
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
@@ -83,13 +86,17 @@ def _commute(one: Face, other: Face) -> bool:
     """Whether images of images are the same in either order: a1 + b1 (a2 + b2 u) = a2 + b2 (a1 + b1
     u).
     """
-    (a1, b1), (a2, b2) = _image(one), _image(other)
+    first, second = _image(one), _image(other)
+    if first is None or second is None:
+        # With those of an insulated face they are, whatever the other one takes.
+        return (0.0, 1.0) in (first, second)
+    (a1, b1), (a2, b2) = first, second
     return a1 * (1 - b2) == a2 * (1 - b1)
 
 
-def _image(face: Face) -> Reflection:
+def _image(face: Face) -> Reflection | None:
+    """What it is, or tends to; None for one that has a course, which may change."""
     if isinstance(face, RuledFace):
-        assert face.lasting is not None
         return face.lasting
     # What a field tends to that such a face alone would change is, as a number, more exact than its
     # a and b.
@@ -107,12 +114,38 @@ def nearly_mirrors(problem: Problem, axis: int, side: int) -> bool:
     In float16 they are left to the frame: a sum of rounded points is no image, of which the bound
     in half_precision.py is made.
     """
+    if has_course(problem, axis, side):
+        return True
     return (
         isinstance(problem.boundary.faces[axis][side], Robin | Fixed)
         and problem.equations is None
         and problem.stencil.radii[axis] == 1
         and problem.dtype != np.float16
     )
+
+
+def has_course(problem: Problem, axis: int, side: int) -> bool:
+    """Whether ghosts beyond a face last that are told anew for each block of steps."""
+    face = problem.boundary.faces[axis][side]
+    if not isinstance(face, RuledFace) or face.lasting is not None or face_course(face) is None:
+        return False
+    return one_stencil(problem) is not None and next_weight(problem, axis) >= LEAST_WEIGHT
+
+
+def is_image(problem: Problem, axis: int, side: int) -> bool:
+    """Whether ghosts beyond a face are what they mirror, upright or upside down, and a number."""
+    face = problem.boundary.faces[axis][side]
+    if not isinstance(face, RuledFace):
+        return isinstance(face, Dirichlet | Neumann)
+    course = face_course(face)
+    return face.lasting is not None or (course is not None and abs(course.b) == 1)
+
+
+def next_weight(problem: Problem, axis: int) -> float:
+    """Of the step of a body of one material the weight of the next point along an axis."""
+    stencil = one_stencil(problem)
+    assert stencil is not None
+    return stencil.terms[tuple(int(k == axis) for k in range(stencil.ndim))]
 
 
 def _lasts(problem: Problem, axis: int, side: int) -> bool:
@@ -124,7 +157,9 @@ def _lasts(problem: Problem, axis: int, side: int) -> bool:
         # that is a potential has no heat content.
         it = problem.conduction
         upright = it is not None and (it.source is not None or it.enthalpy is not None)
-        return face.lasting is not None and not (upright and face.lasting != (0.0, 1.0))
+        if face.lasting is None:
+            return has_course(problem, axis, side)
+        return not (upright and face.lasting != (0.0, 1.0))
     if not problem.stencil.is_mirrored(axis):
         return False
     if not isinstance(face, Dirichlet | Neumann) and not nearly_mirrors(problem, axis, side):

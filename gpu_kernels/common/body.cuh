@@ -10,8 +10,8 @@
 #include "rules.cuh"
 
 #if !defined(TS_ID) || !defined(TS_AXES) || !defined(TS_SOURCE) || !defined(TS_COEFFICIENTS) || \
-    !defined(TS_ENTHALPY)
-#error "body.cuh needs -DTS_ID, -DTS_AXES, -DTS_SOURCE, -DTS_COEFFICIENTS, -DTS_ENTHALPY"
+    !defined(TS_ENTHALPY) || !defined(TS_ALIKE)
+#error "body.cuh needs -DTS_ID, -DTS_AXES, -DTS_SOURCE, -DTS_COEFFICIENTS, -DTS_ENTHALPY, -DTS_ALIKE"
 #endif
 
 using Id = TS_ID;
@@ -19,6 +19,7 @@ constexpr int first_axis = 3 - TS_AXES;              // of three; those before h
 constexpr bool has_source = TS_SOURCE;               // else nothing heats the points
 constexpr bool has_coefficients = TS_COEFFICIENTS;  // each face its own; else by ids
 constexpr bool has_enthalpy = TS_ENTHALPY;           // the state is heat content
+constexpr bool is_alike = TS_ALIKE;                  // one id: its numbers are in `struct Body`
 
 // A face with a rule. Code of the point inside it at (i, j, k): codes[begin + i * stride[0] + ...];
 // along the face's own axis the stride is 0.
@@ -53,6 +54,7 @@ struct Body {
     Rule source;
     Box inside;     // faces; an end that is none is far away
     int period[3];  // points of an axis that is a ring within the slab, else 0
+    double conductances[3], rate_of_all;  // of a body that is alike everywhere
 };
 
 // A point, and where it lies in memory.
@@ -168,7 +170,7 @@ struct InMemory {
 template <bool ghosts_last, class Around>
 __device__ __forceinline__ real conducted_in(const Body& body, const Point& point,
     const long long (&stride)[3], int step, wide here, const Around& around) {
-    const int id = around.id();
+    const int id = is_alike ? 0 : around.id();
     wide sum = wide(0);
     if (has_source) {
         sum = follow(TS_SOURCE - 1,
@@ -196,13 +198,15 @@ __device__ __forceinline__ real conducted_in(const Body& body, const Point& poin
                 difference = around.state(d, shift) - here;
             }
             const wide between =
-                has_coefficients
+                is_alike ? wide(body.conductances[d])
+                : has_coefficients
                     ? body.upper[d][point.at + (side == 0 ? -stride[d] : 0)]
                     : body.tables[(d * body.n_ids + id) * body.n_ids + around.id(d, shift)];
             sum = is_first ? mul_real(between, difference) : fma_real(between, difference, sum);
         }
     const wide rate =
-        has_coefficients ? body.rate[point.at] : body.tables[3 * body.n_ids * body.n_ids + id];
+        is_alike           ? wide(body.rate_of_all)
+        : has_coefficients ? body.rate[point.at] : body.tables[3 * body.n_ids * body.n_ids + id];
     return narrow(fma_real(rate, sum, here));
 }
 

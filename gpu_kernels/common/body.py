@@ -34,6 +34,7 @@ _BODY = np.dtype(
         *[("n_ids", np.int32), ("n_pieces", np.int32), ("knots", np.int32)],
         *[("along", np.int32, 3), ("source", np.int32, 2)],
         *[("low", np.int32, 3), ("high", np.int32, 3), ("period", np.int32, 3)],
+        *[("conductances", np.float64, 3), ("rate_of_all", np.float64)],
     ],
     align=True,
 )
@@ -51,8 +52,15 @@ def body_defines(problem: Problem) -> dict[str, str | int]:
         "TS_SOURCE": 0 if conduction.source is None else programs[0] + 1,
         "TS_COEFFICIENTS": int(conduction.coefficients is not None),
         "TS_ENTHALPY": int(conduction.enthalpy is not None),
+        "TS_ALIKE": int(_is_alike(conduction)),
         "TS_RULES": text,
     }
+
+
+def _is_alike(conduction: Conduction) -> bool:
+    """Whether flows between all points are made with the same numbers."""
+    given = conduction.coefficients is not None or conduction.enthalpy is not None
+    return conduction.medium.n_ids == 1 and not given
 
 
 def body_bytes(problem: Problem, layout: PitchedField) -> int:
@@ -235,6 +243,10 @@ class Body:
         body["n_pieces"], body["knots"] = self._n_pieces, self._knots
         if self._has_source:
             body["source"] = self._programs[0], self.numbers.first_places[0]
+        if _is_alike(self._conduction):
+            numbers = self._conduction.medium.conductance[:, 0, 0]
+            body["conductances"][0, 3 - len(numbers) :] = numbers
+            body["rate_of_all"] = self._conduction.rates(self._problem.dt)[0]
         body["low"], body["high"], body["period"] = ends_of(self._problem, self._slab)
         return body
 

@@ -49,7 +49,7 @@ class GpuDevice:
     """A GPU that is used from one thread at a time."""
 
     def __init__(self, number: int = 0) -> None:
-        """Take two streams to compute on, and one each for what comes, what goes, and what passes
+        """Take three streams to compute on, and one each for what comes, what goes, and what passes
         between processes beside that.
 
         Args:
@@ -66,6 +66,9 @@ class GpuDevice:
             with self._device:
                 self.stream = self.cupy.cuda.Stream(non_blocking=True)
                 self.side_stream = self.cupy.cuda.Stream(non_blocking=True)
+                # Few blocks, before those of the stream that wait: not for frames, after which the
+                # blocks of a fused kernel would begin one by one and not end together.
+                self.quick_stream = self.cupy.cuda.Stream(non_blocking=True, priority=-1)
                 self._arriving = self.cupy.cuda.Stream(non_blocking=True)
                 self._leaving = self.cupy.cuda.Stream(non_blocking=True)
                 # Few threads that others wait for: before those of the stream.

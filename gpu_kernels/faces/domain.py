@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.alike import face_course
 from tetris_sim.axes import LAST
 from tetris_sim.boundary import SIDES, Reflection, Side
 from tetris_sim.gpu_kernels.common.layout import ends_of
@@ -97,11 +98,13 @@ def _pack(
 
 
 def _reflections(problem: Problem, axis: int, side: Side, width: int) -> tuple[Reflection, ...]:
-    """As of `Boundary`; of a rule those that last, and any of one that does not: it is told by the
-    body.
+    """As of `Boundary`; of a rule those that last, of one with a course all but what that adds
+    (`courses.py`), and any of one that does not last: it is told by the body.
     """
     if problem.conduction is None:
         return problem.boundary.reflections(
             axis, side, spacing=problem.grid.spacing[axis], width=width
         )
-    return (problem.ruled_face(axis, side).lasting or (0.0, 0.0),) * width
+    face = problem.ruled_face(axis, side)
+    course = face_course(face)
+    return (face.lasting or (0.0, 0.0 if course is None else course.b),) * width

@@ -18,7 +18,7 @@
 
 constexpr int depth = TS_DEPTH;
 constexpr int few = 4;                          // points that a thread loads at once
-constexpr int few_made = has_enthalpy ? 1 : 2;  // and makes: these need registers
+constexpr int few_made = has_enthalpy ? 1 : is_alike ? 4 : 2;  // and makes: these need registers
 __constant__ constexpr int radii[3] = {first_axis <= 0, first_axis <= 1, 1};
 #include "frame.cuh"
 
@@ -57,8 +57,9 @@ __device__ __forceinline__ void put_ghosts(const Level& level, const Span& all, 
         if (mirrors.n[0] == 0) continue;
         for_each(mirrors, [&](int i, int j, int k) {
             const int index[3] = {i, j, k}, at = place(all, i, j, k);
+            const int id = is_alike ? 0 : ids[at];
             const real ghost =
-                ghost_beyond(body, body.faces[face], index, ids[at], step, level.states[at]);
+                ghost_beyond(body, body.faces[face], index, id, step, level.states[at]);
             level.states[at + shift * apart] = ghost;
             if (has_enthalpy) level.potentials[at + shift * apart] = widen(ghost);
         });
@@ -101,10 +102,12 @@ extern "C" __global__ void __launch_bounds__(256)
     real* const states = reinterpret_cast<real*>(potentials + (has_enthalpy ? 2 * capacity : 0));
     Id* const ids = reinterpret_cast<Id*>(states + 2 * capacity);
     Level now{states, potentials}, then{states + capacity, potentials + capacity};
-    for_each<few>(
-        all, [&](int i, int j, int k) { return body.ids[point_at(memory, i, j, k).at]; },
-        [&](int i, int j, int k, Id id) { ids[place(all, i, j, k)] = id; });
-    __syncthreads();  // other threads read them
+    if (!is_alike) {
+        for_each<few>(
+            all, [&](int i, int j, int k) { return body.ids[point_at(memory, i, j, k).at]; },
+            [&](int i, int j, int k, Id id) { ids[place(all, i, j, k)] = id; });
+        __syncthreads();  // other threads read them
+    }
     for_each<few>(
         needed(tile, body.inside, depth, 0),
         [&](int i, int j, int k) {
@@ -113,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(256)
         },
         [&](int i, int j, int k, real value) {
             const int at = place(all, i, j, k);
-            put(now, body, at, ids[at], value);
+            put(now, body, at, is_alike ? 0 : ids[at], value);
         });
     __syncthreads();  // rules read what other threads put
     put_ghosts(now, all, needed(tile, body.inside, depth, 0), body, ids, step);
@@ -134,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(256)
             kept, [&](int i, int j, int k) { return after(now, i, j, k, step + made); },
             [&](int i, int j, int k, real value) {
                 const int at = place(all, i, j, k);
-                put(then, body, at, ids[at], value);
+                put(then, body, at, is_alike ? 0 : ids[at], value);
             });
         __syncthreads();  // rules read it
         put_ghosts(then, all, kept, body, ids, step + made + 1);

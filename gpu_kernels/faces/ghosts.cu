@@ -5,17 +5,38 @@
 //         needs ghosts within the radius of any face; a block of steps those of faces where what
 //         mirrors once mirrors for all time (mirrors.py). Beyond a face that only nearly mirrors
 //         (convection, a held ring) ghost number g takes, besides a + b * mirror, deep = b * b - 1
-//         times u_1 b^(g-1) + ... + u_g, u_1 being the point next to the face.
+//         times u_1 b^(g-1) + ... + u_g, u_1 being the point next to the face. What a face adds that
+//         changes with time is a sum of a few terms, told for each launch (tetris_sim/changing.py).
 // Layout  See common.cuh. tiles: one box of ghosts per block of threads. only: the axis along which
 //         these are ghosts, while those along the axes before it are there already; -1 for all axes
-//         at once, of which then one at most is deep.
+//         at once, of which then one at most is deep. parts: of each face and ghost, TS_COURSE
+//         numbers; terms: of each launch and face; launch: which of these.
 // Writes  The points of its tiles. They lie beyond at least one face; what they mirror does not.
 // Limits  None. A periodic axis may be shorter than the ghosts beyond it are deep.
 // Order   The maps of frame.cu, one fused multiply-add each, so the bits are the same.
 // Test    tests/gpu/test_gpu_emulated.py, tests/gpu/test_gpu_against_reference.py
 
+#if !defined(TS_COURSE)
+#error "ghosts.cu needs -DTS_COURSE, of what faces add that change with time; 0 if none do"
+#endif
 #include "domain.cuh"
 #include "span.cuh"
+
+// What faces add that change with time.
+struct Courses {
+    const wide* parts;  // [axis][side][TS_REACH][TS_COURSE]
+    const wide* terms;  // of this launch, [axis][side][TS_COURSE]
+
+    // What ghosts take besides `a`.
+    __device__ __forceinline__ wide with(wide a, int d, int side, int number) const {
+        const int face = 2 * d + side;
+#pragma unroll
+        for (int n = 0; n < TS_COURSE; n++)
+            a = fma_real(parts[(face * TS_REACH + number) * TS_COURSE + n],
+                terms[face * TS_COURSE + n], a);
+        return a;
+    }
+};
 
 // A coordinate of a ghost along one axis: what it mirrors, and what to do with that.
 struct Image {
@@ -25,7 +46,8 @@ struct Image {
     bool beyond;       // a reflecting face; else nothing but `mirror` means anything
 };
 
-__device__ __forceinline__ Image image_of(const Domain& domain, int d, int at) {
+__device__ __forceinline__ Image image_of(
+    const Domain& domain, const Courses& courses, int d, int at) {
     const int low = domain.box.low[d], high = domain.box.high[d], period = domain.period[d];
     if (period > 0) {
         while (at < 0) at += period;
@@ -35,7 +57,8 @@ __device__ __forceinline__ Image image_of(const Domain& domain, int d, int at) {
     const int side = at < low ? 0 : 1;
     const int number = side == 0 ? low - 1 - at : at - high;  // 0 is the one next to the face
     const int mirror = side == 0 ? low + number : high - 1 - number;
-    return {mirror, domain.a[d][side][number], domain.b[d][side][number], domain.deep[d][side],
+    const wide a = courses.with(domain.a[d][side][number], d, side, number);
+    return {mirror, a, domain.b[d][side][number], domain.deep[d][side],
         side == 0 ? low : high - 1, number, true};
 }
 
@@ -56,15 +79,25 @@ __device__ __forceinline__ real deep_image(
 
 extern "C" __global__ void __launch_bounds__(256)
     ghosts(real* __restrict__ field, const __grid_constant__ Memory memory,
-        const Box* __restrict__ tiles, const Domain* __restrict__ domain, const int only) {
+        const Box* __restrict__ tiles, const Domain* __restrict__ domain, const int only
+#if TS_COURSE > 0
+        ,
+        const wide* __restrict__ parts, const wide* __restrict__ terms, const int launch
+#endif
+    ) {
+#if TS_COURSE > 0
+    const Courses courses{parts, terms + 6 * TS_COURSE * launch};
+#else
+    const Courses courses{};
+#endif
     const Box tile = tiles[blockIdx.x];
     Span span;
 #pragma unroll
     for (int d = 0; d < 3; d++) span.low[d] = tile.low[d], span.n[d] = tile.high[d] - tile.low[d];
-    for_each(span, [&](int i, int j, int k) {
+    const auto ghost = [&](int i, int j, int k) {
         const auto image = [&](int d, int at) {
             if (only >= 0 && only != d) return Image{at, wide(0), wide(0), wide(0), at, 0, false};
-            return image_of(*domain, d, at);
+            return image_of(*domain, courses, d, at);
         };
         const Image z = image(0, i), y = image(1, j), x = image(2, k);
         const bool deep_z = z.beyond && z.number > 0 && z.deep != wide(0),
@@ -81,6 +114,9 @@ extern "C" __global__ void __launch_bounds__(256)
         if (z.beyond && !deep_z) value = reflected(z.b, value, z.a);
         if (y.beyond && !deep_y) value = reflected(y.b, value, y.a);
         if (x.beyond && !deep_x) value = reflected(x.b, value, x.a);
+        return value;
+    };
+    for_each<TS_FEW>(span, ghost, [&](int i, int j, int k, real value) {
         field[i * memory.plane + j * memory.row + k] = value;
     });
 }

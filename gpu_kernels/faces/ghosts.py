@@ -22,14 +22,16 @@ from tetris_sim.gpu_kernels.faces.boxes import (
     tiles_of,
     with_ghosts,
 )
+from tetris_sim.gpu_kernels.faces.courses import course_terms
 from tetris_sim.gpu_kernels.faces.domain import domain_argument, domain_of_name, reach_of_names
 from tetris_sim.gpu_kernels.faces.extents import Extent
-from tetris_sim.mirrors import Sides, free_sides, nearly_mirrors
+from tetris_sim.mirrors import Sides, free_sides, is_image, nearly_mirrors
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
 _THREADS = 256
-_TILE_POINTS = 2048  # of one block of threads
+_FEW = 4  # ghosts that a thread makes at a time: what they read is under way together
+_TILE_POINTS = _FEW * _THREADS  # of one block of threads
 ALL_AXES = np.int32(-1)  # are written by one launch
 
 Boxes = Callable[[Extent], tuple[Box3, Box3]]  # an extent without and with ghosts
@@ -48,12 +50,16 @@ class Ghosts:
         self._function = device.function("ghosts.cu", "ghosts", ghosts_defines(problem, depth))
         self._domain = to_device(device, domain_argument(problem, slab, depth))
 
-    def fill(self, fields: list[Any], memory: Any, extent: Extent) -> None:
-        """Write them around the points of an extent, in every field."""
+    def fill(
+        self, fields: list[Any], memory: Any, extent: Extent, courses: tuple[Any, ...] = ()
+    ) -> None:
+        """Write them around the points of an extent, in every field; with courses where faces have
+        some, as `Courses.argument` tells them.
+        """
         for only, stage in self._stages:
             tiles, count = stage.around(extent)
             for field in fields if count else ():
-                arguments = (field, memory, tiles, self._domain, only)
+                arguments = (field, memory, tiles, self._domain, only, *courses)
                 self._function((count, 1, 1), (_THREADS, 1, 1), arguments)
 
     def prepare(self, extent: Extent) -> None:
@@ -146,7 +152,10 @@ def ghost_stages(
     """
     ndim = problem.grid.ndim
     deep = [
-        any(lasts and nearly_mirrors(problem, axis, side) for side, lasts in enumerate(both))
+        any(
+            lasts and nearly_mirrors(problem, axis, side) and not is_image(problem, axis, side)
+            for side, lasts in enumerate(both)
+        )
         for axis, both in enumerate(sides)
     ]
     if depth == 1 or sum(deep) < 2:
@@ -181,12 +190,15 @@ def ghosts_defines(problem: Problem, depth: int) -> dict[str, str | int]:
     return {
         "TS_REAL": STORED[np.dtype(problem.dtype).name],
         "TS_REACH": max(1, depth * problem.stencil.radius),
+        "TS_COURSE": 0 if depth == 1 else course_terms(problem, depth),
+        "TS_FEW": _FEW,
     }
 
 
 def name_ghosts_defines(problem: Problem) -> dict[str, str | int]:
     """The same for names of equations."""
-    return {"TS_REAL": STORED[np.dtype(problem.dtype).name], "TS_REACH": reach_of_names(problem)}
+    real = STORED[np.dtype(problem.dtype).name]
+    return {"TS_REAL": real, "TS_REACH": reach_of_names(problem), "TS_COURSE": 0, "TS_FEW": _FEW}
 
 
 def tiles_between(inside: Box3, outside: Box3) -> list[Box3]:

@@ -144,7 +144,11 @@ class FusedKernel:
 
 
 class CompiledKernel:
-    """A fused kernel on a GPU."""
+    """A fused kernel on a GPU.
+
+    Attributes:
+        slots: blocks of threads that the GPU holds at a time.
+    """
 
     def __init__(self, kernel: FusedKernel, device: GpuDevice) -> None:
         """Compile it.
@@ -156,14 +160,14 @@ class CompiledKernel:
         self._function = device.function(
             kernel.source, kernel.entry, kernel.defines, kernel.shared_bytes
         )
-        self._slots = device.slots(self._function, kernel.threads, kernel.shared_bytes)
+        self.slots = device.slots(self._function, kernel.threads, kernel.shared_bytes)
         self._weights = (
             to_device(device, kernel.weights) if kernel.by_pointer else by_value(kernel.weights)
         )
 
     def cut(self, box: Box3, state: State | None = None) -> Launch:
         """How a box is shared by blocks of threads; of a state, if its body matters."""
-        grid, chunk = self._kernel.cut(box, self._slots)
+        grid, chunk = self._kernel.cut(box, self.slots)
         streamed = () if self._kernel.stream is None else (np.int32(chunk),)
         beside: tuple[Any, ...] = ()
         if self._kernel.beside is not None and state is not None:

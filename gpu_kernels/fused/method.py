@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from tetris_sim.alike import one_stencil
 from tetris_sim.gpu_kernels.common.body import body_bytes
 from tetris_sim.gpu_kernels.common.given import given_bytes
 from tetris_sim.gpu_kernels.common.layout import pitch_slab
 from tetris_sim.gpu_kernels.faces.boxes import has_frame
+from tetris_sim.gpu_kernels.faces.courses import are_in_range, course_terms
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
 from tetris_sim.method import STEPS_PER_BLOCK, KnownGpu, Parameters
 from tetris_sim.planes import in_planes
@@ -75,7 +77,7 @@ class FusedMethod:
         exact: whether it has the bits of all exact methods; sums of fused steps have others.
         planes: kernels of two axes that advance as many planes as there are blocks along z: for
             stencils of three axes that read nothing of other planes, if there are any.
-        conducting: kernels for problems with conduction, if there are any.
+        conducting: kernels for bodies that differ from point to point, if there are any.
         solving: the same for problems with equations.
     """
 
@@ -100,8 +102,8 @@ class FusedMethod:
     def _refusal_of_kernels(self, problem: Problem) -> str | None:
         if (special := self._special(problem)) is not None:
             return special.refusal(problem)
-        if (why_not := problem.why_not_one_stencil) is not None:
-            return why_not
+        if one_stencil(problem) is None:
+            return problem.why_not_one_stencil
         if problem.grid.ndim not in self.families:
             return f"it has no kernels for {problem.grid.ndim} axes"
         family, stencil = self._family(problem)
@@ -138,12 +140,17 @@ class FusedMethod:
         return GpuStepper(problem, slab, device, self.passes(problem, slab, parameters))
 
     def passes(self, problem: Problem, slab: Slab, parameters: Parameters) -> list[Pass]:
-        """The kernel where it fits, and single sweeps."""
-        from tetris_sim.gpu_kernels.steppers.passes import Fused, single_step
+        """The kernel where it fits, where courses are not right with frames along their faces, and
+        single sweeps.
+        """
+        from tetris_sim.gpu_kernels.steppers.fused_pass import Fused
+        from tetris_sim.gpu_kernels.steppers.passes import single_step
 
-        fused = Fused(self.kernel(problem, parameters))
-        last = single_step(problem)
-        return [fused, last] if fused.fits(problem, slab) else [last]
+        kernel = self.kernel(problem, parameters)
+        ways = [Fused(kernel)] if are_in_range(problem, kernel.depth) else []
+        if course_terms(problem, kernel.depth):
+            ways.append(Fused(kernel, by_course=False))
+        return [*(way for way in ways if way.fits(problem, slab)), single_step(problem)]
 
     def depth(self, problem: Problem, parameters: Parameters) -> int:
         """Steps that its kernel makes at once, which is a parameter of every family's."""
@@ -159,7 +166,8 @@ class FusedMethod:
 
     def _family(self, problem: Problem) -> tuple[Family, Stencil]:
         """The kernels for a stencil, and what they are made for: of planes, that of one of them."""
-        stencil = problem.stencil
+        stencil = one_stencil(problem)
+        assert stencil is not None
         if stencil.ndim == 3 and stencil.radii[0] == 0 and self.planes is not None:
             return self.planes, in_planes(stencil)
         return self.families[stencil.ndim], stencil
@@ -167,7 +175,7 @@ class FusedMethod:
     def _special(self, problem: Problem) -> Special | None:
         if problem.equations is not None:
             return self.solving
-        return self.conducting if problem.conduction is not None else None
+        return self.conducting if one_stencil(problem) is None else None
 
     def _complete(self, problem: Problem, parameters: Parameters) -> Parameters:
         return {**self._proposals(problem)[0], **parameters}

@@ -120,6 +120,7 @@ class Resident:
     """Many steps of a whole grid by blocks of threads that all run at a time."""
 
     ghosts = 1
+    by_course, by_rules = False, False
 
     def __init__(self, tile: Tile, cut: Cut, depth: int) -> None:
         self.depth = depth

@@ -2,8 +2,7 @@
 
 `Sweep` makes one step (`plain.cu`) after the ghosts that it reads (`ghosts.cu`), `ConductionSweep`
 one of a body (`conduction.cu`, `ruled_ghosts.cu`), `StagedSweep` one by equations, stage by stage
-(`stage.cu`). `Fused` makes several: a fused kernel after the
-ghosts that last for all of them, and beside it the frame along the other faces (`frame.cu`).
+(`stage.cu`). `Fused` makes several (`fused_pass.py`).
 """
 
 from __future__ import annotations
@@ -33,13 +32,12 @@ from tetris_sim.gpu_kernels.common.layout import (
 )
 from tetris_sim.gpu_kernels.common.rule_numbers import RuleNumbers
 from tetris_sim.gpu_kernels.common.terms import term_defines, term_weights
-from tetris_sim.gpu_kernels.faces.boxes import has_frame, owned_and, without_frame
+from tetris_sim.gpu_kernels.faces.boxes import owned_and
+from tetris_sim.gpu_kernels.faces.courses import Courses, course_terms
 from tetris_sim.gpu_kernels.faces.extents import Extent
-from tetris_sim.gpu_kernels.faces.frame import Frame, Tiles
 from tetris_sim.gpu_kernels.faces.ghosts import Ghosts, NameGhosts, RuledGhosts
-from tetris_sim.gpu_kernels.fused.kernel import CompiledKernel, FusedKernel, Launch
 from tetris_sim.method import Method, Parameters
-from tetris_sim.mirrors import free_sides, lasting_sides
+from tetris_sim.mirrors import free_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
@@ -58,10 +56,16 @@ class Pass(Protocol):
     Attributes:
         depth: steps that it makes.
         ghosts: steps for which it wants ghosts that last (`pitch_slab`).
+        by_course: whether it needs `Courses` that are right.
     """
 
     depth: int
     ghosts: int
+    by_course: bool
+
+    @property
+    def by_rules(self) -> bool:
+        """Whether it reads the numbers of rules."""
 
     def prepare(self, state: State) -> None:
         """Compile, and keep what the launches need."""
@@ -115,8 +119,11 @@ class State:
         if problem.equations is not None:
             self.given = Given(problem, slab, layout, device, depth)
             self.constants = by_value(constants_of(problem))
-        # of the next launch's first step in the numbers of rules
-        self.row = 0
+        self.courses = None
+        if problem.conduction is not None and depth > 1 and course_terms(problem, depth):
+            self.courses = Courses(problem, device, depth)
+        # of the next launch's first step in the numbers of rules, and of the launch in courses
+        self.row = self.launch = 0
 
     @property
     def now(self) -> Any:
@@ -192,9 +199,18 @@ class State:
             yield self.turn
             self.swap()
 
+    def next_way(self, passes: list[Pass], steps: int) -> Pass:
+        """The first of some passes that makes no more steps and may be made now."""
+        return next(way for way in passes if way.depth <= steps and self._may(way))
+
+    def _may(self, way: Pass) -> bool:
+        return not way.by_course or self.courses is None or self.courses.are_right(self.step)
+
     def advance(self, way: Pass, extent: Extent) -> None:
         """One pass."""
-        if self.coming is not None:
+        if self.courses is not None and way.by_course:
+            self.launch = self.courses.row(self.step)
+        if self.coming is not None and way.by_rules:
             self.row = self.coming.row(self.step, way.depth)
         way.launch(extent)
         self.step += way.depth
@@ -209,6 +225,7 @@ class Sweep:
     """One step of every point, after the ghosts that it reads."""
 
     depth = ghosts = 1
+    by_course, by_rules = False, True
 
     def prepare(self, state: State) -> None:
         """Compile."""
@@ -233,6 +250,7 @@ class ConductionSweep:
     """One step of every point of a body, after the ghosts that it reads."""
 
     depth = ghosts = 1
+    by_course, by_rules = False, True
 
     def prepare(self, state: State) -> None:
         """Compile."""
@@ -257,6 +275,7 @@ class StagedSweep:
     """One step by equations: all stages at every point, after the ghosts that they read."""
 
     depth = ghosts = 1
+    by_course, by_rules = False, True
 
     def prepare(self, state: State) -> None:
         """Compile."""
@@ -306,86 +325,6 @@ def single_step(problem: Problem) -> Pass:
     if problem.equations is not None:
         return StagedSweep()
     return Sweep() if problem.conduction is None else ConductionSweep()
-
-
-class Fused:
-    """Several steps: a fused kernel, the ghosts that it reads, and the frame that it leaves."""
-
-    def __init__(self, kernel: FusedKernel) -> None:
-        self.depth = self.ghosts = kernel.depth
-        self._kernel = kernel
-        self._launches: dict[tuple[Box3, int | None], tuple[Slab, tuple[Launch, Tiles, Tiles]]] = {}
-
-    def fits(self, problem: Problem, slab: Slab) -> bool:
-        """Whether the slab has points that no face concerns, and frame tiles fit into shared
-        memory.
-        """
-        box = Extent(0).of(problem, slab)
-        long_enough = all(
-            n >= self.depth * r for n, r in zip(slab.shape, problem.stencil.radii, strict=True)
-        )
-        return (
-            long_enough
-            and without_frame(problem, slab, box, self.depth, self._kernel.line) is not None
-            and has_frame(problem, self.depth)
-        )
-
-    def prepare(self, state: State) -> None:
-        """Compile both, and find out what they write."""
-        self._state = state
-        self._inner = CompiledKernel(self._kernel, state.device)
-        self._frame = Frame(state.problem, state.slab, state.device, self.depth)
-        lasting = lasting_sides(state.problem, state.slab)
-        self._ghosts = Ghosts(state.problem, state.slab, state.device, lasting, self.depth)
-        self._launches_of(Extent(0))
-
-    def launch(self, extent: Extent) -> None:
-        """The frame on a stream of its own beside the fused kernel: each writes points that the
-        other does not. Then what the fused kernel made wrong, where faces contradict each other.
-        """
-        state = self._state
-        inner, tiles, corners = self._launches_of(extent)
-        main, side = state.device.stream, state.device.side_stream
-
-        if tiles.count:
-            side.wait_event(main.record())
-            with side:
-                for now, then in state.parts():
-                    self._frame.launch(now, then, state.memory, tiles, state.numbers())
-
-        read = extent.read(self.depth)
-        self._ghosts.fill([now for now, _ in state.fields()], state.memory, read)
-        row = () if state.coming is None else (np.int32(state.row),)
-        for now, then in state.parts():
-            self._inner.launch(now, then, state.memory, inner, row)
-        if corners.count:
-            for now, then in state.parts():
-                self._frame.launch(now, then, state.memory, corners, state.numbers())
-
-        if tiles.count:
-            main.wait_event(side.record())
-
-    def _launches_of(self, extent: Extent) -> tuple[Launch, Tiles, Tiles]:
-        """What the fused kernel writes of an extent, the frame beside it and after it."""
-        state = self._state
-        outer = extent.of(state.problem, state.slab)
-        # By box, which without a halo is one for any number of steps: working it out takes
-        # milliseconds.
-        key = outer, extent.open_axis
-        slab, found = self._launches.get(key, (None, None))
-        if found is None or (state.coming is not None and slab != state.slab):
-            axis, frame = extent.open_axis, self._frame
-            where = state.problem, state.slab, outer, self.depth, self._kernel.line
-            inner = without_frame(*where, open_axis=axis)
-            assert inner is not None  # `fits` said so for the smallest box
-            self._ghosts.prepare(extent.read(self.depth))
-            if found is None:
-                tiles = frame.tiles(outer, inner), frame.corners(inner, open_axis=axis)
-            else:
-                tiles = found[1:]
-            found = self._inner.cut(inner, state), *tiles
-            self._launches[key] = state.slab, found
-        return found
 
 
 def _block(state: State) -> tuple[int, int, int]:

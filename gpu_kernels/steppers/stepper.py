@@ -105,12 +105,12 @@ class GpuStepper:
 
             # None for large slabs, where a launch takes the GPU longer than Python, nor with a
             # halo, which shrinks from pass to pass.
-            self._graphs: dict[tuple[int, int], Any] = {}
+            self._graphs: dict[tuple[int, bool, int], Any] = {}
             if self._layout.field_pitch <= _GRAPH_POINTS and not any(
                 any(widths) for widths in slab.halo
             ):
                 self._graphs = {
-                    (way.depth, turn): self._record(way)
+                    (way.depth, way.by_course, turn): self._record(way)
                     for way in passes
                     for turn in self._state.turns()
                 }
@@ -156,9 +156,11 @@ class GpuStepper:
 
     def _advance_whole(self, steps: int) -> None:
         later = steps
-        for way in self._passes:
-            later -= self._replay(way, later)
-            while later >= way.depth:
+        while later > 0:
+            way = self._state.next_way(self._passes, later)
+            made = self._replay(way, later)
+            later -= made
+            if made == 0:
                 later -= way.depth
                 self._state.advance(way, Extent(later))
 
@@ -318,14 +320,23 @@ class GpuStepper:
         """Launch records of many passes, as many as fit into so many steps; the steps that this
         makes.
         """
-        records = steps // (way.depth * PASSES) if self._graphs else 0
-        for record in range(records):
-            if self._state.coming is not None:
-                self._state.coming.begin_at(self._state.step + record * way.depth * PASSES)
-            self._graphs[way.depth, self._state.turn].launch(self._device.stream)
-        made = records * way.depth * PASSES
-        self._state.step += made
+        state, steps_of_record, made = self._state, way.depth * PASSES, 0
+        while self._graphs and made + steps_of_record <= steps and self._may_replay(way):
+            if state.coming is not None and way.by_rules:
+                state.coming.begin_at(state.step)
+            self._graphs[way.depth, way.by_course, state.turn].launch(self._device.stream)
+            made += steps_of_record
+            state.step += steps_of_record
         return made
+
+    def _may_replay(self, way: Pass) -> bool:
+        """Whether all of a record may be made now: what stands in for another pass is not
+        recorded.
+        """
+        courses = self._state.courses
+        if courses is None or way.depth == 1:
+            return True
+        return way.by_course and courses.are_right(self._state.step, PASSES)
 
     def _record(self, way: Pass) -> Any:
         """A graph of an even number of passes, which begins and ends with the array that is the
@@ -334,7 +345,7 @@ class GpuStepper:
 
         def launch() -> None:
             for made in range(PASSES):
-                self._state.row = made * way.depth
+                self._state.row, self._state.launch = made * way.depth, made
                 way.launch(Extent(0))
                 self._state.swap()
 

@@ -213,10 +213,10 @@ class GpuConveyor:
             ways.state.turn, ways.state.step = 0, first
 
             later = steps
-            for way in ways.passes:
-                while later >= way.depth:
-                    later -= way.depth
-                    ways.state.advance(way, Extent(later))
+            while later > 0:
+                way = ways.state.next_way(ways.passes, later)
+                later -= way.depth
+                ways.state.advance(way, Extent(later))
 
             cargo.array, cargo.ready = pair[ways.state.turn], self._device.stream.record()
             self._free.append((pair[1 - ways.state.turn], cargo.ready))

@@ -14,6 +14,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from tetris_sim.alike import one_stencil
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.tuning.choice import Known
@@ -42,7 +43,7 @@ def find_known(problem: Problem, gpu: Gpu | None) -> Known | None:
     """What was the fastest for such a problem on such a GPU; None if nothing of its kind was
     measured.
     """
-    if gpu is None or problem.conduction is not None or problem.equations is not None:
+    if gpu is None or one_stencil(problem) is None:
         return None
 
     kind, mirrored, points = kind_of(problem), is_mirrored(problem), problem.grid.n_points

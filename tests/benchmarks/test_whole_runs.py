@@ -105,3 +105,17 @@ def test_two_gpus_and_ranks() -> None:
             else [cell + ")" for cell in cells]
         )
         assert f"| {name} | {' | '.join(cells)} |" in text
+
+
+def test_faces_that_change() -> None:
+    text = page("decisions", "0053-faces-that-change.md")
+    rows = [row["faces"] for row in data("faces.json")["bodies"]]
+    periodic = [row["periodic"][0] for row in rows]
+    assert f"| periodic | {' | '.join(map(str, periodic))} |" in text
+    kinds = ("convection", "contradict", "changing", "changing convection", "switched", "radiation")
+    for kind in kinds:
+        found = [row[kind][0] for row in rows]
+        cells = [f"{a} ({a / b:.3f})" for a, b in zip(found, periodic, strict=True)]
+        assert f"| {kind} | {' | '.join(cells)} |" in text
+    for row in data("faces.json")["bodies before"]:
+        assert f"{row['faces']['changing'][0]:.0f}" in text

@@ -87,6 +87,7 @@ class HostGpu:
             cuda=SimpleNamespace(get_elapsed_time=lambda begin, end: 1.0),
         )
         self.stream, self.side_stream = HostStream(self), HostStream(self)
+        self.quick_stream = HostStream(self)
         self.captured: list[Work] | None = None
         self.launches: list[str] = []
         self.replays, self.free = 0, 1 << 40

@@ -1,0 +1,156 @@
+"""Without a GPU: bodies of one material whose faces change with time, by fused kernels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from conduction_cases import Case, affine, closed, insulated, radiating
+from emulator.emulation import COMPILER, NO_COMPILER
+from emulator.host_gpu import HostGpu
+from test_gpu_streamed import HostCopies, streamed
+
+from tetris_sim import reference
+from tetris_sim.boundary import Boundary
+from tetris_sim.conduction import RuledFace
+from tetris_sim.gpu_kernels import METHODS
+from tetris_sim.gpu_kernels.faces.courses import are_in_range
+from tetris_sim.gpu_kernels.fused.method import FusedMethod
+from tetris_sim.problem import Field, Problem
+from tetris_sim.slab import Slab
+from tetris_sim.tolerances import allowed_error
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+SHAPES = {1: (700,), 2: (90, 101), 3: (21, 26, 70)}
+BY_NAME = {method.name: method for method in METHODS if isinstance(method, FusedMethod)}
+
+
+def changing(b: float, jumps_at: float = np.inf) -> RuledFace:
+    """A wave, and 1 more from a time on."""
+
+    def a(times: Any) -> Any:
+        return ((1 - b) * (0.5 + 0.3 * np.sin(times / 40) + (times >= jumps_at)))[:, None]
+
+    return affine(a, np.array([b]))
+
+
+def body(faces: list[tuple[RuledFace, RuledFace]], dtype: str = "float64") -> Problem:
+    """Of one material; a step takes 0.01 s."""
+    problem = Case("body", SHAPES[len(faces)], 1, closed, None, np.dtype(dtype)).problem()
+    assert problem.conduction is not None
+    medium = problem.conduction.medium
+    even = replace(
+        medium, conductance=np.ones_like(medium.conductance), capacity=np.full(1, 0.05 * 3)
+    )
+    conduction = replace(problem.conduction, medium=even)
+    boundary = Boundary(tuple(faces))
+    return replace(problem, conduction=conduction, boundary=boundary, dt=0.0225)
+
+
+def advanced(
+    method: str, problem: Problem, steps: list[int], first: int = 0
+) -> tuple[Field, HostGpu]:
+    gpu: Any = HostGpu()
+    parameters = BY_NAME[method].parameters(problem)[0]
+    slab = Slab.whole(problem.grid)
+    stepper = BY_NAME[method].prepare(problem, slab, parameters, gpu)
+    stepper.load(problem.initial, first)
+    for n in steps:
+        stepper.advance(n)
+    found: Field = stepper.interior()
+    stepper.close()
+    return found, gpu
+
+
+def agrees(found: Field, problem: Problem, steps: int, first: int = 0) -> None:
+    state = problem.initial(Slab.whole(problem.grid))
+    wanted = reference.advance(state, problem, steps, first)
+    error = np.abs(found - wanted).max()
+    assert error <= allowed_error(state, wanted, problem, steps, first).max() / 4
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    ("method", "ndim"),
+    [("gpu.stream", 1), ("gpu.stream", 2), ("gpu.stream", 3), ("gpu.trapezoid", 2)],
+)
+def test_ghosts_that_change_last_for_a_block(method: str, ndim: int, dtype: str) -> None:
+    if method == "gpu.trapezoid" and dtype == "float32":
+        pytest.skip("products are float64")
+    faces = [(changing(0.6), changing(-1.0)), (insulated(), changing(0.0)), (insulated(),) * 2]
+    problem = body(faces[:ndim], dtype)
+    depth = BY_NAME[method].depth(problem, {})
+    found, gpu = advanced(method, problem, [2 * depth + 1], first=5)
+    agrees(found, problem, 2 * depth + 1, 5)
+    frames = gpu.launches.count("frame_conduction")
+    # Where two that change meet; and float32 does not hold what ghosts of a long block are made with.
+    too_long = ndim == 1 and dtype == "float32"
+    assert are_in_range(problem, depth) != too_long
+    assert frames == (2 if ndim > 1 or too_long else 0)
+    assert gpu.launches.count("conduct") == 1
+
+
+def test_a_frame_takes_over_where_a_face_jumps() -> None:
+    problem = body([(changing(-1.0, jumps_at=40 * 0.0225), insulated()), (insulated(),) * 2])
+    depth = BY_NAME["gpu.stream"].depth(problem, {})
+    assert depth == 16
+    found, gpu = advanced("gpu.stream", problem, [80])
+    agrees(found, problem, 80)
+    # Steps 32 to 47 are those of the jump; no two faces that change meet.
+    assert gpu.launches.count("frame_conduction") == 1
+    assert gpu.launches.count("ghosts") == 5
+
+
+def test_records_of_launches_are_given_the_terms_of_their_blocks() -> None:
+    problem = body([(changing(0.6), insulated()), (insulated(), insulated())])
+    depth = BY_NAME["gpu.stream"].depth(problem, {})
+    found, gpu = advanced("gpu.stream", problem, [32 * depth + depth + 3, 32 * depth])
+    assert gpu.replays == 2
+    agrees(found, problem, 65 * depth + 3)
+
+
+def test_a_record_is_not_made_where_a_face_jumps_on_its_way() -> None:
+    problem = body(
+        [(changing(-1.0, jumps_at=100.5 * 0.0225), insulated()), (insulated(), insulated())]
+    )
+    found, gpu = advanced("gpu.stream", problem, [32 * 16])
+    assert gpu.replays == 0
+    assert gpu.launches.count("frame_conduction") == 1
+    agrees(found, problem, 32 * 16)
+
+
+def test_pieces_of_a_streamed_slab_have_the_courses_of_their_steps() -> None:
+    problem = body([(changing(0.6), changing(0.6)), (insulated(), changing(-1.0))])
+    gpu: Any = HostGpu()
+    method = BY_NAME["gpu.stream"]
+    parameters = {**method.parameters(problem)[0], "steps_per_block": 4}
+    found = streamed(method, problem, parameters, gpu, HostCopies(gpu), (8, 30, 8))
+    assert "stream_2d" in gpu.launches
+    agrees(found, problem, 9)
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_a_face_that_radiates_has_a_frame_beside_the_kernel_of_one_stencil(ndim: int) -> None:
+    problem = body([(radiating(ndim), insulated())] * ndim)
+    depth = BY_NAME["gpu.stream"].depth(problem, {})
+    found, gpu = advanced("gpu.stream", problem, [depth + 2])
+    agrees(found, problem, depth + 2)
+    assert gpu.launches.count("frame_conduction") == 1
+    assert gpu.launches.count(f"stream_{ndim}d") == 1
+
+
+def test_the_ends_of_a_long_line_are_made_after_its_ghosts() -> None:
+    """So that all other points need not wait for them."""
+    problem = body([(changing(0.6), changing(-1.0))])
+    long = replace(problem.on_shape((40_007,)), initial=lambda slab: lengthened(problem, slab))
+    found, gpu = advanced("gpu.trapezoid", long, [129])
+    assert gpu.launches.count("trapezoid_1d") == 3
+    agrees(found, long, 129)
+
+
+def lengthened(problem: Problem, slab: Slab) -> Field:
+    ((low, high),) = slab.spans
+    whole = problem.initial(Slab.whole(problem.grid))
+    return np.asarray(np.resize(whole, (1, high))[:, low:])
