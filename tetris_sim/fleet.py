@@ -64,7 +64,8 @@ def _settle(fleet: Fleet, worker: Worker) -> None:
 
     Who is ahead is not far ahead: of its neighbours, one that is waited for needs its edges.
     """
-    if fleet.plan.overlapped and isinstance(worker.stepper, RunsAhead):
+    ahead = fleet.plan.overlapped or fleet.plan.ahead
+    if ahead and isinstance(worker.stepper, RunsAhead):
         worker.stepper.settle()
     else:
         worker.stepper.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -38,6 +39,34 @@ class EdgePlanes(Protocol):
 
     def __array__(self) -> npt.NDArray[Any]:
         """The planes in host memory."""
+
+
+@dataclass(frozen=True)
+class LastingPlanes:
+    """Planes in contiguous memory of the host that lasts, and into which a stepper puts its edges
+    again and again: a device may remember it.
+
+    Attributes:
+        memory: the planes, (n_fields, ...).
+    """
+
+    memory: npt.NDArray[Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n_fields, ...)."""
+        return self.memory.shape
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all planes."""
+        return self.memory.nbytes
+
+    def __array__(
+        self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
+    ) -> npt.NDArray[Any]:
+        """The planes themselves."""
+        return self.memory if dtype is None else self.memory.astype(dtype, copy=False)
 
 
 class Stepper(Protocol):
@@ -233,6 +262,23 @@ class Method(Protocol):
             slab: part of the grid that is taken.
             parameters: one of `parameters(problem)`.
             device: what it runs on: a `ThreadTeam` for CPU methods.
+        """
+
+
+@runtime_checkable
+class Fits(Method, Protocol):
+    """A method whose parameters for a thin slab are others than for the whole grid."""
+
+    def fitted(
+        self, problem: Problem, slab: Slab, parameters: Parameters, threads: int
+    ) -> Parameters:
+        """Those with which so many threads advance a slab with neighbours.
+
+        Args:
+            problem: what is advanced.
+            slab: a part of it; its halos say how many steps a block has.
+            parameters: that suit the whole grid.
+            threads: that share the work.
         """
 
 

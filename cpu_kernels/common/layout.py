@@ -34,6 +34,22 @@ class Layout(Protocol):
         """For each axis of the problem, its number among the three."""
 
     @property
+    def first(self) -> tuple[int, int, int]:
+        """Padded index of the first owned point, per padded axis."""
+
+    @property
+    def count(self) -> tuple[int, int, int]:
+        """Points owned, or vectors, per padded axis."""
+
+    @property
+    def pitch(self) -> tuple[int, int, int]:
+        """Elements between neighbours along each padded axis."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the elements."""
+
+    @property
     def n_fields(self) -> int:
         """Number of fields."""
 

@@ -90,7 +90,7 @@ class CpuStepper:
         """Take the owned points; each thread writes the planes it will compute, so that their pages
         lie near it.
         """
-        self._team.wait()
+        self._rest()
         self._step = step
 
         def fill(thread: int) -> None:
@@ -110,7 +110,7 @@ class CpuStepper:
             return
         padded, halo = self._layout.axis_of[axis], self.slab.halo[axis]
         inner = inner_part(self._geometry.axes, padded, halo, steps)
-        self._team.wait()
+        self._rest()
         self._begun = steps, axis
         self._start(steps, self._operands(steps, inner))
 
@@ -126,7 +126,7 @@ class CpuStepper:
         return sys.maxsize if self._step_tables is None else max(1, self._step_tables.longest)
 
     def _advance_block(self, steps: int) -> None:
-        self._team.wait()
+        self._rest()
         *before, last = self._parts(steps)
         for part in before:
             self._start(steps, self._operands(steps, part))
@@ -168,9 +168,9 @@ class CpuStepper:
         assert self._step_tables is not None
         return (axes, self._step_tables.arrays, *tables)
 
-    def edge(self, axis: int, side: Side) -> Field:
+    def edge(self, axis: int, side: Side) -> EdgePlanes:
         """The owned planes that the neighbour on `side` needs, a contiguous copy."""
-        self._team.wait()
+        self._rest()
         planes = self._layout.read(self._current, self.slab.edge_ranges(axis, SIDES.index(side)))
         view = np.may_share_memory(planes, self._current)
         return np.array(planes, dtype=self._dtype, order="C", copy=view or None)
@@ -178,13 +178,13 @@ class CpuStepper:
     def set_halo(self, axis: int, side: Side, planes: EdgePlanes) -> None:
         """Take the planes beyond `side`; what is advanced without them goes on."""
         if self._begun is None:
-            self._team.wait()
+            self._rest()
         values = np.asarray(planes, self._dtype)
         self._layout.write(self._current, self.slab.halo_ranges(axis, SIDES.index(side)), values)
 
     def interior(self, box: Box | None = None) -> Field:
         """A copy of the owned points, or of those inside `box` (global indices)."""
-        self._team.wait()
+        self._rest()
         wanted = self.slab.local(box)
         copy = np.empty(
             (self._layout.n_fields, *(high - low for low, high in wanted)), dtype=self._dtype
@@ -204,7 +204,7 @@ class CpuStepper:
 
     def find_nonfinite(self) -> Box | None:
         """The box of a few points around the first value that is not finite."""
-        self._team.wait()
+        self._rest()
         bad: list[tuple[int, ...]] = []
         lock = threading.Lock()
 
@@ -225,7 +225,11 @@ class CpuStepper:
         """Return when the threads are done."""
         self._team.wait()
 
+    def _rest(self) -> None:
+        """Wait until the team is free for something else."""
+        self._team.wait()
+
     def close(self) -> None:
         """Wait for the threads and give the memory back."""
-        self._team.wait()
+        self._rest()
         self._current = self._next = np.empty(0, dtype=self._weights.dtype)

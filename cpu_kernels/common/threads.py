@@ -22,6 +22,9 @@ class ThreadTeam:
             msg = f"a team has at least one thread, got {size}"
             raise ValueError(msg)
         self.size = size
+        # Whether steppers should keep the threads in compiled code between their blocks.
+        self.stays_ready = False
+
         self._queues: list[SimpleQueue[Task | None]] = [SimpleQueue() for _ in range(size)]
         self._finished = threading.Semaphore(0)
         self._outstanding = 0

@@ -3,17 +3,26 @@
 Idea    One counter and one generation number in shared memory. The last thread to arrive resets the
         counter and starts the next generation; the others spin on the generation, and after a while
         offer their core to someone else, so that more threads than cores still make progress.
+        Threads that wait for longer sleep until somebody wakes them (`futex` of Linux).
 Layout  `new_barrier()` is an int64 array; counter and generation lie on cache lines of their own.
 Test    tests/kernels/test_intrinsics.py
 """
 
 from __future__ import annotations
 
+import platform
+import sys
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
 from numba import njit
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 
 from tetris_sim.cpu_kernels.compiled.intrinsics import (
+    element_address,
     fetch_add,
     load_acquire,
     pause,
@@ -22,6 +31,11 @@ from tetris_sim.cpu_kernels.compiled.intrinsics import (
 )
 
 _ARRIVED, _GENERATION = 8, 24  # element numbers: 128 bytes apart, prefetchers fetch lines in pairs
+_INT64 = ir.IntType(64)
+# Number of the system call `futex`; elsewhere threads offer their cores instead of sleeping.
+_FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine()) if sys.platform == "linux" else None
+_FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # of this process only
+_EVERYBODY = 0x7FFFFFFF
 _SPINS = 2000  # about 50 microseconds; a barrier is usually met in a few
 
 
@@ -49,3 +63,40 @@ def wait(barrier, threads):
             pause()
         else:
             sched_yield()
+
+
+def _call_futex(builder: Any, address: Any, operation: int, value: Any) -> None:
+    if _FUTEX is None:
+        kind = ir.FunctionType(ir.IntType(32), [])
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
+        return
+    kind = ir.FunctionType(_INT64, [_INT64], var_arg=True)
+    syscall = cgutils.get_or_insert_function(builder.module, kind, "syscall")
+    numbers = [_INT64(_FUTEX), builder.ptrtoint(address, _INT64), _INT64(operation), value]
+    builder.call(syscall, [*numbers, *[_INT64(0)] * 3])  # no time limit
+
+
+@intrinsic
+def sleep_while(typing_context, array, index, value):
+    """Let the thread sleep until `wake`, if the lower half of array[index] still is that of value;
+    it may wake up for no reason.
+    """
+
+    def generate(context, builder, signature, arguments):
+        place = element_address(context, builder, signature.args[0], *arguments[:2])
+        _call_futex(builder, place, _FUTEX_WAIT, arguments[2])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.int64), generate
+
+
+@intrinsic
+def wake(typing_context, array, index):
+    """Wake all threads that sleep while array[index] has a value."""
+
+    def generate(context, builder, signature, arguments):
+        place = element_address(context, builder, signature.args[0], *arguments)
+        _call_futex(builder, place, _FUTEX_WAKE, _INT64(_EVERYBODY))
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate

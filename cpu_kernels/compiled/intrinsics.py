@@ -23,7 +23,8 @@ from numba.extending import intrinsic
 _INT64 = ir.IntType(64)
 
 
-def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
+def element_address(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
+    """The pointer to array[index]."""
     data = context.make_array(array_type)(context, builder, array).data
     return builder.gep(data, [index])
 
@@ -47,7 +48,7 @@ def load(typing_context, array, index):
     """array[index], without wraparound, and never aliased by a `store`."""
 
     def generate(context, builder, signature, arguments):
-        value = builder.load(_address(context, builder, signature.args[0], *arguments))
+        value = builder.load(element_address(context, builder, signature.args[0], *arguments))
         _promise_no_alias(builder, value, mine="source", other="destination")
         return value
 
@@ -59,7 +60,7 @@ def store(typing_context, array, index, value):
     """array[index] = value, without wraparound, and never aliased by a `load`."""
 
     def generate(context, builder, signature, arguments):
-        address = _address(context, builder, signature.args[0], arguments[0], arguments[1])
+        address = element_address(context, builder, signature.args[0], arguments[0], arguments[1])
         instruction = builder.store(arguments[2], address)
         _promise_no_alias(builder, instruction, mine="destination", other="source")
         return context.get_dummy_value()
@@ -157,7 +158,7 @@ def fetch_add(typing_context, array, index, value):
     """Add atomically to array[index]; the old value."""
 
     def generate(context, builder, signature, arguments):
-        address = _address(context, builder, signature.args[0], arguments[0], arguments[1])
+        address = element_address(context, builder, signature.args[0], arguments[0], arguments[1])
         return builder.atomic_rmw("add", address, arguments[2], "acq_rel")
 
     return types.int64(array, types.intp, types.int64), generate
@@ -169,7 +170,10 @@ def load_acquire(typing_context, array, index):
 
     def generate(context, builder, signature, arguments):
         return builder.load_atomic(
-            _address(context, builder, signature.args[0], *arguments), "acquire", 8, typ=_INT64
+            element_address(context, builder, signature.args[0], *arguments),
+            "acquire",
+            8,
+            typ=_INT64,
         )
 
     return types.int64(array, types.intp), generate
@@ -180,7 +184,7 @@ def store_release(typing_context, array, index, value):
     """array[index] = value; everything done before becomes visible with it."""
 
     def generate(context, builder, signature, arguments):
-        address = _address(context, builder, signature.args[0], arguments[0], arguments[1])
+        address = element_address(context, builder, signature.args[0], arguments[0], arguments[1])
         builder.store_atomic(arguments[2], address, "release", 8)
         return context.get_dummy_value()
 

@@ -41,6 +41,8 @@ class PlainMethod(WithoutParameters):
         `ThreadTeam`.
         """
         # Numba takes 0.4 s to import, and planning or reading a file does not need it.
+        from tetris_sim.cpu_kernels.common.ready import TimeLoop
+        from tetris_sim.cpu_kernels.common.ready_stepper import make_stepper
         from tetris_sim.cpu_kernels.common.stepper import CpuStepper
         from tetris_sim.cpu_kernels.compiled.conduction import make_conduct
         from tetris_sim.cpu_kernels.compiled.generate import make_advance
@@ -54,6 +56,7 @@ class PlainMethod(WithoutParameters):
             return CpuStepper(problem, slab, device, sweeps, layout, step_tables=sweeps)
         if problem.conduction is None:
             advance = make_advance(problem.stencil.offsets, np.dtype(problem.dtype))
-            return CpuStepper(problem, slab, device, advance)
+            loop = TimeLoop(advance, advance, lambda numbers, barrier: (numbers, (barrier,)))
+            return make_stepper(problem, slab, device, loop)
         data = ConductionData(problem, slab, pad(problem, slab))
         return CpuStepper(problem, slab, device, make_conduct(problem), step_tables=data)

@@ -11,9 +11,11 @@ import numpy.typing as npt
 
 from tetris_sim.axes import OUTER, on_three
 from tetris_sim.boundary import SIDES
+from tetris_sim.cpu_kernels.common import ready_stepper
 from tetris_sim.cpu_kernels.common.caches import read_caches
 from tetris_sim.cpu_kernels.common.columns import COUNT, FIRST, SHRINK
 from tetris_sim.cpu_kernels.common.layout import PaddedField, allocate_aligned
+from tetris_sim.cpu_kernels.common.ready import TimeLoop
 from tetris_sim.cpu_kernels.common.rims import Axes
 from tetris_sim.cpu_kernels.common.stepper import CpuStepper
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
@@ -48,8 +50,14 @@ def make_stepper(
         _set_box(own[thread : thread + 1], beyond, axes)
         loop(*state, constants, own, scratch, steps, claims, barrier)
 
-    return CpuStepper(
-        problem, slab, team, advance, layout, passes=lambda steps: -(-steps // work.steps)
+    def arguments(numbers: tuple[Any, ...], barrier: Numbers) -> tuple[Any, Any]:
+        n_fields, field_pitch, axes, *_ = numbers
+        _set_box(own, beyond, axes)
+        return (n_fields, field_pitch, constants, own, scratch), (claims, barrier)
+
+    timed = TimeLoop(advance, loop, arguments)
+    return ready_stepper.make_stepper(
+        problem, slab, team, timed, layout, lambda steps: -(-steps // work.steps)
     )
 
 

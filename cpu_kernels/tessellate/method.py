@@ -83,9 +83,38 @@ class TessellateMethod:
         rings = planes * layout.pitch[0] * layout.dtype.itemsize
         return 2 * layout.n_bytes + record_bytes(problem, layout) + rings
 
+    def fitted(
+        self, problem: Problem, slab: Slab, parameters: Parameters, threads: int
+    ) -> Parameters:
+        """Narrower tiles where a slab with neighbours has few of them for so many threads
+        (`fitting.py`).
+        """
+        if threads == 1 or not any(map(any, slab.halo)) or not all(problem.stencil.radii):
+            return parameters
+        from tetris_sim.cpu_kernels.tessellate.fitting import Stay, fit
+
+        chosen = self._complete(problem, parameters)
+        layout = _layout(problem, slab, chosen)
+        lanes = layout.lanes if isinstance(layout, LiftedField) else 1
+        block = max(
+            -(-width // radius)
+            for widths, radius in zip(slab.halo, problem.stencil.radii, strict=True)
+            for width in widths
+        )
+        rows = layout.geometry(problem, slab).axes
+        stay = Stay(rows, threads, block, 2 * lanes * layout.dtype.itemsize)
+        tile, steps = fit(stay, _tile(problem, chosen, layout), chosen[STEPS_PER_BLOCK])
+        units = (1, 1, lanes)
+        widths = {
+            f"tile_{name}": tile[axis] * units[axis]
+            for name, axis in zip(problem.grid.axis_names, layout.axis_of, strict=True)
+        }
+        return {**chosen, **widths, STEPS_PER_BLOCK: steps}
+
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
         """Compile the tile loop and take two copies of the slab; `device` is a `ThreadTeam`."""
-        from tetris_sim.cpu_kernels.common.stepper import CpuStepper
+        from tetris_sim.cpu_kernels.common.ready import TimeLoop
+        from tetris_sim.cpu_kernels.common.ready_stepper import make_stepper
         from tetris_sim.cpu_kernels.compiled.generate import compiled_module
         from tetris_sim.cpu_kernels.tessellate.stepper import (
             ConductingStepper,
@@ -109,9 +138,12 @@ class TessellateMethod:
             return ConductingStepper(problem, slab, device, plan, layout, chosen["jam"])
         compiled, no_codes = make_loop(problem, lanes), np.zeros(0, dtype=np.int32)
         rest = (*plan, no_codes, (0, 0, 0), 0, side_by_side(problem))
-        return CpuStepper(
-            problem, slab, device, lambda *arguments: compiled(*arguments, rest), layout
+        loop = TimeLoop(
+            lambda *arguments: compiled(*arguments, rest),
+            compiled,
+            lambda numbers, barrier: (numbers, (barrier, rest)),
         )
+        return make_stepper(problem, slab, device, loop, layout)
 
     def _complete(self, problem: Problem, parameters: Parameters) -> Parameters:
         return {**self.parameters(problem)[0], **parameters}

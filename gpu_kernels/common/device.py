@@ -81,6 +81,7 @@ class GpuDevice:
         self.shared_bytes = int(self._device.attributes["MaxSharedMemoryPerBlockOptin"])
         self._linked: set[int] = set()
         self._opened: dict[bytes, int] = {}
+        self._locked: dict[int, npt.NDArray[Any] | None] = {}
         self._modules: dict[tuple[str, tuple[tuple[str, str | int], ...]], Any] = {}
 
     @contextlib.contextmanager
@@ -164,6 +165,37 @@ class GpuDevice:
             here.set(staged, stream=self._arriving)
             self.stream.wait_event(self._arriving.record())
         return here, (here, staged)
+
+    def bring_lasting(self, values: npt.NDArray[Any]) -> tuple[Any, Any]:
+        """The same from memory of the host that lasts: it is copied from where it is, and must stay
+        as it is until the stream has used the copy.
+        """
+        if not self._lock(values):
+            return self.bring_beside(values)
+        runtime = self.cupy.cuda.runtime
+        with self._device, self._arriving:
+            here = self.cupy.empty(values.shape, values.dtype)
+            way = (values.nbytes, runtime.memcpyHostToDevice, self._arriving.ptr)
+            runtime.memcpyAsync(here.data.ptr, values.ctypes.data, *way)
+            self.stream.wait_event(self._arriving.record())
+        return here, (here, values)
+
+    def _lock(self, values: npt.NDArray[Any]) -> bool:
+        """Let the GPU read memory of the host, until the device is released; whether it can."""
+        place = values.ctypes.data
+        if place not in self._locked:
+            self._locked[place] = None
+            # Some systems let nobody lock memory.
+            with contextlib.suppress(self.cupy.cuda.runtime.CUDARuntimeError):
+                self.cupy.cuda.runtime.hostRegister(place, values.nbytes, 0)
+                self._locked[place] = values  # which cannot be given back before
+        return self._locked[place] is not None
+
+    def _unlock(self) -> None:
+        for place, values in self._locked.items():
+            if values is not None:
+                self.cupy.cuda.runtime.hostUnregister(place)
+        self._locked.clear()
 
     def receive_beside(self, array: Any, ready: Any) -> tuple[npt.NDArray[Any], Any]:
         """Start to copy a contiguous array that is there when `ready` has happened, while the
@@ -282,6 +314,7 @@ class GpuDevice:
         try:
             with self._device:
                 self.stream.synchronize()
+                self._unlock()
                 self.cupy.get_default_memory_pool().free_all_blocks()
         except self.cupy.cuda.runtime.CUDARuntimeError:
             log.debug("GPU %d failed before it was released", self.number, exc_info=True)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.layout import PlaneForm
+from tetris_sim.method import LastingPlanes
 
 
 class GpuPlanes:
@@ -122,4 +123,6 @@ def take_planes(device: GpuDevice, planes: Any) -> tuple[Any, Any]:
         if planes.device.number == device.number:
             return planes.unpacked(planes.memory), planes
         return planes.unpacked(device.copy_from(planes.device, planes.memory)), planes
+    if isinstance(planes, LastingPlanes):
+        return device.bring_lasting(planes.memory)
     return device.bring_beside(np.ascontiguousarray(planes))

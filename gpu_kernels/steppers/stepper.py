@@ -155,6 +155,10 @@ class GpuStepper:
                 self._state.swap()
 
     def _advance_whole(self, steps: int) -> None:
+        beside = any(any(widths) for widths in self.slab.halo)
+        if beside and self._problem.equations is None and self._problem.conduction is None:
+            self._replay_whole(steps)
+            return
         later = steps
         while later > 0:
             way = self._state.next_way(self._passes, later)
@@ -164,19 +168,36 @@ class GpuStepper:
                 later -= way.depth
                 self._state.advance(way, Extent(later))
 
-    def _advance_parts(self, steps: int, axis: int, parts: tuple[Part, ...]) -> None:
-        """Launch parts of a block, from a record if there were such before.
+    def _replay_whole(self, steps: int) -> None:
+        """Launch a block with halos, which shrink from pass to pass as in any other block."""
 
-        Their launches are many, and those of rims are short.
-        """
-        key = steps, axis, parts, self._state.turn
-        if key in self._records:
-            self._records[key].launch(self._device.stream)
-            return
+        def launch() -> None:
+            step, turn, later = self._state.step, self._state.turn, steps
+            for way in longest_first:
+                later -= way.depth
+                self._state.advance(way, Extent(later))
+            self._state.step, self._state.turn = step, turn
+
+        longest_first = self._shorter_first(steps)[::-1]
+        self._launch_recorded((steps, 0, (), self._state.turn), launch)
+        self._state.step += steps
+        if len(longest_first) % 2:
+            self._state.swap()
+
+    def _advance_parts(self, steps: int, axis: int, parts: tuple[Part, ...]) -> None:
+        """Launch parts of a block; their launches are many, and those of rims are short."""
 
         def launch() -> None:
             for part in parts:
                 self._advance_part(steps, axis, part)
+
+        self._launch_recorded((steps, axis, parts, self._state.turn), launch)
+
+    def _launch_recorded(self, key: Parts, launch: Callable[[], None]) -> None:
+        """Launch what has a key, from a record if it was launched before."""
+        if key in self._records:
+            self._records[key].launch(self._device.stream)
+            return
 
         # The first time works out what launches need, which cannot be recorded.
         if key not in self._met:
@@ -298,7 +319,9 @@ class GpuStepper:
     def mark(self) -> GpuMoment:
         """When the GPU has done what was launched so far."""
         with self._device.use():
-            return GpuMoment(self._device, self._device.stream.record())
+            # Who waits for it sleeps: CPU threads beside the GPU need the core.
+            event = self._device.cupy.cuda.Event(block=True)
+            return GpuMoment(self._device, self._device.stream.record(event))
 
     def settle(self) -> None:
         """Return when the GPU is done with all but the last block."""

@@ -127,6 +127,8 @@ class Plan:
         gpu_messages: how planes go between GPUs of different ranks.
         scheme: how the state gets to the next step that anybody wants.
         overlapped: whether halos travel while what needs none of them is computed.
+        ahead: whether GPUs are told of a block while they compute the one before, though it waits
+            for halos: others are done earlier, so they are there in time.
     """
 
     shares: tuple[Share, ...]
@@ -142,6 +144,7 @@ class Plan:
     gpu_messages: GpuMessages = "host"
     scheme: Scheme = "explicit"
     overlapped: bool = False
+    ahead: bool = False
 
     def _repr_html_(self) -> str:
         rows = [

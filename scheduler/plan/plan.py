@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tetris_sim.errors import ConfigError, TetrisError, UnsupportedError
 from tetris_sim.problem import Problem
 from tetris_sim.reference import tolerance
-from tetris_sim.scheduler.facts.division import Division, Profile
+from tetris_sim.scheduler.facts.division import Division, Link, Profile
 from tetris_sim.scheduler.facts.domain import Domain, Work
 from tetris_sim.scheduler.facts.shares import Draft, Plan, Reason, Share, about
 from tetris_sim.scheduler.plan.adaptive import asked_block, scheme_of, why_adaptive
@@ -42,6 +42,10 @@ _STREAMED_SECONDS = 2.0  # a run that is streamed looks at the clock and at sign
 # Rims by themselves take a GPU as long again: launches of few points.
 _SPLITTING = 1.0
 _BESIDE = "Halos travel while points that need none are computed."
+_AHEAD = (
+    "A GPU hears of each block while it computes the one before: CPU threads are done with theirs "
+    "earlier."
+)
 _PIECE_SECONDS = 1e-3  # of Python for the copies and launches of a piece: an upper bound
 
 
@@ -130,7 +134,10 @@ def draft_plan(
     rounding = about_rounding(shares, problem.steps, tolerance(problem, problem.steps, 1.0))
     plan = _plan_of(domain, work, best, shares, asked, (*notes, *rounding))
     plan = dataclasses.replace(
-        plan, scheme=scheme_of(problem), overlapped=_begin_inside(problem, best, shares)
+        plan,
+        scheme=scheme_of(problem),
+        overlapped=_begin_inside(problem, best, shares),
+        ahead=_beside_host(shares),
     )
     reasons = (
         *(offer.reasons[0] for offer in offers),
@@ -138,6 +145,7 @@ def draft_plan(
         *why_these,
         *_why_divided_so(work, options, best, shares, asked),
         *(about("block", (_BESIDE,)) if plan.overlapped else ()),
+        *(about("block", (_AHEAD,)) if plan.ahead else ()),
         *why_adaptive(problem),
         describe_copy(copy=plan.copy_for_checkpoints),
     )
@@ -146,10 +154,16 @@ def draft_plan(
 
 def _begin_inside(problem: Problem, option: Option, shares: Sequence[Share]) -> bool:
     """Whether halos travel while somebody computes what needs none."""
-    return len(shares) > 1 and any(
+    alike = len(shares) > 1 and not any(share.through_host for share in shares)
+    return alike and any(
         offer.capacity.overlapped and begins_early(problem, share, 0, option.block)
         for offer, share in zip(option.members, shares, strict=True)
     )
+
+
+def _beside_host(shares: Sequence[Share]) -> bool:
+    """Whether a GPU that holds its slab has neighbours in the memory of the host."""
+    return any(share.product and share.streamed is None and share.through_host for share in shares)
 
 
 def _between_teams(domain: Domain, work: Work, offers: Sequence[Offer], asked: Asked) -> Option:
@@ -174,18 +188,34 @@ def _with_links(domain: Domain, offers: Sequence[Offer], measures: Measures) -> 
         return tuple(offers)
     # Between GPUs messages need not pass the memory of the host.
     through_host = any(offer.kind != "gpu" for offer in offers)
+    links = [measures.messages(offer.share, through_host) for offer in offers]
+    of_gpus = [link for link, offer in zip(links, offers, strict=True) if offer.kind == "gpu"]
 
     linked = []
-    for offer in offers:
-        link, beside = measures.messages(offer.share, through_host), _hides_messages(domain, offer)
+    for offer, own in zip(offers, links, strict=True):
+        link, beside, splitting = own, _hides_messages(domain, offer), _SPLITTING
+        if through_host:
+            # A GPU that is told ahead takes halos in at once, in one part; whoever is beside it
+            # waits for what it copies.
+            beside, splitting = offer.kind == "gpu", 0.0
+            link = own if beside else _one_after_the_other((own, *of_gpus))
         capacity = dataclasses.replace(
             offer.capacity,
             link=link,
             overlapped=1.0 if beside else 0.0,
-            splitting=_SPLITTING if beside else 0.0,
+            splitting=splitting if beside else 0.0,
         )
         linked.append(dataclasses.replace(offer, capacity=capacity))
     return tuple(linked)
+
+
+def _one_after_the_other(links: Sequence[Link]) -> Link:
+    """A message that takes the first way and the slowest of the others."""
+    first, *others = links
+    return Link(
+        first.latency + max((link.latency for link in others), default=0.0),
+        first.seconds_per_byte + max((link.seconds_per_byte for link in others), default=0.0),
+    )
 
 
 def _hides_messages(domain: Domain, offer: Offer) -> bool:

@@ -102,7 +102,7 @@ def _time_messages(
         (piece.grid.shape[0] - width, *piece.grid.shape[1:]),
         halo,
     )
-    share = dataclasses.replace(share, slab=slab, memory=0, queued=False)
+    share = dataclasses.replace(share, slab=slab, memory=0, queued=False, through_host=through_host)
 
     with contextlib.closing(open_worker(piece, share)) as worker:
         worker.stepper.load(piece.initial)

@@ -143,31 +143,27 @@ class QueuedStepper:
 
         def job() -> None:
             self._edges.clear()
-            if self._begun is not None:
-                self._tell(steps, *self._begun)
+            if isinstance(self._stepper, Timed):
+                self._tell(self._stepper, steps)
                 return
             begin = perf_counter()
             self._stepper.advance(steps)
-            if not self._through_host:
-                self._copy_edges()  # a GPU is told to do it now, and does it when it has advanced
             self._stepper.wait()
             seconds = perf_counter() - begin
             self.busy_s += seconds
             self.recent.append((steps, seconds))
-            if self._through_host:
-                self._copy_edges()
+            self._copy_edges()
 
         self._put(job)
 
-    def _tell(self, steps: int, begun: Moment, inside: Moment) -> None:
-        """Tell the stepper of the rest of a block, and wait for the block before."""
-        stepper = self._stepper
-        assert isinstance(stepper, Timed)
-        begin = stepper.mark()
+    def _tell(self, stepper: Timed, steps: int) -> None:
+        """Tell the stepper of a block or the rest of one, and wait for the block before."""
+        begin, begun = stepper.mark(), self._begun
+        self._begun = None
+        inside = (begin, begin) if begun is None else begun
         stepper.advance(steps)
         self._copy_edges()
-        self._told.append(Told(steps, (begun, inside, begin, stepper.mark())))
-        self._begun = None
+        self._told.append(Told(steps, (*inside, begin, stepper.mark())))
         while len(self._told) > 1:
             self._count(self._told.popleft())
 
@@ -287,7 +283,7 @@ class QueuedStepper:
         planes = self._stepper.edge(axis, side)
         if not self._through_host:
             return planes
-        if self._begun is not None and isinstance(planes, Leaving):
+        if isinstance(planes, Leaving):
             planes.leave()
             return planes
         return np.asarray(planes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tetris_sim.method import Stepper
+from tetris_sim.method import Fits, Stepper
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.facts.domain import Streaming
 from tetris_sim.scheduler.facts.shares import Share
@@ -69,7 +69,10 @@ def open_worker(problem: Problem, share: Share) -> Worker:
 def _open_device(share: Share) -> Any:
     if share.simulated is not None:
         return SimulatedDevice(share.worker, share.simulated, share.threads)
-    return Place(share.threads, share.method.device, share.number).open()
+    device = Place(share.threads, share.method.device, share.number).open()
+    if share.method.device == "cpu":
+        device.stays_ready = share.through_host  # beside a GPU blocks are short
+    return device
 
 
 def _prepare(problem: Problem, share: Share, device: Any) -> Stepper:
@@ -89,7 +92,10 @@ def _make_stepper(problem: Problem, share: Share, device: Any) -> Stepper:
     if isinstance(device, SimulatedDevice):
         stepper = share.method.prepare(problem, share.slab, share.parameters, device.team)
         return SimulatedStepper(problem, stepper, device)
-    return share.method.prepare(problem, share.slab, share.parameters, device)
+    method, parameters = share.method, share.parameters
+    if isinstance(method, Fits):
+        parameters = method.fitted(problem, share.slab, parameters, share.threads)
+    return method.prepare(problem, share.slab, parameters, device)
 
 
 def _make_conveyor(problem: Problem, share: Share, streaming: Streaming, device: Any) -> Conveyor:

@@ -57,7 +57,7 @@ class Row:
         shares: planes of each worker at the end.
         methods: of each worker.
         block: steps between two exchanges.
-        overlapped: whether halos travelled beside the computation.
+        ahead: whether the GPU was told of a block while it computed the one before.
         predicted: rate by the plan.
         busy: share of the time in which each worker computed.
     """
@@ -72,7 +72,7 @@ class Row:
     shares: dict[str, int]
     methods: dict[str, str]
     block: int
-    overlapped: bool
+    ahead: bool
     predicted: float
     busy: dict[str, float]
 
@@ -127,7 +127,7 @@ def measure(
             shares={it.worker: it.slab.shape[0] for it in plan.shares},
             methods={it.worker: f"{it.method.name} {dict(it.parameters)}" for it in plan.shares},
             block=plan.time_block,
-            overlapped=plan.overlapped,
+            ahead=plan.ahead,
             predicted=problem.grid.n_points / plan.seconds_per_step,
             busy={
                 name: (seconds - busy.get(name, 0.0)) / elapsed
@@ -178,8 +178,8 @@ def study(case: str, stencil: str, threads: int) -> Iterator[Row]:
     for block in _BLOCKS[stencil]:
         section = {**both, "shares": (gpu.rate, cpu.rate), "time_block": block}
         plan = dataclasses.replace(planned(**section), shares_asked=False)
-        for overlapped in (plan.overlapped, False):
-            way = dataclasses.replace(plan, overlapped=overlapped)
+        for ahead in (plan.ahead, False):
+            way = dataclasses.replace(plan, ahead=ahead)
             yield measure(case, stencil, problem, way, kept, settle=True)
 
 
@@ -213,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 f"{case:6} {stencil:10} {row.devices:12} {row.rate / 1e9:8.1f} GStencil/s "
                 f"({row.lowest / 1e9:.1f} to {row.highest / 1e9:.1f}) predicted "
                 f"{row.predicted / 1e9:.1f}, block {row.block}, {row.shares}, "
-                f"{'beside' if row.overlapped else 'after'}, of the sum "
+                f"{'ahead' if row.ahead else 'waited for'}, of the sum "
                 f"{'' if of_sum is None else f'{of_sum:.3f}'}, of the GPU {of_gpu:.3f}, busy "
                 f"{ {name: round(part, 2) for name, part in row.busy.items()} }",
                 flush=True,

@@ -15,6 +15,33 @@ ROWS: list[dict[str, Any]] = json.loads(
     (DOCS / "benchmarks" / "beside.json").read_text(encoding="utf-8")
 )["rows"]
 
+AHEAD = (DOCS / "decisions" / "0051-cpu-threads-beside-a-gpu.md").read_text(encoding="utf-8")
+WHOLE: list[dict[str, Any]] = json.loads(
+    (DOCS / "benchmarks" / "beside-ahead.json").read_text(encoding="utf-8")
+)["rows"]
+
+
+def test_the_table_of_whole_blocks_has_the_figures_of_the_rows() -> None:
+    lines = re.findall(r"\| (heat-2d|box-\w+), [\d^]+ \| `(\S+)` \|(.*)\|", AHEAD)
+    assert len(lines) == 5
+    for stencil, method, rest in lines:
+        alone, at, both, times, busy = (cell.strip() for cell in rest.split("|"))
+        of_it = [it for it in WHOLE if (it["stencil"], it["method"]) == (stencil, method)]
+        gpu = next(it for it in of_it if it["devices"] == "gpu:0")
+        block, planes = map(int, at.split(","))
+        row = next(it for it in of_it if (it["block"], it["cpu_planes"]) == (block, planes))
+        assert (float(alone), float(both)) == (gpu["rate"], row["rate"])
+        assert float(times) == round(row["rate"] / gpu["rate"], 3)
+        assert busy == ", ".join(f"{100 * part:.0f}" for part in row["busy"].values()) + " %"
+
+
+def test_the_text_has_what_both_make_of_the_sum() -> None:
+    plain = [it for it in WHOLE if it["method"] == "gpu.plain"]
+    cpu, gpu, *both = plain
+    total = cpu["rate"] + gpu["rate"]
+    found = {(it["block"], it["cpu_planes"]): round(it["rate"] / total, 3) for it in both}
+    assert f"{found[32, 1000]} and {found[64, 1150]} with `gpu.plain`" in AHEAD
+
 
 def test_the_table_has_the_figures_of_the_rows() -> None:
     rows = [row for row in ROWS if row["case"] == "plain"]

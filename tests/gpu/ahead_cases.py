@@ -19,8 +19,12 @@ NAMES = ("gpu.plain", "gpu.stream")
 CHOSEN = [method for method in METHODS if method.name in NAMES]
 
 
-def plan_of(problem: Problem, method: Method, pieces: list[tuple[str, int]]) -> Plan:
-    """Slabs of so many planes for the GPU and for CPU threads, in turns."""
+def plan_of(
+    problem: Problem, method: Method, pieces: list[tuple[str, int]], *, whole: bool = False
+) -> Plan:
+    """Slabs of so many planes for the GPU and for CPU threads, in turns; blocks in parts, or
+    whole.
+    """
     ends = np.cumsum([planes for _, planes in pieces]).tolist()
     ranges = list(zip([0, *ends[:-1]], ends, strict=True))
     slabs = cut_along_axis_0(
@@ -34,7 +38,7 @@ def plan_of(problem: Problem, method: Method, pieces: list[tuple[str, int]]) -> 
         share = Share(kind, slab, chosen, parameters, 1, 1.0, 0, product, queued=True)
         shares.append(dataclasses.replace(share, through_host=len(set(pieces)) > 1))
     plan = Plan(tuple(shares), BLOCK, 1e-6, 0.0, copy_for_checkpoints=False, reasons=())
-    return dataclasses.replace(plan, overlapped=True)
+    return dataclasses.replace(plan, overlapped=not whole, ahead=whole)
 
 
 def plan_on_ranks(problem: Problem, method: Method) -> Plan:

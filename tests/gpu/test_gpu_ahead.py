@@ -12,6 +12,7 @@ from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 
 from tetris_sim import reference
+from tetris_sim.cpu_kernels.common.ready_stepper import ReadyStepper
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod as CpuPlain
 from tetris_sim.gpu_kernels.steppers.planes import GpuPlanes
@@ -84,7 +85,58 @@ def test_an_emulated_gpu_between_cpu_threads(
     assert parts.count("inside") == 2 * 3
     assert parts.count("low") + parts.count("high") >= parts.count("inside")
     sides = (1 + 2) if kind != "rings" else (2 + 2)
-    assert len(left) == sides * blocks
+    assert len(left) == sides * (blocks + 1)  # of each block, and before the first one
+
+
+@pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+@pytest.mark.parametrize("method", CHOSEN, ids=lambda method: method.name)
+@pytest.mark.parametrize("kind", ["walls", "mixed"])
+def test_an_emulated_gpu_told_of_whole_blocks_ahead(
+    method: Method,
+    kind: str,
+    teams: dict[int, ThreadTeam],
+    emulated: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settled: list[str] = []
+    settle, in_parts = QueuedStepper.settle, GpuStepper._advance_part
+
+    def noted(stepper: QueuedStepper) -> None:
+        settled.append(stepper._name)
+        settle(stepper)
+        assert len(stepper._told) <= 1
+
+    def never(*_: Any) -> None:
+        raise AssertionError(in_parts)
+
+    monkeypatch.setattr(QueuedStepper, "settle", noted)
+    monkeypatch.setattr(GpuStepper, "_advance_part", never)
+    check_whole(plate(kind), method, teams[2])
+    assert settled.count("gpu:0") > 0
+
+
+def check_whole(problem: Problem, method: Method, team: ThreadTeam) -> None:
+    wanted = run(CpuPlain(), problem, {}, team, (STEPS,))
+    allowed = 0.0 if method.name == "gpu.plain" else reference.tolerance(problem, STEPS, 3.0)
+    plan = plan_of(problem, method, [("cpu:0", 9), ("gpu:0", 62), ("cpu:1", 20)], whole=True)
+    with open_simulation(problem, plan) as simulation:
+        steppers = [worker.stepper for worker in simulation.workers]
+        ready = [isinstance(it._stepper, ReadyStepper) for it in steppers]  # type: ignore[attr-defined]
+        assert ready == [True, False, True]
+        simulation.advance(BLOCK)
+        simulation.advance(BLOCK)
+        told = steppers[1]._told  # type: ignore[attr-defined]
+        assert len(told) == 1  # nobody has waited for its last block
+    np.testing.assert_allclose(solved(problem, plan), wanted, rtol=0, atol=allowed)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", CHOSEN, ids=lambda method: method.name)
+@pytest.mark.parametrize("kind", ["walls", "rings", "mixed"])
+def test_a_gpu_told_of_whole_blocks_ahead(
+    method: Method, kind: str, teams: dict[int, ThreadTeam]
+) -> None:
+    check_whole(plate(kind), method, teams[2])
 
 
 @pytest.mark.gpu

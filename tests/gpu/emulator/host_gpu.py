@@ -36,7 +36,7 @@ class HostStream:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def record(self) -> HostStream:
+    def record(self, event: object = None) -> HostStream:
         """An event that has passed."""
         return self
 
@@ -84,7 +84,9 @@ class HostGpu:
             },
             asnumpy=np.array,
             get_default_memory_pool=lambda: pool,
-            cuda=SimpleNamespace(get_elapsed_time=lambda begin, end: 1.0),
+            cuda=SimpleNamespace(
+                get_elapsed_time=lambda begin, end: 1.0, Event=lambda *, block: None
+            ),
         )
         self.stream, self.side_stream = HostStream(self), HostStream(self)
         self.quick_stream = HostStream(self)
@@ -164,6 +166,10 @@ class HostGpu:
     def bring_beside(self, values: Any) -> tuple[Any, Any]:
         """The same."""
         return values, values
+
+    def bring_lasting(self, values: Any) -> tuple[Any, Any]:
+        """A copy, since that memory is used again."""
+        return np.array(values), values
 
     def receive_beside(self, array: Any, ready: Any) -> tuple[Any, Any]:
         """A copy, which is there."""

@@ -1,0 +1,161 @@
+"""Threads that stay in compiled code between two blocks and wait for the next one there.
+
+Idea    Starting a team anew takes Python a turn in each thread. Beside a GPU of which a block takes
+        two milliseconds, that is a fifth of it. Here the threads wait for a number to change, which
+        costs whoever starts them one store, and one system call for those who sleep by then. A
+        block begins with the halos that came, and ends with the edges that leave, each copied by
+        all threads.
+Layout  control: numbers on cache lines of their own, see the constants. trips: a row for each copy
+        of planes: address of the memory outside, elements from field to field, plane to plane and
+        row to row there, first element of the box in the state, planes, rows. shape: fields,
+        elements from field to field, plane to plane and row to row in the state, vectors of a row,
+        vectors from lane to lane; points lie as `lifted.py` says, with one lane as they come.
+Limits  `ready_loop` of `common/ready.py` puts the dtype, the lanes and the time loop between the
+        two markers; its arguments around the number of steps are tuples.
+Test    tests/kernels/test_ready.py
+"""
+
+from __future__ import annotations
+
+from numba import njit
+from numba.core import types
+
+from tetris_sim.cpu_kernels.compiled.barrier import sleep_while, wait, wake
+from tetris_sim.cpu_kernels.compiled.intrinsics import (
+    elements_at,
+    fetch_add,
+    load_acquire,
+    pause,
+    store_release,
+)
+from tetris_sim.cpu_kernels.compiled.vectors import elements_of
+
+# [the row update begins]
+REAL, LANES = types.float64, 1
+
+
+@njit(nogil=True)
+def advance(thread, threads, u, v, n, steps, barrier):
+    """In place of a time loop: swap both arrays, so many times."""
+
+
+# [the row update ends]
+
+# Numbers of `control`. Of a task: how often one was given, steps (below 0: go back to Python),
+# whether the state is in the second array, whether it is in the other one afterwards, halos that
+# came, edges that leave. Then how many tasks are done, and how many threads are done with this one.
+TASK, STEPS, TURN, FLIPS, COMING, LEAVING = 16, 32, 33, 34, 35, 36
+# Tests of a number before a thread of the team sleeps, or who waits for it.
+DONE, ARRIVED, SPINS, PATIENCE = 48, 64, 80, 81
+_CUTS = 4  # of a row, so that few rows are enough for all threads
+
+
+@njit(nogil=True, cache=True)
+def start(control):
+    """Give the task that `control` describes to all threads; which one it is."""
+    task = fetch_add(control, TASK, 1) + 1
+    wake(control, TASK)
+    return task
+
+
+@njit(nogil=True, cache=True)
+def await_end(control, task):
+    """Return when a task is done."""
+    spins = 0
+    done = load_acquire(control, DONE)
+    while done != task:
+        spins += 1
+        if spins < control[PATIENCE]:
+            pause()
+        else:
+            sleep_while(control, DONE, done)
+        done = load_acquire(control, DONE)
+
+
+@njit(nogil=True, cache=True)
+def _listen(control, last):
+    """Which task comes after the last one."""
+    spins = 0
+    while load_acquire(control, TASK) == last:
+        spins += 1
+        if spins < control[SPINS]:
+            pause()
+        else:
+            sleep_while(control, TASK, last)
+    return last + 1
+
+
+@njit(nogil=True, cache=True)
+def _report(control, threads, task):
+    """Say that a thread is done."""
+    if fetch_add(control, ARRIVED, 1) == threads - 1:
+        store_release(control, ARRIVED, 0)
+        store_release(control, DONE, task)
+        wake(control, DONE)
+
+
+@njit(nogil=True, cache=True)
+def _carry(thread, threads, flat, trip, shape, inwards):
+    """A thread's part of the copy of some planes, into the state or out of it."""
+    outside, state = elements_at(trip[0], REAL), elements_of(flat)
+    planes, rows, vectors, stride = trip[5], trip[6], shape[4], shape[5]
+    pieces = shape[0] * planes * rows * _CUTS
+
+    for piece in range(pieces * thread // threads, pieces * (thread + 1) // threads):
+        cut, number = piece % _CUTS, piece // _CUTS
+        row, plane, field = number % rows, number // rows % planes, number // rows // planes
+        here = trip[4] + field * shape[1] + plane * shape[2] + row * shape[3]
+        there = field * trip[1] + plane * trip[2] + row * trip[3]
+        first, last = vectors * cut // _CUTS, vectors * (cut + 1) // _CUTS
+
+        if inwards:
+            for p in range(first, last):
+                for lane in range(LANES):
+                    state[here + p * LANES + lane] = outside[there + lane * stride + p]
+        else:
+            for p in range(first, min(last, stride)):
+                for lane in range(LANES):
+                    outside[there + lane * stride + p] = state[here + p * LANES + lane]
+            for p in range(max(first, stride), last):
+                end = (LANES - 1) * stride + p
+                outside[there + end] = state[here + p * LANES + LANES - 1]
+
+
+@njit(nogil=True, cache=True)
+def serve(thread, threads, control, trips, shape, last, state, before, barrier, after):
+    """Work off one task after the other, to be called by all `threads` at once.
+
+    Args:
+        thread: which.
+        threads: how many.
+        control: see above.
+        trips: two rows for halos, then two for edges.
+        shape: of the state.
+        last: task before the first one.
+        state: the two arrays.
+        before: arguments of the time loop between these and the number of steps.
+        barrier: where threads meet after halos have come.
+        after: arguments of the time loop after the number of steps.
+    """
+    while True:
+        last = _listen(control, last)
+        steps, flips = control[STEPS], control[FLIPS]
+        if steps < 0:
+            _report(control, threads, last)
+            return
+        now, then = state[0], state[1]
+        if control[TURN] == 1:
+            now, then = then, now
+        coming, leaving = control[COMING], control[LEAVING]
+
+        for k in range(coming):
+            _carry(thread, threads, now, trips[k], shape, True)
+        if coming > 0:
+            wait(barrier, threads)
+        if steps > 0:
+            advance(thread, threads, now, then, *before, steps, *after)
+        if flips == 1:
+            now = then
+        for k in range(leaving):
+            _carry(thread, threads, now, trips[2 + k], shape, False)
+        _report(control, threads, last)
