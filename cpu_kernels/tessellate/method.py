@@ -35,7 +35,8 @@ class TessellateMethod:
 
     Its parameters: `rows`, one of the row kernels above (AUTO where rows are too short for LIFTED);
     `width`, bytes of a vector (not of AUTO, where LLVM chooses); `jam`, rows computed together (of
-    LIFTED in 2D and 3D); `steps_per_block`; `tile_x`, `tile_y`, `tile_z`, points a tile is wide at
+    LIFTED in 2D and 3D), which lie on so many `planes` (of a stencil in 3D: 1, or as many as there
+    are rows); `steps_per_block`; `tile_x`, `tile_y`, `tile_z`, points a tile is wide at
     least, 0 for an axis that is not cut. Tiles are made wider where that many steps need it.
     """
 
@@ -137,7 +138,10 @@ class TessellateMethod:
         if isinstance(layout, LiftedField) and problem.conduction is not None:
             return ConductingStepper(problem, slab, device, plan, layout, chosen["jam"])
         compiled, no_codes = make_loop(problem, lanes), np.zeros(0, dtype=np.int32)
-        rest = (*plan, no_codes, (0, 0, 0), 0, side_by_side(problem))
+        # Rows one above the other are computed together only if their planes are.
+        above = chosen["jam"] if chosen.get("planes", 1) > 1 else 1
+        together = max(side_by_side(problem), above)
+        rest = (*plan, no_codes, (0, 0, 0), 0, together)
         loop = TimeLoop(
             lambda *arguments: compiled(*arguments, rest),
             compiled,
@@ -156,19 +160,31 @@ def candidates(problem: Problem, caches: Caches, cores: int) -> tuple[Parameters
     from tetris_sim.cpu_kernels.compiled.vectors import native_width
 
     names = [f"tile_{name}" for name in problem.grid.axis_names]
-    # A box stencil keeps 2 radius + 1 sums per row in registers, so fewer rows fit.
-    # So do a body's, of which differences and records are kept.
-    few = problem.conduction is not None or not problem.stencil.is_star
-    jams = (1,) if problem.grid.ndim == 1 else (2, 4) if few else (4, 2)
+    kernels = _kernels(problem)
     choices: list[Parameters] = []
     tilings = _tilings(problem, caches, cores)
-    for jam in jams:
-        for steps, *tile in tilings if jam == jams[0] else tilings[:1]:
-            common = {"rows": LIFTED, "width": native_width(), "jam": jam, "steps_per_block": steps}
+    for kernel in kernels:
+        for steps, *tile in tilings if kernel == kernels[0] else tilings[:1]:
+            common = {"rows": LIFTED, "width": native_width(), **kernel, "steps_per_block": steps}
             candidate = {**common, **dict(zip(names, tile, strict=True))}
             if candidate not in choices:
                 choices.append(candidate)
     return tuple(choices)
+
+
+def _kernels(problem: Problem) -> tuple[Parameters, ...]:
+    """Numbers of rows taken together, the best guess first."""
+    # A box stencil keeps 2 radius + 1 sums per row in registers, so fewer rows fit.
+    # So do a body's, of which differences and records are kept.
+    few = problem.conduction is not None or not problem.stencil.is_star
+    jams = (1,) if problem.grid.ndim == 1 else (2, 4) if few else (4, 2)
+    if problem.grid.ndim < 3 or problem.conduction is not None:
+        return tuple({"jam": jam} for jam in jams)
+
+    # Rows one above the other need fewer lines of the second-level cache than neighbours in a
+    # plane; that pays where there are few multiply-adds for a line (decision 0050).
+    above, beside = {"jam": 2, "planes": 2}, [{"jam": jam, "planes": 1} for jam in jams]
+    return (*beside, above) if few else (above, *beside)
 
 
 def _tilings(problem: Problem, caches: Caches, cores: int) -> Sequence[tuple[int, ...]]:
@@ -235,7 +251,8 @@ def _update(problem: Problem, parameters: Parameters, layout: Layout) -> str:
                 kind_of(problem), dtype, layout.lanes, parameters["jam"], before
             )
         jam = parameters["jam"] if problem.grid.ndim > 1 else 1
-        return rows.lifted_source(problem.stencil, dtype, layout.lanes, jam)
+        axis = 0 if parameters.get("planes", 1) > 1 else None
+        return rows.lifted_source(problem.stencil, dtype, layout.lanes, jam, axis)
     if kind == SKEWED:
         return swizzled.skewed_source(offsets, dtype, lanes)
     if kind == QUADRUPLE:

@@ -102,11 +102,15 @@ class Stack:
         )
 
 
-def stacked(offsets: tuple[Offset, ...], together: int) -> Stack:
-    """The stack of a stencil."""
+def stacked(offsets: tuple[Offset, ...], together: int, axis: int | None = None) -> Stack:
+    """The stack of a stencil; its rows follow each other along the axis before the last one if no
+    `axis` is given.
+    """
     order = chain_order(offsets)
     padded = tuple(on_three(offsets[k], 0, OUTER) for k in order)
-    return Stack(padded, tuple(order), axis=0 if len(offsets[0]) == 2 else 1, together=together)
+    if axis is None:
+        axis = 0 if len(offsets[0]) == 2 else 1
+    return Stack(padded, tuple(order), axis=axis, together=together)
 
 
 def natural_source(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> str:
@@ -132,13 +136,23 @@ def natural_source(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> str:
     return "\n".join([*_IMPORTS, *lines, ""])
 
 
-def lifted_source(stencil: Stencil, dtype: np.dtype[Any], lanes: int, jam: int) -> str:
-    """Lifted rows, `jam` at a time; weights are arguments."""
+def lifted_source(
+    stencil: Stencil, dtype: np.dtype[Any], lanes: int, jam: int, axis: int | None = None
+) -> str:
+    """Lifted rows, `jam` at a time; weights are arguments.
+
+    Args:
+        stencil: what is applied.
+        dtype: of the elements.
+        lanes: elements of a vector.
+        jam: rows taken together.
+        axis: along which they follow each other, see `stacked`.
+    """
 
     def body(stack: Stack) -> Iterator[str]:
         return _gathered(stack, lanes) if stencil.is_star else _scattered(stack, lanes)
 
-    return vector_source(stencil.offsets, dtype, lanes, jam, body)
+    return vector_source(stencil.offsets, dtype, lanes, jam, body, axis=axis)
 
 
 def vector_source(
@@ -148,6 +162,7 @@ def vector_source(
     jam: int,
     body: Callable[[Stack], Iterator[str]],
     also: str = "",
+    axis: int | None = None,
 ) -> str:
     """`update_box` around a body for `jam` rows, and the same body for one of the rows that are
     left over.
@@ -160,8 +175,9 @@ def vector_source(
         body: the lines that compute the rows of a stack, the first of which begins at element
             `start`.
         also: source of further names that the body uses.
+        axis: along which rows taken together follow each other, see `stacked`.
     """
-    inner, outer = ("plane", "row") if stacked(offsets, 1).axis == 0 else ("row", "plane")
+    inner, outer = ("plane", "row") if stacked(offsets, 1, axis).axis == 0 else ("row", "plane")
     pitch = {"plane": "pitch0", "row": "pitch1"}
 
     lines = ["from tetris_sim.cpu_kernels.compiled.intrinsics import fma"]
@@ -179,7 +195,7 @@ def vector_source(
     for together in dict.fromkeys((jam, 1)):
         lines += [f"        while j + {together} <= last_{inner}:"]
         lines += [f"            start = base + i * {pitch[outer]} + j * {pitch[inner]}"]
-        stack = stacked(offsets, together)
+        stack = stacked(offsets, together, axis)
         lines += ["            " + line for line in (*stack.starts(), *body(stack))]
         lines += [f"            j += {together}"]
     return "\n".join([*_IMPORTS, *lines, ""])

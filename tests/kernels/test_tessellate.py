@@ -20,6 +20,7 @@ from tetris_sim.cpu_kernels.tessellate.method import (
     TessellateMethod,
     candidates,
 )
+from tetris_sim.cpu_kernels.tessellate.rows import stacked
 from tetris_sim.slab import Slab
 
 KINDS = ("rings", "walls", "mixed")
@@ -82,7 +83,7 @@ def test_a_row_kernel_gives_the_bits_of_plain_for_any_tiles_threads_and_blocks(
             found = run(
                 TessellateMethod(),
                 problem,
-                {**kernel, **tile, "steps_per_block": steps},
+                {**kernel, **tile, "steps_per_block": steps, "planes": (1, jam)[size % 2]},
                 teams[threads],
             )
             assert found.tobytes() == expected.tobytes(), (kind, shape, tile, steps, threads)
@@ -135,6 +136,29 @@ def test_candidates_are_different_and_leave_their_tiles_legal(
     assert len({tuple(sorted(parameters.items())) for parameters in found}) == len(found)
     assert all(parameters["steps_per_block"] >= 1 for parameters in found)
     assert {frozenset(parameters) for parameters in found} == {frozenset(found[0])}
+
+
+@pytest.mark.parametrize(("name", "beside", "above"), [("heat-3d", 6, 4), ("box-3d27p", 6, 4)])
+def test_of_two_rows_one_above_the_other_fewer_are_new_than_of_two_in_a_plane(
+    name: str, beside: int, above: int
+) -> None:
+    offsets = stencil_of(name).offsets
+    for axis, on, expected in (
+        (1, 2, beside),
+        (0, 1, above),
+    ):  # the next ones lie `on` rows further
+        rows = stacked(offsets, 2, axis).rows
+        assert sum((i, j + on) not in rows for i, j in rows) == expected
+
+
+@pytest.mark.parametrize(("name", "first"), [("heat-3d", (2, 2)), ("box-3d27p", (2, 1))])
+def test_in_3d_rows_one_above_the_other_are_tried_first_of_a_star(
+    name: str, first: tuple[int, int]
+) -> None:
+    problem, _ = make_problem(stencil_of(name), boundary_of("walls", 3), shape=(30, 40, 50))
+    found = [(choice["jam"], choice["planes"]) for choice in candidates(problem, Caches(), 2)]
+    assert found[0] == first
+    assert set(found) == {(2, 2), (4, 1), (2, 1)}
 
 
 def test_memory_is_that_of_two_copies(teams: dict[int, ThreadTeam]) -> None:
