@@ -337,6 +337,8 @@ class Fused:
         self._frame = Frame(state.problem, state.slab, state.device, self.depth)
         lasting = lasting_sides(state.problem, state.slab)
         self._ghosts = Ghosts(state.problem, state.slab, state.device, lasting, self.depth)
+        # what is told of the place of a slab
+        self._moves = state.coming is not None or self._kernel.anchored
         self._launches_of(Extent(0))
 
     def launch(self, extent: Extent) -> None:
@@ -373,7 +375,7 @@ class Fused:
         # milliseconds.
         key = outer, extent.open_axis
         slab, found = self._launches.get(key, (None, None))
-        if found is None or (state.coming is not None and slab != state.slab):
+        if found is None or (self._moves and slab != state.slab):
             axis, frame = extent.open_axis, self._frame
             where = state.problem, state.slab, outer, self.depth, self._kernel.line
             inner = without_frame(*where, open_axis=axis)
