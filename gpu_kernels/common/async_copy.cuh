@@ -70,7 +70,23 @@ __device__ __forceinline__ void wait_arrival(Arrival* arrival, int phase) {
         : "memory");
 }
 
-__device__ __forceinline__ void bulk_in(double* to, const double* from, unsigned bytes,
+// Whether that phase is over; a warp that asks until all lanes say so stays together, which the
+// compiler cannot know of `wait_arrival`: behind it shuffles would be prepared for lanes apart.
+__device__ __forceinline__ bool has_arrived(Arrival* arrival, int phase) {
+    int done;
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+        "selp.s32 %0, 1, 0, done;\n"
+        "}"
+        : "=r"(done)
+        : "r"(shared_address(arrival)), "r"(phase & 1)
+        : "memory");
+    return done != 0;
+}
+
+__device__ __forceinline__ void bulk_in(void* to, const void* from, unsigned bytes,
                                         Arrival* arrival) {
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
@@ -79,7 +95,7 @@ __device__ __forceinline__ void bulk_in(double* to, const double* from, unsigned
         : "memory");
 }
 
-__device__ __forceinline__ void bulk_out(double* to, const double* from, unsigned bytes) {
+__device__ __forceinline__ void bulk_out(void* to, const void* from, unsigned bytes) {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
                  "r"(shared_address(from)), "r"(bytes)
                  : "memory");

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.axes import on_three
 from tetris_sim.gpu_kernels.common.layout import LINE, Box3, box_argument, by_value, to_device
 
 if TYPE_CHECKING:
@@ -107,6 +108,8 @@ class FusedKernel:
             beside them may be.
         spare: blocks more than a box needs along y, for kernels whose tiles begin where those of
             the whole grid do.
+        anchored: whether the kernel is told, after the length of a chunk, the number of row 0 in
+            the whole grid, at certain rows of which its patches begin.
         beside: what a kernel for bodies needs of a state for a box: arguments. Called once for
             each box, and again when the body has another place.
     """
@@ -123,6 +126,7 @@ class FusedKernel:
     by_pointer: bool = False
     line: int = LINE
     spare: int = 0
+    anchored: bool = False
     beside: Callable[[State, Box3], tuple[Any, ...]] | None = None
 
     def cut(self, box: Box3, slots: int) -> tuple[tuple[int, int, int], int]:
@@ -169,10 +173,14 @@ class CompiledKernel:
         """How a box is shared by blocks of threads; of a state, if its body matters."""
         grid, chunk = self._kernel.cut(box, self.slots)
         streamed = () if self._kernel.stream is None else (np.int32(chunk),)
+        anchor: tuple[Any, ...] = ()
+        if self._kernel.anchored:
+            first = 0 if state is None else on_three(state.slab.start, 0)[1]
+            anchor = (np.int32(first),)
         beside: tuple[Any, ...] = ()
         if self._kernel.beside is not None and state is not None:
             beside = self._kernel.beside(state, box)
-        return Launch(grid, (box_argument(box), self._weights, *streamed, *beside))
+        return Launch(grid, (box_argument(box), self._weights, *streamed, *anchor, *beside))
 
     def launch(
         self, now: Any, then: Any, memory: Any, launch: Launch, row: tuple[Any, ...] = ()

@@ -80,6 +80,8 @@ class Fused:
         lasting = lasting_sides(self._problem, state.slab)
         self._ghosts = Ghosts(self._problem, state.slab, state.device, lasting, self.depth)
         self._courses = state.courses if self.by_course else None
+        # what is told of the place of a slab
+        self._moves = state.coming is not None or self._kernel.anchored
         self._launches_of(Extent(0))
 
     def _as_advanced(self, problem: Problem) -> Problem:
@@ -138,7 +140,7 @@ class Fused:
         # milliseconds.
         key = outer, extent.open_axis
         slab, found = self._launches.get(key, (None, None))
-        if found is None or (state.coming is not None and slab != state.slab):
+        if found is None or (self._moves and slab != state.slab):
             axis, frame = extent.open_axis, self._frame
             where = self._problem, state.slab, outer, self.depth, self._kernel.line
             inner = without_frame(*where, open_axis=axis)

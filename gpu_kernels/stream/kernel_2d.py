@@ -64,8 +64,10 @@ class Tile:
         blocks: blocks that share a multiprocessor; bounds the registers of a thread.
         edges: copies of the rows that warps hand on: 2 need one barrier a level, 1 needs two and
             less memory.
-        interleaved: 1 if rows are stored and fetched among the arithmetic of the first level, which
-            takes registers.
+        interleaved: when rows are stored and fetched: 0 between two tiles; 1 among the arithmetic
+            of the first level, which takes registers; 2 by bulk copies during the levels; 3 so, and
+            exchanged among the arithmetic of the last level. 2 and 3 are 0 where there are no bulk
+            copies.
     """
 
     steps_per_block: int
@@ -100,16 +102,20 @@ class Tile:
             * sector
         )
 
-    def stream(self, reach: int) -> Stream:
+    def stream(self, reach: int, anchored: bool = False) -> Stream:
         """How blocks share the rows: those that only the first levels of a block's first tile need
-        are repeated.
+        are repeated, and where patches are anchored those before them.
         """
-        return Stream(axis=1, repeated=2 * self.steps_per_block * reach, unit=self.height())
+        before = self.rows - 1 if anchored else 0
+        return Stream(
+            axis=1, repeated=2 * self.steps_per_block * reach + before, unit=self.height()
+        )
 
     def shared_bytes(self, reach: int, item: int) -> int:
         """What the stages, the rows between warps and the rows between tiles take."""
         handed_on = (self.warps - 1) * self.edges + self.steps_per_block + 2
-        return (self.height() + handed_on * 2 * reach) * self.width() * item
+        arrivals = 8 * self.warps  # of bulk copies
+        return (self.height() + handed_on * 2 * reach) * self.width() * item + arrivals
 
     def fits(self, radii: tuple[int, ...], item: int) -> bool:
         """Whether the kernel can be compiled with it and has something to write."""
@@ -128,18 +134,19 @@ class Tile:
 # memory bounds them sooner than arithmetic does.
 _FEW_POINTS: Mapping[int, tuple[tuple[int, ...], ...]] = {
     1: (
-        (16, 10, 6, 8, 1, 2, 0),
+        (16, 12, 6, 8, 1, 1, 3),
         (16, 12, 6, 8, 1, 1, 0),
         (12, 8, 6, 8, 1, 1, 0),
         (8, 6, 6, 4, 1, 1, 0),
     ),
     2: (
+        (8, 10, 6, 8, 1, 1, 3),
         (8, 10, 6, 8, 1, 1, 0),
         (6, 8, 5, 8, 1, 2, 0),
         (6, 6, 5, 4, 2, 2, 1),
         (4, 6, 5, 4, 1, 1, 0),
     ),
-    3: ((5, 8, 6, 8, 1, 1, 1), (4, 8, 6, 8, 1, 1, 0), (4, 6, 5, 4, 2, 1, 0), (2, 6, 5, 4, 1, 1, 0)),
+    3: ((5, 8, 6, 8, 1, 1, 2), (4, 8, 6, 8, 1, 1, 0), (4, 6, 5, 4, 2, 1, 0), (2, 6, 5, 4, 1, 1, 0)),
     4: ((2, 8, 5, 6, 1, 1, 0), (2, 8, 5, 4, 1, 1, 0), (1, 8, 4, 4, 1, 1, 0)),
     5: ((2, 10, 5, 4, 1, 1, 0), (1, 10, 5, 3, 1, 1, 0)),
     6: ((1, 12, 6, 4, 1, 1, 0), (1, 12, 6, 2, 1, 1, 0)),
@@ -147,18 +154,36 @@ _FEW_POINTS: Mapping[int, tuple[tuple[int, ...], ...]] = {
 _MANY_POINTS: Mapping[int, tuple[tuple[int, ...], ...]] = {
     **_FEW_POINTS,
     1: (
+        (16, 10, 6, 8, 1, 2, 3),
         (16, 10, 6, 8, 1, 2, 0),
-        (16, 12, 6, 8, 1, 1, 0),
         (12, 8, 6, 4, 2, 2, 0),
         (8, 6, 6, 4, 1, 1, 0),
     ),
-    2: ((8, 8, 6, 8, 1, 1, 0), (6, 7, 7, 8, 1, 1, 0), (6, 8, 5, 8, 1, 2, 1), (4, 6, 5, 4, 1, 1, 0)),
-    3: ((4, 6, 7, 8, 1, 1, 0), (4, 8, 6, 8, 1, 1, 0), (3, 7, 5, 8, 1, 1, 1), (2, 6, 5, 4, 1, 1, 0)),
+    2: ((8, 8, 6, 8, 1, 1, 3), (6, 7, 7, 8, 1, 1, 3), (6, 8, 5, 8, 1, 2, 1), (4, 6, 5, 4, 1, 1, 0)),
+    3: ((4, 6, 7, 8, 1, 1, 2), (4, 8, 6, 8, 1, 1, 0), (3, 7, 5, 8, 1, 1, 1), (2, 6, 5, 4, 1, 1, 0)),
+}
+# Boxes that mirror: warps that hand on sums hold those of two patches, which takes registers.
+_MIRRORED: Mapping[int, tuple[tuple[int, ...], ...]] = {
+    **_MANY_POINTS,
+    1: (
+        (16, 10, 6, 8, 1, 2, 0),
+        (12, 8, 6, 8, 1, 1, 0),
+        (12, 8, 6, 4, 2, 2, 0),
+        (8, 6, 6, 4, 1, 1, 0),
+    ),
+    2: (
+        (8, 10, 6, 8, 1, 1, 0),
+        (8, 8, 6, 8, 1, 1, 0),
+        (6, 6, 6, 8, 1, 1, 0),
+        (4, 6, 5, 4, 1, 1, 0),
+    ),
+    3: ((4, 8, 6, 8, 1, 1, 3), (4, 7, 6, 8, 1, 1, 3), (4, 6, 7, 8, 1, 1, 2), (2, 6, 5, 4, 1, 1, 0)),
 }
 # Of planes with few points a radius: two such tiles write 256 columns. 1,024 planes of 256^2 points
 # make 1,439 G point-steps a second with it, 1,257 with the best one above (heat-2d, float64, an
 # H200, 2026-11-23).
 _PLANES = Tile(16, 12, 5, 8, 1, 1, 0)
+_FAR_FOR_SUMS = 3  # points that a stencil reaches whose warps hand on sums
 _FEW = 8  # points per unit of radius; stars have half as many
 
 
@@ -180,6 +205,8 @@ def stream_2d_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mappin
     """Tiles worth trying, the best guess first (the keys are those of `Tile`)."""
     item = np.dtype(dtype).itemsize
     tiles_of = _FEW_POINTS if stencil.n_points <= _FEW * stencil.radius else _MANY_POINTS
+    if _is_mirrored(stencil):
+        tiles_of = _MIRRORED
     tiles = [
         Tile(steps, rows, columns * 8 // item, *others)
         for steps, rows, columns, *others in tiles_of.get(max(1, stencil.radius), ())
@@ -224,8 +251,9 @@ def stream_2d_kernel(
         threads=32 * tile.warps,
         shared_bytes=tile.shared_bytes(reach_y, kind.itemsize),
         weights=np.array(arrangement.weights, dtype=kind),
-        stream=tile.stream(reach_y),
+        stream=tile.stream(reach_y, _hands_on_sums(stencil, arrangement)),
         line=_SECTOR,
+        anchored=True,
     )
 
 
@@ -250,7 +278,16 @@ def _defines(
         "TS_SCHEME": int(arrangement.scheme),
         "TS_UNIT": int(arrangement.unit),
         "TS_N_WEIGHTS": len(arrangement.weights),
+        "TS_SUMS": int(_hands_on_sums(stencil, arrangement)),
     }
+
+
+def _hands_on_sums(stencil: Stencil, arrangement: Arrangement) -> bool:
+    """Whether warps hand on sums of rows, not rows of which the next one makes the same sums again
+    (`stream_2d_sums.cuh`). Of stencils that reach further the sums of two patches would not fit
+    into registers.
+    """
+    return arrangement.scheme == Scheme.MIRRORED and stencil.radius <= _FAR_FOR_SUMS
 
 
 def _row_taps(stencil: Stencil) -> list[int]:

@@ -36,18 +36,23 @@ __device__ __forceinline__ Part part_of_block(const Box& box, int chunk) {
     return part;
 }
 
-// Exchange the patch, which is finished, with the stage, where the next one has arrived.
+// Exchange a row of the patch, which is finished, with its row of the stage, where the next one has
+// arrived.
+template <class Finish>
+__device__ __forceinline__ void exchange_row(real (&row)[columns], real* staged, int lane,
+                                             Finish finish) {
+    real finished[columns];
+#pragma unroll
+    for (int c = 0; c < columns; ++c) finished[c] = finish(row[c]);
+    load_columns(row, staged, lane);
+    store_columns(staged, finished, lane);
+}
+
 template <class Finish>
 __device__ __forceinline__ void exchange(real (&patch)[rows][columns], real* stage, int lane,
                                          Finish finish) {
 #pragma unroll
-    for (int p = 0; p < rows; ++p) {
-        real finished[columns];
-#pragma unroll
-        for (int c = 0; c < columns; ++c) finished[c] = finish(patch[p][c]);
-        load_columns(patch[p], stage + p * width, lane);
-        store_columns(stage + p * width, finished, lane);
-    }
+    for (int p = 0; p < rows; ++p) exchange_row(patch[p], stage + p * width, lane, finish);
 }
 
 // Advance one level. `below` receives the last rows for the patch below, `above` will hold those of

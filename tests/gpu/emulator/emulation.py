@@ -76,6 +76,11 @@ _PTX = (
         "on_host::wait_arrival({0}, {1})",
     ),
     (
+        r"{ \.reg \.pred done; mbarrier\.try_wait\.parity\.shared::cta\.b64 done, \[%1\], %2; "
+        r"selp\.s32 %0, 1, 0, done; }",
+        "(on_host::wait_arrival({1}, {2}), {0} = 1)",
+    ),
+    (
         r"cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes \[%0\], \[%1\], %2, \[%3\];",
         "on_host::bulk_in({0}, {1}, {2}, {3})",
     ),

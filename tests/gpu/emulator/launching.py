@@ -20,6 +20,7 @@ from tetris_sim.stencil import Stencil
 
 UNTOUCHED = -7.25e33  # what no kernel computes
 MANY = 1 << 20  # blocks that a GPU holds at a time
+FIRST_ROW = 7  # number of row 0 in the whole grid
 Array = npt.NDArray[Any]
 Triple = tuple[int, int, int]
 
@@ -115,16 +116,23 @@ def allowed(stencil: Stencil, dtype: np.dtype[Any], steps: int, largest: float) 
     return 2 * (2 * stencil.n_points + 2) * float(np.finfo(dtype).eps) * steps * largest
 
 
-def launch(kernel: FusedKernel, memory: Memory, architecture: int, descending: bool) -> None:
+def launch(
+    kernel: FusedKernel,
+    memory: Memory,
+    architecture: int,
+    descending: bool,
+    first_row: int = FIRST_ROW,
+) -> None:
     src, dst = memory.first(memory.src), memory.first(memory.dst)
     grid, chunk = kernel.cut(memory.box, slots=1 if descending else MANY)
     streamed = () if kernel.stream is None else (ctypes.c_int(chunk),)
+    anchor = (ctypes.c_int(first_row),) if kernel.anchored else ()
     weights = at(kernel.weights) if kernel.by_pointer else by_value(kernel.weights)
     emulate(kernel.source, kernel.defines, architecture).launch(
         kernel.entry,
         grid,
         (kernel.threads, 1, 1),
-        (at(src), at(dst), memory.argument, box_argument(memory.box), weights, *streamed),
+        (at(src), at(dst), memory.argument, box_argument(memory.box), weights, *streamed, *anchor),
         kernel.shared_bytes,
         copied=(src, dst, memory.argument),
         descending=descending,
