@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
 
     const Part part = part_of_block(box, chunk);
     const long long plane = (box.low[0] + static_cast<int>(blockIdx.z)) * memory.plane;
-    const auto finish = [&](real value) { return mul_real(value, w.w[TS_N_WEIGHTS - 1]); };
+    const auto finish = [&](real value) { return narrow(mul_real(value, w.w[TS_N_WEIGHTS - 1])); };
     const auto levels = [&](real(&patch)[rows][columns], int, auto store, auto fetch) {
 #pragma unroll 1
         for (int level = 0; level < depth; ++level, edges_of_warp.next_level()) {
