@@ -16,7 +16,16 @@ from tetris_sim.conditions import InitialSection
 from tetris_sim.conduction import Conduction, Numbers, RuledFace
 from tetris_sim.errors import ConfigError
 from tetris_sim.grid import AXIS_NAMES, Grid
-from tetris_sim.problem import Field, InitialField, Problem, Variable, View, arithmetic_of
+from tetris_sim.problem import (
+    PAIRS,
+    Field,
+    InitialField,
+    Problem,
+    Variable,
+    View,
+    arithmetic_of,
+    state_dtype,
+)
 from tetris_sim.schema import GridSection, Request
 from tetris_sim.slab import Slab
 from tetris_sim.stencil import Stencil
@@ -218,7 +227,7 @@ def assemble(
         ConfigError: the stencil does not fit into the grid, or numbers overflow in the precision
             asked for.
     """
-    dtype = np.dtype(request.compute.precision)
+    dtype = state_dtype(request.compute.precision)
     check_numbers(stencil, boundary, grid, dtype)
 
     kind = dtype if view is None else np.dtype(np.float64)
@@ -247,6 +256,7 @@ def assemble(
             start=(1, 0.0) if request.time.scheme == "steady" else (0, 0.0),
             conduction=conduction,
             view=view,
+            pairs=request.compute.precision == PAIRS,
         )
     except ValueError as error:
         msg = f"grid.shape: {error}"

@@ -37,7 +37,7 @@ from tetris_sim.apps.pde_stability import grow_shortest
 from tetris_sim.expressions import ExpressionError
 from tetris_sim.formula import Node
 from tetris_sim.grid import Grid
-from tetris_sim.problem import InitialField, Problem, Total, Variable
+from tetris_sim.problem import PAIRS, InitialField, Problem, Total, Variable, state_dtype
 from tetris_sim.schema import Request
 from tetris_sim.section import Section
 
@@ -168,7 +168,7 @@ class PdeModel(Section):
         assert problem.equations is not None
         for boundary in problem.equations.boundaries.values():
             check_numbers(problem.stencil, boundary, parts.grid, parts.dtype)
-        return problem
+        return replace(problem, pairs=request.compute.precision == PAIRS)
 
     def _parts(self, request: Request, *, continued: bool) -> Parts:
         grid = make_grid(request.grid)
@@ -187,7 +187,7 @@ class PdeModel(Section):
             if it.second_order is not None:
                 boundaries[velocity_of(name)] = resting(boundaries[name])
 
-        dtype = np.dtype(request.compute.precision)
+        dtype = state_dtype(request.compute.precision)
         initial = self._initial(request, grid, dtype, continued=continued)
         return Parts(
             grid=grid,

@@ -1,10 +1,10 @@
 """CUDA: how a GPU streams through a slab.
 
 A method is a room: `plain`, `stream`, `resident`, `trapezoid`, `dual_tessellation`, `tcstencil`,
-`sparse`, with its sources beside its Python. What they share has rooms of its own: `steppers` hold
-a slab's state and advance it by passes, `fused` is what a kernel of several steps must say of
-itself, `faces` is what happens where the grid ends, `common` the compiler, the device and the
-layout.
+`sparse`, with its sources beside its Python. What they share has rooms of its own:
+`steppers` hold a slab's state and advance it by passes, `fused` is what a kernel of several steps
+must say of itself, `faces` is what happens where the grid ends, `common` the compiler, the device
+and the layout.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @functools.cache
 def _methods() -> tuple[GpuMethod, ...]:
     from tetris_sim.gpu_kernels.dual_tessellation.kernel import METHOD as DUAL_TESSELLATION
+    from tetris_sim.gpu_kernels.fused.pair_method import METHODS as PAIRS
     from tetris_sim.gpu_kernels.plain.method import PlainMethod
     from tetris_sim.gpu_kernels.resident.method import ResidentMethod
     from tetris_sim.gpu_kernels.sparse.kernel import METHOD as SPARSE
@@ -38,6 +39,7 @@ def _methods() -> tuple[GpuMethod, ...]:
         DUAL_TESSELLATION,
         TCSTENCIL,
         SPARSE,
+        *PAIRS,
         PlainMethod(),
     )
 

@@ -12,6 +12,7 @@ from tetris_sim.choosing import Proposal, Setting, choose_scheme
 from tetris_sim.config import Config
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.half_precision import half_precision_notes
+from tetris_sim.pair_notes import pair_notes
 from tetris_sim.problem import Problem
 from tetris_sim.progress import format_time
 from tetris_sim.resuming import build_problem, method_of
@@ -83,6 +84,7 @@ def prepare(
     setting = Setting(config, problem, machine, compute, ranks, first, begun_with, use_cache)
     plan, proposals = choose_scheme(setting, compare=compare)
     notes = on_root(ranks, lambda: half_precision_notes(config, problem, plan))
+    notes = (*notes, *pair_notes(problem, plan))
     if checkpoint is None:
         notes = (*notes, *on_root(ranks, lambda: model_notes(config)))
     plan = dataclasses.replace(plan, notes=(*plan.notes, *notes))

@@ -20,6 +20,10 @@ from tetris_sim.stencil import Stencil
 # host array, (n_fields, n0[, n1[, n2]]), float64, float32 or float16
 Field = npt.NDArray[np.floating[Any]]
 PRECISIONS = ("float64", "float32", "float16")  # that a state can have
+# What a GPU may keep a float64 in, as two float32 (`gpu_kernels/common/pairs.py`): no state that
+# anybody else sees is of it.
+PAIR = np.dtype(np.complex64)
+PAIRS = "float32x2"  # the precision of a float64 that may be kept so
 InitialField = Callable[[Slab], Field]  # owned points of a slab, (n_fields, *slab.shape)
 
 
@@ -82,6 +86,15 @@ def arithmetic_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
     (dtype('float32'), dtype('float64'))
     """
     return np.dtype(np.float32) if np.dtype(dtype) == np.float16 else np.dtype(dtype)
+
+
+def state_dtype(precision: str) -> np.dtype[Any]:
+    """The dtype of a state by `compute.precision`.
+
+    >>> state_dtype("float32x2"), state_dtype("float32")
+    (dtype('float64'), dtype('float32'))
+    """
+    return np.dtype(np.float64 if precision == PAIRS else precision)
 
 
 @dataclass(frozen=True)
@@ -157,6 +170,7 @@ class Problem:
         view: what is written down instead of the state; None for the state itself.
         start: a step and its time [s], from which on every step takes dt: not (0, 0.0) only where a
             run was continued with another dt, and of a steady state, which is of time 0.
+        pairs: whether a GPU may compute float64 as pairs of float32, with 48 bits instead of 53.
     """
 
     grid: Grid
@@ -172,6 +186,7 @@ class Problem:
     equations: Equations | None = None
     view: View | None = None
     start: tuple[int, float] = (0, 0.0)
+    pairs: bool = False
 
     def __post_init__(self) -> None:
         if not self.grid.ndim == self.stencil.ndim == self.boundary.ndim:
@@ -200,7 +215,7 @@ class Problem:
                 )
                 raise ValueError(msg)
 
-        if np.dtype(self.dtype).name not in PRECISIONS:
+        if np.dtype(self.dtype).name not in PRECISIONS and np.dtype(self.dtype) != PAIR:
             msg = (
                 f"dtype must be {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}, got {self.dtype}"
             )
@@ -242,6 +257,11 @@ class Problem:
         What is stored, points and ghosts, is then rounded to float16 once.
         """
         return arithmetic_of(self.dtype)
+
+    @property
+    def precision(self) -> str:
+        """As `compute.precision` has it."""
+        return PAIRS if self.pairs else np.dtype(self.dtype).name
 
     @property
     def state_shape(self) -> tuple[int, ...]:

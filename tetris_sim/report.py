@@ -47,7 +47,7 @@ class Report:
         steps: the last step of the problem.
         time_s: simulated time at the end [s].
         points: interior points times fields.
-        precision: dtype of the state.
+        precision: of the state, as of `compute.precision`.
         wall_s: wall time of this run [s].
         phases_s: wall time per phase [s].
         points_per_second: point updates per second of computing, exchanges included.
@@ -251,7 +251,7 @@ def make_report(
         steps=problem.steps,
         time_s=problem.time(step),
         points=points,
-        precision=problem.dtype.name,
+        precision=problem.precision,
         wall_s=wall,
         phases_s=dict(clock.seconds),
         points_per_second=rate,

@@ -8,8 +8,9 @@
 #pragma once
 
 #if !defined(TS_REAL)
-#error "every kernel needs -DTS_REAL=double, float or Half (see gpu_kernels/common/build.py)"
+#error "every kernel needs -DTS_REAL=double, float, Half or Pair (see gpu_kernels/common/build.py)"
 #endif
+#include "pair.cuh"
 
 // The bits of an FP16.
 struct Half {
@@ -37,6 +38,13 @@ struct Format<Half> {
         asm("cvt.rn.f16.f32 %0, %1;" : "=h"(found.bits) : "f"(value));
         return found;
     }
+};
+
+template <>
+struct Format<Pair> {
+    using Wide = Pair;
+    static __device__ __forceinline__ Pair widen(Pair value) { return value; }
+    static __device__ __forceinline__ Pair narrow(Pair value) { return whole(value); }
 };
 
 using real = TS_REAL;             // what memory holds
@@ -67,6 +75,12 @@ __device__ __forceinline__ float fma_real(float a, float b, float c) { return __
 
 __device__ __forceinline__ double mul_real(double a, double b) { return __dmul_rn(a, b); }
 __device__ __forceinline__ float mul_real(float a, float b) { return __fmul_rn(a, b); }
+
+// What a level of several hands to the next.
+template <class T>
+__device__ __forceinline__ T settled(T value) {
+    return value;
+}
 
 __device__ __forceinline__ int clamp(int i, int low, int high) {
     return min(max(i, low), high - 1);

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.axes import on_three
-from tetris_sim.problem import Problem
+from tetris_sim.gpu_kernels.common.pairs import stored_weights
+from tetris_sim.problem import PAIR, Problem
 from tetris_sim.stencil import chain_order
 
-REAL = {"float64": "double", "float32": "float"}  # that are computed with as they are
+# that are computed with as they are
+REAL = {"float64": "double", "float32": "float", PAIR.name: "Pair"}
 STORED = {**REAL, "float16": "Half"}  # that memory may hold
 
 
@@ -31,4 +32,4 @@ def term_defines(problem: Problem) -> dict[str, str | int]:
 def term_weights(problem: Problem) -> npt.NDArray[Any]:
     """The weights in that order, in what the problem is computed in."""
     weights = [problem.stencil.weights[k] for k in chain_order(problem.stencil.offsets)]
-    return np.array(weights, dtype=problem.arithmetic)
+    return stored_weights(weights, problem.arithmetic)

@@ -12,8 +12,9 @@ from tetris_sim.alike import face_course
 from tetris_sim.axes import LAST
 from tetris_sim.boundary import SIDES, Reflection, Side
 from tetris_sim.gpu_kernels.common.layout import ends_of
+from tetris_sim.gpu_kernels.common.pairs import stored_numbers
 from tetris_sim.mirrors import nearly_mirrors
-from tetris_sim.problem import Problem
+from tetris_sim.problem import PAIR, Problem
 from tetris_sim.slab import Slab
 
 
@@ -27,9 +28,11 @@ def domain_argument(problem: Problem, slab: Slab, depth: int = 1) -> npt.NDArray
             if depth > 1 and nearly_mirrors(problem, axis, number) and not slab.halo[axis][number]:
                 (a, b), *_ = _reflections(problem, axis, SIDES[number], 1)
                 added = (a * part for part in _parts_of_ghosts(b, width))
-                domain["a"][0, three, number, :width] = list(added)
-                domain["b"][0, three, number, :width] = b
-                domain["deep"][0, three, number] = b * b - 1
+                dtype = problem.arithmetic
+                domain["a"][0, three, number, :width] = stored_numbers(list(added), dtype)
+                domain["b"][0, three, number, :width], domain["deep"][0, three, number] = (
+                    stored_numbers([b, b * b - 1], dtype)
+                )
     return domain
 
 
@@ -74,9 +77,11 @@ def _pack(
 ) -> npt.NDArray[np.void]:
     """`struct Domain` with so many ghosts per axis, and room for `reach`."""
     dtype, reach = problem.arithmetic, max(reach, *widths)
+    # NumPy puts complex64 where a float may be, kernels put pairs where a double may be.
+    filled = [("", np.int32)] if dtype == PAIR else []
     kind = np.dtype(
         [
-            *[("low", np.int32, 3), ("high", np.int32, 3), ("period", np.int32, 3)],
+            *[("low", np.int32, 3), ("high", np.int32, 3), ("period", np.int32, 3), *filled],
             *[("a", dtype, (3, 2, reach)), ("b", dtype, (3, 2, reach))],
             ("deep", dtype, (3, 2)),
         ],
@@ -91,8 +96,8 @@ def _pack(
         for number, side in enumerate(SIDES):
             if problem.boundary.periodic(axis) or slab.halo[axis][number]:
                 continue
-            pairs = reflections(axis, side, width)
-            for ghost, (a, b) in enumerate(pairs):
+            for ghost, both in enumerate(reflections(axis, side, width)):
+                a, b = stored_numbers(both, dtype)
                 domain["a"][0, three, number, ghost], domain["b"][0, three, number, ghost] = a, b
     return domain
 

@@ -15,7 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.gpu_kernels.common.pairs import exactly, stored_numbers, stored_weights
+from tetris_sim.gpu_kernels.common.terms import REAL
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel
+from tetris_sim.problem import PAIR
 from tetris_sim.stencil import Stencil
 
 _LARGEST_RADIUS = 8
@@ -23,7 +26,8 @@ _LARGEST_RADIUS = 8
 _WORD, _SECTOR, _LINE = 16, 32, 128
 
 # How far values may be scaled within a launch: the rest of the type's range is for the data.
-_LARGEST_SCALE = {np.dtype(np.float64): 1e100, np.dtype(np.float32): 1e20}
+# what pairs of floats leave is a part in 2^48 of the data, and must not be too small either.
+_LARGEST_SCALE = {np.dtype(np.float64): 1e100, np.dtype(np.float32): 1e20, PAIR: 1e15}
 
 _REGISTERS = 65536  # of 4 bytes, of a multiprocessor
 
@@ -45,7 +49,7 @@ def stream_1d_refusal(stencil: Stencil, dtype: npt.DTypeLike) -> str | None:
     if stencil.ndim != 1:
         return f"it streams through one axis, and the stencil has {stencil.ndim}"
     if np.dtype(dtype) not in _LARGEST_SCALE:
-        return f"it computes in float64 or float32, and {np.dtype(dtype)} was asked for"
+        return f"it computes in float64, float32 or pairs, and {np.dtype(dtype)} was asked for"
     if stencil.radius > _LARGEST_RADIUS:
         return (
             f"it keeps neighbours up to {_LARGEST_RADIUS} points away, and the stencil reads "
@@ -103,7 +107,7 @@ def stream_1d_kernel(
         source="stream_1d.cu",
         entry="stream_1d",
         defines={
-            "TS_REAL": "double" if real == np.float64 else "float",
+            "TS_REAL": REAL[real.name],
             "TS_TAPS": "{" + ",".join(str(dx) for (dx,), _ in taps) + "}",
             "TS_N_TAPS": len(taps),
             "TS_N_WEIGHTS": weights.size,
@@ -150,20 +154,33 @@ def unit_tap_weights(
     """
     first = weights[0]
     if first == 0 or abs(math.log(abs(first))) * steps > math.log(_LARGEST_SCALE[real]):
-        return False, np.array([*weights, 1.0], dtype=real)
+        return False, np.append(stored_weights(weights, real, counts), stored_numbers([1.0], real))
 
-    quotients = np.array([weight / first for weight in weights], dtype=real)
+    quotients = stored_numbers([weight / first for weight in weights], real)
     counts = counts or [1] * len(weights)
+    factor = scale_back(weights, quotients, first, steps=steps, counts=counts)
+    return True, np.append(quotients, stored_numbers([factor], real))
+
+
+def scale_back(
+    weights: Sequence[float],
+    quotients: npt.NDArray[Any],
+    first: float,
+    *,
+    steps: int,
+    counts: Sequence[int],
+) -> float:
+    """What brings the last of `steps` levels back to scale, weights being divided by the first."""
     total = sum(count * Fraction(weight) for count, weight in zip(counts, weights, strict=True))
     carried = sum(
-        count * Fraction(float(quotient)) for count, quotient in zip(counts, quotients, strict=True)
+        count * exactly(quotient) for count, quotient in zip(counts, quotients, strict=True)
     )
 
     # Where weights cancel there is no mean to keep, and the quotient of two small sums would mean
     # nothing.
     has_mean = abs(float(total)) > abs(first) / 2 and carried != 0
     per_step = total / carried if has_mean else Fraction(first)
-    return True, np.append(quotients, real.type(float(per_step**steps)))
+    return float(per_step**steps)
 
 
 def _scalable_steps(stencil: Stencil, real: np.dtype[Any]) -> int:

@@ -9,7 +9,7 @@ first term of a point's sum costs nothing; what is stored is multiplied by that 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Any
@@ -17,15 +17,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.gpu_kernels.common.pairs import stored_numbers, stored_weights
 from tetris_sim.gpu_kernels.common.terms import REAL
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream
+from tetris_sim.gpu_kernels.stream.kernel_1d import scale_back
+from tetris_sim.problem import PAIR
 from tetris_sim.stencil import Stencil
 
 # bytes of memory that are moved together: the columns that a block writes begin and end with one
 _SECTOR = 32
 _MOST_SHARED = 227 * 1024  # bytes that a block can have on sm_90
 # of the weight that levels are divided by, and its inverse
-_SAFE_POWER = {"float64": 1e100, "float32": 1e20}
+_SAFE_POWER = {"float64": 1e100, "float32": 1e20, PAIR.name: 1e15}
 
 
 class Scheme(IntEnum):
@@ -45,11 +48,20 @@ class Arrangement:
         unit: whether levels are carried divided by the weight of the chain's first term, which then
             is 1.
         weights: factors of the scheme; the last one is that of what is stored.
+        counts: points of the stencil that share each of the others.
     """
 
     scheme: Scheme
     unit: bool
     weights: tuple[float, ...]
+    counts: tuple[int, ...]
+
+    def stored(self, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+        """The weights as numbers of the kernel."""
+        if self.unit:
+            return stored_numbers(self.weights, kind)
+        weights = stored_weights(self.weights[:-1], kind, self.counts)
+        return np.append(weights, stored_numbers(self.weights[-1:], kind))
 
 
 @dataclass(frozen=True)
@@ -179,6 +191,21 @@ _MIRRORED: Mapping[int, tuple[tuple[int, ...], ...]] = {
     ),
     3: ((4, 8, 6, 8, 1, 1, 3), (4, 7, 6, 8, 1, 1, 3), (4, 6, 7, 8, 1, 1, 2), (2, 6, 5, 4, 1, 1, 0)),
 }
+# Of pairs of floats, whose arithmetic takes eight times as many instructions and leaves memory
+# idle. heat-2d at 8192^2 made 651, 643, 625, 630 GStencil/s with these and 569 with the best one of
+# doubles (an H200, 2026-11-24); the second is for GPUs with less bandwidth.
+_PAIRS: Mapping[int, tuple[tuple[int, ...], ...]] = {
+    **{
+        reach: tuple((*tile[:-1], int(tile[-1] == 1)) for tile in tiles)
+        for reach, tiles in _FEW_POINTS.items()
+    },
+    1: (
+        (8, 4, 6, 4, 3, 1, 0),
+        (12, 6, 6, 4, 1, 1, 0),
+        (8, 6, 4, 4, 3, 1, 0),
+        (8, 6, 6, 4, 2, 2, 0),
+    ),
+}
 # Of planes with few points a radius: two such tiles write 256 columns. 1,024 planes of 256^2 points
 # make 1,439 G point-steps a second with it, 1,257 with the best one above (heat-2d, float64, an
 # H200, 2026-11-23).
@@ -207,6 +234,8 @@ def stream_2d_parameters(stencil: Stencil, dtype: npt.DTypeLike) -> tuple[Mappin
     tiles_of = _FEW_POINTS if stencil.n_points <= _FEW * stencil.radius else _MANY_POINTS
     if _is_mirrored(stencil):
         tiles_of = _MIRRORED
+    if np.dtype(dtype) == PAIR:
+        tiles_of = _PAIRS
     tiles = [
         Tile(steps, rows, columns * 8 // item, *others)
         for steps, rows, columns, *others in tiles_of.get(max(1, stencil.radius), ())
@@ -219,7 +248,7 @@ def stream_planes_parameters(
 ) -> tuple[Mapping[str, int], ...]:
     """The same for many small grids, each a plane."""
     proposals = stream_2d_parameters(stencil, dtype)
-    small = stencil.radius == 1 and stencil.n_points <= _FEW and np.dtype(dtype).itemsize == 8
+    small = stencil.radius == 1 and stencil.n_points <= _FEW and np.dtype(dtype) == np.float64
     return (asdict(_PLANES), *proposals) if small else proposals
 
 
@@ -250,8 +279,8 @@ def stream_2d_kernel(
         tile=(1, tile.height(), tile.written(reach_x, kind.itemsize)),
         threads=32 * tile.warps,
         shared_bytes=tile.shared_bytes(reach_y, kind.itemsize),
-        weights=np.array(arrangement.weights, dtype=kind),
-        stream=tile.stream(reach_y, _hands_on_sums(stencil, arrangement)),
+        weights=arrangement.stored(kind),
+        stream=tile.stream(reach_y, _hands_on_sums(stencil, arrangement, kind)),
         line=_SECTOR,
         anchored=True,
     )
@@ -278,16 +307,17 @@ def _defines(
         "TS_SCHEME": int(arrangement.scheme),
         "TS_UNIT": int(arrangement.unit),
         "TS_N_WEIGHTS": len(arrangement.weights),
-        "TS_SUMS": int(_hands_on_sums(stencil, arrangement)),
+        "TS_SUMS": int(_hands_on_sums(stencil, arrangement, kind)),
     }
 
 
-def _hands_on_sums(stencil: Stencil, arrangement: Arrangement) -> bool:
+def _hands_on_sums(stencil: Stencil, arrangement: Arrangement, kind: np.dtype[Any]) -> bool:
     """Whether warps hand on sums of rows, not rows of which the next one makes the same sums again
     (`stream_2d_sums.cuh`). Of stencils that reach further the sums of two patches would not fit
-    into registers.
+    into registers; of pairs sums are not settled between two warps.
     """
-    return arrangement.scheme == Scheme.MIRRORED and stencil.radius <= _FAR_FOR_SUMS
+    fits = stencil.radius <= _FAR_FOR_SUMS and kind != PAIR
+    return arrangement.scheme == Scheme.MIRRORED and fits
 
 
 def _row_taps(stencil: Stencil) -> list[int]:
@@ -309,30 +339,47 @@ def arrange(stencil: Stencil, steps: int, dtype: str) -> Arrangement:
     # Neighbours are added as they are: one multiplication for all four.
     if _is_diamond(stencil) and _is_safe(terms[0, 1], steps, dtype):
         neighbour = terms[0, 1]
+        back = _back((terms[0, 0], neighbour), neighbour, (1, 4), steps=steps, dtype=dtype)
         return Arrangement(
-            Scheme.DIAMOND, unit=True, weights=(terms[0, 0] / neighbour, neighbour**steps)
+            Scheme.DIAMOND, unit=True, weights=(terms[0, 0] / neighbour, back), counts=(1,)
         )
 
     if _is_mirrored(stencil):
         first = terms[reach_y, reach_x]
         chain = [terms[dy, dx] for dy in range(reach_y + 1) for dx in range(reach_x + 1)]
-        return _divided(Scheme.MIRRORED, chain, first, steps, dtype)
+        counts = [
+            2 ** (bool(dy) + bool(dx)) for dy in range(reach_y + 1) for dx in range(reach_x + 1)
+        ]
+        return _divided(Scheme.MIRRORED, chain, counts, first, steps=steps, dtype=dtype)
 
     first = terms[min(terms, key=lambda offset: (-offset[0], offset[1]))]
     window = [
         (dy, dx) for dy in range(-reach_y, reach_y + 1) for dx in range(-reach_x, reach_x + 1)
     ]
-    return _divided(Scheme.TAPS, [terms.get(offset, 0.0) for offset in window], first, steps, dtype)
+    chain = [terms.get(offset, 0.0) for offset in window]
+    return _divided(Scheme.TAPS, chain, [1] * len(chain), first, steps=steps, dtype=dtype)
 
 
 def _divided(
-    scheme: Scheme, chain: list[float], first: float, steps: int, dtype: str
+    scheme: Scheme, chain: list[float], counts: list[int], first: float, *, steps: int, dtype: str
 ) -> Arrangement:
     if not _is_safe(first, steps, dtype):
-        return Arrangement(scheme, unit=False, weights=(*chain, 1.0))
-    return Arrangement(
-        scheme, unit=True, weights=(*(weight / first for weight in chain), first**steps)
-    )
+        return Arrangement(scheme, unit=False, weights=(*chain, 1.0), counts=tuple(counts))
+    back = _back(chain, first, counts, steps=steps, dtype=dtype)
+    weights = (*(weight / first for weight in chain), back)
+    return Arrangement(scheme, unit=True, weights=weights, counts=tuple(counts))
+
+
+def _back(
+    weights: Sequence[float], first: float, counts: Sequence[int], *, steps: int, dtype: str
+) -> float:
+    """What brings the last level back to scale: of pairs, whose quotients are rounded sooner, with
+    the mean that the field has.
+    """
+    if dtype != PAIR.name:
+        return float(first**steps)
+    quotients = stored_numbers([weight / first for weight in weights], dtype)
+    return scale_back(weights, quotients, first, steps=steps, counts=counts)
 
 
 def _is_safe(weight: float, steps: int, dtype: str) -> bool:

@@ -121,7 +121,7 @@ __device__ __forceinline__ void step(real (&u)[columns], const Weights& weights)
 #pragma unroll
         for (int k = 1; k < n_taps; ++k)
             sum = fma_real(weights.w[k], around[radius + c + taps[k]], sum);
-        u[c] = sum;
+        u[c] = settled(sum);
     }
 }
 
@@ -161,7 +161,9 @@ __device__ __forceinline__ void store(real* dst, int x, int begin, int end, real
     for (int c = 0; c < columns; c += word) {
         Word out;
 #pragma unroll
-        for (int e = 0; e < word; ++e) out.of[e] = scaled ? mul_real(scale, u[c + e]) : u[c + e];
+        for (int e = 0; e < word; ++e) {
+            out.of[e] = narrow(scaled ? mul_real(scale, u[c + e]) : u[c + e]);
+        }
         *reinterpret_cast<Word*>(stage + lane * lane_pitch + c) = out;
     }
     __syncwarp();  // lanes write what other lanes computed, so that stores are whole lines

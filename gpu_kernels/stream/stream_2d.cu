@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
     const int first = part.low - depth * reach_y;
     const int base = hands_on_sums ? aligned_down(first, anchor) : first;
     real* const stage = stages + warp * rows * width;
-    const auto finish = [&](real value) { return mul_real(value, w.w[TS_N_WEIGHTS - 1]); };
+    const auto finish = [&](real value) { return narrow(mul_real(value, w.w[TS_N_WEIGHTS - 1])); };
     const auto level_of = [&](real(&patch)[rows][columns], auto after) {
         advance_level(patch, edges_of_warp, lane, w, after);
     };

@@ -44,6 +44,13 @@ constexpr int first_dy() {
     return dy;
 }
 
+// The last one.
+constexpr int last_dy() {
+    int dy = -reach_y;
+    while (row_taps[dy + reach_y] == 0) ++dy;
+    return dy;
+}
+
 // Whether any slot of the patch needs the neighbours' columns of row q (q < 0: row of the patch
 // above).
 constexpr bool is_read_sideways(int q) {
@@ -105,6 +112,10 @@ __device__ __forceinline__ void consume_taps(real (&patch)[rows][columns], int q
             }
             first = false;
         }
+        if (dy == last_dy()) {
+#pragma unroll
+            for (int c = 0; c < columns; ++c) patch[p][c] = settled(patch[p][c]);
+        }
     }
 }
 
@@ -150,7 +161,10 @@ __device__ __forceinline__ void consume_mirrored(real (&patch)[rows][columns], i
             const real sum = weighted<false>(pairs, dy, real(0), w);
             if (near >= 0 && near < rows)
                 patch[near][c] = dy == reach_y ? sum : patch[near][c] + sum;
-            if (far >= 0 && far < rows) patch[far][c] = patch[far][c] + sum;
+            if (far >= 0 && far < rows) {
+                const real added = patch[far][c] + sum;
+                patch[far][c] = dy == reach_y ? settled(added) : added;
+            }
         }
     }
 }
@@ -165,7 +179,8 @@ __device__ __forceinline__ void consume_diamond(real (&patch)[rows][columns], Ca
     if (q < rows - 2) {
 #pragma unroll
         for (int c = 0; c < columns; ++c) {
-            patch[q + 2][c] = fma_real(w.w[0], carry.below.at(c), pair[c]) + carry.pair[c];
+            patch[q + 2][c] =
+                settled(fma_real(w.w[0], carry.below.at(c), pair[c]) + carry.pair[c]);
         }
     }
     if (q < rows - 1) {

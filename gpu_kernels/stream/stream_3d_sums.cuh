@@ -142,7 +142,10 @@ __device__ __forceinline__ void advance(const Rows& source, const Place& place,
     } else {
         add_rows<-radius_y>(source, place, weights, sums);
     }
-    assign(finished, sums[0]);
+#pragma unroll
+    for (int i = 0; i < rows; ++i)
+#pragma unroll
+        for (int c = 0; c < columns; ++c) finished[i][c] = settled(sums[0][i][c]);
 #pragma unroll
     for (int j = 1; j < n_sums; ++j) assign(waiting[j - 1], sums[j]);
 }

@@ -165,7 +165,7 @@ __device__ __forceinline__ void store(const Points& finished, const Place& place
 #pragma unroll
             for (int e = 0; e < word; ++e) {
                 const real value = finished[i][j * word + e];
-                out.of[e] = scaled ? mul_real(scale, value) : value;
+                out.of[e] = narrow(scaled ? mul_real(scale, value) : value);
             }
             if (place.whole) {
                 reinterpret_cast<Word*>(to)[j] = out;

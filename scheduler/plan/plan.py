@@ -289,6 +289,8 @@ def _streamed(
     domain: Domain, work: Work, offer: Offer, asked: Asked, measures: Measures
 ) -> Offer | None:
     """A worker whose slab lies in host memory; None if that cannot be."""
+    if getattr(offer.share.method, "epsilon", None) is not None:
+        return None  # pieces move as they are in memory, and pairs are no float64
     made_up, capacity = offer.share.simulated, offer.capacity
     if made_up is None:
         copies = measures.copies(offer.share)

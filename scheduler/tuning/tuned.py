@@ -127,7 +127,7 @@ def tuning_key(
         ],
         "shape": list(shape_class(problem.grid.shape)),
         "n_fields": problem.n_fields,
-        "dtype": problem.dtype.name,
+        "dtype": problem.precision,
         **({} if problem.conduction is None else {"conduction": _body(problem.conduction)}),
         **({} if problem.conduction is None else {"faces": _programs(problem)}),
         **({} if problem.equations is None else {"equations": _stages(problem.equations)}),

@@ -81,7 +81,7 @@ def collect(config: Config, prepared: Prepared) -> dict[str, Any]:
         },
         "stencil": {"points": problem.stencil.n_points, "radius": problem.stencil.radius},
         "equations": _equations(prepared),
-        "precision": problem.dtype.name,
+        "precision": problem.precision,
         "time": {
             "dt_s": problem.dt,
             "dt_limit_s": None

@@ -87,7 +87,7 @@ def collect(
         "cpu": machine.cpu,
         "threads": choice.threads,
         "grid": list(reversed(problem.grid.shape)),
-        "precision": problem.dtype.name,
+        "precision": problem.precision,
         "chosen": {
             "method": choice.method.name,
             "parameters": dict(choice.parameters),

@@ -60,7 +60,7 @@ def _numbers(problem: Problem) -> dict[str, Any]:
         "shape": list(problem.grid.shape[::-1]),
         "size": list(problem.grid.size[::-1]),
         "stencil_points": problem.stencil.n_points,
-        "precision": str(problem.dtype),
+        "precision": problem.precision,
         "dt": problem.dt,
         "dt_limit": limit,
         "steps": problem.steps,

@@ -41,7 +41,8 @@ Boundaries = Mapping[str, FaceCondition]
 
 # Lengths [m] beyond which squares and volumes come close to the limits of a double.
 _SMALLEST, _LARGEST = 1e-30, 1e30
-_LARGEST_NUMBER = {"float32": 3.4e38, "float16": 65504.0}  # float64 holds whatever can be written
+# float64 holds whatever can be written
+_LARGEST_NUMBER = {"float32": 3.4e38, "float32x2": 3.4e38, "float16": 65504.0}
 _MOST_FILES = 1_000_000
 
 

@@ -120,7 +120,7 @@ class HostGpu:
         ) -> None:
             held = [np.array(a) if by_value(a) else a for a in arguments]
             memory = [a for a in held if by_value(a) and a.dtype.names]
-            arrays = [a for a in held if isinstance(a, np.ndarray) and a.dtype.kind == "f"]
+            arrays = [a for a in held if isinstance(a, np.ndarray) and a.dtype.kind in "fc"]
             others = [a for a in held if isinstance(a, np.ndarray) and a.dtype.kind == "u"]
             pitches = [int(a["field"][0]) for a in memory if "field" in (a.dtype.names or ())]
             others += [arrays[0][start_of(memory[0]) + pitch :] for pitch in pitches if arrays]
