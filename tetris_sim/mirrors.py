@@ -160,6 +160,7 @@ def _lasts(problem: Problem, axis: int, side: int) -> bool:
         if face.lasting is None:
             return has_course(problem, axis, side)
         return not (upright and face.lasting != (0.0, 1.0))
+
     if not problem.stencil.is_mirrored(axis):
         return False
     if not isinstance(face, Dirichlet | Neumann) and not nearly_mirrors(problem, axis, side):

@@ -12,9 +12,11 @@ def pair_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
     """Who computes in pairs and who does not; nothing of a run in another precision."""
     if not problem.pairs:
         return ()
+
     names = dict.fromkeys(share.method.name for share in plan.shares)
     pairs = [name for name in names if name.endswith(_SUFFIX)]
     others = [name for name in names if not name.endswith(_SUFFIX)]
+
     said = []
     if pairs:
         said.append(

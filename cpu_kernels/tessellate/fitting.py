@@ -69,6 +69,7 @@ def fit(stay: Stay, tile: Tile, steps: int) -> tuple[Tile, int]:
     steps = min(max(1, steps), stay.block)
     if n_tiles(_cuts(stay, tile, steps), 0) >= _PLENTY * stay.threads:
         return tile, steps
+
     shorter = dict.fromkeys(max(1, steps // part) for part in (1, 2, 4))
     tries = [(tile, steps)] + [
         (found, few)
@@ -80,6 +81,7 @@ def fit(stay: Stay, tile: Tile, steps: int) -> tuple[Tile, int]:
         )
         if n_tiles(_cuts(stay, found, few), 0) <= _PLENTY * stay.threads
     ]
+
     return min(tries, key=lambda it: turn(stay, *it))
 
 

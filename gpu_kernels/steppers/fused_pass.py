@@ -146,6 +146,7 @@ class Fused:
             inner = without_frame(*where, open_axis=axis)
             assert inner is not None  # `fits` said so for the smallest box
             self._ghosts.prepare(extent.read(self.depth))
+
             if found is None:
                 tiles = frame.tiles(outer, inner), frame.corners(inner, open_axis=axis)
             else:
@@ -170,6 +171,7 @@ class Fused:
             or n_tiles < _ROUNDS * self._inner.slots
         ):
             return box, ()
+
         first, last = low + tile, low + n_tiles * tile
         parts = [(box[0], box[1], span) for span in ((first, last), (low, first), (last, high))]
         return parts[0], tuple(parts[1:])

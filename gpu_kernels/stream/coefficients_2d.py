@@ -14,8 +14,8 @@ import numpy.typing as npt
 from tetris_sim.gpu_kernels.common.layout import Box3
 from tetris_sim.gpu_kernels.common.terms import REAL
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream
-from tetris_sim.gpu_kernels.stream.kernel_2d import Tile
 from tetris_sim.gpu_kernels.stream.palette_2d import MOST_SHARED, OF_SM
+from tetris_sim.gpu_kernels.stream.tiles_2d import Tile
 
 if TYPE_CHECKING:
     from tetris_sim.gpu_kernels.steppers.passes import State

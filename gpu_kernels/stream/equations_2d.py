@@ -15,8 +15,8 @@ import numpy as np
 from tetris_sim.gpu_kernels.common.given import constants_of, equations_of, given_defines
 from tetris_sim.gpu_kernels.common.layout import Box3
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream
-from tetris_sim.gpu_kernels.stream.kernel_2d import Tile
 from tetris_sim.gpu_kernels.stream.levels import levels_of, n_slots, print_levels
+from tetris_sim.gpu_kernels.stream.tiles_2d import Tile
 from tetris_sim.method import Parameters
 from tetris_sim.problem import Problem
 

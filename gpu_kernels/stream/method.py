@@ -12,17 +12,13 @@ from tetris_sim.gpu_kernels.stream.kernel_1d import (
     stream_1d_parameters,
     stream_1d_refusal,
 )
-from tetris_sim.gpu_kernels.stream.kernel_2d import (
-    stream_2d_kernel,
-    stream_2d_parameters,
-    stream_2d_refusal,
-    stream_planes_parameters,
-)
+from tetris_sim.gpu_kernels.stream.kernel_2d import stream_2d_kernel, stream_2d_refusal
 from tetris_sim.gpu_kernels.stream.kernel_3d import (
     stream_3d_kernel,
     stream_3d_parameters,
     stream_3d_refusal,
 )
+from tetris_sim.gpu_kernels.stream.tiles_2d import stream_2d_parameters, stream_planes_parameters
 
 METHOD = FusedMethod(
     "gpu.stream",

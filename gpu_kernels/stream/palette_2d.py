@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from tetris_sim.gpu_kernels.common.terms import REAL
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream
-from tetris_sim.gpu_kernels.stream.kernel_2d import Tile
 from tetris_sim.gpu_kernels.stream.palette import PaletteKind
+from tetris_sim.gpu_kernels.stream.tiles_2d import Tile
 from tetris_sim.gpu_kernels.stream.words import WordsKernel
 
 MOST_SHARED = 227 * 1024  # bytes that a block can have on sm_90

@@ -23,7 +23,7 @@ MODULES = [path for path in SOURCES if path.suffix == ".py"]
 LONG_BODY = 15  # lines from which on a body needs paragraphs
 WITHOUT_PARAGRAPHS = 0.10  # of the long bodies
 LONGEST_FILE = 400  # lines
-MOST_MODULES = 438
+MOST_MODULES = 447
 MOST_IN_GPU_KERNELS = 14
 MOST_FLOORS = 8
 
