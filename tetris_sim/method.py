@@ -132,6 +132,15 @@ class InnerFirst(Stepper, Protocol):
 
 
 @runtime_checkable
+class Rounds(Protocol):
+    """A method that computes with other numbers than those of the state, for who asks for them."""
+
+    @property
+    def epsilon(self) -> float:
+        """By which an operation may be off, relative to the largest of its terms."""
+
+
+@runtime_checkable
 class Keeps(Stepper, Protocol):
     """A stepper whose device may have memory for a copy of its state."""
 
@@ -186,6 +195,16 @@ class Substepper(Stepper, Protocol):
         """Largest magnitudes of each field and of its error in the last substep, of owned points,
         (2, n_fields); not a number where one of them is none.
         """
+
+
+def roundings(method: object, dtype: np.dtype[Any]) -> float:
+    """How many times as much as a dtype a method rounds.
+
+    >>> roundings(object(), np.dtype("float64"))
+    1.0
+    """
+    own = float(np.finfo(dtype).eps)
+    return max(1.0, method.epsilon / own) if isinstance(method, Rounds) else 1.0
 
 
 class KnownGpu(Protocol):

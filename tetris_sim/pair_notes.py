@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from tetris_sim.method import Rounds
 from tetris_sim.problem import PAIRS, Problem
 from tetris_sim.scheduler.facts.shares import Plan
-
-_SUFFIX = "_pairs"  # of the methods of gpu_kernels/fused/pair_method.py
 
 
 def pair_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
@@ -13,9 +12,9 @@ def pair_notes(problem: Problem, plan: Plan) -> tuple[str, ...]:
     if not problem.pairs:
         return ()
 
-    names = dict.fromkeys(share.method.name for share in plan.shares)
-    pairs = [name for name in names if name.endswith(_SUFFIX)]
-    others = [name for name in names if not name.endswith(_SUFFIX)]
+    methods = [share.method for share in plan.shares]
+    pairs = list(dict.fromkeys(it.name for it in methods if isinstance(it, Rounds)))
+    others = list(dict.fromkeys(it.name for it in methods if not isinstance(it, Rounds)))
 
     said = []
     if pairs:

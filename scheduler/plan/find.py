@@ -373,4 +373,5 @@ def _part_that_fits(problem: Problem, device: Device, usable: int, gpu: Gpu | No
             )
         msg = f"the grid needs {gib(needed)} of {where}"
         raise UnsupportedError(msg)
-    return shortened(problem, planes)
+    # Pieces that go through a GPU are numbers of the state.
+    return dataclasses.replace(shortened(problem, planes), pairs=False)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tetris_sim.errors import ConfigError, TetrisError, UnsupportedError
+from tetris_sim.method import Rounds, roundings
 from tetris_sim.problem import Problem
 from tetris_sim.reference import tolerance
 from tetris_sim.scheduler.facts.division import Division, Link, Profile
@@ -131,7 +132,9 @@ def draft_plan(
     refuse_shortages(domain.plane_bytes, best.members, shares)
 
     notes = dict.fromkeys(note for offer in offers for note in offer.notes)
-    rounding = about_rounding(shares, problem.steps, tolerance(problem, problem.steps, 1.0))
+    allowed = tolerance(problem, problem.steps, 1.0)
+    allowed *= max(roundings(share.method, problem.dtype) for share in shares)
+    rounding = about_rounding(shares, problem.steps, allowed)
     plan = _plan_of(domain, work, best, shares, asked, (*notes, *rounding))
     plan = dataclasses.replace(
         plan,
@@ -289,8 +292,8 @@ def _streamed(
     domain: Domain, work: Work, offer: Offer, asked: Asked, measures: Measures
 ) -> Offer | None:
     """A worker whose slab lies in host memory; None if that cannot be."""
-    if getattr(offer.share.method, "epsilon", None) is not None:
-        return None  # pieces move as they are in memory, and pairs are no float64
+    if isinstance(offer.share.method, Rounds):
+        return None  # pieces move as they are in memory
     made_up, capacity = offer.share.simulated, offer.capacity
     if made_up is None:
         copies = measures.copies(offer.share)

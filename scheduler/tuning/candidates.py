@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tetris_sim.errors import ConfigError, UnsupportedError
-from tetris_sim.method import Method, Parameters
+from tetris_sim.method import Method, Parameters, Rounds
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.machine.place import Place, every_method
 from tetris_sim.scheduler.tuning.choice import Candidate, Known
@@ -57,7 +57,7 @@ def find_candidates(
     refused: dict[str, str] = {}
     candidates: list[Candidate] = []
 
-    for method in _allowed(asked, place):
+    for method in _allowed(problem, asked, place):
         sentence, proposals = _proposals(problem, method)
         if sentence is not None:
             refused[method.name] = sentence
@@ -128,7 +128,7 @@ def nothing_left(asked: Asked, refused: Mapping[str, str]) -> ConfigError | Unsu
     return UnsupportedError(f"no method can advance this problem on this machine. {reasons}")
 
 
-def _allowed(asked: Asked, place: Place) -> tuple[Method, ...]:
+def _allowed(problem: Problem, asked: Asked, place: Place) -> tuple[Method, ...]:
     if asked.method != "auto":
         method = find_method(asked.method, by=asked.by)
         if method not in place.methods:
@@ -145,7 +145,10 @@ def _allowed(asked: Asked, place: Place) -> tuple[Method, ...]:
             "parameters out"
         )
         raise ConfigError(msg)
-    return place.methods
+    if problem.pairs:
+        return place.methods
+    # Nobody who did not ask for other numbers is told why there are none.
+    return tuple(method for method in place.methods if not isinstance(method, Rounds))
 
 
 def _proposals(problem: Problem, method: Method) -> tuple[str | None, tuple[Parameters, ...]]:

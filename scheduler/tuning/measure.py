@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tetris_sim import reference
-from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
+from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters, roundings
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.tuning.choice import Speed, middle
@@ -145,9 +145,7 @@ def check_method(
             stepper.advance(steps)
             computed = stepper.interior()
 
-    allowed = allowed_error(state, expected, small, steps)
-    if (epsilon := getattr(method, "epsilon", None)) is not None:
-        allowed = allowed * (epsilon / np.finfo(small.dtype).eps)
+    allowed = allowed_error(state, expected, small, steps) * roundings(method, small.dtype)
     errors = np.abs(computed - expected).reshape(small.n_fields, -1).max(axis=1)
     if (errors <= allowed).all():
         return None
