@@ -38,6 +38,8 @@ COLOURS = {
     "gpu.dual_tessellation": "#4d8f6a",
     "gpu.tcstencil": "#3b7f8c",
     "gpu.sparse": "#e39a2d",
+    "gpu.stream_pairs": "#c96f4a",
+    "gpu.plain_pairs": "#a9a24f",
 }
 _OTHER = "#8a6fb0"  # a method that is not listed
 _RUNGS = ("0.78", "0.62", "#b9c6e4", "#7b93c4", LINE_COLOUR, CHANGE_LINE_COLOUR)
