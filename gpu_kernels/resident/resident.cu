@@ -33,7 +33,7 @@ constexpr int warps_z = TS_WARPS_Z, warps_y = TS_WARPS_Y;
 constexpr int steps = TS_STEPS;    // between two exchanges
 constexpr int copies = TS_COPIES;  // 2: one barrier a step; 1: two, but less memory
 constexpr int width = 32 * columns;
-constexpr bool whole = TS_WHOLE;   // rows of the grid lie in one tile, from its first column on
+constexpr bool in_one_tile = TS_WHOLE;  // rows of the grid lie in one tile, from its first column on
 constexpr bool wraps = TS_WRAPS;   // and end where they begin
 constexpr int last = TS_LAST;      // of a lane's columns, the one that lies at the high face
 
@@ -270,7 +270,7 @@ __device__ __forceinline__ void store(const Patch& patch, real* to, const Memory
             if (!owns(place, 0, z) || !owns(place, 1, y)) continue;
             const bool all =
                 !only_outer || is_outer(place, 1, y) || (along_z && is_outer(place, 0, z));
-            if (whole && !all) continue;
+            if (in_one_tile && !all) continue;
             store_columns(patch[i][j], to, z * unsigned(memory.plane) + y * unsigned(memory.row),
                           where, all ? where.own : where.outer);
         }
@@ -287,7 +287,7 @@ __device__ __forceinline__ void load(Patch& patch, const real* from, const Memor
             const bool all = !only_others || !owns(place, 0, place.z + i) ||
                              !owns(place, 1, place.y + j);
             const int z = inside(place.z + i, 0, parts), y = inside(place.y + j, 1, parts);
-            if (z < 0 || y < 0 || (whole && !all)) continue;
+            if (z < 0 || y < 0 || (in_one_tile && !all)) continue;
             load_columns(patch[i][j], from, z * unsigned(memory.plane) + y * unsigned(memory.row),
                          where, all ? where.there : where.there & ~where.own);
         }

@@ -50,7 +50,7 @@ template <>
 struct PairOf<float> {
     using Type = float2;
 };
-using Pair = PairOf<real>::Type;
+using Two = PairOf<real>::Type;
 
 // Columns of a row, those that `some` says; if a lane has all of them, two at a time.
 constexpr bool in_pairs = TS_FULL && columns % 2 == 0;
@@ -60,7 +60,7 @@ __device__ __forceinline__ void load_columns(real (&value)[columns], const real*
     if (in_pairs) {
 #pragma unroll
         for (int c = 0; c < columns; c += 2) {
-            const Pair both = __ldcg(reinterpret_cast<const Pair*>(from + (row + where.at[0] + c)));
+            const Two both = __ldcg(reinterpret_cast<const Two*>(from + (row + where.at[0] + c)));
             value[c] = both.x, value[c + 1] = both.y;
         }
         return;
@@ -75,7 +75,7 @@ __device__ __forceinline__ void store_columns(const real (&value)[columns], real
     if (in_pairs) {
 #pragma unroll
         for (int c = 0; c < columns; c += 2)
-            *reinterpret_cast<Pair*>(to + (row + where.at[0] + c)) = {value[c], value[c + 1]};
+            *reinterpret_cast<Two*>(to + (row + where.at[0] + c)) = {value[c], value[c + 1]};
         return;
     }
 #pragma unroll

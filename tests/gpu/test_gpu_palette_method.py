@@ -184,7 +184,7 @@ def test_what_is_refused_is_refused_with_a_reason(problem: Problem, why: str) ->
 
 
 def test_other_fused_methods_say_that_the_body_has_materials() -> None:
-    problem = Case("plate", (20, 20), 2, closed).problem()
+    problem = dataclasses.replace(Case("plate", (20, 20), 2, closed).problem(), pairs=True)
     for method in METHODS:
         if method.name not in ("gpu.stream", "gpu.plain"):
             assert "materials" in str(method.refusal(problem))
