@@ -32,8 +32,7 @@ COMPILER = shutil.which("g++") or shutil.which("c++")
 NO_COMPILER = "there is no C++ compiler"
 
 _HERE = Path(__file__).parent
-# Contracted by no one, as on the GPU (build.py); `native` for fused multiply-adds that are
-# instructions.
+# Contracted by no one, as on the GPU (build.py); `native` for multiply-adds that are instructions.
 _OPTIONS = (
     "-std=c++17",
     "-march=native",
