@@ -19,6 +19,8 @@ from tetris_sim.problem import Problem
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.tuning.choice import Known
 
+_PAIR_COST = 10  # instructions of a pair for one of float64, at most
+
 
 def kind_of(problem: Problem) -> tuple[Any, ...]:
     """What decides which kernel is the fastest before all else: axes, reach, terms, kind of
@@ -56,6 +58,14 @@ def find_known(problem: Problem, gpu: Gpu | None) -> Known | None:
         return abs(math.log(known.balance / there)), known.mirrored != mirrored, size
 
     return min(named or alike, key=distance, default=None)
+
+
+def pairs_pay(problem: Problem, gpu: Gpu | None) -> bool:
+    """Whether pairs of float32 were asked for and should be faster than float64: GeForce cards take
+    as long for one instruction of float64 as for 64 of float32, and a pair takes seven to nine of
+    these for one (docs/decisions/0049).
+    """
+    return problem.pairs and gpu is not None and gpu.float64_cost > _PAIR_COST
 
 
 @functools.cache

@@ -20,8 +20,10 @@ from tetris_sim.problem import Problem
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.devices import Device
 from tetris_sim.scheduler.machine.gpus import Gpu
+from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.scheduler.machine.place import Place
 from tetris_sim.scheduler.plan.find import _part_that_fits
+from tetris_sim.scheduler.tuning import tune as tuning
 from tetris_sim.scheduler.tuning.candidates import Asked, find_candidates
 from tetris_sim.slab import Slab
 
@@ -55,6 +57,25 @@ def test_pairs_are_tried_beside_float64_and_only_if_asked_for() -> None:
     assert not any("pairs" in name for name in refused)  # nor does anybody hear of them
     _, refused = names("float64", "gpu.plain_pairs")
     assert refused == {"gpu.plain_pairs": "pairs of float32 are for compute.precision: float32x2"}
+
+
+@pytest.mark.parametrize(
+    ("precision", "cost", "taken"),
+    [
+        ("float32x2", 64.0, "gpu.stream_pairs"),  # a GeForce card
+        ("float32x2", 2.0, "gpu.stream"),  # an H200
+        ("float32x2", 0.0, "gpu.stream"),  # nobody knows
+        ("float64", 64.0, "gpu.stream"),
+    ],
+)
+def test_pairs_go_first_where_float64_is_slow(
+    precision: str, cost: float, taken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "_check", lambda *arguments, **options: None)
+    gpu = Gpu(0, "a GPU", "sm_90", 1 << 36, 1 << 25, "13.0", float64_cost=cost)
+    terms = tuning.Terms(Asked(), threads=1, budget=0, gpu=gpu)
+    problem = problem_in(precision).on_shape((8192, 8192))
+    assert tuning.tune(problem, find_machine(), terms).method.name == taken
 
 
 def test_the_state_is_float64_and_checks_allow_what_pairs_round() -> None:
