@@ -190,7 +190,7 @@ def ghosts_defines(problem: Problem, depth: int) -> dict[str, str | int]:
     return {
         "TS_REAL": STORED[np.dtype(problem.dtype).name],
         "TS_REACH": max(1, depth * problem.stencil.radius),
-        "TS_COURSE": 0 if depth == 1 else course_terms(problem, depth),
+        "TS_COURSE": course_terms(problem, depth),
         "TS_FEW": _FEW,
     }
 

@@ -79,7 +79,8 @@ class Fused:
         self._frame = Frame(self._problem, state.slab, state.device, self.depth)
         lasting = lasting_sides(self._problem, state.slab)
         self._ghosts = Ghosts(self._problem, state.slab, state.device, lasting, self.depth)
-        self._courses = state.courses if self.by_course else None
+        if self.by_course:
+            state.follow_courses(self.depth)
         # what is told of the place of a slab
         self._moves = state.coming is not None or self._kernel.anchored
         self._launches_of(Extent(0))
@@ -117,7 +118,9 @@ class Fused:
 
     def _fill(self, extent: Extent) -> None:
         state = self._state
-        courses = () if self._courses is None else self._courses.argument(state.launch)
+        courses = ()
+        if self.by_course and state.courses is not None:
+            courses = state.courses.argument(state.launch)
         fields = [now for now, _ in state.fields()]
         self._ghosts.fill(fields, state.memory, extent.read(self.depth), courses)
 

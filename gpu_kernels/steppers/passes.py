@@ -119,9 +119,7 @@ class State:
         if problem.equations is not None:
             self.given = Given(problem, slab, layout, device, depth)
             self.constants = by_value(constants_of(problem))
-        self.courses = None
-        if problem.conduction is not None and depth > 1 and course_terms(problem, depth):
-            self.courses = Courses(problem, device, depth)
+        self.courses: Courses | None = None
         # of the next launch's first step in the numbers of rules, and of the launch in courses
         self.row = self.launch = 0
 
@@ -181,6 +179,11 @@ class State:
         if self.body is None:
             return (self.weights,)
         return self.body.argument(), np.int32(self.row)
+
+    def follow_courses(self, depth: int) -> None:
+        """Take what passes of so many steps need of faces that change with time."""
+        if self.problem.conduction is not None and course_terms(self.problem, depth):
+            self.courses = Courses(self.problem, self.device, depth)
 
     def place(self, slab: Slab) -> None:
         """Let the arrays be another slab of the same shape, with neighbours on the same sides."""

@@ -1,8 +1,9 @@
 """One case of each GPU kernel, to be run under `compute-sanitizer`: `python
 tests/gpu/sanitized_cases.py`.
 
-Constant stencils, bodies of palettes, heat contents and coefficients, equations, and the solver of
-steady states and implicit steps. Grids are odd just large enough for a fused kernel, the frame around it and a single step. Every answer is
+Constant stencils, also in pairs of floats and with weights that mirror, bodies of palettes, heat contents and coefficients, equations, and the solver of
+steady states and implicit steps. Grids are
+odd and just large enough for a fused kernel, the frame around it and a single step. Every answer is
 compared with the reference, or with the CPU's solution, so that a kernel that was not launched is
 no clean one.
 """
@@ -12,18 +13,24 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / name) for name in (".", "kernels", "gpu"))]
+sys.path[:0] = [
+    str(ROOT),
+    *(str(ROOT / "tests" / name) for name in (".", "kernels", "gpu", "unit")),
+]
 
 import gpu_equation_cases as equation_cases  # noqa: E402
 from cases import boundary_of, dtype_of, make_problem, run, stencil_of  # noqa: E402
 from conduction_cases import RADIATION, Case, beam, closed, heating, mixed_faces  # noqa: E402
 from enthalpy_cases import cooled_body  # noqa: E402
+from test_gpu_changing_faces import body as changing_body  # noqa: E402
+from test_gpu_changing_faces import changing  # noqa: E402
 from test_gpu_coefficients import body  # noqa: E402
 from test_gpu_solve import solutions  # noqa: E402
 from variants import VARIANTS, agrees  # noqa: E402
@@ -31,7 +38,7 @@ from variants import VARIANTS, agrees  # noqa: E402
 from tetris_sim import reference  # noqa: E402
 from tetris_sim.gpu_kernels import METHODS  # noqa: E402
 from tetris_sim.gpu_kernels.common.device import GpuDevice  # noqa: E402
-from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters  # noqa: E402
+from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters, Rounds, roundings  # noqa: E402
 from tetris_sim.problem import Problem  # noqa: E402
 from tetris_sim.slab import Slab  # noqa: E402
 
@@ -50,7 +57,11 @@ def main() -> int:
                 dtype_of(method, stencil),
                 *(("float16",) if method.name == "gpu.plain" else ()),
             }
-            failed += sum(fails(method, name, dtype, device) for dtype in sorted(dtypes))
+            failed += sum(
+                fails(method, case_of(name, dtype, method, mirrored=mirrored), device)
+                for dtype in sorted(dtypes)
+                for mirrored in {False, name.startswith("box")}
+            )
     for name, variant in VARIANTS.items():
         agrees(variant, stencil_of("box-2d9p"), boundary_of("walls", 2), (41, 197), device)
         sys.stdout.write(f"{name}: agrees\n")
@@ -80,8 +91,10 @@ def bodies() -> dict[str, Problem]:
         "palette, 1D": Case("", (203,), 3, mixed_faces, heating(3, changes=True)),
         "radiation": RADIATION[1],
     }
+    courses = (changing(0.0), changing(0.5, jumps_at=0.1))
     return {
         **{name: case.problem() for name, case in cases.items()},
+        **{f"faces that change, {n}D": changing_body([courses] * n) for n in (1, 2, 3)},
         "heat contents": cooled_body(plate),
         "heat contents, 3D": cooled_body((9, 11, 13)),
         "coefficients": body(plate, mixed_faces),
@@ -106,13 +119,13 @@ def equations() -> dict[str, Problem]:
 
 
 def one_of_each(method: Method, problem: Problem) -> Iterator[Parameters]:
-    """Of each scheme that a method proposes, the fewest steps at once."""
+    """Of each scheme and way to store and fetch that a method proposes, the fewest steps at once."""
 
-    def scheme(choice: Parameters) -> int:
-        return choice.get("scheme", 0)
+    def kind(choice: Parameters) -> tuple[int, int]:
+        return choice.get("scheme", 0), choice.get("interleaved", 0)
 
-    proposals = sorted(method.parameters(problem), key=scheme)
-    for _, alike in itertools.groupby(proposals, key=scheme):
+    proposals = sorted(method.parameters(problem), key=kind)
+    for _, alike in itertools.groupby(proposals, key=kind):
         yield min(alike, key=lambda choice: choice.get(STEPS_PER_BLOCK, 1))
 
 
@@ -132,25 +145,35 @@ def differs(
     return not error <= allowed
 
 
-def fails(method: Method, name: str, dtype: str, device: Any) -> bool:
-    """Whether the fewest steps at once and one more are wrong; not if it refuses the problem."""
+def case_of(name: str, dtype: str, method: Method, *, mirrored: bool) -> Problem:
+    """A stencil between walls, in pairs of floats for methods that compute in them."""
     stencil = stencil_of(name)
-    problem, state = make_problem(
-        stencil, boundary_of("walls", stencil.ndim), dtype=dtype, shape=SHAPES[stencil.ndim]
-    )
+    walls = boundary_of("walls", stencil.ndim)
+    shape = SHAPES[stencil.ndim]
+    problem, _ = make_problem(stencil, walls, dtype=dtype, shape=shape, mirrored=mirrored)
+    return replace(problem, pairs=isinstance(method, Rounds))
+
+
+def fails(method: Method, problem: Problem, device: Any) -> bool:
+    """Whether the fewest steps at once and one more are wrong; not if it refuses the problem."""
+    name = f"{method.name} {problem.stencil.n_points} points, {problem.grid.ndim}D"
     if (why_not := method.refusal(problem)) is not None:
-        sys.stdout.write(f"{method.name} {name} refused: {why_not}\n")
+        sys.stdout.write(f"{name} refused: {why_not}\n")
         return method.name != "gpu.resident"  # the only one that is for some of them
-    parameters = min(method.parameters(problem), key=lambda choice: choice.get(STEPS_PER_BLOCK, 1))
-    steps = (parameters.get(STEPS_PER_BLOCK, 1), 1)
-    wanted = reference.advance(state, problem, sum(steps))
-    allowed = reference.tolerance(problem, sum(steps), reference.largest_magnitude(state, problem))
-    error = float(np.abs(run(method, problem, parameters, device, steps) - wanted).max())
-    sys.stdout.write(
-        f"{method.name} {name} {dtype} {dict(parameters)}: error {error:.1e}, allowed "
-        f"{allowed:.1e}\n"
-    )
-    return not error <= allowed
+    state, wrong = problem.initial(Slab.whole(problem.grid)), False
+    for parameters in one_of_each(method, problem):
+        steps = (parameters.get(STEPS_PER_BLOCK, 1), 1)
+        wanted = reference.advance(state, problem, sum(steps))
+        largest = reference.largest_magnitude(state, problem)
+        allowed = roundings(method, problem.dtype) * reference.tolerance(
+            problem, sum(steps), largest
+        )
+        error = float(np.abs(run(method, problem, parameters, device, steps) - wanted).max())
+        sys.stdout.write(
+            f"{name} {problem.dtype} {dict(parameters)}: error {error:.1e}, allowed {allowed:.1e}\n"
+        )
+        wrong |= not error <= allowed
+    return wrong
 
 
 def solves_otherwise(scheme: Any, device: Any) -> bool:

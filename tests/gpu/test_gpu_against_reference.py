@@ -185,7 +185,7 @@ def test_replayed_launches_give_the_bits_of_single_ones(method: Method, gpu: Any
         stencil, boundary_of("walls", 2), dtype=dtype_of(method, stencil), shape=(203, 331)
     )
     parameters = method.parameters(problem)[0]
-    depth = parameters[STEPS_PER_BLOCK]
+    depth = parameters.get(STEPS_PER_BLOCK, 1)
     replayed = run(method, problem, parameters, gpu, (70 * depth + 3,))
     single = run(method, problem, parameters, gpu, (*(7 * depth,) * 10, 3))
     np.testing.assert_array_equal(replayed, single)

@@ -50,10 +50,10 @@ def body(faces: list[tuple[RuledFace, RuledFace]], dtype: str = "float64") -> Pr
 
 
 def advanced(
-    method: str, problem: Problem, steps: list[int], first: int = 0
+    method: str, problem: Problem, steps: list[int], first: int = 0, **changes: int
 ) -> tuple[Field, HostGpu]:
     gpu: Any = HostGpu()
-    parameters = BY_NAME[method].parameters(problem)[0]
+    parameters = {**BY_NAME[method].parameters(problem)[0], **changes}
     slab = Slab.whole(problem.grid)
     stepper = BY_NAME[method].prepare(problem, slab, parameters, gpu)
     stepper.load(problem.initial, first)
@@ -90,6 +90,16 @@ def test_ghosts_that_change_last_for_a_block(method: str, ndim: int, dtype: str)
     assert are_in_range(problem, depth) != too_long
     assert frames == (2 if ndim > 1 or too_long else 0)
     assert gpu.launches.count("conduct") == 1
+
+
+@pytest.mark.parametrize(("method", "ndim"), [("gpu.trapezoid", 1), ("gpu.dual_tessellation", 2)])
+def test_a_block_may_be_one_step(method: str, ndim: int) -> None:
+    problem = body([(changing(0.6), changing(0.0))] * ndim)
+    found, gpu = advanced(method, problem, [3, 64], first=5, steps_per_block=1)
+    agrees(found, problem, 67, 5)
+    assert gpu.replays == 2
+    kernels = [name for name in gpu.launches if name.startswith(method.removeprefix("gpu."))]
+    assert len(kernels) == gpu.launches.count("ghosts") == 67
 
 
 def test_a_frame_takes_over_where_a_face_jumps() -> None:
