@@ -20,6 +20,10 @@ WHOLE: list[dict[str, Any]] = json.loads(
     (DOCS / "benchmarks" / "beside-ahead.json").read_text(encoding="utf-8")
 )["rows"]
 
+PLANNED: list[dict[str, Any]] = json.loads(
+    (DOCS / "benchmarks" / "beside-planned.json").read_text(encoding="utf-8")
+)["rows"]
+
 
 def test_the_table_of_whole_blocks_has_the_figures_of_the_rows() -> None:
     lines = re.findall(r"\| (heat-2d|box-\w+), [\d^]+ \| `(\S+)` \|(.*)\|", AHEAD)
@@ -41,6 +45,27 @@ def test_the_text_has_what_both_make_of_the_sum() -> None:
     total = cpu["rate"] + gpu["rate"]
     found = {(it["block"], it["cpu_planes"]): round(it["rate"] / total, 3) for it in both}
     assert f"{found[32, 1000]} and {found[64, 1150]} with `gpu.plain`" in AHEAD
+
+
+def test_the_table_of_what_is_planned_has_the_figures_of_the_rows() -> None:
+    lines = re.findall(r"\| (`gpu.plain`|held back), (as planned|steps given) \|(.*)\|", AHEAD)
+    assert len(lines) == 3
+    for gpu_is, how, rest in lines:
+        case = "held" if gpu_is == "held back" else "plain"
+        of_it = [row for row in PLANNED if row["case"] == case]
+        cpu, gpu = (
+            next(row for row in of_it if row["devices"] == name) for name in ("cpu:0", "gpu:0")
+        )
+        alone, at, both, times, of_sum, predicted = (cell.strip() for cell in rest.split("|"))
+        assert alone == f"{gpu['rate']}, {cpu['rate']}"
+        block, planes = map(int, at.split(","))
+        row = next(
+            row for row in of_it if (row.get("block"), row.get("cpu_planes")) == (block, planes)
+        )
+        assert (row["how"] == "planned") == (how == "as planned")
+        assert (float(both), float(predicted)) == (row["rate"], row["predicted"])
+        assert float(times) == round(row["rate"] / gpu["rate"], 3)
+        assert float(of_sum) == round(row["rate"] / (gpu["rate"] + cpu["rate"]), 3)
 
 
 def test_the_table_has_the_figures_of_the_rows() -> None:
