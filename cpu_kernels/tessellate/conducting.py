@@ -69,7 +69,7 @@ def conducting_source(
 
 def _box(kind: Conducting, lanes: int, jam: int) -> Iterator[str]:
     """The lines of `update_box`."""
-    inner, outer = ("plane", "row") if kind.ndim < 3 else ("row", "plane")
+    inner, outer = ("row", "plane") if kind.jammed == 1 else ("plane", "row")
     pitch = dict(zip(_SIDES, ("pitch0", "pitch1"), strict=True))
     if kind.curved:
         yield f"    done = plane - {int(kind.ndim > 1)}"

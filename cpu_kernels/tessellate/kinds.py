@@ -44,6 +44,8 @@ class Conducting:
         placed: whether sources are a formula of the place, and if they are, `STEADY` or `CHANGING`.
         pieces: of the curves of a heat content, `MANY` if they are searched; 0 if the state is a
             temperature.
+        above: whether rows that are computed together lie one above the other instead of side by
+            side, in 3D and without rings.
     """
 
     ndim: int
@@ -51,6 +53,7 @@ class Conducting:
     scaled: bool
     placed: str = ""
     pieces: int = 0
+    above: bool = False
 
     @property
     def slots(self) -> int:
@@ -72,7 +75,7 @@ class Conducting:
     @property
     def jammed(self) -> int | None:
         """The axis along which rows are computed together; the last one is that of the rows."""
-        return None if self.ndim == 1 else self.ndim - 2
+        return None if self.ndim == 1 else 0 if self.above else self.ndim - 2
 
     @property
     def rings(self) -> int:

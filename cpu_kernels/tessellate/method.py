@@ -5,7 +5,7 @@ trips to memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -35,9 +35,9 @@ class TessellateMethod:
 
     Its parameters: `rows`, one of the row kernels above (AUTO where rows are too short for LIFTED);
     `width`, bytes of a vector (not of AUTO, where LLVM chooses); `jam`, rows computed together (of
-    LIFTED in 2D and 3D), which lie on so many `planes` (of a stencil in 3D: 1, or as many as there
-    are rows); `steps_per_block`; `tile_x`, `tile_y`, `tile_z`, points a tile is wide at
-    least, 0 for an axis that is not cut. Tiles are made wider where that many steps need it.
+    LIFTED in 2D and 3D), which lie on so many `planes` (in 3D: 1, or as many as there are rows);
+    `steps_per_block`; `tile_x`, `tile_y`, `tile_z`, points a tile is wide at least, 0 for an axis
+    that is not cut. Tiles are made wider where that many steps need it.
     """
 
     name: str = "cpu.tessellate"
@@ -135,12 +135,13 @@ class TessellateMethod:
             counters,
         )
 
-        if isinstance(layout, LiftedField) and problem.conduction is not None:
-            return ConductingStepper(problem, slab, device, plan, layout, chosen["jam"])
-        compiled, no_codes = make_loop(problem, lanes), np.zeros(0, dtype=np.int32)
         # Rows one above the other are computed together only if their planes are.
         above = chosen["jam"] if chosen.get("planes", 1) > 1 else 1
         together = max(side_by_side(problem), above)
+        if isinstance(layout, LiftedField) and problem.conduction is not None:
+            at_once = chosen["jam"], together
+            return ConductingStepper(problem, slab, device, plan, layout, at_once)
+        compiled, no_codes = make_loop(problem, lanes), np.zeros(0, dtype=np.int32)
         rest = (*plan, no_codes, (0, 0, 0), 0, together)
         loop = TimeLoop(
             lambda *arguments: compiled(*arguments, rest),
@@ -178,13 +179,22 @@ def _kernels(problem: Problem) -> tuple[Parameters, ...]:
     # So do a body's, of which differences and records are kept.
     few = problem.conduction is not None or not problem.stencil.is_star
     jams = (1,) if problem.grid.ndim == 1 else (2, 4) if few else (4, 2)
-    if problem.grid.ndim < 3 or problem.conduction is not None:
+    if problem.grid.ndim < 3 or _has_rings(problem):
         return tuple({"jam": jam} for jam in jams)
 
     # Rows one above the other need fewer lines of the second-level cache than neighbours in a
     # plane; that pays where there are few multiply-adds for a line (decision 0050).
     above, beside = {"jam": 2, "planes": 2}, [{"jam": jam, "planes": 1} for jam in jams]
     return (*beside, above) if few else (above, *beside)
+
+
+def _has_rings(problem: Problem) -> bool:
+    """Whether threads have planes of their own, in which a plane is made after the other."""
+    if problem.conduction is None:
+        return False
+    from tetris_sim.cpu_kernels.tessellate.records import kind_of
+
+    return kind_of(problem).rings > 0
 
 
 def _tilings(problem: Problem, caches: Caches, cores: int) -> Sequence[tuple[int, ...]]:
@@ -246,10 +256,9 @@ def _update(problem: Problem, parameters: Parameters, layout: Layout) -> str:
             from tetris_sim.cpu_kernels.tessellate.conducting import body_source, conducting_source
             from tetris_sim.cpu_kernels.tessellate.records import kind_of
 
+            body = replace(kind_of(problem), above=parameters.get("planes", 1) > 1)
             before = body_source(problem, layout.lanes)
-            return conducting_source(
-                kind_of(problem), dtype, layout.lanes, parameters["jam"], before
-            )
+            return conducting_source(body, dtype, layout.lanes, parameters["jam"], before)
         jam = parameters["jam"] if problem.grid.ndim > 1 else 1
         axis = 0 if parameters.get("planes", 1) > 1 else None
         return rows.lifted_source(problem.stencil, dtype, layout.lanes, jam, axis)

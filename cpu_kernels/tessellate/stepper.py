@@ -56,7 +56,7 @@ class ConductingStepper(CpuStepper):
         team: ThreadTeam,
         plan: tuple[Any, ...],
         layout: LiftedField,
-        jam: int,
+        together: tuple[int, int],
     ) -> None:
         """Take memory and look at the body.
 
@@ -66,13 +66,14 @@ class ConductingStepper(CpuStepper):
             team: the threads.
             plan: the first entries of `plan` in `tile_sweep.py`.
             layout: how points lie in memory.
-            jam: rows taken together.
+            together: rows that are computed together, and planes near a face.
         """
         compiled = make_loop(problem, layout.lanes)
+        jam, planes = together
 
         def advance(*arguments: Any) -> None:
             operands = self._operands_of_body
-            rest = (self._ghosts.codes, operands.strides, operands.ghost, side_by_side(problem))
+            rest = (self._ghosts.codes, operands.strides, operands.ghost, planes)
             compiled(*arguments, (*plan, *rest))
 
         super().__init__(problem, slab, team, advance, layout)

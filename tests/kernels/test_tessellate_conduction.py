@@ -133,9 +133,19 @@ def test_a_body_gets_the_bits_of_the_chain_for_any_tiles_threads_and_blocks(
     expected = exact.advance(the_whole(problem), problem, sum(BLOCKS))
     assert METHOD.refusal(problem) is None
     for threads, tile in ((1, NARROW), (3, WHOLE)):
-        chosen = {**tile, "jam": jam, "width": WIDTH.get(name, 32)}
+        above = jam if name == "block" and threads == 1 else 1
+        chosen = {**tile, "jam": jam, "planes": above, "width": WIDTH.get(name, 32)}
         found = run(METHOD, problem, chosen, teams[threads], BLOCKS)
         assert found.tobytes() == expected.tobytes(), tile
+
+
+@pytest.mark.parametrize(
+    ("name", "planes"), [("block", {1, 2}), ("melting, block", {None}), ("wide", {None})]
+)
+def test_rows_one_above_the_other_are_proposed_where_no_rings_are(
+    name: str, planes: set[int | None]
+) -> None:
+    assert {choice.get("planes") for choice in METHOD.parameters(PROBLEMS[name])} == planes
 
 
 def test_functions_of_the_library_have_the_bits_of_plain(teams: dict[int, ThreadTeam]) -> None:
