@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 
 Task = Callable[[int], None]  # called with the thread's number
+
+
+@dataclass
+class _Round:
+    """A task of all threads. Who waits counts nothing: an interrupt (Ctrl-C) may come between any
+    two of the caller's operations, and whoever waits next must know what is under way.
+
+    Attributes:
+        task: what each thread calls.
+        given: an item for each thread that was told.
+        ended: an item for each that is done.
+        failures: what they raised.
+    """
+
+    task: Task
+    given: deque[None] = field(default_factory=deque)
+    ended: deque[None] = field(default_factory=deque)
+    failures: deque[BaseException] = field(default_factory=deque)
 
 
 class ThreadTeam:
@@ -25,10 +46,9 @@ class ThreadTeam:
         # Whether steppers should keep the threads in compiled code between their blocks.
         self.stays_ready = False
 
-        self._queues: list[SimpleQueue[Task | None]] = [SimpleQueue() for _ in range(size)]
-        self._finished = threading.Semaphore(0)
-        self._outstanding = 0
-        self._failure: BaseException | None = None
+        self._queues: list[SimpleQueue[_Round | None]] = [SimpleQueue() for _ in range(size)]
+        self._round = _Round(lambda thread: None)
+        self._ends: SimpleQueue[None] = SimpleQueue()  # wakes who waits: some thread is done
         self._threads = [
             threading.Thread(target=self._serve, args=(number,), name=f"team-{number}", daemon=True)
             for number in range(size)
@@ -41,17 +61,19 @@ class ThreadTeam:
         first.
         """
         self.wait()
-        self._outstanding = self.size
-        for queue in self._queues:
-            queue.put(task)
+        while not self._ends.empty():  # of those who were done before anybody waited
+            self._ends.get()
+        self._round = begun = _Round(task)
+        # One call, which no interrupt divides: who is told is counted.
+        begun.given.extend(map(SimpleQueue.put, self._queues, itertools.repeat(begun)))
 
     def wait(self) -> None:
         """Return when all threads have finished; raise what one of them raised."""
-        while self._outstanding:
-            self._finished.acquire()
-            self._outstanding -= 1
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
+        while len(self._round.ended) < len(self._round.given):
+            self._ends.get()
+        if failures := self._round.failures:
+            failure = failures[-1]
+            failures.clear()
             raise failure
 
     def run(self, task: Task) -> None:
@@ -72,9 +94,10 @@ class ThreadTeam:
             thread.join()
 
     def _serve(self, number: int) -> None:
-        while (task := self._queues[number].get()) is not None:
+        while (told := self._queues[number].get()) is not None:
             try:
-                task(number)
+                told.task(number)
             except BaseException as failure:  # noqa: BLE001  handed to the caller by wait()
-                self._failure = failure
-            self._finished.release()
+                told.failures.append(failure)
+            told.ended.append(None)
+            self._ends.put(None)
