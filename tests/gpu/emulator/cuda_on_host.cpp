@@ -86,6 +86,10 @@ struct Thread {
     std::vector<OutwardCopy> outward;
 };
 
+// Stacks of the blocks that follow each other, of all kernels of a process: their pages are asked of
+// the system once, not in every launch. Others than g++ give every library its own.
+__attribute__((visibility("default"))) inline char* kept_stacks;
+
 // Not static: the compiler must believe that a function it cannot see changes all of this.
 Launch launch;
 Thread* threads;
@@ -511,7 +515,12 @@ const char* run(void (*what)(void**), void** values, const Launch* how) {
         it.threads.resize(n_threads);
         it.warps.resize((n_threads + warp_size - 1) / warp_size);
         // pages that nobody touches cost nothing
-        it.stacks = static_cast<char*>(malloc(n_threads * stack_bytes));
+        if (launch.together)
+            it.stacks = static_cast<char*>(malloc(n_threads * stack_bytes));
+        else if (kept_stacks == nullptr)
+            it.stacks = kept_stacks = static_cast<char*>(malloc(most_threads * stack_bytes));
+        else
+            it.stacks = kept_stacks;
         it.shared = static_cast<char*>(aligned_alloc(1024, most_shared + guard_bytes));
     }
 
@@ -539,7 +548,7 @@ const char* run(void (*what)(void**), void** values, const Launch* how) {
 
     for (Block& it : blocks) {
         free(it.shared);
-        free(it.stacks);
+        if (launch.together) free(it.stacks);
     }
     return failure[0] ? failure : nullptr;
 }
