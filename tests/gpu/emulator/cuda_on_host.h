@@ -181,8 +181,21 @@ constexpr int per_register = kind == Kind::tf32 ? 1 : 2;
 
 // Where a lane has number k of a row, the first of its two rows or the other half.
 template <Kind kind>
-inline int place_of(int k, int n_rows, int half) {
+inline unsigned place_of(unsigned k, unsigned n_rows, unsigned half) {
     return kind == Kind::tf32 ? k / 4 * n_rows + half : (k / 8 * n_rows + half) * 2 + k % 2;
+}
+
+// Which lane of a quad has it.
+template <Kind kind>
+inline unsigned quad_of(unsigned k) {
+    return kind == Kind::tf32 ? k % 4 : k % 8 / 2;
+}
+
+// A column of B from the operands of the quad that has it.
+template <Kind kind, int k, class Operands>
+inline void gather_column(float (&column)[k], const Operands* quad) {
+    for (unsigned n = 0; n < k; n++)
+        column[n] = quad[quad_of<kind>(n)].b[place_of<kind>(n, 1, 0)];
 }
 
 template <Kind kind, int n>
@@ -206,12 +219,13 @@ inline void dense_products(float (&sums)[4], const unsigned (&a)[n_a],
     widen<kind>(own.b, b);
     const Operands* const all = show(own, "mma narrow");
     const int lane = current % warp_size;
-    for (int i = 0; i < 4; i++) {
-        const int row = lane / 4, half = i / 2, column = lane % 4 * 2 + i % 2;
-        for (int n = 0; n < k; n++) {
-            const int quad = kind == Kind::tf32 ? n % 4 : n % 8 / 2;
-            sums[i] += all[row * 4 + quad].a[place_of<kind>(n, 2, half)] *
-                       all[column * 4 + quad].b[place_of<kind>(n, 1, 0)];
+    float columns[2][k];
+    for (int j = 0; j < 2; j++) gather_column<kind, k>(columns[j], all + (lane % 4 * 2 + j) * 4);
+    for (int half = 0; half < 2; half++) {
+        const Operands* const row = all + lane / 4 * 4;
+        for (unsigned n = 0; n < k; n++) {
+            const float a = row[quad_of<kind>(n)].a[place_of<kind>(n, 2, half)];
+            for (int j = 0; j < 2; j++) sums[half * 2 + j] += a * columns[j][n];
         }
     }
 }
@@ -250,28 +264,28 @@ inline void multiply_sparse(float* const (&d)[4], const unsigned (&a)[4], const 
     own.metadata = metadata;
     const Operands* const all = show(own, selector ? "mma sparse 1" : "mma sparse 0");
     constexpr bool tf32 = kind == Kind::tf32;
-    constexpr int size = tf32 ? 2 : 4, kept = size / 2, groups = k / size;
+    constexpr unsigned size = tf32 ? 2 : 4, kept = size / 2, groups = k / size;
     static_assert(groups == 8, "one lane has four groups");
     const int lane = current % warp_size;
-    const auto quad = [](int n) { return tf32 ? n % 4 : n % 8 / 2; };
-    for (int i = 0; i < 4; i++) {
-        const int row = lane / 4, half = i / 2, column = lane % 4 * 2 + i % 2;
-        float sum = c[i];
-        for (int group = 0; group < groups; group++) {
-            const unsigned word = all[row * 4 + selector * 2 + group / 4].metadata;
-            const int code = word >> (half * 16 + group % 4 * 4) & 15, first = code & 3,
-                      second = code >> 2;
+    const Operands* const row = all + lane / 4 * 4;
+    float columns[2][k];
+    for (int j = 0; j < 2; j++) gather_column<kind, k>(columns[j], all + (lane % 4 * 2 + j) * 4);
+    for (unsigned half = 0; half < 2; half++) {
+        float sums[2] = {c[2 * half], c[2 * half + 1]};
+        for (unsigned group = 0; group < groups; group++) {
+            const unsigned word = row[selector * 2 + group / 4].metadata,
+                           code = word >> (half * 16 + group % 4 * 4) & 15, first = code & 3,
+                           second = code >> 2;
             if (tf32 ? code != 0b0100 && code != 0b1110 : first >= second)
                 fail("metadata that are not in order");
-            for (int n = 0; n < kept; n++) {
-                const int stored = kept * group + n, at = size * group + (tf32 ? code == 0b1110
-                                                                          : n  ? second
-                                                                               : first);
-                sum += all[row * 4 + quad(stored)].a[place_of<kind>(stored, 2, half)] *
-                       all[column * 4 + quad(at)].b[place_of<kind>(at, 1, 0)];
+            for (unsigned n = 0; n < kept; n++) {
+                const unsigned stored = kept * group + n,
+                               at = size * group + (tf32 ? code == 0b1110 : n ? second : first);
+                const float a = row[quad_of<kind>(stored)].a[place_of<kind>(stored, 2, half)];
+                for (int j = 0; j < 2; j++) sums[j] += a * columns[j][at];
             }
         }
-        *d[i] = sum;
+        for (int j = 0; j < 2; j++) *d[2 * half + j] = sums[j];
     }
 }
 
