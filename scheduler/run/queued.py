@@ -27,6 +27,7 @@ from tetris_sim.method import (
     EdgePlanes,
     Fetch,
     Keeps,
+    LastingPlanes,
     Moment,
     Stepper,
     Substepper,
@@ -286,7 +287,8 @@ class QueuedStepper:
         if isinstance(planes, Leaving):
             planes.leave()
             return planes
-        return np.asarray(planes)
+        # Memory that lasts: who takes them may know it, and copy them from there.
+        return planes if isinstance(planes, LastingPlanes) else np.asarray(planes)
 
     def _put(self, job: Job) -> None:
         self._outstanding += 1
