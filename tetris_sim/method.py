@@ -169,6 +169,17 @@ class RunsAhead(InnerFirst, Protocol):
 
 
 @runtime_checkable
+class CopiesInBlocks(Protocol):
+    """A stepper that says whether what its blocks take contains the copies of its halos and edges.
+
+    Attributes:
+        copies_in_blocks: whether it does.
+    """
+
+    copies_in_blocks: bool
+
+
+@runtime_checkable
 class Timed(RunsAhead, Protocol):
     """One that knows when it did what it was told."""
 

@@ -70,6 +70,8 @@ class ReadyStepper(CpuStepper):
         passes: as for `CpuStepper`.
     """
 
+    copies_in_blocks = True
+
     def __init__(
         self,
         problem: Problem,

@@ -28,7 +28,11 @@ from tetris_sim.cpu_kernels.compiled.intrinsics import (
     pause,
     store_release,
 )
-from tetris_sim.cpu_kernels.compiled.vectors import elements_of
+from tetris_sim.cpu_kernels.compiled.vectors import (
+    elements_of,
+    fence_stores,
+    vector_operations,
+)
 
 # [the row update begins]
 REAL, LANES = types.float64, 1
@@ -40,6 +44,14 @@ def advance(thread, threads, u, v, n, steps, barrier):
 
 
 # [the row update ends]
+
+_VECTORS = vector_operations(REAL.name, LANES)
+_transpose_in, _transpose_out, _transpose_past = (
+    _VECTORS.transpose_in,
+    _VECTORS.transpose_out,
+    _VECTORS.transpose_out_past_caches,
+)
+_BYTES = REAL.bitwidth // 8
 
 # Numbers of `control`. Of a task: how often one was given, steps (below 0: go back to Python),
 # whether the state is in the second array, whether it is in the other one afterwards, halos that
@@ -95,30 +107,57 @@ def _report(control, threads, task):
 
 
 @njit(nogil=True, cache=True)
+def _lift(outside, there, stride, state, here, cut):
+    """Store the vectors from the first of `cut` to the last one: squares of them, then the rest."""
+    for p in range(cut[0], cut[1], LANES):
+        _transpose_in(outside, there + p, stride, state, here + p * LANES)
+    for p in range(cut[1], cut[2]):
+        for lane in range(LANES):
+            state[here + p * LANES + lane] = outside[there + lane * stride + p]
+
+
+@njit(nogil=True, cache=True)
+def _unlift(state, here, stride, outside, there, cut, aligned):
+    """The inverse of `_lift`. A device reads what is stored, so it need not be in the caches."""
+    if aligned:
+        for p in range(cut[0], cut[1], LANES):
+            _transpose_past(state, here + p * LANES, outside, there + p, stride)
+    else:
+        for p in range(cut[0], cut[1], LANES):
+            _transpose_out(state, here + p * LANES, outside, there + p, stride)
+
+    for p in range(cut[1], min(cut[2], stride)):
+        for lane in range(LANES):
+            outside[there + lane * stride + p] = state[here + p * LANES + lane]
+    for p in range(max(cut[1], stride), cut[2]):
+        end = (LANES - 1) * stride + p
+        outside[there + end] = state[here + p * LANES + LANES - 1]
+
+
+@njit(nogil=True, cache=True)
 def _carry(thread, threads, flat, trip, shape, inwards):
     """A thread's part of the copy of some planes, into the state or out of it."""
     outside, state = elements_at(trip[0], REAL), elements_of(flat)
     planes, rows, vectors, stride = trip[5], trip[6], shape[4], shape[5]
     pieces = shape[0] * planes * rows * _CUTS
+    steps = trip[1] | trip[2] | trip[3] | stride
+    aligned = (trip[0] | steps * _BYTES) % (LANES * _BYTES) == 0
 
     for piece in range(pieces * thread // threads, pieces * (thread + 1) // threads):
         cut, number = piece % _CUTS, piece // _CUTS
         row, plane, field = number % rows, number // rows % planes, number // rows // planes
         here = trip[4] + field * shape[1] + plane * shape[2] + row * shape[3]
         there = field * trip[1] + plane * trip[2] + row * trip[3]
-        first, last = vectors * cut // _CUTS, vectors * (cut + 1) // _CUTS
 
+        first = vectors * cut // _CUTS // LANES * LANES
+        last = vectors if cut == _CUTS - 1 else vectors * (cut + 1) // _CUTS // LANES * LANES
+        whole = first + max(0, min(last, stride) - first) // LANES * LANES
         if inwards:
-            for p in range(first, last):
-                for lane in range(LANES):
-                    state[here + p * LANES + lane] = outside[there + lane * stride + p]
+            _lift(outside, there, stride, state, here, (first, whole, last))
         else:
-            for p in range(first, min(last, stride)):
-                for lane in range(LANES):
-                    outside[there + lane * stride + p] = state[here + p * LANES + lane]
-            for p in range(max(first, stride), last):
-                end = (LANES - 1) * stride + p
-                outside[there + end] = state[here + p * LANES + LANES - 1]
+            _unlift(state, here, stride, outside, there, (first, whole, last), aligned)
+    if aligned and not inwards:
+        fence_stores()
 
 
 @njit(nogil=True, cache=True)

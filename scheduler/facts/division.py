@@ -45,6 +45,8 @@ class Capacity:
         one_way: whether the link says what giving and taking cost together, so that giving is free.
         overlapped: share of the exchange that goes on beside the computation of points that need
             no halo, 0 to 1.
+        copying: of the link, what its own copies of a message cost, giving or taking: its blocks
+            contain them where it says so (`CopiesInBlocks`).
         splitting: how much longer points near halos take if they are a part of their own, in times
             of what they take with all others.
     """
@@ -58,6 +60,7 @@ class Capacity:
     fixed: bool = True
     one_way: bool = False
     overlapped: float = 0.0
+    copying: Link = FREE
     splitting: float = 0.0
 
 

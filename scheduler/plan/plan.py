@@ -15,7 +15,7 @@ from tetris_sim.errors import ConfigError, TetrisError, UnsupportedError
 from tetris_sim.method import Rounds, roundings
 from tetris_sim.problem import Problem
 from tetris_sim.reference import tolerance
-from tetris_sim.scheduler.facts.division import Division, Link, Profile
+from tetris_sim.scheduler.facts.division import FREE, Division, Link, Profile
 from tetris_sim.scheduler.facts.domain import Domain, Work
 from tetris_sim.scheduler.facts.shares import Draft, Plan, Reason, Share, about
 from tetris_sim.scheduler.plan.adaptive import asked_block, scheme_of, why_adaptive
@@ -206,6 +206,7 @@ def _with_links(domain: Domain, offers: Sequence[Offer], measures: Measures) -> 
             offer.capacity,
             link=link,
             overlapped=1.0 if beside else 0.0,
+            copying=own if through_host and not beside else FREE,
             splitting=splitting if beside else 0.0,
         )
         linked.append(dataclasses.replace(offer, capacity=capacity))

@@ -24,9 +24,11 @@ from tetris_sim.boundary import SIDES, Side
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.method import (
     Box,
+    CopiesInBlocks,
     EdgePlanes,
     Fetch,
     Keeps,
+    LastingPlanes,
     Moment,
     Stepper,
     Substepper,
@@ -88,6 +90,7 @@ class QueuedStepper:
         slab: what the stepper owns.
         busy_s: time that it computed [s].
         recent: (steps, seconds) of the last blocks.
+        copies_in_blocks: whether these contain the copies of halos and edges.
     """
 
     def __init__(self, name: str, stepper: Stepper, *, through_host: bool = False) -> None:
@@ -100,6 +103,7 @@ class QueuedStepper:
                 are.
         """
         self.slab = stepper.slab
+        self.copies_in_blocks = isinstance(stepper, CopiesInBlocks) and stepper.copies_in_blocks
         self._through_host = through_host
         self.busy_s = 0.0
         self.recent: collections.deque[tuple[int, float]] = collections.deque(maxlen=_RECENT)
@@ -286,7 +290,8 @@ class QueuedStepper:
         if isinstance(planes, Leaving):
             planes.leave()
             return planes
-        return np.asarray(planes)
+        # Memory that lasts: who takes them may know it, and copy them from there.
+        return planes if isinstance(planes, LastingPlanes) else np.asarray(planes)
 
     def _put(self, job: Job) -> None:
         self._outstanding += 1

@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 
 from tetris_sim.method import Box
 from tetris_sim.problem import Field, InitialField, Problem
-from tetris_sim.scheduler.facts.division import Capacity, Division, Profile
+from tetris_sim.scheduler.facts.division import FREE, Capacity, Division, Profile
 from tetris_sim.scheduler.facts.domain import Work
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.plan.block import divide_block
@@ -63,15 +63,17 @@ def measured_rate(
         planes: that it owns.
         cuts: its neighbours.
         blocks: (steps, seconds) of each.
-        capacity: what starting and ending a block takes, of which never more than half of what a
-            block took is believed, and how long steps take in short blocks.
+        capacity: what starting and ending a block takes, and the copies that it contains, of which
+            never more than half of what a block took is believed, and how long steps take in short
+            blocks.
     """
     if len(blocks) < _FEWEST_BLOCKS:
         return None
     crew, rates = Crew.of([capacity]), []
     for steps, seconds in blocks:
         points = work.plane_points * (planes + cuts * work.radius * (steps - 1) / 2)
-        rate = points * steps / max(seconds - capacity.start, seconds / 2, 1e-9)
+        copies = 2 * cuts * capacity.copying.seconds(steps * work.radius * work.plane_bytes)
+        rate = points * steps / max(seconds - capacity.start - copies, seconds / 2, 1e-9)
 
         # Who predicts counts short blocks again, from the rate in long ones.
         rates.append(rate * float(crew.slowness(steps)[0]) * capacity.points_per_second)
@@ -278,9 +280,12 @@ def _as_measured(profile: Profile, workers: Sequence[Worker]) -> list[Capacity] 
     capacities = []
     for place, (worker, capacity) in enumerate(zip(workers, profile.capacities, strict=True)):
         stepper = worker.stepper
-        blocks = list(stepper.recent) if isinstance(stepper, QueuedStepper) else []
+        queued = stepper if isinstance(stepper, QueuedStepper) else None
+        blocks = [] if queued is None else list(queued.recent)
+        contained = queued is not None and queued.copies_in_blocks
+        known = capacity if contained else dataclasses.replace(capacity, copying=FREE)
         cuts, planes = profile.work.cuts(place, len(workers)), profile.division.planes[place]
-        rate = measured_rate(profile.work, planes, cuts, blocks, capacity)
+        rate = measured_rate(profile.work, planes, cuts, blocks, known)
         if rate is None:
             return None
         capacities.append(dataclasses.replace(capacity, points_per_second=rate))

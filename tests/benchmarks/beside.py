@@ -4,8 +4,10 @@
 
 in `tests/`, with the tree as PYTHONPATH. Cases: `plain`, where the GPU is asked to compute with
 `gpu.plain`; `held`, where it has only so many multiprocessors that it is about as fast as the CPU,
-as GPUs with little FP64 are; `best`, with its best method and the CPU's share forced. Each grid
-goes on as a run does: planes move to whom turns out to be faster.
+as GPUs with little FP64 are; `best`, with its best method and the CPU's share forced: by speed, and
+where the GPU then waits, from the fewest planes that a block allows to the most with which it does
+not. Each grid goes on as a run does, planes moving to whom turns out to be faster, unless they are
+forced.
 """
 
 from __future__ import annotations
@@ -35,11 +37,13 @@ from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import Simulation, open_simulation
 
 _STEPS = 1 << 30
-_SECONDS, _ROUNDS = 0.6, 5
-_SETTLING = 3.0  # seconds in which planes may move before anything is timed
+_KEPT_RATE = 0.99  # of the GPU alone, with planes forced onto the CPU
+_MORE_PLANES = (1.0, 1.33, 1.8, 2.4, 3.2, 4.3, 5.8)  # times the fewest
 _SOURCE = str(Path(__file__).with_name("hold.cu"))
 _KEPT = (2, 4, 6, 8, 12, 16, 24, 32, 48)  # multiprocessors of a GPU that is held back
 _BLOCKS = {"heat-2d": (32, 64), "box-2d49p": (8, 16), "box-3d27p": (4, 8)}
+# whole launches of the GPU's best method
+_FORCED = {"heat-2d": (32, 48, 64), "box-2d49p": (8, 12), "box-3d27p": (3, 6)}
 _SHAPES = {2: (10240, 10240), 3: (768, 768, 768)}
 
 
@@ -52,6 +56,7 @@ class Row:
         stencil: its name.
         shape: of the grid.
         devices: that took part.
+        how: by whom planes and steps were chosen.
         rate: points per second, the median of the rounds.
         lowest, highest: of the rounds.
         shares: planes of each worker at the end.
@@ -66,6 +71,7 @@ class Row:
     stencil: str
     shape: tuple[int, ...]
     devices: str
+    how: str
     rate: float
     lowest: float
     highest: float
@@ -105,24 +111,71 @@ def held(kept: int | None) -> Iterator[None]:
         device.stream.synchronize()
 
 
+@dataclasses.dataclass(frozen=True)
+class Times:
+    """How long is timed.
+
+    Attributes:
+        seconds: of a round.
+        rounds: of each row.
+        settling: in which planes may move before anything is timed [s].
+    """
+
+    seconds: float
+    rounds: int
+    settling: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """One grid in one case.
+
+    Attributes:
+        case: which.
+        stencil: its name.
+        problem: on its grid.
+        threads: of the CPU.
+        times: how long is timed.
+    """
+
+    case: str
+    stencil: str
+    problem: Problem
+    threads: int
+    times: Times
+
+    def planned(self, **changes: Any) -> Plan:
+        """What the planner makes of these settings."""
+        method = "gpu.plain" if self.case == "plain" else "auto"
+        section = ComputeSection.model_validate({"method": method, **changes})
+        return make_plan(self.problem, find_machine(), section)
+
+    def forced(self, shares: tuple[float, float], block: int) -> Plan:
+        """Both devices, with relative planes of the GPU and the CPU."""
+        both = {"devices": "cpu+gpu", "threads": self.threads + 1}
+        return self.planned(**both, shares=shares, time_block=block)
+
+
 def measure(
-    case: str, stencil: str, problem: Problem, plan: Plan, kept: int | None, *, settle: bool
+    study: Study, plan: Plan, how: str, kept: int | None = None, *, settle: bool = False
 ) -> Row:
     """Advance as a run does, in rounds."""
+    problem, times = study.problem, study.times
     with open_simulation(problem, plan) as simulation:
         for _ in range(3):
             simulation.advance(plan.time_block)
         with held(kept):
             begin = time.perf_counter()
-            while settle and time.perf_counter() - begin < _SETTLING:
+            while settle and time.perf_counter() - begin < times.settling:
                 go_on(simulation, 0.1)
             busy = dict(simulation.busy_s)
             begin = time.perf_counter()
-            rates = [go_on(simulation, _SECONDS) for _ in range(_ROUNDS)]
+            rates = [go_on(simulation, times.seconds) for _ in range(times.rounds)]
             elapsed = time.perf_counter() - begin
         plan = simulation.plan
         return Row(
-            *(case, stencil, problem.grid.shape, "+".join(it.worker for it in plan.shares)),
+            *(study.case, study.stencil, problem.grid.shape),
+            *("+".join(it.worker for it in plan.shares), how),
             *(statistics.median(rates), min(rates), max(rates)),
             shares={it.worker: it.slab.shape[0] for it in plan.shares},
             methods={it.worker: f"{it.method.name} {dict(it.parameters)}" for it in plan.shares},
@@ -149,44 +202,61 @@ def go_on(simulation: Simulation, seconds: float) -> float:
     return simulation.problem.grid.n_points * steps / elapsed
 
 
-def study(case: str, stencil: str, threads: int) -> Iterator[Row]:
-    """The parts alone, then together."""
+def problem_of(stencil: str) -> Problem:
+    """On its grid, with random numbers."""
     shape = _SHAPES[int(stencil.split("-")[1][0])]
     kind = weight_kinds(stencil)[0]
-    problem = random_problem(stencil, shape, "float64", kind, "periodic", steps=_STEPS)
-    method = "gpu.plain" if case == "plain" else "auto"
+    return random_problem(stencil, shape, "float64", kind, "periodic", steps=_STEPS)
+
+
+def rows_of(study: Study) -> Iterator[Row]:
+    """The parts alone, then together."""
     kept: int | None = None
-
-    def planned(**changes: Any) -> Plan:
-        section = ComputeSection.model_validate({"method": method, **changes})
-        return make_plan(problem, find_machine(), section)
-
-    of_cpu = ComputeSection(devices="cpu", threads=threads)
-    cpu_plan = make_plan(problem, find_machine(), of_cpu)
-    cpu = measure(case, stencil, problem, cpu_plan, None, settle=False)
+    cpu_plan = make_plan(
+        study.problem, find_machine(), ComputeSection(devices="cpu", threads=study.threads)
+    )
+    cpu = measure(study, cpu_plan, "alone")
     yield cpu
-    if case == "held":
-        plan = planned(devices="gpu", time_block=64)  # short, for one that is not held back
-        kept, gpu = as_fast(problem, plan, cpu.rate, case, stencil)
+    if study.case == "held":
+        plan = study.planned(devices="gpu", time_block=64)  # short, for one that is not held back
+        kept, gpu = as_fast(study, plan, cpu.rate)
     else:
-        gpu = measure(case, stencil, problem, planned(devices="gpu"), None, settle=False)
+        gpu = measure(study, study.planned(devices="gpu"), "alone")
     yield gpu
 
-    both = {"devices": "cpu+gpu", "threads": threads + 1}
-    if case != "held":
-        yield measure(case, stencil, problem, planned(**both), kept, settle=True)
-    for block in _BLOCKS[stencil]:
-        section = {**both, "shares": (gpu.rate, cpu.rate), "time_block": block}
-        plan = dataclasses.replace(planned(**section), shares_asked=False)
+    if study.case != "held":
+        both = study.planned(devices="cpu+gpu", threads=study.threads + 1)
+        yield measure(study, both, "as planned", settle=True)
+    if study.case == "best":
+        for block in _FORCED[study.stencil]:
+            yield from forced(study, gpu, cpu, block)
+        return
+    for block in _BLOCKS[study.stencil]:
+        plan = dataclasses.replace(study.forced((gpu.rate, cpu.rate), block), shares_asked=False)
         for ahead in (plan.ahead, False):
             way = dataclasses.replace(plan, ahead=ahead)
-            yield measure(case, stencil, problem, way, kept, settle=True)
+            yield measure(study, way, "block and shares by speed", kept, settle=True)
 
 
-def as_fast(problem: Problem, plan: Plan, rate: float, case: str, stencil: str) -> tuple[int, Row]:
+def forced(study: Study, gpu: Row, cpu: Row, block: int) -> Iterator[Row]:
+    """Planes on the CPU by speed; if the GPU then waits, more and more until it does."""
+    row = measure(study, study.forced((gpu.rate, cpu.rate), block), "planes by speed")
+    yield row
+    if row.rate >= _KEPT_RATE * gpu.rate:
+        return
+    n, fewest = study.problem.grid.shape[0], block * study.problem.stencil.radii[0]
+    for times in _MORE_PLANES:
+        planes = round(times * fewest)
+        row = measure(study, study.forced((n - planes, planes), block), "planes given")
+        yield row
+        if row.rate < _KEPT_RATE * gpu.rate:
+            return
+
+
+def as_fast(study: Study, plan: Plan, rate: float) -> tuple[int, Row]:
     """How many multiprocessors a GPU keeps to be as fast as the CPU, and what it makes with them."""
     for kept in _KEPT:
-        row = measure(case, stencil, problem, plan, kept, settle=False)
+        row = measure(study, plan, "alone", kept)
         if row.rate > 0.9 * rate:
             break
     return kept, row
@@ -197,14 +267,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="beside.py", description=__doc__)
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--threads", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=0.6, help="of a round")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--settling", type=float, default=3.0, help="seconds before the first one")
     parser.add_argument("cases", nargs="*", default=["plain:heat-2d", "held:heat-2d"])
     args = parser.parse_args(arguments)
 
     rows: list[Row] = []
+    times = Times(args.seconds, args.rounds, args.settling)
     for name in args.cases:
         case, stencil = name.split(":")
         alone: list[Row] = []
-        for row in study(case, stencil, args.threads):
+        for row in rows_of(Study(case, stencil, problem_of(stencil), args.threads, times)):
             rows.append(row)
             alone.append(row)
             of_sum = row.rate / sum(it.rate for it in alone[:2]) if len(alone) > 2 else None
@@ -212,7 +286,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(
                 f"{case:6} {stencil:10} {row.devices:12} {row.rate / 1e9:8.1f} GStencil/s "
                 f"({row.lowest / 1e9:.1f} to {row.highest / 1e9:.1f}) predicted "
-                f"{row.predicted / 1e9:.1f}, block {row.block}, {row.shares}, "
+                f"{row.predicted / 1e9:.1f}, {row.how}, block {row.block}, {row.shares}, "
                 f"{'ahead' if row.ahead else 'waited for'}, of the sum "
                 f"{'' if of_sum is None else f'{of_sum:.3f}'}, of the GPU {of_gpu:.3f}, busy "
                 f"{ {name: round(part, 2) for name, part in row.busy.items()} }",

@@ -9,6 +9,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from benchmarks import beside
+from tetris_sim.bench.problems import random_problem
+
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "decisions" / "0044-gpus-told-ahead.md").read_text(encoding="utf-8")
 ROWS: list[dict[str, Any]] = json.loads(
@@ -23,6 +28,71 @@ WHOLE: list[dict[str, Any]] = json.loads(
 PLANNED: list[dict[str, Any]] = json.loads(
     (DOCS / "benchmarks" / "beside-planned.json").read_text(encoding="utf-8")
 )["rows"]
+
+EDGES: list[dict[str, Any]] = json.loads(
+    (DOCS / "benchmarks" / "beside-edges.json").read_text(encoding="utf-8")
+)["rows"]
+
+
+def test_the_table_of_edges_has_the_figures_of_the_rows() -> None:
+    lines = re.findall(r"\| (heat-2d|box-\w+) \| ([a-z ,]+) \| (\d+), (\d+) \|(.*)\|", AHEAD)
+    assert len(lines) == 11
+    for stencil, copies, block, planes, rest in lines:
+        of_it = [row for row in EDGES if row["stencil"] == stencil]
+        alone = next(row for row in of_it if row["devices"] == "gpu:0")
+        at = (copies, int(block), int(planes))
+        row = next(it for it in of_it if (it["copies"], it["block"], it["cpu_planes"]) == at)
+        both, times, blocks, told, waits = (cell.strip() for cell in rest.split("|"))
+        assert float(both) == row["rate"]
+        assert float(times) == round(row["rate"] / alone["rate"], 3)
+        took = row["ms"]
+        assert blocks == f"{took['cpu_block']:.2f}, {took['gpu_block']:.2f} ms"
+        assert told == f"{took['cpu_end_to_gpu_told']:.2f} ms"
+        assert waits == f"{took['gpu_waits']:.2f} ms"
+
+
+def test_a_gpu_waits_for_half_of_what_a_turn_of_planes_takes_longer() -> None:
+    sums = re.findall(r"([\d.]+) \+ ([\d.]+) \+ ([\d.]+) \+ ([\d.]+) = ([\d.]+) of ([\d.]+)", AHEAD)
+    assert len(sums) == 3
+    for *parts, total, gpu in (tuple(map(float, found)) for found in sums):
+        assert round(sum(parts), 2) == total
+        row = next(
+            row
+            for row in EDGES
+            if row.get("ms", {}).get("gpu_block") == gpu
+            and row["ms"]["cpu_block"] == parts[1]
+            and row["ms"]["cpu_end_to_gpu_told"] == parts[2]
+        )
+        radius = 3 if row["stencil"] == "box-2d49p" else 1
+        n_bytes = 2 * row["block"] * radius * 8 * row["shape"][1] * (row["shape"] + [1])[2]
+        assert abs(n_bytes / 14.2e6 * 0.27 - parts[0]) < 0.006
+        assert abs(max(0.0, total - gpu) / 2 - row["ms"]["gpu_waits"]) < 0.05
+
+
+def test_planes_are_forced_by_speed_and_then_from_the_fewest_on_until_the_gpu_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[float, float]] = []
+
+    def made(self: beside.Study, shares: tuple[float, float], block: int) -> Any:
+        asked.append(shares)
+        return shares
+
+    def timed(study: beside.Study, plan: Any, how: str) -> beside.Row:
+        planes = 100 if how == "planes by speed" else plan[1]
+        rate = 200.0 if planes < 20 else 150.0
+        return beside.Row(
+            *("best", "box-3d27p", (), "", how), *(rate,) * 3, {}, {}, 3, True, 1.0, {}
+        )
+
+    monkeypatch.setattr(beside.Study, "forced", made)
+    monkeypatch.setattr(beside, "measure", timed)
+    problem = random_problem("box-3d27p", (99, 8, 8), "float64", "general", "periodic", steps=1)
+    study = beside.Study("best", "box-3d27p", problem, 15, beside.Times(0.1, 1, 0.0))
+    alone = beside.Row(*("", "", (), "", ""), *(200.0,) * 3, {}, {}, 3, False, 1.0, {})
+    rows = list(beside.forced(study, alone, alone, 10))
+    assert [row.how for row in rows] == ["planes by speed", *["planes given"] * 4]
+    assert asked == [(200.0, 200.0), (89, 10), (86, 13), (81, 18), (75, 24)]
 
 
 def test_the_table_of_whole_blocks_has_the_figures_of_the_rows() -> None:

@@ -109,10 +109,22 @@ def test_an_emulated_gpu_told_of_whole_blocks_ahead(
     def never(*_: Any) -> None:
         raise AssertionError(in_parts)
 
+    lasting: list[Any] = []
+    bring_lasting = HostGpu.bring_lasting
+
+    def from_where_they_are(gpu: HostGpu, values: Any) -> tuple[Any, Any]:
+        lasting.append(values)
+        return bring_lasting(gpu, values)
+
     monkeypatch.setattr(QueuedStepper, "settle", noted)
     monkeypatch.setattr(GpuStepper, "_advance_part", never)
+    monkeypatch.setattr(HostGpu, "bring_lasting", from_where_they_are)
+    monkeypatch.setattr(HostGpu, "bring_beside", never)
     check_whole(plate(kind), method, teams[2])
     assert settled.count("gpu:0") > 0
+    # A thread of its own would copy edges once more, into memory that the GPU can read.
+    places = {values.ctypes.data for values in lasting}
+    assert len(lasting) > len(places) > 0
 
 
 def check_whole(problem: Problem, method: Method, team: ThreadTeam) -> None:

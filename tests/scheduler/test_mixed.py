@@ -19,7 +19,7 @@ from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.gpu_kernels import METHODS as GPU_METHODS
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler import planner
-from tetris_sim.scheduler.facts.division import Link
+from tetris_sim.scheduler.facts.division import FREE, Link
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.machine.gpus import Gpu
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
@@ -204,6 +204,15 @@ def test_a_cpu_is_not_tried_where_it_could_save_less_than_that_takes(speeds: Spe
     ):
         plan = make_plan(problem, NODE, BOTH.model_copy(update=update))
         assert not any("is not tried" in reason for reason in plan.reasons), update
+
+
+def test_a_cpu_beside_a_gpu_has_its_own_copies_in_its_blocks(speeds: Speeds) -> None:
+    speeds(63e9, 49e9)
+    plan = make_plan(plate((10240, 10240)), NODE, BOTH)
+    assert plan.profile is not None
+    known = {it.name[:3]: (it.copying, it.link.latency) for it in plan.profile.capacities}
+    assert known["cpu"] == (TEAM, TEAM.latency + PINNED.latency)
+    assert known["gpu"] == (FREE, PINNED.latency)
 
 
 def test_several_gpus_share_evenly_and_are_tuned_once(

@@ -16,7 +16,7 @@ from cases import make_problem
 from tetris_sim.boundary import Boundary, Neumann
 from tetris_sim.catalogue import named_stencil
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
-from tetris_sim.method import Stepper
+from tetris_sim.method import LastingPlanes, Stepper
 from tetris_sim.problem import Field, Problem
 from tetris_sim.scheduler.facts.shares import Share
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
@@ -161,6 +161,16 @@ def test_edges_for_the_host_are_fetched_by_the_devices_own_thread(through_host: 
     planes = stepper.edge(0, "high")
     assert isinstance(planes, np.ndarray) == through_host
     assert far.fetched_by == (["worker-gpu:0"] if through_host else [])
+    stepper.close()
+
+
+def test_edges_in_memory_that_lasts_stay_known_as_such() -> None:
+    lasting = LastingPlanes(np.ones((1, 1)))
+    far = Far()
+    far.edge = lambda axis, side: lasting  # type: ignore[assignment, method-assign, return-value]
+    stepper = QueuedStepper("cpu:0", far, through_host=True)  # type: ignore[arg-type]
+    stepper.advance(1)
+    assert stepper.edge(0, "high") is lasting
     stepper.close()
 
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 
 import numpy as np
 import pytest
-from cases import SHAPES, make_problem, mixed_boundaries, stencil_of
+from cases import SHAPES, boundary_of, make_problem, mixed_boundaries, stencil_of
 
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 from tetris_sim.cpu_kernels.plain.method import PlainMethod
 from tetris_sim.method import Stepper
 from tetris_sim.problem import Field, Problem
-from tetris_sim.scheduler.facts.division import Capacity, Division, Profile
+from tetris_sim.scheduler.facts.division import FREE, Capacity, Division, Link, Profile
 from tetris_sim.scheduler.facts.domain import Work
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.plan.partition import cut_along_axis_0
 from tetris_sim.scheduler.plan.search import divide, predict
+from tetris_sim.scheduler.run.queued import QueuedStepper
 from tetris_sim.scheduler.run.rebalance import (
     Rebalancer,
+    _as_measured,
     better_division,
     measured_rate,
     move,
@@ -110,6 +113,44 @@ def test_a_run_that_goes_as_predicted_is_left_as_it_is_however_short_its_blocks(
         assert rate == pytest.approx(capacity.points_per_second, rel=1e-9)
         now.append(dataclasses.replace(capacity, points_per_second=rate))
     assert better_division(profile, now, steps_left=10**9, move_seconds=0.0) is None
+
+
+def test_copies_that_blocks_contain_are_counted_once() -> None:
+    gpu = Capacity("gpu:0", 20e9, depth=4, overlapped=1.0)
+    own, whole = Link(2e-5, 1 / 10e9), Link(5e-5, 1 / 8e9)  # and with what the GPU copies
+    cpu = Capacity("cpu:0", 15e9, depth=16, fixed=False, link=whole, copying=own)
+    profile = Profile(WORK, (gpu, cpu), divide(WORK, (gpu, cpu), most=100, time_block=16))
+    division = profile.division
+    assert min(division.planes) > 0
+    copies = 2 * own.seconds(16 * WORK.plane_bytes)
+    blocks = [(16, division.busy[1] + copies)] * 8
+    rate = measured_rate(WORK, division.planes[1], 1, blocks, cpu)
+    assert rate == pytest.approx(15e9, rel=1e-9)
+    without = dataclasses.replace(cpu, copying=FREE)
+    slower_rate = measured_rate(WORK, division.planes[1], 1, blocks, without)
+    assert slower_rate is not None
+    assert slower_rate < 0.95 * 15e9
+
+
+def test_only_teams_that_stay_ready_have_copies_in_their_blocks() -> None:
+    problem, _ = make_problem(stencil_of("heat-2d"), boundary_of("walls", 2), shape=(60, 40))
+    plan = plan_of(problem, (30, 30), 3, None, None)
+    assert plan.profile is not None
+    copying = dataclasses.replace(plan.profile.capacities[0], copying=Link(0.1, 0.0))
+    profile = dataclasses.replace(plan.profile, capacities=(copying, copying))
+
+    rates = []
+    for through_host in (False, True):
+        share = dataclasses.replace(plan.shares[0], through_host=through_host)
+        with contextlib.closing(open_worker(problem, share)) as worker:
+            assert isinstance(worker.stepper, QueuedStepper)
+            assert worker.stepper.copies_in_blocks == through_host
+            worker.stepper.recent.extend([(3, 1.0)] * 8)
+            now = _as_measured(profile, [worker, worker])
+            assert now is not None
+            rates.append(now[0].points_per_second)
+    # An edge and a halo at its one neighbour are 0.2 of a second.
+    assert rates[1] == pytest.approx(rates[0] / 0.8)
 
 
 def plan_of(
