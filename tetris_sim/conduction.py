@@ -37,6 +37,7 @@ from tetris_sim.stencil import Stencil
 
 Ids = npt.NDArray[np.unsignedinteger[Any]]
 Numbers = npt.NDArray[np.float64]
+Clock = Callable[[Any], Any]  # the time of a step, or of each of an array of steps [s]
 _CHUNK = 64  # steps whose numbers are computed together
 
 # Inputs of a face's program: the point inside the face, what flows by difference of (the state, or
@@ -65,38 +66,33 @@ class Parameter:
         """Whether it depends on time."""
         return callable(self.values)
 
-    def rows(self, time: Callable[[int], float], first: int, steps: int) -> Numbers:
+    def rows(self, time: Clock, first: int, steps: int) -> Numbers:
         """The numbers of some steps, (steps, n_codes) or (steps, 1), one row if they do not change.
 
         They are computed for whole chunks of steps: vector functions round the ends of an array
         differently from its middle, and a number may not depend on who asks.
 
         Args:
-            time: the time of a step [s].
+            time: of steps.
             first: the first step.
             steps: how many.
         """
         if not callable(self.values):
             return np.asarray(self.values, np.float64).reshape(1, -1)
-        chunks = range(first // _CHUNK, -(-(first + steps) // _CHUNK))
-        rows = np.concatenate(
-            [
-                self._chunk(tuple(time(chunk * _CHUNK + k) for k in range(_CHUNK)))
-                for chunk in chunks
-            ]
-        )
-        begin = first - chunks[0] * _CHUNK
-        return rows[begin : begin + steps]
+        begin, end = first // _CHUNK * _CHUNK, -(-(first + steps) // _CHUNK) * _CHUNK
+        times = np.asarray(time(np.arange(begin, end)), np.float64)
+        # Who asks for a step asks for those after it, too.
+        rows = self._chunk(times.tobytes()) if end - begin == _CHUNK else self._at(times)
+        return rows[first - begin : first - begin + steps]
+
+    def _at(self, times: Numbers) -> Numbers:
+        assert callable(self.values)
+        found = np.asarray(self.values(times), np.float64)
+        return np.broadcast_to(found, (len(times), found.shape[1]))
 
     @functools.cached_property
-    def _chunk(self) -> Callable[[tuple[float, ...]], Numbers]:
-        @functools.lru_cache(maxsize=32)
-        def chunk(times: tuple[float, ...]) -> Numbers:
-            assert callable(self.values)
-            found = np.asarray(self.values(np.array(times)), np.float64)
-            return np.broadcast_to(found, (len(times), found.shape[1]))
-
-        return chunk
+    def _chunk(self) -> Callable[[bytes], Numbers]:
+        return functools.lru_cache(maxsize=32)(lambda times: self._at(np.frombuffer(times)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,9 +113,7 @@ class Rule:
         """Whether it depends on time."""
         return any(parameter.changes for parameter in self.parameters)
 
-    def tabulate(
-        self, time: Callable[[int], float], first: int, steps: int, dtype: np.dtype[Any]
-    ) -> Table:
+    def tabulate(self, time: Clock, first: int, steps: int, dtype: np.dtype[Any]) -> Table:
         """The parameters of some steps as one array; arguments as those of `Parameter.rows`."""
         rows = [it.rows(time, first, steps) for it in self.parameters]
         places, begin = np.zeros((max(1, len(rows)), 3), np.int64), 0

@@ -125,9 +125,14 @@ def nearly_mirrors(problem: Problem, axis: int, side: int) -> bool:
 
 
 def has_course(problem: Problem, axis: int, side: int) -> bool:
-    """Whether ghosts beyond a face last that are told anew for each block of steps."""
+    """Whether ghosts beyond a face last that are told anew for each block of steps.
+
+    Not on a line: its frame, two tiles beside thousands, costs nothing, and needs no polynomial.
+    """
     face = problem.boundary.faces[axis][side]
-    if not isinstance(face, RuledFace) or face.lasting is not None or face_course(face) is None:
+    if problem.grid.ndim == 1 or not isinstance(face, RuledFace) or face.lasting is not None:
+        return False
+    if face_course(face) is None:
         return False
     return one_stencil(problem) is not None and next_weight(problem, axis) >= LEAST_WEIGHT
 

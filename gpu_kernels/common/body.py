@@ -52,12 +52,12 @@ def body_defines(problem: Problem) -> dict[str, str | int]:
         "TS_SOURCE": 0 if conduction.source is None else programs[0] + 1,
         "TS_COEFFICIENTS": int(conduction.coefficients is not None),
         "TS_ENTHALPY": int(conduction.enthalpy is not None),
-        "TS_ALIKE": int(_is_alike(conduction)),
+        "TS_ALIKE": int(is_alike(conduction)),
         "TS_RULES": text,
     }
 
 
-def _is_alike(conduction: Conduction) -> bool:
+def is_alike(conduction: Conduction) -> bool:
     """Whether flows between all points are made with the same numbers."""
     given = conduction.coefficients is not None or conduction.enthalpy is not None
     return conduction.medium.n_ids == 1 and not given
@@ -243,7 +243,7 @@ class Body:
         body["n_pieces"], body["knots"] = self._n_pieces, self._knots
         if self._has_source:
             body["source"] = self._programs[0], self.numbers.first_places[0]
-        if _is_alike(self._conduction):
+        if is_alike(self._conduction):
             numbers = self._conduction.medium.conductance[:, 0, 0]
             body["conductances"][0, 3 - len(numbers) :] = numbers
             body["rate_of_all"] = self._conduction.rates(self._problem.dt)[0]

@@ -66,8 +66,9 @@ class GpuDevice:
             with self._device:
                 self.stream = self.cupy.cuda.Stream(non_blocking=True)
                 self.side_stream = self.cupy.cuda.Stream(non_blocking=True)
-                # Few blocks, before those of the stream that wait: not for frames, after which the
-                # blocks of a fused kernel would begin one by one and not end together.
+                # Few blocks, before those of the stream that wait: for frames of a line, not for
+                # others, after which the blocks of a fused kernel would begin one by one and not
+                # end together.
                 self.quick_stream = self.cupy.cuda.Stream(non_blocking=True, priority=-1)
                 self._arriving = self.cupy.cuda.Stream(non_blocking=True)
                 self._leaving = self.cupy.cuda.Stream(non_blocking=True)

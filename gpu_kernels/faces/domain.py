@@ -1,9 +1,17 @@
-"""What kernels are told about faces: `struct Domain` of domain.cuh as a NumPy array."""
+"""What kernels are told about faces, as NumPy arrays: `struct Domain` of domain.cuh, and `struct
+Tile` of ghosts.cu: which ghosts a block of threads writes, and where the points are that these
+mirror.
+
+All ghosts of a tile are beyond the same faces. So along each axis the point that a ghost mirrors is
+its coordinate or the negative of that, and a number more: to find it costs a thread nothing.
+"""
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +19,17 @@ import numpy.typing as npt
 from tetris_sim.alike import face_course
 from tetris_sim.axes import LAST
 from tetris_sim.boundary import SIDES, Reflection, Side
-from tetris_sim.gpu_kernels.common.layout import ends_of
+from tetris_sim.gpu_kernels.common.layout import Box3, ends_of
 from tetris_sim.gpu_kernels.common.pairs import stored_numbers
+from tetris_sim.gpu_kernels.faces.boxes import frame_of
 from tetris_sim.mirrors import nearly_mirrors
 from tetris_sim.problem import PAIR, Problem
 from tetris_sim.slab import Slab
+
+THREADS = 256
+FEW = 4  # ghosts of a thread at a time: what they read is under way together
+_SECTOR = 32  # bytes: what memory writes at once; for a part of it, it must first be read
+Span = tuple[int, int]
 
 
 def domain_argument(problem: Problem, slab: Slab, depth: int = 1) -> npt.NDArray[np.void]:
@@ -113,3 +127,96 @@ def _reflections(problem: Problem, axis: int, side: Side, width: int) -> tuple[R
     face = problem.ruled_face(axis, side)
     course = face_course(face)
     return (face.lasting or (0.0, 0.0 if course is None else course.b),) * width
+
+
+class Mirrored(NamedTuple):
+    """A piece of one axis, all of which is mirrored alike.
+
+    Attributes:
+        span: first coordinate and one past the last.
+        sign: 1 or -1, of a coordinate in that of its mirror point.
+        offset: what is added.
+        side: of the face that reflects it, -1 if none does.
+    """
+
+    span: Span
+    sign: int = 1
+    offset: int = 0
+    side: int = -1
+
+
+def ghost_tiles(
+    inside: Box3, outside: Box3, ends: npt.NDArray[np.int32], only: int, itemsize: int
+) -> npt.NDArray[np.int32]:
+    """`struct Tile` of ghosts.cu, (n, 16), of what one box has and another has not.
+
+    Ghosts at the outer end of a row complete a sector of memory, where there are points that they
+    mirror: of 1024^3 points a launch for 3 steps then took 142 us along x instead of 323 (H200,
+    float64, 2026-11-24).
+
+    Args:
+        inside: points that are there.
+        outside: these with ghosts.
+        ends: as of `ends_of`.
+        only: of three, the axis along which points are mirrored; -1 for all.
+        itemsize: bytes of a number.
+    """
+    tiles: list[tuple[int, ...]] = []
+    for box in frame_of(outside, inside):
+        axes = [
+            [Mirrored(span)] if only not in (-1, axis) else list(mirrored(span, ends[:, axis]))
+            for axis, span in enumerate(box)
+        ]
+        axes[2] = [_completed(it, inside[2], ends[:, 2], _SECTOR // itemsize) for it in axes[2]]
+        for pieces in itertools.product(*axes):
+            tiles += _cut(pieces)
+    return np.array(tiles, np.int32).reshape(-1, 16)
+
+
+def mirrored(span: Span, ends: npt.NDArray[np.int32]) -> Iterator[Mirrored]:
+    """The pieces of a span of one axis, whose ends are (low, high, period).
+
+    >>> [tuple(it) for it in mirrored((-2, 7), np.array([0, 5, 0]))]
+    [((-2, 0), -1, -1, 0), ((0, 5), 1, 0, -1), ((5, 7), -1, 9, 1)]
+    >>> [tuple(it) for it in mirrored((-3, 4), np.array([-99, 99, 2]))]
+    [((-3, -2), 1, 4, -1), ((-2, 0), 1, 2, -1), ((0, 2), 1, 0, -1), ((2, 4), 1, -2, -1)]
+    """
+    start, stop = span
+    low, high, period = map(int, ends)
+    if period > 0:
+        for turn in range(start // period, (stop - 1) // period + 1):
+            begin = turn * period
+            yield Mirrored((max(start, begin), min(stop, begin + period)), 1, -begin)
+        return
+    pieces = (
+        Mirrored((start, min(stop, low)), -1, 2 * low - 1, 0),
+        Mirrored((max(start, low), min(stop, high))),
+        Mirrored((max(start, high), stop), -1, 2 * high - 1, 1),
+    )
+    yield from (it for it in pieces if it.span[0] < it.span[1])
+
+
+def _completed(piece: Mirrored, inside: Span, ends: npt.NDArray[np.int32], unit: int) -> Mirrored:
+    """A piece of a row, with ghosts further out that complete its last sector; memory has them."""
+    start, stop = piece.span
+    if stop <= inside[0]:
+        more = piece._replace(span=(start // unit * unit, stop))
+    elif start >= inside[1]:
+        more = piece._replace(span=(start, -(-stop // unit) * unit))
+    else:
+        return piece
+    low, high, period = map(int, ends)
+    points = (0, period) if period > 0 else (low, high)
+    images = [piece.sign * at + piece.offset for at in (more.span[0], more.span[1] - 1)]
+    return more if all(points[0] <= at < points[1] for at in images) else piece
+
+
+def _cut(pieces: tuple[Mirrored, ...]) -> Iterator[tuple[int, ...]]:
+    """Tiles of a plane each, small enough for a block of threads."""
+    (z, y, x) = (it.span for it in pieces)
+    lanes = min(THREADS, 1 << (x[1] - x[0] - 1).bit_length())
+    mirrors = (*(it.sign for it in pieces), *(it.offset for it in pieces))
+    told = (*mirrors, *(it.side for it in pieces), lanes)
+    rows = FEW * THREADS // lanes
+    for i, j, k in itertools.product(range(*z), range(*y, rows), range(*x, lanes)):
+        yield (i, j, k, i + 1, min(j + rows, y[1]), min(k + lanes, x[1]), *told)

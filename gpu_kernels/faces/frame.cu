@@ -23,6 +23,7 @@
 constexpr int n_terms = TS_TERMS;
 constexpr int unrolled = n_terms <= 128 ? n_terms : 1;
 constexpr int depth = TS_DEPTH;
+constexpr int few = 4;  // points that a thread loads at once
 __constant__ constexpr int offsets[n_terms][3] = {TS_OFFSETS};
 __constant__ constexpr int radii[3] = {TS_RADII};
 #include "frame.cuh"
@@ -35,8 +36,8 @@ struct Weights {
 
 // A point of a level, and on a line its images.
 __device__ __forceinline__ void put(
-    real* level, const Span& all, const Domain& domain, int i, int j, int k, real value) {
-    level[place(all, i, j, k)] = value;
+    real* level, const Span& all, const Domain& domain, int i, int j, int k, int at, real value) {
+    level[at] = value;
     if constexpr (is_line) {
         const int low = domain.box.low[2], high = domain.box.high[2];
         for (int side = 0; side < 2; side++) {
@@ -90,8 +91,7 @@ __device__ __forceinline__ void put_all_ghosts(
 }
 
 __device__ __forceinline__ real step(
-    const real* level, const Span& all, const Weights& weights, int i, int j, int k) {
-    const int at = place(all, i, j, k);
+    const real* level, const Span& all, const Weights& weights, int at) {
     wide value = wide(0);
 #pragma unroll unrolled
     for (int m = 0; m < n_terms; m++) {
@@ -115,24 +115,30 @@ extern "C" __global__ void __launch_bounds__(256) frame(const real* __restrict__
     real* now = reinterpret_cast<real*>(shared);
     real* then = now + capacity;
     const Span loaded = needed(tile, domain.box, depth, 0);
-    for_each(loaded, [&](int i, int j, int k) {
-        const real value =
-            src[wrapped(i, domain.period[0]) * memory.plane +
-                wrapped(j, domain.period[1]) * memory.row + wrapped(k, domain.period[2])];
-        put(now, all, domain, i, j, k, value);
-    });
+    for_each_in<few>(
+        all, loaded,
+        [&](int i, int j, int k, int) {
+            return src[wrapped(i, domain.period[0]) * memory.plane +
+                       wrapped(j, domain.period[1]) * memory.row + wrapped(k, domain.period[2])];
+        },
+        [&](int i, int j, int k, int at, real value) { put(now, all, domain, i, j, k, at, value); });
     put_all_ghosts(now, all, loaded, domain);
     for (int later = depth - 1; later > 0; later--) {
         const Span held = needed(tile, domain.box, later, 0);
-        for_each(held, [&](int i, int j, int k) {
-            put(then, all, domain, i, j, k, step(now, all, weights, i, j, k));
-        });
+        for_each_in<1>(
+            all, held, [&](int, int, int, int at) { return step(now, all, weights, at); },
+            [&](int i, int j, int k, int at, real value) {
+                put(then, all, domain, i, j, k, at, value);
+            });
         put_all_ghosts(then, all, held, domain);
         real* const written = then;
         then = now;
         now = written;
     }
-    for_each(needed(tile, domain.box, 0, 0), [&](int i, int j, int k) {
-        dst[i * memory.plane + j * memory.row + k] = step(now, all, weights, i, j, k);
-    });
+    for_each_in<1>(
+        all, needed(tile, domain.box, 0, 0),
+        [&](int, int, int, int at) { return step(now, all, weights, at); },
+        [&](int i, int j, int k, int, real value) {
+            dst[i * memory.plane + j * memory.row + k] = value;
+        });
 }

@@ -1,5 +1,6 @@
 """Frame: the points near faces that a fused kernel leaves, advanced by as many steps at once
-(`frame.cu`, of a body `frame_conduction.cu`, by equations `frame_equations.cu`).
+(`frame.cu`, of a body `frame_conduction.cu`, by equations `frame_equations.cu`; of a line of one
+material `frame_line.cu`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.axes import on_three
-from tetris_sim.gpu_kernels.common.body import body_defines
+from tetris_sim.gpu_kernels.common.body import body_defines, is_alike
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.given import (
     equations_of,
@@ -19,7 +20,13 @@ from tetris_sim.gpu_kernels.common.given import (
     given_defines,
     names_of,
 )
-from tetris_sim.gpu_kernels.common.layout import Box3, boxes_argument, to_device
+from tetris_sim.gpu_kernels.common.layout import (
+    LINE,
+    Box3,
+    boxes_argument,
+    ends_of,
+    to_device,
+)
 from tetris_sim.gpu_kernels.common.terms import term_defines
 from tetris_sim.gpu_kernels.faces.boxes import (
     SHARED_BYTES,
@@ -35,6 +42,10 @@ from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
 _THREADS = 256
+_WARP = 32
+_STATIC_BYTES = 4096  # of shared memory that kernels declare themselves, at most
+# Points of a line in the registers of a lane, at most: each takes two.
+_MOST_POINTS = 48
 
 
 @dataclass(frozen=True)
@@ -45,11 +56,13 @@ class Tiles:
         boxes: what blocks of threads write, on the GPU; None if there is nothing.
         count: number of boxes.
         capacity: points of a level in shared memory.
+        in_registers: whether these are those of `frame_line.cu`.
     """
 
     boxes: Any
     count: int
     capacity: int
+    in_registers: bool = False
 
 
 def frame_defines(problem: Problem, depth: int) -> dict[str, str | int]:
@@ -65,6 +78,19 @@ def frame_defines(problem: Problem, depth: int) -> dict[str, str | int]:
         "TS_REACH": max(1, *radii),
         "TS_DEPTH": depth,
     }
+
+
+def line_frame_defines(problem: Problem, depth: int) -> dict[str, str | int] | None:
+    """Parameters of frame_line.cu; None where it cannot be used."""
+    conduction, real = problem.conduction, np.dtype(problem.dtype)
+    if conduction is None or problem.grid.ndim > 1 or not is_alike(conduction):
+        return None
+    # The face's side of a tile, a line of memory that is not cut, and what both depend on.
+    points = -(-(2 * depth + LINE // real.itemsize) // _WARP)
+    shuffled = real.name in ("float64", "float32")
+    if conduction.source is not None or not shuffled or points > _MOST_POINTS:
+        return None
+    return {**body_defines(problem), "TS_DEPTH": depth, "TS_POINTS": points}
 
 
 def _stages_defines(problem: Problem) -> dict[str, str | int]:
@@ -104,9 +130,17 @@ class Frame:
         self._problem, self._slab, self._device, self._depth = problem, slab, device, depth
         name = "frame" if problem.conduction is None else "frame_conduction"
         name = name if problem.equations is None else "frame_equations"
-        self._function = device.function(
-            f"{name}.cu", name, frame_defines(problem, depth), SHARED_BYTES
-        )
+        # The tiles of a line have multiprocessors of their own, which they get by asking for all
+        # of the shared memory: beside blocks of a fused kernel they made no headway, since those
+        # keep the unit for float64 busy (123 us instead of 31 for star-1d5p, H200, 2026-11-24).
+        self._alone = problem.grid.ndim == 1
+        self._most = device.shared_bytes - _STATIC_BYTES if self._alone else SHARED_BYTES
+        most = self._most
+        self._function = device.function(f"{name}.cu", name, frame_defines(problem, depth), most)
+        self._line, self._points = None, 0
+        if (defines := line_frame_defines(problem, depth)) is not None:
+            self._line = device.function("frame_line.cu", "frame_line", defines, most)
+            self._points = _WARP * int(defines["TS_POINTS"])
         self._domain = None
         if problem.equations is not None:
             names = [name for name, _ in first_readers(problem.equations)]
@@ -125,6 +159,8 @@ class Frame:
         return self._tiles(boxes)
 
     def _tiles(self, parts: list[Box3]) -> Tiles:
+        if parts and self._line is not None and all(map(self._fits_registers, parts)):
+            return Tiles(to_device(self._device, boxes_argument(parts)), len(parts), 0, True)
         boxes: list[Box3] = []
         capacity = 0
         for box in parts:
@@ -134,6 +170,13 @@ class Frame:
         if not boxes:
             return Tiles(None, 0, 0)
         return Tiles(to_device(self._device, boxes_argument(boxes)), len(boxes), capacity)
+
+    def _fits_registers(self, box: Box3) -> bool:
+        """Whether what a part of a line depends on does, and has one end of the line at most."""
+        low, high = box[2][0] - self._depth, box[2][1] + self._depth
+        first, last = map(int, ends_of(self._problem, self._slab)[:2, 2])
+        both = low <= first and high >= last
+        return not both and min(high, last) - max(low, first) <= self._points
 
     def launch(
         self, now: Any, then: Any, memory: Any, tiles: Tiles, numbers: tuple[Any, ...]
@@ -155,5 +198,9 @@ class Frame:
             arguments = (now, then, memory, *numbers, tiles.boxes, self._domain, capacity)
         else:
             arguments = (now, then, memory, tiles.boxes, *numbers, capacity)
+        function, threads = self._function, _THREADS
+        if tiles.in_registers:
+            function, threads, arguments = self._line, _WARP, arguments[:-1]
         shared = tiles.capacity * point_bytes(self._problem)
-        self._function((tiles.count, 1, 1), (_THREADS, 1, 1), arguments, shared_mem=shared)
+        shared = self._most if self._alone else shared
+        function((tiles.count, 1, 1), (threads, 1, 1), arguments, shared_mem=shared)

@@ -2,7 +2,8 @@
 // in shared memory.
 //
 // Idea    As frame.cu. When a level is complete, the rules of the faces make the ghosts beyond them,
-//         with the numbers of the step that reads these. Ids come into shared memory once; where
+//         with the numbers of the step that reads these; on a line each point that has ghosts makes
+//         them. Ids come into shared memory once; where
 //         states are heat contents, so do potentials, once per point and step.
 // Layout  As frame.cu: two levels of states, behind two of potentials if there are any, then ids; all
 //         of `capacity` points. Coefficients and codes are read where they lie.
@@ -19,6 +20,7 @@
 constexpr int depth = TS_DEPTH;
 constexpr int few = 4;                          // points that a thread loads at once
 constexpr int few_made = has_enthalpy ? 1 : is_alike ? 4 : 2;  // and makes: these need registers
+constexpr bool is_line = first_axis == 2;
 __constant__ constexpr int radii[3] = {first_axis <= 0, first_axis <= 1, 1};
 #include "frame.cuh"
 
@@ -33,6 +35,25 @@ __device__ __forceinline__ void put(const Level& level, const Body& body, int at
     real value) {
     level.states[at] = value;
     if (has_enthalpy) level.potentials[at] = piece_of(body, id, widen(value)).potential();
+}
+
+// A ghost that follows from its mirror point at `index`, `apart` from it in shared memory.
+__device__ __forceinline__ void put_ghost(const Level& level, const Body& body, const Face& face,
+    const int (&index)[3], int id, int step, int at, int apart) {
+    const real ghost = ghost_beyond(body, face, index, id, step, level.states[at]);
+    level.states[at + apart] = ghost;
+    if (has_enthalpy) level.potentials[at + apart] = widen(ghost);
+}
+
+// On a line, the ghosts that follow from a point that its thread has just put: to wait for others
+// and then find out who follows which rule would take longer than a step.
+__device__ __forceinline__ void put_ghosts_of(const Level& level, const Span& all,
+    const Body& body, int i, int j, int k, int at, int id, int step) {
+    const int index[3] = {i, j, k};
+    if (k == body.inside.low[2] && k > all.low[2])
+        put_ghost(level, body, body.faces[4], index, id, step, at, -1);
+    if (k == body.inside.high[2] - 1 && k < all.low[2] + all.n[2] - 1)
+        put_ghost(level, body, body.faces[5], index, id, step, at, 1);
 }
 
 // The ghosts beyond the faces that follow from the points of a level: a rule takes as long as many
@@ -58,10 +79,7 @@ __device__ __forceinline__ void put_ghosts(const Level& level, const Span& all, 
         for_each(mirrors, [&](int i, int j, int k) {
             const int index[3] = {i, j, k}, at = place(all, i, j, k);
             const int id = is_alike ? 0 : ids[at];
-            const real ghost =
-                ghost_beyond(body, body.faces[face], index, id, step, level.states[at]);
-            level.states[at + shift * apart] = ghost;
-            if (has_enthalpy) level.potentials[at + shift * apart] = widen(ghost);
+            put_ghost(level, body, body.faces[face], index, id, step, at, shift * apart);
         });
     }
 }
@@ -103,28 +121,35 @@ extern "C" __global__ void __launch_bounds__(256)
     Id* const ids = reinterpret_cast<Id*>(states + 2 * capacity);
     Level now{states, potentials}, then{states + capacity, potentials + capacity};
     if (!is_alike) {
-        for_each<few>(
-            all, [&](int i, int j, int k) { return body.ids[point_at(memory, i, j, k).at]; },
-            [&](int i, int j, int k, Id id) { ids[place(all, i, j, k)] = id; });
+        for_each_in<few>(
+            all, all,
+            [&](int i, int j, int k, int) { return body.ids[point_at(memory, i, j, k).at]; },
+            [&](int, int, int, int at, Id id) { ids[at] = id; });
         __syncthreads();  // other threads read them
     }
-    for_each<few>(
-        needed(tile, body.inside, depth, 0),
-        [&](int i, int j, int k) {
+    const auto put_made = [&](const Level& level, int i, int j, int k, int at, real value,
+                              int number) {
+        const int id = is_alike ? 0 : ids[at];
+        put(level, body, at, id, value);
+        if (is_line) put_ghosts_of(level, all, body, i, j, k, at, id, number);
+    };
+    const auto put_all_ghosts = [&](const Level& level, const Span& kept, int number) {
+        if (is_line) return;
+        __syncthreads();  // rules read what other threads put
+        put_ghosts(level, all, kept, body, ids, number);
+    };
+    for_each_in<few>(
+        all, needed(tile, body.inside, depth, 0),
+        [&](int i, int j, int k, int) {
             return src[wrapped(i, body.period[0]) * memory.plane +
                        wrapped(j, body.period[1]) * memory.row + wrapped(k, body.period[2])];
         },
-        [&](int i, int j, int k, real value) {
-            const int at = place(all, i, j, k);
-            put(now, body, at, is_alike ? 0 : ids[at], value);
-        });
-    __syncthreads();  // rules read what other threads put
-    put_ghosts(now, all, needed(tile, body.inside, depth, 0), body, ids, step);
+        [&](int i, int j, int k, int at, real value) { put_made(now, i, j, k, at, value, step); });
+    put_all_ghosts(now, needed(tile, body.inside, depth, 0), step);
 
     const long long stride[3] = {memory.plane, memory.row, 1};
     const int apart[3] = {all.n[1] * all.n[2], all.n[2], 1};  // in shared memory
-    const auto after = [&](const Level& level, int i, int j, int k, int number) {
-        const int at = place(all, i, j, k);
+    const auto after = [&](const Level& level, int i, int j, int k, int at, int number) {
         const InTile around{body, level, ids, at, apart};
         return conducted_in<false>(body, point_at(memory, i, j, k), stride, number,
             widen(level.states[at]), around);
@@ -133,20 +158,22 @@ extern "C" __global__ void __launch_bounds__(256)
         __syncthreads();  // a step reads what other threads wrote
         const int made = depth - 1 - later;
         const Span kept = needed(tile, body.inside, later, 0);
-        for_each<few_made>(
-            kept, [&](int i, int j, int k) { return after(now, i, j, k, step + made); },
-            [&](int i, int j, int k, real value) {
-                const int at = place(all, i, j, k);
-                put(then, body, at, is_alike ? 0 : ids[at], value);
+        for_each_in<few_made>(
+            all, kept,
+            [&](int i, int j, int k, int at) { return after(now, i, j, k, at, step + made); },
+            [&](int i, int j, int k, int at, real value) {
+                put_made(then, i, j, k, at, value, step + made + 1);
             });
-        __syncthreads();  // rules read it
-        put_ghosts(then, all, kept, body, ids, step + made + 1);
+        put_all_ghosts(then, kept, step + made + 1);
         const Level written = then;
         then = now;
         now = written;
     }
     __syncthreads();  // as above
-    for_each(needed(tile, body.inside, 0, 0), [&](int i, int j, int k) {
-        dst[i * memory.plane + j * memory.row + k] = after(now, i, j, k, step + depth - 1);
-    });
+    for_each_in<few_made>(
+        all, needed(tile, body.inside, 0, 0),
+        [&](int i, int j, int k, int at) { return after(now, i, j, k, at, step + depth - 1); },
+        [&](int i, int j, int k, int, real value) {
+            dst[i * memory.plane + j * memory.row + k] = value;
+        });
 }

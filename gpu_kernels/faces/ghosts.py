@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tetris_sim.axes import LAST
 from tetris_sim.gpu_kernels.common.body import body_defines
 from tetris_sim.gpu_kernels.common.device import GpuDevice
 from tetris_sim.gpu_kernels.common.given import equations_of
-from tetris_sim.gpu_kernels.common.layout import Box3, boxes_argument, to_device
+from tetris_sim.gpu_kernels.common.layout import Box3, boxes_argument, ends_of, to_device
 from tetris_sim.gpu_kernels.common.terms import STORED
 from tetris_sim.gpu_kernels.faces.boxes import (
     frame_of,
@@ -23,18 +24,24 @@ from tetris_sim.gpu_kernels.faces.boxes import (
     with_ghosts,
 )
 from tetris_sim.gpu_kernels.faces.courses import course_terms
-from tetris_sim.gpu_kernels.faces.domain import domain_argument, domain_of_name, reach_of_names
+from tetris_sim.gpu_kernels.faces.domain import (
+    FEW,
+    THREADS,
+    domain_argument,
+    domain_of_name,
+    ghost_tiles,
+    reach_of_names,
+)
 from tetris_sim.gpu_kernels.faces.extents import Extent
 from tetris_sim.mirrors import Sides, free_sides, is_image, nearly_mirrors
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
-_THREADS = 256
-_FEW = 4  # ghosts that a thread makes at a time: what they read is under way together
-_TILE_POINTS = _FEW * _THREADS  # of one block of threads
-ALL_AXES = np.int32(-1)  # are written by one launch
+_RULED_POINTS = 1024  # of one block of threads of ruled_ghosts.cu
+ALL_AXES = -1  # are written by one launch
 
 Boxes = Callable[[Extent], tuple[Box3, Box3]]  # an extent without and with ghosts
+Tables = Callable[[Box3, Box3], npt.NDArray[np.int32]]  # of what blocks write between the two
 
 
 class Ghosts:
@@ -44,7 +51,7 @@ class Ghosts:
         self, problem: Problem, slab: Slab, device: GpuDevice, sides: Sides, depth: int
     ) -> None:
         self._stages = [
-            (np.int32(only), _GhostTiles(device, boxes))
+            _GhostTiles(device, boxes, told_tiles(problem, slab, only))
             for only, boxes in ghost_stages(problem, slab, sides, depth)
         ]
         self._function = device.function("ghosts.cu", "ghosts", ghosts_defines(problem, depth))
@@ -56,15 +63,15 @@ class Ghosts:
         """Write them around the points of an extent, in every field; with courses where faces have
         some, as `Courses.argument` tells them.
         """
-        for only, stage in self._stages:
+        for stage in self._stages:
             tiles, count = stage.around(extent)
             for field in fields if count else ():
-                arguments = (field, memory, tiles, self._domain, only, *courses)
-                self._function((count, 1, 1), (_THREADS, 1, 1), arguments)
+                arguments = (field, memory, tiles, self._domain, *courses)
+                self._function((count, 1, 1), (THREADS, 1, 1), arguments)
 
     def prepare(self, extent: Extent) -> None:
         """Bring the boxes that blocks of threads write to the GPU."""
-        for _, stage in self._stages:
+        for stage in self._stages:
             stage.around(extent)
 
 
@@ -81,7 +88,7 @@ class NameGhosts:
             inside = owned_and(slab, around)
             return inside, grown_by(inside, free_sides(slab), widths)
 
-        self._tiles = _GhostTiles(device, boxes)
+        self._tiles = _GhostTiles(device, boxes, told_tiles(problem, slab, ALL_AXES))
         self._function = device.function("ghosts.cu", "ghosts", name_ghosts_defines(problem))
         self._domain = to_device(device, domain_of_name(problem, slab, name))
 
@@ -89,8 +96,8 @@ class NameGhosts:
         """Write them around the points that are needed when `later` steps follow this one."""
         tiles, count = self.prepare(later)
         if count:
-            arguments = (field, memory, tiles, self._domain, ALL_AXES)
-            self._function((count, 1, 1), (_THREADS, 1, 1), arguments)
+            arguments = (field, memory, tiles, self._domain)
+            self._function((count, 1, 1), (THREADS, 1, 1), arguments)
 
     def prepare(self, later: int) -> tuple[Any, int]:
         """As of `Ghosts`."""
@@ -102,7 +109,11 @@ class RuledGhosts:
 
     def __init__(self, problem: Problem, slab: Slab, device: GpuDevice) -> None:
         sides = free_sides(slab)
-        self._tiles = _GhostTiles(device, lambda extent: _around(problem, slab, sides, 1, extent))
+        self._tiles = _GhostTiles(
+            device,
+            lambda extent: _around(problem, slab, sides, 1, extent),
+            lambda *between: boxes_argument(tiles_between(*between)),
+        )
         self._function = device.function("ruled_ghosts.cu", "ruled_ghosts", body_defines(problem))
 
     def fill(self, field: Any, memory: Any, extent: Extent, numbers: tuple[Any, ...]) -> None:
@@ -117,7 +128,7 @@ class RuledGhosts:
         tiles, count = self.prepare(extent)
         if count:
             arguments = (field, memory, tiles, *numbers)
-            self._function((count, 1, 1), (_THREADS, 1, 1), arguments)
+            self._function((count, 1, 1), (THREADS, 1, 1), arguments)
 
     def prepare(self, extent: Extent) -> tuple[Any, int]:
         """As of `Ghosts`."""
@@ -125,20 +136,26 @@ class RuledGhosts:
 
 
 class _GhostTiles:
-    """The boxes that blocks of threads write."""
+    """What blocks of threads write."""
 
-    def __init__(self, device: GpuDevice, boxes: Boxes) -> None:
-        """Know what (without, with) ghosts an extent is."""
-        self._device, self._boxes = device, boxes
+    def __init__(self, device: GpuDevice, boxes: Boxes, tables: Tables) -> None:
+        """Know what (without, with) ghosts an extent is, and what a kernel is told of that."""
+        self._device, self._boxes, self._tables = device, boxes, tables
         self._tiles: dict[tuple[Box3, Box3], tuple[Any, int]] = {}
 
     def around(self, extent: Extent) -> tuple[Any, int]:
-        """(boxes around the points of an extent, on the GPU; how many there are)."""
-        inside, outside = between = self._boxes(extent)
+        """(tiles around the points of an extent, on the GPU; how many there are)."""
+        between = self._boxes(extent)
         if between not in self._tiles:
-            boxes = tiles_between(inside, outside)
-            self._tiles[between] = to_device(self._device, boxes_argument(boxes)), len(boxes)
+            tiles = self._tables(*between)
+            self._tiles[between] = to_device(self._device, tiles), len(tiles)
         return self._tiles[between]
+
+
+def told_tiles(problem: Problem, slab: Slab, only: int) -> Tables:
+    """What ghosts.cu is told of the tiles between two boxes, of ghosts along one axis or all."""
+    ends, itemsize = ends_of(problem, slab), np.dtype(problem.dtype).itemsize
+    return lambda inside, outside: ghost_tiles(inside, outside, ends, only, itemsize)
 
 
 def ghost_stages(
@@ -159,7 +176,7 @@ def ghost_stages(
         for axis, both in enumerate(sides)
     ]
     if depth == 1 or sum(deep) < 2:
-        yield int(ALL_AXES), lambda extent: _around(problem, slab, sides, depth, extent)
+        yield ALL_AXES, lambda extent: _around(problem, slab, sides, depth, extent)
         return
 
     def of_axis(axis: int) -> Boxes:
@@ -191,23 +208,23 @@ def ghosts_defines(problem: Problem, depth: int) -> dict[str, str | int]:
         "TS_REAL": STORED[np.dtype(problem.dtype).name],
         "TS_REACH": max(1, depth * problem.stencil.radius),
         "TS_COURSE": course_terms(problem, depth),
-        "TS_FEW": _FEW,
+        "TS_FEW": FEW,
     }
 
 
 def name_ghosts_defines(problem: Problem) -> dict[str, str | int]:
     """The same for names of equations."""
     real = STORED[np.dtype(problem.dtype).name]
-    return {"TS_REAL": real, "TS_REACH": reach_of_names(problem), "TS_COURSE": 0, "TS_FEW": _FEW}
+    return {"TS_REAL": real, "TS_REACH": reach_of_names(problem), "TS_COURSE": 0, "TS_FEW": FEW}
 
 
 def tiles_between(inside: Box3, outside: Box3) -> list[Box3]:
-    """Boxes without overlap, small enough for a block of threads, that one box has and the other
-    has not.
+    """Boxes without overlap, small enough for a block of threads of ruled_ghosts.cu, that one box
+    has and the other has not.
     """
     tiles: list[Box3] = []
     for box in frame_of(outside, inside):
-        x = min(box[2][1] - box[2][0], _THREADS)
-        y = min(box[1][1] - box[1][0], max(1, _TILE_POINTS // x))
-        tiles += tiles_of(box, (max(1, _TILE_POINTS // (x * y)), y, x))
+        x = min(box[2][1] - box[2][0], THREADS)
+        y = min(box[1][1] - box[1][0], max(1, _RULED_POINTS // x))
+        tiles += tiles_of(box, (max(1, _RULED_POINTS // (x * y)), y, x))
     return tiles

@@ -106,6 +106,8 @@ class FusedKernel:
             us by pointer).
         line: bytes of the lines with which boxes begin along x: the less, the thinner the frame
             beside them may be.
+        begins: points along x at multiples of which tiles begin, in the box or before it; 1 if they
+            begin with the box.
         spare: blocks more than a box needs along y, for kernels whose tiles begin where those of
             the whole grid do.
         anchored: whether the kernel is told, after the length of a chunk, the number of row 0 in
@@ -125,6 +127,7 @@ class FusedKernel:
     stream: Stream | None = None
     by_pointer: bool = False
     line: int = LINE
+    begins: int = 1
     spare: int = 0
     anchored: bool = False
     beside: Callable[[State, Box3], tuple[Any, ...]] | None = None
@@ -135,6 +138,7 @@ class FusedKernel:
         """
         sizes, chunk = list(self.tile), 0
         lengths = [high - low for low, high in box]
+        lengths[2] += box[2][0] % self.begins
         if self.stream is not None:
             axis = self.stream.axis
             others = math.prod(

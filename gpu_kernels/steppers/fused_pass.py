@@ -81,6 +81,9 @@ class Fused:
         self._ghosts = Ghosts(self._problem, state.slab, state.device, lasting, self.depth)
         if self.by_course:
             state.follow_courses(self.depth)
+        # The frame of a line is a few blocks of threads that take long, others are many.
+        line = self._problem.grid.ndim == 1
+        self._beside = state.device.quick_stream if line else state.device.side_stream
         # what is told of the place of a slab
         self._moves = state.coming is not None or self._kernel.anchored
         self._launches_of(Extent(0))
@@ -96,13 +99,13 @@ class Fused:
         state = self._state
         launches = self._launches_of(extent)
         main, device = state.device.stream, state.device
-        others = [device.side_stream] if launches.frame.count else []
+        others = [self._beside] if launches.frame.count else []
         others += [device.quick_stream] if launches.ends else []
 
         for other in others:
             other.wait_event(main.record())
         if launches.frame.count:
-            with device.side_stream:
+            with self._beside:
                 self._launch_frame(launches.frame)
         if launches.ends:
             with device.quick_stream:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tetris_sim.gpu_kernels.common.layout import LINE
 from tetris_sim.gpu_kernels.common.terms import REAL
 from tetris_sim.gpu_kernels.fused.kernel import FusedKernel, Stream
 from tetris_sim.gpu_kernels.stream.kernel_1d import unit_tap_weights
@@ -139,6 +140,9 @@ def stream_3d_kernel(stencil: Stencil, dtype: npt.DTypeLike, parameters: Paramet
         weights=weights,
         stream=Stream(axis=0, repeated=2 * steps * stencil.radii[0] + steps - 1, unit=1),
         line=_SECTOR,
+        # A launch of heat-3d on 1024^3 points with a box and tiles from (3, 3, 4) on took 6569 us,
+        # from (3, 3, 8) 5631, from (3, 3, 0) 5509 (H200, float64, 2026-11-24).
+        begins=LINE // real.itemsize,
     )
 
 

@@ -123,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
                const __grid_constant__ SourcePlace of_sources, int row) {
     extern __shared__ __align__(128) unsigned char shared_bytes[];
     Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
-    const Place place = place_of_thread(box, first_y);
+    const Place place = place_of_thread(box, first_y, box.low[2]);
     if (place.low_y >= place.high_y) return;  // a spare one
     constexpr int delay = 3 * steps - 1;  // turns from a plane's arrival to its last level
     const int low_z = box.low[0] + blockIdx.z * planes, high_z = min(low_z + planes, box.high[0]);

@@ -37,6 +37,7 @@ constexpr bool scaled = TS_SCALED, folded = TS_FOLDED;
 constexpr int columns = TS_COLUMNS, rows = TS_ROWS;  // of a thread
 constexpr int warps = TS_WARPS;
 constexpr int ahead = TS_AHEAD;  // planes on their way from memory
+constexpr int line = 128 / sizeof(real);
 
 // TS_N_TAPS factors in the order of the sum, then what brings the last level back to scale.
 struct Weights {
@@ -56,7 +57,8 @@ extern "C" __global__ void __launch_bounds__(32 * warps, TS_BLOCKS)
               Weights weights, int planes) {
     extern __shared__ __align__(128) char shared_bytes[];
     Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
-    const Place place = place_of_thread(box, box.low[1]);
+    // Tiles begin where lines of memory do, the box where its first sector does.
+    const Place place = place_of_thread(box, box.low[1], box.low[2] & -line);
     // turns from a plane's arrival to its last level
     constexpr int delay = 2 * steps * radius_z + steps - 1;
     const int low_z = box.low[0] + blockIdx.z * planes, high_z = min(low_z + planes, box.high[0]);

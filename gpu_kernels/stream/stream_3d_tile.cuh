@@ -42,18 +42,19 @@ struct Place {
     bool whole, none;  // of the thread's points are written
 };
 
-// Tiles begin with row `first_y`, in the box or before it.
-__device__ __forceinline__ Place place_of_thread(const Box& box, int first_y) {
+// Tiles begin with row `first_y` and column `first_x`, in the box or before it.
+__device__ __forceinline__ Place place_of_thread(const Box& box, int first_y, int first_x) {
     Place place;
     place.lane = threadIdx.x % 32;
     place.warp = threadIdx.x / 32;
-    place.low_x = box.low[2] + blockIdx.x * written_x;
+    place.low_x = first_x + int(blockIdx.x) * written_x;
     place.low_y = first_y + int(blockIdx.y) * written_y;
     place.high_x = min(place.low_x + written_x, box.high[2]);
     place.high_y = min(place.low_y + written_y, box.high[1]);
     place.x = place.low_x - halo_x + place.lane * columns;
     place.y = place.low_y - halo_y + place.warp * rows;
     place.low_y = max(place.low_y, box.low[1]);
+    place.low_x = max(place.low_x, box.low[2]);
     place.whole = place.x >= place.low_x && place.x + columns <= place.high_x &&
                   place.y >= place.low_y && place.y + rows <= place.high_y;
     place.none = place.x >= place.high_x || place.x + columns <= place.low_x ||

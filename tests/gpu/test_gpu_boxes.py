@@ -33,7 +33,7 @@ from tetris_sim.gpu_kernels.faces.boxes import (
     tiles_of,
     without_frame,
 )
-from tetris_sim.gpu_kernels.faces.domain import domain_argument
+from tetris_sim.gpu_kernels.faces.domain import THREADS, domain_argument, ghost_tiles
 from tetris_sim.gpu_kernels.faces.extents import Extent
 from tetris_sim.gpu_kernels.fused.method import Family, FusedMethod
 from tetris_sim.mirrors import contradictions, lasting_sides
@@ -284,3 +284,70 @@ def test_structs_have_the_bytes_of_the_header() -> None:
     memory = memory_argument(7, 8, box)
     assert memory.itemsize == 40
     assert np.frombuffer(memory.tobytes(), np.int64)[:2].tolist() == [7, 8]
+
+
+@pytest.mark.parametrize("itemsize", [2, 4, 8])
+@pytest.mark.parametrize(
+    ("ends", "only"),
+    [
+        (((0, 0, 0), (1, 9, 13), (0, 0, 0)), -1),
+        (((0, -FAR, 0), (5, FAR, 13), (0, 3, 0)), -1),
+        (((0, 0, -FAR), (5, 9, FAR), (0, 0, 13)), -1),
+        (((0, 0, 0), (5, 9, 13), (0, 0, 0)), 2),
+    ],
+)
+def test_tiles_of_ghosts_hold_each_once_and_tell_what_it_mirrors(
+    ends: Any, only: int, itemsize: int
+) -> None:
+    table = np.array(ends, np.int32)
+    shape = [int(table[2, d] or min(table[1, d], 50)) for d in range(3)]
+    inside = (0, shape[0]), (0, shape[1]), (0, shape[2])
+    reach = (0 if shape[0] == 1 else 2, 4, 3)
+    widths = reach if only == -1 else (0, 0, reach[2])
+    z, y, x = ((-w, n + w) for w, n in zip(widths, shape, strict=True))
+    outside = z, y, x
+    found: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for tile in ghost_tiles(inside, outside, table, only, itemsize).tolist():
+        low, high, sign, offset, side = (tile[n : n + 3] for n in range(0, 15, 3))
+        assert high[0] == low[0] + 1
+        assert high[2] - low[2] <= tile[15] <= THREADS
+        z, y, x = zip(low, high, strict=True)
+        for point in points((z, y, x)):
+            assert point not in found
+            found[point] = tuple(s * p + o for s, p, o in zip(sign, point, offset, strict=True))
+            for d, at in enumerate(point):
+                beyond = -1 if table[2, d] or 0 <= at < shape[d] else int(at >= shape[d])
+                assert side[d] == (beyond if only in (-1, d) else -1)
+
+    wanted = points(outside) - points(inside)
+    assert wanted <= found.keys()
+    row = (shape[2] + 3) * itemsize
+    for point in found.keys() - wanted:  # they complete a sector of 32 bytes
+        assert -32 <= point[2] * itemsize < -3 * itemsize or 0 <= point[2] * itemsize - row < 32
+    for point, mirror in found.items():
+        for at, image, n, period in zip(point, mirror, shape, table[2], strict=True):
+            assert 0 <= image < n
+            assert image == (at % n if period else min(max(at, -1 - at), 2 * n - 1 - at, key=abs))
+
+
+def test_floats_divide_whole_numbers_exactly_though_they_round_twice_more() -> None:
+    """As `quotient` of span.cuh does, with the error that CUDA allows `__fdividef`: two units."""
+    m = np.arange(5000)
+    for n in (1, 2, 3, 7, 33, 96, 127, 1000, 4096, 4999):
+        quotients = (m.astype(np.float32) + np.float32(0.5)) / np.float32(n)
+        for units in (-2, 2):
+            near = quotients * np.float32(1 + units * 2.0**-23)
+            np.testing.assert_array_equal(near.astype(int), m // n)
+
+
+@pytest.mark.parametrize(
+    ("span", "tiles"), [((0, 56), 1), ((4, 60), 2), ((-16, 40), 1), ((-4, 53), 2)]
+)
+def test_tiles_of_planes_begin_where_lines_of_memory_do(span: tuple[int, int], tiles: int) -> None:
+    method = next(it for it in METHODS if it.name == "gpu.stream")
+    assert isinstance(method, FusedMethod)
+    problem, _ = make_problem(stencil_of("heat-3d"), boundary_of("walls", 3))
+    kernel = method.kernel(problem, method.parameters(problem)[0])
+    assert kernel.tile[2] == 56
+    (found, _, _), _ = kernel.cut(((0, 9), (0, 9), span), slots=2)
+    assert found == tiles

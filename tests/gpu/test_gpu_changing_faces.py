@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conduction_cases import Case, affine, closed, insulated, radiating
+from conduction_cases import Case, affine, closed, held, insulated, radiating
 from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 from test_gpu_streamed import HostCopies, streamed
@@ -74,7 +74,7 @@ def agrees(found: Field, problem: Problem, steps: int, first: int = 0) -> None:
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(
     ("method", "ndim"),
-    [("gpu.stream", 1), ("gpu.stream", 2), ("gpu.stream", 3), ("gpu.trapezoid", 2)],
+    [("gpu.stream", 2), ("gpu.stream", 3), ("gpu.trapezoid", 2)],
 )
 def test_ghosts_that_change_last_for_a_block(method: str, ndim: int, dtype: str) -> None:
     if method == "gpu.trapezoid" and dtype == "float32":
@@ -85,14 +85,11 @@ def test_ghosts_that_change_last_for_a_block(method: str, ndim: int, dtype: str)
     found, gpu = advanced(method, problem, [2 * depth + 1], first=5)
     agrees(found, problem, 2 * depth + 1, 5)
     frames = gpu.launches.count("frame_conduction")
-    # Where two that change meet; and float32 does not hold what ghosts of a long block are made with.
-    too_long = ndim == 1 and dtype == "float32"
-    assert are_in_range(problem, depth) != too_long
-    assert frames == (2 if ndim > 1 or too_long else 0)
+    assert frames == 2  # where two that change meet
     assert gpu.launches.count("conduct") == 1
 
 
-@pytest.mark.parametrize(("method", "ndim"), [("gpu.trapezoid", 1), ("gpu.dual_tessellation", 2)])
+@pytest.mark.parametrize(("method", "ndim"), [("gpu.dual_tessellation", 2), ("gpu.trapezoid", 3)])
 def test_a_block_may_be_one_step(method: str, ndim: int) -> None:
     problem = body([(changing(0.6), changing(0.0))] * ndim)
     found, gpu = advanced(method, problem, [3, 64], first=5, steps_per_block=1)
@@ -100,6 +97,23 @@ def test_a_block_may_be_one_step(method: str, ndim: int) -> None:
     assert gpu.replays == 2
     kernels = [name for name in gpu.launches if name.startswith(method.removeprefix("gpu."))]
     assert len(kernels) == gpu.launches.count("ghosts") == 67
+
+
+def test_float32_does_not_hold_what_ghosts_of_long_blocks_are_made_with() -> None:
+    problem = body([(changing(0.6), changing(-1.0)), (insulated(),) * 2], "float32")
+    assert are_in_range(problem, 16)
+    assert not are_in_range(problem, 128)
+
+
+def test_a_line_has_frames_where_faces_change_and_they_are_recorded() -> None:
+    """So that no launch has to be made by itself, whatever a face does."""
+    problem = body([(changing(0.6, jumps_at=20.0), changing(-1.0))])
+    depth = BY_NAME["gpu.trapezoid"].depth(problem, {})
+    found, gpu = advanced("gpu.trapezoid", problem, [33 * depth + 1], first=5)
+    assert gpu.replays == 1
+    assert gpu.launches.count("frame_line") == 33
+    assert "ghosts" not in gpu.launches
+    agrees(found, problem, 33 * depth + 1, 5)
 
 
 def test_a_frame_takes_over_where_a_face_jumps() -> None:
@@ -147,13 +161,13 @@ def test_a_face_that_radiates_has_a_frame_beside_the_kernel_of_one_stencil(ndim:
     depth = BY_NAME["gpu.stream"].depth(problem, {})
     found, gpu = advanced("gpu.stream", problem, [depth + 2])
     agrees(found, problem, depth + 2)
-    assert gpu.launches.count("frame_conduction") == 1
+    assert gpu.launches.count("frame_line" if ndim == 1 else "frame_conduction") == 1
     assert gpu.launches.count(f"stream_{ndim}d") == 1
 
 
 def test_the_ends_of_a_long_line_are_made_after_its_ghosts() -> None:
     """So that all other points need not wait for them."""
-    problem = body([(changing(0.6), changing(-1.0))])
+    problem = body([(held(0.3), held(-0.2))])
     long = replace(problem.on_shape((40_007,)), initial=lambda slab: lengthened(problem, slab))
     found, gpu = advanced("gpu.trapezoid", long, [129])
     assert gpu.launches.count("trapezoid_1d") == 3

@@ -17,7 +17,7 @@ import pytest
 from benchmarks.gpu_limits import SOURCE as LIMITS
 from benchmarks.gpu_peers import NAIVE
 from cases import CUSTOM, boundary_of, make_problem, stencil_of
-from conduction_cases import CASES, RADIATION, Case, graded, mixed_faces
+from conduction_cases import CASES, RADIATION, Case, graded, mixed_faces, radiating
 from enthalpy_cases import cooled_body
 
 from tetris_sim.catalogue import STENCIL_NAMES
@@ -25,7 +25,7 @@ from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.common.body import body_defines
 from tetris_sim.gpu_kernels.common.build import Compiled, compile_source
 from tetris_sim.gpu_kernels.common.terms import term_defines
-from tetris_sim.gpu_kernels.faces.frame import frame_defines
+from tetris_sim.gpu_kernels.faces.frame import frame_defines, line_frame_defines
 from tetris_sim.gpu_kernels.faces.ghosts import ghosts_defines
 from tetris_sim.gpu_kernels.fused.method import FusedMethod
 from tetris_sim.problem import PRECISIONS, Problem
@@ -138,6 +138,17 @@ def test_sweeps_and_frames_of_bodies_compile(case: Case, dtype: str, architectur
     frame = compile_source("frame_conduction.cu", frame_defines(problem, 4), architecture)
     # As of the other frames.
     assert frame.spilled <= 2 * FEW_BYTES
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(("dtype", "depth"), [("float64", 128), ("float32", 144)])
+def test_the_frame_of_a_line_of_one_material_stays_in_registers(
+    dtype: str, depth: int, architecture: str
+) -> None:
+    problem = Case("", (900,), 1, lambda *_: radiating(1), None, np.dtype(dtype)).problem()
+    defines = line_frame_defines(problem, depth)
+    assert defines is not None
+    assert compile_source("frame_line.cu", defines, architecture).spilled <= 2 * FEW_BYTES
 
 
 @pytest.mark.parametrize("problem", [graded((12, 15), mixed_faces), cooled_body((6, 7, 8))])

@@ -30,10 +30,11 @@ from tetris_sim.gpu_kernels.faces.boxes import (
     tiles_of,
     without_frame,
 )
+from tetris_sim.gpu_kernels.faces.domain import THREADS as GHOST_THREADS
 from tetris_sim.gpu_kernels.faces.domain import domain_argument
 from tetris_sim.gpu_kernels.faces.extents import Extent
 from tetris_sim.gpu_kernels.faces.frame import frame_defines
-from tetris_sim.gpu_kernels.faces.ghosts import ghost_stages, ghosts_defines, tiles_between
+from tetris_sim.gpu_kernels.faces.ghosts import ghost_stages, ghosts_defines, told_tiles
 from tetris_sim.mirrors import Sides, contradictions, free_sides, lasting_sides
 from tetris_sim.problem import Field, Problem
 from tetris_sim.slab import Slab
@@ -89,13 +90,12 @@ def fill_ghosts(memory: Memory, sides: Sides, depth: int) -> None:
     problem, slab = memory.problem, memory.slab
     domain = domain_argument(problem, slab, depth)
     for only, boxes in ghost_stages(problem, slab, sides, depth):
-        tiles = boxes_argument(tiles_between(*boxes(Extent(0))))
+        tiles = told_tiles(problem, slab, only)(*boxes(Extent(0)))
         if len(tiles):
             field = memory.now[memory.layout.origin :]
-            axis = ctypes.c_int(only)
-            arguments = (at(field), memory.argument, at(tiles), at(domain), axis)
+            arguments = (at(field), memory.argument, at(tiles), at(domain))
             emulate("ghosts.cu", ghosts_defines(problem, depth)).launch(
-                "ghosts", (len(tiles), 1, 1), (64, 1, 1), arguments
+                "ghosts", (len(tiles), 1, 1), (GHOST_THREADS, 1, 1), arguments
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -180,6 +181,27 @@ def test_numbers_do_not_depend_on_who_asks() -> None:
     for first, steps in ((0, 1), (63, 2), (64, 64), (100, 129), (299, 1)):
         part = wave.rows(lambda n: 0.37 * n, first, steps)
         np.testing.assert_array_equal(part, whole[first : first + steps])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [np.sin, np.tanh, np.exp, np.log1p, lambda t: t**2.7, lambda t: np.where(t % 2 < 1, 0.2, 0.8)],
+)
+def test_numbers_of_many_steps_are_asked_for_at_once_and_have_the_bits_of_single_ones(
+    function: Callable[[Any], Any],
+) -> None:
+    asked = []
+
+    def values(times: Any) -> Any:
+        asked.append(len(times))
+        return function(times)[:, None]
+
+    wave = Parameter("a", values)
+    whole = wave.rows(lambda n: 0.0037 * n, 100, 4096)
+    assert asked == [4160]
+    singly = [wave.rows(lambda n: 0.0037 * n, 100 + n, 1)[0] for n in range(0, 4096, 7)]
+    np.testing.assert_array_equal(whole[::7], singly)
+    assert max(asked[1:]) == 64
 
 
 @settings(max_examples=60, deadline=None)

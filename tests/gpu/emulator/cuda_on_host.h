@@ -410,6 +410,8 @@ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
     return (unsigned long long)((unsigned __int128)(a)*b >> 64);
 }
 
+inline int __clz(int value) { return value == 0 ? 32 : __builtin_clz(value); }
+inline float __fdividef(float a, float b) { return a / b; }
 inline double __fma_rn(double a, double b, double c) { return std::fma(a, b, c); }
 inline float __fmaf_rn(float a, float b, float c) { return std::fmaf(a, b, c); }
 inline double __dmul_rn(double a, double b) { return a * b; }
