@@ -84,8 +84,11 @@ class ResidentMethod:
         return None
 
     def memory(self, problem: Problem, slab: Slab, parameters: Parameters) -> int:
-        """Two pitched copies of the state; flags are few."""
-        return 2 * pitch_slab(problem, slab).n_bytes
+        """Two pitched copies of the state, and rims; flags are few."""
+        tile = _tile(self._complete(problem, parameters))
+        cut = tile.cut(*_axes_of(problem))
+        rims = tile.rim_bytes(cut, problem.dtype.itemsize) if cut is not None else 0
+        return 2 * pitch_slab(problem, slab).n_bytes + rims
 
     def prepare(self, problem: Problem, slab: Slab, parameters: Parameters, device: Any) -> Any:
         """Compile and take two copies of the slab; `device` is a `GpuDevice`."""
@@ -149,14 +152,17 @@ class Resident:
             np.array([*self._cut.shape, *self._cut.own, self._cut.lead], np.int32)
         )
         self._faces = by_value(faces_argument(problem))
-        self._flags = state.device.cupy.zeros(_FLAG_NUMBERS * self._cut.blocks, np.uint32)
+        self._flags = state.device.cupy.zeros(_FLAG_NUMBERS * tile.flags(self._cut), np.uint32)
+        n_bytes = tile.rim_bytes(self._cut, problem.dtype.itemsize)
+        self._rims = state.device.cupy.empty(max(n_bytes // 4, 1), np.uint32)
 
     def launch(self, extent: Extent) -> None:
         """One launch per field."""
         state, tile = self._state, self._tile
         exchanges = np.int32(self.depth // tile.steps - 1)
         z, y, x = self._cut.tiles
-        beside = state.memory, self._parts, state.weights, self._faces, self._flags, exchanges
+        told = self._flags, self._rims, exchanges
+        beside = state.memory, self._parts, state.weights, self._faces, *told
         for now, then in state.fields():
             self._function(
                 (x, y, z),
@@ -186,6 +192,7 @@ def resident_defines(problem: Problem, tile: Tile, cut: Cut) -> dict[str, str | 
         "TS_FULL": int(cut.whole and cut.shape[2] == tile.width),
         "TS_WRAPS": int(cut.wraps),
         "TS_LAST": cut.last,
+        "TS_RIMS": tile.rims,
     }
 
 

@@ -7,7 +7,8 @@
 // Layout  A warp holds planes x rows rows, lane l columns l * columns ... of each. Shared memory
 //         holds the rows that warps of a block show each other, `copies` times. A row just outside
 //         of what a block computes is read from memory, by the first step after an exchange only.
-//         Flags are 128 bytes apart; each counts the exchanges of all launches.
+//         Flags are 128 bytes apart; each counts the exchanges of all launches. Where rims move at
+//         each step, all of this is different: resident_rims.cuh.
 // Writes  The points that the field has, to `dst`. Points at the rims of tiles also go to `dst`,
 //         those of every second exchange to `src`: whoever writes one of these has seen that all
 //         who read it have done so. So a launch needs an even number of exchanges.
@@ -20,7 +21,8 @@
 #if !defined(TS_REAL) || !defined(TS_TERMS) || !defined(TS_OFFSETS) || !defined(TS_PLANES) ||     \
     !defined(TS_ROWS) || !defined(TS_COLUMNS) || !defined(TS_WARPS_Z) || !defined(TS_WARPS_Y) ||  \
     !defined(TS_STEPS) || !defined(TS_BLOCKS) || !defined(TS_COPIES) || !defined(TS_FACES) ||     \
-    !defined(TS_WHOLE) || !defined(TS_FULL) || !defined(TS_WRAPS) || !defined(TS_LAST)
+    !defined(TS_WHOLE) || !defined(TS_FULL) || !defined(TS_WRAPS) || !defined(TS_LAST) ||         \
+    !defined(TS_RIMS)
 #error "resident.cu needs macros that gpu_kernels/resident/method.py lists"
 #endif
 #include "common.cuh"
@@ -36,6 +38,7 @@ constexpr int width = 32 * columns;
 constexpr bool in_one_tile = TS_WHOLE;  // rows of the grid lie in one tile, from its first column on
 constexpr bool wraps = TS_WRAPS;   // and end where they begin
 constexpr int last = TS_LAST;      // of a lane's columns, the one that lies at the high face
+constexpr bool moves_rims = TS_RIMS;  // at each step, warp by warp: resident_rims.cuh
 
 // Whether the field ends at a face, along axis d on a side.
 constexpr bool has_face(int d, int side) { return TS_FACES >> (2 * d + side) & 1; }
@@ -82,36 +85,7 @@ constexpr bool is_shown(int i, int j) {
     return j == 0 || j == rows - 1 || (along_z && (i == 0 || i == planes - 1));
 }
 
-// What follows from the stencil and the rows of a warp, once and for all.
-struct Order {
-    // Whether a row is the first, in their order, that reads the one beside it, and sideways.
-    bool brings[planes][rows][3][3], looks[planes][rows][3][3];
-    int shown[planes][rows];  // places of rows among those that a warp shows
-    int n_shown;
-};
-
-constexpr Order order_of_rows() {
-    Order found = {};
-    bool brought[planes + 2][rows + 2] = {}, looked[planes + 2][rows + 2] = {};
-    for (int i = 0; i < planes; i++)
-        for (int j = 0; j < rows; j++) {
-            for (int dz = -1; dz <= 1; dz++)
-                for (int dy = -1; dy <= 1; dy++) {
-                    bool& was_brought = brought[i + 1 + dz][j + 1 + dy];
-                    bool& was_looked = looked[i + 1 + dz][j + 1 + dy];
-                    const bool reads_it = reads(dz, dy, false), beside = reads(dz, dy, true);
-                    found.brings[i][j][dz + 1][dy + 1] = reads_it && !was_brought;
-                    found.looks[i][j][dz + 1][dy + 1] = beside && !was_looked;
-                    was_brought |= reads_it, was_looked |= beside;
-                }
-            found.shown[i][j] = found.n_shown;
-            found.n_shown += is_shown(i, j);
-        }
-    return found;
-}
-
-__constant__ constexpr Order order = order_of_rows();
-constexpr int n_shown = order.n_shown;
+#include "resident_order.cuh"
 
 // A row of a lane and the points beside it.
 struct Row {
@@ -158,10 +132,12 @@ __device__ __forceinline__ void look_sideways(Row& row, const Faces& faces, cons
 
 using Patch = real[planes][rows][columns];
 
-// One step. `shown` is what the warps show each other, `ring` the rows just outside of the block.
+// One step. `shown` is what the warps show each other, `ring` the rows just outside of the block;
+// `await_ring` waits until these are there.
+template <class Await>
 __device__ __forceinline__ void step(Patch& patch, const real* shown, const real* ring,
                                      const Parts& parts, const Faces& faces,
-                                     const Weights& weights, const Place& place) {
+                                     const Weights& weights, const Place& place, Await await_ring) {
     Row old[planes + 2][rows + 2];
     Patch fresh;
 #pragma unroll
@@ -186,49 +162,49 @@ __device__ __forceinline__ void step(Patch& patch, const real* shown, const real
     };
 
 #pragma unroll
-    for (int i = 0; i < planes; i++)
+    for (int n = 0; n < planes * rows; n++) {
+        const int i = order.z[n], j = order.y[n];
+        if (n == order.n_inner) await_ring();
 #pragma unroll
-        for (int j = 0; j < rows; j++) {
+        for (int dz = -1; dz <= 1; dz++)
 #pragma unroll
-            for (int dz = -1; dz <= 1; dz++)
-#pragma unroll
-                for (int dy = -1; dy <= 1; dy++) {
-                    const int p = i + dz, q = j + dy;
-                    const bool own = p >= 0 && p < planes && q >= 0 && q < rows;
-                    Row& row = old[p + 1][q + 1];
-                    if (!own && order.brings[i][j][dz + 1][dy + 1]) fetch(row, p, q);
-                    if (order.looks[i][j][dz + 1][dy + 1]) look_sideways(row, faces, place);
-                }
-
-            Row near[3][3];
-#pragma unroll
-            for (int dz = -1; dz <= 1; dz++)
-#pragma unroll
-                for (int dy = -1; dy <= 1; dy++) {
-                    if (!reads(dz, dy, false)) continue;
-                    near[dz + 1][dy + 1] = old[i + 1 + dz][j + 1 + dy];
-                    const int d = dz != 0 ? 0 : 1, to = dz + dy, side = to > 0;
-                    if (to == 0 || !has_face(d, side)) continue;
-                    const int at = d == 0 ? place.z + i : place.y + j;
-                    if (at == (side ? parts.n[d] - 1 : 0))
-                        near[dz + 1][dy + 1] = images(old[i + 1][j + 1], faces, place, d, side);
-                }
-#pragma unroll
-            for (int c = 0; c < columns; c++) {
-                real value = real(0);
-#pragma unroll
-                for (int m = 0; m < n_terms; m++) {
-                    const Row& row = near[offsets[m][0] + 1][offsets[m][1] + 1];
-                    const int dx = offsets[m][2];
-                    const real u = dx == 0  ? row.value[c]
-                                   : dx > 0 ? right_of(row, c, faces, place)
-                                   : c == 0 ? row.left
-                                            : row.value[c - 1];
-                    value = m == 0 ? mul_real(weights.w[m], u) : fma_real(weights.w[m], u, value);
-                }
-                fresh[i][j][c] = value;
+            for (int dy = -1; dy <= 1; dy++) {
+                const int p = i + dz, q = j + dy;
+                const bool own = p >= 0 && p < planes && q >= 0 && q < rows;
+                Row& row = old[p + 1][q + 1];
+                if (!own && order.brings[i][j][dz + 1][dy + 1]) fetch(row, p, q);
+                if (order.looks[i][j][dz + 1][dy + 1]) look_sideways(row, faces, place);
             }
+
+        Row near[3][3];
+#pragma unroll
+        for (int dz = -1; dz <= 1; dz++)
+#pragma unroll
+            for (int dy = -1; dy <= 1; dy++) {
+                if (!reads(dz, dy, false)) continue;
+                near[dz + 1][dy + 1] = old[i + 1 + dz][j + 1 + dy];
+                const int d = dz != 0 ? 0 : 1, to = dz + dy, side = to > 0;
+                if (to == 0 || !has_face(d, side)) continue;
+                const int at = d == 0 ? place.z + i : place.y + j;
+                if (at == (side ? parts.n[d] - 1 : 0))
+                    near[dz + 1][dy + 1] = images(old[i + 1][j + 1], faces, place, d, side);
+            }
+#pragma unroll
+        for (int c = 0; c < columns; c++) {
+            real value = real(0);
+#pragma unroll
+            for (int m = 0; m < n_terms; m++) {
+                const Row& row = near[offsets[m][0] + 1][offsets[m][1] + 1];
+                const int dx = offsets[m][2];
+                const real u = dx == 0  ? row.value[c]
+                               : dx > 0 ? right_of(row, c, faces, place)
+                               : c == 0 ? row.left
+                                        : row.value[c - 1];
+                value = m == 0 ? mul_real(weights.w[m], u) : fma_real(weights.w[m], u, value);
+            }
+            fresh[i][j][c] = value;
         }
+    }
 #pragma unroll
     for (int i = 0; i < planes; i++)
 #pragma unroll
@@ -314,6 +290,9 @@ __device__ __forceinline__ void load_ring(real* ring, const real* from, const Me
     }
 }
 
+#include "async_copy.cuh"
+#include "resident_rims.cuh"
+
 __device__ __forceinline__ Place place_of_thread(const Parts& parts) {
     Place place;
     const int block[3] = {int(blockIdx.z), int(blockIdx.y), int(blockIdx.x)};
@@ -336,7 +315,7 @@ __device__ __forceinline__ Place place_of_thread(const Parts& parts) {
 extern "C" __global__ void __launch_bounds__(32 * warps_z * warps_y, TS_BLOCKS)
     resident(real* src, real* dst, const __grid_constant__ Memory memory,
              const __grid_constant__ Parts parts, const __grid_constant__ Weights weights,
-             const __grid_constant__ Faces faces, unsigned* flags, int exchanges) {
+             const __grid_constant__ Faces faces, unsigned* flags, unsigned* rims, int exchanges) {
     extern __shared__ __align__(16) unsigned char shared[];
     real* const shown = reinterpret_cast<real*>(shared);
     constexpr int level = warps_z * warps_y * n_shown * width;
@@ -354,6 +333,11 @@ extern "C" __global__ void __launch_bounds__(32 * warps_z * warps_y, TS_BLOCKS)
 #pragma unroll
             for (int c = 0; c < columns; c++) patch[i][j][c] = real(0);
     load(patch, src, memory, parts, place, false);
+    if constexpr (moves_rims) {
+        advance_beside_rims(patch, shown, ring, reinterpret_cast<real*>(rims), flags, parts, faces,
+                            weights, place, exchanges + 1);
+        return store(patch, dst, memory, parts, anew(place), false);
+    }
     load_ring(ring, src, memory, parts, place);
     int turn = 0;
 
@@ -363,7 +347,7 @@ extern "C" __global__ void __launch_bounds__(32 * warps_z * warps_y, TS_BLOCKS)
         for (int k = 0; k < steps; k++) {
             show(patch, shown + turn * level, place);
             __syncthreads();
-            step(patch, shown + turn * level, ring, parts, faces, weights, place);
+            step(patch, shown + turn * level, ring, parts, faces, weights, place, [] {});
             if (copies == 1) __syncthreads();
             turn = copies - 1 - turn;
         }

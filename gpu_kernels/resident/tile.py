@@ -16,9 +16,12 @@ _RESERVED_SHARED = 1024  # of each block
 _MULTIPROCESSORS = 132  # of an H200; smaller GPUs refuse tiles that do not fit
 
 # Seconds that a multiprocessor takes for a step and for an exchange, whatever and per point: H200,
-# float64, 2026-11-23, tiles on 512^2, 1024^2 and 128^3 points. They only rank proposals.
+# float64, tiles on 512^2 and 1024^2 (2026-11-23), 64^3, 96^3 and 128^3 points (2026-11-24). They
+# only rank proposals.
 _STEP, _STEP_POINT = 0.08e-6, 5.2e-11
 _EXCHANGE, _EXCHANGE_POINT = 0.8e-6, 2.4e-10
+_DEEP_EXCHANGE, _DEEP_EXCHANGE_POINT = 1.8e-6, 3.0e-10  # in 3D
+_RIMS, _RIMS_POINT = 1.9e-6, 1.55e-10  # a step while rims are on their way
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ class Tile:
         warps_y: warps of a block, above each other.
         blocks: that share a multiprocessor; bounds the registers of a thread.
         copies: of what warps show each other: 2 need one barrier a step, 1 needs two.
+        rims: whether warps exchange rims with those of other blocks at each step, and compute
+            meanwhile.
     """
 
     steps: int
@@ -72,6 +77,7 @@ class Tile:
     warps_y: int
     blocks: int
     copies: int
+    rims: int = 0
 
     @property
     def width(self) -> int:
@@ -86,7 +92,7 @@ class Tile:
     @property
     def points(self) -> int:
         """That a block computes in a step."""
-        return self.planes * self.rows * self.columns * self.threads
+        return self.planes * self.warps_z * self.rows * self.warps_y * self.width
 
     def shared_bytes(self, item: int, *, deep: bool) -> int:
         """Rows that warps show each other, and those just outside of the tile."""
@@ -98,6 +104,15 @@ class Tile:
         shown = self.copies * self.warps_z * self.warps_y * sum(outer)
         ring = 2 * self.warps_z * self.planes + 2 * self.warps_y * self.rows * deep
         return (shown + ring) * self.width * item
+
+    def flags(self, cut: Cut) -> int:
+        """By which blocks, or their warps, tell how far they are."""
+        return cut.blocks * (self.warps_z * self.warps_y if self.rims else 1)
+
+    def rim_bytes(self, cut: Cut, item: int) -> int:
+        """Of memory for rims of all blocks, twice, if warps exchange them."""
+        depth, height = self.warps_z * self.planes, self.warps_y * self.rows
+        return self.rims * 2 * cut.blocks * 2 * (depth + height) * self.width * item
 
     def fits(self, item: int, *, deep: bool) -> bool:
         """Whether a multiprocessor holds so many blocks."""
@@ -142,6 +157,9 @@ class Tile:
             alone = n == 1 if axis == 0 else axis == 2 and whole
             if not alone and n - o * (t - 1) < self.steps:
                 return None
+        full = (own_z, own_y) == most[:2] and shape[0] % own_z == shape[1] % own_y == 0
+        if self.rims and not (whole and full and self.steps == 1):
+            return None
         last = (shape[2] - 1 - (x - 1) * own[2] + lead) % self.columns
         return Cut(shape, tiles, own, lead, whole, whole and periodic[2], last)
 
@@ -164,7 +182,11 @@ def proposed_tiles(
 def _seconds(tile: Tile, cut: Cut) -> float:
     """A step of a multiprocessor, roughly."""
     points = math.ceil(cut.blocks / _MULTIPROCESSORS) * tile.points
+    if tile.rims:
+        return _RIMS + _RIMS_POINT * points
     exchange = _EXCHANGE + _EXCHANGE_POINT * points
+    if cut.shape[0] > 1:
+        exchange = _DEEP_EXCHANGE + _DEEP_EXCHANGE_POINT * points
     return _STEP + _STEP_POINT * points + exchange / tile.steps
 
 
@@ -183,6 +205,7 @@ def _flat_tiles(shape: tuple[int, int, int], periodic: tuple[bool, bool, bool]) 
 
 def _deep_tiles(shape: tuple[int, int, int], item: int) -> Iterator[Tile]:
     """Small patches of rows."""
+    yield from _rim_tiles(math.ceil(shape[2] / 32))
     patches = ((2, 2), (2, 4), (1, 4))
     warps = ((4, 4), (4, 2), (2, 2))
     sizes = itertools.product((1, 2), patches, (1, 2, 3, 4, 5), warps, (1, 2, 4))
@@ -192,3 +215,13 @@ def _deep_tiles(shape: tuple[int, int, int], item: int) -> Iterator[Tile]:
             if tile.fits(item, deep=True):
                 yield tile
                 break
+
+
+def _rim_tiles(columns: int) -> Iterator[Tile]:
+    """Patches with as few rows at their ends as registers allow: what is inside is computed while
+    rims are on their way.
+    """
+    patches = ((4, 4), (2, 4), (2, 3))
+    warps = ((4, 2), (2, 4), (4, 3), (2, 3), (4, 4), (2, 2))
+    for (planes, rows), (warps_z, warps_y) in itertools.product(patches, warps):
+        yield Tile(1, planes, rows, columns, warps_z, warps_y, 1, 1, 1)

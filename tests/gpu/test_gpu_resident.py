@@ -30,10 +30,11 @@ from tetris_sim.slab import Slab
 METHOD = ResidentMethod()
 emulated = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 
-# steps, planes, rows, columns, warps_z, warps_y, blocks, copies
+# steps, planes, rows, columns, warps_z, warps_y, blocks, copies, rims
 FLAT = Tile(2, 1, 5, 2, 1, 2, 1, 2)
 THIN = Tile(3, 1, 4, 1, 1, 3, 1, 1)
 DEEP = Tile(1, 2, 2, 1, 2, 2, 1, 1)
+RIMS = Tile(1, 2, 3, 1, 2, 2, 1, 1, 1)
 FAR = Tile(2, 3, 2, 1, 2, 3, 1, 2)
 CONTRARY = Boundary(((FACES["robin"], FACES["neumann"]), (FACES["dirichlet"], FACES["fixed"])))
 
@@ -60,6 +61,9 @@ def parameters_of(tile: Tile, stretches: int = 3) -> dict[str, int]:
         ("heat-2d", "rings", (3, 11), THIN, "float64"),  # less than half a tile
         ("heat-3d", "rings", (8, 7, 32), DEEP, "float64"),  # that end where they begin
         ("heat-3d", "mixed", (9, 8, 35), FAR, "float64"),
+        ("heat-3d", "rings", (8, 18, 32), RIMS, "float64"),  # rims that move at each step
+        ("heat-3d", "walls", (12, 12, 29), RIMS, "float64"),
+        ("heat-3d", "mixed", (4, 6, 32), RIMS, "float32"),  # one tile
     ],
 )
 def test_all_tiles_together_have_the_bits_of_single_sweeps(
@@ -85,25 +89,45 @@ def test_all_tiles_together_have_the_bits_of_single_sweeps(
 
 @emulated
 @pytest.mark.parametrize(
-    "mistake", ["    await_others(flags, before + exchange + 1);\n", "    load_ring(ring, to, "]
+    ("tile", "header", "mistake", "instead"),
+    [
+        (FLAT, None, "    await_others(flags, before + exchange + 1);\n", ""),
+        (FLAT, None, "    load_ring(ring, to, ", "//"),
+        (RIMS, "resident_rims.cuh", "    while (__any_sync(~0u, !there))", "    if (false)"),
+        (RIMS, "resident_rims.cuh", "        store_rims(patch, ", "//"),
+        (RIMS, "resident_rims.cuh", "fetch_rims(ring, sides, place, 0);", ""),
+        (RIMS, "resident_rims.cuh", "fetch_rims(ring, sides, place, 1);", ""),
+        (RIMS, "resident_rims.cuh", "rims + time % 2 * again", "rims"),
+    ],
 )
 def test_a_block_that_does_not_wait_is_found(
-    mistake: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, teams: dict[int, ThreadTeam]
+    tile: Tile,
+    header: str | None,
+    mistake: str,
+    instead: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    teams: dict[int, ThreadTeam],
 ) -> None:
     source = find_source("resident.cu").read_text(encoding="utf-8")
+    if header is not None:
+        text = find_source(header).read_text(encoding="utf-8").replace("#pragma once", "")
+        source = source.replace(f'#include "{header}"', text)
     assert source.count(mistake) == 1
     wrong = tmp_path / "resident.cu"
-    comment = "" if mistake.endswith("\n") else "//"
-    wrong.write_text(source.replace(mistake, comment), encoding="utf-8")
+    wrong.write_text(source.replace(mistake, instead), encoding="utf-8")
     monkeypatch.setattr(
         host_gpu,
         "emulate",
         lambda name, defines: emulate(wrong if name == "resident.cu" else name, defines),
     )
-    problem, _ = make_problem(stencil_of("heat-2d"), boundary_of("rings", 2), shape=(23, 130))
+    name, shape = ("heat-3d", (8, 18, 32)) if tile.rims else ("heat-2d", (23, 130))
+    stencil = stencil_of(name)
+    problem, _ = make_problem(stencil, boundary_of("rings", stencil.ndim), shape=shape)
+    steps = (3 * tile.steps,)
     gpu: Any = ManyBlocks()
-    found = run(METHOD, problem, parameters_of(FLAT), gpu, (6,))
-    assert not np.array_equal(found, run(CpuPlain(), problem, {}, teams[2], (6,)))
+    found = run(METHOD, problem, parameters_of(tile), gpu, steps)
+    assert not np.array_equal(found, run(CpuPlain(), problem, {}, teams[2], steps))
 
 
 @emulated
@@ -175,10 +199,39 @@ def test_proposals_cover_the_grid_with_blocks_that_fit(name: str, shape: tuple[i
         assert all(t * o >= n for t, o, n in zip(cut.tiles, cut.own, three, strict=True))
 
 
-def test_the_best_guess_compiles_without_spilling() -> None:
-    problem = problem_of("heat-2d", (1024, 1024))
-    best = proposed_tiles((1, 1024, 1024), (False, True, True), 8, 1)[0]
-    cut = best.cut((1, 1024, 1024), (False, True, True))
+def test_rims_move_at_each_step_where_tiles_are_full() -> None:
+    ring = True, True, True
+    assert RIMS.cut((8, 18, 32), ring) is not None
+    assert RIMS.cut((9, 18, 32), ring) is None
+    assert RIMS.cut((8, 20, 32), ring) is None
+    assert RIMS.cut((8, 18, 40), ring) is None  # rows in two tiles
+    assert dataclasses.replace(RIMS, steps=2).cut((8, 18, 32), ring) is None
+    assert proposed_tiles((128, 128, 128), ring, 8, 1)[0].rims
+    assert not any(tile.rims for tile in proposed_tiles((50, 60, 70), ring, 8, 9))
+
+
+def test_rims_take_memory_beside_both_copies() -> None:
+    problem = problem_of("heat-3d", (64, 128, 128))
+    whole = Slab.whole(problem.grid)
+    tile = proposed_tiles((64, 128, 128), (True, True, True), 8, 1)[0]
+    cut = tile.cut((64, 128, 128), (True, True, True))
+    assert tile.rims
+    assert cut is not None
+    # first and last planes and rows of each tile, twice
+    outer = cut.blocks * 2 * (sum(cut.own[:2])) * 128 * 8
+    bare = dataclasses.replace(tile, rims=0)
+    memory = METHOD.memory(problem, whole, parameters_of(tile))
+    assert memory == METHOD.memory(problem, whole, parameters_of(bare)) + 2 * outer
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("heat-2d", (1, 1024, 1024)), ("heat-3d", (128, 128, 128))]
+)
+def test_the_best_guess_compiles_without_spilling(name: str, shape: tuple[int, int, int]) -> None:
+    problem = problem_of(name, shape[3 - stencil_of(name).ndim :])
+    ring = shape[0] > 1, True, True
+    best = proposed_tiles(shape, ring, 8, 1)[0]
+    cut = best.cut(shape, ring)
     assert cut is not None
     compiled = compile_source("resident.cu", resident_defines(problem, best, cut), "sm_90")
     assert compiled.spilled == 0
