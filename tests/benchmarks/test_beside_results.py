@@ -87,7 +87,7 @@ def test_planes_are_forced_by_speed_and_then_from_the_fewest_on_until_the_gpu_wa
 
     monkeypatch.setattr(beside.Study, "forced", made)
     monkeypatch.setattr(beside, "measure", timed)
-    problem = random_problem("box-3d27p", (99, 8, 8), "float64", "general", "periodic", steps=1)
+    problem = random_problem("box-3d27p", (99, 8, 8), "float64", "random", "periodic", steps=1)
     study = beside.Study("best", "box-3d27p", problem, 15, beside.Times(0.1, 1, 0.0))
     alone = beside.Row(*("", "", (), "", ""), *(200.0,) * 3, {}, {}, 3, False, 1.0, {})
     rows = list(beside.forced(study, alone, alone, 10))
