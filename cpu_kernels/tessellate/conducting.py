@@ -41,9 +41,10 @@ from tetris_sim.cpu_kernels.tessellate.kinds import (
 )
 from tetris_sim.cpu_kernels.tessellate.potentials import potentials_call, potentials_source
 from tetris_sim.cpu_kernels.tessellate.records import kind_of
+from tetris_sim.cpu_kernels.tessellate.rows import walk
 from tetris_sim.problem import Problem
 
-_SIDES = ("plane", "row")
+_PITCH = {"plane": "pitch0", "row": "pitch1"}
 
 
 def conducting_source(
@@ -70,24 +71,23 @@ def conducting_source(
 def _box(kind: Conducting, lanes: int, jam: int) -> Iterator[str]:
     """The lines of `update_box`."""
     inner, outer = ("row", "plane") if kind.jammed == 1 else ("plane", "row")
-    pitch = dict(zip(_SIDES, ("pitch0", "pitch1"), strict=True))
+    each: list[str] = []
     if kind.curved:
         yield f"    done = plane - {int(kind.ndim > 1)}"
-    yield f"    for i in range({outer}, last_{outer}):"
     if kind.curved and kind.ndim == 3:
-        yield "        while done < i + 2:"
-        yield "            for near in range(row - 1, last_row + 1):"
-        yield f"                {potentials_call('done', 'near', kind.ring(jam))}"
-        yield "            done += 1"
+        each = [
+            "while done < i + 2:",
+            "    for near in range(row - 1, last_row + 1):",
+            f"        {potentials_call('done', 'near', kind.ring(jam))}",
+            "    done += 1",
+        ]
 
-    yield f"        j = {inner}"
+    bodies = {}
     for together in dict.fromkeys((jam, 1)):
-        rows = _Rows(kind, lanes, together, pitch[inner], f"tag_{inner}", kind.ring(jam))
-        yield f"        while j + {together} <= last_{inner}:"
-        yield f"            start = base + i * {pitch[outer]} + j * {pitch[inner]}"
-        yield f"            tag = i * tag_{outer} + j * tag_{inner}"
-        yield from ("            " + line for line in (*rows.before(), *rows.lines()))
-        yield f"            j += {together}"
+        rows = _Rows(kind, lanes, together, _PITCH[inner], f"tag_{inner}", kind.ring(jam))
+        tag = f"tag = i * tag_{outer} + j * tag_{inner}"
+        bodies[together] = [tag, *rows.before(), *rows.lines()]
+    yield from walk((inner, outer), bodies, each, above=kind.above)
 
 
 def body_source(problem: Problem, lanes: int) -> list[str]:

@@ -183,9 +183,10 @@ def _kernels(problem: Problem) -> tuple[Parameters, ...]:
         return tuple({"jam": jam} for jam in jams)
 
     # Rows one above the other need fewer lines of the second-level cache than neighbours in a
-    # plane; that pays where there are few multiply-adds for a line (decision 0050).
+    # plane; that pays where there are few multiply-adds for a line (decisions 0050 and 0056).
     above, beside = {"jam": 2, "planes": 2}, [{"jam": jam, "planes": 1} for jam in jams]
-    return (*beside, above) if few else (above, *beside)
+    box = problem.conduction is None and not problem.stencil.is_star
+    return (*beside, above) if box else (above, *beside)
 
 
 def _has_rings(problem: Problem) -> bool:

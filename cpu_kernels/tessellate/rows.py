@@ -15,7 +15,7 @@ swizzled   The paper's arithmetic within registers, in a file of its own: `swizz
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,8 +178,6 @@ def vector_source(
         axis: along which rows taken together follow each other, see `stacked`.
     """
     inner, outer = ("plane", "row") if stacked(offsets, 1, axis).axis == 0 else ("row", "plane")
-    pitch = {"plane": "pitch0", "row": "pitch1"}
-
     lines = ["from tetris_sim.cpu_kernels.compiled.intrinsics import fma"]
     names = "align_pair, halves_pair, prefetch, vector_operations"
     lines += [f"from tetris_sim.cpu_kernels.compiled.vectors import {names}", ""]
@@ -191,14 +189,45 @@ def vector_source(
     lines += [f"    w{k} = broadcast(weights[{k}])" for k in range(len(offsets))]
 
     # `jam` rows together, then those that are left over one by one.
-    lines += [f"    for i in range({outer}, last_{outer}):", f"        j = {inner}"]
-    for together in dict.fromkeys((jam, 1)):
-        lines += [f"        while j + {together} <= last_{inner}:"]
-        lines += [f"            start = base + i * {pitch[outer]} + j * {pitch[inner]}"]
-        stack = stacked(offsets, together, axis)
-        lines += ["            " + line for line in (*stack.starts(), *body(stack))]
-        lines += [f"            j += {together}"]
+    above = axis == 0 and len(offsets[0]) == 3
+    stacks = (stacked(offsets, together, axis) for together in dict.fromkeys((jam, 1)))
+    bodies = {it.together: [*it.starts(), *body(it)] for it in stacks}
+    lines += walk((inner, outer), bodies, above=above)
     return "\n".join([*_IMPORTS, *lines, ""])
+
+
+def walk(
+    axes: tuple[str, str],
+    bodies: dict[int, list[str]],
+    each: Sequence[str] = (),
+    *,
+    above: bool,
+) -> Iterator[str]:
+    """The loops of `update_box` over the rows of a box.
+
+    Args:
+        axes: that along which rows are computed together, and the other one: plane, row.
+        bodies: by number of rows together, most first, the lines that compute them, the first of
+            which begins at element `start`.
+        each: lines before the first of the rows that are neighbours; none if they lie above.
+        above: whether rows lie one above the other: then those of one plane follow each other, so
+            that what is read of the planes above and below them is in the first-level cache still,
+            and memory is read in its order.
+    """
+    inner, outer = axes
+    pitch = {"plane": "pitch0", "row": "pitch1"}
+    begin, others = f"j = {inner}", f"for i in range({outer}, last_{outer}):"
+    at = 0 if above else 4
+    if not above:
+        yield from (f"    {others}", *(f"        {line}" for line in each))
+    yield " " * (4 + at) + begin
+    for together, lines in bodies.items():
+        yield " " * (4 + at) + f"while j + {together} <= last_{inner}:"
+        if above:
+            yield f"        {others}"
+        yield f"            start = base + i * {pitch[outer]} + j * {pitch[inner]}"
+        yield from (f"            {line}" for line in lines)
+        yield " " * (8 + at) + f"j += {together}"
 
 
 def _head(arrays: str) -> list[str]:
