@@ -183,7 +183,7 @@ def _kernels(problem: Problem) -> tuple[Parameters, ...]:
         return tuple({"jam": jam} for jam in jams)
 
     # Rows one above the other need fewer lines of the second-level cache than neighbours in a
-    # plane; that pays where there are few multiply-adds for a line (decisions 0050 and 0056).
+    # plane; that pays where there are few multiply-adds for a line (decisions 0050 and 0055).
     above, beside = {"jam": 2, "planes": 2}, [{"jam": jam, "planes": 1} for jam in jams]
     box = problem.conduction is None and not problem.stencil.is_star
     return (*beside, above) if box else (above, *beside)

@@ -45,7 +45,12 @@ Tables = Callable[[Box3, Box3], npt.NDArray[np.int32]]  # of what blocks write b
 
 
 class Ghosts:
-    """Ghosts beyond some sides of a slab, for so many steps at once."""
+    """Ghosts beyond some sides of a slab, for so many steps at once.
+
+    Attributes:
+        deep: whether some are sums of what lies between the face and what they mirror, which takes
+            as long as some steps.
+    """
 
     def __init__(
         self, problem: Problem, slab: Slab, device: GpuDevice, sides: Sides, depth: int
@@ -54,6 +59,7 @@ class Ghosts:
             _GhostTiles(device, boxes, told_tiles(problem, slab, only))
             for only, boxes in ghost_stages(problem, slab, sides, depth)
         ]
+        self.deep = depth > 1 and any(deep_axes(problem, sides))
         self._function = device.function("ghosts.cu", "ghosts", ghosts_defines(problem, depth))
         self._domain = to_device(device, domain_argument(problem, slab, depth))
 
@@ -168,14 +174,7 @@ def ghost_stages(
     which the ghosts beyond the first face are filled first.
     """
     ndim = problem.grid.ndim
-    deep = [
-        any(
-            lasts and nearly_mirrors(problem, axis, side) and not is_image(problem, axis, side)
-            for side, lasts in enumerate(both)
-        )
-        for axis, both in enumerate(sides)
-    ]
-    if depth == 1 or sum(deep) < 2:
+    if depth == 1 or sum(deep_axes(problem, sides)) < 2:
         yield ALL_AXES, lambda extent: _around(problem, slab, sides, depth, extent)
         return
 
@@ -193,6 +192,17 @@ def ghost_stages(
 
     for axis in range(ndim):
         yield LAST[ndim][axis], of_axis(axis)
+
+
+def deep_axes(problem: Problem, sides: Sides) -> list[bool]:
+    """Along which axes ghosts of several steps are sums: beyond faces that only nearly mirror."""
+    return [
+        any(
+            lasts and nearly_mirrors(problem, axis, side) and not is_image(problem, axis, side)
+            for side, lasts in enumerate(both)
+        )
+        for axis, both in enumerate(sides)
+    ]
 
 
 def _around(

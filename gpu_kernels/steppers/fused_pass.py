@@ -20,8 +20,9 @@ from tetris_sim.mirrors import lasting_sides
 from tetris_sim.problem import Problem
 from tetris_sim.slab import Slab
 
-# Tiles of a line that read ghosts are made beside the others if these are so many times as many as
-# the GPU holds: ghosts as deep as 128 steps take a twentieth as long as 5000 tiles.
+# Tiles of a line that read ghosts are made beside the others if these ghosts are sums, which for
+# 128 steps take a twentieth as long as 5000 tiles, and if the others are so many times as many as
+# the GPU holds. Images are there at once: another stream costs a launch of 100 us eight of them.
 _ROUNDS = 4
 
 
@@ -168,10 +169,9 @@ class Fused:
         kernel, (low, high) = self._kernel, box[2]
         tile, reach = kernel.tile[2], self.depth * self._problem.stencil.radii[-1]
         n_tiles = (high - low - reach) // tile
-        lasting = lasting_sides(self._problem, self._state.slab)
         if (
             self._problem.grid.ndim > 1
-            or not any(lasting[-1])
+            or not self._ghosts.deep
             or kernel.beside is not None
             or tile < reach
             or n_tiles < _ROUNDS * self._inner.slots

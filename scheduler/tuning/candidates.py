@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tetris_sim.errors import ConfigError, UnsupportedError
@@ -76,13 +76,6 @@ def find_candidates(
     if known is not None:
         _put_first(candidates, known)
     return candidates, refused
-
-
-def pairs_first(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The best guesses of methods that compute in pairs of float32, then the other best guesses,
-    and so on.
-    """
-    return sorted(candidates, key=lambda it: (it.guess, not isinstance(it.method, Rounds)))
 
 
 def _put_first(candidates: list[Candidate], known: Known) -> None:

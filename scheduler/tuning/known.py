@@ -11,13 +11,15 @@ from __future__ import annotations
 import functools
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tetris_sim.alike import one_stencil
+from tetris_sim.method import Rounds
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.machine.gpus import Gpu
-from tetris_sim.scheduler.tuning.choice import Known
+from tetris_sim.scheduler.tuning.choice import Candidate, Known
 
 _PAIR_COST = 10  # instructions of a pair for one of float64, at most
 
@@ -60,12 +62,19 @@ def find_known(problem: Problem, gpu: Gpu | None) -> Known | None:
     return min(named or alike, key=distance, default=None)
 
 
-def pairs_pay(problem: Problem, gpu: Gpu | None) -> bool:
-    """Whether pairs of float32 were asked for and should be faster than float64: GeForce cards take
-    as long for one instruction of float64 as for 64 of float32, and a pair takes seven to nine of
-    these for one (docs/decisions/0049).
+def pairs_first(
+    candidates: Sequence[Candidate], problem: Problem, gpu: Gpu | None
+) -> list[Candidate]:
+    """Candidates in the order in which they are tried: where pairs of float32 were asked for and
+    should be faster than float64, the best guesses of methods that compute in pairs go before the
+    other best guesses, and so on.
+
+    GeForce cards take as long for one instruction of float64 as for 64 of float32, and a pair takes
+    seven to nine of these for one (docs/decisions/0049).
     """
-    return problem.pairs and gpu is not None and gpu.float64_cost > _PAIR_COST
+    if not problem.pairs or gpu is None or gpu.float64_cost <= _PAIR_COST:
+        return list(candidates)
+    return sorted(candidates, key=lambda it: (it.guess, not isinstance(it.method, Rounds)))
 
 
 @functools.cache

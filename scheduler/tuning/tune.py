@@ -21,11 +21,10 @@ from tetris_sim.scheduler.tuning.candidates import (
     describe_failure,
     find_candidates,
     nothing_left,
-    pairs_first,
 )
 from tetris_sim.scheduler.tuning.choice import Candidate, Choice, Entry, Speed, as_plain, giga
 from tetris_sim.scheduler.tuning.compete import MUCH_LONGER, Limits, compete, ranked
-from tetris_sim.scheduler.tuning.known import find_known, pairs_pay
+from tetris_sim.scheduler.tuning.known import find_known, pairs_first
 from tetris_sim.scheduler.tuning.measure import check_method, measure_speed, steps_per_block
 from tetris_sim.scheduler.tuning.trial import kept, make_timed_problem, trial_bytes
 from tetris_sim.scheduler.tuning.words import (
@@ -111,8 +110,7 @@ def tune(problem: Problem, machine: Machine, terms: Terms) -> Choice:
     candidates, refused = find_candidates(problem, terms.asked, memory, terms.place, known)
     if not candidates:
         raise nothing_left(terms.asked, refused)
-    if pairs_pay(problem, terms.gpu):
-        candidates = pairs_first(candidates)
+    candidates = pairs_first(candidates, problem, terms.gpu)
     if terms.budget == 0:
         return _first_guess(problem, candidates, refused, terms)
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conduction_cases import Case, affine, closed, held, insulated, radiating
+from cases import make_problem, stencil_of
+from conduction_cases import Case, affine, closed, insulated, radiating
 from emulator.emulation import COMPILER, NO_COMPILER
 from emulator.host_gpu import HostGpu
 from test_gpu_streamed import HostCopies, streamed
 
 from tetris_sim import reference
-from tetris_sim.boundary import Boundary
+from tetris_sim.boundary import Boundary, Dirichlet, Face, Neumann, Robin
 from tetris_sim.conduction import RuledFace
 from tetris_sim.gpu_kernels import METHODS
 from tetris_sim.gpu_kernels.faces.courses import are_in_range
@@ -165,16 +166,13 @@ def test_a_face_that_radiates_has_a_frame_beside_the_kernel_of_one_stencil(ndim:
     assert gpu.launches.count(f"stream_{ndim}d") == 1
 
 
-def test_the_ends_of_a_long_line_are_made_after_its_ghosts() -> None:
-    """So that all other points need not wait for them."""
-    problem = body([(held(0.3), held(-0.2))])
-    long = replace(problem.on_shape((40_007,)), initial=lambda slab: lengthened(problem, slab))
-    found, gpu = advanced("gpu.trapezoid", long, [129])
-    assert gpu.launches.count("trapezoid_1d") == 3
-    agrees(found, long, 129)
-
-
-def lengthened(problem: Problem, slab: Slab) -> Field:
-    ((low, high),) = slab.spans
-    whole = problem.initial(Slab.whole(problem.grid))
-    return np.asarray(np.resize(whole, (1, high))[:, low:])
+@pytest.mark.parametrize(
+    ("face", "launches"), [(Robin(h=4.0, ambient=0.5), 3), (Dirichlet(0.5), 1), (Neumann(), 1)]
+)
+def test_the_ends_of_a_long_line_are_made_after_its_ghosts(face: Face, launches: int) -> None:
+    """So that all other points need not wait for ghosts that are sums."""
+    boundary = Boundary.everywhere(face, 1)
+    problem, _ = make_problem(stencil_of("heat-1d"), boundary, shape=(40_007,), mirrored=True)
+    found, gpu = advanced("gpu.trapezoid", problem, [129])
+    assert gpu.launches.count("trapezoid_1d") == launches
+    agrees(found, problem, 129)

@@ -2,7 +2,7 @@
 and with NEON.
 
 Every sum is fused multiply-adds of whole vectors, nothing is called, and registers are enough for
-most. What a point takes at least is in decision 0056.
+most. What a point takes at least is in decision 0055.
 """
 
 from __future__ import annotations
