@@ -266,7 +266,7 @@ def _check_scalars(parts: Parts, made: Made) -> None:
     """Raise where numbers of the user make none, as 1/k with k = 0 does."""
     values = parts.values(1.0)
     for parameter in made.hoist.parameters(values):
-        rows = parameter.rows(lambda step: float(step), 0, 1)
+        rows = parameter.rows(lambda step: step, 0, 1)
         if not np.isfinite(rows).all():
             tree = next(it for it, name in made.hoist.scalars.items() if name == parameter.name)
             names = sorted(name for name in names_in(tree) - {"dt", TIME} if name[0] != "@")

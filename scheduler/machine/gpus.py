@@ -25,8 +25,8 @@ class Gpu:
         clock: the highest of its cores [Hz]; 0 if the driver does not say.
         bandwidth: of its memory, from clock and width of the bus [bytes/s]; None if the driver does
             not say.
-        float64_cost: instructions of FP32 that it makes in the time of one of FP64; 0 if the driver
-            does not say.
+        float64_cost: instructions of FP32 that it makes in the time of one of FP64; None if the
+            driver does not say.
     """
 
     number: int
@@ -38,7 +38,7 @@ class Gpu:
     multiprocessors: int = 0
     clock: float = 0.0
     bandwidth: float | None = None
-    float64_cost: float = 0.0
+    float64_cost: float | None = None
 
 
 @functools.cache
@@ -83,7 +83,7 @@ def _describe(cupy: object, number: int) -> Gpu:
         multiprocessors=int(attributes["MultiProcessorCount"]),
         clock=1e3 * attributes.get("ClockRate", 0),
         bandwidth=_bandwidth(attributes),
-        float64_cost=float(attributes.get("SingleToDoublePrecisionPerfRatio", 0)),
+        float64_cost=attributes.get("SingleToDoublePrecisionPerfRatio"),
     )
 
 

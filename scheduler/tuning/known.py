@@ -72,7 +72,7 @@ def pairs_first(
     GeForce cards take as long for one instruction of float64 as for 64 of float32, and a pair takes
     seven to nine of these for one (docs/decisions/0049).
     """
-    if not problem.pairs or gpu is None or gpu.float64_cost <= _PAIR_COST:
+    if not problem.pairs or gpu is None or (gpu.float64_cost or 0.0) <= _PAIR_COST:
         return list(candidates)
     return sorted(candidates, key=lambda it: (it.guess, not isinstance(it.method, Rounds)))
 

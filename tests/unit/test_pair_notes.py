@@ -64,12 +64,12 @@ def test_pairs_are_tried_beside_float64_and_only_if_asked_for() -> None:
     [
         ("float32x2", 64.0, "gpu.stream_pairs"),  # a GeForce card
         ("float32x2", 2.0, "gpu.stream"),  # an H200
-        ("float32x2", 0.0, "gpu.stream"),  # nobody knows
+        ("float32x2", None, "gpu.stream"),  # nobody knows
         ("float64", 64.0, "gpu.stream"),
     ],
 )
 def test_pairs_go_first_where_float64_is_slow(
-    precision: str, cost: float, taken: str, monkeypatch: pytest.MonkeyPatch
+    precision: str, cost: float | None, taken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tuning, "_check", lambda *arguments, **options: None)
     gpu = Gpu(0, "a GPU", "sm_90", 1 << 36, 1 << 25, "13.0", float64_cost=cost)
