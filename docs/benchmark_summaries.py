@@ -27,6 +27,7 @@ from benchmark_schemes import jumps, steady_beside_pyamg
 from benchmarks.device_goals import measurements, one_gpu
 from benchmarks.gpu_labels import CONVSTENCIL
 
+from tetris_sim.bench.bounds import Bounds, bounds_of
 from tetris_sim.bench.cells import Table, billions, grid, percent
 from tetris_sim.bench.result import read_result
 
@@ -241,7 +242,9 @@ def case_study(read: Read) -> Table:
 def headlines(read: Read) -> Table:
     """The fastest of everything."""
     rows = [
-        *_of_kernels(read, "cpu", "kernels", lambda row: f"{row['ratio_to_prange']:.1f} x prange"),
+        *_of_kernels(
+            read, "cpu", "kernels", lambda row, _: f"{row['ratio_to_prange']:.1f} x prange"
+        ),
         *_of_kernels(read, "gpu", "gpu_kernels", _times_one_sweep),
         *_of_kernels(read, "half", "gpu_kernels", _times_one_sweep),
         *_of_devices(read),
@@ -252,17 +255,20 @@ def headlines(read: Read) -> Table:
 
 
 def _of_kernels(
-    read: Read, page: str, key: str, beside: Callable[[Row], str]
+    read: Read, page: str, key: str, beside: Callable[[Row, Bounds], str]
 ) -> Iterator[list[str]]:
     for result in read(f"{page}.json").values():
-        for kernel in result[key]:
+        found = read_result(result)
+        cases, limits = found.kernels or found.gpu_kernels, found.limits or found.gpu_limits
+        for kernel, case in zip(result[key], cases, strict=True):
             known = kernel["stencil"] in SHOWN and kernel.get("weights") != "symmetric"
             if known and kernel["dtype"] != "float32":
                 best = _fastest(kernel)
                 device = result.get("gpu", {}).get("name")
                 cells = [f"[{page}]({page}.md)", _where(kernel), kernel["dtype"]]
                 cells += [device or f"{result['threads']} threads, {result['cpu']}", result["date"]]
-                yield [*cells, best["name"], billions(best["steady"]["median"]), beside(best)]
+                rate, bounds = best["steady"]["median"], bounds_of(case, limits)
+                yield [*cells, best["name"], billions(rate), beside(best, bounds)]
 
 
 def _of_devices(read: Read) -> Iterator[list[str]]:
@@ -302,7 +308,7 @@ def _kernels(runs: Mapping[str | None, Mapping[str, Any]], key: str) -> list[Row
 
 def _fastest(kernel: Row) -> Row:
     """Of the methods; loops and libraries beside them have names without a point."""
-    own = (row for row in kernel["rows"] if row["method"].startswith(("cpu.", "gpu.")))
+    own = (row for row in kernel["rows"] if row["name"].startswith(("cpu.", "gpu.")))
     best: Row = max(own, key=lambda row: float(row["steady"]["median"]))
     return best
 
@@ -316,8 +322,8 @@ def _where(case: Row) -> str:
     return f"{case['stencil']}, {grid(case['shape'])}"
 
 
-def _times_one_sweep(row: Row) -> str:
-    return f"{row['times_one_sweep']:.1f} x one sweep"
+def _times_one_sweep(row: Row, bounds: Bounds) -> str:
+    return f"{row['steady']['median'] / bounds.memory:.1f} x one sweep"
 
 
 def _rounded(rate: float | None) -> str:

@@ -127,7 +127,7 @@ def nearly_mirrors(problem: Problem, axis: int, side: int) -> bool:
 def has_course(problem: Problem, axis: int, side: int) -> bool:
     """Whether ghosts beyond a face last that are told anew for each block of steps.
 
-    Not on a line: its frame, two tiles beside thousands, costs nothing, and needs no polynomial.
+    Not on a line: its frame is two tiles beside thousands, and needs no polynomial.
     """
     face = problem.boundary.faces[axis][side]
     if problem.grid.ndim == 1 or not isinstance(face, RuledFace) or face.lasting is not None:

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
-import pytest
-
 from tetris_sim.cpu_kernels.common.threads import ThreadTeam
 
 
@@ -62,20 +60,6 @@ def test_a_team_goes_on_after_an_interrupt_at_any_moment() -> None:
         calls.clear()
     assert moment > 40  # so many operations there are
     assert sorted(calls) == [0, 1, 2]
-    team.close()
-
-
-def test_what_a_thread_raises_is_told_once() -> None:
-    team = ThreadTeam(2)
-
-    def fail(thread: int) -> None:
-        raise OSError(thread)
-
-    with pytest.raises(OSError, match=r"0|1"):
-        team.run(fail)
-    done: list[int] = []
-    team.run(done.append)
-    assert sorted(done) == [0, 1]
     team.close()
 
 
