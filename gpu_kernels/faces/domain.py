@@ -29,7 +29,6 @@ from tetris_sim.slab import Slab
 THREADS = 256
 FEW = 4  # ghosts of a thread at a time: what they read is under way together
 _SECTOR = 32  # bytes: what memory writes at once; for a part of it, it must first be read
-Span = tuple[int, int]
 
 
 def domain_argument(problem: Problem, slab: Slab, depth: int = 1) -> npt.NDArray[np.void]:
@@ -139,7 +138,7 @@ class Mirrored(NamedTuple):
         side: of the face that reflects it, -1 if none does.
     """
 
-    span: Span
+    span: tuple[int, int]
     sign: int = 1
     offset: int = 0
     side: int = -1
@@ -173,7 +172,7 @@ def ghost_tiles(
     return np.array(tiles, np.int32).reshape(-1, 16)
 
 
-def mirrored(span: Span, ends: npt.NDArray[np.int32]) -> Iterator[Mirrored]:
+def mirrored(span: tuple[int, int], ends: npt.NDArray[np.int32]) -> Iterator[Mirrored]:
     """The pieces of a span of one axis, whose ends are (low, high, period).
 
     >>> [tuple(it) for it in mirrored((-2, 7), np.array([0, 5, 0]))]
@@ -196,7 +195,9 @@ def mirrored(span: Span, ends: npt.NDArray[np.int32]) -> Iterator[Mirrored]:
     yield from (it for it in pieces if it.span[0] < it.span[1])
 
 
-def _completed(piece: Mirrored, inside: Span, ends: npt.NDArray[np.int32], unit: int) -> Mirrored:
+def _completed(
+    piece: Mirrored, inside: tuple[int, int], ends: npt.NDArray[np.int32], unit: int
+) -> Mirrored:
     """A piece of a row, with ghosts further out that complete its last sector; memory has them."""
     start, stop = piece.span
     if stop <= inside[0]:
