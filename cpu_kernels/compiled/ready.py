@@ -23,13 +23,13 @@ from numba.core import types
 from tetris_sim.cpu_kernels.compiled.barrier import sleep_while, wait, wake
 from tetris_sim.cpu_kernels.compiled.intrinsics import (
     elements_at,
+    elements_of,
     fetch_add,
     load_acquire,
     pause,
     store_release,
 )
 from tetris_sim.cpu_kernels.compiled.vectors import (
-    elements_of,
     fence_stores,
     vector_operations,
 )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,8 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
+
+from tetris_sim.cpu_kernels.compiled.intrinsics import element_address
 
 _INT32, _INT64 = ir.IntType(32), ir.IntType(64)
 _SCALARS = {"float64": ir.DoubleType(), "float32": ir.FloatType()}
@@ -143,7 +146,8 @@ def prefetch(typing_context, array, index):
 
     def generate(context, builder, signature, arguments):
         place, number = arguments
-        pointer = _pointer(context, builder, signature.args[0], place, number, ir.IntType(8))
+        pointer = element_address(context, builder, signature.args[0], place, number)
+        pointer = builder.bitcast(pointer, ir.IntType(8).as_pointer())
         kind = ir.FunctionType(ir.VoidType(), [pointer.type, _INT32, _INT32, _INT32])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
         builder.call(function, [pointer, _INT32(0), _INT32(3), _INT32(1)])
@@ -169,29 +173,6 @@ def fence_stores(typing_context):
     return types.void(), generate
 
 
-@intrinsic
-def elements_of(typing_context, array):
-    """The elements of a contiguous array as a bare pointer.
-
-    It can be indexed like the array, and the operations of this module take it for one. Numba
-    counts references to arrays that are handed to functions, with atomic operations that empty the
-    store buffer of the core: in a loop over short rows they cost more than the arithmetic.
-    """
-
-    def generate(context, builder, signature, arguments):
-        return context.make_array(signature.args[0])(context, builder, arguments[0]).data
-
-    return types.CPointer(array.dtype)(array), generate  # type: ignore[attr-defined]
-
-
-def _pointer(
-    context: Any, builder: Any, array_type: Any, array: Any, index: Any, target: Any
-) -> Any:
-    bare = isinstance(array_type, types.CPointer)  # type: ignore[attr-defined]
-    data = array if bare else context.make_array(array_type)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [index]), target.as_pointer())
-
-
 def _shape(kind: VectorType) -> Any:
     return ir.VectorType(_SCALARS[kind.dtype], kind.lanes)
 
@@ -200,16 +181,18 @@ def _shuffled(builder: Any, a: Any, b: Any, mask: Any) -> Any:
     return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_INT32, len(mask)), list(mask)))
 
 
-def _read(
+def read_vector(
     context: Any, builder: Any, kind: VectorType, array_type: Any, array: Any, index: Any
 ) -> Any:
-    pointer = _pointer(context, builder, array_type, array, index, _shape(kind))
+    """Emit what `load` does."""
+    pointer = element_address(context, builder, array_type, array, index)
+    pointer = builder.bitcast(pointer, _shape(kind).as_pointer())
     return builder.load(
         pointer, align=_shape(kind).element.get_abi_size(context.target_data), typ=_shape(kind)
     )
 
 
-def _write(
+def write_vector(
     context: Any,
     builder: Any,
     kind: VectorType,
@@ -218,20 +201,36 @@ def _write(
     index: Any,
     value: Any,
     *,
-    past: bool,
+    past: bool = False,
 ) -> None:
-    pointer = _pointer(context, builder, array_type, array, index, _shape(kind))
+    """Emit what `store` does, or `store_past_caches`."""
+    pointer = element_address(context, builder, array_type, array, index)
+    pointer = builder.bitcast(pointer, _shape(kind).as_pointer())
     element = _shape(kind).element.get_abi_size(context.target_data)
     instruction = builder.store(value, pointer, align=element * kind.lanes if past else element)
     if past:
         instruction.set_metadata("nontemporal", builder.module.add_metadata([_INT32(1)]))
 
 
+def spread_number(builder: Any, kind: VectorType, number: Any) -> Any:
+    """Emit what `broadcast` does."""
+    undefined = ir.Constant(_shape(kind), ir.Undefined)
+    one = builder.insert_element(undefined, number, _INT32(0))
+    return _shuffled(builder, one, one, [0] * kind.lanes)
+
+
+def add_product(builder: Any, kind: VectorType, terms: Sequence[Any]) -> Any:
+    """Emit what `fma` does."""
+    form = ir.FunctionType(_shape(kind), [_shape(kind)] * 3)
+    wanted = builder.module, form, f"llvm.fma.v{kind.lanes}{_SUFFIX[kind.dtype]}"
+    return builder.call(cgutils.get_or_insert_function(*wanted), terms)
+
+
 def _memory(kind: VectorType) -> tuple[Any, Any, Any]:
     @intrinsic
     def load(typing_context, array, index):
         def generate(context, builder, signature, arguments):
-            return _read(context, builder, kind, signature.args[0], *arguments)
+            return read_vector(context, builder, kind, signature.args[0], *arguments)
 
         return kind(array, types.intp), generate
 
@@ -239,7 +238,7 @@ def _memory(kind: VectorType) -> tuple[Any, Any, Any]:
         @intrinsic
         def store(typing_context, array, index, value):
             def generate(context, builder, signature, arguments):
-                _write(context, builder, kind, signature.args[0], *arguments, past=past)
+                write_vector(context, builder, kind, signature.args[0], *arguments, past=past)
                 return context.get_dummy_value()
 
             return types.void(array, types.intp, kind), generate
@@ -255,9 +254,7 @@ def _arithmetic(kind: VectorType) -> tuple[Any, Any, Any, Any, Any]:
     @intrinsic
     def broadcast(typing_context, value):
         def generate(context, builder, signature, arguments):
-            undefined = ir.Constant(_shape(kind), ir.Undefined)
-            one = builder.insert_element(undefined, arguments[0], _INT32(0))
-            return _shuffled(builder, one, one, [0] * kind.lanes)
+            return spread_number(builder, kind, arguments[0])
 
         return kind(scalar), generate
 
@@ -281,9 +278,7 @@ def _arithmetic(kind: VectorType) -> tuple[Any, Any, Any, Any, Any]:
     @intrinsic
     def fma(typing_context, a, b, c):
         def generate(context, builder, signature, arguments):
-            form = ir.FunctionType(_shape(kind), [_shape(kind)] * 3)
-            wanted = builder.module, form, f"llvm.fma.v{kind.lanes}{_SUFFIX[kind.dtype]}"
-            return builder.call(cgutils.get_or_insert_function(*wanted), arguments)
+            return add_product(builder, kind, arguments)
 
         return kind(kind, kind, kind), generate
 
@@ -351,11 +346,11 @@ def _transpositions(kind: VectorType) -> tuple[Any, Any, Any]:
             array, first, step, other, begin = arguments
             places = [builder.add(first, builder.mul(step, _INT64(k))) for k in range(lanes)]
             source = signature.args[0]
-            rows = [_read(context, builder, kind, source, array, place) for place in places]
+            rows = [read_vector(context, builder, kind, source, array, place) for place in places]
 
             for k, row in enumerate(_transposed(builder, rows)):
                 index = builder.add(begin, _INT64(k * lanes))
-                _write(context, builder, kind, signature.args[3], other, index, row, past=False)
+                write_vector(context, builder, kind, signature.args[3], other, index, row)
             return context.get_dummy_value()
 
         return types.void(source, types.intp, types.intp, target, types.intp), generate
@@ -367,11 +362,15 @@ def _transpositions(kind: VectorType) -> tuple[Any, Any, Any]:
                 array, first, other, begin, step = arguments
                 places = [builder.add(first, _INT64(k * lanes)) for k in range(lanes)]
                 source = signature.args[0]
-                rows = [_read(context, builder, kind, source, array, place) for place in places]
+                rows = [
+                    read_vector(context, builder, kind, source, array, place) for place in places
+                ]
 
                 for k, row in enumerate(_transposed(builder, rows)):
                     index = builder.add(begin, builder.mul(step, _INT64(k)))
-                    _write(context, builder, kind, signature.args[2], other, index, row, past=past)
+                    write_vector(
+                        context, builder, kind, signature.args[2], other, index, row, past=past
+                    )
                 return context.get_dummy_value()
 
             return types.void(source, types.intp, target, types.intp, types.intp), generate

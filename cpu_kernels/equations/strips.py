@@ -23,13 +23,13 @@ from numba.core import types
 from tetris_sim.cpu_kernels.compiled.barrier import wait
 from tetris_sim.cpu_kernels.compiled.intrinsics import (
     elements_at,
+    elements_of,
     fetch_add,
     larger,
     smaller,
     store_release,
 )
 from tetris_sim.cpu_kernels.compiled.vectors import (
-    elements_of,
     fence_stores,
     prefetch,
     vector_operations,

@@ -13,8 +13,8 @@ from numba import from_dtype, njit
 from numba.core import types
 
 from tetris_sim.cpu_kernels.compiled.barrier import wait
-from tetris_sim.cpu_kernels.compiled.intrinsics import fetch_add
-from tetris_sim.cpu_kernels.compiled.vectors import elements_of, fence_stores
+from tetris_sim.cpu_kernels.compiled.intrinsics import elements_of, fetch_add
+from tetris_sim.cpu_kernels.compiled.vectors import fence_stores
 from tetris_sim.cpu_kernels.stream.numbers import FACE, NUMBERS, WRAP
 from tetris_sim.cpu_kernels.stream.rows import LINE_ELEMENTS, REAL, _inner
 from tetris_sim.cpu_kernels.stream.strips import advance_part

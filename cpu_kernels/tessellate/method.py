@@ -26,6 +26,8 @@ from tetris_sim.slab import Slab
 
 AUTO, SKEWED, QUADRUPLE, LIFTED = range(4)  # the parameter `rows`: see rows.py and swizzled.py
 _LINE = 8  # numbers in a cache line of counters
+_REGISTERS = 16  # of the processors that have few
+_SHARED = 25  # weights that rows taken together still share well with so few registers
 _MOST_STEPS = 512  # of a block: by then the trip to memory is no more than a hundredth of the time
 
 
@@ -36,6 +38,7 @@ class TessellateMethod:
     Its parameters: `rows`, one of the row kernels above (AUTO where rows are too short for LIFTED);
     `width`, bytes of a vector (not of AUTO, where LLVM chooses); `jam`, rows computed together (of
     LIFTED in 2D and 3D), which lie on so many `planes` (in 3D: 1, or as many as there are rows);
+    `unroll`, vectors of a row computed together (of LIFTED, 1 where weights fit the registers);
     `steps_per_block`; `tile_x`, `tile_y`, `tile_z`, points a tile is wide at least, 0 for an axis
     that is not cut. Tiles are made wider where that many steps need it.
     """
@@ -174,19 +177,34 @@ def candidates(problem: Problem, caches: Caches, cores: int) -> tuple[Parameters
 
 
 def _kernels(problem: Problem) -> tuple[Parameters, ...]:
-    """Numbers of rows taken together, the best guess first."""
+    """Numbers of rows and vectors taken together, the best guess first."""
     # A box stencil keeps 2 radius + 1 sums per row in registers, so fewer rows fit.
     # So do a body's, of which differences and records are kept.
-    few = problem.conduction is not None or not problem.stencil.is_star
-    jams = (1,) if problem.grid.ndim == 1 else (2, 4) if few else (4, 2)
+    body = problem.conduction is not None
+    box = not body and not problem.stencil.is_star
+    jams = (1,) if problem.grid.ndim == 1 else (2, 4) if body or box else (4, 2)
     if problem.grid.ndim < 3 or _has_rings(problem):
-        return tuple({"jam": jam} for jam in jams)
+        kernels = [{"jam": jam} for jam in jams]
+    else:
+        # Rows one above the other need fewer lines of the second-level cache than neighbours in a
+        # plane; that pays where there are few multiply-adds for a line (decisions 0050 and 0055).
+        above, beside = {"jam": 2, "planes": 2}, [{"jam": jam, "planes": 1} for jam in jams]
+        kernels = [*beside, above] if box else [above, *beside]
+    return _with_unrolled(problem, kernels) if box else tuple(kernels)
 
-    # Rows one above the other need fewer lines of the second-level cache than neighbours in a
-    # plane; that pays where there are few multiply-adds for a line (decisions 0050 and 0055).
-    above, beside = {"jam": 2, "planes": 2}, [{"jam": jam, "planes": 1} for jam in jams]
-    box = problem.conduction is None and not problem.stencil.is_star
-    return (*beside, above) if box else (above, *beside)
+
+def _with_unrolled(problem: Problem, kernels: Sequence[Parameters]) -> tuple[Parameters, ...]:
+    """Kernels of a box, with one that keeps its weights in memory if they are many."""
+    from tetris_sim.cpu_kernels.compiled.vectors import native_width
+
+    n_weights, one = problem.stencil.n_points, [{**kernel, "unroll": 1} for kernel in kernels]
+    if n_weights <= _REGISTERS:
+        return tuple(one)
+
+    # AVX2 has 16 registers, AVX-512 and NEON 32 (decision 0056).
+    many = {**(kernels[-1] if problem.grid.ndim == 3 else kernels[0]), "unroll": 4}
+    first = native_width() == 32 and n_weights > _SHARED
+    return (many, *one) if first else (*one, many)
 
 
 def _has_rings(problem: Problem) -> bool:
@@ -262,7 +280,8 @@ def _update(problem: Problem, parameters: Parameters, layout: Layout) -> str:
             return conducting_source(body, dtype, layout.lanes, parameters["jam"], before)
         jam = parameters["jam"] if problem.grid.ndim > 1 else 1
         axis = 0 if parameters.get("planes", 1) > 1 else None
-        return rows.lifted_source(problem.stencil, dtype, layout.lanes, jam, axis)
+        unroll = parameters.get("unroll", 1)
+        return rows.lifted_source(problem.stencil, dtype, layout.lanes, jam, axis, unroll)
     if kind == SKEWED:
         return swizzled.skewed_source(offsets, dtype, lanes)
     if kind == QUADRUPLE:

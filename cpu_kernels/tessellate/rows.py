@@ -9,7 +9,9 @@ natural    A scalar loop, which LLVM turns into unaligned vector loads: a stenci
 lifted     Rows are stored lane by lane (`lifted.py`): the neighbours are other aligned vectors. A
            star keeps the vectors of its own rows in a window that slides along the row; any other
            shape adds each column of vectors, as soon as it is loaded, to all the points in whose
-           stencil it lies. `jam` rows are computed together and share loads.
+           stencil it lies. `jam` rows are computed together and share loads. Where the weights are
+           more than the registers, `unroll` vectors of each row are computed together too, and
+           share what is loaded of the weights.
 swizzled   The paper's arithmetic within registers, in a file of its own: `swizzled.py`.
 """
 
@@ -137,7 +139,12 @@ def natural_source(offsets: tuple[Offset, ...], dtype: np.dtype[Any]) -> str:
 
 
 def lifted_source(
-    stencil: Stencil, dtype: np.dtype[Any], lanes: int, jam: int, axis: int | None = None
+    stencil: Stencil,
+    dtype: np.dtype[Any],
+    lanes: int,
+    jam: int,
+    axis: int | None = None,
+    unroll: int = 1,
 ) -> str:
     """Lifted rows, `jam` at a time; weights are arguments.
 
@@ -147,12 +154,31 @@ def lifted_source(
         lanes: elements of a vector.
         jam: rows taken together.
         axis: along which they follow each other, see `stacked`.
+        unroll: vectors of a row taken together; if more than one, weights stay in memory.
     """
 
     def body(stack: Stack) -> Iterator[str]:
         return _gathered(stack, lanes) if stencil.is_star else _scattered(stack, lanes)
 
-    return vector_source(stencil.offsets, dtype, lanes, jam, body, axis=axis)
+    if unroll == 1:
+        return vector_source(stencil.offsets, dtype, lanes, jam, body, axis=axis)
+
+    module = "tetris_sim.cpu_kernels.tessellate.unrolled"
+    also = [f"from {module} import update_vectors"]
+    for together in dict.fromkeys((jam, 1)):
+        for count in (unroll, 1):
+            about = f'"{dtype.name}", {lanes}, {stencil.offsets}, {together}, {axis}, {count}'
+            also.append(f"update_{together}_{count} = update_vectors({about})")
+    return vector_source(
+        stencil.offsets,
+        dtype,
+        lanes,
+        jam,
+        lambda stack: _unrolled(stack, lanes, unroll),
+        "\n".join(also),
+        axis,
+        weights_kept=False,
+    )
 
 
 def vector_source(
@@ -163,6 +189,8 @@ def vector_source(
     body: Callable[[Stack], Iterator[str]],
     also: str = "",
     axis: int | None = None,
+    *,
+    weights_kept: bool = True,
 ) -> str:
     """`update_box` around a body for `jam` rows, and the same body for one of the rows that are
     left over.
@@ -176,6 +204,7 @@ def vector_source(
             `start`.
         also: source of further names that the body uses.
         axis: along which rows taken together follow each other, see `stacked`.
+        weights_kept: whether weights are loaded before all rows, for `Stack.term`.
     """
     inner, outer = ("plane", "row") if stacked(offsets, 1, axis).axis == 0 else ("row", "plane")
     lines = ["from tetris_sim.cpu_kernels.compiled.intrinsics import fma"]
@@ -186,7 +215,8 @@ def vector_source(
         "load_vector, store_vector, broadcast = VECTORS.load, VECTORS.store, VECTORS.broadcast"
     ]
     lines += ["multiply, fma_vector = VECTORS.multiply, VECTORS.fma", also, *_head("u, v, weights")]
-    lines += [f"    w{k} = broadcast(weights[{k}])" for k in range(len(offsets))]
+    if weights_kept:
+        lines += [f"    w{k} = broadcast(weights[{k}])" for k in range(len(offsets))]
 
     # `jam` rows together, then those that are left over one by one.
     above = axis == 0 and len(offsets[0]) == 3
@@ -303,3 +333,13 @@ def _scattered(stack: Stack, lanes: int) -> Iterator[str]:
     for y in range(stack.together):
         yield f"    store_vector(v, o{y} + x, s{y}_0)"
         yield from (f"    s{y}_{m} = s{y}_{m + 1}" for m in range(high - low))
+
+
+def _unrolled(stack: Stack, lanes: int, unroll: int) -> Iterator[str]:
+    """`unroll` vectors of each row at a time, then those that are left over one by one."""
+    rows = ", ".join([f"r{n}" for n in stack.rows.values()])
+    sums = ", ".join([f"o{y}" for y in range(stack.together)])
+    yield f"whole = last_column - (last_column - column) % {unroll}"
+    for count, first, last in ((unroll, "column", "whole"), (1, "whole", "last_column")):
+        yield f"for x in range({first} * {lanes}, {last} * {lanes}, {count * lanes}):"
+        yield f"    update_{stack.together}_{count}(u, v, weights, ({rows},), ({sums},), x)"

@@ -40,12 +40,13 @@ from tetris_sim.cpu_kernels.compiled.barrier import wait
 from tetris_sim.cpu_kernels.compiled.intrinsics import (
     call_box,
     call_ghost,
+    elements_of,
     fetch_add,
     fma,
     moved,
     store_release,
 )
-from tetris_sim.cpu_kernels.compiled.vectors import elements_of, vector_operations
+from tetris_sim.cpu_kernels.compiled.vectors import vector_operations
 from tetris_sim.cpu_kernels.tessellate import tiles
 from tetris_sim.cpu_kernels.tessellate.tiles import (
     N_KINDS,

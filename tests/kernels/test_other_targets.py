@@ -72,6 +72,31 @@ def test_rows_one_above_the_other_take_only_the_sums_of_their_points(
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["box-3d27p", "box-2d49p"])
+def test_weights_in_memory_are_loaded_once_for_all_vectors_computed_together(
+    name: str, target: str, tmp_path: Path
+) -> None:
+    it, stencil, unroll = TARGETS[target], named_stencil(name).stencil, 4
+    axis = 0 if stencil.ndim == 3 else None
+    source = lifted_source(stencil, FLOAT64, it.width // 8, JAM, axis, unroll)
+    module = made(source, tmp_path, f"unrolled_{name}_{target}".replace("-", "_"))
+    loops = inner_loops(assembly(module.update_box, it), it)
+
+    sums = JAM * unroll * stencil.n_points
+    (loop,) = [loop for loop in loops if counted(loop, it)["arithmetic"] == sums]
+    found = counted(loop, it)
+    assert found["whole"] == found["sum"] + found["mul"] == sums
+    assert found["call"] == 0
+    assert not any(re.match(r"(mfence|dmb|lock)", line) for line in loop)
+
+    # A load for each sum would be an operand of it: here weights and points are shared.
+    assert found["spill"] <= 0.15 * sums
+    if target != "neon":  # which loads two vectors with an instruction
+        accesses = sum("(" in line and not line.startswith("lea") for line in loop)
+        assert accesses < sums
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_a_body_takes_a_difference_for_each_face_that_rows_do_not_share(
     target: str, tmp_path: Path
 ) -> None:

@@ -25,6 +25,7 @@ from tetris_sim.slab import Slab
 
 KINDS = ("rings", "walls", "mixed")
 ROWS = {"auto": AUTO, "skewed": SKEWED, "quadruple": QUADRUPLE, "lifted": LIFTED}
+ROWS["unrolled"] = LIFTED
 # Odd lengths, so that lanes overlap and vectors are left over; the last ones are so small that
 # nothing is cut or lifted.
 SHAPES = {1: ((403,), (61,), (5,)), 2: ((45, 83), (22, 150), (5, 7)), 3: ((19, 17, 43), (5, 4, 6))}
@@ -58,6 +59,11 @@ CASES = [  # stencil, row kernel, bytes of a vector, rows together, dtype
     ("heat-3d", "lifted", 64, 2, "float64"),
     ("box-3d27p", "skewed", 32, 1, "float64"),
     ("box-3d27p", "lifted", 64, 2, "float64"),
+    ("heat-1d", "unrolled", 32, 1, "float64"),
+    ("box-2d25p", "unrolled", 32, 2, "float32"),
+    ("skew", "unrolled", 64, 3, "float64"),
+    ("box-3d27p", "unrolled", 32, 2, "float64"),
+    ("lopsided", "unrolled", 16, 2, "float64"),
     ("flat", "lifted", 64, 4, "float32"),
     ("lopsided", "quadruple", 32, 1, "float64"),
     ("lopsided", "lifted", 64, 4, "float64"),
@@ -70,6 +76,7 @@ def test_a_row_kernel_gives_the_bits_of_plain_for_any_tiles_threads_and_blocks(
 ) -> None:
     stencil = stencil_of(name)
     kernel = {"rows": ROWS[rows], "width": width, "jam": jam}
+    kernel |= {"unroll": 4 if rows == "unrolled" else 1}
     for number, (kind, shape) in enumerate(
         (kind, shape) for kind in KINDS for shape in SHAPES[stencil.ndim]
     ):
@@ -151,14 +158,46 @@ def test_of_two_rows_one_above_the_other_fewer_are_new_than_of_two_in_a_plane(
         assert sum((i, j + on) not in rows for i, j in rows) == expected
 
 
-@pytest.mark.parametrize(("name", "first"), [("heat-3d", (2, 2)), ("box-3d27p", (2, 1))])
-def test_in_3d_rows_one_above_the_other_are_tried_first_of_a_star(
-    name: str, first: tuple[int, int]
+@pytest.mark.parametrize(
+    ("name", "width", "first", "others"),
+    [
+        ("heat-2d", 32, {"jam": 4}, [{"jam": 2}]),
+        ("box-2d9p", 32, {"jam": 2, "unroll": 1}, [{"jam": 4, "unroll": 1}]),
+        ("box-2d25p", 32, {"jam": 2, "unroll": 1}, [{"jam": 2, "unroll": 4}]),
+        ("box-2d49p", 32, {"jam": 2, "unroll": 4}, [{"jam": 2, "unroll": 1}]),
+        ("heat-3d", 32, {"jam": 2, "planes": 2}, [{"jam": 4, "planes": 1}]),
+        (
+            "box-3d27p",
+            32,
+            {"jam": 2, "planes": 2, "unroll": 4},
+            [{"jam": 2, "planes": 1, "unroll": 1}, {"jam": 2, "planes": 2, "unroll": 1}],
+        ),
+        (
+            "box-3d27p",
+            64,
+            {"jam": 2, "planes": 1, "unroll": 1},
+            [{"jam": 2, "planes": 2, "unroll": 4}],
+        ),
+    ],
+)
+def test_what_is_tried_first_depends_on_weights_and_registers(
+    name: str,
+    width: int,
+    first: dict[str, int],
+    others: list[dict[str, int]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    problem, _ = make_problem(stencil_of(name), boundary_of("walls", 3), shape=(30, 40, 50))
-    found = [(choice["jam"], choice["planes"]) for choice in candidates(problem, Caches(), 2)]
+    monkeypatch.setattr("tetris_sim.cpu_kernels.compiled.vectors.native_width", lambda: width)
+    stencil = stencil_of(name)
+    shape = (300, 400) if stencil.ndim == 2 else (30, 40, 50)
+    problem, _ = make_problem(stencil, boundary_of("walls", stencil.ndim), shape=shape)
+    names = ("jam", "planes", "unroll")
+    found = [
+        {name: choice[name] for name in names if name in choice}
+        for choice in candidates(problem, Caches(), 2)
+    ]
     assert found[0] == first
-    assert set(found) == {(2, 2), (4, 1), (2, 1)}
+    assert all(other in found for other in others)
 
 
 def test_memory_is_that_of_two_copies(teams: dict[int, ThreadTeam]) -> None:

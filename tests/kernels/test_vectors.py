@@ -15,9 +15,9 @@ from tetris_sim.cpu_kernels.compiled.choices import (
     where_reached,
     where_signed,
 )
+from tetris_sim.cpu_kernels.compiled.intrinsics import elements_of
 from tetris_sim.cpu_kernels.compiled.vectors import (
     align_pair,
-    elements_of,
     halves_pair,
     native_width,
     vector_operations,
