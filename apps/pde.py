@@ -10,7 +10,6 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from tetris_sim.apps.domain import KeyPath, check_numbers, make_grid, refuse
-from tetris_sim.apps.pde_adaptive import between_looks, tolerance_mistakes
 from tetris_sim.apps.pde_build import Parts, assemble_equations
 from tetris_sim.apps.pde_discretise import Space
 from tetris_sim.apps.pde_faces import Drive, drives_of
@@ -32,8 +31,10 @@ from tetris_sim.apps.pde_language import (
     read_constants,
 )
 from tetris_sim.apps.pde_operators import Accuracy, Advection
+from tetris_sim.apps.pde_pairs import tolerance_mistakes
 from tetris_sim.apps.pde_schemes import Scheme, System, velocity_of
 from tetris_sim.apps.pde_stability import grow_shortest
+from tetris_sim.apps.timestep import between_looks
 from tetris_sim.expressions import ExpressionError
 from tetris_sim.formula import Node
 from tetris_sim.grid import Grid
@@ -165,8 +166,8 @@ class PdeModel(Section):
         parts = self._parts(request, continued=dt is not None)
         time = between_looks(request)
         problem = assemble_equations(parts, time, dt=dt, grows=self.allow_growth)
-        assert problem.equations is not None
-        for boundary in problem.equations.boundaries.values():
+        equations, boundaries = problem.equations, [problem.boundary]
+        for boundary in boundaries if equations is None else equations.boundaries.values():
             check_numbers(problem.stencil, boundary, parts.grid, parts.dtype)
         return replace(problem, pairs=request.compute.precision == PAIRS)
 

@@ -12,6 +12,7 @@ import numpy as np
 from tetris_sim.apps.courses import TIME, names_in
 from tetris_sim.apps.pde_fields import inner_boundary
 from tetris_sim.apps.pde_hoist import spacing_name
+from tetris_sim.apps.pde_linear import as_one_stencil
 from tetris_sim.apps.pde_pairs import PAIRS, make_pair
 from tetris_sim.apps.pde_rkl2 import MOST_STAGES, make_rkl2
 from tetris_sim.apps.pde_schemes import Made, Scheme, System, make_stages, nothing_yet
@@ -82,13 +83,14 @@ def assemble_equations(
         _check_scalars(parts, made)
         taken, steps = _choose(time, limits, dt, grows=grows, scheme=parts.scheme)
         return problem_of(parts, make_equations(parts, made, taken), (taken, steps), limits.given)
+
     made = make_stages(parts.system, parts.scheme)
     _check_scalars(parts, made)
     # The step of a run that goes on was found when it began.
     limits = Limits(math.inf, math.inf) if dt is not None and grows else _limits(parts, time)
     taken, steps = _choose(time, limits, dt, grows=grows, scheme=parts.scheme)
     equations = make_equations(parts, made, taken)
-    return problem_of(parts, equations, (taken, steps), limits.given)
+    return as_one_stencil(problem_of(parts, equations, (taken, steps), limits.given))
 
 
 def _stretch(parts: Parts, time: TimeSection, dt: float | None) -> tuple[Made, Limits]:

@@ -13,15 +13,17 @@ state goes on with the better of the two.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from tetris_sim.apps.domain import KeyPath
 from tetris_sim.apps.pde_hoist import DT, ONE, Hoist
-from tetris_sim.apps.pde_schemes import Made, System, discretised, extended
+from tetris_sim.apps.pde_schemes import Made, Scheme, System, discretised, extended
 from tetris_sim.apps.pde_sums import Term, combine
 from tetris_sim.equations import tap
 from tetris_sim.formula import Constant, Node
+from tetris_sim.time_section import TimeSection
 
 
 @dataclass(frozen=True)
@@ -141,3 +143,16 @@ def _moved(
     ]
     start = [] if here is None else [Term(ONE, here)]
     return combine([*start, Term(DT, combine(terms, hoist))], hoist)
+
+
+def tolerance_mistakes(time: TimeSection, scheme: Scheme) -> Iterator[tuple[KeyPath, str]]:
+    """What does not fit to steps that follow their errors."""
+    if time.tolerance is None:
+        return
+    if scheme not in PAIRS:
+        yield (
+            ("time", "tolerance"),
+            f"{scheme} has no estimate of its error; take scheme euler, rk2 or rk4",
+        )
+    if time.t_end is None and not isinstance(time.dt, float):
+        yield ("time", "steps"), "of no length: give t_end, or dt beside tolerance"

@@ -182,3 +182,15 @@ def _checked_count(steps: int) -> int:
         )
         raise ConfigError(msg)
     return steps
+
+
+def between_looks(request: Request) -> TimeSection:
+    """The section `time` with a step in it: where nothing is said, the longest one of which all
+    times at which somebody wants the state are multiples; the whole time if they have none.
+    """
+    time = request.time
+    if time.tolerance is None or isinstance(time.dt, float):
+        return time
+    assert time.t_end is not None
+    dt = greatest_interval(time.t_end, times_of(request))
+    return time.model_copy(update={"dt": dt})

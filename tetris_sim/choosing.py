@@ -86,8 +86,8 @@ def choose_scheme(setting: Setting, *, compare: bool) -> tuple[Plan, tuple[Propo
     """
     time = setting.config.time
     asked = time.scheme
-    if setting.problem.equations is not None:
-        asked = "explicit"  # how a step is made is in the equations
+    if setting.problem.equations is not None or asked == "euler":
+        asked = "explicit"  # how a step is made is in the equations, or in their stencil
     if asked in ("steady", "implicit"):
         only = _propose_solving(setting, asked)
         if only.plan is None:

@@ -1,14 +1,21 @@
-"""In which blocks is a grid walked through, so that no output needs the whole field in memory?"""
+"""In which blocks is a grid walked through, so that no output needs the whole field in memory, and
+how are numbers added up, so that sums do not depend on who does it?
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from tetris_sim.method import Box
 
 BLOCK_BYTES = 1 << 25  # 32 MiB: large enough for a disk, small beside any field that matters
+_RUN = 4096  # numbers that NumPy adds up pairwise before the exact summation takes over
 
 
 def blocks(
@@ -64,3 +71,15 @@ def chunk_shape(shape: Sequence[int], itemsize: int, target: int = 1 << 20) -> t
         if room <= 1:
             break
     return tuple(chunk)
+
+
+def exact_sum(numbers: npt.NDArray[np.floating[Any]]) -> float:
+    """The sum of an array, exact up to roundings within runs of a few thousand numbers.
+
+    >>> exact_sum(np.full(3, 0.1))
+    0.30000000000000004
+    """
+    flat = np.ravel(numbers)
+    whole = len(flat) // _RUN * _RUN
+    runs = flat[:whole].reshape(-1, _RUN).sum(axis=1, dtype=np.float64)
+    return math.fsum((*runs.tolist(), float(flat[whole:].sum(dtype=np.float64))))

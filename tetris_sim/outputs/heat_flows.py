@@ -17,10 +17,9 @@ from tetris_sim.boundary import SIDES, Neumann, Side
 from tetris_sim.conduction import MIRROR, Numbers, Rule, RuledFace
 from tetris_sim.formula import evaluate
 from tetris_sim.method import Box
-from tetris_sim.outputs.blocks import blocks
+from tetris_sim.outputs.blocks import blocks, exact_sum
 from tetris_sim.outputs.materials import Body, plane_blocks
 from tetris_sim.outputs.output import Snapshot
-from tetris_sim.outputs.sums import exact_sum
 from tetris_sim.problem import Problem
 
 _INSULATED = (0.0, 1.0)  # what a ghost is of its mirror point where nothing flows
@@ -51,7 +50,7 @@ def has_heat(problem: Problem) -> bool:
     return (
         problem.equations is None
         and problem.n_fields == 1
-        and problem.variables[0].total.unit.startswith("J")
+        and problem.variables[0].total.name == "heat"
     )
 
 

@@ -14,9 +14,8 @@ import numpy.typing as npt
 from tetris_sim import reference
 from tetris_sim.conduction import Conduction, Ids, Numbers
 from tetris_sim.method import Box
-from tetris_sim.outputs.blocks import blocks
+from tetris_sim.outputs.blocks import blocks, exact_sum
 from tetris_sim.outputs.output import Snapshot
-from tetris_sim.outputs.sums import exact_sum
 from tetris_sim.problem import Problem
 from tetris_sim.reference import Seen
 

@@ -1,0 +1,102 @@
+"""Equations that are one stencil are advanced as one, with the same numbers; all others are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from pde_cases import config, field, second
+
+from tetris_sim import reference
+from tetris_sim.apps import pde_build
+from tetris_sim.cpu_kernels import METHODS
+from tetris_sim.problem import Field, Problem
+from tetris_sim.slab import Slab
+
+WALLS = {"*": {"type": "neumann"}, "x-": {"type": "dirichlet", "value": 0.5}}
+RING = {"*": {"type": "periodic"}}
+LINEAR: dict[str, dict[str, Any]] = {
+    "diffusion on a line": {"equation": "0.3*laplace(u)", "shape": (40,), "points": 3},
+    "diffusion of fourth order": {"equation": "0.3*laplace(u)", "accuracy": 4, "points": 9},
+    "diffusion in 3D": {"equation": "laplace(k*u)", "shape": (9, 8, 7), "points": 7},
+    "upwind": {"equation": "-advect(0.7, -0.4, u)", "points": 3},
+    "decay": {"equation": "(laplace(u) - 3*(2*u - k*u))/4 + dx(u)", "points": 5},
+    "mixed": {"equation": "laplace(u) + 0.5*dxy(u)", "boundaries": RING, "points": 9},
+    "decay at a point": {"equation": "-2*u", "points": 1},
+    "a constant with units": {"equation": "a*laplace(u)", "points": 5},
+}
+OTHERS: dict[str, dict[str, Any]] = {
+    "a square": {"equation": "laplace(u) - u**2"},
+    "a product of taps": {"equation": "u*laplace(u)"},
+    "a source": {"equation": "laplace(u) + 1"},
+    "a place": {"equation": "laplace(u) - x*u"},
+    "a time": {"equation": "cos(t)*laplace(u)"},
+    "a choice": {"equation": "where(u > 0.5, laplace(u), 0)"},
+    "a root of a number": {"equation": "laplace(u) + sqrt(u)"},
+    "a face that changes": {
+        "equation": "laplace(u)",
+        "boundaries": {"*": {"type": "neumann"}, "x-": {"type": "dirichlet", "value": "sin(t)"}},
+    },
+    "two stages": {"equation": "laplace(u)", "time": {"steps": 3, "dt": 1e-3, "scheme": "rk2"}},
+}
+
+
+def built(case: dict[str, Any]) -> Problem:
+    shape = case.get("shape", (14, 12))
+    model = {"accuracy": case["accuracy"]} if "accuracy" in case else {}
+    return config(
+        {"u": field(case["equation"], {"type": "random", "low": 0.0, "high": 1.0, "seed": 3})},
+        shape=shape,
+        boundaries=case.get("boundaries", WALLS),
+        time=case.get("time", {"steps": 3, "dt": 1e-3}),
+        constants={"k": 0.5, "a": "97 mm^2/s"},
+        **model,
+    ).build()
+
+
+def result(problem: Problem) -> Field:
+    initial = problem.initial(Slab.whole(problem.grid))
+    return reference.advance(initial, problem, problem.steps)
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_a_linear_step_with_constant_numbers_is_a_stencil(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = LINEAR[name]
+    problem = built(case)
+    assert problem.equations is None
+    assert problem.stencil.n_points == case["points"]
+
+    monkeypatch.setattr(pde_build, "as_one_stencil", lambda problem: problem)
+    expected = built(case)
+    assert expected.equations is not None
+    assert (problem.dt, problem.steps) == (expected.dt, expected.steps)
+    assert problem.dt_limit == expected.dt_limit
+    np.testing.assert_allclose(result(problem), result(expected), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_everything_else_stays_equations(name: str) -> None:
+    assert built(OTHERS[name]).equations is not None
+
+
+def test_several_fields_and_second_derivatives_stay_equations() -> None:
+    two = config({"u": field("laplace(u)", 1.0), "v": field("laplace(v)", 1.0)}).build()
+    wave = config({"u": second("laplace(u)", 1.0)}).build()
+    assert two.equations is not None
+    assert wave.equations is not None
+
+
+def test_methods_of_stencils_take_it() -> None:
+    problem = built(LINEAR["diffusion in 3D"])
+    assert all(method.refusal(problem) is None for method in METHODS)
+    assert problem.why_not_one_stencil is None
+
+
+def test_weights_of_both_sides_are_equal_so_that_steps_can_be_jumped_over() -> None:
+    problem = built({"equation": "0.3*laplace(u)", "boundaries": RING})
+    beside = {weight for offset, weight in problem.stencil.terms.items() if any(offset)}
+    assert len(beside) == 1
+    assert sum(problem.stencil.weights) == pytest.approx(1, abs=1e-15)
