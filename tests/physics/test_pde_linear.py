@@ -95,6 +95,12 @@ def test_methods_of_stencils_take_it() -> None:
     assert problem.why_not_one_stencil is None
 
 
+def test_a_gpu_may_compute_it_in_pairs() -> None:
+    problem = config({"u": field("laplace(u)", 1.0)}, precision="float32x2").build()
+    assert problem.pairs
+    assert problem.equations is None
+
+
 def test_weights_of_both_sides_are_equal_so_that_steps_can_be_jumped_over() -> None:
     problem = built({"equation": "0.3*laplace(u)", "boundaries": RING})
     beside = {weight for offset, weight in problem.stencil.terms.items() if any(offset)}
