@@ -44,6 +44,7 @@ from tetris_sim.section import Section
 
 ConstantValue = Annotated[float | str, BeforeValidator(read_constant)]
 _SCHEMES = ("euler", "rk2", "rk4", "leapfrog", "rkl2")
+_OF_LINEAR = ("spectral", "steady", "implicit")  # schemes
 
 
 class PdeModel(Section):
@@ -94,7 +95,8 @@ class PdeModel(Section):
             for key in ("initial", "initial_velocity"):
                 if (section := getattr(it, key)) is not None:
                     yield from initial_mistakes((*path, key), section, language.numbers, ndim)
-        yield from tolerance_mistakes(time, self.scheme(request))
+        if time.scheme not in ("steady", "implicit"):
+            yield from tolerance_mistakes(time, self.scheme(request))
         if time.scheme == "leapfrog" and (first := [*self._first]):
             yield (
                 ("time", "scheme"),
@@ -167,6 +169,12 @@ class PdeModel(Section):
         time = between_looks(request)
         problem = assemble_equations(parts, time, dt=dt, grows=self.allow_growth)
         equations, boundaries = problem.equations, [problem.boundary]
+        if time.scheme in _OF_LINEAR and equations is not None:
+            msg = (
+                f"{time.scheme} is for equations of one field that are linear, with constant "
+                "numbers and nothing that is added, and these are not; leave it out"
+            )
+            refuse([(("time", "scheme"), msg)])
         for boundary in boundaries if equations is None else equations.boundaries.values():
             check_numbers(problem.stencil, boundary, parts.grid, parts.dtype)
         return replace(problem, pairs=request.compute.precision == PAIRS)

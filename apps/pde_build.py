@@ -76,6 +76,8 @@ def assemble_equations(
         ConfigError: numbers that cannot be computed, or a grid that is too small.
         UnstableStepError: the step is larger than the largest stable one.
     """
+    if time.scheme in ("steady", "implicit"):
+        return _assemble_solved(parts, time, dt)
     if time.tolerance is not None:
         return _assemble_adaptive(parts, time, dt)
     if parts.scheme == "rkl2":
@@ -91,6 +93,21 @@ def assemble_equations(
     taken, steps = _choose(time, limits, dt, grows=grows, scheme=parts.scheme)
     equations = make_equations(parts, made, taken)
     return as_one_stencil(problem_of(parts, equations, (taken, steps), limits.given))
+
+
+def _assemble_solved(parts: Parts, time: TimeSection, dt: float | None) -> Problem:
+    """The same, for steps of any length, each the solution of a system, or one to what lasts."""
+    made = make_stages(parts.system, "euler")
+    _check_scalars(parts, made)
+    limit = _limits(parts, time).given
+    if time.scheme == "steady":
+        # The one step takes no time.
+        one = problem_of(parts, make_equations(parts, made, 1.0), (1.0, 1), math.inf)
+        return as_one_stencil(replace(one, start=(1, 0.0)))
+    taken, steps = _counted(time, dt)
+    return as_one_stencil(
+        problem_of(parts, make_equations(parts, made, taken), (taken, steps), limit)
+    )
 
 
 def _stretch(parts: Parts, time: TimeSection, dt: float | None) -> tuple[Made, Limits]:
@@ -115,13 +132,7 @@ def _assemble_adaptive(parts: Parts, time: TimeSection, dt: float | None) -> Pro
     made, errors = make_pair(parts.system, nothing_yet(parts.system), pair)
     _check_scalars(parts, made)
 
-    whole = dt if dt is not None else time.dt
-    assert isinstance(whole, float)
-    if time.t_end is None:
-        taken, steps = whole, time.steps or 0
-    else:
-        steps = count_steps(time.t_end, whole)
-        taken = whole if dt is not None else time.t_end / steps
+    taken, steps = _counted(time, dt)
     limits = find_limits(
         *(parts.system, "euler", parts.grid, parts.values(0.0), parts.initial),
         time.t_end or taken * steps,
@@ -254,14 +265,22 @@ def _choose(
             "time.dt: auto (or set model.allow_growth: true)"
         )
         raise UnstableStepError(msg)
+    return _counted(time, dt, wanted)
+
+
+def _counted(time: TimeSection, dt: float | None, wanted: float | None = None) -> tuple[float, int]:
+    """(the time step [s], the number of steps), of a step that is given if none is wanted."""
+    given = dt if dt is not None else time.dt
+    taken = wanted if wanted is not None else given
+    assert isinstance(taken, float)
     if time.t_end is None:
         steps = time.steps or 0
         if steps > MAX_STEPS:
             msg = f"time.steps = {steps} cannot be counted in a double; at most 2^53 are allowed"
             raise ConfigError(msg)
-        return wanted, steps
-    steps = count_steps(time.t_end, wanted)
-    return (wanted if dt is not None else time.t_end / steps), steps
+        return taken, steps
+    steps = count_steps(time.t_end, taken)
+    return (taken if dt is not None else time.t_end / steps), steps
 
 
 def _check_scalars(parts: Parts, made: Made) -> None:

@@ -189,7 +189,8 @@ def between_looks(request: Request) -> TimeSection:
     times at which somebody wants the state are multiples; the whole time if they have none.
     """
     time = request.time
-    if time.tolerance is None or isinstance(time.dt, float):
+    adaptive = time.is_adaptive or (time.tolerance is not None and time.scheme != "steady")
+    if not adaptive or isinstance(time.dt, float):
         return time
     assert time.t_end is not None
     dt = greatest_interval(time.t_end, times_of(request))

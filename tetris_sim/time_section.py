@@ -59,7 +59,8 @@ class TimeSection(Section):
     times that were asked for; auto takes these, too, if they are predicted to be faster. For
     `model.type: pde` how an explicit step is made: explicit is leapfrog where all equations are of
     second order, rk4 where some are, else euler; rkl2 makes long steps of many stages where
-    diffusion limits the step.
+    diffusion limits the step. spectral, implicit, steady and auto are for those of one field whose
+    steps by euler are linear, with constant numbers.
     """
     tolerance: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Of steady, 1e-8 if not given: norm of what is left of the heat balance of all cells, relative

@@ -150,4 +150,3 @@ def test_shares_of_the_periodic_rate(
     shares = [faces[k][0] / base for k in kinds or [k for k in faces if k != "periodic"]]
     found = {f"{it:.3f}" for it in (min(shares), max(shares))}
     assert all(it in words for it in found), found
-

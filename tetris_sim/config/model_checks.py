@@ -26,14 +26,13 @@ def check_cells(grid: GridSection, model: Any) -> Iterator[Finding]:
 
 
 def check_scheme(time: TimeSection, model: Any) -> Iterator[Finding]:
-    """Steps of equations are for equations, jumps and solutions for the other models."""
-    if time.scheme in ("explicit", "auto"):
-        return
-    if (time.scheme in _OF_EQUATIONS) != (model.type == "pde"):
-        others = "the other models" if model.type == "pde" else "model.type: pde"
+    """Steps of equations are for equations. Whether those can be jumped over or solved for is known
+    when they are made.
+    """
+    if time.scheme in _OF_EQUATIONS and model.type != "pde":
         yield Finding(
             ("time", "scheme"),
-            f"{time.scheme} is for {others}; leave it out with model.type: {model.type}",
+            f"{time.scheme} is for model.type: pde; leave it out with model.type: {model.type}",
         )
 
 

@@ -131,12 +131,18 @@ def why_not(problem: Problem) -> str | None:
             abs(terms.get(tuple(-c for c in offset), 0.0) - weight) > _EVEN * largest
             for offset, weight in terms.items()
         )
-        if reach > 1 or uneven or abs(sum(terms.values()) - 1) > _EVEN:
+        if reach > 1 or uneven or _lost(problem) < 0:
             return (
                 "it solves balances between each point and the next ones along the axes, with "
-                "equal weights on both sides that add up to 1; this stencil is another one"
+                "equal weights on both sides that add up to 1 or less; this stencil is another one"
             )
     return None
+
+
+def _lost(problem: Problem) -> float:
+    """By how much less than 1 the weights of a stencil add up to."""
+    weights = problem.stencil.weights
+    return lost if abs(lost := 1 - math.fsum(weights)) > _EVEN * max(map(abs, weights)) else 0.0
 
 
 def balance(problem: Problem, time: float, state: Numbers) -> Balance:
@@ -186,7 +192,8 @@ class Balances:
 def _of_stencil(problem: Problem, where: Where) -> Balance:
     """With K and d in 1/s, and rho c 1."""
     grid, xp = problem.grid, where.xp
-    conductance, d, f = [], xp.zeros(grid.shape), xp.zeros(grid.shape)
+    conductance, f = [], xp.zeros(grid.shape)
+    d = xp.full(grid.shape, _lost(problem) / problem.dt)
     for axis, n in enumerate(grid.shape):
         offset = tuple(int(k == axis) for k in range(grid.ndim))
         rate = problem.stencil.terms.get(offset, 0.0) / problem.dt
