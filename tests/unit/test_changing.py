@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise, product
@@ -13,6 +14,7 @@ import pytest
 from tetris_sim.changing import Course, make_course
 
 Numbers = npt.NDArray[np.float64]
+course_of = functools.cache(make_course)  # in exact numbers, which takes a while
 EPS = float(np.finfo(np.float64).eps)
 WEIGHTS, SLOPES, DEPTHS = (1 / 3, 0.25, 0.1, 0.01), (-1.0, 0.0, 0.8, 1.0), (2, 3, 16, 64, 128)
 SLOW: dict[str, Callable[[Numbers], Numbers]] = {
@@ -57,11 +59,13 @@ def blocks(u: Numbers, w: float, b: float, course: Course, a: Numbers) -> tuple[
     return u, np.flatnonzero(right).tolist()
 
 
-def steps(u: Numbers, w: float, b: float, a: Numbers) -> Numbers:
-    """The same by single steps."""
+def steps(u: Numbers, w: float | Numbers, b: float | Numbers, a: Numbers) -> Numbers:
+    """The same by single steps, of one line or of several (..., n)."""
+    whole = np.empty((*u.shape[:-1], u.shape[-1] + 2))
     for given in a:
-        whole = np.concatenate([[given + b * u[0]], u, u[-1:]])
-        u = (1 - 2 * w) * whole[1:-1] + w * (whole[:-2] + whole[2:])
+        whole[..., 1:-1], whole[..., -1:] = u, u[..., -1:]
+        whole[..., :1] = given + b * u[..., :1]
+        u = (1 - 2 * w) * whole[..., 1:-1] + w * (whole[..., :-2] + whole[..., 2:])
     return u
 
 
@@ -74,11 +78,12 @@ def courses_of(depth: int, of: Callable[[Numbers], Numbers], n: int) -> Numbers:
 def test_blocks_that_are_right_are_as_near_as_single_steps(
     rng: np.random.Generator, kind: str, depth: int
 ) -> None:
-    for w, b in product(WEIGHTS, SLOPES):
-        course, a = make_course(w, b, depth), courses_of(depth, (SLOW | ROUGH)[kind], 24)
-        u = rng.uniform(0, 1, 2 * depth + 3)
-        found, right = blocks(u, w, b, course, a)
-        wanted = steps(u, w, b, a.reshape(-1))
+    a, pairs = courses_of(depth, (SLOW | ROUGH)[kind], 24), [*product(WEIGHTS, SLOPES)]
+    states = rng.uniform(0, 1, (len(pairs), 2 * depth + 3))
+    weights, slopes = np.array(pairs).T[..., None]
+    all_wanted = steps(states, weights, slopes, a.reshape(-1))
+    for (w, b), u, wanted in zip(pairs, states, all_wanted, strict=True):
+        found, right = blocks(u, w, b, course_of(w, b, depth), a)
         # What `reference.tolerance` allows, a ghost being up to 2 * a / (1 - b) where that is large.
         largest = max(1.0, np.abs(wanted).max(), np.abs(a).max())
         assert np.abs(found - wanted).max() <= 2 * a.size * 8 * EPS * largest
@@ -90,7 +95,7 @@ def test_jumps_within_deep_blocks_are_found(rng: np.random.Generator) -> None:
     a = courses_of(16, ROUGH["jumps"], 25)
     jumps = {k // 16 for k in range(1, 400) if a.flat[k] != a.flat[k - 1] and k % 16}
     for w, b in product(WEIGHTS, SLOPES):
-        course = make_course(w, b, 16)
+        course = course_of(w, b, 16)
         right = course.right(a, course.terms(a))
         assert set(np.flatnonzero(~right)) == jumps
 
