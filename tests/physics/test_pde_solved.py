@@ -86,6 +86,18 @@ def test_implicit_steps_are_of_second_order_beyond_what_is_stable(tmp_path: Path
         wave(tmp_path, {"scheme": "euler", "dt": 3 / 12})
 
 
+def test_a_decay_counts_however_fast_heat_spreads(tmp_path: Path) -> None:
+    _, u = run(
+        tmp_path,
+        f"laplace(u) - {K}*u",
+        grid={"shape": [12, 10], "size": [1.2e-5, 1e-5]},
+        boundaries={"*": {"type": "neumann"}},
+        initial=1.0,
+        time={"scheme": "implicit", "dt": 0.05, "t_end": 1.0, "tolerance": 1e-13},
+    )
+    np.testing.assert_allclose(u, math.exp(-K), rtol=2e-4)
+
+
 def test_implicit_steps_follow_their_errors(tmp_path: Path) -> None:
     rough, fine = (
         wave(tmp_path, {"scheme": "implicit", "tolerance": tolerance})[1]

@@ -33,7 +33,8 @@ from tetris_sim.solvers.hierarchy import Operator
 _FLAT = 1e-10  # how far a slope may be off by rounding
 _FAR = 100.0  # degrees away from where it is, a straight line is as steep
 _UNEVEN = 1.0  # of the smallest width of an axis: by how much widths differ where it is graded
-_EVEN = 1e-9  # of the largest weight: by how much weights that should be equal may differ
+# Of the largest weight: by how much weights that should be equal may differ, what rounding leaves.
+_EVEN, _ROUNDED = 1e-9, 1e-14
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,18 +132,12 @@ def why_not(problem: Problem) -> str | None:
             abs(terms.get(tuple(-c for c in offset), 0.0) - weight) > _EVEN * largest
             for offset, weight in terms.items()
         )
-        if reach > 1 or uneven or _lost(problem) < 0:
+        if reach > 1 or uneven or 1 - math.fsum(terms.values()) < -_EVEN * largest:
             return (
                 "it solves balances between each point and the next ones along the axes, with "
                 "equal weights on both sides that add up to 1 or less; this stencil is another one"
             )
     return None
-
-
-def _lost(problem: Problem) -> float:
-    """By how much less than 1 the weights of a stencil add up to."""
-    weights = problem.stencil.weights
-    return lost if abs(lost := 1 - math.fsum(weights)) > _EVEN * max(map(abs, weights)) else 0.0
 
 
 def balance(problem: Problem, time: float, state: Numbers) -> Balance:
@@ -192,8 +187,10 @@ class Balances:
 def _of_stencil(problem: Problem, where: Where) -> Balance:
     """With K and d in 1/s, and rho c 1."""
     grid, xp = problem.grid, where.xp
-    conductance, f = [], xp.zeros(grid.shape)
-    d = xp.full(grid.shape, _lost(problem) / problem.dt)
+    conductance, d, f = [], xp.zeros(grid.shape), xp.zeros(grid.shape)
+    weights = problem.stencil.weights
+    lost = 1 - math.fsum(weights)  # of a state that is the same everywhere, in a step
+    d += lost / problem.dt if lost > _ROUNDED * max(map(abs, weights)) else 0.0
     for axis, n in enumerate(grid.shape):
         offset = tuple(int(k == axis) for k in range(grid.ndim))
         rate = problem.stencil.terms.get(offset, 0.0) / problem.dt
