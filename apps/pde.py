@@ -44,7 +44,6 @@ from tetris_sim.section import Section
 
 ConstantValue = Annotated[float | str, BeforeValidator(read_constant)]
 _SCHEMES = ("euler", "rk2", "rk4", "leapfrog", "rkl2")
-_OF_LINEAR = ("spectral", "steady", "implicit")  # schemes
 
 
 class PdeModel(Section):
@@ -95,7 +94,9 @@ class PdeModel(Section):
             for key in ("initial", "initial_velocity"):
                 if (section := getattr(it, key)) is not None:
                     yield from initial_mistakes((*path, key), section, language.numbers, ndim)
-        if time.scheme not in ("steady", "implicit"):
+        if time.scheme == "spectral" and time.tolerance is not None:
+            yield ("time", "tolerance"), "a jump has no errors that it could bound; leave it out"
+        elif not time.solves:
             yield from tolerance_mistakes(time, self.scheme(request))
         if time.scheme == "leapfrog" and (first := [*self._first]):
             yield (
@@ -169,7 +170,7 @@ class PdeModel(Section):
         time = between_looks(request)
         problem = assemble_equations(parts, time, dt=dt, grows=self.allow_growth)
         equations, boundaries = problem.equations, [problem.boundary]
-        if time.scheme in _OF_LINEAR and equations is not None:
+        if (time.solves or time.scheme == "spectral") and equations is not None:
             msg = (
                 f"{time.scheme} is for equations of one field that are linear, with constant "
                 "numbers and nothing that is added, and these are not; leave it out"

@@ -76,7 +76,7 @@ def assemble_equations(
         ConfigError: numbers that cannot be computed, or a grid that is too small.
         UnstableStepError: the step is larger than the largest stable one.
     """
-    if time.scheme in ("steady", "implicit"):
+    if time.solves:
         return _assemble_solved(parts, time, dt)
     if time.tolerance is not None:
         return _assemble_adaptive(parts, time, dt)
@@ -99,15 +99,13 @@ def _assemble_solved(parts: Parts, time: TimeSection, dt: float | None) -> Probl
     """The same, for steps of any length, each the solution of a system, or one to what lasts."""
     made = make_stages(parts.system, "euler")
     _check_scalars(parts, made)
-    limit = _limits(parts, time).given
     if time.scheme == "steady":
-        # The one step takes no time.
-        one = problem_of(parts, make_equations(parts, made, 1.0), (1.0, 1), math.inf)
-        return as_one_stencil(replace(one, start=(1, 0.0)))
-    taken, steps = _counted(time, dt)
-    return as_one_stencil(
-        problem_of(parts, make_equations(parts, made, taken), (taken, steps), limit)
-    )
+        limit, (taken, steps), start = math.inf, (1.0, 1), (1, 0.0)  # the one step takes no time
+    else:
+        limit, (taken, steps), start = _limits(parts, time).given, _counted(time, dt), (0, 0.0)
+    equations = make_equations(parts, made, taken)
+    problem = problem_of(parts, equations, (taken, steps), limit)
+    return as_one_stencil(replace(problem, start=start))
 
 
 def _stretch(parts: Parts, time: TimeSection, dt: float | None) -> tuple[Made, Limits]:

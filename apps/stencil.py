@@ -162,7 +162,7 @@ class StencilModel(Section):
                 ),
             )
 
-        if time.scheme in ("steady", "implicit"):
+        if time.solves:
             yield (
                 ("time", "scheme"),
                 f"{time.scheme} solves the heat balance of a body, and a bare stencil is none; "

@@ -73,6 +73,11 @@ class TimeSection(Section):
     """
 
     @property
+    def solves(self) -> bool:
+        """Whether states are solutions of systems, not steps of the state before."""
+        return self.scheme in ("steady", "implicit")
+
+    @property
     def is_adaptive(self) -> bool:
         """Whether implicit steps are as long as the tolerance allows."""
         return self.scheme == "implicit" and not isinstance(self.dt, float)

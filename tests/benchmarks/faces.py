@@ -31,7 +31,7 @@ from tetris_sim.apps.rules import Surface, flowing, held, join  # noqa: E402
 from tetris_sim.bench.candidates import open_method  # noqa: E402
 from tetris_sim.bench.gpu import SHAPES, random_made_there, weight_kinds  # noqa: E402
 from tetris_sim.bench.problems import WeightKind, random_problem  # noqa: E402
-from tetris_sim.bench.timing import interleave  # noqa: E402
+from tetris_sim.bench.timing import interleave, provenance  # noqa: E402
 from tetris_sim.boundary import (  # noqa: E402
     Boundary,
     Dirichlet,
@@ -187,6 +187,7 @@ def main(arguments: Sequence[str]) -> int:
     if args.json is not None:
         machine = find_machine()
         about = {"device": machine.gpus[0].name, "dtype": "float64", "rounds": args.rounds}
+        about |= provenance()
         args.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
     return 0
 

@@ -130,6 +130,12 @@ def test_what_is_not_linear_is_refused(scheme: str, equation: str, tmp_path: Pat
         launch(case(tmp_path, equation, time={"scheme": scheme, **time}))
 
 
+def test_a_tolerance_of_jumps_is_refused(tmp_path: Path) -> None:
+    time = {"scheme": "spectral", "t_end": 1.0, "tolerance": 1e-4}
+    with pytest.raises(ConfigError, match=r"time.tolerance: a jump has no errors"):
+        case(tmp_path, "laplace(u)", time=time)
+
+
 @pytest.mark.parametrize("equation", ["laplace(u) + 3*u", "laplace(u) - advect(1, 0, u)"])
 def test_what_grows_or_is_carried_along_is_refused(equation: str, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="equal weights on both sides that add up to 1 or"):
