@@ -25,12 +25,11 @@ def first_nonfinite(state: State) -> tuple[int, ...] | None:
     device, shape = state.device, state.slab.shape
     z, y, x = on_three(shape, 1)
     grid = (-(-x // _THREADS), min(y, _MOST_ROWS), min(z, _MOST_PLANES))
-    function = device.function(
-        "finite.cu", "first_nonfinite", {"TS_REAL": STORED[state.layout.dtype.name]}
-    )
+    defines = {"TS_REAL": STORED[state.layout.dtype.name]}
 
     n_points = math.prod(shape)
     with device.use() as cupy:
+        function = device.function("finite.cu", "first_nonfinite", defines)
         first = cupy.asarray(np.array([n_points], np.uint64))
         box = box_argument(((0, z), (0, y), (0, x)))
         for now, _ in state.fields():

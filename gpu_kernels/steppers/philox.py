@@ -50,10 +50,11 @@ def fill(numbers: RandomNumbers, state: State) -> None:
     blocks = np.array([*shape, *start, *stop, *width, *first, *count], np.int32)
     limits = np.array([numbers.low, numbers.high])
 
-    function = device.function("philox.cu", "fill", {"TS_REAL": STORED[state.layout.dtype.name]})
+    defines = {"TS_REAL": STORED[state.layout.dtype.name]}
     groups = -(-math.prod(width) // _PER_THREAD)
     grid = (-(-groups // _THREADS), min(math.prod(count), _MOST_BLOCKS), 1)
     with device.use():
+        function = device.function("philox.cu", "fill", defines)
         there = to_device(device, keys)
         (now, _), *_ = state.fields()
         arguments = (now, there, state.memory, by_value(blocks), by_value(limits))
