@@ -25,6 +25,7 @@ from tetris_sim.quantities import (
     Temperature,
 )
 from tetris_sim.section import Section
+from tetris_sim.support.wording import suggestion
 from tetris_sim.varying import (
     ByTemperature,
     TemperatureTable,
@@ -33,7 +34,6 @@ from tetris_sim.varying import (
     VaryingLength,
     VaryingPower,
 )
-from tetris_sim.wording import suggestion
 
 
 def known_material(name: str) -> str:

@@ -17,7 +17,7 @@ from tetris_sim.conditions import DirichletFace, FixedFace, PeriodicFace
 from tetris_sim.expressions import ExpressionError, compile_expression
 from tetris_sim.grid import AXIS_NAMES
 from tetris_sim.schema import Request
-from tetris_sim.wording import listed, suggestion
+from tetris_sim.support.wording import listed, suggestion
 
 if TYPE_CHECKING:
     from tetris_sim.apps.thermal import HeatModel

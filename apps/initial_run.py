@@ -15,8 +15,8 @@ from tetris_sim.apps.initial_file import Box, Reader, check_array
 from tetris_sim.conditions import RunInitial
 from tetris_sim.errors import ConfigError
 from tetris_sim.grid import Grid
-from tetris_sim.outside import DAMAGED, refuse_outside
-from tetris_sim.wording import first_line
+from tetris_sim.support.hdf5 import DAMAGED, refuse_outside
+from tetris_sim.support.wording import first_line
 
 _CLOSE = 1e-9  # times that differ by less, relative to the larger one, are the same
 _KEY = "initial.from"

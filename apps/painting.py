@@ -22,7 +22,7 @@ from tetris_sim.apps.initial import block_shape, first_place, shape_of, slices_i
 from tetris_sim.apps.initial_file import Box
 from tetris_sim.apps.shapes import Labels, Shape, make_shape, open_labels
 from tetris_sim.grid import Grid
-from tetris_sim.wording import listed
+from tetris_sim.support.wording import listed
 
 States = npt.NDArray[np.int32]
 _KEPT_BLOCKS = 8  # of 2^18 states each: a block and those that touch it

@@ -17,8 +17,8 @@ from tetris_sim.expressions import ExpressionError, compile_expression, usable_n
 from tetris_sim.formula import Node, walk
 from tetris_sim.grid import AXIS_NAMES
 from tetris_sim.quantities import Quantity, looks_like_quantity
+from tetris_sim.support.wording import describe
 from tetris_sim.units import UnitError, to_si
-from tetris_sim.wording import describe
 
 Mistake = tuple[KeyPath, str, int | None]  # where, what, and at which character
 _MOST_NODES = 5000  # of a formula with all constants put in

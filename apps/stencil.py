@@ -31,7 +31,7 @@ from tetris_sim.problem import Problem, Total, Variable
 from tetris_sim.schema import Request
 from tetris_sim.section import Section
 from tetris_sim.stencil import Offset, Stencil
-from tetris_sim.wording import suggestion
+from tetris_sim.support.wording import suggestion
 
 _GIVEN = ("dirichlet", "fixed", "periodic")  # faces at which the field is given, not a flux
 _ROUNDING = 1e-12  # how far rounding of the weights may lift the spectral radius above 1

@@ -33,7 +33,7 @@ from tetris_sim.quantities import Conductivity, Density, Diffusivity, SpecificHe
 from tetris_sim.schema import Request
 from tetris_sim.section import Section
 from tetris_sim.stencil import Stencil, euler_step, largest_stable_dt
-from tetris_sim.wording import suggestion
+from tetris_sim.support.wording import suggestion
 
 # tables round to two or three digits, so properties that belong together differ by up to that
 _AGREEMENT = 0.01

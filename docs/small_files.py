@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
-from tetris_sim.files import atomic_text
 from tetris_sim.outputs.drawing import STYLE
+from tetris_sim.support.files import atomic_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -21,9 +21,9 @@ from tetris_sim.errors import (
     UnsupportedError,
 )
 from tetris_sim.scheduler.comm.launcher import launched_rank
-from tetris_sim.stopping import ending_quietly
+from tetris_sim.support.stopping import ending_quietly
+from tetris_sim.support.wording import listed, suggestion
 from tetris_sim.version import __version__
-from tetris_sim.wording import listed, suggestion
 
 _VERBS_ARE = f"the verbs are {listed(VERBS, 'and')}"
 

@@ -13,7 +13,7 @@ from tetris_sim.outputs.schedule import StepSchedule
 from tetris_sim.problem import Field, Problem
 from tetris_sim.quantities import Every
 from tetris_sim.scheduler.run.exchange import box_of
-from tetris_sim.stopping import StopReason
+from tetris_sim.support.stopping import StopReason
 from tetris_sim.time_section import Until
 
 _LOOKS = 100  # in a run that goes on to its last step, if nobody says how many

@@ -11,7 +11,6 @@ from tetris_sim.config import Config
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.outputs.schedule import Moments, StepSchedule
 from tetris_sim.problem import Problem
-from tetris_sim.progress import format_duration
 from tetris_sim.scheduler.comm.agreement import everywhere, on_root
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.comm.links import measure_link
@@ -24,6 +23,7 @@ from tetris_sim.scheduler.plan.solving_ranks import SolvingOffer, share_solution
 from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.scheduler.tuning.candidates import Asked
 from tetris_sim.schema import ComputeSection
+from tetris_sim.support.progress import format_duration
 
 _LONG = 60.0  # seconds of steps after which other ways are looked for
 _SURELY: dict[Scheme, float] = {"spectral": 1.0, "implicit": 3.0}  # faster by prediction

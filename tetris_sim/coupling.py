@@ -31,7 +31,7 @@ from tetris_sim.scheduler.comm.communicator import Alone
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.simulation import open_simulation
 from tetris_sim.slab import Ranges, Slab
-from tetris_sim.wording import listed
+from tetris_sim.support.wording import listed
 
 Kind = Literal["temperature", "flux"]
 _KEYS = ("coupling_mesh_name", "read_data_name", "write_data_name")

@@ -14,7 +14,7 @@ from tetris_sim.scheduler.run.queued import WorkerError
 from tetris_sim.scheduler.run.rebalance import restore
 from tetris_sim.scheduler.run.recovery import KeptState, Recovery
 from tetris_sim.scheduler.run.worker import Worker
-from tetris_sim.stopping import StopReason
+from tetris_sim.support.stopping import StopReason
 
 log = logging.getLogger("tetris_sim")
 

@@ -17,8 +17,8 @@ from tetris_sim.outputs.schedule import StepSchedule
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.quantities import IntervalText, Quantity
 from tetris_sim.slab import Slab
-from tetris_sim.stopping import StopReason
-from tetris_sim.wording import listed, suggestion
+from tetris_sim.support.stopping import StopReason
+from tetris_sim.support.wording import listed, suggestion
 
 if TYPE_CHECKING:
     from tetris_sim.fleet import Fleet

@@ -25,7 +25,7 @@ from tetris_sim.formula import (
     Operation,
     Variable,
 )
-from tetris_sim.wording import suggestion
+from tetris_sim.support.wording import suggestion
 
 # CPython 3.11 counts the depth of trees for all threads together.
 _PARSING = threading.Lock()

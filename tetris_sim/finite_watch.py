@@ -10,8 +10,8 @@ from tetris_sim.errors import NumericsError
 from tetris_sim.fleet import Fleet
 from tetris_sim.method import Box
 from tetris_sim.problem import Problem
-from tetris_sim.progress import format_time
 from tetris_sim.snapshot import Saving
+from tetris_sim.support.progress import format_time
 
 _CHECK_SECONDS = 5.0  # a NaN is found at the latest after this much wall time
 

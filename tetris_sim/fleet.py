@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.adaptive import Controller, Counted, largest_error
-from tetris_sim.clock import PhaseClock
 from tetris_sim.errors import NumericsError, TetrisError
 from tetris_sim.method import InnerFirst, RunsAhead, Substepper
 from tetris_sim.problem import Field, Problem
@@ -27,6 +26,7 @@ from tetris_sim.scheduler.run.worker import Worker
 from tetris_sim.snapshot import StateSnapshot
 from tetris_sim.solvers.gradients import LeftOffError
 from tetris_sim.solvers.stepper import SolvingStepper
+from tetris_sim.support.progress import PhaseClock
 
 # times the time of loading the initial state: to read a slab, to open and to load another one
 _MOVING = 3.0

@@ -19,16 +19,13 @@ from tetris_sim.attached import Attachments, Vary
 from tetris_sim.beside import Beside
 from tetris_sim.checkpoint import Checkpoint, forget_later, open_checkpoint
 from tetris_sim.checkpoint.saving import Checkpoints
-from tetris_sim.clock import PhaseClock
 from tetris_sim.config import Config
 from tetris_sim.errors import ExitCode
-from tetris_sim.files import atomic_text, remove_parts
 from tetris_sim.outputs.make import make_outputs
 from tetris_sim.outputs.output import Output
 from tetris_sim.outputs.statistics import read_audit
 from tetris_sim.preparing import Adapt, Prepared, describe, prepare
 from tetris_sim.problem import Problem
-from tetris_sim.progress import Progress
 from tetris_sim.report import Report, make_report
 from tetris_sim.resuming import Resume, Start, find_start, is_within
 from tetris_sim.run_state import RunStates
@@ -38,7 +35,15 @@ from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.run.recovery import Recovery
 from tetris_sim.simulation import Simulation, open_simulation
-from tetris_sim.stopping import NOTHING_DONE, Stopping, StopReason, find_deadline, stop_request
+from tetris_sim.support.files import atomic_text, remove_parts
+from tetris_sim.support.progress import PhaseClock, Progress
+from tetris_sim.support.stopping import (
+    NOTHING_DONE,
+    Stopping,
+    StopReason,
+    find_deadline,
+    stop_request,
+)
 
 log = logging.getLogger("tetris_sim")
 

@@ -14,14 +14,14 @@ from tetris_sim.errors import UnsupportedError
 from tetris_sim.half_precision import half_precision_notes
 from tetris_sim.pair_notes import pair_notes
 from tetris_sim.problem import Problem
-from tetris_sim.progress import format_time
 from tetris_sim.resuming import build_problem, method_of
 from tetris_sim.scheduler.comm.agreement import everywhere, on_root
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
 from tetris_sim.schema import ComputeSection
-from tetris_sim.wording import count_threads
+from tetris_sim.support.progress import format_time
+from tetris_sim.support.wording import count_threads
 
 Adapt = Callable[[Problem], Problem]  # before it is planned
 

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal, NoReturn
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from tetris_sim.support.wording import describe, listed
 from tetris_sim.units import UnitError, convert, to_si
-from tetris_sim.wording import describe, listed
 
 Bound = Literal["any", "positive", "nonnegative"]
 _BOUNDS: dict[Bound, str] = {

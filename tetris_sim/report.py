@@ -13,18 +13,17 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from tetris_sim.clock import PhaseClock
 from tetris_sim.errors import CheckpointError, ExitCode
-from tetris_sim.files import read_given
 from tetris_sim.problem import Problem
-from tetris_sim.progress import format_duration, format_time
 from tetris_sim.scheduler.comm.communicator import Alone, Communicator
 from tetris_sim.scheduler.facts.shares import Plan, names_of
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.scheduler.run.exchange import Traffic
 from tetris_sim.scheduler.run.rows import WorkerRow, worker_rows
+from tetris_sim.support.files import read_given
+from tetris_sim.support.progress import PhaseClock, format_duration, format_time
+from tetris_sim.support.wording import count_threads, first_line, printable
 from tetris_sim.version import __version__
-from tetris_sim.wording import count_threads, first_line, printable
 
 _WORTH_SAYING = 30.0  # seconds of writing that are worth a hint
 _MOST_BYTES = 1 << 26

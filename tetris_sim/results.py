@@ -23,7 +23,7 @@ from tetris_sim.errors import ConfigError, UnsupportedError
 from tetris_sim.grid import Grid
 from tetris_sim.problem import Problem
 from tetris_sim.schema import FieldsSection, PartSection
-from tetris_sim.wording import gib
+from tetris_sim.support.wording import gib
 
 CONFIG = "resolved.yaml"  # never the name of a file that a person writes
 CHECKPOINTS = "checkpoints"

@@ -22,14 +22,14 @@ from tetris_sim.config import Config, load_config, make_config
 from tetris_sim.config.overrides import Override
 from tetris_sim.driving import onward
 from tetris_sim.errors import ConfigError
-from tetris_sim.files import atomic_file
 from tetris_sim.launch import underway
 from tetris_sim.preparing import Adapt
 from tetris_sim.result import Folder, LastState, Result
 from tetris_sim.resuming import Resume
 from tetris_sim.simulation import Simulation
-from tetris_sim.stopping import Stopping
-from tetris_sim.wording import describe
+from tetris_sim.support.files import atomic_file
+from tetris_sim.support.stopping import Stopping
+from tetris_sim.support.wording import describe
 
 Source = str | Path | Mapping[str, Any] | Config
 Arrays = npt.ArrayLike | Mapping[str, npt.ArrayLike]

@@ -27,8 +27,8 @@ from tetris_sim.quantities import (
     WallTime,
 )
 from tetris_sim.section import Section
+from tetris_sim.support.wording import describe
 from tetris_sim.time_section import TimeSection
-from tetris_sim.wording import describe
 
 DeviceName = Annotated[
     str,

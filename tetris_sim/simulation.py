@@ -17,16 +17,16 @@ from tetris_sim.driving import Agreed, Goal, find_goal, state_of, with_faces
 from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.finite_watch import FiniteWatch
 from tetris_sim.fleet import Fleet
-from tetris_sim.html import table
 from tetris_sim.outputs.thumbnail import small_picture
 from tetris_sim.problem import Field, Problem
-from tetris_sim.progress import format_time
 from tetris_sim.scheduler.comm.agreement import everywhere
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.scheduler.run.queued import WorkerError
 from tetris_sim.scheduler.run.worker import Worker, open_worker
 from tetris_sim.snapshot import StateSnapshot
-from tetris_sim.stopping import Stopping, StopReason
+from tetris_sim.support.progress import format_time
+from tetris_sim.support.stopping import Stopping, StopReason
+from tetris_sim.support.wording import table
 from tetris_sim.writing import Writing
 
 

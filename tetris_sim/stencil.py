@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.html import label, svg, table
+from tetris_sim.support.wording import label, svg, table
 
 Offset = tuple[int, ...]
 _Objective = Callable[[npt.NDArray[np.complex128]], npt.NDArray[np.float64]]

@@ -20,10 +20,8 @@ from typing import Any
 from tetris_sim import results
 from tetris_sim.checkpoint.saving import Checkpoints
 from tetris_sim.choosing import Setting, choose_scheme
-from tetris_sim.clock import PhaseClock
 from tetris_sim.config import Config
 from tetris_sim.errors import ExitCode
-from tetris_sim.files import atomic_text
 from tetris_sim.method import Box
 from tetris_sim.outputs.make import make_outputs
 from tetris_sim.outputs.output import Output, Snapshot
@@ -37,7 +35,9 @@ from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import find_machine
 from tetris_sim.simulation import open_simulation
 from tetris_sim.snapshot import StateSnapshot
-from tetris_sim.stopping import Stopping
+from tetris_sim.support.files import atomic_text
+from tetris_sim.support.progress import PhaseClock
+from tetris_sim.support.stopping import Stopping
 from tetris_sim.sweep_table import Case
 
 MOST_RUNS = 1024  # of a batch: each has files that are open

@@ -24,7 +24,7 @@ from tetris_sim.config import Config
 from tetris_sim.errors import ExitCode, StopRequested, TetrisError
 from tetris_sim.scheduler.machine.devices import choose_devices
 from tetris_sim.scheduler.machine.machine import find_machine
-from tetris_sim.wording import first_line
+from tetris_sim.support.wording import first_line
 
 _STATES = 4  # times the state that a run takes, with what it is compiled by and written from
 _VISIBLE = "CUDA_VISIBLE_DEVICES"

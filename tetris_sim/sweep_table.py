@@ -15,10 +15,10 @@ import numpy as np
 from tetris_sim import results
 from tetris_sim.config import Config
 from tetris_sim.errors import CheckpointError
-from tetris_sim.files import atomic_text
 from tetris_sim.outputs import probes, statistics
 from tetris_sim.outputs.table import LEADING, read_table
 from tetris_sim.report import read_report
+from tetris_sim.support.files import atomic_text
 
 TABLE = "table.csv"
 ENDED, ERROR = "ended", "error"

@@ -21,7 +21,6 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from tetris_sim.expressions import ExpressionError, compile_expression
-from tetris_sim.files import read_given
 from tetris_sim.quantities import (
     HEAT_FLUX,
     HEAT_TRANSFER_COEFFICIENT,
@@ -35,7 +34,8 @@ from tetris_sim.quantities import (
     looks_like_quantity,
 )
 from tetris_sim.section import Section
-from tetris_sim.wording import describe, listed
+from tetris_sim.support.files import read_given
+from tetris_sim.support.wording import describe, listed
 
 Rows = npt.NDArray[np.float64]
 

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from tetris_sim.axes import OUTER, on_three
-from tetris_sim.cache import generated_module
 from tetris_sim.problem import arithmetic_of
 from tetris_sim.stencil import Offset, chain_order
+from tetris_sim.support.cache import generated_module
 
 _ROOMS = Path(__file__).parents[1]
 _BEGIN, _END = "# [the row update begins]\n", "# [the row update ends]\n"

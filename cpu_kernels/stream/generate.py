@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tetris_sim.cache import generated_module
 from tetris_sim.cpu_kernels.stream.kernels import KernelShape, kernel_source
 from tetris_sim.stencil import Offset
+from tetris_sim.support.cache import generated_module
 
 _HERE = Path(__file__).parent
 _CONSTANTS = "# [dtype and lanes]\n"

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tetris_sim.cache import cache_directory
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.files import atomic_bytes
+from tetris_sim.support.cache import cache_directory
+from tetris_sim.support.files import atomic_bytes
 
 _ROOMS = Path(__file__).parents[1]
 _OPTIONS = ("-std=c++17", "--ptxas-options=-v", "-default-device", "-fmad=false")

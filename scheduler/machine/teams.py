@@ -8,7 +8,7 @@ from tetris_sim.errors import ConfigError
 from tetris_sim.scheduler.machine.devices import Device
 from tetris_sim.scheduler.machine.machine import Machine
 from tetris_sim.schema import ComputeSection
-from tetris_sim.wording import count_threads
+from tetris_sim.support.wording import count_threads
 
 # they wait for each other at every step: with many more, hardly anything moves
 _THREADS_PER_CORE = 8

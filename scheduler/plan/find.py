@@ -25,7 +25,7 @@ from tetris_sim.scheduler.tuning.measure import steps_per_block
 from tetris_sim.scheduler.tuning.tune import Terms, tune
 from tetris_sim.schema import ComputeSection
 from tetris_sim.slab import Slab
-from tetris_sim.wording import count_threads, gib
+from tetris_sim.support.wording import count_threads, gib
 
 _TUNED_ON = 0.8  # of the planes that fit: tiles of a method may need more than the linear estimate
 # seconds per block to wake the thread of a worker and to hear from it: 47 us measured for two

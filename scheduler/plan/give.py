@@ -16,7 +16,7 @@ from tetris_sim.scheduler.plan.offer import Offer
 from tetris_sim.scheduler.plan.streaming import fewest_pieces, largest_piece, streaming_with
 from tetris_sim.scheduler.tuning.candidates import RESERVE
 from tetris_sim.slab import Slab
-from tetris_sim.wording import gib
+from tetris_sim.support.wording import gib
 
 
 def give(

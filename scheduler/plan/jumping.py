@@ -21,7 +21,7 @@ from tetris_sim.slab import Slab
 from tetris_sim.spectral.forms import NotSpectralError, Separable
 from tetris_sim.spectral.jump import Work, jump_work
 from tetris_sim.spectral.operator import read_operator
-from tetris_sim.wording import gib
+from tetris_sim.support.wording import gib
 
 
 @dataclass(frozen=True)

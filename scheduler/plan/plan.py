@@ -33,7 +33,7 @@ from tetris_sim.scheduler.plan.words import (
     describe_teams,
 )
 from tetris_sim.schema import ComputeSection
-from tetris_sim.wording import gib, listed
+from tetris_sim.support.wording import gib, listed
 
 _NOT_ALIKE = (
     "pieces are advanced by one stepper after the other, and that knows the materials, sources and "

@@ -23,7 +23,7 @@ from tetris_sim.scheduler.tuning.solving_rate import SolvingRate, measure_solvin
 from tetris_sim.schema import ComputeSection
 from tetris_sim.slab import Slab
 from tetris_sim.solvers.adaptive import expected_steps
-from tetris_sim.wording import gib
+from tetris_sim.support.wording import gib
 
 # For predictions, within a factor of three: iterations that most bodies need by digit, digits of a
 # solution of an adaptive step, and how often what is made for its operator is made anew.

@@ -14,7 +14,7 @@ from tetris_sim.scheduler.plan.process_grid import ProcessGrid
 from tetris_sim.scheduler.plan.search import without
 from tetris_sim.scheduler.tuning.choice import giga
 from tetris_sim.schema import SimulatedSection
-from tetris_sim.wording import gib, listed
+from tetris_sim.support.wording import gib, listed
 
 _CARRIED_BY: dict[GpuMessages, str] = {
     "host": "through host memory, or straight from GPU to GPU inside of a computer",

@@ -13,7 +13,7 @@ from tetris_sim.problem import Problem
 from tetris_sim.scheduler.machine.place import Place, every_method
 from tetris_sim.scheduler.tuning.choice import Candidate, Known
 from tetris_sim.slab import Slab
-from tetris_sim.wording import gib, listed, suggestion
+from tetris_sim.support.wording import gib, listed, suggestion
 
 log = logging.getLogger("tetris_sim")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from tetris_sim.method import KnownGpu, Method
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.tuning.choice import Entry, Row, giga
-from tetris_sim.wording import count_threads
+from tetris_sim.support.wording import count_threads
 
 
 def make_rows(

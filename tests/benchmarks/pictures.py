@@ -16,8 +16,8 @@ from benchmarks.panels import FIGURE_STYLE, LONG_ENTRY, MARKED, MODEL, finish, l
 from tetris_sim.bench.bounds import bounds_of
 from tetris_sim.bench.cells import billions
 from tetris_sim.bench.result import Case, Result, read_result
-from tetris_sim.files import atomic_file
 from tetris_sim.outputs.drawing import CHANGE_LINE_COLOUR, LINE_COLOUR
+from tetris_sim.support.files import atomic_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

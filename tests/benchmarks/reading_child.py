@@ -23,9 +23,9 @@ if __name__ == "__main__":
 
 from mutant_inputs import make_samples
 
-from tetris_sim import outside
 from tetris_sim.checkpoint import open_checkpoint
 from tetris_sim.outputs.series import open_fields
+from tetris_sim.support import hdf5
 
 _TURNS = 40
 _HELD = (0, 1 << 30, 4 << 30)  # bytes
@@ -38,12 +38,12 @@ def _seconds(work: Callable[[], None]) -> float:
 
 
 def _open_checkpoint(path: Path) -> None:
-    outside._survived.clear()  # it is looked at once for each state of a file
+    hdf5._survived.clear()  # it is looked at once for each state of a file
     open_checkpoint(path).close()
 
 
 def _open_fields(path: Path) -> None:
-    outside._survived.clear()
+    hdf5._survived.clear()
     with open_fields(path) as series:
         series.read(0, 0, tuple((0, n) for n in series.grid.shape))
 

@@ -14,7 +14,7 @@ from benchmarks.study_tables import as_text
 from tetris_sim.__main__ import print_error
 from tetris_sim.commands import bench
 from tetris_sim.errors import TetrisError
-from tetris_sim.files import atomic_text
+from tetris_sim.support.files import atomic_text
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from tetris_sim.bench import tables
 from tetris_sim.bench.cells import Table, billions, grid, parameters, percent
 from tetris_sim.bench.result import read_result
 from tetris_sim.method import STEPS_PER_BLOCK
-from tetris_sim.wording import listed
+from tetris_sim.support.wording import listed
 
 Study = Mapping[str, Any]
 

@@ -13,13 +13,13 @@ import pytest
 
 from tetris_sim.boundary import Boundary, Periodic
 from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
-from tetris_sim.clock import PhaseClock
 from tetris_sim.errors import ExitCode
 from tetris_sim.grid import Grid
 from tetris_sim.problem import Problem, Total, Variable
 from tetris_sim.report import make_report
 from tetris_sim.scheduler.facts.shares import Plan
 from tetris_sim.scheduler.machine.machine import Machine
+from tetris_sim.support.progress import PhaseClock
 
 TETRIS_TABLE_1 = {
     "heat-1d": 3,

@@ -26,7 +26,7 @@ if __name__ == "__main__":  # beside the tests it is imported with what pytest p
 from jobs import arguments, in_jobs, tell
 from mutant_inputs import READERS, Samples, make_samples
 
-from tetris_sim import outside
+from tetris_sim.support import hdf5
 
 LONGEST = 20.0  # seconds of one case on a busy machine
 # What costs little comes first, in case the time does not suffice for all.
@@ -78,7 +78,7 @@ def _child(kind: str, seed: int, cases: range, samples: Samples, told: Any) -> N
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
-    outside._COMPUTING = 1.0  # seconds of a deadly file
+    hdf5._COMPUTING = 1.0  # seconds of a deadly file
     for case in cases:
         start = time.process_time()
         failure, refused = "", None

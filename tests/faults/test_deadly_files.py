@@ -20,13 +20,13 @@ import numpy as np
 import pytest
 from fault_runs import tetris_here
 
-from tetris_sim import outside
 from tetris_sim.apps.initial_file import open_hdf5
 from tetris_sim.checkpoint import open_checkpoint, seal
 from tetris_sim.errors import CheckpointError, ConfigError
 from tetris_sim.grid import Grid
 from tetris_sim.outputs.series import open_fields
-from tetris_sim.outside import OutsideError, refuse_outside
+from tetris_sim.support import hdf5
+from tetris_sim.support.hdf5 import OutsideError, refuse_outside
 
 _HEADER = 16  # bytes of a heap of strings, and of each piece in it
 ENDLESS = "the HDF5 library does not come to an end with it"
@@ -54,7 +54,7 @@ def counted_forks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outside, "_COMPUTING", 0.3)
+    monkeypatch.setattr(hdf5, "_COMPUTING", 0.3)
 
 
 @pytest.mark.parametrize("name", ["fields.h5", "fields/fields_000000000010.h5"])
@@ -123,8 +123,8 @@ def test_what_ends_the_child_leaves_this_process_as_it_is(
         end()
 
     (tmp_path / "any.h5").touch()
-    monkeypatch.setattr(outside, "_read_all", read)
-    monkeypatch.setattr(outside, "_WAITING", 0.3)
+    monkeypatch.setattr(hdf5, "_read_all", read)
+    monkeypatch.setattr(hdf5, "_WAITING", 0.3)
     children = counted_forks(monkeypatch)
     before = os.listdir("/proc/self/fd")
     found: list[str] = []
@@ -161,7 +161,7 @@ def test_the_child_holds_no_file_of_the_process(
                 found.append(os.readlink(f"/proc/self/fd/{number}"))
         raise OutsideError(" ".join(found))
 
-    monkeypatch.setattr(outside, "_read_all", read)
+    monkeypatch.setattr(hdf5, "_read_all", read)
     with (tmp_path / "held").open("w"), pytest.raises(OutsideError) as said:
         refuse_outside(tmp_path)
     found = str(said.value).split()
@@ -227,7 +227,7 @@ def test_large_datasets_are_followed_not_read(tmp_path: Path) -> None:
 
     with h5py.File(path, "r") as file:
         for name in file:
-            outside._read_values(Watched(file[name].id), lambda: None)
+            hdf5._read_values(Watched(file[name].id), lambda: None)
     ends = [(0,), ((1 << 17) - 1,)]
     assert [key for name, key in read if name == "/plain"] == ends
     assert [key for name, key in read if name == "/deflated"] == ends

@@ -14,7 +14,7 @@ from tetris_sim.apps.initial_file import open_hdf5, read_grey
 from tetris_sim.errors import CheckpointError, ConfigError
 from tetris_sim.grid import Grid
 from tetris_sim.outputs.series import open_fields
-from tetris_sim.outside import OutsideError, refuse_outside
+from tetris_sim.support.hdf5 import OutsideError, refuse_outside
 
 GRID = Grid((4, 5), (1.0, 1.0), (0.0, 0.0))
 

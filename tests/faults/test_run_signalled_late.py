@@ -10,7 +10,7 @@ import pytest
 from fault_runs import start, write_plate
 
 from tetris_sim.errors import ExitCode, StopRequested
-from tetris_sim.stopping import Stopping, ending_quietly
+from tetris_sim.support.stopping import Stopping, ending_quietly
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1], ids=["SIGTERM", "SIGUSR1"])

@@ -19,7 +19,7 @@ from tetris_sim.scheduler.plan.solving import plan_solving
 from tetris_sim.simulation import open_simulation
 from tetris_sim.slab import Slab
 from tetris_sim.solvers.gradients import LeftOffError
-from tetris_sim.stopping import Stopping, StopReason
+from tetris_sim.support.stopping import Stopping, StopReason
 
 _BODY = """
 grid: {shape: [8, 8, 8], size: [10 mm, 10 mm, 10 mm]}

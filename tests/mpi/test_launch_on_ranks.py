@@ -27,7 +27,7 @@ from tetris_sim.method import Stepper
 from tetris_sim.scheduler.comm.communicator import Communicator
 from tetris_sim.scheduler.run.queued import WorkerError
 from tetris_sim.simulation import Simulation
-from tetris_sim.stopping import Stopping, StopReason
+from tetris_sim.support.stopping import Stopping, StopReason
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tetris_sim.errors import ExitCode, UnsupportedError
-from tetris_sim.files import (
+from tetris_sim.support.files import (
     atomic_file,
     atomic_hdf5,
     atomic_text,
@@ -149,7 +149,7 @@ import resource, sys
 import numpy as np
 from pathlib import Path
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.files import atomic_hdf5
+from tetris_sim.support.files import atomic_hdf5
 
 target, packed = Path(sys.argv[1]), sys.argv[2] == "packed"
 options = {"chunks": (10, 1000), "compression": "gzip"} if packed else {}

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from outputs_samples import SALT, TEMPERATURE, make_problem, state, write_fields
 
-from tetris_sim import packing
 from tetris_sim.errors import UnsupportedError
 from tetris_sim.outputs.series import open_fields
+from tetris_sim.support import hdf5
 
 pytest.importorskip("hdf5plugin")
 BOTH = (TEMPERATURE, SALT)
@@ -71,12 +71,12 @@ def test_without_hdf5plugin_a_run_ends_before_it_begins(
     compression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "hdf5plugin", None)
-    packing.load_filters.cache_clear()
+    hdf5.load_filters.cache_clear()
     with pytest.raises(UnsupportedError, match=f"{compression} needs hdf5plugin.*pip install"):
-        packing.refuse_missing(compression)
+        hdf5.refuse_missing(compression)
     for other in ("none", "gzip"):
-        packing.refuse_missing(other)
-    packing.load_filters.cache_clear()
+        hdf5.refuse_missing(other)
+    hdf5.load_filters.cache_clear()
 
 
 @pytest.mark.parametrize("compression", FILTERS)
@@ -87,7 +87,7 @@ def test_damaged_pieces_are_an_error_and_nothing_worse(compression: str, tmp_pat
     for attempt in range(300):
         path = tmp_path / f"{attempt}.h5"
         with h5py.File(path, "w") as file:
-            options = packing.packed(compression, values.shape)
+            options = hdf5.packed(compression, values.shape)
             dataset = file.create_dataset("u", values.shape, float, **options)
             if good is None:
                 dataset[...] = values

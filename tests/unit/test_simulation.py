@@ -25,7 +25,7 @@ from tetris_sim.problem import Field, Problem, Total, Variable, View
 from tetris_sim.scheduler.facts.shares import Plan, Share
 from tetris_sim.simulation import open_simulation
 from tetris_sim.slab import Slab
-from tetris_sim.stopping import Stopping, StopReason
+from tetris_sim.support.stopping import Stopping, StopReason
 
 Log = list[tuple[str, str, int]]  # (who, what, step)
 

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from tetris_sim.errors import ExitCode, StopRequested
-from tetris_sim.stopping import Stopping, find_deadline
+from tetris_sim.support.stopping import Stopping, find_deadline
 
 
 def send(number: signal.Signals) -> None:
@@ -98,7 +98,7 @@ def test_the_earlier_of_the_limit_and_the_end_of_the_job_counts() -> None:
 def test_where_nothing_is_lost_a_signal_ends_at_once_even_if_a_callback_swallows_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tetris_sim.stopping._AGAIN", 0.05)
+    monkeypatch.setattr("tetris_sim.support.stopping._AGAIN", 0.05)
     swallowing = ctypes.CFUNCTYPE(None)(lambda: send(signal.SIGINT))  # as LLVM calls Numba's cache
     stopping, went_on = Stopping(speaks=False), False
     before = signal.getsignal(signal.SIGALRM)

@@ -28,9 +28,9 @@ from tetris_sim.outputs.compositions import draw_state
 from tetris_sim.outputs.labels import Caption
 from tetris_sim.outputs.sampling import default_cuts, sample
 from tetris_sim.outputs.series import Values
-from tetris_sim.progress import format_duration
 from tetris_sim.results import refuse_full_disk
-from tetris_sim.wording import gib
+from tetris_sim.support.progress import format_duration
+from tetris_sim.support.wording import gib
 
 SMALL = """\
 grid: {shape: [20, 10], size: [10 mm, 10 mm]}

@@ -20,7 +20,7 @@ from tetris_sim.launch import launch
 from tetris_sim.planes import together, why_not_planes
 from tetris_sim.report import read_report
 from tetris_sim.slab import Slab
-from tetris_sim.stopping import Stopping, StopReason
+from tetris_sim.support.stopping import Stopping, StopReason
 from tetris_sim.sweep_batch import launch_batch, make_batches
 from tetris_sim.sweep_crew import Seat
 from tetris_sim.sweeping import make_cases

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.bench.problems import random_field
-from tetris_sim.cache import generated_module
 from tetris_sim.stencil import Offset, Stencil
+from tetris_sim.support.cache import generated_module
 
 Array = npt.NDArray[Any]
 Form = Literal["slices", "indexed"]

@@ -22,7 +22,7 @@ from tetris_sim.method import STEPS_PER_BLOCK, Method, Parameters
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.machine.machine import available_memory
 from tetris_sim.slab import Slab
-from tetris_sim.wording import gib
+from tetris_sim.support.wording import gib
 
 _TUNING_ROUNDS = 2
 _WHOLE_RUNS = 3  # end-to-end runs of which the median counts, if they do not take too long

@@ -22,7 +22,6 @@ from tetris_sim.bench.problems import random_problem
 from tetris_sim.bench.result import Result, SetCase, SetRow, SetShare, Timing
 from tetris_sim.bench.timing import provenance
 from tetris_sim.catalogue import named_stencil
-from tetris_sim.clock import PhaseClock
 from tetris_sim.errors import ConfigError
 from tetris_sim.problem import Problem
 from tetris_sim.scheduler.comm.agreement import everywhere
@@ -33,6 +32,7 @@ from tetris_sim.scheduler.planner import plan_together
 from tetris_sim.scheduler.run.rows import worker_rows
 from tetris_sim.schema import ComputeSection
 from tetris_sim.simulation import Simulation, open_simulation
+from tetris_sim.support.progress import PhaseClock
 
 STENCILS = ("heat-2d",)
 _STEPS = 1 << 30  # of the problem: a run so long that no tuning is too dear for it

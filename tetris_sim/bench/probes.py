@@ -23,8 +23,8 @@ from types import ModuleType
 
 import numpy as np
 
-from tetris_sim.cache import generated_module
 from tetris_sim.cpu_kernels.compiled import vectors
+from tetris_sim.support.cache import generated_module
 
 CHAINS = 12
 UNROLLED = 4

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from tetris_sim.bench.bounds import bounds_of, share_of_fma, share_of_sweep
 from tetris_sim.bench.cells import Table, billions, grid, parameters, percent, spread
 from tetris_sim.bench.result import Case, Limits, Result, SetCase, SetRow, SetShare, When
-from tetris_sim.wording import listed
+from tetris_sim.support.wording import listed
 
 _LEFT_OUT = " gets nothing: "  # stands in the sentence of a plan about a worker that it leaves out
 

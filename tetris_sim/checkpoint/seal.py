@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from tetris_sim.errors import CheckpointError, UnsupportedError
-from tetris_sim.files import open_given
+from tetris_sim.support.files import open_given
 
 # The highest that is read; 2 is a checkpoint whose values lie in files beside it, and of 3 the seal
 # says with which digest it was made.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tetris_sim.catalogue import STENCIL_NAMES, named_stencil
 from tetris_sim.errors import ConfigError, ExitCode
-from tetris_sim.files import atomic_text
+from tetris_sim.support.files import atomic_text
 
 if TYPE_CHECKING:
     from tetris_sim.bench.result import Result

@@ -9,11 +9,11 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from tetris_sim.cache import cache_directory, caching, why_not_kept
 from tetris_sim.errors import ExitCode
 from tetris_sim.report import package_versions
 from tetris_sim.scheduler.machine.machine import Machine, find_machine
-from tetris_sim.wording import gib
+from tetris_sim.support.cache import cache_directory, caching, why_not_kept
+from tetris_sim.support.wording import gib
 
 HELP = "say what was found on this machine, for bug reports"
 _OPTIONAL = ("mpi4py", "mpich", "openmpi", "cupy-cuda13x", "cupy-cuda12x", "xarray", "h5netcdf")

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from tetris_sim.commands import sources
 from tetris_sim.commands.plot import draw_record
 from tetris_sim.errors import CheckpointError, ConfigError, ExitCode
-from tetris_sim.files import atomic_text
 from tetris_sim.outputs import probes, statistics
 from tetris_sim.outputs.series import Series
-from tetris_sim.wording import gib, listed
+from tetris_sim.support.files import atomic_text
+from tetris_sim.support.wording import gib, listed
 
 if TYPE_CHECKING:
     from tetris_sim.outputs.animation import Film

@@ -11,8 +11,8 @@ from tetris_sim.commands.contents import Facts, describe
 from tetris_sim.commands.sources import read_config_text
 from tetris_sim.errors import ConfigError, ExitCode
 from tetris_sim.outputs.labels import length_unit
-from tetris_sim.progress import format_duration, format_time
-from tetris_sim.wording import gib, printable, spread
+from tetris_sim.support.progress import format_duration, format_time
+from tetris_sim.support.wording import gib, printable, spread
 
 HELP = "say what is in an output, a checkpoint or a results directory"
 _MOST_RECORDS = 12  # listed one by one

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tetris_sim.errors import ConfigError, ExitCode
-from tetris_sim.wording import listed, suggestion
+from tetris_sim.support.wording import listed, suggestion
 
 HELP = "write a commented configuration to start from"
 

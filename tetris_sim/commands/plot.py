@@ -15,7 +15,7 @@ from tetris_sim.outputs.sampling import sample
 from tetris_sim.outputs.series import Series
 from tetris_sim.outputs.table import LEADING, read_table
 from tetris_sim.outputs.tracks import draw_table
-from tetris_sim.wording import listed
+from tetris_sim.support.wording import listed
 
 HELP = "draw a field, or a table over time"
 

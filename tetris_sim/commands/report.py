@@ -15,9 +15,9 @@ from tetris_sim.commands.report_gather import Facts, gather
 from tetris_sim.commands.report_sketch import legend, sketches
 from tetris_sim.commands.sources import refuse_existing, refuse_other_suffix
 from tetris_sim.errors import ConfigError, ExitCode, UnsupportedError
-from tetris_sim.files import atomic_text
-from tetris_sim.progress import format_duration, format_time
-from tetris_sim.wording import gib, listed
+from tetris_sim.support.files import atomic_text
+from tetris_sim.support.progress import format_duration, format_time
+from tetris_sim.support.wording import gib, listed
 
 HELP = "make a page about a run, or about two beside each other"
 _PHYSICS = ("model", "initial", "time")

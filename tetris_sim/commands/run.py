@@ -35,10 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Load, run, report."""
-    from tetris_sim.clock import PhaseClock
     from tetris_sim.launch import launch
     from tetris_sim.scheduler.comm.agreement import everywhere
     from tetris_sim.scheduler.comm.communicator import open_communicator
+    from tetris_sim.support.progress import PhaseClock
 
     clock = PhaseClock()
     resume = args.resume if args.resume in ("auto", "never") else Path(args.resume)

@@ -21,9 +21,9 @@ from tetris_sim.outputs.labels import Caption
 from tetris_sim.outputs.places import Neighbours, neighbours
 from tetris_sim.outputs.sampling import Cut, axis_of_slice, cuts_at, default_cuts
 from tetris_sim.outputs.series import Place, Series, SeriesVariable, Values, open_fields
-from tetris_sim.progress import format_time
 from tetris_sim.quantities import Quantity
-from tetris_sim.wording import listed, suggestion
+from tetris_sim.support.progress import format_time
+from tetris_sim.support.wording import listed, suggestion
 
 if TYPE_CHECKING:
     from tetris_sim.checkpoint import Checkpoint

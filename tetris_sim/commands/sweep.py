@@ -16,7 +16,7 @@ from tetris_sim.commands.arguments import add_config_arguments, overrides
 from tetris_sim.config.errors import ConfigMistakesError
 from tetris_sim.config.yaml import read_yaml
 from tetris_sim.errors import ConfigError
-from tetris_sim.wording import describe
+from tetris_sim.support.wording import describe
 
 HELP = "run a configuration with many values of some keys"
 _SHOWN = 20  # rows of the table

@@ -80,7 +80,7 @@ def collect(
 ) -> dict[str, Any]:
     """Everything `tune` says, as plain data; `threads` is with how many candidates were timed."""
     from tetris_sim.scheduler.tuning.choice import as_plain
-    from tetris_sim.wording import count_threads
+    from tetris_sim.support.wording import count_threads
 
     return {
         "device": f"{count_threads(threads)} of {machine.cpu}" if gpu is None else gpu.name,

@@ -9,9 +9,9 @@ import time
 from tetris_sim.catalogue import catalogue
 from tetris_sim.commands import verify_precision, verify_standards
 from tetris_sim.errors import ConfigError, ExitCode
+from tetris_sim.support.wording import listed, suggestion
 from tetris_sim.verification.suite import Result, all_cases, choose_methods, quick_cases, verify
 from tetris_sim.version import __version__
-from tetris_sim.wording import listed, suggestion
 
 HELP = "check this machine's answers against analytic solutions"
 

@@ -21,12 +21,12 @@ from tetris_sim.checkpoint import good_checkpoints
 from tetris_sim.config import read_config
 from tetris_sim.config.yaml import MOST_CHARACTERS
 from tetris_sim.errors import CheckpointError, ConfigError, ExitCode, TetrisError
-from tetris_sim.files import open_given, read_given
 from tetris_sim.outputs import field_file, probes, statistics
 from tetris_sim.outputs.table import LEADING, read_table
-from tetris_sim.progress import format_duration, format_time
 from tetris_sim.report import Report, read_report
-from tetris_sim.wording import printable
+from tetris_sim.support.files import open_given, read_given
+from tetris_sim.support.progress import format_duration, format_time
+from tetris_sim.support.wording import printable
 
 HELP = "show how far a run is, from its files alone"
 _BARS = "▁▂▃▄▅▆▇█"

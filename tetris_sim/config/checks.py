@@ -34,8 +34,8 @@ from tetris_sim.schema import (
     GridSection,
     OutputSection,
 )
+from tetris_sim.support.wording import describe, listed
 from tetris_sim.time_section import TimeSection
-from tetris_sim.wording import describe, listed
 
 Boundaries = Mapping[str, FaceCondition]
 

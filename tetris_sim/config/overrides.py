@@ -9,7 +9,7 @@ from typing import Any
 from tetris_sim.config.errors import ConfigMistakesError, KeyPath, Mistake, Place
 from tetris_sim.config.yaml import read_yaml
 from tetris_sim.schema import split_devices
-from tetris_sim.wording import describe
+from tetris_sim.support.wording import describe
 
 # Defaults for keys that the file leaves out.
 VARIABLES: dict[str, KeyPath] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tetris_sim.html import label, svg, table
 from tetris_sim.schema import Request
+from tetris_sim.support.wording import label, svg, table
 
 _LONGEST_LINE = 160  # characters of a value
 

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from tetris_sim.config.errors import Finding, KeyPath
 from tetris_sim.config.words import Kind, Spot, find_spot, homes, keys_of, tags_of, wanted, words
 from tetris_sim.section import Section
-from tetris_sim.wording import describe, likely, listed, suggestion
+from tetris_sim.support.wording import describe, likely, listed, suggestion
 
 # These say more than that a value is not one of the allowed words.
 _TELLING = ("value_error", "less_than_equal")

@@ -14,7 +14,7 @@ import numpy as np
 
 from tetris_sim.config.errors import ConfigMistakesError, Finding, KeyPath, Mistake
 from tetris_sim.config.yaml import DEEPEST, LONGEST_WHOLE, MOST_NODES, scalar
-from tetris_sim.wording import describe
+from tetris_sim.support.wording import describe
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 # Needs no quotes in YAML.

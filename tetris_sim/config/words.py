@@ -19,8 +19,8 @@ from pydantic.fields import FieldInfo
 from tetris_sim.config.errors import KeyPath
 from tetris_sim.quantities import IntervalText, Quantity
 from tetris_sim.section import Section
+from tetris_sim.support.wording import listed
 from tetris_sim.varying import Varying
-from tetris_sim.wording import listed
 
 _LARGE = 1e6  # upper limits above it are told only to those who exceed them
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tetris_sim.config.errors import ConfigMistakesError, KeyPath, Mistake, Place
-from tetris_sim.wording import describe
+from tetris_sim.support.wording import describe
 
 MOST_CHARACTERS = 1 << 20
 MOST_NODES = 100_000  # with aliases written out

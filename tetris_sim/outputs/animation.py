@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tetris_sim.errors import UnsupportedError
-from tetris_sim.files import atomic_file
 from tetris_sim.outputs.compositions import draw_state
 from tetris_sim.outputs.drawing import LINE_COLOUR, Drawing
 from tetris_sim.outputs.labels import Caption, moment
 from tetris_sim.outputs.sampling import Cut, Plane, sample
 from tetris_sim.outputs.series import Series
 from tetris_sim.outputs.sheet import FIELD_COLOURS, Limits, extent, widened
+from tetris_sim.support.files import atomic_file
 
 Pixels = npt.NDArray[np.uint8]  # (rows, columns, 3)
 _MOST_POINTS = 600  # per axis: a film is smaller than a picture

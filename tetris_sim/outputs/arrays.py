@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from tetris_sim.errors import ConfigError
-from tetris_sim.files import atomic_file
 from tetris_sim.outputs.blocks import blocks
 from tetris_sim.outputs.series import Series
 from tetris_sim.outputs.table import LEADING, read_table
+from tetris_sim.support.files import atomic_file
 
 
 def write_npy(series: Series, records: Sequence[int], path: Path, *, single: bool) -> None:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.files import atomic_file
 from tetris_sim.outputs.labels import LengthUnit
 from tetris_sim.outputs.outlines import borders, outlines
 from tetris_sim.outputs.painting import can_paint, paint
@@ -31,6 +30,7 @@ from tetris_sim.outputs.sheet import (
     Sheet,
     pixels,
 )
+from tetris_sim.support.files import atomic_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from tetris_sim.errors import CheckpointError
-from tetris_sim.files import atomic_text, disk_errors, make_directory, remove_parts, sync_directory
 from tetris_sim.method import Box
 from tetris_sim.outputs.field_file import (
     Compression,
@@ -30,6 +29,13 @@ from tetris_sim.outputs.schedule import Moments, StepSchedule
 from tetris_sim.outputs.series import Series, open_fields
 from tetris_sim.outputs.xdmf import Frame, Source, xdmf_text
 from tetris_sim.problem import Field, Problem
+from tetris_sim.support.files import (
+    atomic_text,
+    disk_errors,
+    make_directory,
+    remove_parts,
+    sync_directory,
+)
 
 # Up to so many records the index is written with each, then ever less often: linear cost in all.
 _OFTEN = 100

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tetris_sim.progress import format_time
+from tetris_sim.support.progress import format_time
 
 _UNITS = {"degC": "°C", "1": ""}
 _DIFFERENCES = {"degC": "K", "1": ""}  # a difference of two temperatures

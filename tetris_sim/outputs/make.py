@@ -15,10 +15,10 @@ from tetris_sim.outputs.probes import ProbeOutput
 from tetris_sim.outputs.provenance import make_provenance
 from tetris_sim.outputs.schedule import Moments, StepSchedule
 from tetris_sim.outputs.statistics import StatisticsOutput
-from tetris_sim.packing import refuse_missing
 from tetris_sim.problem import InitialField, Problem
 from tetris_sim.quantities import Every
 from tetris_sim.schema import FieldsSection, OutputSection, ProbeSection, Request
+from tetris_sim.support.hdf5 import refuse_missing
 
 
 def make_outputs(

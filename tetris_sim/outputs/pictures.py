@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from tetris_sim.errors import TetrisError
-from tetris_sim.files import make_directory, remove_parts
 from tetris_sim.method import Box
 from tetris_sim.outputs.compositions import draw_change, draw_overview, draw_state
 from tetris_sim.outputs.field_file import record_name
@@ -25,6 +24,7 @@ from tetris_sim.outputs.sampling import Plane, Reader, default_cuts, sample
 from tetris_sim.outputs.series import open_fields
 from tetris_sim.problem import Field, InitialField, Problem
 from tetris_sim.slab import Slab
+from tetris_sim.support.files import make_directory, remove_parts
 
 INITIAL, FINAL, DIFFERENCE, OVERVIEW = "initial.png", "final.png", "difference.png", "overview.png"
 

@@ -18,8 +18,8 @@ from tetris_sim.method import Box
 from tetris_sim.outputs.blocks import slices
 from tetris_sim.outputs.field_file import FOLDER, FORMAT_VERSION, is_field_file, record_name
 from tetris_sim.outputs.scales import read_grid
-from tetris_sim.outside import DAMAGED, OutsideError, refuse_outside
-from tetris_sim.wording import first_line
+from tetris_sim.support.hdf5 import DAMAGED, OutsideError, refuse_outside
+from tetris_sim.support.wording import first_line
 
 Values = npt.NDArray[np.floating[Any]]
 Place = tuple[Path, str, tuple[int, ...]]  # file, dataset, shape of the dataset

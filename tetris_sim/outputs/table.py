@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tetris_sim.errors import CheckpointError
-from tetris_sim.files import disk_errors, make_directory, open_given, sync_directory
 from tetris_sim.outputs.output import Snapshot
 from tetris_sim.outputs.schedule import StepSchedule
+from tetris_sim.support.files import disk_errors, make_directory, open_given, sync_directory
 
 LEADING = ("step", "time [s]")
 _MOST_STEPS = 1 << 53

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tetris_sim.cache import cache_directory
-from tetris_sim.files import atomic_text
 from tetris_sim.gpu_kernels.common import build
+from tetris_sim.support.cache import cache_directory
+from tetris_sim.support.files import atomic_text
 
 COMPILER = shutil.which("g++") or shutil.which("c++")
 NO_COMPILER = "there is no C++ compiler"

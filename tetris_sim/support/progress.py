@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 from tetris_sim.problem import Problem
+
+# PhaseClock: how much wall time went into what.
+
+PHASES = ("plan", "prepare", "initial", "compute", "exchange", "check", "output", "checkpoint")
+
+
+class PhaseClock:
+    """Adds up the seconds spent in each phase; phases do not nest."""
+
+    def __init__(self) -> None:
+        self.begin = time.perf_counter()
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Count the time inside the block towards phase `name`, one of `PHASES`."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.perf_counter() - begin
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the clock was made."""
+        return time.perf_counter() - self.begin
+
 
 _LINE_SECONDS = 10.0  # between two log lines
 _DAY = 86400.0

@@ -23,7 +23,7 @@ from types import ModuleType
 
 import platformdirs
 
-from tetris_sim.files import atomic_text
+from tetris_sim.support.files import atomic_text
 
 log = logging.getLogger("tetris_sim")
 

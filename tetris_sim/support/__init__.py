@@ -1,0 +1,1 @@
+"""Files, caches, progress bars and phrases: helpers that know nothing of simulations."""
